@@ -1,0 +1,74 @@
+"""The exception tree. A leaf: imports nothing of the package.
+
+Two rules hold for every message raised here: it names the rule that was broken and, where a person can act, the next
+step; and it never carries a value from a row, a share, a key or a mask.
+"""
+
+from __future__ import annotations
+
+
+class BlindbayesError(Exception):
+    """Base of everything the package raises on purpose. `code` is the process exit code of the command line."""
+
+    code = 1
+
+
+class ConfigError(BlindbayesError):
+    """A codebook, study, site file or argument breaks a rule."""
+
+    code = 2
+
+
+class DataError(BlindbayesError, ValueError):
+    """A data source does not fit the codebook. Names column and rule, never the value."""
+
+    code = 3
+
+
+class PrivacyError(BlindbayesError):
+    """A release would break the privacy rules: no budget left, unbounded sensitivity, undeclared domain."""
+
+    code = 4
+
+
+class ProtocolError(BlindbayesError):
+    """Base of what goes wrong between parties; `party` is whom it names, where it names one."""
+
+    code = 5
+
+    def __init__(self, message: str, *, party: str | None = None) -> None:
+        super().__init__(f"{party}: {message}" if party else message)
+        self.party = party
+
+
+class LocalProtocolError(ProtocolError):
+    """Our own bug or misuse: a role did what its protocol does not allow."""
+
+    code = 5
+
+
+class PeerProtocolError(ProtocolError):
+    """Another party sent what its protocol does not allow."""
+
+    code = 6
+
+
+class IntegrityError(ProtocolError):
+    """A cryptographic check failed. One message for all causes, so that it is no oracle."""
+
+    code = 7
+
+    def __init__(self, *, party: str | None = None) -> None:
+        super().__init__("an integrity check failed", party=party)
+
+
+class PeerLost(ProtocolError):
+    """A party closed, broke, or missed its deadline."""
+
+    code = 8
+
+
+class LedgerError(PrivacyError):
+    """The ledger cannot be read, was tampered with, or cannot be written."""
+
+    code = 9

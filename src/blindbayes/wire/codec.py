@@ -1,0 +1,104 @@
+"""Encode and decode frames. See the package docstring for the format."""
+
+from __future__ import annotations
+
+import enum
+from typing import Any, ClassVar, TypeVar
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from blindbayes.errors import LocalProtocolError, PeerProtocolError
+
+VERSION = 1
+MAX_FRAME_BYTES = 64 * 1024 * 1024
+Words = npt.NDArray[np.uint64]
+
+
+class Big(int):
+    """An integer of any size on the wire (a plain `int` field is limited to 64 bits). Non-negative."""
+
+
+class Trust(enum.Enum):
+    """What the receiver of a value holds: this is what a leak report is made from."""
+
+    CLEAR = "clear"  # public or meant for the receiver in clear
+    MASKED = "masked"  # uniform to the receiver unless masks are removed
+    ENCRYPTED = "encrypted"  # ciphertext under a key the receiver does not hold, or holds by design
+    SHARE = "share"  # one share of a secret
+    NOISY = "noisy"  # carries differential privacy noise
+    KEY = "key"  # a public key, commitment, signature or other protocol material
+
+
+class Message(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag=True):
+    """Base of every message. Name subclasses as past facts; `repr` never shows a field."""
+
+    trust: ClassVar[Trust]
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(<redacted>)"
+
+
+M = TypeVar("M", bound=Message)
+
+
+def _to_wire(value: Any) -> Any:
+    if isinstance(value, np.ndarray):
+        if value.dtype != np.uint64 or value.ndim != 1:
+            raise LocalProtocolError("arrays on the wire are one-dimensional and of 64-bit words")
+        return value.astype("<u8", copy=False).tobytes()
+    raise LocalProtocolError(f"a field of type {type(value).__name__} cannot be sent")
+
+
+def _from_wire(kind: type, value: Any) -> Any:
+    if kind is np.ndarray or getattr(kind, "__origin__", None) is np.ndarray:
+        if not isinstance(value, bytes) or len(value) % 8:
+            raise ValueError("words expected")
+        return np.frombuffer(value, dtype="<u8").astype(np.uint64, copy=False)
+    if kind is Big:
+        if not isinstance(value, bytes):
+            raise ValueError("integer bytes expected")
+        return Big(int.from_bytes(value, "little"))
+    raise ValueError("unknown field type")
+
+
+def _pack_big(value: Any) -> Any:
+    """`Big` is an `int` to msgspec, so wide integers are packed before its encoder sees them."""
+    if isinstance(value, Big):
+        return int(value).to_bytes((int(value).bit_length() + 7) // 8, "little")
+    if isinstance(value, tuple):
+        return tuple(_pack_big(item) for item in value)
+    if isinstance(value, dict):
+        return {key: _pack_big(item) for key, item in value.items()}
+    return value
+
+
+def encode(message: Message, *, limit: int = MAX_FRAME_BYTES) -> bytes:
+    """The frame of a message."""
+    fields: dict[str, Any] = {"type": type(message).__name__}
+    for name in message.__struct_fields__:
+        fields[name] = _pack_big(getattr(message, name))
+    frame = bytes([VERSION]) + msgspec.msgpack.encode(fields, enc_hook=_to_wire)
+    if len(frame) > limit:
+        raise LocalProtocolError(f"a {type(message).__name__} of {len(frame)} bytes is over the frame limit of {limit}")
+    return frame
+
+
+_DECODERS: dict[type[Message], Any] = {}
+
+
+def decode(frame: bytes, kind: type[M], *, sender: str | None = None, limit: int = MAX_FRAME_BYTES) -> M:
+    """The message in a frame, which must be of `kind`. Raises `PeerProtocolError` for anything else."""
+    if len(frame) > limit:
+        raise PeerProtocolError("the frame is over the size limit", party=sender)
+    if not frame or frame[0] != VERSION:
+        raise PeerProtocolError("the frame has an unknown version", party=sender)
+    decoder = _DECODERS.get(kind)
+    if decoder is None:
+        decoder = _DECODERS[kind] = msgspec.msgpack.Decoder(kind, dec_hook=_from_wire)
+    try:
+        message: M = decoder.decode(memoryview(frame)[1:])
+    except (msgspec.MsgspecError, ValueError, UnicodeDecodeError, OverflowError, RecursionError) as cause:
+        raise PeerProtocolError(f"the frame is not a well-formed {kind.__name__}", party=sender) from cause
+    return message
