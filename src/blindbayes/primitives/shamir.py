@@ -1,0 +1,116 @@
+"""Shamir's threshold sharing of byte strings, in batches.
+
+A secret is cut into limbs of 15 bits and each limb is shared with its own random polynomial of degree `threshold - 1`
+over the prime field of 65,521 elements. Fewer than `threshold` shares are uniform and independent of the secret, whatever
+the number of limbs. The field is small so that a share is one 16-bit word per limb and so that products of whole
+matrices are exact in double precision (a sum of t products stays below t * 2^32 < 2^53), which makes sharing and
+recovery a matrix product.
+
+Points are 1 .. 65,520, so that is the largest number of share holders.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from blindbayes.errors import IntegrityError
+from blindbayes.primitives.coins import Coins
+
+PRIME = 65_521
+LIMB_BITS = 15
+MAX_POINT = PRIME - 1
+Shares = npt.NDArray[np.uint16]
+Ints = npt.NDArray[np.int64]
+
+
+def limb_count(size: int) -> int:
+    """How many limbs (16-bit words of a share) a secret of `size` bytes has."""
+    return -(-8 * size // LIMB_BITS)
+
+
+def _to_limbs(secret: bytes) -> Ints:
+    bits = np.unpackbits(np.frombuffer(secret, np.uint8), bitorder="little")
+    padded = np.zeros(limb_count(len(secret)) * LIMB_BITS, np.int64)
+    padded[: len(bits)] = bits
+    return padded.reshape(-1, LIMB_BITS) @ (1 << np.arange(LIMB_BITS, dtype=np.int64))
+
+
+def _from_limbs(limbs: Ints, size: int) -> bytes:
+    """Raises `IntegrityError` where the limbs are no secret of `size` bytes: wrong shares, most likely."""
+    if (limbs >> LIMB_BITS).any():
+        raise IntegrityError
+    bits = ((limbs[:, None] >> np.arange(LIMB_BITS)) & 1).astype(np.uint8).reshape(-1)
+    if bits[8 * size :].any():
+        raise IntegrityError
+    return np.packbits(bits[: 8 * size], bitorder="little").tobytes()
+
+
+def uniform(count: int, coins: Coins) -> Ints:
+    """`count` uniform elements of the field, by rejection."""
+    found = np.empty(0, np.int64)
+    while len(found) < count:
+        draws = np.frombuffer(coins.bytes(2 * (count - len(found)) + 8), dtype="<u2").astype(np.int64)
+        found = np.concatenate([found, draws[draws < PRIME]])
+    return found[:count]
+
+
+def _require_points(points: Sequence[int]) -> Ints:
+    at = np.asarray(points, np.int64)
+    if at.size and (at.min() < 1 or at.max() > MAX_POINT or len(np.unique(at)) != len(at)):
+        raise ValueError(f"share points are distinct integers from 1 to {MAX_POINT}")
+    return at
+
+
+def split(secret: bytes, points: Sequence[int], threshold: int, coins: Coins) -> Shares:
+    """One row of 16-bit words per point; any `threshold` rows give the secret, fewer say nothing about it."""
+    at = _require_points(points)
+    if not 1 <= threshold <= len(at):
+        raise ValueError("a threshold lies between 1 and the number of share holders")
+    limbs = _to_limbs(secret)
+    coefficients = uniform((threshold - 1) * len(limbs), coins).reshape(threshold - 1, len(limbs))
+    powers = np.empty((len(at), threshold - 1), np.float64)
+    power = np.ones(len(at), np.int64)
+    for degree in range(threshold - 1):
+        power = power * at % PRIME
+        powers[:, degree] = power
+    values = (powers @ coefficients.astype(np.float64)).astype(np.int64)
+    return ((values + limbs) % PRIME).astype(np.uint16)
+
+
+def _inverse(values: Ints) -> Ints:
+    """Fermat's inverse, element by element."""
+    result, base, exponent = np.ones_like(values), values % PRIME, PRIME - 2
+    while exponent:
+        if exponent & 1:
+            result = result * base % PRIME
+        base = base * base % PRIME
+        exponent >>= 1
+    return result
+
+
+def lagrange(points: Sequence[int]) -> Ints:
+    """The weights that turn shares at `points` into the secret; the same for all secrets shared at these points."""
+    at = _require_points(points)
+    above, below = np.ones(len(at), np.int64), np.ones(len(at), np.int64)
+    for index, point in enumerate(at):
+        factor = np.full(len(at), point, np.int64)
+        factor[index] = 1
+        above = above * factor % PRIME
+        gap = (point - at) % PRIME
+        gap[index] = 1
+        below = below * gap % PRIME
+    return above * _inverse(below) % PRIME
+
+
+def combine(weights: Ints, shares: npt.NDArray[np.integer], size: int) -> bytes:
+    """The secret of `size` bytes from one row of shares per weight. Raises `IntegrityError` if no such secret exists.
+
+    A wrong share is noticed here only by luck: compare the result with a public key or a commitment.
+    """
+    if shares.shape != (len(weights), limb_count(size)):
+        raise IntegrityError
+    sums = (weights.astype(np.float64) @ (shares.astype(np.int64) % PRIME).astype(np.float64)).astype(np.int64)
+    return _from_limbs(sums % PRIME, size)
