@@ -1,0 +1,160 @@
+"""The Ibis expressions behind counting and checking: one per column, the same for every engine.
+
+A categorical column is grouped by its raw value and mapped to the codebook in Python, where the groups are few; a numeric
+column is put on the grid in SQL by floor(x * scale + 0.5), since engines round halves differently.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
+
+import ibis
+import ibis.expr.datatypes as dt
+
+from blindbayes.codebook import Categorical, Codebook, Feature, Numeric
+from blindbayes.data.encode import NUMBER_PATTERN
+from blindbayes.errors import DataError
+
+MAX_GROUPS = 100_000  # a closed domain has far fewer; more means the wrong column
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Rows of one class label and one value."""
+
+    label: Any
+    value: Any
+    rows: int
+
+
+def plain_text(value: Any) -> str | None:
+    """A raw value as the codebook writes it: text as is, 3, true; None for missing. Fractions have no plain text."""
+    if value is None:
+        return None
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int):
+        return str(value)
+    if isinstance(value, float | Decimal):
+        if math.isnan(value):
+            return None
+        number = float(value)
+        if math.isinf(number) or number != int(value) or not -(2**53) < number < 2**53:
+            raise ValueError
+        return str(int(value))
+    return str(value)
+
+
+def grouped(table: Any, codebook: Codebook, feature: str | None) -> tuple[list[Group], bool]:
+    """Rows by class and value of one column (or by class alone), and whether there were too many groups to list."""
+    keys = [table[codebook.target].name("label")]
+    if feature is not None:
+        keys.append(table[feature].name("value"))
+    for key in keys:
+        _require_type(key.type(), feature or codebook.target)
+    query = table.group_by(keys).agg(rows=lambda t: t.count()).limit(MAX_GROUPS + 1)
+    found = [Group(row["label"], row.get("value"), int(row["rows"])) for row in run(query)]
+    return found[:MAX_GROUPS], len(found) > MAX_GROUPS
+
+
+def numeric(table: Any, codebook: Codebook, feature: Numeric, *, wide: tuple[bool, bool]) -> list[dict[str, Any]]:
+    """Per class label: rows, missing, unreadable, outside, n, sum and square of codes (or rows per bin).
+
+    `wide` says whether sums, and squares, need more than 63 bits; those are added as decimals of 38 digits.
+    """
+    numbers, missing, unreadable = _numbers(table, codebook, feature)
+    point = (numbers * feature.scale + 0.5).floor()
+    inside = (point >= float(feature.grid_low)) & (point <= float(feature.grid_high))
+    usable = ~missing & ~unreadable & inside
+    code = ibis.ifelse(usable, point, ibis.null("float64")).cast("int64") - feature.centre
+    flags = {
+        "label": table[codebook.target],
+        "absent": missing.cast("int64"),
+        "unreadable": unreadable.cast("int64"),
+        "outside": (~missing & ~unreadable & ~inside).cast("int64"),
+    }
+    if feature.bins is not None:
+        cell = ((code - feature.code_low) * feature.bins) // feature.width
+        flagged = table.select(**flags, cell=cell)
+        keys = ["label", "cell"]
+        sums: dict[str, Any] = {}
+    else:
+        flagged = table.select(**flags, code=code)
+        keys = ["label"]
+        sums = {
+            "n": flagged.code.count(),
+            "sum": _total(flagged.code, wide[0]),
+            "square": _total(_squared(flagged.code, wide[1]), wide[1]),
+        }
+    query = flagged.group_by(keys).agg(
+        rows=flagged.count(),
+        absent=flagged.absent.sum(),
+        unreadable=flagged.unreadable.sum(),
+        outside=flagged.outside.sum(),
+        **sums,
+    )
+    return list(run(query.limit(MAX_GROUPS)))
+
+
+def run(query: Any) -> Iterator[dict[str, Any]]:
+    """Rows of a query. An engine's error text may quote a row, so only its kind goes on."""
+    try:
+        rows: list[dict[str, Any]] = query.to_pyarrow().to_pylist()
+    except DataError:
+        raise
+    except Exception as cause:
+        raise DataError(f"the data source failed while counting ({type(cause).__name__})") from None
+    yield from rows
+
+
+def _squared(code: Any, wide: bool) -> Any:
+    if wide:
+        code = code.cast("decimal(19, 0)")
+        return (code * code).cast("decimal(38, 0)")
+    return code * code
+
+
+def _total(values: Any, wide: bool) -> Any:
+    if wide:
+        return values.cast("decimal(38, 0)").sum().coalesce(ibis.literal(0).cast("decimal(38, 0)"))
+    return values.sum().coalesce(0)
+
+
+def _numbers(table: Any, codebook: Codebook, feature: Numeric) -> tuple[Any, Any, Any]:
+    column = table[feature.name]
+    kind = column.type()
+    markers = codebook.markers(feature)
+    never = ibis.literal(False)
+    if kind.is_string():
+        missing = (column.isnull() | column.isin(markers)).coalesce(True)
+        trimmed = column.strip()
+        readable = (~missing & trimmed.re_search(NUMBER_PATTERN)).coalesce(False)
+        numbers = ibis.ifelse(readable, trimmed, ibis.null("string")).cast("float64")
+        return numbers.coalesce(0.0), missing, ~missing & ~readable
+    if not kind.is_numeric():
+        raise DataError(f"feature {feature.name!r}: numeric in the codebook, {type(kind).__name__.lower()} in the table")
+    numbers = column.cast("float64")
+    missing = numbers.isnull()
+    if kind.is_floating():
+        missing = missing | numbers.isnan()
+    for marker in markers:
+        try:
+            missing = missing | (numbers == float(marker))
+        except ValueError:
+            continue
+    missing = missing.coalesce(True)
+    return ibis.ifelse(missing, 0.0, numbers), missing, never
+
+
+def _require_type(kind: Any, name: str) -> None:
+    if not isinstance(kind, dt.String | dt.Boolean | dt.Integer | dt.Floating | dt.Decimal):
+        raise DataError(f"column {name!r} has a type that is neither text, number nor truth value; cast it before")
+
+
+def is_categorical(feature: Feature) -> bool:
+    """Whether the column is grouped by raw value."""
+    return isinstance(feature, Categorical)

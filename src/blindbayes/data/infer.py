@@ -1,0 +1,164 @@
+"""Codebooks from public frames, from data dictionaries, and (for ordinary, non-private use) from training data."""
+
+from __future__ import annotations
+
+import csv
+import math
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from blindbayes.codebook import Categorical, Codebook, Feature, Numeric
+from blindbayes.data.encode import arrow_column
+from blindbayes.data.expressions import plain_text
+from blindbayes.data.sources import to_arrow
+from blindbayes.errors import ConfigError, DataError
+
+Provenance = Literal["declared", "public frame", "data dictionary", "inferred"]
+_DECIMALS = 9
+_CODE_BITS = 45
+_ROOM = 16  # an inferred codebook leaves this many ranges on each side, for later batches and queries
+
+
+def infer_codebook(
+    frame: Any, target: str, *, bins: int | None, max_rows: int, missing: Sequence[str], provenance: Provenance
+) -> Codebook:
+    """Text, truth values and dictionaries become categories; numbers become numeric features on the grid they lie on."""
+    table = to_arrow(frame)
+    if target not in table.column_names:
+        raise DataError(f"class column {target!r} is missing from the frame")
+    if table.num_rows == 0:
+        raise DataError("the frame is empty; a codebook needs rows to take bounds and categories from")
+    columns = {name: table.column(name) for name in table.column_names if name != target}
+    features = tuple(infer_feature(name, column, bins=bins, missing=tuple(missing)) for name, column in columns.items())
+    labels = infer_labels(table.column(target), target, tuple(missing))
+    return Codebook(target, labels, features, max_rows=max_rows, missing=tuple(missing), provenance=provenance)
+
+
+def infer_labels(values: Any, target: str, missing: tuple[str, ...] = ()) -> tuple[str, ...]:
+    """Class labels in sorted order: numbers by size, text by code point."""
+    labels, _ = _distinct(arrow_column(values, target), target, missing)
+    if not labels:
+        raise DataError(f"class column {target!r} holds no label")
+    return labels
+
+
+def infer_feature(
+    name: str, values: Any, *, bins: int | None = None, missing: tuple[str, ...] = (), room: bool = False
+) -> Feature:
+    """One feature from the values of a column."""
+    column = arrow_column(values, name)
+    if not (pa.types.is_integer(column.type) or pa.types.is_floating(column.type)):
+        labels, absent = _distinct(column, name, missing)
+        if not labels:
+            raise DataError(f"column {name!r} holds no value; drop it")
+        return Categorical(name, labels, optional=absent)
+    numbers = column.to_numpy(zero_copy_only=False).astype(np.float64)
+    absent = bool(np.isnan(numbers).any())
+    numbers = numbers[~np.isnan(numbers)]
+    if not len(numbers):
+        raise DataError(f"column {name!r} holds no value; drop it")
+    if not np.isfinite(numbers).all():
+        raise DataError(f"column {name!r} holds infinity; drop or clip it")
+    low, high, precision = _grid(numbers, room=room)
+    grid = Numeric(name, low, high, precision, optional=absent)
+    if bins is not None and bins <= grid.width:
+        return Numeric(name, low, high, precision, bins=bins, optional=absent)
+    return grid
+
+
+def _distinct(column: pa.Array, name: str, missing: tuple[str, ...]) -> tuple[tuple[str, ...], bool]:
+    values = pc.unique(column).to_pylist()
+    absent = any(value is None or value in missing or value == "" for value in values)
+    try:
+        ordered = sorted(value for value in values if value is not None and value == value)
+        texts = [plain_text(value) for value in ordered]
+    except ValueError:
+        raise DataError(f"column {name!r}: fractional numbers cannot be labels; cast them to text") from None
+    return tuple(text for text in texts if text and text not in missing), absent
+
+
+def _grid(numbers: npt.NDArray[np.float64], *, room: bool) -> tuple[float, float, float]:
+    """Bounds and the coarsest decimal grid on which every number lies; else a binary grid as fine as sums stay exact."""
+    low, high = float(numbers.min()), float(numbers.max())
+    spread = high - low
+    if not math.isfinite(spread) or max(abs(low), abs(high)) > 1e300:
+        raise DataError("a column holds numbers too large to sum; rescale it")
+    if room:
+        margin = _ROOM * (spread or max(1.0, abs(low)))
+        low, high = math.floor(low - margin), math.ceil(high + margin)
+    extent = max(high - low, max(abs(low), abs(high)) * 2.0**-6)
+    for decimals in range(_DECIMALS + 1):
+        scale = 10.0**decimals
+        if extent * scale >= 2.0**_CODE_BITS or max(abs(low), abs(high)) * scale >= 2.0**52:
+            break
+        if np.array_equal(np.floor(numbers * scale + 0.5) / scale, numbers):
+            return low, high, 1.0 / scale
+    exponent = _CODE_BITS - max(0, math.frexp(extent)[1]) if extent >= 1 else _CODE_BITS + -math.frexp(extent)[1]
+    largest = max(abs(low), abs(high))
+    if largest:
+        exponent = min(exponent, 52 - math.frexp(largest)[1])
+    return low, high, 2.0**-exponent
+
+
+def codebook_from_dictionary(
+    rows: str | os.PathLike[str] | Iterable[Mapping[str, Any]], target: str, *, max_rows: int
+) -> Codebook:
+    """See `Codebook.from_dictionary`."""
+    if isinstance(rows, str | os.PathLike):
+        path = Path(rows)
+        if not path.exists():
+            raise ConfigError(f"data dictionary {os.fspath(rows)!r} does not exist")
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            listed: list[Mapping[str, Any]] = list(csv.DictReader(file))
+    else:
+        listed = list(rows)
+    features: list[dict[str, Any]] = []
+    classes: list[str] | None = None
+    for position, row in enumerate(listed, start=1):
+        fields = {str(key).strip().lower(): value for key, value in row.items() if value not in (None, "")}
+        name = str(fields.get("name", "")).strip()
+        if not name:
+            raise ConfigError(f"data dictionary: row {position} has no name")
+        values = fields.pop("values", None)
+        listed_values = values.split("|") if isinstance(values, str) else values
+        if name == target:
+            if not listed_values:
+                raise ConfigError(f"data dictionary: class column {target!r} needs values, separated by |")
+            classes = [str(value).strip() for value in listed_values]
+            continue
+        kind = str(fields.pop("kind", "categorical" if listed_values else "numeric")).strip().lower()
+        feature: dict[str, Any] = {"kind": kind, "name": name}
+        if listed_values:
+            feature["values"] = [str(value).strip() for value in listed_values]
+        for key in ("low", "high", "precision"):
+            if key in fields:
+                feature[key] = _parsed(fields[key], float, name, key)
+        if "bins" in fields:
+            feature["bins"] = _parsed(fields["bins"], int, name, "bins")
+        if "optional" in fields:
+            feature["optional"] = str(fields["optional"]).strip().lower() in {"true", "yes", "1"}
+        if "missing" in fields:
+            feature["missing"] = [str(marker) for marker in str(fields["missing"]).split("|")]
+        for key in ("unit", "description"):
+            if key in fields:
+                feature[key] = str(fields[key])
+        features.append(feature)
+    if classes is None:
+        raise ConfigError(f"data dictionary: no row is named {target!r}, the class column")
+    return Codebook.from_dict(
+        {"target": target, "classes": classes, "features": features, "max_rows": max_rows, "provenance": "data dictionary"}
+    )
+
+
+def _parsed(value: Any, kind: type[float] | type[int], name: str, key: str) -> float | int:
+    try:
+        return kind(value)
+    except (TypeError, ValueError):
+        raise ConfigError(f"data dictionary: {key} of {name!r} is not a number") from None

@@ -1,0 +1,229 @@
+"""Where rows come from: anything becomes one Ibis table."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import os
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit, urlunsplit
+
+import ibis
+import narwhals.stable.v2 as nw
+import pyarrow as pa
+
+from blindbayes.codebook import Codebook
+from blindbayes.errors import ConfigError, DataError
+
+_URL = re.compile(r"^[a-z][a-z0-9+]*://", re.IGNORECASE)
+MEMORY_LIMIT = "512MB"  # of the embedded DuckDB; larger work spills to disk
+_LOAD_BYTES = 128 * 1024 * 1024  # a smaller CSV is parsed once into memory; a larger one is scanned per column
+
+
+@dataclass(slots=True)
+class Source:
+    """A table to count. Close it, or use it as a context manager, to let go of its connection."""
+
+    table: Any
+    label: str  # for logs and reports: the kind of source, never a path's content or a credential
+    columns: tuple[str, ...]
+    _backend: Any = field(default=None, repr=False)
+    _owned: bool = field(default=True, repr=False)
+
+    def __enter__(self) -> Source:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Disconnect, if the connection was made here."""
+        if self._backend is not None and self._owned:
+            self._backend.disconnect()
+        self._backend = None
+
+    def require_columns(self, codebook: Codebook, *, extra_columns: str = "refuse", labels: bool = True) -> None:
+        """Refuse a table that lacks a column of the codebook, or has one that the codebook does not know."""
+        require_columns(self.columns, codebook, extra_columns=extra_columns, labels=labels)
+
+
+def open_source(source: Any, *, table: str | None = None, memory_limit: str = MEMORY_LIMIT) -> Source:
+    """Open a frame, a CSV or Parquet path (wildcards allowed), a database URL, or an Ibis table.
+
+    A database URL names its table in the fragment or in `table`: ``postgres://user@host/db#schema.visits``,
+    ``duckdb:///path/to/file.duckdb#visits``.
+    """
+    if isinstance(source, Source):
+        return source
+    if isinstance(source, ibis.Table):
+        return _checked(Source(source, "ibis table", tuple(source.columns), None, False))
+    if isinstance(source, os.PathLike):
+        source = os.fspath(source)
+    if isinstance(source, str):
+        return _open_url(source, table) if _URL.match(source) else _open_path(source, memory_limit)
+    return _open_frame(source, memory_limit)
+
+
+def require_columns(
+    columns: Sequence[str], codebook: Codebook, *, extra_columns: str = "refuse", labels: bool = True, required: bool = True
+) -> None:
+    """The column rules, for tables and frames alike. Names of columns are public; values are not looked at."""
+    present = set(columns)
+    if len(present) != len(columns):
+        twice = next(name for at, name in enumerate(columns) if name in columns[:at])
+        raise DataError(f"column {twice!r} stands twice in the table; rename or drop one")
+    wanted = [*codebook.names, *([codebook.target] if labels else [])]
+    if required:
+        for name in wanted:
+            if name not in present:
+                raise DataError(f"column {name!r} of the codebook is missing from the table; add it or change the codebook")
+    known = {*codebook.names, codebook.target}
+    if codebook.identifier is not None:
+        known |= {part.column for part in codebook.identifier.parts}
+    if extra_columns == "refuse":
+        for name in columns:
+            if name not in known:
+                raise DataError(
+                    f"column {name!r} is not in the codebook; drop it, declare it, or leave it unread by extra_columns='ignore'"
+                )
+    elif extra_columns != "ignore":
+        raise ConfigError("extra_columns is 'refuse' or 'ignore'")
+
+
+def _embedded(memory_limit: str) -> Any:
+    backend = ibis.duckdb.connect(memory_limit=memory_limit)
+    # Nothing is fetched from a network by a data source, and hash tables do not keep insertion order we never use.
+    backend.raw_sql("SET autoinstall_known_extensions=false; SET autoload_known_extensions=false")
+    backend.raw_sql("SET preserve_insertion_order=false")
+    return backend
+
+
+def _open_path(path: str, memory_limit: str) -> Source:
+    lower = path.lower()
+    wild = any(mark in path for mark in "*?[")
+    if not wild and not Path(path).exists():
+        raise DataError(f"{path!r} does not exist")
+    backend = _embedded(memory_limit)
+    with _reading(path, backend):
+        if lower.endswith((".parquet", ".pq")) or Path(path).is_dir():
+            pattern = os.path.join(path, "*.parquet") if Path(path).is_dir() else path
+            table = backend.read_parquet(pattern)
+            return _checked(Source(table, "parquet", tuple(table.columns), backend))
+        if lower.endswith((".csv", ".csv.gz", ".tsv")):
+            delimiter = "\t" if lower.endswith(".tsv") else ","
+            if not wild:
+                _require_header(path, delimiter)
+            # Text as it stands in the file: engines that guess types turn 007 into 7 and ? into an error.
+            table = backend.read_csv(path, all_varchar=True, header=True, delim=delimiter)
+            if not wild and Path(path).stat().st_size <= _LOAD_BYTES:
+                table = backend.create_table("rows", table, temp=True)  # parsed once, not once per column
+            return _checked(Source(table, "csv", tuple(table.columns), backend))
+    backend.disconnect()
+    raise ConfigError(f"{path!r}: a path ends in .csv, .csv.gz, .tsv or .parquet, or is a folder of Parquet files")
+
+
+@contextmanager
+def _reading(path: str, backend: Any) -> Iterator[None]:
+    try:
+        yield
+    except (DataError, ConfigError):
+        backend.disconnect()
+        raise
+    except Exception as cause:  # every engine has its own errors, and their texts quote rows
+        backend.disconnect()
+        raise DataError(f"{path!r} cannot be read as a table ({type(cause).__name__})") from None
+
+
+def _require_header(path: str, delimiter: str) -> None:
+    """DuckDB renames a second column of the same name; a header is read here to refuse it instead."""
+    opener: Any = gzip.open if path.lower().endswith(".gz") else open
+    try:
+        with opener(path, "rt", encoding="utf-8-sig", newline="") as file:
+            header = next(csv.reader(file, delimiter=delimiter), None)
+    except (UnicodeDecodeError, csv.Error, OSError):
+        raise DataError(f"{path!r} is not UTF-8 text with a header row") from None
+    if not header:
+        raise DataError(f"{path!r} is empty; a table has a header row")
+    if len(set(header)) != len(header):
+        twice = next(name for at, name in enumerate(header) if name in header[:at])
+        raise DataError(f"column {twice!r} stands twice in the table; rename or drop one")
+
+
+def _open_url(url: str, table: str | None) -> Source:
+    parts = urlsplit(url)
+    name = table or unquote(parts.fragment)
+    scheme = parts.scheme.lower()
+    if not name:
+        raise ConfigError("a database URL names its table after #, for example postgres://user@host/db#visits")
+    bare = urlunsplit((parts.scheme, parts.netloc, parts.path, parts.query, ""))
+    try:
+        if scheme == "duckdb":
+            backend = ibis.duckdb.connect(unquote(parts.netloc + parts.path), read_only=True)
+        else:
+            backend = ibis.connect(bare)
+    except Exception as cause:  # drivers put the URL, and so its password, into their messages
+        raise DataError(
+            f"the {scheme} database cannot be opened ({type(cause).__name__}); check the URL, its server and the driver extra"
+        ) from None
+    schema, _, last = name.rpartition(".")
+    try:
+        found = backend.table(last, database=schema or None)
+    except Exception as cause:
+        backend.disconnect()
+        raise DataError(f"the {scheme} database has no readable table of that name ({type(cause).__name__})") from None
+    return _checked(Source(found, scheme, tuple(found.columns), backend))
+
+
+def _open_frame(frame: Any, memory_limit: str) -> Source:
+    table = to_arrow(frame)
+    backend = _embedded(memory_limit)
+    return _checked(
+        Source(backend.create_table("frame", _plain_types(table), temp=True), "frame", tuple(table.column_names), backend)
+    )
+
+
+def to_arrow(frame: Any) -> pa.Table:
+    """An Arrow table from a pandas, polars, Arrow or other narwhals frame; duplicate column names are refused."""
+    if isinstance(frame, pa.Table):
+        names = frame.column_names
+    else:
+        names = [str(name) for name in getattr(frame, "columns", [])]
+    if len(set(names)) != len(names):
+        twice = next(name for at, name in enumerate(names) if name in names[:at])
+        raise DataError(f"column {twice!r} stands twice in the table; rename or drop one")
+    if isinstance(frame, pa.Table):
+        return frame
+    try:
+        wrapped = nw.from_native(frame, eager_only=True)
+    except TypeError:
+        raise DataError(
+            f"a {type(frame).__name__} is no table; pass a pandas, polars or Arrow frame, a path or a URL"
+        ) from None
+    try:
+        return wrapped.to_arrow()
+    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError):
+        pass
+    from blindbayes.data.encode import arrow_column  # a frame of mixed objects: column by column, as text
+
+    return pa.table({str(name): arrow_column(wrapped[name].to_numpy(), str(name)) for name in wrapped.columns})
+
+
+def _plain_types(table: pa.Table) -> pa.Table:
+    """Dictionary columns as plain ones (DuckDB makes enums of them), and nulls-only columns as text."""
+    for position, column in enumerate(table.schema):
+        if pa.types.is_dictionary(column.type):
+            table = table.set_column(position, column.name, table.column(position).cast(column.type.value_type))
+        elif pa.types.is_null(column.type):
+            table = table.set_column(position, column.name, table.column(position).cast(pa.string()))
+    return table
+
+
+def _checked(source: Source) -> Source:
+    if not source.columns:
+        raise DataError("the table has no columns")
+    return source

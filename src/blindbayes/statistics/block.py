@@ -1,0 +1,100 @@
+"""A batch of rows as integers, and how it is added up."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from blindbayes.codebook import Numeric
+from blindbayes.errors import DataError
+from blindbayes.statistics.layout import Layout
+from blindbayes.statistics.statistics import Statistics
+
+MISSING = np.iinfo(np.int64).min  # code of a missing number; a missing category or bin is -1
+_LIMB = 23  # codes have at most 46 bits and a sign: two limbs of 23, whose products add up in int64 for 2^17 rows
+_ROWS_AT_ONCE = 1 << 16
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Codes of some rows. `labels` holds class positions; per feature, positions of values or bins (-1: missing), or for a
+    Gaussian feature centred grid codes (`MISSING`: missing). `labels` is None where the class is not at hand."""
+
+    labels: npt.NDArray[np.int64] | None
+    columns: Mapping[str, npt.NDArray[np.int64]]
+    rows: int
+
+    def __repr__(self) -> str:
+        return f"Block(rows={self.rows}, columns={len(self.columns)})"
+
+
+def count_block(layout: Layout, block: Block, weights: npt.NDArray[np.int64] | None = None) -> Statistics:
+    """Statistics of a block; whole-number `weights` count a row that many times."""
+    if block.labels is None:
+        raise DataError("rows without a class column cannot be counted")
+    vector = np.zeros(layout.size, dtype=object)
+    for start in range(0, block.rows, _ROWS_AT_ONCE):
+        part = slice(start, start + _ROWS_AT_ONCE)
+        _add_part(layout, vector, block.labels[part], block.columns, part, None if weights is None else weights[part])
+    return Statistics(layout, vector).require_bounds()
+
+
+def _add_part(
+    layout: Layout,
+    vector: npt.NDArray[Any],
+    labels: npt.NDArray[np.int64],
+    columns: Mapping[str, npt.NDArray[np.int64]],
+    part: slice,
+    weights: npt.NDArray[np.int64] | None,
+) -> None:
+    classes = len(layout.codebook.classes)
+    for group in layout.groups:
+        where = layout.slice(group)
+        if group.feature is None:
+            vector[where] += _tally(labels, classes, weights)
+            continue
+        codes = columns[group.feature.name][part]
+        if group.kind == "count":
+            present = codes >= 0
+            cells = labels * group.columns + codes
+            vector[where] += _tally(cells[present], classes * group.columns, None if weights is None else weights[present])
+        elif isinstance(group.feature, Numeric) and group.kind == "n":
+            vector[where] += _tally(labels[codes != MISSING], classes, None if weights is None else weights[codes != MISSING])
+        else:
+            power = 1 if group.kind == "sum" else 2
+            vector[where] += class_sums(labels, codes, classes, power, weights)
+
+
+def _tally(cells: npt.NDArray[np.int64], size: int, weights: npt.NDArray[np.int64] | None) -> npt.NDArray[Any]:
+    if weights is None:
+        return np.bincount(cells, minlength=size).astype(object)
+    # Whole weights below 2^31 over at most 2^16 rows stay below 2^53, where float64 adds exactly.
+    return np.bincount(cells, weights=weights.astype(np.float64), minlength=size).astype(np.int64).astype(object)
+
+
+def class_sums(
+    labels: npt.NDArray[np.int64],
+    codes: npt.NDArray[np.int64],
+    classes: int,
+    power: int,
+    weights: npt.NDArray[np.int64] | None,
+) -> npt.NDArray[Any]:
+    """Exact sum of codes (power 1) or of squared codes (power 2) per class; missing codes add nothing."""
+    sums = np.zeros(classes, dtype=object)
+    for label in range(classes):
+        chosen = (labels == label) & (codes != MISSING)
+        values = codes[chosen]
+        if weights is not None:
+            exact = values.astype(object) ** power * weights[chosen].astype(object)
+            sums[label] = int(exact.sum()) if len(exact) else 0
+        elif power == 1:
+            sums[label] = int(values.sum())
+        else:
+            high, low = values >> _LIMB, values & ((1 << _LIMB) - 1)
+            cross = int((high * low).sum())
+            sums[label] = (int((high * high).sum()) << (2 * _LIMB)) + (cross << (_LIMB + 1)) + int((low * low).sum())
+    return sums

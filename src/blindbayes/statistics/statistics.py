@@ -1,0 +1,159 @@
+"""The statistics: one exact integer vector with names."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cached_property
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from blindbayes.codebook import Codebook
+from blindbayes.errors import ConfigError, DataError
+from blindbayes.statistics.layout import Kind, Layout
+
+IntArray = npt.NDArray[Any]  # int64, or object arrays of Python integers where 64 bits do not suffice
+
+
+class Statistics:
+    """Class counts, value x class counts, and per class n, sum and sum of squares of codes. Immutable; `+` merges.
+
+    Exact statistics of tables are never negative in their counts and obey the codebook's bounds (`require_bounds`); noisy
+    ones need not.
+    """
+
+    def __init__(self, layout: Layout, vector: IntArray) -> None:
+        if vector.shape != (layout.size,):
+            raise DataError("a statistics vector has the wrong length for this codebook")
+        self.layout = layout
+        self.vector = vector.astype(layout.dtype)
+        self.vector.setflags(write=False)
+
+    @classmethod
+    def zero(cls, codebook: Codebook) -> Statistics:
+        """Statistics of an empty table."""
+        layout = Layout(codebook)
+        return cls(layout, np.zeros(layout.size, dtype=layout.dtype))
+
+    @classmethod
+    def from_words(cls, layout: Layout, words: npt.NDArray[np.uint64]) -> Statistics:
+        """From the words that a protocol summed."""
+        return cls(layout, layout.from_words(words))
+
+    @property
+    def codebook(self) -> Codebook:
+        """The codebook the statistics belong to."""
+        return self.layout.codebook
+
+    @property
+    def words(self) -> npt.NDArray[np.uint64]:
+        """The vector as 64-bit words for a protocol."""
+        return self.layout.words(self.vector)
+
+    def __add__(self, other: Statistics) -> Statistics:
+        if self.layout != other.layout:
+            raise ConfigError("statistics of different codebooks cannot be merged; compare the codebooks' hashes")
+        if self.layout.is_wide:
+            return Statistics(self.layout, self.vector + other.vector)
+        total = self.vector + other.vector
+        # Two vectors within bounds cannot overflow; two at the edge of int64 could, so look at the signs.
+        if bool(np.any(((self.vector ^ total) & (other.vector ^ total)) < 0)):
+            raise DataError("merging would overflow: more rows than the codebook's max_rows")
+        return Statistics(self.layout, total)
+
+    def __sub__(self, other: Statistics) -> Statistics:
+        """The difference, for deltas between two states of one table."""
+        if self.layout != other.layout:
+            raise ConfigError("statistics of different codebooks cannot be subtracted; compare the codebooks' hashes")
+        return Statistics(self.layout, self.vector - other.vector)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Statistics) and self.layout == other.layout and bool(np.array_equal(self.vector, other.vector))
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"Statistics(cells={self.layout.size}, codebook={self.codebook.sha256[:12]})"
+
+    def _group(self, kind: Kind, feature: str | None) -> IntArray:
+        group = self.layout.find(kind, feature)
+        if group is None:
+            raise KeyError(feature)
+        return self.vector[self.layout.slice(group)].reshape(len(self.codebook.classes), group.columns)
+
+    @cached_property
+    def class_counts(self) -> IntArray:
+        """Rows per class."""
+        return self._group("class_count", None)[:, 0]
+
+    @cached_property
+    def counts(self) -> Mapping[str, IntArray]:
+        """Per categorical or binned feature: an array (classes, values)."""
+        return self._by_feature("count", flat=False)
+
+    @cached_property
+    def n(self) -> Mapping[str, IntArray]:
+        """Per Gaussian feature: rows per class in which it is present."""
+        found = dict(self._by_feature("n"))
+        return MappingProxyType({name: found.get(name, self.class_counts) for name in self.sums})
+
+    @cached_property
+    def sums(self) -> Mapping[str, IntArray]:
+        """Per Gaussian feature: sum of codes per class."""
+        return self._by_feature("sum")
+
+    @cached_property
+    def squares(self) -> Mapping[str, IntArray]:
+        """Per Gaussian feature: sum of squared codes per class."""
+        return self._by_feature("square")
+
+    def _by_feature(self, kind: Kind, *, flat: bool = True) -> Mapping[str, IntArray]:
+        found = {}
+        for group in self.layout.groups:
+            if group.kind == kind and group.feature is not None:
+                table = self._group(kind, group.feature.name)
+                found[group.feature.name] = table[:, 0] if flat else table
+        return MappingProxyType(found)
+
+    def require_bounds(self) -> Statistics:
+        """Self, or an error if no table within the codebook's limits has these statistics."""
+        self.layout.require_bounds(self.vector)
+        if int(self.class_counts.sum()) > self.codebook.max_rows:
+            raise DataError(f"more rows than the codebook's max_rows = {self.codebook.max_rows}; raise it in the codebook")
+        return self
+
+    def by_name(self) -> dict[str, Any]:
+        """Plain lists by name, as the model file keeps them."""
+        return {
+            "class_counts": [int(value) for value in self.class_counts],
+            "counts": {name: [[int(cell) for cell in row] for row in table] for name, table in self.counts.items()},
+            "n": {name: [int(value) for value in row] for name, row in self._by_feature("n").items()},
+            "sums": {name: [int(value) for value in row] for name, row in self.sums.items()},
+            "squares": {name: [int(value) for value in row] for name, row in self.squares.items()},
+        }
+
+    @classmethod
+    def from_names(cls, codebook: Codebook, named: Mapping[str, Any]) -> Statistics:
+        """The inverse of `by_name`; refuses anything that does not fit the codebook's layout."""
+        layout = Layout(codebook)
+        vector = np.zeros(layout.size, dtype=layout.dtype)
+        expected = {"class_counts", "counts", "n", "sums", "squares"}
+        if set(named) != expected:
+            raise DataError("statistics: the sections must be " + ", ".join(sorted(expected)))
+        keys = {"count": "counts", "n": "n", "sum": "sums", "square": "squares"}
+        used = 1
+        for group in layout.groups:
+            if group.feature is None:
+                part = named["class_counts"]
+            else:
+                part = named[keys[group.kind]].get(group.feature.name)
+                used += 1
+            table = np.array(part, dtype=object)
+            if table.size != group.columns * len(codebook.classes) or not all(type(cell) is int for cell in table.flat):
+                raise DataError(f"statistics: {group.kind} of {group.feature.name if group.feature else 'classes'} do not fit")
+            vector[layout.slice(group)] = table.reshape(-1)
+        if used != 1 + sum(len(named[section]) for section in keys.values()):
+            raise DataError("statistics: a feature stands there that the codebook does not have")
+        return cls(layout, vector)
