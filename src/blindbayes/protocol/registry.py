@@ -1,0 +1,136 @@
+"""The protocols for rows, by name, behind one small interface.
+
+Every protocol that sums the parties' vectors offers an object `PROTOCOL` in its package that fulfils `SumProtocol`:
+
+    PROTOCOL.roster(setting)                  everybody who takes part: the contributors and, if any, parties without a vector
+    PROTOCOL.learners(setting)                whose role returns a `Total` (the others return None)
+    PROTOCOL.role(run, setting, vector, coins)    the generator that `run.me` runs; `vector` is None for a party without one
+
+`setting` is public and the same for all. Vectors are words modulo 2^64; so is the total. A protocol that works on
+integers reads words as signed (two's complement) and relies on `setting.bound`. Whatever only one protocol knows
+(number of neighbours, key size) stands in `setting.options` under names that its SPEC lists; `require_options` refuses
+unknown ones. If the vectors already carry noise, `setting.noisy` is set, and the total is opened as `noisy_sum`.
+
+Beside the code stands SPEC.md with one fenced toml block, read by `spec(name)`:
+
+    opened = ["sum"]          labels opened in a run, noise off; with noise on "sum" reads "noisy_sum"
+    minimum = 3               fewest contributors
+    rounds = "4"              python expressions in n (contributors), words, and the names under [variables],
+    messages = "4*n"          compared with what the driver measures
+    [variables]               optional: name = expression, in order
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.resources
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+
+from blindbayes.errors import ConfigError, LocalProtocolError
+from blindbayes.primitives.coins import Coins
+from blindbayes.protocol.core import Role, Run
+from blindbayes.wire import Words
+
+ROWS = {
+    "reference": "blindbayes.protocol.reference",
+    "masked_sum": "blindbayes.protocol.masked_sum",
+    "ring_sum": "blindbayes.protocol.ring_sum",
+    "chain_sum": "blindbayes.protocol.chain_sum",
+    "oblivious_sum": "blindbayes.protocol.oblivious_sum",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """What is public about one sum."""
+
+    contributors: tuple[str, ...]  # who brings a vector, in the study's order
+    length: int  # words per vector
+    quorum: int | None = None  # fewest contributors whose sum may be opened; None: all of them
+    noisy: bool = False  # the vectors carry noise already
+    bound: int = 2**63 - 1  # every word of the total, read as signed, lies within +-bound
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if len(set(self.contributors)) != len(self.contributors):
+            raise ConfigError("a contributor stands twice in the setting")
+        if self.length < 1:
+            raise ConfigError("a vector has at least one word")
+        if self.quorum is not None and not 1 <= self.quorum <= len(self.contributors):
+            raise ConfigError("a quorum lies between 1 and the number of contributors")
+
+    @property
+    def fewest(self) -> int:
+        """The quorum, or everybody."""
+        return len(self.contributors) if self.quorum is None else self.quorum
+
+    @property
+    def label(self) -> str:
+        """The label under which the total is opened."""
+        return "noisy_sum" if self.noisy else "sum"
+
+
+@dataclass(frozen=True, slots=True)
+class Total:
+    """What a learner's role returns."""
+
+    words: Words = field(repr=False)  # the sum over `included`, modulo 2^64
+    included: tuple[str, ...]  # whose vectors are in it
+
+
+class SumProtocol(Protocol):
+    """See the module's docstring."""
+
+    name: str
+
+    def roster(self, setting: Setting) -> tuple[str, ...]: ...
+
+    def learners(self, setting: Setting) -> tuple[str, ...]: ...
+
+    def role(self, run: Run, setting: Setting, vector: Words | None, coins: Coins) -> Role[Total | None]: ...
+
+
+def load(name: str) -> SumProtocol:
+    """The protocol of that name. Raises `ConfigError` for an unknown one."""
+    if name not in ROWS:
+        raise ConfigError(f"there is no rows protocol {name!r}; known: {', '.join(ROWS)}")
+    protocol: SumProtocol = importlib.import_module(ROWS[name]).PROTOCOL
+    return protocol
+
+
+def spec(name: str) -> dict[str, Any]:
+    """The machine-readable part of a protocol's SPEC.md."""
+    text = (importlib.resources.files(ROWS[name]) / "SPEC.md").read_text("utf-8")
+    return tomllib.loads(text.split("```toml\n", 1)[1].split("```", 1)[0])
+
+
+def simulate_roles(
+    protocol: SumProtocol, runs: Mapping[str, Run], setting: Setting, vectors: Mapping[str, Words], coins: Coins
+) -> dict[str, Role[Total | None]]:
+    """One role per party of the roster, each with its own coins, for a driver that runs them all in one process."""
+    return {
+        name: protocol.role(runs[name], setting, vectors.get(name), coins.derive(f"party {name}"))
+        for name in protocol.roster(setting)
+    }
+
+
+def require_vector(vector: Words | None, setting: Setting, party: str) -> Words:
+    """Our own input, checked: words, of the setting's length."""
+    if vector is None:
+        raise LocalProtocolError("a contributor needs a vector", party=party)
+    if vector.dtype != np.uint64 or vector.shape != (setting.length,):
+        raise LocalProtocolError("a vector has the setting's length and 64-bit words", party=party)
+    return vector
+
+
+def require_options(setting: Setting, known: Mapping[str, Any]) -> dict[str, Any]:
+    """The options with their defaults. Raises `ConfigError` for a name the protocol does not know."""
+    unknown = sorted(set(setting.options) - set(known))
+    if unknown:
+        raise ConfigError(f"unknown protocol option {unknown[0]!r}; known: {', '.join(sorted(known)) or 'none'}")
+    return {**known, **setting.options}
