@@ -1,0 +1,243 @@
+"""Noise that several parties add together, so that their sum is private and nobody's share need be.
+
+    noise = DistributedNoise.plan(touched=7, cells=64, epsilon=1.0, delta=1e-6, honest=5)
+    vector += noise.share(coins)            # each party, once per release; int64, one entry per cell
+    noise.law, noise.price, noise.deviation(), noise.statement()
+
+`touched` is how many cells one person can change; `bounds` (instead of `cells`) says by how much each cell can change, 1 for
+a count. `honest` is the smallest number of honest parties whose shares reach the sum: `honest_survivors` makes it from the
+study's parties, quorum and gamma. The guarantee is for adding or removing one unit: a person, or (unit="party") all rows
+of one party, of which `party_rows` is the declared or privately computed maximum.
+
+Three mechanisms, all exact on integers:
+
+polya    shares are differences of NegativeBinomial(1/honest, e^-rate); `honest` of them add up to exactly one two-sided
+         geometric (discrete Laplace) variable. Pure epsilon.
+skellam  shares are differences of Poisson variables; the sum is Skellam. (epsilon, delta), calibrated on the exact law.
+diluted  the two-sided geometric with probability beta, else 0 (Shi et al. 2011, Huai et al. 2015), with epsilon and delta
+         split over the touched cells. Kept as the paper's; never chosen by "auto".
+
+"auto" takes the smaller variance of polya and skellam: about polya up to 8 touched cells and skellam from 10 on, at delta 1e-6.
+More than `honest` honest shares only add independent noise, which cannot hurt privacy. Fewer do: see `remaining`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from blindbayes.errors import ConfigError, PrivacyError
+from blindbayes.primitives.coins import Coins
+from blindbayes.privacy import losses, samplers
+
+Mechanism = Literal["polya", "skellam", "diluted"]
+Unit = Literal["person", "party"]
+_MAX_SCALE = 1 << 44
+_GRAIN = 1 << 24  # rational parameters that come from floating point are rounded, to the safe side, to this grain
+
+
+def honest_survivors(parties: int, quorum: int, gamma: float) -> int:
+    """The smallest number of honest parties among `quorum` survivors of `parties`, if a fraction `gamma` is honest.
+
+    Those who drop out may all be honest: `quorum` less every dishonest party. Raises `ConfigError` where that leaves nobody.
+    """
+    if not 0 < gamma <= 1:
+        raise ConfigError("gamma, the honest fraction, lies above 0 and at most 1")
+    dishonest = parties - math.ceil(Fraction(gamma).limit_denominator(10**6) * parties)
+    left = quorum - dishonest
+    if left < 1:
+        raise ConfigError("the quorum could consist of dishonest parties only: raise the quorum or gamma")
+    return left
+
+
+@dataclass(frozen=True, slots=True)
+class Price:
+    """What one release with this noise costs."""
+
+    epsilon: float
+    delta: float
+    unit: Unit
+
+
+@dataclass(frozen=True, slots=True)
+class DistributedNoise:
+    """One plan, public and the same for all parties. Make it with `plan`."""
+
+    mechanism: Mechanism
+    epsilon: Fraction
+    delta: float
+    honest: int
+    touched: int
+    reach: int  # rows of one unit
+    bounds: tuple[int, ...] = field(repr=False)
+    unit: Unit
+    variance: Fraction  # skellam: of the sum of `honest` shares, in a cell of bound 1
+
+    @classmethod
+    def plan(
+        cls,
+        *,
+        touched: int,
+        epsilon: float | Fraction,
+        honest: int,
+        cells: int | None = None,
+        bounds: Sequence[int] | None = None,
+        delta: float = 0.0,
+        unit: Unit = "person",
+        party_rows: int | None = None,
+        mechanism: Mechanism | Literal["auto"] = "auto",
+    ) -> DistributedNoise:
+        """See the module. Give `cells` for counts or `bounds` for cells of any width; `party_rows` for unit="party"."""
+        if (cells is None) == (bounds is None):
+            raise ConfigError("give the number of cells or their bounds, one of the two")
+        limits = tuple(bounds) if bounds is not None else (1,) * (cells or 0)
+        if not limits or min(limits) < 1 or not 1 <= touched <= len(limits):
+            raise ConfigError("there is at least one cell, every bound is at least 1, and touched lies within the cells")
+        if not (epsilon > 0 and math.isfinite(epsilon)) or not 0 <= delta < 1:
+            raise PrivacyError("epsilon is positive and finite, and delta lies in [0, 1)")
+        if honest < 1:
+            raise PrivacyError("at least one honest party must add its noise")
+        if (unit == "party") != (party_rows is not None) or (party_rows is not None and party_rows < 1):
+            raise ConfigError("the unit 'party', and it alone, needs party_rows, the largest number of rows of a party")
+        reach = party_rows or 1
+        exact = Fraction(epsilon)
+        if max(limits) * touched * reach / exact > _MAX_SCALE:
+            raise PrivacyError("the noise would be wider than 2^44: use bins, a coarser precision or a larger epsilon")
+
+        def make(kind: Mechanism) -> DistributedNoise:
+            variance = Fraction(0)
+            if kind == "skellam":
+                found = losses.skellam_variance(touched, reach, float(exact), delta)
+                variance = Fraction(math.ceil(found * _GRAIN), _GRAIN)
+            return cls(kind, exact, delta if kind != "polya" else 0.0, honest, touched, reach, limits, unit, variance)
+
+        can_skellam = delta > 0 and max(limits) == 1
+        if mechanism != "auto":
+            if mechanism == "skellam" and not can_skellam:
+                raise ConfigError("skellam noise needs delta above 0 and cells that one row changes by at most 1")
+            if mechanism == "diluted" and delta <= 0:
+                raise ConfigError("diluted noise needs delta above 0")
+            return make(mechanism)
+        polya = make("polya")
+        if not can_skellam:
+            return polya
+        skellam = make("skellam")
+        return skellam if skellam.deviation() < polya.deviation() else polya
+
+    # -- drawing -----------------------------------------------------------------------------------------------------
+
+    def at(self, honest: int) -> DistributedNoise:
+        """The same plan for another number of honest survivors: what a party with its own view of the roster draws from.
+
+        If every honest party k uses some h_k, the sum is private as long as the honest 1/h_k add up to at least 1.
+        """
+        if honest < 1:
+            raise PrivacyError("at least one honest party must add its noise")
+        return dataclasses.replace(self, honest=honest)
+
+    def share(self, coins: Coins, size: int | None = None) -> npt.NDArray[np.int64]:
+        """One party's noise, a fresh draw for every cell. Add it once, to one release.
+
+        `size` overrides the number of cells where all bounds are equal (simulation of many draws).
+        """
+        if size is not None and len(set(self.bounds)) != 1:
+            raise ConfigError("a size can be given only if all cells have the same bound")
+        count = len(self.bounds) if size is None else size
+        if self.mechanism == "skellam":
+            return samplers.skellam(coins, self.variance / self.honest, count)
+        out = np.zeros(count, np.int64)
+        limits = np.asarray(self.bounds if size is None else self.bounds[:1] * count, dtype=object)
+        for bound in sorted(set(limits.tolist())):
+            at = np.flatnonzero(limits == bound)
+            rate = self.rate(bound)
+            if self.mechanism == "polya":
+                out[at] = samplers.polya_share(coins, 1 / rate, self.honest, len(at))
+                continue
+            drawn = at[samplers.bernoulli(coins, self.beta, len(at))]
+            out[drawn] = samplers.discrete_laplace(coins, 1 / rate, len(drawn))
+        return out
+
+    def rate(self, bound: int = 1) -> Fraction:
+        """Decay of the two-sided geometric law of a cell: P(k) ~ e^-(rate |k|)."""
+        return self.epsilon / (self.touched * self.reach * bound)
+
+    @property
+    def beta(self) -> Fraction:
+        """diluted: the chance that a share is not 0; with it, a cell has no honest noise with at most delta / touched."""
+        if self.delta <= 0:
+            raise ConfigError("beta is defined for diluted noise")
+        found = math.log(self.touched / self.delta) / self.honest
+        return min(Fraction(math.ceil(found * _GRAIN), _GRAIN), Fraction(1))
+
+    # -- what it means -------------------------------------------------------------------------------------------------
+
+    @property
+    def price(self) -> Price:
+        """Charged once per release, before it."""
+        return Price(float(self.epsilon), self.delta, self.unit)
+
+    def deviation(self, parties: int | None = None, bound: int = 1) -> float:
+        """Standard deviation of the noise in a cell's sum, when `parties` (default: just the honest minimum) add theirs."""
+        count = parties or self.honest
+        if self.mechanism == "skellam":
+            return math.sqrt(float(self.variance) * count / self.honest)
+        rate = float(self.rate(bound))
+        one = 2 * math.exp(-rate) / math.expm1(-rate) ** 2
+        copies = count * float(self.beta) if self.mechanism == "diluted" else count / self.honest
+        return math.sqrt(one * copies)
+
+    def table(self, parties: int) -> losses.Floats:
+        """P(k), k = -K..K, of the sum of `parties` shares in a cell of bound 1."""
+        if self.mechanism == "skellam":
+            return losses.skellam_table(float(self.variance) * parties / self.honest)
+        if self.mechanism == "polya":
+            return losses.binomial_table(parties / self.honest, float(self.rate()))
+        return losses.diluted_table(float(self.beta), float(self.rate()), parties)
+
+    def remaining(self, parties: int, *, delta: float = 1e-6) -> float:
+        """Epsilon at `delta` that the shares of only `parties` honest parties give one unit that moves each touched cell
+        by its reach; the others withheld theirs or revealed them, which is the same. Infinity where nothing useful is left.
+        """
+        if parties < 1:
+            return math.inf
+        return losses.composed_epsilon(self.table(parties), self.reach, self.touched, delta)
+
+    def tail(self, probability: float, parties: int, bound: int = 1) -> int:
+        """B such that the noise in a cell's sum exceeds +-B with at most this probability; sizes the slots of packed sums."""
+        if self.mechanism == "skellam":
+            return math.ceil(losses.tail_skellam(float(self.variance) * parties / self.honest, probability))
+        rate = float(self.rate(bound))
+        log = math.log(2 / probability)
+        if self.mechanism == "polya":  # E e^(rate X / 2) = (1 + e^(-rate/2))^shape for a NegativeBinomial X
+            return math.ceil(2 / rate * (parties / self.honest * math.log1p(math.exp(-rate / 2)) + log))
+        a = math.exp(-rate)
+        growth = (1 - a) ** 2 / ((1 - math.sqrt(a)) * (1 - math.pow(a, 1.5))) - 1
+        return math.ceil(2 / rate * (parties * float(self.beta) * growth + log))
+
+    @property
+    def law(self) -> str:
+        """The law of the sum of the shares of `honest` parties, cell by cell, in one line."""
+        if self.mechanism == "skellam":
+            return f"Skellam with variance {float(self.variance):.6g}"
+        width = f"P(k) ~ exp(-|k| {float(self.rate()):.6g} / bound)"
+        if self.mechanism == "polya":
+            return f"two-sided geometric, {width}"
+        return f"sum of Binomial({self.honest}, {float(self.beta):.6g}) many two-sided geometric variables, {width}"
+
+    def statement(self) -> str:
+        """What the noise promises, for the privacy statement."""
+        who = "any one person" if self.unit == "person" else f"any one party of at most {self.reach} rows"
+        strength = f"epsilon = {float(self.epsilon):g}" + (f", delta = {self.delta:g}" if self.delta else "")
+        return (
+            f"The sum is differentially private for {who} ({strength}, add or remove), as long as at least "
+            f"{self.honest} honest parties' shares are in it. Mechanism: {self.mechanism}. "
+            f"Law of their sum in each cell: {self.law}. One row touches at most {self.touched} cells. "
+            "Shares of a single party do not protect it on their own."
+        )
