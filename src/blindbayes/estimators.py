@@ -1,0 +1,408 @@
+"""`NaiveBayes`: the scikit-learn face of the package."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_array, check_consistent_length, check_is_fitted, column_or_1d
+
+from blindbayes.codebook import DEFAULT_MAX_ROWS, Codebook
+from blindbayes.data import Source, count, encode, open_source
+from blindbayes.data.infer import infer_feature, infer_labels
+from blindbayes.data.sources import require_columns, to_arrow
+from blindbayes.errors import ConfigError, DataError, PrivacyError
+from blindbayes.model.explain import Explanation, explain
+from blindbayes.model.file import ModelRecord, dump_model, parse_model
+from blindbayes.model.parameters import FloatArray, Gaussian, Histogram, Parameters, estimate
+from blindbayes.statistics import Block, Layout, Statistics, count_block
+
+_TARGET = "class"
+_MAX_WEIGHT = 2**31
+
+
+class NaiveBayes(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+    """Naive Bayes for mixed categorical, Gaussian and binned features, from exact integer statistics.
+
+    Parameters
+    ----------
+    codebook : Codebook, default=None
+        Public facts about the columns. Without one, it is inferred from the training data; that is for ordinary use and is
+        refused together with `epsilon`.
+    alpha : float, default=1.0
+        Laplace smoothing of categorical and binned features.
+    var_smoothing : float, default=1e-9
+        Share of the largest variance that is added to every variance, as in scikit-learn's GaussianNB. Not used where the
+        codebook declares a `variance_floor`.
+    epsilon : float, default=None
+        Privacy loss of the fit. None means no privacy.
+    delta : float, default=0.0
+        Second privacy parameter; 0 means pure differential privacy.
+    mechanism : str, default="auto"
+        "auto", "discrete_laplace", "knorm", "discrete_gaussian", "smooth" or "global".
+    ledger : path, default=None
+        File that records privacy spent; charged before anything is released.
+
+    Attributes
+    ----------
+    codebook_ : Codebook
+        The codebook in force.
+    statistics_ : Statistics
+        The integer statistics the model was made from: exact, or noisy under `epsilon`.
+    classes_, class_count_, class_log_prior_, n_features_in_, feature_names_in_
+        As in scikit-learn.
+    parameters_ : Parameters
+        Tables of log-probabilities, means and variances by feature.
+    """
+
+    def __init__(
+        self,
+        codebook: Codebook | None = None,
+        *,
+        alpha: float = 1.0,
+        var_smoothing: float = 1e-9,
+        epsilon: float | None = None,
+        delta: float = 0.0,
+        mechanism: str = "auto",
+        ledger: str | os.PathLike[str] | None = None,
+    ) -> None:
+        self.codebook = codebook
+        self.alpha = alpha
+        self.var_smoothing = var_smoothing
+        self.epsilon = epsilon
+        self.delta = delta
+        self.mechanism = mechanism
+        self.ledger = ledger
+
+    # -- fitting -----------------------------------------------------------------------------------------------------
+
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
+        """Fit from a frame or array and its labels, or from a path, database URL or frame that holds the class column.
+
+        The whole-number `sample_weight` counts a row that many times.
+        """
+        self._forget()
+        if self.epsilon is not None:
+            return self._fit_private(X, y, sample_weight)
+        return self._finish(self._statistics(X, y, sample_weight, classes=None))
+
+    def partial_fit(self, X: Any, y: Any = None, classes: Any = None, sample_weight: Any = None) -> Self:
+        """Add a batch. Exact: any split of the rows into batches, in any order, gives the same model.
+
+        Without a codebook the first batch must name all `classes`, and fixes the categories and the grid.
+        """
+        if self.epsilon is not None:
+            raise PrivacyError("partial_fit would release once per batch; fit once with epsilon, or run a study with deltas")
+        before = getattr(self, "statistics_", None)
+        statistics = self._statistics(X, y, sample_weight, classes=classes)
+        return self._finish(statistics if before is None else (before + statistics).require_bounds())
+
+    @classmethod
+    def from_statistics(cls, statistics: Statistics, *, alpha: float = 1.0, var_smoothing: float = 1e-9) -> Self:
+        """A fitted model from statistics that a protocol summed."""
+        model = cls(statistics.codebook, alpha=alpha, var_smoothing=var_smoothing)
+        model._adopt_codebook(statistics.codebook, "text")
+        return model._finish(statistics)
+
+    def _forget(self) -> None:
+        for name in [name for name in vars(self) if name.endswith("_") and not name.startswith("_")]:
+            delattr(self, name)
+
+    def _adopt_codebook(self, codebook: Codebook, label_kind: str) -> None:
+        self.codebook_ = codebook
+        self.label_kind_ = label_kind
+        self.classes_ = _native_labels(codebook.classes, label_kind)
+        self.n_features_in_ = len(codebook.features)
+
+    def _finish(self, statistics: Statistics) -> Self:
+        return self._publish(estimate(statistics, alpha=self.alpha, var_smoothing=self.var_smoothing), statistics)
+
+    def _publish(self, parameters: Parameters, statistics: Statistics | None) -> Self:
+        self.parameters_ = parameters
+        self.class_log_prior_ = parameters.log_prior
+        if statistics is not None:
+            self.statistics_ = statistics
+            self.class_count_ = statistics.class_counts.astype(np.float64)
+        return self
+
+    def _statistics(self, X: Any, y: Any, sample_weight: Any, *, classes: Any) -> Statistics:
+        """Exact statistics of the training data, with the codebook adopted or inferred on the way."""
+        if isinstance(X, str | os.PathLike | Source):
+            if y is not None or sample_weight is not None:
+                raise ConfigError("a path, URL or source holds its own class column: leave y and sample_weight out")
+            codebook = self._known_codebook()
+            if codebook is None:
+                raise ConfigError("fitting from a path, URL or source needs a codebook; see Codebook.from_toml")
+            with open_source(X) as source:
+                statistics = count(source, codebook)
+            self._adopt_codebook(codebook, "text")
+            self.feature_names_in_ = np.array(codebook.names, dtype=object)
+            return statistics
+        block, weights = self._training_block(X, y, sample_weight, classes)
+        return count_block(Layout(self.codebook_), block, weights)
+
+    def _known_codebook(self) -> Codebook | None:
+        known: Codebook | None = getattr(self, "codebook_", None) or self.codebook
+        if known is not None and not isinstance(known, Codebook):
+            raise ConfigError("codebook must be a Codebook; read one with Codebook.from_toml")
+        return known
+
+    def _training_block(self, X: Any, y: Any, sample_weight: Any, classes: Any) -> tuple[Block, npt.NDArray[np.int64] | None]:
+        codebook = self._known_codebook()
+        target = codebook.target if codebook else _TARGET
+        names, columns = _split_columns(X, codebook)
+        if y is None and target in columns and names is not None:
+            y = columns[target]
+            names = [name for name in names if name != target]
+            columns = {name: columns[name] for name in names}
+        if y is None:
+            raise ValueError("requires y to be passed, but the target y is None; pass y, or a frame with the class column")
+        labels, label_kind = _plain_labels(y)
+        check_consistent_length(*columns.values(), labels)
+        if len(labels) == 0:
+            raise DataError("0 sample(s): the table is empty; a model needs at least one row")
+        if codebook is None:
+            codebook = _infer(columns, labels, classes, label_kind)
+        elif classes is not None and [str(item) for item in _plain_labels(classes)[0].to_pylist()] != list(codebook.classes):
+            raise ConfigError("classes differ from the codebook's, which fixes them")
+        if names is not None:
+            require_columns([*names, target], codebook)
+        if not hasattr(self, "codebook_"):
+            self._adopt_codebook(codebook, label_kind)
+            if names is not None and all(isinstance(name, str) for name in names):
+                self.feature_names_in_ = np.array(codebook.names if self.codebook else names, dtype=object)
+        self._require_width(columns)
+        weights = _whole_weights(sample_weight, len(labels))
+        return encode(columns, codebook, training=True, labels=labels), weights
+
+    def _fit_private(self, X: Any, y: Any, sample_weight: Any) -> Self:
+        raise PrivacyError("private fits are not available yet")
+
+    # -- prediction --------------------------------------------------------------------------------------------------
+
+    def predict(self, X: Any) -> npt.NDArray[Any]:
+        """The most probable class of each row; a tie goes to the class that the codebook lists first."""
+        scores = self.predict_joint_log_proba(X)
+        chosen: npt.NDArray[Any] = self.classes_[np.argmax(scores, axis=1)]
+        return chosen
+
+    def predict_joint_log_proba(self, X: Any) -> FloatArray:
+        """ln P(class, row), shaped (rows, classes)."""
+        return self._parameters().joint_log_likelihood(self._query_block(X))
+
+    def predict_log_proba(self, X: Any) -> FloatArray:
+        """ln P(class | row), shaped (rows, classes)."""
+        scores = self.predict_joint_log_proba(X)
+        top = scores.max(axis=1, keepdims=True)
+        normalised: FloatArray = scores - (top + np.log(np.exp(scores - top).sum(axis=1, keepdims=True)))
+        return normalised
+
+    def predict_proba(self, X: Any) -> FloatArray:
+        """P(class | row), shaped (rows, classes)."""
+        return np.exp(self.predict_log_proba(X))
+
+    def explain(self, X: Any) -> Explanation:
+        """What the prior and each feature add to the score of each class, row by row."""
+        return explain(self._parameters(), self._query_block(X))
+
+    def _parameters(self) -> Parameters:
+        check_is_fitted(self, "parameters_")
+        parameters: Parameters = self.parameters_
+        return parameters
+
+    def _query_block(self, X: Any) -> Block:
+        parameters = self._parameters()
+        codebook = parameters.codebook
+        names, columns = _split_columns(X, codebook)
+        if names is not None:
+            columns = {name: column for name, column in columns.items() if name != codebook.target}
+            require_columns([*columns], codebook, labels=False)
+        self._require_width(columns)
+        return encode(columns, codebook, training=False)
+
+    def _require_width(self, columns: Mapping[str, Any]) -> None:
+        if len(columns) != self.n_features_in_:
+            raise ValueError(
+                f"X has {len(columns)} features, but {type(self).__name__} is expecting {self.n_features_in_} features as input"
+            )
+
+    # -- what scikit-learn's own Naive Bayes calls its parameters ------------------------------------------------------
+
+    @property
+    def feature_log_prob_(self) -> dict[str, FloatArray]:
+        """ln P(value | class) by categorical or binned feature, shaped (classes, values)."""
+        return {name: term.log_prob for name, term in self._parameters().terms.items() if isinstance(term, Histogram)}
+
+    @property
+    def theta_(self) -> dict[str, FloatArray]:
+        """Mean per class by Gaussian feature."""
+        return {name: term.mean for name, term in self._parameters().terms.items() if isinstance(term, Gaussian)}
+
+    @property
+    def var_(self) -> dict[str, FloatArray]:
+        """Variance per class by Gaussian feature."""
+        return {name: term.variance for name, term in self._parameters().terms.items() if isinstance(term, Gaussian)}
+
+    # -- files and copies --------------------------------------------------------------------------------------------
+
+    def _record(self) -> ModelRecord:
+        settings = {"alpha": float(self.alpha), "var_smoothing": float(self.var_smoothing)}
+        names = getattr(self, "feature_names_in_", None)
+        settings["named"] = names is not None
+        return ModelRecord(
+            self._parameters(), getattr(self, "statistics_", None), self.label_kind_, settings, getattr(self, "privacy_", None)
+        )
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the JSON model file, the format of record."""
+        text = dump_model(self._record())
+        scratch = Path(path).with_name(Path(path).name + ".part")
+        scratch.write_text(text, encoding="utf-8")
+        scratch.replace(path)
+
+    def _restore(self, record: ModelRecord) -> Self:
+        codebook = record.parameters.codebook
+        self._adopt_codebook(codebook, record.label_kind)
+        if record.settings.get("named"):
+            self.feature_names_in_ = np.array(codebook.names, dtype=object)
+        if record.privacy is not None:
+            self.privacy_ = dict(record.privacy)
+        return self._publish(record.parameters, record.statistics)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Plain builtins only, so that joblib and skops need to trust no class but this one."""
+        state: dict[str, Any] = dict(self.get_params(deep=False))
+        state["codebook"] = None if self.codebook is None else self.codebook.canonical().decode()
+        state["ledger"] = None if self.ledger is None else os.fspath(self.ledger)
+        state["model"] = dump_model(self._record()) if hasattr(self, "parameters_") else None
+        return state
+
+    def __setstate__(self, state: Mapping[str, Any]) -> None:
+        import msgspec
+
+        params = {key: value for key, value in state.items() if key != "model"}
+        if params["codebook"] is not None:
+            params["codebook"] = Codebook.from_dict(msgspec.json.decode(params["codebook"]))
+        self.__init__(**params)  # type: ignore[misc]
+        if state["model"] is not None:
+            self._restore(parse_model(state["model"]))
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        tags.input_tags.string = True
+        tags.input_tags.categorical = True
+        return tags
+
+
+def load(path: str | os.PathLike[str]) -> NaiveBayes:
+    """Read a JSON model file. Nothing in it is executed; an unknown version or field is refused."""
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as cause:
+        raise ConfigError(f"model file {os.fspath(path)!r} cannot be read ({type(cause).__name__})") from None
+    record = parse_model(text)
+    settings = record.settings
+    model = NaiveBayes(record.parameters.codebook, alpha=settings["alpha"], var_smoothing=settings["var_smoothing"])
+    return model._restore(record)
+
+
+def _split_columns(X: Any, codebook: Codebook | None) -> tuple[list[Any] | None, dict[str, Any]]:
+    """Column names (None for an unnamed array) and one array per column."""
+    if hasattr(X, "toarray") or hasattr(X, "tocsr"):
+        raise TypeError("Sparse data was passed, but dense data is required. Use '.toarray()' to convert to a dense array.")
+    if hasattr(X, "columns") or isinstance(X, pa.Table):
+        if hasattr(X, "columns") and not isinstance(X, pa.Table) and not all(isinstance(name, str) for name in X.columns):
+            return None, _array_columns(np.asarray(X), codebook)
+        table = to_arrow(X)
+        return list(table.column_names), {name: table.column(name) for name in table.column_names}
+    return None, _array_columns(X, codebook)
+
+
+def _array_columns(X: Any, codebook: Codebook | None) -> dict[str, Any]:
+    array = np.asarray(X) if not isinstance(X, np.ndarray) else X
+    if array.dtype.kind == "U":
+        array = array.astype(object)
+    if array.dtype != object or not _holds_text(array):
+        # Missing is fine, infinity is not; a numeric array in an object dtype becomes numbers again.
+        array = check_array(X, dtype="numeric", ensure_all_finite="allow-nan", ensure_min_samples=0)
+    elif array.ndim != 2:
+        raise ValueError(f"Expected 2D array, got {array.ndim}D array instead. Reshape your data.")
+    count_ = array.shape[1]
+    names: Sequence[str] = [f"x{at}" for at in range(count_)]
+    if codebook is not None and len(codebook.names) == count_:
+        names = codebook.names
+    return {name: array[:, at] for at, name in enumerate(names)}
+
+
+def _holds_text(array: npt.NDArray[Any]) -> bool:
+    return array.ndim == 2 and any(isinstance(value, str) for row in array[:1000] for value in row)
+
+
+def _plain_labels(y: Any) -> tuple[pa.Array, str]:
+    """Labels as an Arrow array of text, whole numbers or truth values, and which of them the caller used."""
+    if isinstance(y, pa.Array | pa.ChunkedArray):
+        y = y.to_numpy(zero_copy_only=False) if isinstance(y, pa.Array) else y.to_numpy()
+    flat = column_or_1d(y, warn=True)
+    if flat.dtype == object and any(value is None or value != value for value in flat):
+        raise DataError("the class column has rows without a label; drop them")
+    if len(flat):
+        check_classification_targets(flat)
+    kind = flat.dtype.kind
+    if kind == "b":
+        return pa.array(flat), "boolean"
+    if kind in "iu":
+        return pa.array(flat.astype(np.int64)), "integer"
+    if kind == "f":
+        return pa.array(flat.astype(np.int64)), "real"
+    if all(isinstance(value, int | np.integer) and not isinstance(value, bool) for value in flat):
+        return pa.array([int(value) for value in flat], pa.int64()), "integer"
+    return pa.array([value if isinstance(value, str) else str(value) for value in flat], pa.string()), "text"
+
+
+def _native_labels(classes: tuple[str, ...], kind: str) -> npt.NDArray[Any]:
+    """Labels in the type that the caller trained with."""
+    try:
+        if kind == "integer":
+            return np.array([int(label) for label in classes], dtype=np.int64)
+        if kind == "real":
+            return np.array([float(label) for label in classes], dtype=np.float64)
+        if kind == "boolean" and set(classes) <= {"true", "false"}:
+            return np.array([label == "true" for label in classes], dtype=bool)
+    except ValueError:
+        pass
+    return np.array(classes, dtype=str)
+
+
+def _infer(columns: Mapping[str, Any], labels: pa.Array, classes: Any, label_kind: str) -> Codebook:
+    """An inferred codebook with room around the numbers seen, for later batches and queries."""
+    listed = labels if classes is None else _plain_labels(np.unique(np.asarray(classes)))[0]
+    features = tuple(infer_feature(str(name), column, room=True) for name, column in columns.items())
+    target = _TARGET
+    while target in columns:
+        target += "_"
+    return Codebook(target, infer_labels(listed, target), features, max_rows=DEFAULT_MAX_ROWS, provenance="inferred")
+
+
+def _whole_weights(sample_weight: Any, rows: int) -> npt.NDArray[np.int64] | None:
+    if sample_weight is None:
+        return None
+    weights = np.asarray(sample_weight, dtype=np.float64)
+    if weights.ndim == 0:
+        weights = np.full(rows, float(weights))
+    if weights.shape != (rows,):
+        raise ValueError(f"sample_weight.shape == {weights.shape}, expected {(rows,)}!")
+    if not (np.isfinite(weights).all() and (weights >= 0).all() and (weights == np.floor(weights)).all()):
+        raise DataError("sample_weight must be whole numbers that are not negative; multiply up to a common denominator")
+    if len(weights) and weights.max() > _MAX_WEIGHT:
+        raise DataError("sample_weight must be at most 2^31")
+    if not weights.any():
+        raise DataError("sample_weight is zero for every row; a model needs at least one row")
+    return weights.astype(np.int64)

@@ -1,0 +1,166 @@
+"""Parameters of Naive Bayes, and the log-likelihood of rows.
+
+What happens at the edges, once and for all:
+
+- A class without rows has prior probability 0 and is never predicted.
+- A histogram cell is smoothed by `alpha`: ln(count + alpha) - ln(total + alpha * cells).
+- A Gaussian variance is E[x^2] - E[x]^2, exact up to one rounding. With a codebook's `variance_floor` it is raised to that
+  floor; otherwise `var_smoothing` times the largest variance of any feature is added, as scikit-learn does. A variance that
+  is still 0 becomes the variance of rounding to the grid, precision^2 / 12.
+- A class that has rows but no present value of a Gaussian feature takes the mean and variance of all classes together; a
+  feature without any value contributes nothing.
+- A missing value contributes nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from blindbayes.codebook import Codebook, Numeric
+from blindbayes.errors import ConfigError, DataError
+from blindbayes.statistics import MISSING, Block, Statistics
+
+FloatArray: TypeAlias = npt.NDArray[np.float64]
+_TABLE_WIDTH = 1 << 16  # a Gaussian feature with fewer grid points is scored by table look-up
+
+
+@dataclass(frozen=True, slots=True)
+class Histogram:
+    """ln P(value | class), shaped (classes, values)."""
+
+    log_prob: FloatArray
+
+
+@dataclass(frozen=True, slots=True)
+class Gaussian:
+    """Mean and variance per class, in the feature's own unit."""
+
+    mean: FloatArray
+    variance: FloatArray
+
+
+Term: TypeAlias = Histogram | Gaussian
+
+
+@dataclass(frozen=True, slots=True)
+class Parameters:
+    """A fitted model: ln prior per class and one term per feature, in the codebook's order."""
+
+    codebook: Codebook
+    log_prior: FloatArray
+    terms: Mapping[str, Term]
+
+    def joint_log_likelihood(self, block: Block) -> FloatArray:
+        """ln P(class) + ln P(row | class), shaped (rows, classes)."""
+        scores = np.repeat(self.log_prior[np.newaxis, :], block.rows, axis=0)
+        for name, term in self.terms.items():
+            scores += self.score(name, term, block.columns[name])
+        return scores
+
+    def score(self, name: str, term: Term, codes: npt.NDArray[np.int64]) -> FloatArray:
+        """ln P(value | class) of one feature's codes, shaped (rows, classes); 0 where missing."""
+        if isinstance(term, Histogram):
+            table = np.vstack([term.log_prob.T, np.zeros(len(self.log_prior))])  # the last row answers code -1
+            return table.take(codes, axis=0, mode="wrap")
+        feature = self.codebook.feature(name)
+        if not isinstance(feature, Numeric):
+            raise ConfigError(f"feature {name!r} has Gaussian parameters and is not numeric")
+        missing = codes == MISSING
+        if feature.width <= min(_TABLE_WIDTH, len(codes)):
+            table = _density(term, feature, np.arange(feature.code_low, feature.code_high + 1))
+            table = np.vstack([table, np.zeros(table.shape[1])])
+            return table.take(np.where(missing, -1, codes - feature.code_low), axis=0, mode="wrap")
+        scores = _density(term, feature, np.where(missing, 0, codes))
+        scores[missing] = 0.0
+        return scores
+
+
+def _density(term: Gaussian, feature: Numeric, codes: npt.NDArray[np.int64]) -> FloatArray:
+    # Grid points are exact in float64, and so is the division by a decimal scale up to one rounding.
+    values = (codes + feature.centre) / feature.scale
+    scores = np.empty((len(codes), len(term.mean)))
+    for at, (mean, variance) in enumerate(zip(term.mean, term.variance, strict=True)):
+        if not math.isfinite(variance):
+            scores[:, at] = 0.0  # no class has a value of this feature
+            continue
+        scores[:, at] = -0.5 * math.log(2.0 * math.pi * variance) - 0.5 * (values - mean) ** 2 / variance
+    return scores
+
+
+def estimate(statistics: Statistics, *, alpha: float = 1.0, var_smoothing: float = 1e-9) -> Parameters:
+    """Maximum-likelihood parameters with Laplace smoothing and a variance floor, from exact statistics."""
+    if not (math.isfinite(alpha) and alpha > 0):
+        raise ConfigError("alpha must be a positive number")
+    if not (math.isfinite(var_smoothing) and var_smoothing >= 0):
+        raise ConfigError("var_smoothing must be a number that is not negative")
+    codebook = statistics.codebook
+    rows = int(statistics.class_counts.sum())
+    if rows <= 0:
+        raise DataError("the table is empty; a model needs at least one row")
+    with np.errstate(divide="ignore"):
+        log_prior = np.log(statistics.class_counts.astype(np.float64)) - math.log(rows)
+    added = Fraction(0)
+    if codebook.variance_floor is None:
+        added = Fraction(var_smoothing) * max((_pooled(statistics, name)[1] for name in statistics.sums), default=Fraction(0))
+    terms: dict[str, Term] = {}
+    for feature in codebook.features:
+        if feature.name in statistics.counts:
+            counts = statistics.counts[feature.name].astype(np.float64)
+            totals = counts.sum(axis=1, keepdims=True)
+            terms[feature.name] = Histogram(np.log(counts + alpha) - np.log(totals + alpha * counts.shape[1]))
+        elif isinstance(feature, Numeric):
+            terms[feature.name] = _gaussian(statistics, feature, added)
+    return Parameters(codebook, log_prior, terms)
+
+
+def _scale(feature: Numeric) -> Fraction:
+    """Grid steps per unit as an exact fraction."""
+    if feature.scale >= 1:
+        return Fraction(round(feature.scale))
+    return Fraction(1, round(feature.precision))
+
+
+def _moments(n: Any, total: Any, square: Any, feature: Numeric) -> tuple[Fraction, Fraction]:
+    """Exact mean and variance in the feature's unit."""
+    n, total, square = int(n), int(total), int(square)
+    scale = _scale(feature)
+    return Fraction(feature.centre * n + total, n) / scale, Fraction(n * square - total * total, n * n) / (scale * scale)
+
+
+def _pooled(statistics: Statistics, name: str) -> tuple[Fraction, Fraction]:
+    """Mean and variance of a feature over all classes; variance 0 where it has no value."""
+    feature = statistics.codebook.feature(name)
+    if not isinstance(feature, Numeric):
+        raise ConfigError(f"feature {name!r} is not numeric")
+    n = sum(int(value) for value in statistics.n[name])
+    if n == 0:
+        return Fraction(0), Fraction(0)
+    total = sum(int(value) for value in statistics.sums[name])
+    square = sum(int(value) for value in statistics.squares[name])
+    return _moments(n, total, square, feature)
+
+
+def _gaussian(statistics: Statistics, feature: Numeric, added: Fraction) -> Gaussian:
+    name = feature.name
+    floor = statistics.codebook.variance_floor
+    means, variances = [], []
+    total_n = sum(int(value) for value in statistics.n[name])
+    for n, total, square in zip(statistics.n[name], statistics.sums[name], statistics.squares[name], strict=True):
+        if total_n == 0:
+            means.append(0.0)
+            variances.append(math.inf)
+            continue
+        mean, variance = _moments(n, total, square, feature) if int(n) else _pooled(statistics, name)
+        variance = max(variance, Fraction(floor)) if floor is not None else variance + added
+        if variance <= 0:
+            variance = 1 / (12 * _scale(feature) ** 2)
+        means.append(float(mean))
+        variances.append(float(variance))
+    return Gaussian(np.array(means), np.array(variances))
