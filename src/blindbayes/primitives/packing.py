@@ -1,9 +1,9 @@
 """Many bounded integers in a few large ones, so that adding the large ones adds the small ones.
 
-Azimian et al.'s bit string (2022, section 5.2): each value has a field of fixed width, wide enough for its *total*, so that no
-sum of the parties' values ever carries into the next field. A string longer than one plaintext is cut into chunks
-between fields (section 5.4). Fields may be signed: a packed integer is `sum(value << offset)`, and the bias that makes each field
-non-negative is added only when a total is read, so the packed total depends on the totals and on nothing else.
+Azimian et al.'s bit string (2022, section 5.2): each value has a field of fixed width, wide enough for its *total*, so that
+no sum of the parties' values ever carries into the next field. A string longer than one plaintext is cut into chunks
+between fields (section 5.4). Fields may be signed: a packed integer is `sum(value << offset)`, and the bias that makes
+every field non-negative is added only when a total is read, so the packed total depends on the totals and on nothing else.
 
 Above the fields of each chunk stand guard bits, which are zero in every honest total: a total in which masks did not
 cancel is uniform, and passes for a proper one with probability at most 2^-guard per chunk.

@@ -1,0 +1,250 @@
+"""Roles of the chain. Step numbers as in SPEC.md."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from blindbayes.errors import ConfigError, DataError, IntegrityError, LocalProtocolError, PeerProtocolError
+from blindbayes.primitives import aead, prg, signatures
+from blindbayes.primitives.agreement import PUBLIC_BYTES, AgreementKey
+from blindbayes.primitives.coins import Coins
+from blindbayes.primitives.packing import Packing
+from blindbayes.primitives.paillier import DEFAULT_BITS, PublicKey, generate_keypair
+from blindbayes.primitives.signatures import SIGNATURE_BYTES
+from blindbayes.protocol.chain_sum.messages import KeyAnnounced, LinkSent, RandomisersDealt, RosterListed
+from blindbayes.protocol.chain_sum.plan import Plan, neighbours_of
+from blindbayes.protocol.core import Role, Run, Send, open_value, receive, receive_all
+from blindbayes.protocol.registry import Setting, Total, require_options, require_vector
+from blindbayes.wire import Words
+
+BUILDER = "builder"
+_STATISTICAL_BITS = 128  # a mask is this much wider than N before it is reduced: bias 2^-128
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What the study may choose about a chain."""
+
+    key_bits: int
+    toy_keys: bool
+    neighbours: int
+    packing: Packing
+
+
+def read_options(setting: Setting) -> Options:
+    """The chain's options, checked. See SPEC.md."""
+    defaults = {"key_bits": DEFAULT_BITS, "toy_keys": False, "neighbours": None, "bounds": None}
+    options = require_options(setting, defaults)
+    if BUILDER in setting.contributors:
+        raise ConfigError("no contributor of a chain is named 'builder': the model builder brings no vector")
+    if len(setting.contributors) < 2:
+        raise ConfigError("a chain has at least 2 contributors: the sum of one is its vector")
+    bounds = options["bounds"]
+    if bounds is None:
+        bounds = [(-setting.bound, setting.bound)] * setting.length
+    elif len(bounds) != setting.length:
+        raise ConfigError("bounds: one pair (low, high) for each word")
+    # Every integer below N/2 in absolute value has its own residue, and N has exactly `key_bits` bits.
+    packing = Packing([(low, high) for low, high in bounds], options["key_bits"] - 2)
+    neighbours = neighbours_of(setting, options["neighbours"])
+    return Options(options["key_bits"], bool(options["toy_keys"]), neighbours, packing)
+
+
+# -- what both roles compute -----------------------------------------------------------------------------------------
+
+
+def roster_digest(run: Run, modulus: bytes, builder_key: bytes, keys: bytes) -> bytes:
+    """Binds everything after step 2 to one modulus and one list of keys."""
+    size = len(modulus).to_bytes(4, "big")
+    return hashlib.sha256(run.context("chain roster") + size + modulus + builder_key + keys).digest()
+
+
+def link_payload(run: Run, sender: str, receiver: str, digest: bytes, sealed: bytes) -> bytes:
+    """What a link's signature covers: study, run, step, sender, receiver, roster and the sealed link."""
+    return run.context("chain link", sender, receiver) + digest + sealed
+
+
+def masks(secret: bytes, digest: bytes, public: PublicKey, count: int) -> list[int]:
+    """The masks that two contributors share: one integer for each chunk, uniform modulo N."""
+    size = (public.bits + _STATISTICAL_BITS + 7) // 8
+    stream = prg.expand_bytes(prg.derive_key(secret, "chain mask", digest), count * size)
+    return [int.from_bytes(stream[at : at + size], "big") for at in range(0, len(stream), size)]
+
+
+def _seal(run: Run, secret: bytes, step: str, sender: str, receiver: str, digest: bytes, plaintext: bytes) -> bytes:
+    context = run.context(step, sender, receiver) + digest
+    return aead.seal(prg.derive_key(secret, step, context), plaintext, associated=context)
+
+
+def _unseal(run: Run, secret: bytes, step: str, sender: str, receiver: str, digest: bytes, sealed: bytes) -> bytes:
+    context = run.context(step, sender, receiver) + digest
+    return aead.unseal(prg.derive_key(secret, step, context), sealed, associated=context, party=sender)
+
+
+def _sign(run: Run, payload: bytes) -> bytes:
+    if run.signer is None:
+        raise LocalProtocolError("a chain needs this party's signing key", party=run.me)
+    return run.signer.sign(payload)
+
+
+def _verify(run: Run, party: str, payload: bytes, signature: bytes) -> None:
+    if party not in run.identities:
+        raise LocalProtocolError("a chain needs every party's identity", party=run.me)
+    signatures.verify(run.identities[party], payload, signature, party=party)
+
+
+def _key_payload(run: Run, party: str, key: bytes) -> bytes:
+    return run.context("chain key", party, BUILDER) + key
+
+
+def _parts(data: bytes, size: int) -> list[bytes]:
+    return [data[at : at + size] for at in range(0, len(data), size)]
+
+
+# -- the contributor -------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Joined:
+    """What a contributor holds of a checked roster."""
+
+    public: PublicKey
+    digest: bytes
+    before: str | None
+    after: str
+    secrets: dict[str, bytes]  # agreed with the peers and the builder
+    neighbours: tuple[tuple[str, int], ...]  # with the sign of the mask
+
+
+def contributor(run: Run, setting: Setting, options: Options, vector: Words, coins: Coins) -> Role[None]:
+    """Adds its packed and masked vector to the running sum, once."""
+    packing = options.packing
+    try:
+        chunks = packing.pack(vector.view(np.int64).tolist())
+    except DataError as cause:
+        raise LocalProtocolError("a word of the vector is outside the bounds of the setting", party=run.me) from cause
+    # 1. A fresh key for this run.
+    key = AgreementKey.generate(coins)
+    yield Send(BUILDER, KeyAnnounced(key.public, _sign(run, _key_payload(run, run.me, key.public))))
+    # 3. The roster: check it, find the neighbours.
+    joined = _join(run, setting, options, key, (yield from receive(BUILDER, RosterListed)))
+    public, digest, secrets = joined.public, joined.digest, joined.secrets
+    # 4. One fresh encryption of zero for each chunk.
+    dealt = yield from receive(BUILDER, RandomisersDealt)
+    data = _unseal(run, secrets[BUILDER], "chain randomisers", BUILDER, run.me, digest, dealt.sealed)
+    link = public.unpack_ciphertexts(data, packing.chunks, party=BUILDER)
+    # 5. Add the vector and the masks; everybody's masks together cancel modulo N.
+    for peer, sign in joined.neighbours:
+        for index, mask in enumerate(masks(secrets[peer], digest, public, packing.chunks)):
+            chunks[index] += sign * mask
+    link = [public.encrypt_with(chunk, randomiser) for chunk, randomiser in zip(chunks, link, strict=True)]
+    # 6. Multiply into the running sum and pass it on.
+    if joined.before is not None:
+        running = yield from _receive_link(run, joined.before, secrets[joined.before], digest, public, packing.chunks)
+        link = [public.add(own, other) for own, other in zip(link, running, strict=True)]
+    sealed = _seal(run, secrets[joined.after], "chain link", run.me, joined.after, digest, public.pack_ciphertexts(link))
+    yield Send(joined.after, LinkSent(sealed, _sign(run, link_payload(run, run.me, joined.after, digest, sealed))))
+
+
+def _join(run: Run, setting: Setting, options: Options, key: AgreementKey, roster: RosterListed) -> _Joined:
+    keys = _parts(roster.keys, PUBLIC_BYTES)
+    if len(roster.keys) != PUBLIC_BYTES * len(setting.contributors) or len(roster.builder_key) != PUBLIC_BYTES:
+        raise PeerProtocolError("the roster has the wrong size", party=BUILDER)
+    digest = roster_digest(run, roster.modulus, roster.builder_key, roster.keys)
+    _verify(run, BUILDER, run.context("chain roster", BUILDER) + digest, roster.signature)
+    plan = Plan(digest, setting.contributors, options.neighbours)
+    if keys[plan.index(run.me)] != key.public:
+        raise IntegrityError(party=BUILDER)
+    before, after = plan.previous(run.me), plan.following(run.me)
+    # The first of the chain tests N for everybody: see "Key checks" in SPEC.md.
+    public = PublicKey.from_bytes(roster.modulus, toy_keys=options.toy_keys, composite=before is None, party=BUILDER)
+    if public.bits != options.key_bits:
+        raise PeerProtocolError("the public key has another size than the study says", party=BUILDER)
+    peers = plan.peers(run.me)
+    signed = _parts(roster.signatures, SIGNATURE_BYTES)
+    if len(roster.signatures) != SIGNATURE_BYTES * len(peers):
+        raise PeerProtocolError("the roster has the wrong size", party=BUILDER)
+    secrets = {BUILDER: key.agree(roster.builder_key, party=BUILDER)}
+    for peer, signature in zip(peers, signed, strict=True):
+        peer_key = keys[plan.index(peer)]
+        _verify(run, peer, _key_payload(run, peer, peer_key), signature)
+        secrets[peer] = key.agree(peer_key, party=peer)
+    me = plan.index(run.me)
+    neighbours = tuple((peer, 1 if me < plan.index(peer) else -1) for peer in plan.neighbours(run.me))
+    return _Joined(public, digest, before, after or BUILDER, secrets, neighbours)
+
+
+def _receive_link(run: Run, sender: str, secret: bytes, digest: bytes, public: PublicKey, count: int) -> Role[list[Any]]:
+    sent = yield from receive(sender, LinkSent)
+    _verify(run, sender, link_payload(run, sender, run.me, digest, sent.sealed), sent.signature)
+    data = _unseal(run, secret, "chain link", sender, run.me, digest, sent.sealed)
+    return public.unpack_ciphertexts(data, count, party=sender)
+
+
+# -- the builder -----------------------------------------------------------------------------------------------------
+
+
+def builder(run: Run, setting: Setting, options: Options, coins: Coins) -> Role[Total]:
+    """Holds the Paillier key, lists the roster, deals the randomisers, opens the sum."""
+    # 2. Collect the run keys, make the Paillier key.
+    announced = yield from receive_all(setting.contributors, KeyAnnounced)
+    for name, message in announced.items():
+        if len(message.key) != PUBLIC_BYTES:
+            raise PeerProtocolError("a run key has the wrong size", party=name)
+        _verify(run, name, _key_payload(run, name, message.key), message.signature)
+    private = generate_keypair(options.key_bits, coins.derive("chain paillier"), toy_keys=options.toy_keys)
+    key = AgreementKey.generate(coins.derive("chain agreement"))
+    modulus = private.public.to_bytes()
+    keys = b"".join(announced[name].key for name in setting.contributors)
+    digest = roster_digest(run, modulus, key.public, keys)
+    signature = _sign(run, run.context("chain roster", BUILDER) + digest)
+    plan = Plan(digest, setting.contributors, options.neighbours)
+    # 3. and 4. To everybody the roster, and its randomisers.
+    dealer = coins.derive("chain randomisers")
+    secrets = {name: key.agree(announced[name].key, party=name) for name in setting.contributors}
+    for name in plan.order:
+        checked = b"".join(announced[peer].signature for peer in plan.peers(name))
+        yield Send(name, RosterListed(modulus, key.public, keys, checked, signature))
+        randomisers = private.public.pack_ciphertexts(private.randomisers(options.packing.chunks, dealer))
+        yield Send(name, RandomisersDealt(_seal(run, secrets[name], "chain randomisers", BUILDER, name, digest, randomisers)))
+    # 7. The last link: decrypt, unpack, and open only what can be a total.
+    last = plan.order[-1]
+    link = yield from _receive_link(run, last, secrets[last], digest, private.public, options.packing.chunks)
+    totals = [private.public.signed(total) for total in private.decrypt_many(link, party=last)]
+    words = _words(options.packing.unpack(totals, party=last))
+    opened = yield from open_value(setting.label, words)
+    return Total(opened, setting.contributors)
+
+
+def _words(values: Sequence[int]) -> Words:
+    return np.array([value % 2**64 for value in values], dtype=np.uint64)
+
+
+class ChainSum:
+    """Azimian et al.'s chain, in one pass, with links that only the next hop reads."""
+
+    name = "chain_sum"
+
+    def roster(self, setting: Setting) -> tuple[str, ...]:
+        """The contributors and the builder."""
+        return (*setting.contributors, BUILDER)
+
+    def learners(self, setting: Setting) -> tuple[str, ...]:
+        """The builder alone."""
+        return (BUILDER,)
+
+    def role(self, run: Run, setting: Setting, vector: Words | None, coins: Coins) -> Role[Total | None]:
+        """The role of `run.me`."""
+        options = read_options(setting)
+        if run.me == BUILDER:
+            return (yield from builder(run, setting, options, coins))
+        yield from contributor(run, setting, options, require_vector(vector, setting, run.me), coins)
+        return None
+
+
+PROTOCOL = ChainSum()
