@@ -92,8 +92,10 @@ class Card:
 
     @property
     def tls_name(self) -> str:
-        """The name in the certificate, which a dialling site asks for."""
-        return f"{self.name}.blindbayes"
+        """The name in the certificate, which a dialling site asks for. A pseudonym: strangers read it off the port."""
+        certificate = x509.load_pem_x509_certificate(self.certificate)
+        names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+        return names.get_values_for_type(x509.DNSName)[0]
 
     def to_toml(self) -> str:
         """The card as a file."""
@@ -121,10 +123,11 @@ class Card:
                 address=str(table["address"]),
                 signature=bytes.fromhex(table["signature"]),
             )
-            x509.load_pem_x509_certificate(card.certificate)
+            if not card.tls_name:
+                raise ValueError("no name")
         except ConfigError:
             raise
-        except (tomllib.TOMLDecodeError, ValueError, TypeError, AttributeError) as cause:
+        except (ValueError, TypeError, AttributeError, IndexError, x509.ExtensionNotFound) as cause:
             raise ConfigError("this is not a site's card") from cause
         try:
             verify(card.identity, card._signed_bytes(), card.signature)
@@ -156,7 +159,7 @@ class Identity:
         require_name(name)
         secret = coins.bytes(32)
         tls_private = ec.derive_private_key(1 + coins.below(_P256_ORDER - 1), ec.SECP256R1())
-        certificate = _self_signed(f"{name}.blindbayes", tls_private, serial=1 + coins.bits(150))
+        certificate = _self_signed(f"{coins.bytes(8).hex()}.blindbayes", tls_private, serial=1 + coins.bits(150))
         return cls._assemble(name, address, secret, _pem(tls_private), certificate), secret
 
     @classmethod

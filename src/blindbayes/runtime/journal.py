@@ -124,7 +124,7 @@ class Journal:
         self._size = 0
         self._number = 0
         self._link = bytes(32)
-        self._dirty = False
+        self._committed = 0
         self._cached = 0
         self._quota = quota
         self._begun: Begun | None = None
@@ -208,18 +208,19 @@ class Journal:
 
     def commit(self) -> None:
         """What was appended is on disk when this returns."""
-        if not self._dirty:
+        if not self.dirty:
             return
+        reached = self._number  # a thread may commit while the loop appends
         try:
             os.fdatasync(self._handle)
         except OSError as cause:
             raise LocalProtocolError(f"the journal cannot be written: {cause.strerror}") from cause
-        self._dirty = False
+        self._committed = max(self._committed, reached)
 
     @property
     def dirty(self) -> bool:
         """True if something was appended and not yet committed."""
-        return self._dirty
+        return self._committed < self._number
 
     def _append(self, record: Record) -> None:
         nonce = self._coins.bits(96)
@@ -236,7 +237,6 @@ class Journal:
                 os.ftruncate(self._handle, self._size)
             raise LocalProtocolError(f"the journal cannot be written: {cause.strerror}") from cause
         self._took(record, raw)
-        self._dirty = True
 
     def _place(self) -> bytes:
         return framed(b"blindbayes journal v1", self._number.to_bytes(8, "big"), self._link)
@@ -319,4 +319,5 @@ class Journal:
             raise ConfigError("the journal has no first record: the run never began")
         if self._size < end:
             os.ftruncate(self._handle, self._size)
-            os.fsync(self._handle)
+        os.fsync(self._handle)
+        self._committed = self._number
