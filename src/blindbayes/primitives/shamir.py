@@ -66,17 +66,22 @@ def _require_points(points: Sequence[int]) -> Ints:
 
 def split(secret: bytes, points: Sequence[int], threshold: int, coins: Coins) -> Shares:
     """One row of 16-bit words per point; any `threshold` rows give the secret, fewer say nothing about it."""
+    return split_many([secret], points, threshold, coins)[:, 0]
+
+
+def split_many(secrets: Sequence[bytes], points: Sequence[int], threshold: int, coins: Coins) -> Shares:
+    """Several secrets of one size at once, each with its own polynomials: shares by point, secret and limb."""
     at = _require_points(points)
     if not 1 <= threshold <= len(at):
         raise ValueError("a threshold lies between 1 and the number of share holders")
-    limbs = _to_limbs(secret)
-    coefficients = uniform((threshold - 1) * len(limbs), coins).reshape(threshold - 1, len(limbs))
+    limbs = np.stack([_to_limbs(secret) for secret in secrets])
+    coefficients = uniform((threshold - 1) * limbs.size, coins).reshape(threshold - 1, limbs.size)
     powers = np.empty((len(at), threshold - 1), np.float64)
     power = np.ones(len(at), np.int64)
     for degree in range(threshold - 1):
         power = power * at % PRIME
         powers[:, degree] = power
-    values = (powers @ coefficients.astype(np.float64)).astype(np.int64)
+    values = (powers @ coefficients.astype(np.float64)).astype(np.int64).reshape(len(at), *limbs.shape)
     return ((values + limbs) % PRIME).astype(np.uint16)
 
 

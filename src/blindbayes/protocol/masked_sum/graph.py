@@ -1,0 +1,133 @@
+"""Who masks with whom: the complete graph, or a random k-regular one with k from Bell et al. (CCS 2020), Theorem 3.10 and
+Section 3.5, with the tails of the hypergeometric law computed rather than bounded."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+from blindbayes.errors import ConfigError
+from blindbayes.primitives.prg import expand
+from blindbayes.primitives.shamir import MAX_POINT
+
+PRIVACY_BITS = 40
+COMPLETION_BITS = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How many neighbours a party has, and how many of the neighbours and itself must answer.
+
+    The two bounds are over the random graph, for parties corrupted and lost without knowledge of it; both are 0 on the
+    complete graph, where tolerance is exact.
+    """
+
+    neighbours: int
+    threshold: int
+    complete: bool
+    privacy_failure: float  # some honest party has too many corrupt neighbours, or the honest survivors fall apart
+    completion_failure: float  # some party has too few surviving neighbours, with the tolerated number lost
+
+
+def _log_tail(population: int, marked: int, draws: int, least: int) -> float:
+    """ln P[X >= least] for X hypergeometric: how many of `draws` out of `population` are among the `marked`."""
+
+    def log_choose(total: int, part: int) -> float:
+        return math.lgamma(total + 1) - math.lgamma(part + 1) - math.lgamma(total - part + 1)
+
+    low, high = max(least, draws - (population - marked), 0), min(draws, marked)
+    if low > high:
+        return -math.inf
+    terms = [
+        log_choose(marked, hit) + log_choose(population - marked, draws - hit) - log_choose(population, draws)
+        for hit in range(low, high + 1)
+    ]
+    top = max(terms)
+    return min(0.0, top + math.log(math.fsum(math.exp(term - top) for term in terms)))
+
+
+def failures(parties: int, neighbours: int, threshold: int, corrupt: int, lost: int, *, malicious: bool) -> tuple[float, float]:
+    """Upper bounds on (privacy failure, completion failure) for one random graph; see SPEC.md, Bounds."""
+    holders = neighbours + 1
+    too_many = 2 * threshold - holders if malicious else threshold  # corrupt neighbours that break a party
+    exposed = parties * math.exp(_log_tail(parties - 1, corrupt, neighbours, max(too_many, 0)))
+    apart = parties * math.exp(_log_tail(parties - 1, min(corrupt + lost, parties - 1), neighbours // 2, neighbours // 2))
+    starved = parties * math.exp(_log_tail(parties - 1, lost, neighbours, holders - threshold))
+    return min(1.0, exposed + apart), min(1.0, starved)
+
+
+@lru_cache(maxsize=64)
+def plan(parties: int, fewest: int, corrupt_fraction: float, neighbours: int | None, malicious: bool) -> Plan:
+    """The smallest graph that meets both bounds (2^-40 for privacy, 2^-20 for completion), or the complete one."""
+    if parties > MAX_POINT:
+        raise ConfigError(f"masked_sum takes at most {MAX_POINT} contributors")
+    if not 0 <= corrupt_fraction < 1:
+        raise ConfigError("the corrupt fraction lies between 0 and 1")
+    if 2 * fewest <= parties:
+        raise ConfigError("masked_sum needs a quorum of more than half of the contributors")
+    complete = Plan(parties - 1, fewest, True, 0.0, 0.0)
+    corrupt, lost = math.ceil(corrupt_fraction * parties), parties - fewest
+    if neighbours is not None and neighbours < parties - 1:
+        if neighbours % 2 or neighbours < 2:
+            raise ConfigError("the number of neighbours is even")
+        best = _best_threshold(parties, neighbours, corrupt, lost, malicious)
+        return best[1]
+    if neighbours is not None or parties <= 64:
+        return complete
+    for count in range(8, min(parties - 1, 512), 2):
+        met, found = _best_threshold(parties, count, corrupt, lost, malicious)
+        if met:
+            return found
+    return complete
+
+
+def _best_threshold(parties: int, neighbours: int, corrupt: int, lost: int, malicious: bool) -> tuple[bool, Plan]:
+    """The smallest threshold that keeps privacy at 2^-40, else the one that comes nearest."""
+    best: Plan | None = None
+    for threshold in range((neighbours + 1) // 2 + 1, neighbours + 2):
+        privacy, completion = failures(parties, neighbours, threshold, corrupt, lost, malicious=malicious)
+        found = Plan(neighbours, threshold, False, privacy, completion)
+        if privacy <= 2.0**-PRIVACY_BITS:
+            return completion <= 2.0**-COMPLETION_BITS, found
+        if best is None or privacy < best.privacy_failure:
+            best = found
+    if best is None:
+        raise ConfigError("masked_sum found no threshold for this number of neighbours")
+    return False, best
+
+
+@lru_cache(maxsize=4)
+def _ring(study: str, run_id: str, parties: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """A random order of the contributors and its inverse, from what is public and fixed before the run."""
+    seed = hashlib.sha256(f"blindbayes masked_sum graph v1 {study} {len(run_id)} {run_id} {parties}".encode()).digest()
+    order = np.argsort(expand(seed, parties), kind="stable")
+    place = np.empty(parties, np.int64)
+    place[order] = np.arange(parties)
+    return tuple(order.tolist()), tuple(place.tolist())
+
+
+def neighbours_of(study: str, run_id: str, parties: int, layout: Plan, index: int) -> tuple[int, ...]:
+    """The neighbours of one contributor, in roster order: all others, or those near it on a random ring."""
+    if layout.complete:
+        return tuple(other for other in range(parties) if other != index)
+    order, place = _ring(study, run_id, parties)
+    here, reach = place[index], layout.neighbours // 2
+    return tuple(sorted(order[(here + gap) % parties] for gap in range(-reach, reach + 1) if gap))
+
+
+def pack_bits(flags: Sequence[bool] | np.ndarray[tuple[int], np.dtype[np.bool_]]) -> bytes:
+    """One bit per contributor, roster order, first in the lowest bit."""
+    return np.packbits(np.asarray(flags, bool), bitorder="little").tobytes()
+
+
+def unpack_bits(packed: bytes, parties: int) -> np.ndarray[tuple[int], np.dtype[np.bool_]] | None:
+    """The flags, or None if the string is not exactly one for that many contributors."""
+    if len(packed) != (parties + 7) // 8:
+        return None
+    bits = np.unpackbits(np.frombuffer(packed, np.uint8), bitorder="little")
+    return None if bits[parties:].any() else bits[:parties].astype(bool)

@@ -1,0 +1,124 @@
+"""What the pairs of a masked sum agree on, and how everything is bound to the run."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from blindbayes.errors import IntegrityError, LocalProtocolError, PeerProtocolError
+from blindbayes.primitives import aead, shamir, signatures
+from blindbayes.primitives.prg import derive_key
+from blindbayes.protocol.core import Run
+from blindbayes.protocol.masked_sum.graph import Plan, neighbours_of, plan
+from blindbayes.protocol.masked_sum.messages import KeysAdvertised
+from blindbayes.protocol.registry import Setting, require_options
+
+SERVER = "server"
+SECRET_BYTES = 32
+SHARE_BYTES = 2 * shamir.limb_count(SECRET_BYTES)
+BOX_BYTES = 2 * SHARE_BYTES + aead.TAG_BYTES
+TAG_BYTES = 16
+OPTIONS: dict[str, Any] = {"neighbours": None, "corrupt": 0.1, "malicious_server": True, "publish": True}
+
+
+@dataclass(frozen=True)
+class Terms:
+    """The public facts of one masked sum that both roles work with."""
+
+    run: Run
+    setting: Setting
+    options: dict[str, Any] = field(init=False)
+    plan: Plan = field(init=False)
+
+    def __post_init__(self) -> None:
+        options = require_options(self.setting, OPTIONS)
+        object.__setattr__(self, "options", options)
+        if len(self.setting.contributors) < 2:
+            raise LocalProtocolError("a masked sum needs two contributors or more")
+        layout = plan(
+            len(self.setting.contributors),
+            self.setting.fewest,
+            options["corrupt"],
+            options["neighbours"],
+            options["malicious_server"],
+        )
+        object.__setattr__(self, "plan", layout)
+
+    @cached_property
+    def context(self) -> bytes:
+        """Binds every key and signature to study, run, roster size, vector length, quorum and graph."""
+        shape = (len(self.setting.contributors), self.setting.length, self.setting.fewest, self.plan.neighbours)
+        return self.run.context("masked_sum v1", *map(str, (*shape, self.plan.threshold)))
+
+    def neighbours(self, index: int) -> tuple[int, ...]:
+        """The neighbours of a contributor, by roster index."""
+        return neighbours_of(self.run.study, self.run.run_id, len(self.setting.contributors), self.plan, index)
+
+    def name(self, index: int) -> str:
+        """The name of a contributor."""
+        return self.setting.contributors[index]
+
+    def sign(self, step: bytes, payload: bytes) -> bytes:
+        """Our signature of one step's payload."""
+        if self.run.signer is None:
+            raise LocalProtocolError("a masked sum needs a signing key", party=self.run.me)
+        return self.run.signer.sign(self.context + step + payload)
+
+    def verify(self, party: str, step: bytes, payload: bytes, signature: bytes) -> None:
+        """Raise `IntegrityError` naming `party` unless it signed that payload in that step of this run."""
+        signatures.verify(self.run.identities.get(party, b""), self.context + step + payload, signature, party=party)
+
+    def verify_keys(self, party: str, keys: KeysAdvertised) -> None:
+        """Raise unless these keys are what `party` signed."""
+        if not len(keys.mask_key) == len(keys.channel_key) == len(keys.commitment) == SECRET_BYTES:
+            raise PeerProtocolError("a key has another length", party=party)
+        self.verify(party, b"keys", keys_payload(party, keys.mask_key, keys.channel_key, keys.commitment), keys.signature)
+
+    def pair_key(self, secret: bytes, purpose: str, sender: int, receiver: int) -> bytes:
+        """A key for one purpose and one direction of a pair."""
+        return derive_key(secret, purpose, sender.to_bytes(4, "big") + receiver.to_bytes(4, "big") + self.context)
+
+    def mask_key(self, secret: bytes) -> bytes:
+        """The key of the mask that a pair adds and subtracts."""
+        return derive_key(secret, "pair mask", self.context)
+
+    def self_mask_key(self, seed: bytes) -> bytes:
+        """The key of a contributor's own mask."""
+        return derive_key(seed, "self mask", self.context)
+
+    def commit(self, seed: bytes) -> bytes:
+        """A commitment to a seed of 32 random bytes: hiding because the seed has full entropy."""
+        return derive_key(seed, "commitment", self.context)
+
+    def echo(self, secret: bytes, sender: int, receiver: int, survivors: bytes) -> bytes:
+        """The tag by which `sender` tells `receiver` which survivors it was shown."""
+        key = self.pair_key(secret, "echo", sender, receiver)
+        return hashlib.blake2b(survivors, key=key, digest_size=TAG_BYTES).digest()
+
+
+def keys_payload(party: str, mask_key: bytes, channel_key: bytes, commitment: bytes) -> bytes:
+    """What a contributor signs in step 1; all parts but the name have fixed lengths."""
+    return mask_key + channel_key + commitment + party.encode()
+
+
+def cut(packed: bytes, size: int, count: int, party: str) -> list[bytes]:
+    """`count` items of `size` bytes. Raises `PeerProtocolError` naming `party` for any other length."""
+    if len(packed) != size * count:
+        raise PeerProtocolError("a list has another length", party=party)
+    return [packed[at : at + size] for at in range(0, len(packed), size)]
+
+
+def require_subset(found: tuple[int, ...], allowed: tuple[int, ...], party: str) -> None:
+    """Raise unless `found` is part of `allowed`, in the same order and without repeats."""
+    known = set(allowed)
+    if any(index not in known for index in found) or any(a >= b for a, b in itertools.pairwise(found)):
+        raise PeerProtocolError("a list of neighbours does not fit the graph", party=party)
+
+
+def require_tag(expected: bytes, given: bytes, party: str) -> None:
+    """Raise `IntegrityError` unless the tags are equal."""
+    if expected != given:
+        raise IntegrityError(party=party)

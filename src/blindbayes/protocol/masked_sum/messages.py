@@ -1,0 +1,85 @@
+"""Messages of the masked sum. Lists of equal-sized items travel as one byte string, in the order of the receiver's
+(or sender's) neighbours in roster order, so that a message is a few objects however many neighbours there are."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from blindbayes.wire import Message, Trust, Words
+
+
+class KeysAdvertised(Message, frozen=True):
+    """Step 1: a contributor's fresh public keys and its commitment to the seed of its own mask, signed."""
+
+    trust: ClassVar[Trust] = Trust.KEY
+    mask_key: bytes
+    channel_key: bytes
+    commitment: bytes
+    signature: bytes
+
+
+class KeysListed(Message, frozen=True):
+    """Step 2: the signed keys of the receiver's neighbours that are still there."""
+
+    trust: ClassVar[Trust] = Trust.KEY
+    neighbours: tuple[int, ...]
+    advertised: tuple[KeysAdvertised, ...]
+
+
+class SharesDealt(Message, frozen=True):
+    """Step 3: for each neighbour, sealed to it, its shares of the sender's two secrets."""
+
+    trust: ClassVar[Trust] = Trust.ENCRYPTED
+    boxes: bytes
+
+
+class SharesPassedOn(Message, frozen=True):
+    """Step 4: the boxes that the receiver's neighbours sealed to it."""
+
+    trust: ClassVar[Trust] = Trust.ENCRYPTED
+    neighbours: tuple[int, ...]
+    boxes: bytes
+
+
+class MaskedVectorSent(Message, frozen=True):
+    """Step 5: the vector under all masks."""
+
+    trust: ClassVar[Trust] = Trust.MASKED
+    vector_masked: Words
+
+
+class SurvivorsNamed(Message, frozen=True):
+    """Step 6: one bit per contributor in roster order: whose masked vector was accepted. Signed by the server."""
+
+    trust: ClassVar[Trust] = Trust.CLEAR
+    survivors: bytes
+    signature: bytes
+
+
+class SurvivorsEchoed(Message, frozen=True):
+    """Step 7: for each surviving neighbour, a tag over the named survivors under the key of the pair."""
+
+    trust: ClassVar[Trust] = Trust.KEY
+    tags: bytes
+
+
+class EchoesPassedOn(Message, frozen=True):
+    """Step 8: the tags that the receiver's neighbours made for it."""
+
+    trust: ClassVar[Trust] = Trust.KEY
+    neighbours: tuple[int, ...]
+    tags: bytes
+
+
+class SharesGiven(Message, frozen=True):
+    """Step 9: per neighbour one share: of its own mask's seed if it survived, of its mask key if it did not."""
+
+    trust: ClassVar[Trust] = Trust.SHARE
+    shares: bytes
+
+
+class TotalPublished(Message, frozen=True):
+    """Step 10: the sum over the survivors."""
+
+    trust: ClassVar[Trust] = Trust.CLEAR
+    total: Words

@@ -1,0 +1,36 @@
+"""The masked sum behind the interface of `protocol.registry`."""
+
+from __future__ import annotations
+
+from blindbayes.primitives.coins import Coins
+from blindbayes.protocol.core import Role, Run
+from blindbayes.protocol.masked_sum.contributor import contributor
+from blindbayes.protocol.masked_sum.keys import OPTIONS, SERVER, Terms
+from blindbayes.protocol.masked_sum.server import server
+from blindbayes.protocol.registry import Setting, Total, require_options, require_vector
+from blindbayes.wire import Words
+
+
+class MaskedSum:
+    """Pairwise masks over a graph, with recovery of the lost."""
+
+    name = "masked_sum"
+
+    def roster(self, setting: Setting) -> tuple[str, ...]:
+        """The contributors and the server, a party without a vector."""
+        return (*setting.contributors, SERVER)
+
+    def learners(self, setting: Setting) -> tuple[str, ...]:
+        """The server; the contributors too if the total is published."""
+        publish = require_options(setting, OPTIONS)["publish"]
+        return self.roster(setting) if publish else (SERVER,)
+
+    def role(self, run: Run, setting: Setting, vector: Words | None, coins: Coins) -> Role[Total | None]:
+        """The role of `run.me`."""
+        terms = Terms(run, setting)
+        if run.me == SERVER:
+            return (yield from server(terms))
+        return (yield from contributor(terms, require_vector(vector, setting, run.me), coins))
+
+
+PROTOCOL = MaskedSum()

@@ -1,0 +1,151 @@
+"""The server of a masked sum. Step numbers as in SPEC.md."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from blindbayes.errors import IntegrityError, PeerLost, PeerProtocolError
+from blindbayes.primitives import shamir
+from blindbayes.primitives.agreement import AgreementKey
+from blindbayes.primitives.prg import add_masks
+from blindbayes.protocol.core import Role, Send, open_value, receive_all
+from blindbayes.protocol.masked_sum.graph import pack_bits
+from blindbayes.protocol.masked_sum.keys import BOX_BYTES, SECRET_BYTES, SHARE_BYTES, TAG_BYTES, Terms, cut
+from blindbayes.protocol.masked_sum.messages import (
+    EchoesPassedOn,
+    KeysAdvertised,
+    KeysListed,
+    MaskedVectorSent,
+    SharesDealt,
+    SharesGiven,
+    SharesPassedOn,
+    SurvivorsEchoed,
+    SurvivorsNamed,
+    TotalPublished,
+)
+from blindbayes.protocol.registry import Total
+from blindbayes.wire import Words
+
+
+def server(terms: Terms) -> Role[Total]:
+    """Relays, adds, removes the masks of whoever is left, opens the sum. Goes on without the lost, down to the quorum."""
+    setting = terms.setting
+    index_of = {name: index for index, name in enumerate(setting.contributors)}
+    around = [terms.neighbours(index) for index in range(len(setting.contributors))]
+    fewest = setting.fewest
+
+    # 1. and 2. Keys in, the neighbours' keys out.
+    advertised = yield from receive_all(setting.contributors, KeysAdvertised, quorum=fewest)
+    keys: dict[int, KeysAdvertised] = {}
+    for name, message in advertised.items():
+        terms.verify_keys(name, message)
+        keys[index_of[name]] = message
+    present: dict[int, tuple[int, ...]] = {}
+    for index in keys:
+        there = present[index] = tuple(other for other in around[index] if other in keys)
+        yield Send(terms.name(index), KeysListed(there, tuple(keys[other] for other in there)))
+
+    # 3. and 4. Sealed shares in, passed on.
+    dealt = yield from receive_all(tuple(advertised), SharesDealt, quorum=fewest)
+    boxes: dict[int, bytes] = {}
+    for name, sealed in dealt.items():
+        index = index_of[name]
+        if len(sealed.boxes) != BOX_BYTES * len(present[index]):
+            raise PeerProtocolError("a list has another length", party=name)
+        boxes[index] = sealed.boxes
+    del dealt
+    slot = {index: {other: at for at, other in enumerate(there)} for index, there in present.items()}
+    dealers: dict[int, tuple[int, ...]] = {}
+    for index in boxes:
+        there = dealers[index] = tuple(other for other in present[index] if other in boxes)
+        starts = [(other, BOX_BYTES * slot[other][index]) for other in there]
+        passed = b"".join([boxes[other][at : at + BOX_BYTES] for other, at in starts])
+        yield Send(terms.name(index), SharesPassedOn(there, passed))
+    dealing = tuple(terms.name(index) for index in boxes)
+    del boxes, slot
+
+    # 5. and 6. Masked vectors in; whoever sent one is included from now on.
+    vectors = yield from receive_all(dealing, MaskedVectorSent, quorum=fewest)
+    total = np.zeros(setting.length, np.uint64)
+    for name, vector in vectors.items():
+        if len(vector.vector_masked) != setting.length:
+            raise PeerProtocolError("the masked vector has another length", party=name)
+        total += vector.vector_masked
+    flags = np.zeros(len(setting.contributors), bool)
+    flags[[index_of[name] for name in vectors]] = True
+    survivors = pack_bits(flags)
+    included = tuple(vectors)
+    del vectors
+    named = SurvivorsNamed(survivors, terms.sign(b"survivors", survivors))
+    for name in included:
+        yield Send(name, named)
+
+    # 7. and 8. Echoes in, passed on.
+    echoed = yield from receive_all(included, SurvivorsEchoed, quorum=fewest)
+    tags: dict[int, dict[int, bytes]] = {}
+    for name, echo in echoed.items():
+        index = index_of[name]
+        there = tuple(other for other in dealers[index] if flags[other])
+        tags[index] = dict(zip(there, cut(echo.tags, TAG_BYTES, len(there), name), strict=True))
+    for index in tags:
+        there = tuple(other for other in dealers[index] if other in tags)
+        yield Send(terms.name(index), EchoesPassedOn(there, b"".join([tags[other][index] for other in there])))
+    answering = tuple(terms.name(index) for index in tags)
+    del tags
+
+    # 9. Shares in; remove what is left of the masks.
+    given = yield from receive_all(answering, SharesGiven, quorum=fewest)
+    pieces: dict[int, dict[int, bytes]] = {index: {} for index in dealers}
+    for name, message_given in given.items():
+        index = index_of[name]
+        there = (*dealers[index], index)
+        for other, piece in zip(there, cut(message_given.shares, SHARE_BYTES, len(there), name), strict=True):
+            pieces[other][index] = piece
+    total = _remove_masks(terms, total, flags.tolist(), keys, dealers, pieces)
+    yield from open_value(setting.label, total)
+
+    # 10. The total.
+    if terms.options["publish"]:
+        for name in given:
+            yield Send(name, TotalPublished(total))
+    return Total(total, included)
+
+
+def _remove_masks(
+    terms: Terms,
+    total: Words,
+    included: list[bool],
+    keys: dict[int, KeysAdvertised],
+    dealers: dict[int, tuple[int, ...]],
+    pieces: dict[int, dict[int, bytes]],
+) -> Words:
+    """The sum without the own masks of the included and without the pair masks that the lost left behind."""
+    threshold = terms.plan.threshold
+    for index, held in pieces.items():  # before anything is put together: is there enough for everybody?
+        if len(held) < threshold:
+            missing = [terms.name(other) for other in dealers[index] if other not in held]
+            raise PeerLost(f"too few shares are left; missing: {', '.join(missing)}", party=missing[0])
+    weights: dict[tuple[int, ...], shamir.Ints] = {}  # on the complete graph one set of holders serves all
+    plus: list[bytes] = []
+    minus: list[bytes] = []
+    for index, held in pieces.items():
+        holders = tuple(sorted(held)[:threshold])
+        if holders not in weights:
+            if len(weights) > 64:
+                weights.clear()
+            weights[holders] = shamir.lagrange([holder + 1 for holder in holders])
+        rows = np.frombuffer(b"".join([held[holder] for holder in holders]), "<u2").reshape(threshold, -1)
+        secret = shamir.combine(weights[holders], rows, SECRET_BYTES)
+        if included[index]:
+            if terms.commit(secret) != keys[index].commitment:
+                raise IntegrityError(party=terms.name(index))
+            minus.append(terms.self_mask_key(secret))
+            continue
+        lost = AgreementKey(secret)
+        if lost.public != keys[index].mask_key:
+            raise IntegrityError(party=terms.name(index))
+        for other in dealers[index]:
+            if included[other]:  # what `other` added must go, what it subtracted must come back
+                pair = terms.mask_key(lost.agree(keys[other].mask_key, party=terms.name(other)))
+                (minus if other < index else plus).append(pair)
+    return add_masks(total, plus, minus)
