@@ -1,0 +1,1 @@
+"""Differential privacy: exact samplers, mechanisms with their price, sensitivities, accounting, audit and statement."""
