@@ -52,8 +52,10 @@ class Source:
         require_columns(self.columns, codebook, extra_columns=extra_columns, labels=labels)
 
 
-def open_source(source: Any, *, table: str | None = None, memory_limit: str = MEMORY_LIMIT) -> Source:
+def open_source(source: Any, *, table: str | None = None, memory_limit: str = MEMORY_LIMIT, ordered: bool = False) -> Source:
     """Open a frame, a CSV or Parquet path (wildcards allowed), a database URL, or an Ibis table.
+
+    `ordered` keeps the rows of a file in order, which counting does not need and pays for.
 
     A database URL names its table in the fragment or in `table`: ``postgres://user@host/db#schema.visits``,
     ``duckdb:///path/to/file.duckdb#visits``.
@@ -65,7 +67,7 @@ def open_source(source: Any, *, table: str | None = None, memory_limit: str = ME
     if isinstance(source, os.PathLike):
         source = os.fspath(source)
     if isinstance(source, str):
-        return _open_url(source, table) if _URL.match(source) else _open_path(source, memory_limit)
+        return _open_url(source, table) if _URL.match(source) else _open_path(source, memory_limit, ordered)
     return _open_frame(source, memory_limit)
 
 
@@ -95,20 +97,33 @@ def require_columns(
         raise ConfigError("extra_columns is 'refuse' or 'ignore'")
 
 
-def _embedded(memory_limit: str) -> Any:
+def read_public(path: str) -> pa.Table:
+    """A whole small file as an Arrow table with guessed types. For public tables, from which a codebook is made."""
+    with open_source(path, ordered=True) as source:
+        table: pa.Table = source.table.to_pyarrow()
+    if source.label == "csv":
+        for position, name in enumerate(table.column_names):
+            try:
+                table = table.set_column(position, name, table.column(position).cast(pa.float64()))
+            except pa.ArrowInvalid:
+                continue  # not all numbers: text
+    return table
+
+
+def _embedded(memory_limit: str, ordered: bool = False) -> Any:
     backend = ibis.duckdb.connect(memory_limit=memory_limit)
-    # Nothing is fetched from a network by a data source, and hash tables do not keep insertion order we never use.
+    # Nothing is fetched from a network by a data source.
     backend.raw_sql("SET autoinstall_known_extensions=false; SET autoload_known_extensions=false")
-    backend.raw_sql("SET preserve_insertion_order=false")
+    backend.raw_sql(f"SET preserve_insertion_order={'true' if ordered else 'false'}")
     return backend
 
 
-def _open_path(path: str, memory_limit: str) -> Source:
+def _open_path(path: str, memory_limit: str, ordered: bool) -> Source:
     lower = path.lower()
     wild = any(mark in path for mark in "*?[")
     if not wild and not Path(path).exists():
         raise DataError(f"{path!r} does not exist")
-    backend = _embedded(memory_limit)
+    backend = _embedded(memory_limit, ordered)
     with _reading(path, backend):
         if lower.endswith((".parquet", ".pq")) or Path(path).is_dir():
             pattern = os.path.join(path, "*.parquet") if Path(path).is_dir() else path

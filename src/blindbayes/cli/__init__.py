@@ -1,0 +1,80 @@
+"""The command line. Each command lives in a module of its own and is imported only when it is called.
+
+Exit codes: 0 done; 1 unexpected; 2 configuration; 3 data; 4 privacy; 5 to 8 protocol (ours, theirs, integrity, lost); 9 ledger.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from importlib import import_module
+from typing import Any
+
+import click
+
+from blindbayes import __version__
+from blindbayes.cli.log import set_up_logging
+from blindbayes.errors import BlindbayesError
+
+COMMANDS = {
+    "audit": "Try to refute the privacy claim of a mechanism or an estimator.",
+    "codebook": "Make, check and show codebooks: the public facts about columns.",
+    "demo": "See it work: hospitals, a bank and a telecom, a census office.",
+    "ledger": "The record of privacy spent.",
+    "plan": "Accuracy against epsilon, on a public or synthetic proxy.",
+    "predict": "Classify rows with a model file.",
+    "relay": "Pass ciphertext between sites that can only dial out.",
+    "reproduce": "Regenerate a paper's experiment, theirs and ours side by side.",
+    "site": "One organisation's agent: keys, policy, approvals.",
+    "study": "Several organisations, one model: write, check, sign and run a study.",
+    "train": "Fit a model on one table and write the model file.",
+}
+
+
+class _Commands(click.Group):
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        command: click.Command = import_module(f"blindbayes.cli.{cmd_name}").command
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(sorted(COMMANDS.items()))
+
+
+@click.command(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, "--version")
+@click.option("-v", "--verbose", count=True, help="Say more; twice for debugging.")
+def root(verbose: int) -> None:
+    """Naive Bayes on data that nobody may pool."""
+    set_up_logging(verbose)
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Entry point: every error of the package becomes one line and its exit code; with --json, one object."""
+    arguments = sys.argv[1:] if arguments is None else arguments
+    try:
+        root.main(args=arguments, prog_name="blindbayes", standalone_mode=False)
+    except click.exceptions.Exit as stop:
+        sys.exit(stop.exit_code)
+    except click.Abort:
+        click.echo("stopped", err=True)
+        sys.exit(130)
+    except click.ClickException as problem:
+        problem.show()
+        sys.exit(2)
+    except BlindbayesError as problem:
+        if "--json" in arguments:
+            click.echo(json.dumps({"error": type(problem).__name__, "message": str(problem), "exit_code": problem.code}))
+        else:
+            click.echo(f"error: {problem}", err=True)
+        sys.exit(problem.code)
+
+
+def print_json(value: Any) -> None:
+    """One JSON document on standard output."""
+    click.echo(json.dumps(value, ensure_ascii=False, indent=2))

@@ -1,0 +1,60 @@
+"""`blindbayes train`: fit a model on one table."""
+
+from __future__ import annotations
+
+import click
+
+from blindbayes.cli import print_json
+from blindbayes.codebook import Codebook
+
+
+@click.command()
+@click.argument("data")
+@click.option("--codebook", "codebook_path", required=True, type=click.Path(dir_okay=False), help="The codebook file.")
+@click.option("--out", required=True, type=click.Path(dir_okay=False), help="Where the model file goes.")
+@click.option("--alpha", type=float, default=1.0, show_default=True, help="Laplace smoothing.")
+@click.option(
+    "--var-smoothing", type=float, default=1e-9, show_default=True, help="Share of the largest variance added to all."
+)
+@click.option("--epsilon", type=float, help="Privacy loss of the release; without it the model is not private.")
+@click.option("--delta", type=float, default=0.0, show_default=True, help="Second privacy parameter; 0 for pure privacy.")
+@click.option("--mechanism", default="auto", show_default=True, help="Noise mechanism; see the documentation.")
+@click.option("--ledger", type=click.Path(dir_okay=False), help="Ledger file to charge before the release.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def command(
+    data: str,
+    codebook_path: str,
+    out: str,
+    alpha: float,
+    var_smoothing: float,
+    epsilon: float | None,
+    delta: float,
+    mechanism: str,
+    ledger: str | None,
+    as_json: bool,
+) -> None:
+    """Fit a model on one table (CSV or Parquet path, or database URL) and write the model file.
+
+    \b
+    Example:
+      blindbayes train visits.parquet --codebook codebook.toml --out model.json
+      blindbayes train visits.parquet --codebook codebook.toml --out model.json --epsilon 1 --ledger ledger.jsonl
+    """
+    from blindbayes.estimators import NaiveBayes
+
+    model = NaiveBayes(
+        Codebook.from_toml(codebook_path),
+        alpha=alpha,
+        var_smoothing=var_smoothing,
+        epsilon=epsilon,
+        delta=delta,
+        mechanism=mechanism,
+        ledger=ledger,
+    )
+    model.fit(data)
+    model.save(out)
+    facts = {"model": out, "codebook": model.codebook_.sha256, "private": epsilon is not None}
+    if as_json:
+        print_json(facts)
+    else:
+        click.echo(f"model written to {out}; codebook {model.codebook_.sha256[:12]}")

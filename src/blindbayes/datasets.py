@@ -1,0 +1,304 @@
+"""The papers' datasets by name, and synthetic tables with a documented truth for the demos.
+
+`load_dataset("adult")` takes the file from the folder in BLINDBAYES_DATA, else from the cache, else downloads it from OpenML
+into the cache. The generators (`hospitals`, `bank_telecom`, `census`) draw from a seed and return the truth beside the rows.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.csv as pacsv
+
+from blindbayes.codebook import Categorical, Codebook, Numeric
+from blindbayes.errors import ConfigError, DataError
+
+
+@dataclass(frozen=True, slots=True)
+class DatasetInfo:
+    """Where a dataset comes from and what its class column is."""
+
+    name: str
+    target: str
+    rows: int
+    openml: int | None  # data id there
+    license: str
+
+
+_ALL = (
+    DatasetInfo("adult", "income", 48842, 1590, "CC BY 4.0"),
+    DatasetInfo("car", "class", 1728, 40975, "CC BY 4.0"),
+    DatasetInfo("dermatology", "class", 366, 35, "CC BY 4.0"),
+    DatasetInfo("iris", "class", 150, 61, "CC BY 4.0"),
+    DatasetInfo("mushroom", "class", 8124, 24, "CC BY 4.0"),
+    DatasetInfo("pima", "class", 768, 37, "public domain"),
+    DatasetInfo("seeds", "class", 210, 1499, "CC BY 4.0"),
+    DatasetInfo("skin", "class", 245057, 1502, "CC BY 4.0"),
+)
+DATASETS = {info.name: info for info in _ALL}
+
+
+def dataset_path(name: str) -> Path:
+    """The CSV of a dataset: from BLINDBAYES_DATA, from the cache, or downloaded into the cache."""
+    if name not in DATASETS:
+        raise ConfigError(f"no dataset is named {name!r}; there are {', '.join(sorted(DATASETS))}")
+    folder = os.environ.get("BLINDBAYES_DATA")
+    if folder:
+        path = Path(folder) / f"{name}.csv"
+        if path.is_file():
+            return path
+        raise DataError(f"BLINDBAYES_DATA is set and holds no {name}.csv; put it there or unset the variable")
+    cached = _cache_folder() / f"{name}.csv"
+    return cached if cached.is_file() else _download(DATASETS[name], cached)
+
+
+def load_dataset(name: str) -> pa.Table:
+    """A dataset as an Arrow table of text columns, class column last; numbers are parsed by the codebook's rules."""
+    path = dataset_path(name)
+    with path.open("rb") as file:
+        header = file.readline().decode("utf-8-sig").rstrip("\r\n").split(",")
+    options = pacsv.ConvertOptions(column_types=dict.fromkeys(header, pa.string()), strings_can_be_null=False)
+    return pacsv.read_csv(path, convert_options=options)
+
+
+def _cache_folder() -> Path:
+    base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
+    return Path(base) / "blindbayes"
+
+
+def _download(info: DatasetInfo, cached: Path) -> Path:
+    from sklearn.datasets import fetch_openml
+
+    if info.openml is None:
+        raise DataError(f"dataset {info.name!r} cannot be downloaded; set BLINDBAYES_DATA to a folder with {info.name}.csv")
+    try:
+        bunch = fetch_openml(data_id=info.openml, as_frame=True, parser="auto")
+    except Exception as cause:  # the network has many ways to fail
+        raise DataError(
+            f"dataset {info.name!r} could not be downloaded ({type(cause).__name__}); "
+            f"set BLINDBAYES_DATA to a folder with {info.name}.csv"
+        ) from None
+    frame = bunch.data.copy()
+    frame[info.target] = bunch.target
+    if len(frame) != info.rows:
+        raise DataError(f"dataset {info.name!r} arrived with another number of rows than it should have")
+    cached.parent.mkdir(parents=True, exist_ok=True)
+    scratch = cached.with_suffix(".part")
+    frame.to_csv(scratch, index=False, na_rep="?")
+    scratch.replace(cached)
+    return cached
+
+
+# -- synthetic tables ------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Synthetic:
+    """Tables by party, their codebook, and the true parameters they were drawn from."""
+
+    tables: dict[str, pa.Table]
+    codebook: Codebook
+    truth: dict[str, Any]
+
+
+def _draw(
+    generator: np.random.Generator, labels: npt.NDArray[np.int64], probabilities: npt.NDArray[Any]
+) -> npt.NDArray[np.int64]:
+    """One category per row, by the row's class."""
+    edges = probabilities.cumsum(axis=1)
+    points = generator.random(len(labels))
+    drawn: npt.NDArray[np.int64] = (points[:, None] > edges[labels]).sum(axis=1).clip(max=probabilities.shape[1] - 1)
+    return drawn
+
+
+def _grid(values: npt.NDArray[np.float64], feature: Numeric) -> npt.NDArray[np.float64]:
+    points = np.floor(np.clip(values, feature.low, feature.high) * feature.scale + 0.5)
+    return points / feature.scale
+
+
+def hospitals(rows: int = 6000, *, seed: int = 2008, sites: tuple[str, ...] = ("north", "south", "west")) -> Synthetic:
+    """Readmission within 30 days at several hospitals whose patients differ: each alone sees a biased part.
+
+    Truth: class-conditional tables below, the same everywhere; sites differ in size, in the share of readmissions and in how
+    often the laboratory value is missing.
+    """
+    codebook = Codebook(
+        "readmitted",
+        ("no", "yes"),
+        (
+            Categorical("admission", ("elective", "emergency", "transfer")),
+            Categorical("diagnosis", ("cardiac", "diabetes", "injury", "respiratory", "other")),
+            Categorical("discharge", ("home", "home care", "rehabilitation")),
+            Numeric("age", 0, 110, 1),
+            Numeric("length_of_stay", 0, 60, 1),
+            Numeric("hba1c", 3.0, 16.0, 0.1, optional=True),
+        ),
+        max_rows=10_000_000,
+    )
+    admission = np.array([[0.42, 0.50, 0.08], [0.20, 0.66, 0.14]])
+    diagnosis = np.array([[0.18, 0.14, 0.24, 0.16, 0.28], [0.29, 0.26, 0.08, 0.22, 0.15]])
+    discharge = np.array([[0.72, 0.18, 0.10], [0.48, 0.34, 0.18]])
+    means = {"age": (56.0, 68.0), "length_of_stay": (4.5, 8.0), "hba1c": (6.1, 7.4)}
+    deviations = {"age": (17.0, 13.0), "length_of_stay": (3.0, 4.5), "hba1c": (1.0, 1.5)}
+    generator = np.random.default_rng(seed)
+    shares = np.array([0.5, 0.3, 0.2, *([0.2] * max(0, len(sites) - 3))])[: len(sites)]
+    shares = shares / shares.sum()
+    readmitted = (0.14, 0.24, 0.35)
+    tables: dict[str, pa.Table] = {}
+    for at, site in enumerate(sites):
+        count = round(rows * shares[at])
+        labels = (generator.random(count) < readmitted[at % 3]).astype(np.int64)
+        columns: dict[str, Any] = {}
+        for name, table in (("admission", admission), ("diagnosis", diagnosis), ("discharge", discharge)):
+            feature = codebook.feature(name)
+            if isinstance(feature, Categorical):
+                columns[name] = pa.array(np.array(feature.values, dtype=object)[_draw(generator, labels, table)])
+        for name in ("age", "length_of_stay", "hba1c"):
+            numeric = codebook.feature(name)
+            if isinstance(numeric, Numeric):
+                drawn = generator.normal(np.array(means[name])[labels], np.array(deviations[name])[labels])
+                absent = (
+                    (generator.random(count) < (0.1, 0.25, 0.4)[at % 3]) if numeric.optional else np.zeros(count, dtype=bool)
+                )
+                columns[name] = pa.array(_grid(drawn, numeric), mask=absent)
+        columns["readmitted"] = pa.array(np.array(codebook.classes, dtype=object)[labels])
+        tables[site] = pa.table(columns)
+    truth = {
+        "readmitted by site": {site: readmitted[at % 3] for at, site in enumerate(sites)},
+        "admission": admission.tolist(),
+        "diagnosis": diagnosis.tolist(),
+        "discharge": discharge.tolist(),
+        "means": means,
+        "deviations": deviations,
+    }
+    return Synthetic(tables, codebook, truth)
+
+
+def bank_telecom(rows: int = 20_000, *, overlap: float = 0.18, seed: int = 2011) -> Synthetic:
+    """A bank that knows who defaulted, and a telecom with other columns; `overlap` of the bank's customers are shared.
+
+    Identifiers are e-mail addresses in different spellings; a few stand twice, a few are absent. Truth: which rows match.
+    """
+    from blindbayes.codebook import IdPart, IdRecipe
+
+    codebook = Codebook(
+        "defaulted",
+        ("no", "yes"),
+        (
+            Categorical("employment", ("employed", "self-employed", "retired", "unemployed")),
+            Numeric("income", 0, 200_000, 100),
+            Categorical("plan", ("prepaid", "basic", "premium")),
+            Categorical("late_payments", ("none", "one", "several")),
+            Numeric("tenure_months", 0, 360, 1),
+        ),
+        max_rows=10_000_000,
+        variance_floor=1.0,
+        identifier=IdRecipe((IdPart("email", "email"),)),
+    )
+    generator = np.random.default_rng(seed)
+    shared = round(rows * overlap)
+    bank_ids = np.arange(rows)
+    telecom_ids = np.concatenate([generator.choice(rows, shared, replace=False), np.arange(rows, 2 * rows - shared)])
+    label_of = (generator.random(2 * rows) < 0.22).astype(np.int64)
+    tables = {
+        "employment": np.array([[0.64, 0.14, 0.16, 0.06], [0.44, 0.20, 0.12, 0.24]]),
+        "plan": np.array([[0.2, 0.5, 0.3], [0.5, 0.4, 0.1]]),
+        "late_payments": np.array([[0.78, 0.16, 0.06], [0.38, 0.32, 0.30]]),
+    }
+
+    def spelled(ids: npt.NDArray[np.int64], style: int) -> list[str | None]:
+        texts: list[str | None] = []
+        for at, identifier in enumerate(ids):
+            text = f"customer{identifier:07d}@example.com"
+            if (at + style) % 7 == 0:
+                text = text.upper()
+            if (at + style) % 11 == 0:
+                text = f" {text} "
+            texts.append(None if (at + style) % 997 == 0 else text)
+        return texts
+
+    def category(name: str, labels: npt.NDArray[np.int64]) -> pa.Array:
+        feature = codebook.feature(name)
+        if not isinstance(feature, Categorical):
+            raise AssertionError("unreachable: only categorical features are drawn by table")
+        return pa.array(np.array(feature.values, dtype=object)[_draw(generator, labels, tables[name])])
+
+    def number(name: str, labels: npt.NDArray[np.int64], means: tuple[float, float], spread: tuple[float, float]) -> pa.Array:
+        feature = codebook.feature(name)
+        if not isinstance(feature, Numeric):
+            raise AssertionError("unreachable: only numeric features are drawn by mean")
+        return pa.array(_grid(generator.normal(np.array(means)[labels], np.array(spread)[labels]), feature))
+
+    twice = generator.choice(len(telecom_ids), len(telecom_ids) // 200, replace=False)
+    telecom_rows = np.concatenate([telecom_ids, telecom_ids[twice]])
+    bank_labels, telecom_labels = label_of[bank_ids], label_of[telecom_rows]
+    bank = pa.table(
+        {
+            "email": pa.array(spelled(bank_ids, 0), pa.string()),
+            "employment": category("employment", bank_labels),
+            "income": number("income", bank_labels, (52_000, 36_000), (18_000, 15_000)),
+            "defaulted": pa.array(np.array(codebook.classes, dtype=object)[bank_labels]),
+        }
+    )
+    telecom = pa.table(
+        {
+            "email": pa.array(spelled(telecom_rows, 3), pa.string()),
+            "plan": category("plan", telecom_labels),
+            "late_payments": category("late_payments", telecom_labels),
+            "tenure_months": number("tenure_months", telecom_labels, (70, 34), (40, 26)),
+        }
+    )
+    truth = {
+        "shared customers": shared,
+        "default rate": 0.22,
+        "tables": {name: table.tolist() for name, table in tables.items()},
+    }
+    return Synthetic({"bank": bank, "telecom": telecom}, codebook, truth)
+
+
+def census(rows: int = 50_000, *, seed: int = 1940) -> Synthetic:
+    """One statistics office: employment status from eight attributes of a person. Truth: the tables below."""
+    codebook = Codebook(
+        "employed",
+        ("no", "yes"),
+        (
+            Categorical("sex", ("female", "male")),
+            Categorical("marital", ("single", "married", "widowed", "divorced")),
+            Categorical("schooling", ("none", "primary", "secondary", "tertiary")),
+            Categorical("urban", ("rural", "town", "city")),
+            Categorical("household", ("1", "2", "3-4", "5+")),
+            Categorical("owner", ("rents", "owns")),
+            Numeric("age", 14, 100, 1),
+            Numeric("children", 0, 12, 1),
+        ),
+        max_rows=10_000_000,
+    )
+    tables = {
+        "sex": np.array([[0.68, 0.32], [0.36, 0.64]]),
+        "marital": np.array([[0.34, 0.46, 0.14, 0.06], [0.30, 0.58, 0.03, 0.09]]),
+        "schooling": np.array([[0.16, 0.46, 0.30, 0.08], [0.06, 0.34, 0.42, 0.18]]),
+        "urban": np.array([[0.42, 0.32, 0.26], [0.30, 0.34, 0.36]]),
+        "household": np.array([[0.10, 0.24, 0.38, 0.28], [0.09, 0.26, 0.42, 0.23]]),
+        "owner": np.array([[0.58, 0.42], [0.52, 0.48]]),
+    }
+    means, deviations = {"age": (51.0, 38.0), "children": (2.1, 1.7)}, {"age": (21.0, 13.0), "children": (1.8, 1.5)}
+    generator = np.random.default_rng(seed)
+    labels = (generator.random(rows) < 0.55).astype(np.int64)
+    columns: dict[str, Any] = {}
+    for feature in codebook.features:
+        if isinstance(feature, Categorical):
+            columns[feature.name] = pa.array(
+                np.array(feature.values, dtype=object)[_draw(generator, labels, tables[feature.name])]
+            )
+        else:
+            drawn = generator.normal(np.array(means[feature.name])[labels], np.array(deviations[feature.name])[labels])
+            columns[feature.name] = pa.array(_grid(drawn, feature))
+    columns["employed"] = pa.array(np.array(codebook.classes, dtype=object)[labels])
+    truth = {"employed": 0.55, "tables": {k: v.tolist() for k, v in tables.items()}, "means": means, "deviations": deviations}
+    return Synthetic({"office": pa.table(columns)}, codebook, truth)
