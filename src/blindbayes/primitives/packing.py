@@ -20,41 +20,54 @@ GUARD_BITS = 64
 
 
 @dataclass(frozen=True, slots=True)
+class _Segment:
+    """Neighbouring fields of one chunk with the same bounds."""
+
+    start: int  # number of its first field
+    count: int
+    offset: int  # of its first field, in bits
+    width: int
+    low: int
+    high: int
+
+
+@dataclass(frozen=True, slots=True)
 class _Chunk:
-    start: int  # first field
-    stop: int
+    segments: tuple[_Segment, ...]
     bits: int  # width of all its fields together
     bias: int  # sum(-low << offset)
 
 
 class Packing:
-    """Where each field stands. `bounds` are (low, high) of each field's total, both included."""
+    """Where each field stands.
 
-    def __init__(self, bounds: Sequence[tuple[int, int]], plaintext_bits: int, *, guard: int = GUARD_BITS) -> None:
-        """`plaintext_bits`: every integer of absolute value below `2 ** plaintext_bits` is a plaintext."""
-        self.bounds = tuple((int(low), int(high)) for low, high in bounds)
+    `runs` are triples (low, high, count): so many neighbouring fields whose totals lie within low and high, both included.
+    Every integer of absolute value below `2 ** plaintext_bits` must be a plaintext.
+    """
+
+    def __init__(self, runs: Sequence[tuple[int, int, int]], plaintext_bits: int, *, guard: int = GUARD_BITS) -> None:
         room = plaintext_bits - guard
-        offsets: list[int] = []
         chunks: list[_Chunk] = []
-        start = at = bias = 0
-        for index, (low, high) in enumerate(self.bounds):
-            if low > 0 or high < 0 or low == high:
-                raise ConfigError("the bounds of a packed field include zero and one more integer")
+        segments: list[_Segment] = []
+        field = at = 0
+        for low, high, count in runs:
+            if low > 0 or high < 0 or low == high or count < 1:
+                raise ConfigError("the bounds of packed fields include zero and one more integer; a run has at least one field")
             width = (high - low).bit_length()
             if width > room:
-                raise ConfigError(
-                    f"a field of {width} bits does not fit into a plaintext of {plaintext_bits} with {guard} guard bits"
-                )
-            if at + width > room:
-                chunks.append(_Chunk(start, index, at, bias))
-                start, at, bias = index, 0, 0
-            offsets.append(at)
-            bias += -low << at
-            at += width
-        if not self.bounds:
+                raise ConfigError(f"a field of {width} bits does not fit into {plaintext_bits} bits with {guard} guard bits")
+            while count:
+                fit = min(count, (room - at) // width)
+                if fit:
+                    segments.append(_Segment(field, fit, at, width, low, high))
+                    field, at, count = field + fit, at + fit * width, count - fit
+                if count:
+                    chunks.append(_chunk(segments, at))
+                    segments, at = [], 0
+        if not field:
             raise ConfigError("there is nothing to pack")
-        chunks.append(_Chunk(start, len(self.bounds), at, bias))
-        self._offsets = tuple(offsets)
+        chunks.append(_chunk(segments, at))
+        self.fields = field
         self._chunks = tuple(chunks)
 
     @property
@@ -64,18 +77,17 @@ class Packing:
 
     def pack(self, values: Sequence[int]) -> list[int]:
         """The chunks of one party's values, signed. A value outside its field's bounds is refused."""
-        if len(values) != len(self.bounds):
+        if len(values) != self.fields:
             raise DataError("a packed vector has one value for each field")
         packed = []
         for chunk in self._chunks:
             total = 0
-            for index in range(chunk.start, chunk.stop):
-                value = values[index]
-                if value:
-                    low, high = self.bounds[index]
-                    if not low <= value <= high:
-                        raise DataError("a value is outside the bounds of its packed field")
-                    total += value << self._offsets[index]
+            for segment in chunk.segments:
+                for index, value in enumerate(values[segment.start : segment.start + segment.count]):
+                    if value:
+                        if not segment.low <= value <= segment.high:
+                            raise DataError("a value is outside the bounds of its packed field")
+                        total += value << (segment.offset + index * segment.width)
             packed.append(total)
         return packed
 
@@ -88,10 +100,19 @@ class Packing:
             shifted = int(total) + chunk.bias
             if shifted < 0 or shifted.bit_length() > chunk.bits:
                 raise PeerProtocolError("a packed total is outside its range", party=party)
-            for index in range(chunk.start, chunk.stop):
-                low, high = self.bounds[index]
-                field = (shifted >> self._offsets[index]) & ((1 << (high - low).bit_length()) - 1)
-                if field > high - low:
+            for segment in chunk.segments:
+                part = shifted >> segment.offset
+                mask = (1 << segment.width) - 1
+                found = [(part >> at) & mask for at in range(0, segment.count * segment.width, segment.width)]
+                if max(found) > segment.high - segment.low:
                     raise PeerProtocolError("a packed total is outside its range", party=party)
-                values.append(field + low)
+                values += [value + segment.low for value in found]
         return values
+
+
+def _chunk(segments: list[_Segment], bits: int) -> _Chunk:
+    bias = 0
+    for segment in segments:
+        ones = ((1 << (segment.width * segment.count)) - 1) // ((1 << segment.width) - 1)  # a 1 in each field
+        bias += (-segment.low * ones) << segment.offset
+    return _Chunk(tuple(segments), bits, bias)

@@ -56,8 +56,8 @@ class PublicKey:
     """The modulus N. Everything a party without the private key can do.
 
     The constructor checks what can be checked of a modulus without its factors (NIST SP 800-56B, partial validation): size,
-    no small factor, no perfect power, composite. The last costs an exponentiation; `composite=False` leaves it out where
-    another party does it. That N has exactly two good prime factors is *not* proved: a holder who lies about its own
+    no small factor, composite, no perfect power. The last two cost an exponentiation; `composite=False` leaves them out where
+    another party does them. That N has exactly two good prime factors is *not* proved: a holder who lies about its own
     modulus spoils what it decrypts and lets others read it, which it could do as well by giving its key away.
     """
 
@@ -66,7 +66,7 @@ class PublicKey:
         self.bits: int = self.n.bit_length()
         _require_size(self.bits, toy_keys)
         small = _SMALL_PRIMES if self.bits >= MINIMUM_BITS else _TINY_PRIMES
-        if gcd(self.n, small) != 1 or gmpy2.is_power(self.n) or (composite and is_prime(self.n)):
+        if self.n < 0 or gcd(self.n, small) != 1 or (composite and (gmpy2.is_power(self.n) or is_prime(self.n))):
             raise ConfigError("the modulus is no product of two large primes")
         self.n_squared = self.n * self.n
         self.ciphertext_bytes: int = (self.n_squared.bit_length() + 7) // 8
@@ -189,7 +189,7 @@ class PrivateKey:
             raise ConfigError("a factor of the Paillier modulus is not prime")
         if abs(p - q).bit_length() <= half - min(100, half // 2):  # FIPS 186-5: the primes are not close
             raise ConfigError("the primes of a Paillier key are too close")
-        if gcd(p * q, (p - 1) * (q - 1)) != 1:
+        if gcd(p * q, (p - 1) * (q - 1)) != 1:  # equal sizes imply it; decryption rests on it
             raise ConfigError("N and phi(N) have a common factor")
         self._p, self._q = p, q
         self._p2, self._q2 = p * p, q * q
@@ -297,9 +297,8 @@ def generate_keypair(bits: int = DEFAULT_BITS, coins: Coins | None = None, *, to
         raise ConfigError("a Paillier modulus has an even number of bits")
     coins = coins or Coins.system()
     while True:
-        p, q = _prime(bits // 2, coins), _prime(bits // 2, coins)
-        if gcd(p - 1, q - 1) != 2:
-            continue
+        p = _prime(bits // 2, coins)
+        q = _prime(bits // 2, coins, other=p)
         try:
             return PrivateKey(p, q, toy_keys=toy_keys)
         except ConfigError:  # too close, or a common factor of N and phi(N): both only ever met at toy sizes
@@ -361,13 +360,14 @@ def _parallel(work: Callable[[Any], Any], items: list[Any], threads: int) -> lis
         return [result for part in parts for result in part]
 
 
-def _prime(bits: int, coins: Coins) -> Any:
-    """A uniform prime of exactly `bits` bits that is 3 modulo 4 and at least 3/4 of the range, so that products are full."""
+def _prime(bits: int, coins: Coins, *, other: Any = 3) -> Any:
+    """A uniform prime among those of `bits` bits, both top bits set, 3 modulo 4, with gcd(prime - 1, other - 1) = 2."""
     top = mpz(3) << (bits - 2)
+    small = _SMALL_PRIMES if bits >= 64 else mpz(1)
     while True:
         candidate = mpz(coins.bits(bits)) | top | 3
-        if (bits < 64 or gcd(candidate, _SMALL_PRIMES) == 1) and is_prime(candidate):  # `PrivateKey` tests it again, harder
-            return candidate
+        if gcd(candidate, small) == 1 and gcd(candidate - 1, other - 1) == 2 and is_prime(candidate):
+            return candidate  # `PrivateKey` tests it again, harder
 
 
 def _unit(n: Any, coins: Coins) -> Any:

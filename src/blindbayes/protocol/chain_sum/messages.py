@@ -22,7 +22,7 @@ class RosterListed(Message, frozen=True):
     modulus: bytes  # big-endian
     builder_key: bytes
     keys: bytes  # 32 bytes each, in the order of the setting's contributors
-    signatures: bytes  # 64 bytes each, of the contributors in `Plan.peers` of the receiver
+    signatures: bytes  # 64 bytes each, of the contributors in `Plan.checked` of the receiver
     signature: bytes  # the builder's, of all but `signatures`
 
 

@@ -69,10 +69,14 @@ class Plan:
         found = [int(self._circle[(at + step) % size]) for step in range(-reach, reach + 1) if step]
         return tuple(self.contributors[index] for index in sorted(found))
 
-    def peers(self, name: str) -> tuple[str, ...]:
-        """Everybody whose key `name` uses: mask neighbours and both ends of its links, in the setting's order."""
-        wanted = {*self.neighbours(name), self.previous(name), self.following(name)} - {None}
-        return tuple(sorted((peer for peer in wanted if peer is not None), key=self._index.__getitem__))
+    def checked(self, name: str) -> tuple[str, ...]:
+        """Whose signed keys `name` checks before it uses them: mask neighbours and the next hop, in the setting's order.
+
+        The previous hop's key needs no check: its signed link shows that it saw its own key in the same roster.
+        """
+        following = self.following(name)
+        wanted = {*self.neighbours(name)} | ({following} if following is not None else set())
+        return tuple(sorted(wanted, key=self._index.__getitem__))
 
     def exposed(self, corrupt: Collection[str]) -> set[frozenset[str]]:
         """The sets of honest contributors whose *sums* the builder learns together with `corrupt`: exactly these.

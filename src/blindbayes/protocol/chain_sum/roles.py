@@ -46,11 +46,11 @@ def read_options(setting: Setting) -> Options:
         raise ConfigError("a chain has at least 2 contributors: the sum of one is its vector")
     bounds = options["bounds"]
     if bounds is None:
-        bounds = [(-setting.bound, setting.bound)] * setting.length
-    elif len(bounds) != setting.length:
-        raise ConfigError("bounds: one pair (low, high) for each word")
+        bounds = [(-setting.bound, setting.bound, setting.length)]
     # Every integer below N/2 in absolute value has its own residue, and N has exactly `key_bits` bits.
-    packing = Packing([(low, high) for low, high in bounds], options["key_bits"] - 2)
+    packing = Packing([(low, high, count) for low, high, count in bounds], options["key_bits"] - 2)
+    if packing.fields != setting.length:
+        raise ConfigError("bounds: triples (low, high, count) whose counts add up to the words of a vector")
     neighbours = neighbours_of(setting, options["neighbours"])
     return Options(options["key_bits"], bool(options["toy_keys"]), neighbours, packing)
 
@@ -98,8 +98,10 @@ def _verify(run: Run, party: str, payload: bytes, signature: bytes) -> None:
     signatures.verify(run.identities[party], payload, signature, party=party)
 
 
-def _key_payload(run: Run, party: str, key: bytes) -> bytes:
-    return run.context("chain key", party, BUILDER) + key
+def key_payload(context: bytes, party: str, key: bytes) -> bytes:
+    """What the signature of a run key covers; `context` is that of step "chain key", made once per role."""
+    name = party.encode()
+    return context + len(name).to_bytes(4, "big") + name + key
 
 
 def _parts(data: bytes, size: int) -> list[bytes]:
@@ -130,7 +132,7 @@ def contributor(run: Run, setting: Setting, options: Options, vector: Words, coi
         raise LocalProtocolError("a word of the vector is outside the bounds of the setting", party=run.me) from cause
     # 1. A fresh key for this run.
     key = AgreementKey.generate(coins)
-    yield Send(BUILDER, KeyAnnounced(key.public, _sign(run, _key_payload(run, run.me, key.public))))
+    yield Send(BUILDER, KeyAnnounced(key.public, _sign(run, key_payload(run.context("chain key"), run.me, key.public))))
     # 3. The roster: check it, find the neighbours.
     joined = _join(run, setting, options, key, (yield from receive(BUILDER, RosterListed)))
     public, digest, secrets = joined.public, joined.digest, joined.secrets
@@ -165,15 +167,15 @@ def _join(run: Run, setting: Setting, options: Options, key: AgreementKey, roste
     public = PublicKey.from_bytes(roster.modulus, toy_keys=options.toy_keys, composite=before is None, party=BUILDER)
     if public.bits != options.key_bits:
         raise PeerProtocolError("the public key has another size than the study says", party=BUILDER)
-    peers = plan.peers(run.me)
+    checked = plan.checked(run.me)
     signed = _parts(roster.signatures, SIGNATURE_BYTES)
-    if len(roster.signatures) != SIGNATURE_BYTES * len(peers):
+    if len(roster.signatures) != SIGNATURE_BYTES * len(checked):
         raise PeerProtocolError("the roster has the wrong size", party=BUILDER)
-    secrets = {BUILDER: key.agree(roster.builder_key, party=BUILDER)}
-    for peer, signature in zip(peers, signed, strict=True):
-        peer_key = keys[plan.index(peer)]
-        _verify(run, peer, _key_payload(run, peer, peer_key), signature)
-        secrets[peer] = key.agree(peer_key, party=peer)
+    context = run.context("chain key")
+    for peer, signature in zip(checked, signed, strict=True):
+        _verify(run, peer, key_payload(context, peer, keys[plan.index(peer)]), signature)
+    secrets = {peer: key.agree(keys[plan.index(peer)], party=peer) for peer in {*checked, before} if peer is not None}
+    secrets[BUILDER] = key.agree(roster.builder_key, party=BUILDER)
     me = plan.index(run.me)
     neighbours = tuple((peer, 1 if me < plan.index(peer) else -1) for peer in plan.neighbours(run.me))
     return _Joined(public, digest, before, after or BUILDER, secrets, neighbours)
@@ -193,10 +195,11 @@ def builder(run: Run, setting: Setting, options: Options, coins: Coins) -> Role[
     """Holds the Paillier key, lists the roster, deals the randomisers, opens the sum."""
     # 2. Collect the run keys, make the Paillier key.
     announced = yield from receive_all(setting.contributors, KeyAnnounced)
+    context = run.context("chain key")
     for name, message in announced.items():
         if len(message.key) != PUBLIC_BYTES:
             raise PeerProtocolError("a run key has the wrong size", party=name)
-        _verify(run, name, _key_payload(run, name, message.key), message.signature)
+        _verify(run, name, key_payload(context, name, message.key), message.signature)
     private = generate_keypair(options.key_bits, coins.derive("chain paillier"), toy_keys=options.toy_keys)
     key = AgreementKey.generate(coins.derive("chain agreement"))
     modulus = private.public.to_bytes()
@@ -208,7 +211,7 @@ def builder(run: Run, setting: Setting, options: Options, coins: Coins) -> Role[
     dealer = coins.derive("chain randomisers")
     secrets = {name: key.agree(announced[name].key, party=name) for name in setting.contributors}
     for name in plan.order:
-        checked = b"".join(announced[peer].signature for peer in plan.peers(name))
+        checked = b"".join(announced[peer].signature for peer in plan.checked(name))
         yield Send(name, RosterListed(modulus, key.public, keys, checked, signature))
         randomisers = private.public.pack_ciphertexts(private.randomisers(options.packing.chunks, dealer))
         yield Send(name, RandomisersDealt(_seal(run, secrets[name], "chain randomisers", BUILDER, name, digest, randomisers)))
