@@ -1,0 +1,432 @@
+"""Circuits on numbers, written once for the garbler, the evaluator and the plain oracle.
+
+A number is a stack of wires, axis 0 = bit, lowest first; axis 1 = lane. Numbers are unsigned unless a docstring says
+otherwise. XOR and NOT are free; every function's docstring states its AND gates per lane (n bits unless said otherwise), and
+the tests hold it to that. Sums of many terms are kept in carry-save form, so that one call works on all bits at once.
+"""
+
+from __future__ import annotations
+
+import decimal
+import functools
+from collections.abc import Sequence
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from blindbayes.errors import LocalProtocolError
+from blindbayes.primitives.garbling import Gates, Wires
+
+Number: TypeAlias = Wires
+
+
+# -- bits --------------------------------------------------------------------------------------------------------------
+
+
+def to_bits(values: npt.NDArray[np.uint64] | Sequence[int], bits: int) -> npt.NDArray[np.uint8]:
+    """Integers modulo 2^bits to a stack of bits (bits, lanes); Python integers of any size are welcome."""
+    if isinstance(values, np.ndarray) and values.dtype == np.uint64 and bits <= 64:
+        shifts = np.arange(bits, dtype=np.uint64)[:, None]
+        return ((values[None, :] >> shifts) & np.uint64(1)).astype(np.uint8)
+    size = -(-bits // 8)
+    mask = (1 << bits) - 1
+    raw = b"".join((int(value) & mask).to_bytes(size, "little") for value in values)
+    table = np.frombuffer(raw, dtype=np.uint8).reshape(len(values), size)
+    return np.ascontiguousarray(np.unpackbits(table, axis=1, bitorder="little")[:, :bits].T)
+
+
+def from_bits(bits: npt.NDArray[np.uint8]) -> list[int]:
+    """A stack of bits (bits, lanes) to integers."""
+    packed = np.packbits(bits.astype(np.uint8), axis=0, bitorder="little")
+    return [int.from_bytes(packed[:, lane].tobytes(), "little") for lane in range(bits.shape[1])]
+
+
+def zeros(like: Number, bits: int) -> Number:
+    """The number 0, as wide as asked, with the lanes of `like`."""
+    return np.zeros((bits, *like.shape[1:]), dtype=like.dtype)
+
+
+def widen(number: Number, bits: int) -> Number:
+    """The same number with zero bits on top, or its low bits."""
+    if len(number) >= bits:
+        return number[:bits]
+    return np.concatenate([number, zeros(number, bits - len(number))])
+
+
+def shift_up(number: Number, by: int) -> Number:
+    """number * 2^by."""
+    return np.concatenate([zeros(number, by), number]) if by else number
+
+
+def public(g: Gates, value: int, bits: int, lanes: int) -> Number:
+    """A public integer modulo 2^bits on every lane."""
+    pattern = np.array([(value >> bit) & 1 for bit in range(bits)], dtype=np.uint8)
+    return g.constant(pattern, lanes)
+
+
+def lanes_of(number: Number) -> int:
+    """How many lanes a number has."""
+    return int(number.shape[1])
+
+
+def join_lanes(numbers: Sequence[Number]) -> Number:
+    """Numbers of one width side by side, so that the same gates serve all of them."""
+    return np.concatenate(numbers, axis=1)
+
+
+# -- add, subtract, compare, select --------------------------------------------------------------------------------------
+
+
+def add(g: Gates, left: Number, right: Number, *, bits: int | None = None, carry: Wires | None = None) -> Number:
+    """left + right (+ carry) modulo 2^bits. bits - 1 AND; without `bits` the sum is whole: n AND for n + 1 bits."""
+    whole = max(len(left), len(right)) + 1
+    bits = whole if bits is None else bits
+    left, right = widen(left, bits), widen(right, bits)
+    out = left ^ right
+    known = min(bits - 1, whole - 1)  # above the operands there is nothing left to carry
+    for bit in range(known):
+        if carry is None:
+            carry = g.and_(left[bit], right[bit])
+        else:
+            out[bit] ^= carry
+            carry = carry ^ g.and_(left[bit] ^ carry, right[bit] ^ carry)
+    if carry is not None and bits > known:
+        out[known] ^= carry
+    return out
+
+
+def subtract(g: Gates, left: Number, right: Number, *, bits: int) -> Number:
+    """left - right modulo 2^bits. bits AND."""
+    one = public(g, 1, 1, lanes_of(left))[0]
+    left, right = widen(left, bits), widen(right, bits)
+    return add(g, left, g.not_(right), bits=bits, carry=one)
+
+
+def negate_if(g: Gates, condition: Wires, number: Number) -> Number:
+    """-number modulo 2^n where the condition is 1, else the number. n - 1 AND."""
+    flipped = number ^ condition[None]
+    return add(g, flipped, zeros(number, len(number)), bits=len(number), carry=condition)
+
+
+def sign_of_sum(g: Gates, left: Number, right: Number) -> Wires:
+    """The top bit of left + right modulo 2^n: the sign, if they are shares of a signed number. n - 1 AND."""
+    carry: Wires | None = None
+    for bit in range(len(left) - 1):
+        if carry is None:
+            carry = g.and_(left[bit], right[bit])
+        else:
+            carry = carry ^ g.and_(left[bit] ^ carry, right[bit] ^ carry)
+    top: Wires = left[-1] ^ right[-1]
+    return top if carry is None else top ^ carry
+
+
+def is_less(g: Gates, left: Number, right: Number, *, signed: bool = False) -> Wires:
+    """1 where left < right. n AND."""
+    carry = public(g, 1, 1, lanes_of(left))[0]
+    other = g.not_(right)
+    for bit in range(len(left)):
+        mine, theirs = left[bit], other[bit]
+        if signed and bit == len(left) - 1:
+            mine, theirs = g.not_(mine), g.not_(theirs)
+        carry = carry ^ g.and_(mine ^ carry, theirs ^ carry)
+    return g.not_(carry)
+
+
+def select(g: Gates, condition: Wires, yes: Number, no: Number) -> Number:
+    """yes where the condition is 1, else no. n AND."""
+    return no ^ g.and_(np.broadcast_to(condition[None], no.shape), yes ^ no)
+
+
+def is_zero(g: Gates, number: Number) -> Wires:
+    """1 where all bits are 0. n - 1 AND."""
+    level = g.not_(number)
+    while len(level) > 1:
+        half = len(level) // 2
+        joined = g.and_(level[:half], level[half : 2 * half])
+        level = np.concatenate([joined, level[2 * half :]])
+    result: Wires = level[0]
+    return result
+
+
+# -- multiply, divide ----------------------------------------------------------------------------------------------------
+
+
+def add_many(g: Gates, terms: Sequence[tuple[int, Number]], bits: int) -> Number:
+    """The sum of number * 2^shift over (shift, number), modulo 2^bits.
+
+    Carry-save, three rows into two at a time: an AND only where at least two rows have a bit. The last two rows ripple.
+    """
+    rows = [(shift, number[: max(0, bits - shift)]) for shift, number in terms if shift < bits]
+    rows = [row for row in rows if len(row[1])]
+    if not rows:
+        raise LocalProtocolError("a sum needs a term")
+    while len(rows) > 2:
+        rows.sort(key=lambda row: row[0])
+        below: list[tuple[int, Number]] = []
+        for index in range(0, len(rows) - 2, 3):
+            below.extend(_carry_save(g, rows[index : index + 3], bits))
+        below.extend(rows[len(rows) - len(rows) % 3 :])
+        rows = below
+    if len(rows) == 1:
+        return widen(shift_up(rows[0][1], rows[0][0]), bits)
+    (low, first), (high, second) = sorted(rows, key=lambda row: row[0])
+    # Below the second row nothing can carry.
+    head = widen(first, high - low)
+    tail = add(g, first[high - low :], second) if len(first) > high - low else second
+    return widen(shift_up(np.concatenate([head, tail]), low), bits)
+
+
+def _carry_save(g: Gates, rows: Sequence[tuple[int, Number]], bits: int) -> list[tuple[int, Number]]:
+    """Three rows to two: sums and carries. AND only on the window where at least two rows have a bit."""
+    start = min(shift for shift, _ in rows)
+    end = max(shift + len(number) for shift, number in rows)
+    a, b, c = (_placed(number, shift - start, end - start) for shift, number in rows)
+    starts = sorted(shift for shift, _ in rows)
+    ends = sorted(shift + len(number) for shift, number in rows)
+    window = slice(starts[1] - start, max(starts[1], ends[1]) - start)
+    total = a ^ b ^ c
+    if window.stop <= window.start:
+        return [(start, total)]
+    a, b, c = a[window], b[window], c[window]
+    carries = a ^ g.and_(a ^ b, a ^ c)
+    at = start + window.start + 1
+    carries = carries[: max(0, bits - at)]
+    return [(start, total), (at, carries)] if len(carries) else [(start, total)]
+
+
+def _placed(number: Number, offset: int, bits: int) -> Number:
+    return widen(shift_up(number, offset), bits)
+
+
+def multiply(g: Gates, left: Number, right: Number) -> Number:
+    """left * right, n + m bits. About 2nm AND (nm products, nm additions)."""
+    if len(left) < len(right):
+        left, right = right, left
+    shape = (len(right), *left.shape)
+    products = g.and_(np.broadcast_to(left[None], shape), np.broadcast_to(right[:, None], shape))
+    return add_many(g, list(enumerate(products)), len(left) + len(right))
+
+
+def square(g: Gates, number: Number) -> Number:
+    """number^2, 2n bits. About 1.2 n^2 AND: each mixed product is made once and counted twice by its place."""
+    bits = len(number)
+    diagonal = zeros(number, 2 * bits)
+    diagonal[::2] = number
+    if bits == 1:
+        return diagonal
+    left, right = np.triu_indices(bits, k=1)
+    products = g.and_(number[left], number[right])
+    terms: list[tuple[int, Number]] = [(0, diagonal)]
+    at = 0
+    for row in range(bits - 1):
+        size = bits - 1 - row
+        terms.append((2 * row + 2, products[at : at + size]))
+        at += size
+    return add_many(g, terms, 2 * bits)
+
+
+def times(g: Gates, number: Number, factor: int, bits: int) -> Number:
+    """number * a public factor, modulo 2^bits. n AND per set bit of the factor after the first."""
+    if factor <= 0:
+        raise LocalProtocolError("a public factor is positive")
+    places = [bit for bit in range(factor.bit_length()) if (factor >> bit) & 1]
+    return add_many(g, [(place, number) for place in places], bits)
+
+
+def divide(g: Gates, numerator: Number, divisor: Number, bits: int) -> Number:
+    """floor(numerator / divisor) of `bits` bits, where divisor > 0 and numerator < divisor * 2^bits. d * bits AND.
+
+    Non-restoring: the partial remainder stays in [-divisor, divisor), one addition or subtraction per quotient bit; the
+    quotient bit is 1 where it is not negative, as in long division.
+    """
+    size = len(divisor) + 1
+    numerator = widen(numerator, max(len(numerator), bits))
+    remainder = widen(numerator[bits:], size)
+    positive = public(g, 1, 1, lanes_of(divisor))[0]
+    wide = widen(divisor, size)
+    quotient: list[Wires] = []
+    for bit in reversed(range(bits)):
+        doubled = np.concatenate([numerator[bit : bit + 1], remainder[:-1]])
+        remainder = add(g, doubled, wide ^ positive[None], bits=size, carry=positive)
+        positive = g.not_(remainder[-1])
+        quotient.append(positive)
+    return np.stack(quotient[::-1])
+
+
+# -- tables, normal form, logarithm ----------------------------------------------------------------------------------------
+
+
+def one_hot(g: Gates, index: Number) -> Wires:
+    """2^n wires, of which the one at the index is 1. 2^n - 2 AND."""
+    wires = np.stack([g.not_(index[0]), index[0]])
+    for bit in index[1:]:
+        high = g.and_(np.broadcast_to(bit[None], wires.shape), wires)
+        wires = np.concatenate([wires ^ high, high])
+    return wires
+
+
+def look_up(hot: Wires, values: Sequence[int], bits: int) -> Number:
+    """The public value at the hot position. No AND."""
+    out = np.zeros((bits, *hot.shape[1:]), dtype=hot.dtype)
+    for wire, value in zip(hot, values, strict=False):
+        for bit in range(bits):
+            if (value >> bit) & 1:
+                out[bit] ^= wire
+    return out
+
+
+def normalise(g: Gates, number: Number) -> tuple[Number, Number]:
+    """The number shifted up until its top bit is 1 (if it is not 0), and by how much. ns + 2^s - 1 - s AND, s = log2 n."""
+    bits = len(number)
+    places: list[Wires] = []
+    for power in reversed(range((bits - 1).bit_length())):
+        by = 1 << power
+        empty = is_zero(g, number[bits - by :])
+        number = select(g, empty, shift_up(number, by)[:bits], number)
+        places.append(empty)
+    return number, np.stack(places[::-1])
+
+
+LN_MAX_FRACTION = 24
+_INDEX_BITS = 6
+_GUARD = 3
+
+
+def ln_error(fraction: int) -> float:
+    """Bound on |ln(x) - what `ln` returns / 2^fraction| for every x >= 1."""
+    return 2.0 ** (1 - fraction)
+
+
+def ln_bits(bits: int, fraction: int) -> int:
+    """Width of what `ln` returns for a number of so many bits."""
+    return fraction + max(1, (bits * 45426 // 65536 + 1).bit_length())  # 45426/65536 < ln 2 < the next step
+
+
+def ln(g: Gates, number: Number, fraction: int) -> Number:
+    """Fixed-point ln of an integer >= 1, with `fraction` bits after the point, within `ln_error`.
+
+    Normal form x = 2^e m, 1 <= m < 2; the top 6 bits of m - 1 choose a quadratic c0 + c1 t - c2 t^2 for the rest t; the
+    error of the quadratics is (2^-6)^3 / 96. All constants come from decimal arithmetic, so that two machines build the same
+    circuit.
+    """
+    if not 8 <= fraction <= LN_MAX_FRACTION:
+        raise LocalProtocolError(f"ln has 8 to {LN_MAX_FRACTION} fraction bits")
+    inner = fraction + _GUARD
+    exponent_top = len(number) - 1
+    out_bits = ln_bits(len(number), fraction)
+    if len(number) < _INDEX_BITS + 1:
+        number = shift_up(number, _INDEX_BITS + 1 - len(number))
+    mantissa, shift = normalise(g, number)
+    rest = mantissa[:-1]
+    hot = one_hot(g, rest[len(rest) - _INDEX_BITS :])
+    rest = rest[: len(rest) - _INDEX_BITS]
+    offset, slope, bend = _ln_tables(fraction)
+    # t counts in units of 2^-inner; bits below that are dropped.
+    t = rest[max(0, len(rest) - (inner - _INDEX_BITS)) :]
+    t_fraction = _INDEX_BITS + len(t)
+    terms: list[tuple[int, Number]] = [(0, look_up(hot, offset, inner))]
+    if len(t):
+        slope_fraction = inner - _INDEX_BITS
+        product = multiply(g, look_up(hot, slope, slope_fraction + 1), t)
+        terms.append(_scaled(product, slope_fraction + t_fraction, inner))
+        head = t[max(0, len(t) - (inner - 2 * _INDEX_BITS + 2)) :]
+        head_fraction = _INDEX_BITS + len(head)
+        squared = square(g, head)
+        place, squared = _scaled(squared, 2 * head_fraction, inner + 1)
+        squared = squared[: inner + 1 - 2 * _INDEX_BITS - place]
+        bend_fraction = inner - 2 * _INDEX_BITS + 1
+        bent = multiply(g, look_up(hot, bend, bend_fraction), squared)
+        place, bent = _scaled(shift_up(bent, place), bend_fraction + inner + 1, inner)
+        # minus the bend: add its complement and 1, modulo 2^width
+        width = out_bits + _GUARD
+        terms.append((0, g.not_(_placed(bent, place, width))))
+        terms.append((0, public(g, 1, 1, lanes_of(number))))
+    hot = one_hot(g, shift)
+    values = [_ln2(max(0, exponent_top - by), inner) for by in range(len(hot))]
+    terms.append((0, look_up(hot, values, out_bits + _GUARD)))
+    return add_many(g, terms, out_bits + _GUARD)[_GUARD:]
+
+
+def _scaled(number: Number, has: int, wants: int) -> tuple[int, Number]:
+    """(shift, number) of a product with `has` fraction bits, cut or shifted to `wants`."""
+    return (0, number[has - wants :]) if has >= wants else (wants - has, number)
+
+
+@functools.cache
+def _ln_tables(fraction: int) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
+    """Offset, slope and (negated) bend of the quadratic on each of 64 segments: interpolation at Chebyshev points.
+
+    The offsets carry half a unit of the result, so that dropping the guard bits rounds, and half a unit for each of the two
+    products that are cut.
+    """
+    inner = fraction + _GUARD
+    offset, slope, bend = [], [], []
+    with decimal.localcontext(decimal.Context(prec=50)):
+        step = decimal.Decimal(1) / 2**_INDEX_BITS
+        third = decimal.Decimal(3).sqrt() / 2
+        for segment in range(1 << _INDEX_BITS):
+            start = 1 + segment * step
+            t = [step / 2 * (1 - third), step / 2, step / 2 * (1 + third)]
+            f = [(start + point).ln() for point in t]
+            first = (f[1] - f[0]) / (t[1] - t[0])
+            second = ((f[2] - f[1]) / (t[2] - t[1]) - first) / (t[2] - t[0])
+            linear = first - second * (t[0] + t[1])
+            constant = f[0] - linear * t[0] - second * t[0] ** 2
+            offset.append(_rounded(constant * 2**inner) + (1 << (_GUARD - 1)))
+            slope.append(_rounded(linear * 2 ** (inner - _INDEX_BITS)))
+            bend.append(_rounded(-second * 2 ** (inner - 2 * _INDEX_BITS + 1)))
+    return tuple(offset), tuple(slope), tuple(bend)
+
+
+@functools.cache
+def _ln2(power: int, fraction: int) -> int:
+    with decimal.localcontext(decimal.Context(prec=50)):
+        return _rounded(decimal.Decimal(2).ln() * power * 2**fraction)
+
+
+def _rounded(value: decimal.Decimal) -> int:
+    return int(value.to_integral_value(rounding=decimal.ROUND_HALF_EVEN))
+
+
+# -- argmax --------------------------------------------------------------------------------------------------------------
+
+PAIRWISE_CLASSES = 5
+"""Up to so many classes every pair is compared; beyond, one champion meets each class in turn (fewer gates)."""
+
+
+def pairs_of(classes: int) -> list[tuple[int, int]]:
+    """All pairs i < j."""
+    return [(i, j) for i in range(classes) for j in range(i + 1, classes)]
+
+
+def argmax_by_pairs(g: Gates, behind: Wires, classes: int) -> Wires:
+    """One wire per class but the last: 1 where it is the first maximum. (K - 1)(K - 2) AND.
+
+    `behind` has one wire per pair i < j (in the order of `pairs_of`): 1 where score i < score j. Ties go to the lowest.
+    """
+    at = {pair: index for index, pair in enumerate(pairs_of(classes))}
+    winners = []
+    for own in range(classes - 1):
+        wins: Wires | None = None
+        for other in range(classes):
+            if other == own:
+                continue
+            beats = g.not_(behind[at[own, other]]) if own < other else behind[at[other, own]]
+            wins = beats if wins is None else g.and_(wins, beats)
+        winners.append(wins)
+    return np.stack([wire for wire in winners if wire is not None])
+
+
+def argmax_by_turns(g: Gates, scores: Sequence[Number]) -> Number:
+    """The position of the first maximum of signed scores, as a number. (K - 1)(2n + log2 K) AND at most."""
+    lanes = lanes_of(scores[0])
+    bits = max(1, (len(scores) - 1).bit_length())
+    best = scores[0]
+    index = public(g, 0, bits, lanes)
+    for position, score in enumerate(scores[1:], start=1):
+        behind = is_less(g, best, score, signed=True)
+        if position < len(scores) - 1:
+            best = select(g, behind, score, best)
+        index = select(g, behind, public(g, position, bits, lanes), index)
+    return index

@@ -1,0 +1,248 @@
+"""Half-gates garbling (Zahur, Rosulek and Evans, EUROCRYPT 2015), vectorised over lanes.
+
+A wire is an array of 128-bit labels, shape (..., lanes, 2); a number is a stack of wires, lowest bit first. XOR and NOT are
+free, an AND costs two ciphertexts (32 bytes) per lane. Labels of 0 and 1 differ by the secret offset `delta`, whose lowest
+bit is 1: the lowest bit of a label is its colour.
+
+- The garbler's own bits need no label on the wire: their active label is 0, so the label of 0 is bit * delta.
+- The evaluator's bits come from correlated transfers whose offset is `delta`: its t *is* the active label.
+- Every hash has its own tweak, taken from the session's `TweakedHash`: one per (gate, half, lane).
+
+`Garbler`, `Evaluator` and `Plain` offer the same few operations, so that a circuit is written once (`circuits`): `Plain`
+works on the bits themselves and is the oracle. Security is against parties that follow the protocol.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from blindbayes.errors import IntegrityError, LocalProtocolError, PeerProtocolError
+from blindbayes.primitives.tweaks import Blocks, Domain, TweakedHash
+
+Wires: TypeAlias = npt.NDArray[Any]
+"""Labels (..., lanes, 2) of a garbler or evaluator, or bits (..., lanes) of the plain evaluator."""
+
+ROW_WORDS = 4  # table words per AND gate and lane
+_ONE = np.uint64(1)
+_ROWS_AT_ONCE = 1 << 12  # keeps the working set of an AND in the cache
+
+
+class Gates(Protocol):
+    """What a circuit may do with wires. XOR of wires is the operator ^."""
+
+    and_count: int  # AND gates so far, times lanes
+
+    def and_(self, left: Wires, right: Wires) -> Wires: ...
+
+    def not_(self, wires: Wires) -> Wires: ...
+
+    def constant(self, bits: npt.NDArray[np.uint8], lanes: int) -> Wires: ...
+
+
+def _masks(bits: npt.NDArray[np.uint64]) -> Blocks:
+    """0 or 1 per row to a block of zeros or ones."""
+    return (np.uint64(0) - bits)[:, None]
+
+
+class Plain:
+    """Bits in clear: what the circuit computes. The oracle of the tests, and the counter of gates."""
+
+    def __init__(self) -> None:
+        self.and_count = 0
+
+    def and_(self, left: Wires, right: Wires) -> Wires:
+        """AND, elementwise."""
+        result: Wires = np.bitwise_and(*np.broadcast_arrays(left, right))
+        self.and_count += result.size
+        return result
+
+    def not_(self, wires: Wires) -> Wires:
+        """NOT."""
+        return wires ^ np.uint8(1)
+
+    def constant(self, bits: npt.NDArray[np.uint8], lanes: int) -> Wires:
+        """Public bits (...,) on every lane."""
+        return np.repeat(bits.astype(np.uint8)[..., None], lanes, axis=-1)
+
+
+class Garbler:
+    """Labels of 0, and the tables that the evaluator needs, in the order of the gates."""
+
+    def __init__(self, tmmo: TweakedHash, delta: Blocks) -> None:
+        if not delta[0] & _ONE:
+            raise LocalProtocolError("the offset's colour bit must be 1")
+        self._tmmo = tmmo
+        self._delta = delta
+        self._tables: list[npt.NDArray[np.uint64]] = []
+        self.and_count = 0
+
+    def own(self, bits: npt.NDArray[np.uint8]) -> Wires:
+        """Wires of the garbler's own bits, any shape."""
+        return (np.uint64(0) - bits.astype(np.uint64))[..., None] & self._delta
+
+    def constant(self, bits: npt.NDArray[np.uint8], lanes: int) -> Wires:
+        """Public bits (...,) on every lane."""
+        return self.own(np.repeat(bits[..., None], lanes, axis=-1))
+
+    def not_(self, wires: Wires) -> Wires:
+        """NOT."""
+        return wires ^ self._delta
+
+    def and_(self, left: Wires, right: Wires) -> Wires:
+        """AND, elementwise; both of one shape (after broadcasting)."""
+        if left.shape != right.shape:
+            left, right = np.broadcast_arrays(left, right)
+        shape = left.shape
+        left, right = left.reshape(-1, 2), right.reshape(-1, 2)
+        rows = left.shape[0]
+        self.and_count += rows
+        first = self._tmmo.reserve(Domain.GATE, 2 * rows)
+        tables = np.empty((rows, 2, 2), dtype=np.uint64)
+        if rows <= _ROWS_AT_ONCE:
+            out = self._and(left, right, first, tables)
+        else:
+            out = np.empty((rows, 2), dtype=np.uint64)
+            for low in range(0, rows, _ROWS_AT_ONCE):
+                part = slice(low, low + _ROWS_AT_ONCE)
+                out[part] = self._and(left[part], right[part], first + 2 * low, tables[part])
+        self._tables.append(tables.reshape(-1))
+        return out.reshape(shape)
+
+    def _and(self, left: Blocks, right: Blocks, first: int, tables: npt.NDArray[np.uint64]) -> Blocks:
+        rows = left.shape[0]
+        delta = self._delta
+        labels = np.empty((4, rows, 2), dtype=np.uint64)
+        labels[0] = left
+        np.bitwise_xor(left, delta, out=labels[1])
+        labels[2] = right
+        np.bitwise_xor(right, delta, out=labels[3])
+        tweaks = np.empty((4, rows), dtype=np.uint64)
+        tweaks[0] = tweaks[1] = np.arange(first, first + rows, dtype=np.uint64)
+        np.add(tweaks[0], np.uint64(rows), out=tweaks[2])
+        tweaks[3] = tweaks[2]
+        hashed = self._tmmo.at(labels.reshape(-1, 2), Domain.GATE, tweaks.reshape(-1)).reshape(4, rows, 2)
+        left_colour, right_colour = _masks(left[:, 0] & _ONE), _masks(right[:, 0] & _ONE)
+        generator = hashed[0] ^ hashed[1]
+        generator ^= right_colour & delta
+        evaluator = hashed[2] ^ hashed[3]
+        out: Blocks = evaluator & right_colour
+        evaluator ^= left
+        out ^= hashed[0]
+        out ^= generator & left_colour
+        out ^= hashed[2]
+        tables[:, 0] = generator
+        tables[:, 1] = evaluator
+        return out
+
+    def take_tables(self) -> npt.NDArray[np.uint64]:
+        """The tables since the last call, to be sent."""
+        taken = np.concatenate(self._tables) if self._tables else np.zeros(0, dtype=np.uint64)
+        self._tables = []
+        return taken
+
+    # -- outputs -------------------------------------------------------------------------------------------------------
+
+    def tags(self, wires: Wires) -> npt.NDArray[np.uint64]:
+        """Two 64-bit tags per output wire and lane, by which the evaluator reads its bit and notices a wrong label."""
+        flat = wires.reshape(-1, 2)
+        rows = flat.shape[0]
+        first = self._tmmo.reserve(Domain.OUTPUT, rows)
+        zero = self._tmmo.run(flat, Domain.OUTPUT, first)[:, 0]
+        one = self._tmmo.run(flat ^ self._delta, Domain.OUTPUT, first)[:, 0]
+        return np.concatenate([zero, one])
+
+    def read(self, wires: Wires, returned: npt.NDArray[np.uint64], party: str | None = None) -> npt.NDArray[np.uint8]:
+        """The bits behind labels that the evaluator gave back (their first words)."""
+        zero = wires.reshape(-1, 2)[:, 0]
+        if returned.shape != zero.shape:
+            raise PeerProtocolError("the returned labels have the wrong length", party=party)
+        is_one: npt.NDArray[np.bool_] = returned == zero ^ self._delta[0]
+        if not bool(np.all(is_one | (returned == zero))):
+            raise IntegrityError(party=party)
+        return is_one.astype(np.uint8).reshape(wires.shape[:-1])
+
+
+class Evaluator:
+    """Active labels, and the tables that came from the garbler."""
+
+    def __init__(self, tmmo: TweakedHash, party: str | None = None) -> None:
+        self._tmmo = tmmo
+        self._party = party
+        self._tables = np.zeros(0, dtype=np.uint64)
+        self._at = 0
+        self.and_count = 0
+
+    def give_tables(self, tables: npt.NDArray[np.uint64]) -> None:
+        """Tables for the gates that follow."""
+        self._tables = np.concatenate([self._tables[self._at :], tables]) if self._at < len(self._tables) else tables
+        self._at = 0
+
+    def require_finished(self) -> None:
+        """Refuse tables that no gate used."""
+        if self._at != len(self._tables):
+            raise PeerProtocolError("there are more garbled tables than gates", party=self._party)
+
+    def own(self, shape: tuple[int, ...]) -> Wires:
+        """Wires of the garbler's own bits."""
+        return np.zeros((*shape, 2), dtype=np.uint64)
+
+    def constant(self, bits: npt.NDArray[np.uint8], lanes: int) -> Wires:
+        """Public bits (...,) on every lane."""
+        return self.own((*bits.shape, lanes))
+
+    def not_(self, wires: Wires) -> Wires:
+        """NOT: the same active label."""
+        return wires
+
+    def and_(self, left: Wires, right: Wires) -> Wires:
+        """AND, elementwise; both of one shape (after broadcasting)."""
+        if left.shape != right.shape:
+            left, right = np.broadcast_arrays(left, right)
+        shape = left.shape
+        left, right = left.reshape(-1, 2), right.reshape(-1, 2)
+        rows = left.shape[0]
+        self.and_count += rows
+        first = self._tmmo.reserve(Domain.GATE, 2 * rows)
+        end = self._at + ROW_WORDS * rows
+        if end > len(self._tables):
+            raise PeerProtocolError("there are fewer garbled tables than gates", party=self._party)
+        tables = self._tables[self._at : end].reshape(rows, 2, 2)
+        self._at = end
+        if rows <= _ROWS_AT_ONCE:
+            return self._and(left, right, first, tables).reshape(shape)
+        out = np.empty((rows, 2), dtype=np.uint64)
+        for low in range(0, rows, _ROWS_AT_ONCE):
+            part = slice(low, low + _ROWS_AT_ONCE)
+            out[part] = self._and(left[part], right[part], first + 2 * low, tables[part])
+        return out.reshape(shape)
+
+    def _and(self, left: Blocks, right: Blocks, first: int, tables: npt.NDArray[np.uint64]) -> Blocks:
+        rows = left.shape[0]
+        labels = np.concatenate([left, right])
+        hashed = self._tmmo.run(labels, Domain.GATE, first)
+        out: Blocks = tables[:, 1] ^ left
+        out &= _masks(right[:, 0] & _ONE)
+        out ^= tables[:, 0] & _masks(left[:, 0] & _ONE)
+        out ^= hashed[:rows]
+        out ^= hashed[rows:]
+        return out
+
+    def read(self, wires: Wires, tags: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint8]:
+        """The bits of output wires by the garbler's tags. A label that fits neither tag is an `IntegrityError`."""
+        flat = wires.reshape(-1, 2)
+        rows = flat.shape[0]
+        if tags.shape != (2 * rows,):
+            raise PeerProtocolError("the output tags have the wrong length", party=self._party)
+        first = self._tmmo.reserve(Domain.OUTPUT, rows)
+        own = self._tmmo.run(flat, Domain.OUTPUT, first)[:, 0]
+        is_one: npt.NDArray[np.bool_] = own == tags[rows:]
+        if not bool(np.all(is_one ^ (own == tags[:rows]))):
+            raise IntegrityError(party=self._party)
+        return is_one.astype(np.uint8).reshape(wires.shape[:-1])
+
+    def skip_read(self, wires: Wires) -> npt.NDArray[np.uint64]:
+        """First words of output labels, for the garbler alone to read."""
+        return np.ascontiguousarray(wires.reshape(-1, 2)[:, 0])

@@ -1,0 +1,172 @@
+"""Oblivious transfer: the base transfers, and pads made from correlated transfers.
+
+**Base transfers** (128 of them, once per pair of parties): endemic OT of Masny and Rindal (CCS 2019) over ristretto255, both
+messages bound to the session. The chooser sends two points per transfer of which it knows one logarithm; the sender cannot
+tell which, and derives a key from either.
+
+**Pads.** `softspoken` extends the base transfers to any number of correlated ones: the sender holds q and the one secret
+offset, the chooser t = q ^ (bit * offset). Here these become one-of-two or one-of-n pads by the tweaked hash, so that the
+chooser can compute exactly one of them (Naor and Pinkas for n > 2: the pad of a value is the XOR of one hash per bit).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from blindbayes.errors import PeerProtocolError
+from blindbayes.primitives import ristretto
+from blindbayes.primitives.coins import Coins
+from blindbayes.primitives.tweaks import Blocks, Domain, TweakedHash
+
+BASE_COUNT = 128
+KEY_BYTES = 16
+_ROWS_AT_ONCE = 1 << 13  # keeps the hash's working set in the cache
+
+Bits = npt.NDArray[np.uint8]
+Words = npt.NDArray[np.uint64]
+
+
+# -- base transfers ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class BaseChoice:
+    """What the chooser of base transfers keeps until the sender answers."""
+
+    session: bytes
+    bits: tuple[int, ...] = field(repr=False)
+    scalars: tuple[bytes, ...] = field(repr=False)
+    points: bytes  # what is sent: two points per transfer
+
+    def finish(self, sender_point: bytes, party: str | None = None) -> tuple[bytes, ...]:
+        """One key per transfer: that of the chosen bit."""
+        ristretto.require_point(sender_point, party)
+        keys = []
+        for index, (bit, scalar) in enumerate(zip(self.bits, self.scalars, strict=True)):
+            pair = self.points[64 * index : 64 * index + 64]
+            keys.append(_base_key(self.session, index, bit, sender_point, pair, ristretto.multiply(scalar, sender_point)))
+        return tuple(keys)
+
+
+def choose_base(bits: Bits, session: bytes, coins: Coins) -> BaseChoice:
+    """The chooser's step: for each bit b a point pair (r_0, r_1) with r_b = tG - H_b(r_{1-b}) and r_{1-b} random."""
+    scalars, points = [], []
+    chosen = tuple(int(bit) for bit in bits)
+    for index, bit in enumerate(chosen):
+        scalar = ristretto.random_scalar(coins)
+        other = ristretto.random_point(coins)
+        own = ristretto.subtract(ristretto.base_multiply(scalar), _other_hash(session, index, bit, other))
+        scalars.append(scalar)
+        points.append(own + other if bit == 0 else other + own)
+    return BaseChoice(session, chosen, tuple(scalars), b"".join(points))
+
+
+def answer_base(
+    points: bytes, count: int, session: bytes, coins: Coins, party: str | None = None
+) -> tuple[bytes, tuple[tuple[bytes, bytes], ...]]:
+    """The sender's step: its point aG, and both keys of every transfer."""
+    if len(points) != 64 * count:
+        raise PeerProtocolError("the base transfers have the wrong length", party=party)
+    scalar = ristretto.random_scalar(coins)
+    own = ristretto.base_multiply(scalar)
+    keys = []
+    for index in range(count):
+        pair = points[64 * index : 64 * index + 64]
+        halves = (ristretto.require_point(pair[:32], party), ristretto.require_point(pair[32:], party))
+        both = []
+        for bit in (0, 1):
+            target = ristretto.add(halves[bit], _other_hash(session, index, bit, halves[1 - bit]))
+            ristretto.require_point(target, party)
+            both.append(_base_key(session, index, bit, own, pair, ristretto.multiply(scalar, target)))
+        keys.append((both[0], both[1]))
+    return own, tuple(keys)
+
+
+def _other_hash(session: bytes, index: int, bit: int, other: bytes) -> bytes:
+    return ristretto.hash_to_point(_framed(b"blindbayes endemic v1 point", session, index, bit) + other)
+
+
+def _base_key(session: bytes, index: int, bit: int, sender_point: bytes, pair: bytes, secret: bytes) -> bytes:
+    head = _framed(b"blindbayes endemic v1 key", session, index, bit)
+    return hashlib.sha256(head + sender_point + pair + secret).digest()[:KEY_BYTES]
+
+
+def _framed(label: bytes, session: bytes, index: int, bit: int) -> bytes:
+    return label + len(session).to_bytes(4, "big") + session + index.to_bytes(4, "big") + bytes([bit])
+
+
+# -- pads from correlated transfers ------------------------------------------------------------------------------------
+#
+# A pad has `width` words. Block number `block` of the pad of entry `value` in transfer `row` has the tweak
+# first + ((row * bits + bit) * entries + value) * blocks + block: every hash of a session has its own.
+
+
+def bits_for(entries: int) -> int:
+    """Correlated transfers that one choice among `entries` takes."""
+    return max(1, (entries - 1).bit_length())
+
+
+def sender_pads(tmmo: TweakedHash, q: Blocks, delta: Blocks, entries: int, width: int) -> Words:
+    """All pads: (entries, rows, width) words from q of shape (rows, bits, 2). The chooser can compute one per row."""
+    rows, bits = q.shape[0], q.shape[1]
+    blocks = -(-width // 2)
+    first = tmmo.reserve(Domain.TRANSFER, rows * bits * entries * blocks)
+    pads = np.empty((entries, rows, width), dtype=np.uint64)
+    for low in range(0, rows, _ROWS_AT_ONCE):
+        part = np.arange(low, min(rows, low + _ROWS_AT_ONCE), dtype=np.uint64)
+        keys = [[np.ascontiguousarray(q[part, bit]), q[part, bit] ^ delta] for bit in range(bits)]
+        for value in range(entries):
+            for block in range(blocks):
+                pad: Blocks | None = None
+                for bit in range(bits):
+                    tweak = _pad_tweak(first, part, bits, bit, entries, np.uint64(value), blocks, block)
+                    hashed = tmmo.at(keys[bit][(value >> bit) & 1], Domain.TRANSFER, tweak)
+                    pad = hashed if pad is None else np.bitwise_xor(pad, hashed, out=pad)
+                if pad is not None:
+                    pads[value, low : low + len(part), 2 * block : 2 * block + 2] = pad[:, : width - 2 * block]
+    return pads
+
+
+def chooser_pads(tmmo: TweakedHash, t: Blocks, choices: Words, entries: int, width: int) -> Words:
+    """The pads of the chosen entries: (rows, width) words from t of shape (rows, bits, 2)."""
+    rows, bits = t.shape[0], t.shape[1]
+    blocks = -(-width // 2)
+    first = tmmo.reserve(Domain.TRANSFER, rows * bits * entries * blocks)
+    pads = np.empty((rows, width), dtype=np.uint64)
+    for low in range(0, rows, _ROWS_AT_ONCE):
+        part = np.arange(low, min(rows, low + _ROWS_AT_ONCE), dtype=np.uint64)
+        chosen = choices[low : low + len(part)]
+        for block in range(blocks):
+            pad: Blocks | None = None
+            for bit in range(bits):
+                tweak = _pad_tweak(first, part, bits, bit, entries, chosen, blocks, block)
+                hashed = tmmo.at(t[part, bit], Domain.TRANSFER, tweak)
+                pad = hashed if pad is None else np.bitwise_xor(pad, hashed, out=pad)
+            if pad is not None:
+                pads[low : low + len(part), 2 * block : 2 * block + 2] = pad[:, : width - 2 * block]
+    return pads
+
+
+def _pad_tweak(
+    first: int,
+    rows: Words,
+    bits: int,
+    bit: int,
+    entries: int,
+    value: Words | np.uint64,
+    blocks: int,
+    block: int,
+) -> Words:
+    index = (rows * np.uint64(bits) + np.uint64(bit)) * np.uint64(entries) + value
+    tweak: Words = index * np.uint64(blocks) + np.uint64(first + block)
+    return tweak
+
+
+def choice_bits(choices: Words, entries: int) -> Bits:
+    """The bits of the choices, (rows, bits), lowest first: what the chooser hands to the extension."""
+    shifts = np.arange(bits_for(entries), dtype=np.uint64)
+    return ((choices[:, None] >> shifts) & np.uint64(1)).astype(np.uint8)

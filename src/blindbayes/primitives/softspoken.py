@@ -1,0 +1,255 @@
+"""SoftSpoken OT extension (Roy, CRYPTO 2022), semi-honest, k = 4: 4 bytes per correlated transfer.
+
+The extension's chooser plants 32 GGM trees of 16 leaves; the extension's sender learns all leaves of each but one, by 128
+base transfers in which the roles are swapped. The positions of the leaves it misses are its secret 128-bit offset. From
+then on each session expands the leaves into streams that are bound to the session, and n correlated transfers
+
+    chooser: t        sender: q        with t = q ^ (bit * offset)
+
+cost the chooser n/2 words of corrections and the sender nothing. A `Planter` (chooser) or `Keeper` (sender) serves any
+number of sessions; a session's name must be fresh, since the same name gives the same streams. Secure against parties that
+follow the protocol; there is no consistency check of the corrections.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+
+from blindbayes.errors import LocalProtocolError, PeerProtocolError
+from blindbayes.primitives.coins import Coins
+from blindbayes.primitives.ot import BASE_COUNT, KEY_BYTES, BaseChoice, Bits, Words, answer_base, choose_base
+from blindbayes.primitives.tweaks import Blocks
+
+TREE_BITS = 4
+TREES = BASE_COUNT // TREE_BITS
+LEAVES = 1 << TREE_BITS
+CORRECTION_BYTES = TREES * TREE_BITS * 2 * KEY_BYTES
+_AT_ONCE = 1 << 16  # transfers folded at once: 4 MB of leaf streams
+Bytes = npt.NDArray[np.uint8]
+
+
+def correction_words(count: int) -> int:
+    """Words of corrections for `count` transfers: half a word each, in units of 128 transfers."""
+    return _padded(count) // 2
+
+
+def _padded(count: int) -> int:
+    return -(-count // 128) * 128
+
+
+@dataclass(slots=True)
+class Planter:
+    """The chooser's side: it knows all leaves."""
+
+    leaves: tuple[tuple[bytes, ...], ...] = field(repr=False)
+
+    def session(self, name: bytes) -> ChooserStream:
+        """Streams for one session; `name` must never come twice."""
+        return ChooserStream([[_stream(leaf, name) for leaf in tree] for tree in self.leaves])
+
+
+@dataclass(slots=True)
+class Keeper:
+    """The sender's side: it misses one leaf of each tree. `delta` is the offset; its lowest bit is 1."""
+
+    delta: Blocks = field(repr=False)
+    leaves: tuple[tuple[bytes | None, ...], ...] = field(repr=False)  # position 0 is the missing one
+
+    def session(self, name: bytes) -> SenderStream:
+        """Streams for one session; `name` must never come twice."""
+        streams = [[None if leaf is None else _stream(leaf, name) for leaf in tree] for tree in self.leaves]
+        return SenderStream(self.delta, streams)
+
+
+def _stream(leaf: bytes, name: bytes) -> _Stream:
+    return _Stream(hashlib.blake2b(name, key=leaf, digest_size=16, person=b"softspoken").digest())
+
+
+class _Stream:
+    __slots__ = ("_encryptor",)
+
+    def __init__(self, key: bytes) -> None:
+        self._encryptor = Cipher(algorithms.AES(key), modes.CTR(bytes(16))).encryptor()
+
+    def into(self, zeros: Bytes, out: Bytes) -> None:
+        self._encryptor.update_into(zeros.data, out.data)
+
+
+# -- setup -------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class KeeperSetup:
+    """The sender's half of the setup, between its message and the answer."""
+
+    delta: Blocks = field(repr=False)
+    choice: BaseChoice
+
+    @classmethod
+    def begin(cls, session: bytes, coins: Coins) -> KeeperSetup:
+        """Draw the offset and choose in the base transfers: at each level the sibling of the missing leaf's path."""
+        raw = np.frombuffer(coins.bytes(16), dtype=np.uint8).copy()
+        raw[0] |= 1  # the colour bit of garbled labels
+        return cls(raw.view(np.uint64).copy(), choose_base(1 - _paths(raw).reshape(-1), session, coins))
+
+    def finish(self, sender_point: bytes, corrections: bytes, party: str | None = None) -> Keeper:
+        """All leaves but one per tree, from the base keys and the level sums."""
+        if len(corrections) != CORRECTION_BYTES:
+            raise PeerProtocolError("the tree corrections have the wrong length", party=party)
+        keys = self.choice.finish(sender_point, party)
+        paths = _paths(self.delta.view(np.uint8))
+        trees = []
+        for tree in range(TREES):
+            level: list[bytes | None] = [None]
+            missing = 0
+            for depth in range(TREE_BITS):
+                index = tree * TREE_BITS + depth
+                side = self.choice.bits[index]
+                at = (2 * index + side) * KEY_BYTES
+                total = _xor(corrections[at : at + KEY_BYTES], keys[index])
+                below: list[bytes | None] = []
+                for node in level:
+                    below.extend((None, None) if node is None else _children(node))
+                for position in range(side, len(below), 2):
+                    known = below[position]
+                    if known is not None:
+                        total = _xor(total, known)
+                below[2 * missing + side] = total
+                missing = 2 * missing + int(paths[tree, depth])
+                level = below
+            if level[missing] is not None or sum(node is None for node in level) != 1:
+                raise LocalProtocolError("a tree must miss exactly one leaf")
+            trees.append(tuple(level[position ^ missing] for position in range(LEAVES)))
+        return Keeper(self.delta, tuple(trees))
+
+
+def plant(points: bytes, session: bytes, coins: Coins, party: str | None = None) -> tuple[Planter, bytes, bytes]:
+    """The chooser's half: its trees, its base point, and the level sums masked with the base keys."""
+    own, keys = answer_base(points, BASE_COUNT, session, coins, party)
+    trees, corrections = [], []
+    for tree in range(TREES):
+        level = [coins.bytes(KEY_BYTES)]
+        for depth in range(TREE_BITS):
+            level = [child for node in level for child in _children(node)]
+            for side in (0, 1):
+                total = keys[tree * TREE_BITS + depth][side]
+                for node in level[side::2]:
+                    total = _xor(total, node)
+                corrections.append(total)
+        trees.append(tuple(level))
+    return Planter(tuple(trees)), own, b"".join(corrections)
+
+
+def _paths(delta: Bytes) -> Bits:
+    """Offset bits as tree paths, (trees, levels), highest bit first."""
+    return np.ascontiguousarray(np.unpackbits(delta, bitorder="little").reshape(TREES, TREE_BITS)[:, ::-1])
+
+
+def _children(node: bytes) -> tuple[bytes, bytes]:
+    both = hashlib.blake2b(b"children", key=node, digest_size=32, person=b"softspoken tree").digest()
+    return both[:16], both[16:]
+
+
+def _xor(left: bytes, right: bytes) -> bytes:
+    return (int.from_bytes(left, "little") ^ int.from_bytes(right, "little")).to_bytes(KEY_BYTES, "little")
+
+
+# -- extension ---------------------------------------------------------------------------------------------------------
+
+
+class ChooserStream:
+    """Correlated transfers of one session, the chooser's side."""
+
+    def __init__(self, streams: list[list[_Stream]]) -> None:
+        self._streams = streams
+
+    def extend(self, bits: Bits) -> tuple[Words, Blocks]:
+        """Corrections to send, and t of shape (n, 2)."""
+        flat = np.ascontiguousarray(bits.reshape(-1))
+        count = len(flat)
+        size = _padded(count)
+        packed = np.zeros(size // 8, dtype=np.uint8)
+        tight = np.packbits(flat, bitorder="little")
+        packed[: len(tight)] = tight
+        corrections: list[Bytes] = []
+        t = np.empty((size, 2), dtype=np.uint64)
+        for low in range(0, size, _AT_ONCE):
+            part = slice(low, min(size, low + _AT_ONCE))
+            folded, rest = _fold(self._streams, (part.stop - low) // 8)
+            rest ^= packed[low // 8 : part.stop // 8]
+            corrections.append(rest.reshape(-1))
+            t[part] = _transpose(folded)
+        words = np.concatenate(corrections).view(np.uint64) if corrections else np.zeros(0, dtype=np.uint64)
+        return words, t[:count]
+
+
+class SenderStream:
+    """Correlated transfers of one session, the sender's side."""
+
+    def __init__(self, delta: Blocks, streams: list[list[_Stream | None]]) -> None:
+        self.delta = delta
+        self._streams = streams
+        bits = np.unpackbits(delta.view(np.uint8), bitorder="little")
+        self._rows = np.flatnonzero(bits)
+
+    def extend(self, corrections: Words, count: int, party: str | None = None) -> Blocks:
+        """q of shape (count, 2)."""
+        if corrections.shape != (correction_words(count),):
+            raise PeerProtocolError("the transfer corrections have the wrong length", party=party)
+        size = _padded(count)
+        raw = corrections.view(np.uint8)
+        q = np.empty((size, 2), dtype=np.uint64)
+        for low in range(0, size, _AT_ONCE):
+            part = slice(low, min(size, low + _AT_ONCE))
+            width = (part.stop - low) // 8
+            folded, _ = _fold(self._streams, width)
+            received = raw[TREES * low // 8 : TREES * part.stop // 8].reshape(TREES, width)
+            for row in self._rows:
+                folded[row] ^= received[row // TREE_BITS]
+            q[part] = _transpose(folded)
+        return q[:count]
+
+
+def _fold(streams: Sequence[Sequence[_Stream | None]], width: int) -> tuple[Bytes, Bytes]:
+    """Per tree: bit-weighted XORs of the leaf streams, (128, width) bytes, and the XOR of all of them, (trees, width)."""
+    leaves = np.empty((TREES, LEAVES, width + 16), dtype=np.uint8)
+    zeros = np.zeros(width, dtype=np.uint8)
+    for tree, row in enumerate(streams):
+        for position, stream in enumerate(row):
+            if stream is None:
+                leaves[tree, position] = 0
+            else:
+                stream.into(zeros, leaves[tree, position])
+    level = leaves.view(np.uint64)
+    folded = np.empty((TREES, TREE_BITS, width // 8), dtype=np.uint64)
+    words = width // 8
+    for bit in reversed(range(TREE_BITS)):
+        half = 1 << bit
+        upper = level[:, half : 2 * half, :words]
+        np.bitwise_xor.reduce(upper, axis=1, out=folded[:, bit])
+        level = level[:, :half, :words] ^ upper
+    return folded.view(np.uint8).reshape(BASE_COUNT, width), np.ascontiguousarray(level[:, 0]).view(np.uint8)
+
+
+_SWAPS = ((7, 0x00AA00AA00AA00AA), (14, 0x0000CCCC0000CCCC), (28, 0x00000000F0F0F0F0))
+
+
+def _transpose(rows: Bytes) -> Blocks:
+    """(128, n/8) bytes, bits little-endian, to (n, 2) words: 8x8 bit blocks by swaps, bytes by numpy."""
+    width = rows.shape[1]
+    x = np.ascontiguousarray(rows.reshape(16, 8, width).transpose(2, 0, 1)).reshape(width * 16, 8).view(np.uint64).reshape(-1)
+    for shift, mask in _SWAPS:
+        t = x >> np.uint64(shift)
+        t ^= x
+        t &= np.uint64(mask)
+        x ^= t
+        t <<= np.uint64(shift)
+        x ^= t
+    columns = x.view(np.uint8).reshape(width, 16, 8).transpose(0, 2, 1)
+    return np.ascontiguousarray(columns).reshape(width * 8, 16).view(np.uint64)

@@ -1,0 +1,32 @@
+"""Helpers of the two-party tests: a ready pair of transfer states, and a hash that remembers its tweaks."""
+
+from collections import Counter
+
+import numpy as np
+
+from blindbayes.primitives.coins import Coins
+from blindbayes.primitives.softspoken import KeeperSetup, plant
+from blindbayes.primitives.tweaks import TweakedHash
+
+
+def coins(name: str) -> Coins:
+    return Coins.seeded(bytes(32)).derive(name)
+
+
+def transfer_pair(name: str = "pair", session: bytes = b"setup"):
+    """(sender's state, chooser's state) of an OT extension."""
+    setup = KeeperSetup.begin(session, coins(name + " sender"))
+    planter, point, corrections = plant(setup.choice.points, session, coins(name + " chooser"))
+    return setup.finish(point, corrections), planter
+
+
+class RecordingHash(TweakedHash):
+    """Counts how often each (domain, tweak index) is hashed."""
+
+    def __init__(self, session: bytes) -> None:
+        super().__init__(session)
+        self.seen = Counter()
+
+    def at(self, blocks, domain, indices):
+        self.seen.update((int(domain), int(index)) for index in np.asarray(indices))
+        return super().at(blocks, domain, indices)
