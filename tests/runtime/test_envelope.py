@@ -63,7 +63,7 @@ def test_an_offer_by_another_identity_is_refused() -> None:
 
 def test_a_relay_that_swaps_keys_is_noticed() -> None:
     south_offer = pair(SOUTH, NORTH).offer(fresh_key(COINS))
-    swapped = Offer(south_offer.study, south_offer.run_id, fresh_key(COINS).public, south_offer.signature)
+    swapped = msgspec.structs.replace(south_offer, ephemeral=fresh_key(COINS).public)
     with pytest.raises(IntegrityError):
         pair().agree(fresh_key(COINS), swapped)
 
@@ -71,12 +71,12 @@ def test_a_relay_that_swaps_keys_is_noticed() -> None:
 def test_a_low_order_key_is_refused() -> None:
     south = pair(SOUTH, NORTH)
     weak = bytes(32)
-    offer = Offer(STUDY, RUN, weak, SOUTH.signing.sign(south._offer_bytes("south", weak)))
+    offer = Offer(STUDY, RUN, "south", "north", weak, SOUTH.signing.sign(south._offer_bytes("south", weak)))
     with pytest.raises(IntegrityError):
         pair().agree(fresh_key(COINS), offer)
 
 
-@pytest.mark.parametrize("field", ["counter", "step", "index", "part", "parts", "body", "session"])
+@pytest.mark.parametrize("field", ["receiver", "counter", "step", "index", "part", "parts", "body", "session"])
 def test_every_field_of_a_sealed_frame_is_authenticated(field: str) -> None:
     north, south = sessions()
     frame = unpack(north.seal("MaskedVectorSent", b"payload", index=3, part=1, parts=4))

@@ -36,6 +36,8 @@ class Offer(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=
 
     study: str
     run_id: str
+    sender: str
+    receiver: str
     ephemeral: bytes
     signature: bytes
 
@@ -44,6 +46,7 @@ class Sealed(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields
     """One sealed frame. All but `body` is visible to a relay and authenticated."""
 
     run_id: str
+    receiver: str
     session: bytes
     counter: int
     step: str
@@ -99,11 +102,12 @@ class Pair:
 
     def offer(self, key: AgreementKey) -> Offer:
         """My signed offer of a fresh key."""
-        return Offer(self.study, self.run_id, key.public, self.signing.sign(self._offer_bytes(self.me, key.public)))
+        signature = self.signing.sign(self._offer_bytes(self.me, key.public))
+        return Offer(self.study, self.run_id, self.me, self.peer, key.public, signature)
 
     def require_offer(self, offer: Offer) -> None:
         """Raise unless the peer's identity signed this offer for this pair, study and run."""
-        if offer.study != self.study or offer.run_id != self.run_id:
+        if (offer.study, offer.run_id, offer.sender, offer.receiver) != (self.study, self.run_id, self.peer, self.me):
             raise IntegrityError(party=self.peer)
         verify(self.peer_identity, self._offer_bytes(self.peer, offer.ephemeral), offer.signature, party=self.peer)
 
@@ -118,6 +122,7 @@ class Session:
 
     def __init__(self, pair: Pair, key: AgreementKey, peer_ephemeral: bytes) -> None:
         self.pair = pair
+        self.my_ephemeral = key.public
         self.peer_ephemeral = peer_ephemeral
         mine, theirs = (pair.me.encode(), key.public), (pair.peer.encode(), peer_ephemeral)
         low, high = sorted((mine, theirs))
@@ -154,13 +159,13 @@ class Session:
         """The next sealed frame to the peer."""
         slot = self._slot(self.pair.me, step, index, part, parts)
         sealed = seal(self._send_key, body, associated=slot, nonce=self.sent)
-        frame = Sealed(self.pair.run_id, self.id, self.sent, step, index, part, parts, sealed)
+        frame = Sealed(self.pair.run_id, self.pair.peer, self.id, self.sent, step, index, part, parts, sealed)
         self.sent += 1
         return pack(frame)
 
     def open(self, frame: Sealed) -> bytes:
         """The content of the peer's next sealed frame. Raises `IntegrityError` for anything altered or out of order."""
-        if frame.session != self.id or frame.counter != self.received:
+        if (frame.session, frame.receiver, frame.counter) != (self.id, self.pair.me, self.received):
             raise IntegrityError(party=self.pair.peer)
         try:
             slot = self._slot(self.pair.peer, frame.step, frame.index, frame.part, frame.parts)
