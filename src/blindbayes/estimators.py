@@ -26,6 +26,7 @@ from blindbayes.statistics import Block, Layout, Statistics, count_block
 
 _TARGET = "class"
 _MAX_WEIGHT = 2**31
+_ROWS_AT_ONCE = 1 << 14
 
 
 class NaiveBayes(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
@@ -195,7 +196,17 @@ class NaiveBayes(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def predict_joint_log_proba(self, X: Any) -> FloatArray:
         """ln P(class, row), shaped (rows, classes)."""
-        return self._parameters().joint_log_likelihood(self._query_block(X))
+        parameters = self._parameters()
+        columns = self._query_columns(X)
+        rows = len(next(iter(columns.values())))
+        if rows <= _ROWS_AT_ONCE:
+            return parameters.joint_log_likelihood(encode(columns, parameters.codebook, training=False))
+        scores = np.empty((rows, len(self.classes_)))
+        for start in range(0, rows, _ROWS_AT_ONCE):  # what is in the cache is scored ten times as fast
+            part = slice(start, start + _ROWS_AT_ONCE)
+            block = encode({name: column[part] for name, column in columns.items()}, parameters.codebook, training=False)
+            scores[part] = parameters.joint_log_likelihood(block)
+        return scores
 
     def predict_log_proba(self, X: Any) -> FloatArray:
         """ln P(class | row), shaped (rows, classes)."""
@@ -210,22 +221,22 @@ class NaiveBayes(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def explain(self, X: Any) -> Explanation:
         """What the prior and each feature add to the score of each class, row by row."""
-        return explain(self._parameters(), self._query_block(X))
+        parameters = self._parameters()
+        return explain(parameters, encode(self._query_columns(X), parameters.codebook, training=False))
 
     def _parameters(self) -> Parameters:
         check_is_fitted(self, "parameters_")
         parameters: Parameters = self.parameters_
         return parameters
 
-    def _query_block(self, X: Any) -> Block:
-        parameters = self._parameters()
-        codebook = parameters.codebook
+    def _query_columns(self, X: Any) -> dict[str, Any]:
+        codebook = self._parameters().codebook
         names, columns = _split_columns(X, codebook)
         if names is not None:
             columns = {name: column for name, column in columns.items() if name != codebook.target}
             require_columns([*columns], codebook, labels=False)
         self._require_width(columns)
-        return encode(columns, codebook, training=False)
+        return columns
 
     def _require_width(self, columns: Mapping[str, Any]) -> None:
         if len(columns) != self.n_features_in_:

@@ -19,6 +19,7 @@ from blindbayes.codebook import Categorical, Codebook, Feature, Numeric
 from blindbayes.errors import DataError
 from blindbayes.statistics import MISSING, Block
 
+_TABLE_SPAN = 4096  # whole-number categories in a shorter range are looked up in a table
 IntColumn = npt.NDArray[np.int64]
 NUMBER_PATTERN = r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,3})?$"  # one rule for every engine, since casts differ
 
@@ -61,8 +62,10 @@ def encode_labels(labels: Any, codebook: Codebook) -> IntColumn:
 
 def encode_column(values: Any, feature: Feature, markers: tuple[str, ...], *, training: bool) -> IntColumn:
     """Codes of one feature."""
-    column = arrow_column(values, feature.name)
     if isinstance(feature, Categorical):
+        if (direct := _whole_positions(values, feature.values, markers)) is not None and not training:
+            return direct
+        column = arrow_column(values, feature.name)
         codes, missing, unknown = _positions(column, feature.values, markers, feature.name)
         if training:
             _require_present(feature, missing)
@@ -72,7 +75,7 @@ def encode_column(values: Any, feature: Feature, markers: tuple[str, ...], *, tr
                     "add it to values or map it before"
                 )
         return codes
-    numbers, missing = _numbers(column, feature, markers)
+    numbers, missing = _numbers(arrow_column(values, feature.name), feature, markers)
     return _grid_codes(numbers, missing, feature, training=training)
 
 
@@ -158,8 +161,7 @@ def _positions(
     """Positions in `values` (-1: missing or unknown), and which rows are missing and which unknown."""
     missing = _flags(pc.is_null(column, nan_is_null=True))
     whole = _whole_numbers(values)
-    marked = any(_whole_numbers((marker,)) is not None for marker in markers)
-    if pa.types.is_integer(column.type) and whole is not None and not marked:
+    if pa.types.is_integer(column.type) and whole is not None and not _any_whole(markers):
         found = _look_up(column, whole)
     else:
         text = _text(column, name)
@@ -171,15 +173,25 @@ def _positions(
     return found, missing, (found < 0) & ~missing
 
 
-def _look_up(column: pa.Array, whole: npt.NDArray[np.int64]) -> IntColumn:
-    """Whole numbers in a short range index a table directly; others go through Arrow's hash look-up."""
+def _whole_positions(values: Any, categories: tuple[str, ...], markers: tuple[str, ...]) -> IntColumn | None:
+    """Positions of a numpy column of whole numbers by one table look-up, where that is all it takes; -1 for unknown."""
+    if not (isinstance(values, np.ndarray) and values.dtype.kind in "iu" and values.dtype != np.uint64):
+        return None
+    whole = _whole_numbers(categories)
+    if whole is None or _any_whole(markers) or int(whole.max()) - int(whole.min()) >= _TABLE_SPAN:
+        return None
     low, high = int(whole.min()), int(whole.max())
-    if high - low < 4096 and column.null_count == 0 and not pa.types.is_uint64(column.type):
-        numbers = column.to_numpy(zero_copy_only=False)
-        table = np.full(high - low + 3, -1, dtype=np.int64)
-        table[whole - low + 1] = np.arange(len(whole))
-        found: IntColumn = table[np.clip(numbers.astype(np.int64, copy=False), low - 1, high + 1) - (low - 1)]
-        return found
+    table = np.full(high - low + 3, -1, dtype=np.int64)
+    table[whole - low + 1] = np.arange(len(whole))
+    found: IntColumn = table.take(values.astype(np.int64) - (low - 1), mode="clip")
+    return found
+
+
+def _any_whole(markers: tuple[str, ...]) -> bool:
+    return any(_whole_numbers((marker,)) is not None for marker in markers)
+
+
+def _look_up(column: pa.Array, whole: npt.NDArray[np.int64]) -> IntColumn:
     try:
         return _fill(pc.index_in(column.cast(pa.int64()), value_set=pa.array(whole)))
     except pa.ArrowInvalid:  # a number beyond 64 signed bits is none of the values

@@ -59,7 +59,8 @@ class Parameters:
 
     def joint_log_likelihood(self, block: Block) -> FloatArray:
         """ln P(class) + ln P(row | class), shaped (rows, classes)."""
-        scores = np.repeat(self.log_prior[np.newaxis, :], block.rows, axis=0)
+        scores = np.empty((block.rows, len(self.log_prior)))
+        scores[:] = self.log_prior
         for name, term in self.terms.items():
             scores += self.score(name, term, block.columns[name])
         return scores
