@@ -1,0 +1,378 @@
+"""A study: who may learn what from whose data, and its run in one process.
+
+`Study` holds what the parties agreed on; `simulate` runs it with every party's role in this process, each message really
+encoded and decoded; `Result` holds the model and the answers for a privacy officer: who learned what, at what cost, under
+which promise.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import json
+import math
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from blindbayes.codebook import Codebook
+from blindbayes.errors import ConfigError, DataError, PeerProtocolError, PrivacyError
+from blindbayes.estimators import NaiveBayes
+from blindbayes.plausible import nearest_table, require_plausible
+from blindbayes.primitives.coins import Coins
+from blindbayes.privacy.distributed import DistributedNoise, honest_survivors
+from blindbayes.protocol import registry
+from blindbayes.runtime.memory import Fault, Outcome, local_runs, run_in_memory
+from blindbayes.runtime.transcript import Cost, Keep
+from blindbayes.statistics import Layout, Statistics
+from blindbayes.wire import Words
+
+Partition = Literal["rows", "columns"]
+FEWEST_EXACT = 3  # an exact sum of two tells each the other's
+
+
+@dataclass(frozen=True, slots=True)
+class Leak:
+    """What one party got out of a run."""
+
+    received: Mapping[str, tuple[str, int]]  # message kind -> (trust, how many)
+    opened: tuple[str, ...]  # labels, in order
+
+
+@dataclass(frozen=True)
+class Result:
+    """How a study ended."""
+
+    model: NaiveBayes = field(repr=False)
+    statistics: Statistics = field(repr=False)  # exact, or noisy if the study has an epsilon
+    leakage: Mapping[str, Leak]
+    cost: Cost = field(repr=False)
+    statement: str = field(repr=False)
+    included: tuple[str, ...]  # whose rows are in the sum of this run
+    spent: tuple[float, float]  # epsilon and delta of this run and of those it builds on, added up
+    runs: int = 1  # how many releases the statistics add up
+
+    def save(self, folder: str | os.PathLike[str]) -> Path:
+        """Write the release: model.json, leakage.json, cost.json, statement.md. The folder must be new or empty."""
+        where = Path(folder)
+        where.mkdir(parents=True, exist_ok=True)
+        if any(where.iterdir()):
+            raise ConfigError("the release folder is not empty; choose another")
+        self.model.save(where / "model.json")
+        leakage = {name: {"received": dict(leak.received), "opened": list(leak.opened)} for name, leak in self.leakage.items()}
+        (where / "leakage.json").write_text(json.dumps(leakage, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+        (where / "cost.json").write_text(json.dumps(asdict(self.cost), indent=2) + "\n", encoding="utf-8")
+        (where / "statement.md").write_text(self.statement + "\n", encoding="utf-8")
+        return where
+
+
+class Study:
+    """What the parties agreed on.
+
+    Parameters
+    ----------
+    codebook : Codebook
+    partition : "rows" or "columns"
+        Whether the parties hold different records or different columns of the same records.
+    protocol : str, default=None
+        For rows "masked_sum" (default), "ring_sum", "chain_sum", "oblivious_sum", or "reference", which protects nothing.
+    epsilon, delta : float
+        Differential privacy of the opened sum, by noise that the parties add together. None: the exact sum is opened.
+    mechanism : str
+        "auto", "polya", "skellam" or "diluted".
+    unit : "person" or "party"
+        Whom epsilon protects: one record, or all records of a party (then `party_rows` is the largest party's size).
+    gamma : float, default=2/3
+        The fraction of parties assumed honest; noise is calibrated to the honest among the fewest survivors.
+    quorum : int, default=None
+        The fewest contributors whose sum may be opened. By default two thirds for masked_sum, everybody for the others.
+    min_parties : int, default=None
+        Refuse a run with fewer parties. By default 3, or 2 with epsilon.
+    min_rows : int, default=0
+        Refuse a run in which a party holds fewer rows.
+    options : mapping
+        Options of the protocol, as its SPEC lists them.
+    alpha, var_smoothing : float
+        As in `NaiveBayes`.
+    reveal_to, key, aligned, duplicates
+        For columns.
+    """
+
+    def __init__(
+        self,
+        codebook: Codebook,
+        *,
+        partition: Partition = "rows",
+        protocol: str | None = None,
+        epsilon: float | None = None,
+        delta: float = 0.0,
+        mechanism: Literal["auto", "polya", "skellam", "diluted"] = "auto",
+        unit: Literal["person", "party"] = "person",
+        party_rows: int | None = None,
+        gamma: float = 2 / 3,
+        quorum: int | None = None,
+        min_parties: int | None = None,
+        min_rows: int = 0,
+        options: Mapping[str, Any] | None = None,
+        alpha: float = 1.0,
+        var_smoothing: float = 1e-9,
+        reveal_to: str = "all",
+        key: str | Sequence[str] | None = None,
+        aligned: bool = True,
+        duplicates: str = "join",
+    ) -> None:
+        if partition not in ("rows", "columns"):
+            raise ConfigError("partition is 'rows' or 'columns'")
+        if protocol is None:
+            protocol = "masked_sum" if partition == "rows" else ("class_sums" if aligned else "joined_sums")
+        if partition == "rows" and protocol not in registry.ROWS:
+            raise ConfigError(f"there is no rows protocol {protocol!r}; known: {', '.join(registry.ROWS)}")
+        if epsilon is not None and not (math.isfinite(epsilon) and epsilon > 0):
+            raise PrivacyError("epsilon must be a positive number, or None for an exact sum")
+        if not 0 <= delta < 1:
+            raise PrivacyError("delta lies between 0 and 1")
+        if epsilon is not None and codebook.provenance == "inferred":
+            raise PrivacyError("this codebook was inferred from training data, which leaks it; declare one for a private study")
+        if min_parties is None:
+            min_parties = FEWEST_EXACT if epsilon is None else 2
+        if min_parties < 2 or min_rows < 0:
+            raise ConfigError("min_parties is at least 2 and min_rows is not negative")
+        self.codebook = codebook
+        self.partition: Partition = partition
+        self.protocol = protocol
+        self.epsilon = epsilon
+        self.delta = delta
+        self.mechanism: Literal["auto", "polya", "skellam", "diluted"] = mechanism
+        self.unit: Literal["person", "party"] = unit
+        self.party_rows = party_rows
+        self.gamma = gamma
+        self.quorum = quorum
+        self.min_parties = min_parties
+        self.min_rows = min_rows
+        self.options = dict(options or {})
+        self.alpha = alpha
+        self.var_smoothing = var_smoothing
+        self.reveal_to = reveal_to
+        self.key = key
+        self.aligned = aligned
+        self.duplicates = duplicates
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything agreed on, as plain builtins; the codebook by its hash."""
+        fields = {name: value for name, value in vars(self).items() if name != "codebook"}
+        return {"format": "blindbayes.study/1", "codebook": self.codebook.sha256, **fields}
+
+    @property
+    def sha256(self) -> str:
+        """Identifies the study; every key and signature of a run is bound to it."""
+        text = json.dumps(self.to_dict(), sort_keys=True, separators=(",", ":"), allow_nan=False)
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    # -- rows ----------------------------------------------------------------------------------------------------------
+
+    def setting(self, contributors: Sequence[str]) -> registry.Setting:
+        """The public setting of the sum for these contributors, or an error if policy forbids it."""
+        names = tuple(contributors)
+        if len(names) < self.min_parties:
+            raise PrivacyError(f"the study asks for at least {self.min_parties} parties; {len(names)} take part")
+        quorum = self.quorum
+        if quorum is None and self.protocol == "masked_sum":
+            quorum = max(-(-2 * len(names) // 3), min(FEWEST_EXACT, len(names)))
+        setting = registry.Setting(
+            names, Layout(self.codebook).word_count, quorum, noisy=self.epsilon is not None, options=self.options
+        )
+        if self.epsilon is None and setting.fewest < FEWEST_EXACT:
+            raise PrivacyError(
+                "an exact sum of two parties tells each the other's statistics; "
+                "take a third party, a quorum of at least 3, or set epsilon"
+            )
+        return replace(setting, bound=self._bound(setting))
+
+    def _bound(self, setting: registry.Setting) -> int:
+        """The largest absolute value of a word of the total."""
+        layout = Layout(self.codebook)
+        if layout.is_wide:
+            return 2**63 - 1
+        noise = self.noise(setting)
+        bound = max(layout.bounds)
+        if noise is not None:
+            bound += max(noise.tail(2.0**-40 / layout.size, len(setting.contributors), each) for each in set(noise.bounds))
+        return min(bound, 2**63 - 1)
+
+    def noise(self, setting: registry.Setting) -> DistributedNoise | None:
+        """The plan of the noise that the contributors add together; None for an exact sum.
+
+        Whoever looks at the sum knows its own share of the noise, so at most the fewest survivors but one count as honest.
+        """
+        if self.epsilon is None:
+            return None
+        honest = honest_survivors(len(setting.contributors), setting.fewest, self.gamma)
+        bounds = _row_bounds(Layout(self.codebook))
+        return DistributedNoise.plan(
+            touched=len(Layout(self.codebook).groups),
+            bounds=bounds,
+            epsilon=self.epsilon,
+            delta=self.delta,
+            honest=min(honest, max(setting.fewest - 1, 1)),
+            unit=self.unit,
+            party_rows=self.party_rows,
+            mechanism=self.mechanism,
+        )
+
+    def contribution(
+        self, statistics: Statistics, setting: registry.Setting, coins: Coins, removed: Statistics | None = None
+    ) -> Words:
+        """One party's vector for the sum: its statistics, less what it takes back, plus its share of the noise."""
+        rows = int(statistics.class_counts.sum())
+        if rows < self.min_rows:
+            raise PrivacyError(f"the study asks for at least {self.min_rows} rows per party")
+        vector = statistics.vector if removed is None else (statistics - removed).vector
+        noise = self.noise(setting)
+        if noise is not None:
+            vector = vector + noise.share(coins.derive("noise")).astype(statistics.layout.dtype)
+        return statistics.layout.words(vector)
+
+    def simulate(
+        self,
+        sources: Mapping[str, Any],
+        *,
+        base: Result | None = None,
+        removed: Mapping[str, Any] | None = None,
+        coins: Coins | None = None,
+        faults: Sequence[Fault] = (),
+        keep: Keep = Keep.HEADERS,
+    ) -> Any:
+        """Run the study in this process. `sources` maps each party to its frame, path, URL or source.
+
+        With `base`, an earlier result, the sources hold only new rows (and `removed` rows to take back), and the new
+        statistics are added to the earlier ones. Returns a `Result` for rows, and what the protocol for columns returns.
+        """
+        coins = Coins.system() if coins is None else coins
+        if self.partition == "columns":
+            if base is not None or removed is not None or faults:
+                raise ConfigError("a study over columns takes no base, no removed rows and no faults")
+            return _columns_module().simulate(self, sources, coins=coins)
+        return self._simulate_rows(sources, base, removed or {}, coins, faults, keep)
+
+    def _simulate_rows(
+        self,
+        sources: Mapping[str, Any],
+        base: Result | None,
+        removed: Mapping[str, Any],
+        coins: Coins,
+        faults: Sequence[Fault],
+        keep: Keep,
+    ) -> Result:
+        from blindbayes.data import count
+
+        setting = self.setting(tuple(sources))
+        if base is not None and base.statistics.codebook != self.codebook:
+            raise ConfigError("the earlier result has another codebook")
+        if base is not None and (base.spent[0] > 0) != (self.epsilon is not None):
+            raise ConfigError("a study with epsilon does not go on from one without, or the other way round")
+        if unknown := sorted(set(removed) - set(sources)):
+            raise ConfigError(f"{unknown[0]!r} takes rows back but is no party of this run")
+        protocol = registry.load(self.protocol)
+        roster = protocol.roster(setting)
+        if len(set(roster)) != len(roster):
+            raise ConfigError(f"a party has a name that {self.protocol} keeps for itself; known roles: {', '.join(roster)}")
+        vectors = {}
+        for name, source in sources.items():
+            taken = count(removed[name], self.codebook) if name in removed else None
+            own = require_plausible(count(source, self.codebook))
+            vectors[name] = self.contribution(own, setting, coins.derive(f"noise of {name}"), taken)
+        runs = local_runs(roster, study=self.sha256, run_id=coins.bytes(16).hex(), coins=coins)
+        roles = registry.simulate_roles(protocol, runs, setting, vectors, coins)
+        outcome = run_in_memory(roles, faults=faults, keep=keep)
+        total = _agreed_total(outcome, protocol.learners(setting))
+        return self._result(setting, total, outcome, base)
+
+    def _result(self, setting: registry.Setting, total: registry.Total, outcome: Outcome, base: Result | None) -> Result:
+        statistics = Statistics.from_words(Layout(self.codebook), total.words)
+        spent = (0.0, 0.0)
+        noise = self.noise(setting)
+        if noise is not None:
+            spent = (noise.price.epsilon, noise.price.delta)
+        if base is not None:
+            statistics = base.statistics + statistics
+            spent = (base.spent[0] + spent[0], base.spent[1] + spent[1])
+        if noise is None:
+            try:
+                require_plausible(statistics.require_bounds())
+            except DataError as cause:
+                raise PeerProtocolError("the total is not that of any table: a party sent a vector that is none") from cause
+        usable = statistics if noise is None else nearest_table(statistics)
+        model = NaiveBayes.from_statistics(usable, alpha=self.alpha, var_smoothing=self.var_smoothing)
+        leakage = {
+            name: Leak(
+                {kind.__name__: (kind.trust.value, count) for kind, count in received.items()},
+                outcome.opened[name],
+            )
+            for name, received in outcome.transcript.received.items()
+        }
+        runs = 1 if base is None else base.runs + 1
+        statement = _statement(self, setting, noise, total.included, spent, runs)
+        return Result(model, statistics, leakage, outcome.cost, statement, total.included, spent, runs)
+
+
+def _columns_module() -> Any:
+    """Studies over columns are run by `blindbayes.protocol.columns`."""
+    try:
+        return importlib.import_module("blindbayes.protocol.columns")
+    except ModuleNotFoundError as missing:
+        if missing.name != "blindbayes.protocol.columns":
+            raise
+        raise ConfigError("studies over columns are not part of this installation") from None
+
+
+def _row_bounds(layout: Layout) -> tuple[int, ...]:
+    """By how much one row can change each cell."""
+    classes = len(layout.codebook.classes)
+    rows = layout.codebook.max_rows
+    return tuple(max(1, group.bound // rows) for group in layout.groups for _ in range(group.columns * classes))
+
+
+def _agreed_total(outcome: Outcome, learners: Sequence[str]) -> registry.Total:
+    """The total, which must be the same with everybody who learned it."""
+    totals = [outcome.outputs[name] for name in learners if outcome.outputs.get(name) is not None]
+    if not totals:
+        raise PeerProtocolError("nobody learned the total")
+    first: registry.Total = totals[0]
+    if any(other.included != first.included or not np.array_equal(other.words, first.words) for other in totals[1:]):
+        raise PeerProtocolError("two parties learned different totals")
+    return first
+
+
+def _statement(
+    study: Study,
+    setting: registry.Setting,
+    noise: DistributedNoise | None,
+    included: tuple[str, ...],
+    spent: tuple[float, float],
+    runs: int,
+) -> str:
+    """The privacy statement: what was opened, under which promise, and what is not promised."""
+    lines = [
+        f"Study {study.sha256}",
+        f"Codebook {study.codebook.sha256}",
+        f"Protocol {study.protocol}; contributors {len(setting.contributors)}, in the sum {len(included)}, quorum {setting.fewest}.",
+        f"Opened: {setting.label}. Who learned it stands in the leak report.",
+    ]
+    if study.protocol == "reference":
+        lines.append("The protocol `reference` shows every party's statistics to the collector: it protects nothing.")
+    if noise is None:
+        lines.append(
+            "No noise: the statistics are exact. Nothing but the sum was opened, and the sum itself is not differentially "
+            "private: whoever knows all other records of a cell can compute the last one."
+        )
+    else:
+        lines.append(noise.statement())
+        lines.append(
+            f"Assumed: at least {study.gamma:.0%} of the parties are honest, and {setting.fewest} of all may be what is left."
+        )
+        lines.append(f"Spent so far, over {runs} release(s), by adding up: epsilon = {spent[0]:g}, delta = {spent[1]:g}.")
+    return "\n\n".join(lines)
