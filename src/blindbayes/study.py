@@ -359,7 +359,8 @@ def _statement(
     lines = [
         f"Study {study.sha256}",
         f"Codebook {study.codebook.sha256}",
-        f"Protocol {study.protocol}; contributors {len(setting.contributors)}, in the sum {len(included)}, quorum {setting.fewest}.",
+        f"Protocol {study.protocol}; {len(setting.contributors)} contributors, {len(included)} of them in the sum; "
+        f"quorum {setting.fewest}.",
         f"Opened: {setting.label}. Who learned it stands in the leak report.",
     ]
     if study.protocol == "reference":
