@@ -1,0 +1,152 @@
+"""One contributor's secrets in a run: its keys, and its shares of the others'. No effects here; the roles send and receive."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from blindbayes.errors import ConfigError, LocalProtocolError, PeerProtocolError
+from blindbayes.primitives import aead, signatures
+from blindbayes.primitives.agreement import AgreementKey
+from blindbayes.primitives.coins import Coins
+from blindbayes.primitives.prg import derive_key
+from blindbayes.protocol.oblivious_sum.membership import Groups
+from blindbayes.protocol.oblivious_sum.messages import RosterNamed
+from blindbayes.protocol.oblivious_sum.terms import MINER, Scheme, Terms
+
+
+def announcement(terms: Terms, name: str, public: bytes) -> bytes:
+    """What a contributor signs of its public key."""
+    return terms.run.context("key", name, public.hex())
+
+
+def pair_key(terms: Terms, scheme: Scheme, secret: bytes, roster: bytes) -> int:
+    """The key of an edge of the key graph."""
+    return scheme.pair_key(derive_key(secret, "oblivious_sum zero key", scheme.digest + roster))
+
+
+class Session:
+    """See the module. Secrets do not show in `repr`."""
+
+    def __init__(self, terms: Terms, scheme: Scheme, coins: Coins) -> None:
+        if terms.run.signer is None:
+            raise ConfigError("pairwise keys need identities: give the run a signer, or use dealt keys")
+        self.terms = terms
+        self.scheme = scheme
+        self.me = terms.run.me
+        self._coins = coins
+        self._agreement = AgreementKey.generate(coins.derive("agreement"))
+        self.public = self._agreement.public
+        self.signature = terms.run.signer.sign(announcement(terms, self.me, self.public))
+        self.names: tuple[str, ...] = ()
+        self.groups = Groups((), 2)
+        self._pairs: dict[str, bytes] = {}
+        self.zero_key = 0
+        self.blind = 0
+        self._held: dict[str, tuple[int, int]] = {}
+        self._attempt = 0
+
+    def __repr__(self) -> str:
+        return "Session(<redacted>)"
+
+    # -- keys --------------------------------------------------------------------------------------------------------
+
+    def adopt(self, roster: RosterNamed) -> None:
+        """Take the miner's roster: check it, agree a key with every neighbour, and make the zero-sum key (3)."""
+        setting = self.terms.setting
+        known = [name for name in setting.contributors if name in set(roster.names)]
+        if list(roster.names) != known or self.me not in known or len(known) < setting.fewest:
+            raise PeerProtocolError("the roster is not a quorum of the contributors in order", party=MINER)
+        if self.names and not set(known) <= set(self.names):
+            raise PeerProtocolError("the roster grew", party=MINER)
+        self.names = tuple(known)
+        self.groups = self.terms.groups(known)
+        neighbours = self.groups.neighbours(self.me)
+        if not len(roster.publics) == len(roster.signatures) == len(neighbours):
+            raise PeerProtocolError("the roster has the wrong number of keys", party=MINER)
+        digest = self.terms.roster_digest(self.names)
+        secrets = {MINER: self._agreement.agree(roster.miner, party=MINER)}
+        for name, public, signature in zip(neighbours, roster.publics, roster.signatures, strict=True):
+            identity = self.terms.run.identities.get(name, b"")
+            signatures.verify(identity, announcement(self.terms, name, public), signature, party=name)
+            secrets[name] = self._agreement.agree(public, party=name)
+        self._pairs = secrets
+        edges = {name: pair_key(self.terms, self.scheme, secret, digest) for name, secret in secrets.items()}
+        # The lesser name of a pair adds the key, the greater subtracts it; the miner holds minus the sum of its edges.
+        self.zero_key = self.scheme.total(key if name == MINER or self.me < name else -key for name, key in edges.items())
+
+    # -- shares ------------------------------------------------------------------------------------------------------
+
+    def _sealing_key(self, name: str, sender: str, receiver: str) -> bytes:
+        context = self.terms.run.context("share", sender, receiver, self.terms.roster_digest(self.names).hex())
+        return derive_key(self._pairs[name], "oblivious_sum share", context)
+
+    def _share_bytes(self) -> int:
+        segment = self.groups.segment_of(self.me)
+        most = self._most_holders()
+        bits = self.scheme.share_bits(most, self.terms.threshold(self.groups, segment), len(self.names) + 1)
+        return bits // 8 + 2  # and a sign
+
+    def _most_holders(self) -> int:
+        return most_holders(self.groups)
+
+    def deal(self) -> tuple[bytes, ...]:
+        """A fresh blind; shares of it and of the zero-sum key, sealed for every holder in order, own one left empty (4)."""
+        self._attempt += 1
+        coins = self._coins.derive(f"deal {self._attempt}")
+        segment = self.groups.segment_of(self.me)
+        holders = self.groups.around(segment)
+        threshold, most = self.terms.threshold(self.groups, segment), self._most_holders()
+        self.blind = self.scheme.random_key(coins)
+        blinds = self.scheme.split(self.blind, most, threshold, coins)
+        zeros = self.scheme.split(self.zero_key, most, threshold, coins, count=len(self.names) + 1)
+        size = self._share_bytes()
+        sealed = []
+        for at, name in enumerate(holders):
+            if name == self.me:
+                self._held = {self.me: (blinds[at], zeros[at])}
+                sealed.append(b"")
+                continue
+            plain = blinds[at].to_bytes(size, "little", signed=True) + zeros[at].to_bytes(size, "little", signed=True)
+            sealed.append(aead.seal(self._sealing_key(name, self.me, name), plain, associated=b""))
+        return tuple(sealed)
+
+    def owners(self) -> tuple[str, ...]:
+        """Whose shares I hold, besides mine, in order: those whose neighbourhood I am in."""
+        return tuple(name for name in self.names if name != self.me and name in self._pairs)
+
+    def take(self, inbox: Sequence[bytes]) -> None:
+        """The shares that the others dealt to me (5)."""
+        owners = self.owners()
+        if len(inbox) != len(owners):
+            raise PeerProtocolError("the wrong number of shares", party=MINER)
+        for name, sealed in zip(owners, inbox, strict=True):
+            plain = aead.unseal(self._sealing_key(name, name, self.me), sealed, associated=b"", party=name)
+            half = len(plain) // 2
+            if len(plain) % 2 or half > self._share_bytes() + 8:
+                raise PeerProtocolError("a share has the wrong size", party=name)
+            blind, zero = (int.from_bytes(part, "little", signed=True) for part in (plain[:half], plain[half:]))
+            self._held[name] = (blind, zero)
+
+    def corrections(self, survivors: Sequence[str], label: bytes, count: int) -> tuple[tuple[bytes, ...], ...]:
+        """My share of the mask that is left on the survivors' product: their blinds less the zero-sum keys of the lost (10)."""
+        left = set(survivors)
+        if not self._held:
+            raise LocalProtocolError("there are no shares to correct with", party=self.me)
+        found = []
+        for segment in segments_held(self.groups, self.me):
+            exponent = self.scheme.total(
+                self._held[name][0] if name in left else -self._held[name][1] for name in self.groups.segments[segment]
+            )
+            found.append(tuple(self.scheme.masks(exponent, label, count)))
+        self._held = {}  # one correction per label, and one label per session
+        return tuple(found)
+
+
+def most_holders(groups: Groups) -> int:
+    """The largest number of share holders of any segment: it fixes the scale of recovered masks."""
+    return max(len(groups.around(segment)) for segment in range(len(groups.segments)))
+
+
+def segments_held(groups: Groups, name: str) -> tuple[int, ...]:
+    """The segments whose members deal shares to this party."""
+    return tuple(at for at in range(len(groups.segments)) if name in groups.around(at))

@@ -1,0 +1,160 @@
+"""What is public about one oblivious sum: its options, its scheme, and what follows from them."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from blindbayes.errors import ConfigError
+from blindbayes.primitives.coins import Coins
+from blindbayes.primitives.joye_libert import DEFAULT_BITS, JoyeLibert
+from blindbayes.primitives.ristretto_sum import RistrettoSum
+from blindbayes.protocol.core import Run
+from blindbayes.protocol.oblivious_sum.membership import DEFAULT_WIDTH, Groups
+from blindbayes.protocol.registry import Setting, require_options
+
+MINER = "miner"
+DEALER = "dealer"
+OPTIONS: dict[str, Any] = {
+    "scheme": "joye_libert",  # or "ristretto": no dealer and no trapdoor, one cell per ciphertext, small totals only
+    "keys": "pairwise",  # or "dealer": the dealer makes all keys
+    "modulus_bits": DEFAULT_BITS,
+    "modulus": None,  # hexadecimal: a modulus made beforehand, whose factors nobody has; then no dealer deals one
+    "width": DEFAULT_WIDTH,  # least number of parties in a segment of the key graph
+    "toy_keys": False,  # allow short moduli: tests and reproductions of papers only
+}
+
+
+class Pack(Protocol):
+    """A vector as plaintexts and back."""
+
+    @property
+    def chunks(self) -> int: ...
+
+    def pack(self, values: Sequence[int]) -> list[int]: ...
+
+    def unpack(self, totals: Sequence[int], *, party: str | None = None) -> list[int]: ...
+
+
+class Scheme(Protocol):
+    """What the roles need of an aggregator-oblivious encryption; see `primitives.joye_libert`."""
+
+    @property
+    def digest(self) -> bytes: ...
+
+    def random_key(self, coins: Coins) -> int: ...
+
+    def pair_key(self, secret: bytes) -> int: ...
+
+    def total(self, keys: Iterable[int]) -> int: ...
+
+    def split(self, key: int, holders: int, threshold: int, coins: Coins, *, count: int = 1) -> list[int]: ...
+
+    def share_bits(self, holders: int, threshold: int, count: int) -> int: ...
+
+    def scale(self, holders: int) -> int: ...
+
+    def weights(self, points: Sequence[int], holders: int) -> list[int]: ...
+
+    def packing(self, length: int, bound: int) -> Pack: ...
+
+    def encrypt(self, plaintexts: Sequence[int], key: int, label: bytes) -> list[bytes]: ...
+
+    def masks(self, key: int, label: bytes, count: int) -> list[bytes]: ...
+
+    def multiply(self, columns: Sequence[Sequence[bytes]]) -> list[bytes]: ...
+
+    def power(self, elements: Sequence[bytes], exponent: int) -> list[bytes]: ...
+
+    def open(self, elements: Sequence[bytes], scale: int = 1) -> list[int]: ...
+
+    def is_zero(self, elements: Sequence[bytes]) -> list[bool]: ...
+
+    def random_plaintext(self, coins: Coins) -> int: ...
+
+    def require_elements(self, elements: Sequence[bytes], count: int, *, party: str | None = None) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """One run's public facts."""
+
+    run: Run
+    setting: Setting
+
+    def __post_init__(self) -> None:
+        option = self.option
+        if option["scheme"] not in ("joye_libert", "ristretto") or option["keys"] not in ("pairwise", "dealer"):
+            raise ConfigError("scheme is 'joye_libert' or 'ristretto', keys are 'pairwise' or 'dealer'")
+        if len(self.setting.contributors) < 2:
+            raise ConfigError("an oblivious sum has at least two contributors")
+        if {MINER, DEALER} & set(self.setting.contributors):
+            raise ConfigError(f"the names {MINER!r} and {DEALER!r} belong to parties without a vector")
+        if self.tolerant and option["keys"] == "dealer":
+            raise ConfigError("with dealt keys everybody must answer: leave out the quorum, or use pairwise keys")
+        if self.tolerant and 2 * self.setting.fewest <= len(self.setting.contributors):
+            raise ConfigError("a quorum is more than half of the contributors: two survivor sets must have a party in common")
+        if option["scheme"] == "ristretto":
+            RistrettoSum(self.setting.bound).packing(self.setting.length, self.setting.bound)  # refuses totals out of reach
+
+    @property
+    def option(self) -> dict[str, Any]:
+        """The protocol's options with their defaults."""
+        return require_options(self.setting, OPTIONS)
+
+    @property
+    def tolerant(self) -> bool:
+        """Whether contributors may fail: a quorum below everybody is set."""
+        return self.setting.fewest < len(self.setting.contributors)
+
+    @property
+    def needs_modulus(self) -> bool:
+        """Whether a dealer deals the modulus in this run."""
+        return bool(self.option["scheme"] == "joye_libert" and self.option["modulus"] is None)
+
+    @property
+    def has_dealer(self) -> bool:
+        """Whether a dealer is in the roster."""
+        return self.needs_modulus or bool(self.option["keys"] == "dealer")
+
+    def scheme(self, modulus: int | None) -> Scheme:
+        """The encryption scheme; `modulus` as dealt in this run."""
+        if self.option["scheme"] == "ristretto":
+            return RistrettoSum(self.setting.bound)
+        number = int(self.option["modulus"], 16) if modulus is None else modulus
+        scheme = JoyeLibert(number, toy_keys=self.option["toy_keys"])
+        if self.option["modulus"] is None and scheme.bits != self.option["modulus_bits"]:
+            raise ConfigError("the modulus has another size than agreed")
+        return scheme
+
+    def groups(self, names: Sequence[str]) -> Groups:
+        """The key graph over these parties."""
+        return Groups(names, self.option["width"])
+
+    def roster_digest(self, names: Sequence[str]) -> bytes:
+        """Binds keys and labels to the roster."""
+        return hashlib.sha256(self.run.context("roster", *names)).digest()
+
+    def label(self, names: Sequence[str], step: str) -> bytes:
+        """The label under which a vector is encrypted: unique to study, run, roster and step. Positions are added to it."""
+        return hashlib.sha256(self.run.context("label", step, self.roster_digest(names).hex())).digest()
+
+    def threshold(self, groups: Groups, segment: int) -> int:
+        """How many of the holders around a segment recover its masks."""
+        return self.setting.fewest if len(groups.segments) <= 3 else len(groups.around(segment)) // 2 + 1
+
+    def refusal(self, groups: Groups, survivors: Iterable[str]) -> str | None:
+        """Why the sum over these survivors must not be opened, or None."""
+        left = set(survivors)
+        if len(left) < self.setting.fewest:
+            return "fewer survivors than the quorum"
+        if len(groups.segments) > 3:
+            least = -(-groups.width // 2)
+            if any(len(left.intersection(segment)) < least for segment in groups.segments):
+                return "a segment of the key graph has lost too many parties"
+            for at in range(len(groups.segments)):
+                if len(left.intersection(groups.around(at))) < self.threshold(groups, at):
+                    return "a segment of the key graph has lost too many share holders"
+        return None
