@@ -75,3 +75,19 @@ class TweakedHash:
     def run(self, blocks: Blocks, domain: Domain, first: int) -> Blocks:
         """H of each of (n, 2) blocks under consecutive tweaks from `first`."""
         return self.at(blocks, domain, np.arange(first, first + blocks.shape[0], dtype=np.uint64))
+
+    def expand(self, seeds: Blocks, domain: Domain, first: int, words: int) -> npt.NDArray[np.uint64]:
+        """(n, words) pseudo-random words from (n, 2) seeds; block b of row r has the tweak first + r * blocks + b.
+
+        The same hash as `at`, with the inner permutation made once per seed. `words` must be even for a whole number of
+        blocks; an odd count drops half a block.
+        """
+        rows, blocks = seeds.shape[0], -(-words // 2)
+        inner = self.permute(np.ascontiguousarray(seeds))
+        tweaked = np.empty((rows, blocks, 2), dtype=np.uint64)
+        indices = np.arange(first, first + rows * blocks, dtype=np.uint64).reshape(rows, blocks)
+        np.bitwise_xor(inner[:, None, 0], indices, out=tweaked[:, :, 0])
+        tweaked[:, :, 1] = (inner[:, 1] ^ np.uint64(domain))[:, None]
+        out = self.permute(tweaked.reshape(-1, 2)).reshape(rows, blocks, 2)
+        out ^= inner[:, None, :]
+        return out.reshape(rows, 2 * blocks)[:, :words]

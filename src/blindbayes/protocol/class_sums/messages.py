@@ -1,0 +1,22 @@
+"""Messages of class_sums."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from blindbayes.wire import Message, Trust, Words
+
+
+class ClassesChosen(Message, frozen=True):
+    """Corrections of the transfers by which the class holder chooses, for one block of rows."""
+
+    trust: ClassVar[Trust] = Trust.MASKED
+    corrections: Words
+
+
+class RowsMasked(Message, frozen=True):
+    """Level sums of the rows' trees under transfer pads, and the rows minus all their expanded leaves."""
+
+    trust: ClassVar[Trust] = Trust.MASKED
+    levels: Words
+    rows: Words

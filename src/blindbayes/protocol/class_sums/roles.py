@@ -1,0 +1,222 @@
+"""Roles of class_sums. Step numbers as in SPEC.md."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from blindbayes.errors import LocalProtocolError, PeerProtocolError
+from blindbayes.primitives.coins import Coins
+from blindbayes.primitives.ot import bits_for, chooser_pads, sender_pads
+from blindbayes.primitives.softspoken import Keeper, Planter
+from blindbayes.primitives.tweaks import Blocks, Domain, TweakedHash
+from blindbayes.protocol.class_sums.messages import ClassesChosen, RowsMasked
+from blindbayes.protocol.core import Role, Run, Send, receive
+from blindbayes.protocol.transfer import agree
+from blindbayes.wire import Words
+
+_BLOCK_BYTES = 1 << 24  # of one message, about
+_MAX_BLOCK = 1 << 16
+_ROWS_AT_ONCE = 1 << 11  # expanded at once: keeps leaves and rows in the cache
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What is public about one run of class_sums."""
+
+    rows: int
+    words: int  # per row
+    classes: int
+    facts: bytes = b""  # anything else both must agree on
+
+    def __post_init__(self) -> None:
+        if self.classes < 2 or self.rows < 1 or self.words < 1:
+            raise LocalProtocolError("class_sums needs rows, words and at least two classes")
+
+    @property
+    def levels(self) -> int:
+        """Levels of a row's tree."""
+        return bits_for(self.classes)
+
+    @property
+    def block(self) -> int:
+        """Rows per message."""
+        fits = _BLOCK_BYTES // (8 * self.words + 32 * self.levels)
+        return max(64, min(_MAX_BLOCK, 1 << (max(1, fits).bit_length() - 1)))
+
+    def blocks(self) -> Iterator[int]:
+        """Sizes of the blocks."""
+        for low in range(0, self.rows, self.block):
+            yield min(self.block, self.rows - low)
+
+    def agreed(self) -> bytes:
+        """Bytes of all of it."""
+        return repr((self.rows, self.words, self.classes)).encode() + self.facts
+
+
+def attribute_holder(
+    run: Run, class_holder_name: str, shape: Shape, blocks: Iterable[Words], keeper: Keeper, coins: Coins
+) -> Role[Words]:
+    """The party with the rows: words (rows, words) in blocks of any size. Returns its share, (classes, words)."""
+    session = yield from agree(run, class_holder_name, "class_sums", shape.agreed(), coins)  # step 1
+    tmmo, stream = TweakedHash(session), keeper.session(session)
+    share = np.zeros((shape.classes, shape.words), dtype=np.uint64)
+    source = _Rows(blocks, shape)
+    for count in shape.blocks():
+        rows = source.take(count)
+        chosen = yield from receive(class_holder_name, ClassesChosen)
+        q = stream.extend(chosen.corrections, count * shape.levels, class_holder_name).reshape(count, shape.levels, 2)
+        leaves, levels = _grow(tmmo, q, keeper.delta, shape)  # step 3
+        masked = rows.copy()
+        blocks_per_leaf = -(-shape.words // 2)
+        first = tmmo.reserve(Domain.LEAF, shape.classes * count * blocks_per_leaf)
+        for low in range(0, count, _ROWS_AT_ONCE):  # step 4
+            part = slice(low, min(count, low + _ROWS_AT_ONCE))
+            for label, leaf in enumerate(leaves):
+                at = first + (label * count + low) * blocks_per_leaf
+                pad = tmmo.expand(leaf[part], Domain.LEAF, at, shape.words)
+                share[label] += pad.sum(axis=0, dtype=np.uint64)
+                masked[part] -= pad
+        yield Send(class_holder_name, RowsMasked(levels.reshape(-1), masked.reshape(-1)))
+    source.require_end()
+    return share
+
+
+def class_holder(
+    run: Run, attribute_holder_name: str, shape: Shape, labels: npt.NDArray[np.int64], planter: Planter, coins: Coins
+) -> Role[Words]:
+    """The party with the class of every row. Returns its share, (classes, words)."""
+    if labels.shape != (shape.rows,) or (len(labels) and not 0 <= labels.min() <= labels.max() < shape.classes):
+        raise LocalProtocolError("every row needs one of the classes")
+    session = yield from agree(run, attribute_holder_name, "class_sums", shape.agreed(), coins)  # step 1
+    tmmo, stream = TweakedHash(session), planter.session(session)
+    share = np.zeros((shape.classes, shape.words), dtype=np.uint64)
+    low_row = 0
+    for count in shape.blocks():
+        own = labels[low_row : low_row + count]
+        low_row += count
+        path = (own[:, None] >> np.arange(shape.levels - 1, -1, -1)) & 1  # highest bit first
+        sides = (1 - path).astype(np.uint8)
+        corrections, t = stream.extend(sides)
+        yield Send(attribute_holder_name, ClassesChosen(corrections))  # step 2
+        sent = yield from receive(attribute_holder_name, RowsMasked)
+        if sent.levels.size != 4 * count * (shape.levels - 1) or sent.rows.size != count * shape.words:
+            raise PeerProtocolError("a block of masked rows has the wrong length", party=attribute_holder_name)
+        levels = sent.levels.reshape(shape.levels - 1, 2, count, 2)
+        leaves = _regrow(tmmo, t.reshape(count, shape.levels, 2), sides, path, levels, shape)  # step 5
+        masked = sent.rows.reshape(count, shape.words)
+        blocks_per_leaf = -(-shape.words // 2)
+        first = tmmo.reserve(Domain.LEAF, shape.classes * count * blocks_per_leaf)
+        for low in range(0, count, _ROWS_AT_ONCE):  # step 6
+            part = slice(low, min(count, low + _ROWS_AT_ONCE))
+            here = own[part]
+            total = masked[part].copy()
+            for label, leaf in enumerate(leaves):
+                at = first + (label * count + low) * blocks_per_leaf
+                pad = tmmo.expand(leaf[part], Domain.LEAF, at, shape.words)
+                pad[here == label] = 0  # the leaf of the row's own class is unknown: what stands there is noise
+                share[label] -= pad.sum(axis=0, dtype=np.uint64)
+                total += pad
+            for label in range(shape.classes):
+                mine = here == label
+                if mine.any():
+                    share[label] += total[mine].sum(axis=0, dtype=np.uint64)
+    return share
+
+
+class _Rows:
+    """Blocks of any size, cut to the protocol's."""
+
+    def __init__(self, blocks: Iterable[Words], shape: Shape) -> None:
+        self._blocks = iter(blocks)
+        self._shape = shape
+        self._rest = np.zeros((0, shape.words), dtype=np.uint64)
+
+    def take(self, count: int) -> Words:
+        parts, missing = [self._rest], count - len(self._rest)
+        while missing > 0:
+            block = next(self._blocks, None)
+            if block is None or block.ndim != 2 or block.shape[1] != self._shape.words:
+                raise LocalProtocolError("there are fewer rows than declared, or rows of another width")
+            parts.append(block)
+            missing -= len(block)
+        joined = np.concatenate(parts) if len(parts) > 1 else parts[0]
+        self._rest = joined[count:]
+        return joined[:count]
+
+    def require_end(self) -> None:
+        if len(self._rest) or next(self._blocks, None) is not None:
+            raise LocalProtocolError("there are more rows than declared")
+
+
+# -- trees ---------------------------------------------------------------------------------------------------------------
+#
+# Level 1 of a row's tree is the pair of pads of its first transfer, so it costs no message. Below, each node is expanded into
+# two children; a node that leads to no class is left out.
+
+
+def _width(level: int, shape: Shape) -> int:
+    """Nodes on a level (1 = the two below the root) that lead to a class."""
+    below = shape.levels - level
+    return -(-shape.classes // (1 << below))
+
+
+def _grow(tmmo: TweakedHash, q: Blocks, delta: Blocks, shape: Shape) -> tuple[list[Blocks], Words]:
+    """All leaves, and the level sums under pads: (levels - 1, 2 sides, rows, 2)."""
+    count = q.shape[0]
+    nodes = list(sender_pads(tmmo, q[:, :1], delta, 2, 2))[: _width(1, shape)]
+    sums = np.zeros((shape.levels - 1, 2, count, 2), dtype=np.uint64)
+    for level in range(2, shape.levels + 1):
+        nodes = _children(tmmo, nodes, _width(level, shape))
+        pads = sender_pads(tmmo, q[:, level - 1 : level], delta, 2, 2)
+        for side in (0, 1):
+            total = pads[side]
+            for node in nodes[side::2]:
+                total = total ^ node
+            sums[level - 2, side] = total
+    return nodes, sums
+
+
+def _children(tmmo: TweakedHash, nodes: list[Blocks], width: int) -> list[Blocks]:
+    count = nodes[0].shape[0]
+    children: list[Blocks] = []
+    first = tmmo.reserve(Domain.TREE, 2 * count * len(nodes))
+    for position, node in enumerate(nodes):
+        both = tmmo.expand(node, Domain.TREE, first + 2 * count * position, 4)
+        children.extend((np.ascontiguousarray(both[:, :2]), np.ascontiguousarray(both[:, 2:])))
+    return children[:width]
+
+
+def _regrow(
+    tmmo: TweakedHash,
+    t: Blocks,
+    sides: npt.NDArray[np.uint8],
+    path: npt.NDArray[np.int64],
+    levels: Words,
+    shape: Shape,
+) -> list[Blocks]:
+    """All leaves but the one on each row's path (noise stands in its place)."""
+    count = t.shape[0]
+    rows = np.arange(count)
+    side = sides[:, 0].astype(np.uint64)
+    known = chooser_pads(tmmo, t[:, :1], side, 2, 2)
+    nodes = [known.copy() for _ in range(_width(1, shape))]  # right where the node is on the chosen side
+    missing = path[:, 0]
+    for level in range(2, shape.levels + 1):
+        children = _children(tmmo, nodes, _width(level, shape))
+        side = sides[:, level - 1].astype(np.uint64)
+        total = levels[level - 2, side.astype(np.int64), rows] ^ chooser_pads(tmmo, t[:, level - 1 : level], side, 2, 2)
+        # The sum of the chosen side minus its known nodes is the sibling of the next node on the path.
+        sibling = 2 * missing + side.astype(np.int64)
+        for position, child in enumerate(children):
+            applies = (side == np.uint64(position & 1)) & (sibling != position)
+            total ^= np.where(applies[:, None], child, np.uint64(0))
+        for position, child in enumerate(children):
+            here = sibling == position
+            child[here] = total[here]
+        missing = 2 * missing + path[:, level - 1]
+        nodes = children
+    return nodes

@@ -1,0 +1,30 @@
+"""Messages of the transfer setup."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from blindbayes.wire import Message, Trust
+
+
+class SessionOffered(Message, frozen=True):
+    """A fresh nonce, and the digest of what this party takes to be public."""
+
+    trust: ClassVar[Trust] = Trust.KEY
+    nonce: bytes
+    digest: bytes
+
+
+class PointsChosen(Message, frozen=True):
+    """Two points per base transfer."""
+
+    trust: ClassVar[Trust] = Trust.KEY
+    points: bytes
+
+
+class TreesPlanted(Message, frozen=True):
+    """The base point, and the level sums of the trees under the base keys."""
+
+    trust: ClassVar[Trust] = Trust.ENCRYPTED
+    point: bytes
+    corrections: bytes

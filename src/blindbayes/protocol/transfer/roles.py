@@ -1,0 +1,48 @@
+"""Roles of the transfer setup. Step numbers as in SPEC.md."""
+
+from __future__ import annotations
+
+import hashlib
+
+from blindbayes.errors import PeerProtocolError
+from blindbayes.primitives.coins import Coins
+from blindbayes.primitives.softspoken import Keeper, KeeperSetup, Planter, plant
+from blindbayes.protocol.core import Role, Run, Send, receive
+from blindbayes.protocol.transfer.messages import PointsChosen, SessionOffered, TreesPlanted
+
+NONCE_BYTES = 16
+
+
+def agree(run: Run, other: str, step: str, facts: bytes, coins: Coins) -> Role[bytes]:
+    """A session name that both parties made fresh, bound to the study, the run, the step and the public `facts`.
+
+    A party whose facts differ (another codebook, another number of rows, ...) is refused before anything secret moves.
+    """
+    digest = hashlib.sha256(run.context(step) + facts).digest()
+    nonce = coins.bytes(NONCE_BYTES)
+    yield Send(other, SessionOffered(nonce, digest))
+    offered = yield from receive(other, SessionOffered)
+    if len(offered.nonce) != NONCE_BYTES or offered.digest != digest:
+        raise PeerProtocolError("the parties do not agree on the public facts of this step", party=other)
+    mine_first = run.parties.index(run.me) < run.parties.index(other)
+    first, second = (run.me, other) if mine_first else (other, run.me)
+    nonces = nonce + offered.nonce if mine_first else offered.nonce + nonce
+    return hashlib.sha256(run.context(step, first, second) + digest + nonces).digest()
+
+
+def keeper(run: Run, other: str, coins: Coins) -> Role[Keeper]:
+    """The later sender: draws the offset, chooses in the base transfers."""
+    session = yield from agree(run, other, "transfer", b"softspoken k=4", coins)  # step 1
+    setup = KeeperSetup.begin(session, coins)
+    yield Send(other, PointsChosen(setup.choice.points))  # step 2
+    planted = yield from receive(other, TreesPlanted)
+    return setup.finish(planted.point, planted.corrections, other)  # step 4
+
+
+def planter(run: Run, other: str, coins: Coins) -> Role[Planter]:
+    """The later chooser: plants the trees."""
+    session = yield from agree(run, other, "transfer", b"softspoken k=4", coins)  # step 1
+    chosen = yield from receive(other, PointsChosen)
+    planted, point, corrections = plant(chosen.points, session, coins, other)
+    yield Send(other, TreesPlanted(point, corrections))  # step 3
+    return planted
