@@ -1,0 +1,251 @@
+"""The study file: one TOML for all parties, hashed, and signed by each.
+
+It holds everything the parties agree on, the codebook included, and who they are by identity key. Its SHA-256 stands in every
+offer, key and signature of a run: two sites whose files differ in anything but comments and signatures never get a session.
+Signatures stand in the file and outside the hash.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import tomllib
+from collections.abc import Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+import tomlkit
+
+from blindbayes.codebook import Codebook
+from blindbayes.errors import ConfigError, IntegrityError
+from blindbayes.primitives.signatures import SigningKey, verify
+from blindbayes.protocol import registry
+from blindbayes.study import Study
+
+FORMAT = "blindbayes.study-file/1"
+
+
+class Party(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One organisation. `identity` is its Ed25519 public key; one that brings no rows has `contributes = false`."""
+
+    name: str
+    identity: str
+    contributes: bool = True
+
+
+class Privacy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What the opened sum promises. Without an epsilon it is exact."""
+
+    epsilon: float | None = None
+    delta: float = 0.0
+    mechanism: Literal["auto", "polya", "skellam", "diluted"] = "auto"
+    unit: Literal["person", "party"] = "person"
+    party_rows: int | None = None
+    gamma: float = 2 / 3
+
+
+class Thresholds(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Below these nothing is opened."""
+
+    min_parties: int = 3
+    min_rows: int = 0
+    quorum: int | None = None
+
+
+class Deadlines(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Seconds: of silence within a step, until everybody has joined, of the whole run."""
+
+    step: float = 60.0
+    join: float = 600.0
+    run: float = 3600.0
+
+    def __post_init__(self) -> None:
+        if not 0 < self.step <= self.run <= 30 * 86400 or not 0 < self.join <= self.run:
+            raise ConfigError("deadlines: 0 < step, join <= run, in seconds, at most 30 days")
+
+
+class Model(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How the opened statistics become a model."""
+
+    alpha: float = 1.0
+    var_smoothing: float = 1e-9
+
+
+class StudyFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=True):
+    """What stands in the file."""
+
+    title: str
+    parties: tuple[Party, ...]
+    codebook: dict[str, Any]
+    partition: Literal["rows"] = "rows"
+    protocol: str = "masked_sum"
+    hosts: dict[str, str] = {}  # roles that no contributor fills (such as `server`) -> the party that hosts them
+    privacy: Privacy = Privacy()
+    thresholds: Thresholds = Thresholds()
+    deadlines: Deadlines = Deadlines()
+    options: dict[str, Any] = {}
+    model: Model = Model()
+    signatures: dict[str, str] = {}
+    format: Literal["blindbayes.study-file/1"] = "blindbayes.study-file/1"
+
+    def __post_init__(self) -> None:
+        names = [party.name for party in self.parties]
+        if len(set(names)) != len(names):
+            raise ConfigError("a party stands twice in the study")
+        if len({party.identity for party in self.parties}) != len(names):
+            raise ConfigError("two parties of the study have the same identity")
+        for party in self.parties:
+            if len(party.identity) != 64 or not set(party.identity) <= set("0123456789abcdef"):
+                raise ConfigError(f"the identity of {party.name} is not 64 hexadecimal digits; take it from its card")
+        if unknown := sorted(set(self.hosts.values()) - set(names)):
+            raise ConfigError(f"{unknown[0]!r} hosts a role but is no party of the study")
+        if unknown := sorted(set(self.signatures) - set(names)):
+            raise ConfigError(f"{unknown[0]!r} signed the study but is no party of it")
+        extra = [name for name in self.seats if name not in self.contributors]
+        if clash := sorted(set(extra) & set(names)):
+            raise ConfigError(f"a party may not be called {clash[0]!r}: {self.protocol} keeps that name for a role")
+        if missing := sorted(set(extra) - set(self.hosts)):
+            raise ConfigError(f"who hosts the role {missing[0]!r} of {self.protocol}? Say so under [hosts]")
+        if unknown := sorted(set(self.hosts) - set(extra)):
+            raise ConfigError(f"{self.protocol} has no role {unknown[0]!r} to host")
+
+    # -- what it says --------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def book(self) -> Codebook:
+        """The codebook."""
+        return Codebook.from_dict(self.codebook)
+
+    @cached_property
+    def study(self) -> Study:
+        """The agreement without the parties."""
+        agreed: dict[str, Any] = {}
+        for part in (self.privacy, self.thresholds, self.model):
+            agreed.update(msgspec.structs.asdict(part))
+        return Study(self.book, partition=self.partition, protocol=self.protocol, options=self.options, **agreed)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Every party, in order."""
+        return tuple(party.name for party in self.parties)
+
+    @property
+    def contributors(self) -> tuple[str, ...]:
+        """Who brings rows."""
+        return tuple(party.name for party in self.parties if party.contributes)
+
+    @cached_property
+    def setting(self) -> registry.Setting:
+        """The public setting of the sum. Raises `PrivacyError` for one that policy can never allow."""
+        return self.study.setting(self.contributors)
+
+    @cached_property
+    def seats(self) -> tuple[str, ...]:
+        """Every role of the protocol: the contributors under their own names, then the others."""
+        return registry.load(self.protocol).roster(self.setting)
+
+    def host(self, seat: str) -> str:
+        """The party that runs a role."""
+        return self.hosts.get(seat, seat)
+
+    def party(self, name: str) -> Party:
+        """The party of that name."""
+        for party in self.parties:
+            if party.name == name:
+                return party
+        raise ConfigError(f"{name!r} is no party of this study")
+
+    def identity(self, seat: str) -> bytes:
+        """The public key of whoever runs a role."""
+        return bytes.fromhex(self.party(self.host(seat)).identity)
+
+    # -- hash and signatures ---------------------------------------------------------------------------------------------
+
+    def canonical(self) -> bytes:
+        """Canonical JSON of everything but the signatures; the codebook enters as its own canonical form."""
+        fields = msgspec.to_builtins(self)
+        del fields["signatures"]
+        fields["codebook"] = self.book.sha256
+        return json.dumps(fields, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
+
+    @cached_property
+    def sha256(self) -> str:
+        """What identifies the study on every screen and in every message."""
+        return hashlib.sha256(self.canonical()).hexdigest()
+
+    def _signed_bytes(self, name: str) -> bytes:
+        return b"blindbayes study v1\n" + self.sha256.encode() + b"\n" + name.encode()
+
+    def sign(self, name: str, key: SigningKey) -> StudyFile:
+        """The same study with one more signature."""
+        if key.public.hex() != self.party(name).identity:
+            raise ConfigError(f"the study names another identity for {name} than this site's")
+        signature = key.sign(self._signed_bytes(name)).hex()
+        return msgspec.structs.replace(self, signatures={**self.signatures, name: signature})
+
+    def require_signatures(self) -> tuple[str, ...]:
+        """Who has signed. Raises `ConfigError` naming a party whose signature is wrong."""
+        for name, signature in self.signatures.items():
+            try:
+                verify(bytes.fromhex(self.party(name).identity), self._signed_bytes(name), bytes.fromhex(signature))
+            except (IntegrityError, ValueError):
+                raise ConfigError(f"the signature of {name} is not of this study; has the file changed since?") from None
+        return tuple(name for name in self.names if name in self.signatures)
+
+    # -- files -----------------------------------------------------------------------------------------------------------
+
+    @classmethod
+    def from_dict(cls, fields: Mapping[str, Any]) -> StudyFile:
+        """From plain builtins. Unknown fields are refused."""
+        try:
+            return msgspec.convert(dict(fields), cls, strict=True)
+        except msgspec.ValidationError as cause:
+            if isinstance(cause.__cause__, ConfigError):
+                raise cause.__cause__ from None
+            raise ConfigError(f"study: {cause}") from None
+
+    @classmethod
+    def from_text(cls, text: str) -> StudyFile:
+        """Read a study."""
+        try:
+            return cls.from_dict(tomllib.loads(text))
+        except tomllib.TOMLDecodeError as cause:
+            raise ConfigError(f"the study is not valid TOML: {cause}") from None
+
+    @classmethod
+    def from_toml(cls, path: str | os.PathLike[str]) -> StudyFile:
+        """Read a study file."""
+        try:
+            return cls.from_text(Path(path).read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            raise ConfigError(f"study file {os.fspath(path)!r} does not exist") from None
+        except (OSError, UnicodeDecodeError):
+            raise ConfigError(f"study file {os.fspath(path)!r} cannot be read as UTF-8 text") from None
+
+    def to_toml(self) -> str:
+        """The study as TOML."""
+        fields = {name: value for name, value in _no_none(msgspec.to_builtins(self)).items() if value not in ({}, [])}
+        codebook = fields.pop("codebook")
+        document = tomlkit.document()
+        document.add(tomlkit.comment(f"sha256 {self.sha256}"))
+        for name in sorted(fields, key=lambda name: isinstance(fields[name], dict | list)):  # plain values first
+            document[name] = fields[name]
+        document["codebook"] = _no_none(codebook)
+        return tomlkit.dumps(document)
+
+
+def _no_none(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _no_none(item) for key, item in value.items() if item is not None}
+    if isinstance(value, list | tuple):
+        return [_no_none(item) for item in value]
+    return value
+
+
+def default_hosts(protocol: str, setting: registry.Setting, parties: tuple[Party, ...]) -> dict[str, str]:
+    """A host for every role that no contributor fills: a party without rows if there is one, else the first party."""
+    host = next((party.name for party in parties if not party.contributes), parties[0].name)
+    return {seat: host for seat in registry.load(protocol).roster(setting) if seat not in setting.contributors}
