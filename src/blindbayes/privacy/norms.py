@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from fractions import Fraction
 from math import comb
 
 import numpy as np
@@ -73,8 +72,3 @@ def _simplex(coins: Coins, radius: int, sizes: Integers, owner: Integers, starts
 def ball_points(dimension: int, radius: int) -> int:
     """The number of integer points of L1 norm at most `radius`: the weight that `knorm` gives a block (used to check it)."""
     return sum(2**j * comb(dimension, j) * comb(radius, j) for j in range(min(dimension, radius) + 1))
-
-
-def spread(blocks: Sequence[int], rate: Number) -> Fraction:
-    """An approximation of E||x|| = (D + 1) / rate, for planning."""
-    return (sum(blocks) + 1) / positive(rate, "rate")

@@ -1,0 +1,313 @@
+"""Mechanisms: a function on one integer vector together with its price, which can be asked before any data is read.
+
+A mechanism is made from a `Sensitivity`, epsilon and delta. `price` says what one release costs; `release` adds exact integer
+noise to all cells at once. Proofs are in PROOFS.md under the names in brackets.
+
+Values first go to a public integer grid on which every block has the same bound: u = round(v step / bound). Where all bounds
+are one and the mechanism allows it, step = 1 and u = v. Rounding to a grid never moves a record's contribution by more than
+the bound on it [grid]; going back, v = round(u bound / step), is post-processing.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from blindbayes.errors import ConfigError, DataError
+from blindbayes.primitives.coins import Coins
+from blindbayes.privacy import gaussian, norms, samplers
+from blindbayes.privacy.chance import Number, positive
+from blindbayes.privacy.sensitivity import ADJACENCY, IntVector, Sensitivity
+
+Floats = npt.NDArray[np.float64]
+FINE = 1 << 20
+"""Grid points per bound where blocks have different bounds: the rounding is far below any noise."""
+LARGEST_DELTA = 0.01
+
+
+@dataclass(frozen=True, slots=True)
+class Price:
+    """What a release costs. `rho` is its zero-concentrated privacy, where the mechanism has one."""
+
+    epsilon: float
+    delta: float
+    unit: str
+    adjacency: str = ADJACENCY
+    rho: float | None = None
+
+    def __str__(self) -> str:
+        delta = f", delta = {self.delta:g}" if self.delta else ""
+        return f"epsilon = {self.epsilon:g}{delta} ({self.adjacency} {self.unit})"
+
+
+@dataclass(frozen=True)
+class Mechanism(ABC):
+    """One release of one integer vector under (epsilon, delta) differential privacy."""
+
+    name: ClassVar[str]
+    sampler: ClassVar[str]
+    sensitivity: Sensitivity
+    epsilon: Fraction
+    delta: float = 0.0
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "epsilon", positive(self.epsilon, "epsilon"))
+        if not 0 <= self.delta <= LARGEST_DELTA:
+            raise ConfigError(f"delta lies between 0 and {LARGEST_DELTA}: it is a chance of failure, below one over the rows")
+        self._prepare()
+
+    @abstractmethod
+    def _prepare(self) -> None:
+        """Check the parameters and work out the noise now, so that a price that cannot be met fails here."""
+
+    @property
+    def price(self) -> Price:
+        """The cost of one release, from public facts."""
+        return Price(float(self.epsilon), self.delta, self.sensitivity.unit)
+
+    @property
+    @abstractmethod
+    def step(self) -> int:
+        """Grid points per bound."""
+
+    @property
+    def reach(self) -> int:
+        """The largest L1 change of a block on the grid, made by one unit."""
+        rows = self.sensitivity.rows_per_unit
+        exact = all(self.step % block.bound == 0 for block in self.sensitivity.blocks)
+        return rows * self.step if exact or rows == 1 else rows * self.step + rows - 1
+
+    @abstractmethod
+    def noise(self, coins: Coins) -> npt.NDArray[np.int64]:
+        """Noise in grid points, for all cells."""
+
+    @abstractmethod
+    def grid_variances(self) -> list[float]:
+        """Variance of the noise in a cell of each block, in grid points."""
+
+    def variances(self) -> Floats:
+        """Variance of the noise in each released cell."""
+        blocks = self.sensitivity.blocks
+        return np.concatenate(
+            [
+                np.full(block.size, variance * (block.bound / self.step) ** 2)
+                for block, variance in zip(blocks, self.grid_variances(), strict=True)
+            ]
+        )
+
+    def release(self, vector: IntVector, coins: Coins) -> IntVector:
+        """The vector with noise: integers again. Every call is a release of its own and costs its price."""
+        vector = np.asarray(vector)
+        if vector.shape != (self.sensitivity.size,):
+            raise DataError("the vector to release has another length than the sensitivity says")
+        if vector.dtype != object and not np.issubdtype(vector.dtype, np.integer):
+            raise DataError("only integers are released: floating point sums have no finite sensitivity")
+        noise = self.noise(coins)
+        if self.step == 1 and self._unit_bounds:
+            if vector.dtype == object or _may_overflow(vector, noise):
+                return np.asarray(vector.astype(object) + noise.astype(object))
+            return np.asarray(vector.astype(np.int64) + noise)
+        bounds = np.repeat(
+            np.array([b.bound for b in self.sensitivity.blocks], dtype=object), [b.size for b in self.sensitivity.blocks]
+        )
+        grid = _nearest(vector.astype(object) * self.step, bounds) + noise.astype(object)
+        out = _nearest(grid * bounds, np.full(bounds.shape, self.step, dtype=object))
+        return out.astype(np.int64) if all(abs(value) < 1 << 62 for value in out) else out
+
+    @cached_property
+    def _unit_bounds(self) -> bool:
+        return all(block.bound == 1 for block in self.sensitivity.blocks)
+
+    def describe(self) -> dict[str, Any]:
+        """For statements and reports: public facts only."""
+        return {
+            "mechanism": self.name,
+            "epsilon": float(self.epsilon),
+            "delta": self.delta,
+            "sampler": self.sampler,
+            "grid_step": self.step,
+            "sensitivity": self.sensitivity.describe(),
+        }
+
+
+def _nearest(values: npt.NDArray[Any], by: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """round(values / by) in integers, halves up."""
+    return np.asarray((2 * values + by) // (2 * by))
+
+
+def _may_overflow(vector: IntVector, noise: npt.NDArray[np.int64]) -> bool:
+    largest = max(abs(int(edge)) for part in (vector, noise) for edge in (part.min(), part.max()))
+    return largest >= 1 << 62
+
+
+class DiscreteLaplace(Mechanism):
+    """Independent discrete Laplace noise; block b has scale R w_b / eps_b with eps_b adding up to epsilon. Pure.  [laplace]"""
+
+    name = "discrete_laplace"
+    sampler = "exact discrete Laplace: independent binary digits of a geometric variable, lazy comparison of uniform bits"
+
+    def _prepare(self) -> None:
+        if self.delta:
+            raise ConfigError("discrete_laplace is pure: leave delta at zero")
+
+    @property
+    def step(self) -> int:
+        return 1 if self._unit_bounds else FINE
+
+    @cached_property
+    def scales(self) -> tuple[Fraction, ...]:
+        """Scale of the noise in each block, in grid points."""
+        total = sum((block.share for block in self.sensitivity.blocks), Fraction(0))
+        return tuple(self.reach * total / (block.share * self.epsilon) for block in self.sensitivity.blocks)
+
+    def noise(self, coins: Coins) -> npt.NDArray[np.int64]:
+        out = np.empty(self.sensitivity.size, dtype=np.int64)
+        sizes = np.array([block.size for block in self.sensitivity.blocks])
+        which = np.repeat(np.arange(sizes.size), sizes)
+        for scale in dict.fromkeys(self.scales):
+            cells = np.isin(which, [index for index, other in enumerate(self.scales) if other == scale])
+            out[cells] = samplers.discrete_laplace(coins, scale, int(cells.sum()))
+        return out
+
+    def grid_variances(self) -> list[float]:
+        return [_laplace_variance(float(scale)) for scale in self.scales]
+
+
+def _laplace_variance(scale: float) -> float:
+    half = np.sinh(0.5 / scale)
+    return float(0.5 / half**2)
+
+
+class KNorm(Mechanism):
+    """Noise of density falling with the block norm max_b ||x_b||_1: it hides what one unit can do, and no more. Pure.  [knorm]
+
+    The grid is refined until the exact sampler accepts most of its proposals.
+    """
+
+    name = "knorm"
+    sampler = "exact K-norm: radius by rejection from exact geometrics, then a uniform lattice point of the ball"
+
+    def _prepare(self) -> None:
+        if self.delta:
+            raise ConfigError("knorm is pure: leave delta at zero")
+        if len({block.share for block in self.sensitivity.blocks}) > 1:
+            raise ConfigError("knorm spends one budget on all blocks together: leave the shares equal")
+
+    @cached_property
+    def step(self) -> int:
+        needed = 4 * self.sensitivity.size * self.epsilon / self.sensitivity.rows_per_unit
+        step = 64 if self._unit_bounds else FINE
+        while step < needed:
+            step *= 2
+        return step
+
+    @property
+    def rate(self) -> Fraction:
+        """Exponent per grid point of radius."""
+        return self.epsilon / self.reach
+
+    def noise(self, coins: Coins) -> npt.NDArray[np.int64]:
+        return norms.knorm(coins, [block.size for block in self.sensitivity.blocks], self.rate)
+
+    def grid_variances(self) -> list[float]:
+        dimension = self.sensitivity.size
+        squared_radius = (dimension + 1) * (dimension + 2) / float(self.rate) ** 2
+        return [2 * squared_radius / ((block.size + 1) * (block.size + 2)) for block in self.sensitivity.blocks]
+
+
+class DiscreteGaussian(Mechanism):
+    """Independent discrete Gaussian noise of one variance on the grid.  [gaussian]"""
+
+    name = "discrete_gaussian"
+    sampler = "exact discrete Gaussian: rejection from the exact discrete Laplace"
+
+    def _prepare(self) -> None:
+        if not self.delta:
+            raise ConfigError("discrete_gaussian needs delta above zero, well below one over the number of rows")
+        if len({block.share for block in self.sensitivity.blocks}) > 1:
+            raise ConfigError("discrete_gaussian spends one budget on all blocks together: leave the shares equal")
+        _ = self.variance
+
+    @property
+    def step(self) -> int:
+        return 1 if self._unit_bounds else FINE
+
+    @cached_property
+    def variance(self) -> Fraction:
+        """Variance of the noise in each cell, in grid points."""
+        single = self.sensitivity.rows_per_unit == 1
+        return gaussian.variance_for(self.epsilon, self.delta, len(self.sensitivity.blocks), self.reach, cells=single)
+
+    @property
+    def price(self) -> Price:
+        rho = gaussian.rho_of(self.variance, len(self.sensitivity.blocks), self.reach)
+        return Price(float(self.epsilon), self.delta, self.sensitivity.unit, rho=float(rho))
+
+    def noise(self, coins: Coins) -> npt.NDArray[np.int64]:
+        return samplers.discrete_gaussian(coins, self.variance, self.sensitivity.size)
+
+    def grid_variances(self) -> list[float]:
+        return [float(self.variance)] * len(self.sensitivity.blocks)  # the discrete law's variance is never larger
+
+
+MECHANISMS: dict[str, type[Mechanism]] = {kind.name: kind for kind in (DiscreteLaplace, KNorm, DiscreteGaussian)}
+
+
+def make(name: str, sensitivity: Sensitivity, epsilon: Number, delta: float = 0.0) -> Mechanism:
+    """The mechanism of that name; `auto` takes the one with the least noise that the price allows."""
+    if name == "auto":
+        return choose(sensitivity, epsilon, delta)
+    if name not in MECHANISMS:
+        raise ConfigError(f"unknown mechanism {name!r}: one of auto, {', '.join(MECHANISMS)}")
+    return MECHANISMS[name](sensitivity, positive(epsilon, "epsilon"), delta)
+
+
+def choose(sensitivity: Sensitivity, epsilon: Number, delta: float = 0.0) -> Mechanism:
+    """The mechanism with the least noise, averaged over blocks in units of their bounds. Public facts only decide."""
+    exact = positive(epsilon, "epsilon")
+    equal = len({block.share for block in sensitivity.blocks}) == 1
+    options: list[Mechanism] = [DiscreteLaplace(sensitivity, exact)]
+    if equal:
+        options.append(KNorm(sensitivity, exact))
+        if delta:
+            options.append(DiscreteGaussian(sensitivity, exact, delta))
+    return min(options, key=relative_noise)
+
+
+def relative_noise(mechanism: Mechanism) -> float:
+    """Mean noise variance over the cells, each in units of its block's bound."""
+    sizes = [block.size for block in mechanism.sensitivity.blocks]
+    return float(np.average(mechanism.grid_variances(), weights=sizes)) / mechanism.step**2
+
+
+@dataclass(frozen=True)
+class Release:
+    """A noisy vector, what it cost and how it was made."""
+
+    vector: IntVector
+    price: Price
+    mechanism: Mechanism
+
+    def variances(self) -> Floats:
+        """Noise variance of each cell, for post-processing."""
+        return self.mechanism.variances()
+
+
+def release(
+    vector: IntVector,
+    sensitivity: Sensitivity,
+    *,
+    epsilon: Number,
+    delta: float = 0.0,
+    mechanism: str = "auto",
+    coins: Coins,
+) -> Release:
+    """Add noise to one integer vector. The caller has charged its ledger with `make(...).price` before."""
+    chosen = make(mechanism, sensitivity, epsilon, delta)
+    return Release(chosen.release(vector, coins), chosen.price, chosen)
