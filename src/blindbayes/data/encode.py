@@ -8,6 +8,7 @@ clamped to the bounds.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,9 @@ from blindbayes.statistics import MISSING, Block
 
 _TABLE_SPAN = 4096  # whole-number categories in a shorter range are looked up in a table
 IntColumn = npt.NDArray[np.int64]
-NUMBER_PATTERN = r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,3})?$"  # one rule for every engine, since casts differ
+# One rule for every engine, since casts differ. The lengths keep every number inside float64: engines differ outside it.
+NUMBER_PATTERN = r"^[+-]?([0-9]{1,60}\.?[0-9]{0,100}|\.[0-9]{1,100})([eE][+-]?[0-9]{1,2})?$"
+SPACE = " \t\n\v\f\r"  # what may stand around a number; engines differ beyond ASCII
 
 
 def encode(
@@ -66,7 +69,7 @@ def encode_column(values: Any, feature: Feature, markers: tuple[str, ...], *, tr
         if (direct := _whole_positions(values, feature.values, markers)) is not None and not training:
             return direct
         column = arrow_column(values, feature.name)
-        codes, missing, unknown = _positions(column, feature.values, markers, feature.name)
+        codes, missing, unknown = _positions(column, feature.values, markers, feature.name, fractions=not training)
         if training:
             _require_present(feature, missing)
             if unknown.any():
@@ -84,7 +87,8 @@ def _grid_codes(
 ) -> IntColumn:
     if training:
         _require_present(feature, missing)
-    grid = np.floor(np.where(missing, 0.0, numbers) * feature.scale + 0.5)
+    with np.errstate(over="ignore"):  # infinity is out of bounds like any other number
+        grid = np.floor(np.where(missing, 0.0, numbers) * feature.scale + 0.5)
     if training:
         outside = ~missing & ~((grid >= feature.grid_low) & (grid <= feature.grid_high))
         if outside.any():
@@ -118,10 +122,7 @@ def arrow_column(values: Any, name: str) -> pa.Array:
         if hasattr(values, "to_arrow"):
             values = values.to_arrow()
         else:
-            try:
-                values = pa.array(values, from_pandas=True)
-            except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError, ValueError):
-                values = _as_text(values, name)
+            values = _converted(values, name)
     if pa.types.is_dictionary(values.type):
         values = values.cast(values.type.value_type)
     kind = values.type
@@ -136,11 +137,19 @@ def arrow_column(values: Any, name: str) -> pa.Array:
     raise DataError(f"column {name!r} has a type that is neither text, number nor truth value; cast it before")
 
 
-def _as_text(values: Any, name: str) -> pa.Array:
-    """A column of mixed objects: numbers and truth values by their plain text, text as it is."""
+def _converted(values: Any, name: str) -> pa.Array:
+    try:
+        return pa.array(values, from_pandas=True)
+    except (pa.ArrowException, OverflowError, ValueError):
+        pass  # outside the handler, so that no error of Arrow, which quotes values, is chained to ours
+    return mixed_column(values, name)
+
+
+def mixed_column(values: Any, name: str) -> pa.Array:
+    """A column of mixed objects as text: numbers and truth values by their plain text, text as it is."""
     texts: list[str | None] = []
     for value in np.asarray(values, dtype=object).ravel():
-        if value is None or (isinstance(value, float) and np.isnan(value)):
+        if value is None or type(value).__name__ in {"NAType", "NaTType"} or (isinstance(value, float) and np.isnan(value)):
             texts.append(None)
         elif isinstance(value, bool | np.bool_):
             texts.append("true" if value else "false")
@@ -150,21 +159,26 @@ def _as_text(values: Any, name: str) -> pa.Array:
             texts.append(str(int(value)))
         elif isinstance(value, float | np.floating):
             texts.append(str(int(value)) if float(value).is_integer() else repr(float(value)))
+        elif isinstance(value, Decimal):
+            texts.append(None if value.is_nan() else format(value, "f"))
         else:
             raise DataError(f"column {name!r} holds an object that is neither text, number nor truth value")
     return pa.array(texts, pa.string())
 
 
 def _positions(
-    column: pa.Array, values: tuple[str, ...], markers: tuple[str, ...], name: str
+    column: pa.Array, values: tuple[str, ...], markers: tuple[str, ...], name: str, *, fractions: bool = False
 ) -> tuple[IntColumn, npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
-    """Positions in `values` (-1: missing or unknown), and which rows are missing and which unknown."""
+    """Positions in `values` (-1: missing or unknown), and which rows are missing and which unknown.
+
+    A fractional number is no category: an error, or with `fractions` just unknown.
+    """
     missing = _flags(pc.is_null(column, nan_is_null=True))
     whole = _whole_numbers(values)
     if pa.types.is_integer(column.type) and whole is not None and not _any_whole(markers):
         found = _look_up(column, whole)
     else:
-        text = _text(column, name)
+        text = _text(column, name, fractions)
         found = _indices(text, values)
         unfound = (found < 0) & ~missing
         if unfound.any():
@@ -209,15 +223,16 @@ def _whole_numbers(values: tuple[str, ...]) -> npt.NDArray[np.int64] | None:
     return np.array(numbers, dtype=np.int64)
 
 
-def _text(column: pa.Array, name: str) -> pa.Array:
+def _text(column: pa.Array, name: str, fractions: bool) -> pa.Array:
     if pa.types.is_floating(column.type):
         filled = pc.fill_null(column, 0.0)
         numbers = np.nan_to_num(filled.to_numpy(zero_copy_only=False), nan=0.0, posinf=0.5, neginf=0.5)
-        if not np.array_equal(numbers, np.floor(numbers)) or (len(numbers) and np.abs(numbers).max() >= 2**53):
+        whole = (numbers == np.floor(numbers)) & (np.abs(numbers) < 2**53)
+        if not whole.all() and not fractions:
             raise DataError(
                 f"column {name!r}: a category is a fractional number; declare the feature numeric or cast it to text"
             )
-        return pa.array(numbers.astype(np.int64)).cast(pa.string())
+        return pa.array(np.where(whole, numbers, 0).astype(np.int64), mask=~whole).cast(pa.string())
     return column if pa.types.is_string(column.type) else column.cast(pa.string())
 
 
@@ -245,7 +260,7 @@ def _numbers(
         missing = _flags(pc.is_null(column)) | (_indices(column, markers) >= 0)
         if missing.any():
             column = pc.if_else(pa.array(missing), pa.scalar(None, column.type), column)
-        column = pc.utf8_trim_whitespace(column)
+        column = pc.utf8_trim(column, SPACE)
         unreadable = ~missing & ~_flags(pc.fill_null(pc.match_substring_regex(column, NUMBER_PATTERN), False))
         if unreadable.any():
             raise DataError(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import glob
 import gzip
 import os
 import re
@@ -18,6 +19,7 @@ import narwhals.stable.v2 as nw
 import pyarrow as pa
 
 from blindbayes.codebook import Codebook
+from blindbayes.data.encode import mixed_column
 from blindbayes.errors import ConfigError, DataError
 
 _URL = re.compile(r"^[a-z][a-z0-9+]*://", re.IGNORECASE)
@@ -75,10 +77,8 @@ def require_columns(
     columns: Sequence[str], codebook: Codebook, *, extra_columns: str = "refuse", labels: bool = True, required: bool = True
 ) -> None:
     """The column rules, for tables and frames alike. Names of columns are public; values are not looked at."""
+    require_distinct(columns)
     present = set(columns)
-    if len(present) != len(columns):
-        twice = next(name for at, name in enumerate(columns) if name in columns[:at])
-        raise DataError(f"column {twice!r} stands twice in the table; rename or drop one")
     wanted = [*codebook.names, *([codebook.target] if labels else [])]
     if required:
         for name in wanted:
@@ -95,6 +95,18 @@ def require_columns(
                 )
     elif extra_columns != "ignore":
         raise ConfigError("extra_columns is 'refuse' or 'ignore'")
+
+
+def require_distinct(columns: Sequence[str], *, fold: bool = False) -> None:
+    """Refuse a column name that stands twice; with `fold`, also one that differs from another only in case."""
+    seen: dict[str, str] = {}
+    for name in columns:
+        key = name.casefold() if fold else name
+        if seen.get(key) == name:
+            raise DataError(f"column {name!r} stands twice in the table; rename or drop one")
+        if key in seen:
+            raise DataError(f"columns {seen[key]!r} and {name!r} differ in upper and lower case only; rename or drop one")
+        seen[key] = name
 
 
 def read_public(path: str) -> pa.Table:
@@ -124,17 +136,20 @@ def _open_path(path: str, memory_limit: str, ordered: bool) -> Source:
     if not wild and not Path(path).exists():
         raise DataError(f"{path!r} does not exist")
     backend = _embedded(memory_limit, ordered)
-    with _reading(path, backend):
+    with _reading(repr(path), backend):
         if lower.endswith((".parquet", ".pq")) or Path(path).is_dir():
             pattern = os.path.join(path, "*.parquet") if Path(path).is_dir() else path
             table = backend.read_parquet(pattern)
             return _checked(Source(table, "parquet", tuple(table.columns), backend))
         if lower.endswith((".csv", ".csv.gz", ".tsv")):
             delimiter = "\t" if lower.endswith(".tsv") else ","
-            if not wild:
-                _require_header(path, delimiter)
-            # Text as it stands in the file: engines that guess types turn 007 into 7 and ? into an error.
-            table = backend.read_csv(path, all_varchar=True, header=True, delim=delimiter)
+            for file in glob.glob(path) if wild else [path]:
+                _require_header(file, delimiter)
+            # Text as it stands in the file: engines that guess types turn 007 into 7 and ? into an error. Quote, escape and
+            # comment are fixed too, since DuckDB guesses them from a sample: it takes 'a' for a quoted a.
+            table = backend.read_csv(
+                path, all_varchar=True, header=True, delim=delimiter, quote='"', escape='"', comment="", skip=0
+            )
             if not wild and Path(path).stat().st_size <= _LOAD_BYTES:
                 table = backend.create_table("rows", table, temp=True)  # parsed once, not once per column
             return _checked(Source(table, "csv", tuple(table.columns), backend))
@@ -143,7 +158,7 @@ def _open_path(path: str, memory_limit: str, ordered: bool) -> Source:
 
 
 @contextmanager
-def _reading(path: str, backend: Any) -> Iterator[None]:
+def _reading(what: str, backend: Any) -> Iterator[None]:
     try:
         yield
     except (DataError, ConfigError):
@@ -151,11 +166,11 @@ def _reading(path: str, backend: Any) -> Iterator[None]:
         raise
     except Exception as cause:  # every engine has its own errors, and their texts quote rows
         backend.disconnect()
-        raise DataError(f"{path!r} cannot be read as a table ({type(cause).__name__})") from None
+        raise DataError(f"{what} cannot be read as a table ({type(cause).__name__})") from None
 
 
 def _require_header(path: str, delimiter: str) -> None:
-    """DuckDB renames a second column of the same name; a header is read here to refuse it instead."""
+    """DuckDB renames a second column of the same name, in any case; a header is read here to refuse it instead."""
     opener: Any = gzip.open if path.lower().endswith(".gz") else open
     try:
         with opener(path, "rt", encoding="utf-8-sig", newline="") as file:
@@ -164,9 +179,7 @@ def _require_header(path: str, delimiter: str) -> None:
         raise DataError(f"{path!r} is not UTF-8 text with a header row") from None
     if not header:
         raise DataError(f"{path!r} is empty; a table has a header row")
-    if len(set(header)) != len(header):
-        twice = next(name for at, name in enumerate(header) if name in header[:at])
-        raise DataError(f"column {twice!r} stands twice in the table; rename or drop one")
+    require_distinct(header, fold=True)
 
 
 def _open_url(url: str, table: str | None) -> Source:
@@ -196,45 +209,51 @@ def _open_url(url: str, table: str | None) -> Source:
 
 def _open_frame(frame: Any, memory_limit: str) -> Source:
     table = to_arrow(frame)
+    require_distinct(table.column_names, fold=True)
     backend = _embedded(memory_limit)
-    return _checked(
-        Source(backend.create_table("frame", _plain_types(table), temp=True), "frame", tuple(table.column_names), backend)
-    )
+    with _reading("the frame", backend):
+        return _checked(
+            Source(backend.create_table("frame", _plain_types(table), temp=True), "frame", tuple(table.column_names), backend)
+        )
 
 
 def to_arrow(frame: Any) -> pa.Table:
     """An Arrow table from a pandas, polars, Arrow or other narwhals frame; duplicate column names are refused."""
+    if isinstance(frame, pa.RecordBatch):
+        frame = pa.Table.from_batches([frame])
     if isinstance(frame, pa.Table):
-        names = frame.column_names
-    else:
-        names = [str(name) for name in getattr(frame, "columns", [])]
-    if len(set(names)) != len(names):
-        twice = next(name for at, name in enumerate(names) if name in names[:at])
-        raise DataError(f"column {twice!r} stands twice in the table; rename or drop one")
-    if isinstance(frame, pa.Table):
+        require_distinct(frame.column_names)
         return frame
+    require_distinct([str(name) for name in getattr(frame, "columns", [])])
     try:
         wrapped = nw.from_native(frame, eager_only=True)
     except TypeError:
         raise DataError(
             f"a {type(frame).__name__} is no table; pass a pandas, polars or Arrow frame, a path or a URL"
         ) from None
-    try:
-        return wrapped.to_arrow()
-    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError):
-        pass
-    from blindbayes.data.encode import arrow_column  # a frame of mixed objects: column by column, as text
+    # Column by column: a frame as a whole brings its index along, and one column of mixed objects stops them all.
+    return pa.table({str(name): _frame_column(wrapped[name]) for name in wrapped.columns})
 
-    return pa.table({str(name): arrow_column(wrapped[name].to_numpy(), str(name)) for name in wrapped.columns})
+
+def _frame_column(series: Any) -> pa.Array:
+    try:
+        column: pa.Array = series.to_arrow()
+    except (pa.ArrowException, OverflowError):
+        pass
+    else:
+        return column
+    return mixed_column(series.to_numpy(), str(series.name))
 
 
 def _plain_types(table: pa.Table) -> pa.Table:
-    """Dictionary columns as plain ones (DuckDB makes enums of them), and nulls-only columns as text."""
+    """Dictionary columns as plain ones (DuckDB makes enums of them), nulls-only columns as text, half floats as floats."""
     for position, column in enumerate(table.schema):
         if pa.types.is_dictionary(column.type):
             table = table.set_column(position, column.name, table.column(position).cast(column.type.value_type))
         elif pa.types.is_null(column.type):
             table = table.set_column(position, column.name, table.column(position).cast(pa.string()))
+        elif pa.types.is_float16(column.type):
+            table = table.set_column(position, column.name, table.column(position).cast(pa.float32()))
     return table
 
 
