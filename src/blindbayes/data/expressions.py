@@ -7,7 +7,6 @@ column is put on the grid in SQL by floor(x * scale + 0.5), since engines round 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
@@ -19,7 +18,7 @@ from blindbayes.codebook import Categorical, Codebook, Feature, Numeric
 from blindbayes.data.encode import NUMBER_PATTERN
 from blindbayes.errors import DataError
 
-MAX_GROUPS = 100_000  # a closed domain has far fewer; more means the wrong column
+MAX_GROUPS = 100_000  # groups beyond those of the codebook; more means the wrong column
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,9 +55,13 @@ def grouped(table: Any, codebook: Codebook, feature: str | None) -> tuple[list[G
         keys.append(table[feature].name("value"))
     for key in keys:
         _require_type(key.type(), feature or codebook.target)
-    query = table.group_by(keys).agg(rows=lambda t: t.count()).limit(MAX_GROUPS + 1)
-    found = [Group(row["label"], row.get("value"), int(row["rows"])) for row in run(query)]
-    return found[:MAX_GROUPS], len(found) > MAX_GROUPS
+    limit = MAX_GROUPS
+    if feature is not None and isinstance(listed := codebook.feature(feature), Categorical):
+        limit += (len(codebook.classes) + 1) * (listed.size + len(codebook.markers(listed)) + 1)
+    query = table.group_by(keys).agg(rows=lambda t: t.count()).limit(limit + 1)
+    rows = run(query, feature or codebook.target)
+    found = [Group(row["label"], row.get("value"), int(row["rows"])) for row in rows]
+    return found[:limit], len(found) > limit
 
 
 def numeric(table: Any, codebook: Codebook, feature: Numeric, *, wide: tuple[bool, bool]) -> list[dict[str, Any]]:
@@ -67,7 +70,9 @@ def numeric(table: Any, codebook: Codebook, feature: Numeric, *, wide: tuple[boo
     `wide` says whether sums, and squares, need more than 63 bits; those are added as decimals of 38 digits.
     """
     numbers, missing, unreadable = _numbers(table, codebook, feature)
-    point = (numbers * feature.scale + 0.5).floor()
+    # Clipped to just outside the bounds first: engines refuse to scale, or to cast, what is too large for them.
+    margin = 2 * feature.precision
+    point = (numbers.clip(feature.low - margin, feature.high + margin) * feature.scale + 0.5).floor()
     inside = (point >= float(feature.grid_low)) & (point <= float(feature.grid_high))
     usable = ~missing & ~unreadable & inside
     code = ibis.ifelse(usable, point, ibis.null("float64")).cast("int64") - feature.centre
@@ -97,18 +102,18 @@ def numeric(table: Any, codebook: Codebook, feature: Numeric, *, wide: tuple[boo
         outside=flagged.outside.sum(),
         **sums,
     )
-    return list(run(query.limit(MAX_GROUPS)))
+    return run(query, feature.name)
 
 
-def run(query: Any) -> Iterator[dict[str, Any]]:
-    """Rows of a query. An engine's error text may quote a row, so only its kind goes on."""
+def run(query: Any, name: str) -> list[dict[str, Any]]:
+    """Rows of a query about a column. An engine's error text may quote a row, so only its kind goes on."""
     try:
         rows: list[dict[str, Any]] = query.to_pyarrow().to_pylist()
-    except DataError:
-        raise
     except Exception as cause:
-        raise DataError(f"the data source failed while counting ({type(cause).__name__})") from None
-    yield from rows
+        problem = type(cause).__name__
+    else:
+        return rows
+    raise DataError(f"column {name!r}: the data source failed while counting ({problem})")
 
 
 def _squared(code: Any, wide: bool) -> Any:
@@ -131,7 +136,7 @@ def _numbers(table: Any, codebook: Codebook, feature: Numeric) -> tuple[Any, Any
     never = ibis.literal(False)
     if kind.is_string():
         missing = (column.isnull() | column.isin(markers)).coalesce(True)
-        trimmed = column.strip()
+        trimmed = column.strip()  # of ASCII space, as SPACE in the Arrow path
         readable = (~missing & trimmed.re_search(NUMBER_PATTERN)).coalesce(False)
         numbers = ibis.ifelse(readable, trimmed, ibis.null("string")).cast("float64")
         return numbers.coalesce(0.0), missing, ~missing & ~readable
@@ -139,7 +144,7 @@ def _numbers(table: Any, codebook: Codebook, feature: Numeric) -> tuple[Any, Any
         raise DataError(f"feature {feature.name!r}: numeric in the codebook, {type(kind).__name__.lower()} in the table")
     numbers = column.cast("float64")
     missing = numbers.isnull()
-    if kind.is_floating():
+    if kind.is_floating() or kind.is_decimal():  # PostgreSQL's decimals know NaN too
         missing = missing | numbers.isnan()
     for marker in markers:
         try:
