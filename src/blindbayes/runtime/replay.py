@@ -50,12 +50,11 @@ def replay(role: Role[Any], deliveries: Sequence[Delivery]) -> Replayed:
 
 
 def _hand_over(effect: Receive | ReceiveAll, delivery: Delivery) -> Any:
+    senders = [sender for sender, _ in delivery]
+    asked = (effect.sender,) if isinstance(effect, Receive) else effect.senders
+    quorum = effect.quorum if isinstance(effect, ReceiveAll) else None
+    enough = len(asked) if quorum is None else quorum
+    if len(set(senders)) != len(senders) or not set(senders) <= set(asked) or len(senders) < enough:
+        raise LocalProtocolError("the record does not fit what the role waits for")
     messages = {sender: decode(frame, effect.kind, sender=sender) for sender, frame in delivery}
-    if isinstance(effect, Receive):
-        if list(messages) != [effect.sender]:
-            raise LocalProtocolError("the record does not fit the role")
-        return messages[effect.sender]
-    enough = len(effect.senders) if effect.quorum is None else effect.quorum
-    if not set(messages) <= set(effect.senders) or len(messages) < enough:
-        raise LocalProtocolError("the record does not fit the role")
-    return messages
+    return messages[effect.sender] if isinstance(effect, Receive) else messages
