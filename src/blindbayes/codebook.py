@@ -27,6 +27,7 @@ from blindbayes.errors import ConfigError
 DEFAULT_MAX_ROWS = 10**9
 MAX_NAME_LENGTH = 256
 MAX_CODE = 2**46  # what the statistics' two-limb squares carry exactly
+_LARGEST = 1e150  # its square, and the square of its inverse, are still ordinary floats
 
 
 class Categorical(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="categorical", tag_field="kind"):
@@ -42,6 +43,7 @@ class Categorical(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="
     def __post_init__(self) -> None:
         _require_name(self.name, "feature")
         where = f"feature {self.name!r}"
+        _settle_texts(self, where, "values", "missing")
         _require_labels(self.values, where, "values")
         if unknown := sorted(set(self.labels) - set(self.values)):
             raise ConfigError(f"{where}: labels are given for {unknown[0]!r}, which is not among its values; add it or drop it")
@@ -75,9 +77,10 @@ class Numeric(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="nume
         _require_name(self.name, "feature")
         where = f"feature {self.name!r}"
         for label, value in (("low", self.low), ("high", self.high), ("precision", self.precision)):
-            if not math.isfinite(value):
-                raise ConfigError(f"{where}: {label} must be a finite number")
-            msgspec.structs.force_setattr(self, label, float(value) + 0.0)  # 0, 0.0 and -0.0 hash alike
+            msgspec.structs.force_setattr(self, label, _finite(value, f"{where}: {label}"))
+        _settle_texts(self, where, "missing")
+        if max(abs(self.low), abs(self.high), self.precision) > _LARGEST or 0 < self.precision < 1 / _LARGEST:
+            raise ConfigError(f"{where}: numbers this large or small have no square in floating point; choose another unit")
         if self.low > self.high:
             raise ConfigError(f"{where}: low is above high; swap them")
         if self.precision <= 0:
@@ -85,11 +88,10 @@ class Numeric(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="nume
         inverse = 1 / self.precision
         if not ((math.isfinite(inverse) and _is_whole(inverse)) or _is_whole(self.precision)):
             raise ConfigError(f"{where}: precision must be a whole number or one over a whole number (0.5, 0.01, 10, ...)")
-        if not math.isfinite(self.low * self.scale) or not math.isfinite(self.high * self.scale):
-            raise ConfigError(f"{where}: the bounds are too large for this precision; coarsen the precision")
-        if max(abs(self.grid_low), abs(self.grid_high)) > 2**53 or self.grid_high - self.grid_low > 2 * MAX_CODE:
+        # From 2^52 on, x + 0.5 is no float, and floor(x + 0.5) would move odd grid points.
+        if max(abs(self.low), abs(self.high)) * self.scale >= 2**52 or self.grid_high - self.grid_low > 2 * MAX_CODE:
             raise ConfigError(f"{where}: too many grid points to sum exactly; coarsen the precision or tighten the bounds")
-        if self.bins is not None and not 1 <= self.bins <= self.width:
+        if self.bins is not None and not (type(self.bins) is int and 1 <= self.bins <= self.width):
             raise ConfigError(f"{where}: bins must be between 1 and the number of grid points")
         if self.bins is not None and self.width * self.bins > 2**52:  # engines divide integers in float64
             raise ConfigError(f"{where}: too many grid points for bins; coarsen the precision")
@@ -170,6 +172,7 @@ class IdRecipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     parts: tuple[IdPart, ...]
 
     def __post_init__(self) -> None:
+        msgspec.structs.force_setattr(self, "parts", tuple(self.parts))
         if not self.parts:
             raise ConfigError("identifier: at least one column is needed")
         _require_distinct([part.column for part in self.parts], "identifier", "column")
@@ -190,14 +193,22 @@ class Codebook(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=Tru
 
     def __post_init__(self) -> None:
         _require_name(self.target, "class column")
+        _settle_texts(self, f"class column {self.target!r}", "classes")
+        _settle_texts(self, "codebook", "missing")
         _require_labels(self.classes, f"class column {self.target!r}", "classes")
+        msgspec.structs.force_setattr(self, "features", tuple(self.features))
         if not self.features:
             raise ConfigError("features: at least one feature is needed; add a [[features]] table")
+        if not all(isinstance(feature, Categorical | Numeric) for feature in self.features):
+            raise ConfigError("features: each is a Categorical or a Numeric")
         _require_distinct([self.target, *self.names], "features", "name")
-        if not 1 <= self.max_rows <= 2**48:
-            raise ConfigError("max_rows must be between 1 and 2^48")
-        if self.variance_floor is not None and not (math.isfinite(self.variance_floor) and self.variance_floor > 0):
-            raise ConfigError("variance_floor must be a positive number, or absent")
+        _require_apart([self.target, *self.names])
+        if not (type(self.max_rows) is int and 1 <= self.max_rows <= 2**48):
+            raise ConfigError("max_rows must be a whole number between 1 and 2^48")
+        if self.variance_floor is not None:
+            msgspec.structs.force_setattr(self, "variance_floor", _finite(self.variance_floor, "variance_floor"))
+            if not 1 / _LARGEST <= self.variance_floor <= _LARGEST:
+                raise ConfigError("variance_floor must be a positive number, or absent")
         for feature in self.features:
             if isinstance(feature, Categorical) and (clash := sorted(set(self.missing) & set(feature.values))):
                 raise ConfigError(f"feature {feature.name!r}: {clash[0]!r} is a value and a missing marker of the codebook")
@@ -304,7 +315,13 @@ class Codebook(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=Tru
         document = _document(self, Path(path) if path is not None else None)
         text = tomlkit.dumps(document)
         if path is not None:
-            Path(path).write_text(text, encoding="utf-8")
+            scratch = Path(path).with_name(Path(path).name + ".part")  # a codebook is never left half written
+            try:
+                scratch.write_text(text, encoding="utf-8")
+                scratch.replace(path)
+            except OSError as cause:
+                scratch.unlink(missing_ok=True)
+                raise ConfigError(f"{os.fspath(path)!r} cannot be written ({type(cause).__name__})") from None
         return text
 
     def with_features(self, features: Iterable[Feature]) -> Codebook:
@@ -325,13 +342,33 @@ def _is_whole(value: float) -> bool:
     return value >= 1 and math.isclose(value, round(value), rel_tol=1e-12, abs_tol=0)
 
 
+def _finite(value: Any, what: str) -> float:
+    """A finite float; 0, 0.0 and -0.0 hash alike."""
+    try:
+        number = float(value) if not isinstance(value, bool | str) else math.nan
+    except (TypeError, ValueError, OverflowError):
+        number = math.nan
+    if not math.isfinite(number):
+        raise ConfigError(f"{what} must be a finite number")
+    return number + 0.0
+
+
+def _settle_texts(struct: msgspec.Struct, where: str, *fields: str) -> None:
+    """Lists become tuples, so that codebooks of one hash are equal; what is no list of texts is refused."""
+    for field in fields:
+        texts = getattr(struct, field)
+        if isinstance(texts, str) or not all(isinstance(text, str) for text in texts):
+            raise ConfigError(f"{where}: {field} must be a list of texts; write numbers in quotes")
+        msgspec.structs.force_setattr(struct, field, tuple(texts))
+
+
 def _require_text(text: str, what: str) -> None:
-    if any(ord(char) < 32 or ord(char) == 127 for char in text):
+    if any(ord(char) < 32 or ord(char) == 127 or 0xD800 <= ord(char) < 0xE000 for char in text):
         raise ConfigError(f"{what} must not hold control characters")
 
 
 def _require_name(name: str, what: str) -> None:
-    if not name or len(name) > MAX_NAME_LENGTH:
+    if not isinstance(name, str) or not name or len(name) > MAX_NAME_LENGTH:
         raise ConfigError(f"{what}: a name has 1 to {MAX_NAME_LENGTH} characters")
     _require_text(name, f"{what}: a name")
 
@@ -340,6 +377,8 @@ def _require_labels(labels: tuple[str, ...], where: str, field: str) -> None:
     if not labels:
         raise ConfigError(f"{where}: {field} must list at least one label")
     for label in labels:
+        if not label:
+            raise ConfigError(f"{where}: {field} holds the empty text, which stands for a missing value; drop it")
         _require_text(label, f"{where}: a label in {field}")
     _require_distinct(labels, where, f"label in {field}")
 
@@ -350,6 +389,14 @@ def _require_distinct(items: Sequence[str], where: str, what: str) -> None:
         if item in seen:
             raise ConfigError(f"{where}: {what} {item!r} stands twice; keep one")
         seen.add(item)
+
+
+def _require_apart(names: Sequence[str]) -> None:
+    """Names that differ in case only are one column to most databases."""
+    seen: dict[str, str] = {}
+    for name in names:
+        if (other := seen.setdefault(name.casefold(), name)) != name:
+            raise ConfigError(f"features: names {other!r} and {name!r} differ in upper and lower case only; rename one")
 
 
 def _plain(message: str, fields: Mapping[str, Any]) -> str:
