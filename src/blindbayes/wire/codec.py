@@ -66,6 +66,8 @@ def _from_wire(kind: type, value: Any) -> Any:
 def _pack_big(value: Any) -> Any:
     """`Big` is an `int` to msgspec, so wide integers are packed before its encoder sees them."""
     if isinstance(value, Big):
+        if value < 0:
+            raise LocalProtocolError("a Big on the wire is not negative")
         return int(value).to_bytes((int(value).bit_length() + 7) // 8, "little")
     if isinstance(value, tuple):
         return tuple(_pack_big(item) for item in value)
@@ -79,7 +81,10 @@ def encode(message: Message, *, limit: int = MAX_FRAME_BYTES) -> bytes:
     fields: dict[str, Any] = {"type": type(message).__name__}
     for name in message.__struct_fields__:
         fields[name] = _pack_big(getattr(message, name))
-    frame = bytes([VERSION]) + msgspec.msgpack.encode(fields, enc_hook=_to_wire)
+    try:
+        frame = bytes([VERSION]) + msgspec.msgpack.encode(fields, enc_hook=_to_wire)
+    except (OverflowError, TypeError, UnicodeEncodeError) as cause:
+        raise LocalProtocolError(f"a {type(message).__name__} cannot be sent: {type(cause).__name__}") from None
     if len(frame) > limit:
         raise LocalProtocolError(f"a {type(message).__name__} of {len(frame)} bytes is over the frame limit of {limit}")
     return frame
