@@ -20,6 +20,7 @@ COMMANDS = {
     "audit": "Try to refute the privacy claim of a mechanism or an estimator.",
     "codebook": "Make, check and show codebooks: the public facts about columns.",
     "demo": "See it work: hospitals, a bank and a telecom, a census office.",
+    "export": "Write a model as PMML, ONNX or skops.",
     "ledger": "The record of privacy spent.",
     "plan": "Accuracy against epsilon, on a public or synthetic proxy.",
     "predict": "Classify rows with a model file.",

@@ -1,0 +1,132 @@
+"""ONNX: the same arithmetic as `Parameters`, as a graph.
+
+One input per feature, shaped (rows, 1): text for a categorical feature (a text that the codebook does not list counts as
+missing, as in prediction), a double for a numeric one (NaN is missing; a number is put on the grid and clamped). Outputs:
+`label`, shaped (rows,), and `probabilities`, shaped (rows, classes), in the codebook's order.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from blindbayes.codebook import Categorical, Feature, Numeric
+from blindbayes.errors import ConfigError
+from blindbayes.model.parameters import Gaussian, Histogram, Parameters
+
+_OPSET = 18
+_ML_OPSET = 3
+
+
+def to_onnx(parameters: Parameters, *, label_kind: str = "text") -> Any:
+    """The model as an `onnx.ModelProto`. Needs the extra `onnx`."""
+    try:
+        from onnx import TensorProto, checker, helper
+    except ImportError:
+        raise ConfigError("ONNX export needs the extra: pip install 'blindbayes[onnx]'") from None
+    graph = _Graph(helper, TensorProto)
+    codebook = parameters.codebook
+    scores = graph.constant("log_prior", np.where(np.isinf(parameters.log_prior), -1e300, parameters.log_prior)[np.newaxis, :])
+    inputs = []
+    for at, feature in enumerate(codebook.features):
+        source = f"input_{at}"
+        kind = TensorProto.STRING if isinstance(feature, Categorical) else TensorProto.DOUBLE
+        inputs.append(helper.make_tensor_value_info(feature.name, kind, ["rows", 1]))
+        graph.node("Reshape", [feature.name, graph.constant(f"flat_{at}", np.array([-1]))], source)
+        term = _feature_term(graph, feature, parameters.terms[feature.name], source, at)
+        scores = graph.node("Add", [scores, term], f"score_{at}")
+    best = graph.node("ArgMax", [scores], "best", axis=1, keepdims=0, select_last_index=0)
+    whole = label_kind == "integer"
+    labels: Any = np.array([int(label) for label in codebook.classes]) if whole else list(codebook.classes)
+    graph.node("Gather", [graph.constant("labels", labels), best], "label", axis=0)
+    top = graph.node("ReduceMax", [scores, graph.constant("class_axis", np.array([1]))], "top", keepdims=1)
+    shares = graph.node("Exp", [graph.node("Sub", [scores, top], "shifted")], "shares")
+    total = graph.node("ReduceSum", [shares, graph.constant("sum_axis", np.array([1]))], "total", keepdims=1)
+    graph.node("Div", [shares, total], "probabilities")
+    label_type = TensorProto.INT64 if whole else TensorProto.STRING
+    outputs = [
+        helper.make_tensor_value_info("label", label_type, ["rows"]),
+        helper.make_tensor_value_info("probabilities", TensorProto.DOUBLE, ["rows", len(codebook.classes)]),
+    ]
+    model = helper.make_model(
+        helper.make_graph(graph.nodes, "blindbayes", inputs, outputs, graph.constants),
+        opset_imports=[helper.make_opsetid("", _OPSET), helper.make_opsetid("ai.onnx.ml", _ML_OPSET)],
+        producer_name="blindbayes",
+    )
+    model.ir_version = 9
+    helper.set_model_props(model, {"codebook_sha256": codebook.sha256})
+    checker.check_model(model)
+    return model
+
+
+class _Graph:
+    def __init__(self, helper: Any, types: Any) -> None:
+        self.helper, self.types = helper, types
+        self.nodes: list[Any] = []
+        self.constants: list[Any] = []
+
+    def node(self, kind: str, inputs: list[str], output: str, domain: str = "", **attributes: Any) -> str:
+        self.nodes.append(self.helper.make_node(kind, inputs, [output], domain=domain, **attributes))
+        return output
+
+    def constant(self, name: str, value: Any) -> str:
+        if isinstance(value, list):
+            encoded = [text.encode() for text in value]
+            self.constants.append(self.helper.make_tensor(name, self.types.STRING, [len(encoded)], encoded))
+            return name
+        array = np.asarray(value)
+        kind = self.types.DOUBLE if array.dtype.kind == "f" else self.types.INT64
+        self.constants.append(self.helper.make_tensor(name, kind, array.shape, array.ravel().tolist()))
+        return name
+
+
+def _feature_term(graph: _Graph, feature: Feature, term: Histogram | Gaussian, source: str, at: int) -> str:
+    """ln P(value | class) of one feature, shaped (rows, classes)."""
+    if isinstance(feature, Categorical):
+        codes = graph.node(
+            "LabelEncoder",
+            [source],
+            f"code_{at}",
+            domain="ai.onnx.ml",
+            keys_strings=list(feature.values),
+            values_int64s=list(range(feature.size)),
+            default_int64=feature.size,
+        )
+        return _look_up(graph, term, codes, at)
+    missing = graph.node("IsNaN", [source], f"missing_{at}")
+    present = graph.node("Where", [missing, graph.constant(f"filler_{at}", np.array(0.0)), source], f"present_{at}")
+    scaled = graph.node("Mul", [present, graph.constant(f"scale_{at}", np.array(feature.scale))], f"scaled_{at}")
+    shifted = graph.node("Add", [scaled, graph.constant(f"half_{at}", np.array(0.5))], f"shifted_{at}")
+    point = graph.node("Floor", [shifted], f"point_{at}")
+    low, high = (graph.constant(f"{name}_{at}", np.array(float(value))) for name, value in _grid_ends(feature))
+    clamped = graph.node("Min", [graph.node("Max", [point, low], f"above_{at}"), high], f"clamped_{at}")
+    if isinstance(term, Histogram):
+        whole = graph.node("Cast", [clamped], f"whole_{at}", to=graph.types.INT64)
+        offset = graph.node("Sub", [whole, graph.constant(f"first_{at}", np.array(feature.grid_low))], f"offset_{at}")
+        spread = graph.node("Mul", [offset, graph.constant(f"bins_{at}", np.array(feature.size))], f"spread_{at}")
+        cell = graph.node("Div", [spread, graph.constant(f"width_{at}", np.array(feature.width))], f"cell_{at}")
+        codes = graph.node("Where", [missing, graph.constant(f"none_{at}", np.array(feature.size)), cell], f"code_{at}")
+        return _look_up(graph, term, codes, at)
+    value = graph.node("Div", [clamped, graph.constant(f"unit_{at}", np.array(feature.scale))], f"value_{at}")
+    column = graph.node("Unsqueeze", [value, graph.constant(f"axis_{at}", np.array([1]))], f"column_{at}")
+    known = np.isfinite(term.variance)
+    variance = np.where(known, term.variance, 1.0)
+    distance = graph.node("Sub", [column, graph.constant(f"mean_{at}", term.mean[np.newaxis, :])], f"distance_{at}")
+    square = graph.node("Mul", [distance, distance], f"square_{at}")
+    weight = graph.constant(f"weight_{at}", np.where(known, -0.5 / variance, 0.0)[np.newaxis, :])
+    base = graph.constant(f"base_{at}", np.where(known, -0.5 * np.log(2 * np.pi * variance), 0.0)[np.newaxis, :])
+    density = graph.node("Add", [graph.node("Mul", [square, weight], f"weighted_{at}"), base], f"density_{at}")
+    wide = graph.node("Unsqueeze", [missing, graph.constant(f"wide_{at}", np.array([1]))], f"absent_{at}")
+    return graph.node("Where", [wide, graph.constant(f"zero_{at}", np.array(0.0)), density], f"term_{at}")
+
+
+def _grid_ends(feature: Numeric) -> tuple[tuple[str, int], tuple[str, int]]:
+    return ("low", feature.grid_low), ("high", feature.grid_high)
+
+
+def _look_up(graph: _Graph, term: Histogram | Gaussian, codes: str, at: int) -> str:
+    if not isinstance(term, Histogram):
+        raise ConfigError("a categorical feature has a table of log-probabilities")
+    table = np.vstack([term.log_prob.T, np.zeros(term.log_prob.shape[0])])  # the last row answers a missing value
+    return graph.node("Gather", [graph.constant(f"table_{at}", table), codes], f"term_{at}", axis=0)

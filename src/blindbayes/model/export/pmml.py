@@ -1,0 +1,142 @@
+"""PMML 4.4 NaiveBayesModel: mixed features and missing values natively.
+
+Counts of PMML are probabilities here (smoothing is in them already), so the threshold for zero counts never applies. A
+number is put on the grid and clamped by a derived field before its density or bin is looked up, as in prediction.
+"""
+
+from __future__ import annotations
+
+import math
+from xml.etree import ElementTree as tree
+
+import numpy as np
+
+from blindbayes.codebook import Categorical, Numeric
+from blindbayes.errors import ConfigError
+from blindbayes.model.parameters import Gaussian, Histogram, Parameters
+
+_NAMESPACE = "http://www.dmg.org/PMML-4_4"
+_SMALLEST = 1e-300  # PMML has no probability 0 in a Naive Bayes prior
+
+
+def to_pmml(parameters: Parameters, *, label_kind: str = "text") -> str:
+    """The model as PMML text."""
+    codebook = parameters.codebook
+    root = tree.Element("PMML", {"xmlns": _NAMESPACE, "version": "4.4"})
+    header = tree.SubElement(root, "Header", {"description": f"Naive Bayes; codebook {codebook.sha256}"})
+    tree.SubElement(header, "Application", {"name": "blindbayes"})
+    fields = tree.SubElement(root, "DataDictionary", {"numberOfFields": str(len(codebook.features) + 1)})
+    kind = "integer" if label_kind == "integer" else "string"
+    target = tree.SubElement(fields, "DataField", {"name": codebook.target, "optype": "categorical", "dataType": kind})
+    for label in codebook.classes:
+        tree.SubElement(target, "Value", {"value": label})
+    for feature in codebook.features:
+        if isinstance(feature, Categorical):
+            field = tree.SubElement(fields, "DataField", {"name": feature.name, "optype": "categorical", "dataType": "string"})
+            for value in feature.values:
+                tree.SubElement(field, "Value", {"value": value})
+        else:
+            tree.SubElement(fields, "DataField", {"name": feature.name, "optype": "continuous", "dataType": "double"})
+    model = tree.SubElement(root, "NaiveBayesModel", {"functionName": "classification", "threshold": "0"})
+    schema = tree.SubElement(model, "MiningSchema")
+    tree.SubElement(schema, "MiningField", {"name": codebook.target, "usageType": "target"})
+    for feature in codebook.features:
+        attributes = {"name": feature.name}
+        if isinstance(feature, Categorical):
+            attributes["invalidValueTreatment"] = "asMissing"
+        tree.SubElement(schema, "MiningField", attributes)
+    output = tree.SubElement(model, "Output")
+    tree.SubElement(
+        output, "OutputField", {"name": "label", "feature": "predictedValue", "dataType": kind, "optype": "categorical"}
+    )
+    for label in codebook.classes:
+        tree.SubElement(
+            output,
+            "OutputField",
+            {"name": f"P({label})", "feature": "probability", "value": label, "dataType": "double", "optype": "continuous"},
+        )
+    numbers = [feature for feature in codebook.features if isinstance(feature, Numeric)]
+    if numbers:
+        transformations = tree.SubElement(model, "LocalTransformations")
+        for feature in numbers:
+            _on_grid(transformations, feature, codebook.names)
+    inputs = tree.SubElement(model, "BayesInputs")
+    for feature in codebook.features:
+        term = parameters.terms[feature.name]
+        if isinstance(feature, Categorical) and isinstance(term, Histogram):
+            entry = tree.SubElement(inputs, "BayesInput", {"fieldName": feature.name})
+            _pairs(entry, feature.values, term, codebook.classes)
+        elif isinstance(feature, Numeric) and isinstance(term, Histogram):
+            entry = tree.SubElement(inputs, "BayesInput", {"fieldName": _grid_name(feature, codebook.names)})
+            _pairs(entry, tuple(str(at) for at in range(feature.size)), term, codebook.classes)
+        elif isinstance(feature, Numeric) and isinstance(term, Gaussian):
+            if not np.isfinite(term.variance).all():
+                continue  # no class has a value: the feature says nothing
+            entry = tree.SubElement(inputs, "BayesInput", {"fieldName": _grid_name(feature, codebook.names)})
+            stats = tree.SubElement(entry, "TargetValueStats")
+            for label, mean, variance in zip(codebook.classes, term.mean, term.variance, strict=True):
+                one = tree.SubElement(stats, "TargetValueStat", {"value": label})
+                tree.SubElement(one, "GaussianDistribution", {"mean": repr(float(mean)), "variance": repr(float(variance))})
+        else:
+            raise ConfigError(f"feature {feature.name!r} has parameters of another kind")
+    prior = tree.SubElement(model, "BayesOutput", {"fieldName": codebook.target})
+    counts = tree.SubElement(prior, "TargetValueCounts")
+    for label, log_prior in zip(codebook.classes, parameters.log_prior, strict=True):
+        share = math.exp(log_prior) if math.isfinite(log_prior) else _SMALLEST
+        tree.SubElement(counts, "TargetValueCount", {"value": label, "count": repr(share)})
+    tree.indent(root)
+    return '<?xml version="1.0" encoding="UTF-8"?>\n' + tree.tostring(root, encoding="unicode") + "\n"
+
+
+def _grid_name(feature: Numeric, names: tuple[str, ...]) -> str:
+    name = f"{feature.name} on grid"
+    while name in names:
+        name += "_"
+    return name
+
+
+def _apply(parent: tree.Element, function: str) -> tree.Element:
+    return tree.SubElement(parent, "Apply", {"function": function})
+
+
+def _constant(parent: tree.Element, value: float) -> None:
+    tree.SubElement(parent, "Constant", {"dataType": "double"}).text = repr(float(value))
+
+
+def _on_grid(parent: tree.Element, feature: Numeric, names: tuple[str, ...]) -> None:
+    """min(max(floor(x * scale + 0.5), low), high), then back to the unit or on to the bin."""
+    binned = feature.bins is not None
+    attributes = {"name": _grid_name(feature, names), "optype": "categorical" if binned else "continuous"}
+    field = tree.SubElement(parent, "DerivedField", {**attributes, "dataType": "integer" if binned else "double"})
+    present = _apply(field, "if")  # without a third argument, the field stays missing
+    tree.SubElement(_apply(present, "isNotMissing"), "FieldRef", {"field": feature.name})
+    if binned:
+        outer = _apply(_apply(present, "floor"), "/")
+        scaled = _apply(outer, "*")
+        offset = _apply(scaled, "-")
+        clamp = _apply(offset, "min")
+        _constant(offset, feature.grid_low)
+        _constant(scaled, feature.size)
+        _constant(outer, feature.width)
+    else:
+        outer = _apply(present, "/")
+        clamp = _apply(outer, "min")
+        _constant(outer, feature.scale)
+    raised = _apply(clamp, "max")
+    _constant(clamp, feature.grid_high)
+    point = _apply(raised, "floor")
+    _constant(raised, feature.grid_low)
+    shifted = _apply(point, "+")
+    product = _apply(shifted, "*")
+    _constant(shifted, 0.5)
+    tree.SubElement(product, "FieldRef", {"field": feature.name})
+    _constant(product, feature.scale)
+
+
+def _pairs(entry: tree.Element, values: tuple[str, ...], term: Histogram, classes: tuple[str, ...]) -> None:
+    for at, value in enumerate(values):
+        pair = tree.SubElement(entry, "PairCounts", {"value": value})
+        counts = tree.SubElement(pair, "TargetValueCounts")
+        for position, label in enumerate(classes):
+            share = math.exp(term.log_prob[position, at])
+            tree.SubElement(counts, "TargetValueCount", {"value": label, "count": repr(share)})
