@@ -1,0 +1,235 @@
+"""A site's folder: configuration, keys, pins, approvals, runs, audit log.
+
+site.toml           what the agent listens on, where the rows are, what is allowed
+card.toml keys/     who this site is                peers/      whom it knows
+approved/<hash>     studies its people said yes to  runs/<id>/  journals of runs under way, outcomes of ended ones
+audit.log           what happened                   releases/   what runs ended in
+"""
+
+from __future__ import annotations
+
+import calendar
+import contextlib
+import hashlib
+import json
+import os
+import time
+import tomllib
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import tomlkit
+
+from blindbayes.codebook import Codebook
+from blindbayes.errors import ConfigError
+from blindbayes.runtime.audit import AuditLog
+from blindbayes.runtime.files import make_private_folder, write_whole
+from blindbayes.runtime.identity import Card, Identity, pinned, read_card
+from blindbayes.runtime.policy import PastSum, Policy
+from blindbayes.statistics import Statistics
+from blindbayes.study_file import StudyFile
+
+
+class Rows(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Where the rows are: a CSV or Parquet path, or a database URL with `table`. Relative paths start at the site's folder."""
+
+    source: str
+    table: str | None = None
+    extra_columns: str = "refuse"
+
+
+class RelayUse(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The relay's card, and the sites that are reached through it."""
+
+    card: str
+    sites: tuple[str, ...]
+
+
+class SiteConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`site.toml`."""
+
+    listen: str | None = None  # host:port for the other sites; absent: this site only dials out
+    operator: str = "127.0.0.1:7441"  # for this site's own people; loopback only
+    rows: Rows | None = None
+    relay: RelayUse | None = None
+    policy: Policy = Policy()
+    journal_quota_mb: int = 4096
+
+    def __post_init__(self) -> None:
+        host = self.operator.rpartition(":")[0].strip("[]")
+        if host not in ("127.0.0.1", "::1", "localhost"):
+            raise ConfigError("the operator's port is for this machine only: use 127.0.0.1")
+
+
+@dataclass(slots=True)
+class Home:
+    """One site's folder."""
+
+    folder: Path
+    config: SiteConfig
+    audit: AuditLog = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.audit = AuditLog(self.folder / "audit.log")
+
+    @classmethod
+    def open(cls, config_path: Path) -> Home:
+        """The folder around a site.toml."""
+        path = config_path / "site.toml" if config_path.is_dir() else config_path
+        try:
+            table = tomllib.loads(path.read_text(encoding="utf-8"))
+            config = msgspec.convert(table, SiteConfig, strict=True)
+        except FileNotFoundError:
+            raise ConfigError(f"{path.name} does not exist; make a site with `blindbayes site init`") from None
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as cause:
+            raise ConfigError(f"{path.name} is not valid TOML") from cause
+        except msgspec.ValidationError as cause:
+            if isinstance(cause.__cause__, ConfigError):
+                raise cause.__cause__ from None
+            raise ConfigError(f"{path.name}: {cause}") from None
+        return cls(path.parent.resolve(), config)
+
+    @classmethod
+    def create(
+        cls, folder: Path, name: str, *, config: SiteConfig, address: str = "", passphrase: str | None = None
+    ) -> tuple[Home, Identity]:
+        """A new site: keys, card and site.toml."""
+        make_private_folder(folder)
+        identity = Identity.create(folder, name, address=address, passphrase=passphrase)
+        fields = _no_none(msgspec.to_builtins(config))
+        document = tomlkit.document()
+        document.add(tomlkit.comment(f"site {name}; see `blindbayes site --help`"))
+        for key in sorted(fields, key=lambda key: isinstance(fields[key], dict)):
+            document[key] = fields[key]
+        write_whole(folder / "site.toml", tomlkit.dumps(document).encode(), replace=False)
+        home = cls(folder.resolve(), config)
+        home.audit.append("site made", site=name, fingerprint=identity.card.words)
+        return home, identity
+
+    # -- people ------------------------------------------------------------------------------------------------------
+
+    def peers(self) -> dict[str, Card]:
+        """Pinned sites."""
+        return pinned(self.folder)
+
+    def relay(self) -> Card | None:
+        """The relay's card."""
+        if self.config.relay is None:
+            return None
+        return read_card(self.folder / self.config.relay.card)
+
+    # -- approvals ---------------------------------------------------------------------------------------------------
+
+    def approve(self, study: StudyFile, *, runs: int = 1) -> None:
+        """Say yes to a study, by its hash, for a number of runs."""
+        folder = make_private_folder(self.folder / "approved")
+        write_whole(folder / f"{study.sha256}.toml", study.to_toml().encode())
+        write_whole(folder / f"{study.sha256}.runs", str(runs).encode())
+        self.audit.append("approved", study=study.sha256, runs=runs)
+
+    def revoke(self, sha256: str) -> None:
+        """Take an approval back."""
+        path = self.folder / "approved" / f"{sha256}.toml"
+        if not path.exists():
+            raise ConfigError("no study of that hash is approved here")
+        path.unlink()
+        (self.folder / "approved" / f"{sha256}.runs").unlink(missing_ok=True)
+        self.audit.append("revoked", study=sha256)
+
+    def approved(self, sha256: str) -> tuple[StudyFile, int] | None:
+        """The approved study of that hash and for how many runs, or None. Unknown and unapproved are one."""
+        if len(sha256) != 64 or not set(sha256) <= set("0123456789abcdef"):
+            return None
+        folder = self.folder / "approved"
+        try:
+            study = StudyFile.from_toml(folder / f"{sha256}.toml")
+            runs = int((folder / f"{sha256}.runs").read_text())
+        except (ConfigError, OSError, ValueError):
+            return None
+        return (study, runs) if study.sha256 == sha256 else None
+
+    def approvals(self) -> list[StudyFile]:
+        """All approved studies."""
+        found = (self.approved(path.stem) for path in sorted((self.folder / "approved").glob("*.toml")))
+        return [each[0] for each in found if each is not None]
+
+    # -- the past ----------------------------------------------------------------------------------------------------
+
+    def starts(self, study: str | None = None) -> list[float]:
+        """When runs (of a study) were joined, by the calendar."""
+        return [
+            calendar.timegm(time.strptime(entry["time"], "%Y-%m-%dT%H:%M:%SZ"))
+            for entry in self.audit.entries()
+            if entry["event"] == "computing" and study in (None, entry["study"])
+        ]
+
+    def past_sums(self) -> list[PastSum]:
+        """Exact sums this site put a vector into. A run that began to compute and has no known end counts as uncertain."""
+        begun: dict[str, dict[str, Any]] = {}
+        ended: dict[str, PastSum] = {}
+        for entry in self.audit.entries():
+            if entry["event"] == "computing" and entry.get("exact"):
+                begun[entry["run"]] = entry
+            elif entry["event"] == "opened" and entry["run"] in begun:
+                first = begun.pop(entry["run"])
+                ended[entry["run"]] = PastSum(first["codebook"], frozenset(entry["included"]), first["data"])
+        for run, first in begun.items():
+            everybody = first["fewest"] == len(first["contributors"])
+            ended[run] = PastSum(first["codebook"], frozenset(first["contributors"]), first["data"], certain=everybody)
+        return list(ended.values())
+
+    # -- runs --------------------------------------------------------------------------------------------------------
+
+    def run_folder(self, run_id: str) -> Path:
+        """Where a run's journals and outcome lie."""
+        if not 16 <= len(run_id) <= 64 or not set(run_id) <= set("0123456789abcdef"):
+            raise ConfigError("a run id has 16 to 64 hexadecimal digits")
+        return self.folder / "runs" / run_id
+
+    def outcome(self, run_id: str) -> dict[str, Any] | None:
+        """How a run ended, if it did."""
+        with contextlib.suppress(FileNotFoundError, ValueError):
+            found: dict[str, Any] = json.loads((self.run_folder(run_id) / "outcome.json").read_text())
+            return found
+        return None
+
+    def end(self, run_id: str, outcome: dict[str, Any]) -> None:
+        """Write a run's end. After this the run id is used up for ever."""
+        folder = make_private_folder(self.run_folder(run_id))
+        write_whole(folder / "outcome.json", json.dumps(outcome, sort_keys=True).encode())
+
+    def interrupted(self) -> list[str]:
+        """Runs with a journal and no end."""
+        return [
+            path.name
+            for path in sorted((self.folder / "runs").glob("*"))
+            if not (path / "outcome.json").exists() and any(path.glob("*/journal"))
+        ]
+
+    # -- rows --------------------------------------------------------------------------------------------------------
+
+    def count(self, codebook: Codebook) -> Statistics:
+        """The exact statistics of this site's rows."""
+        from blindbayes.data import count, open_source
+
+        rows = self.config.rows
+        if rows is None:
+            raise ConfigError("site.toml names no rows; add [rows] source = ...")
+        where = rows.source
+        if "://" not in where and not os.path.isabs(where):
+            where = str(self.folder / where)
+        with open_source(where, table=rows.table) as source:
+            return count(source, codebook, extra_columns=rows.extra_columns)
+
+
+def keyed_digest(key: bytes, payload: bytes) -> str:
+    """A digest of private data that means nothing without the site's key."""
+    return hashlib.blake2b(payload, key=key, digest_size=32, person=b"blindbayes data").hexdigest()
+
+
+def _no_none(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _no_none(item) for key, item in value.items() if item is not None}
+    return value
