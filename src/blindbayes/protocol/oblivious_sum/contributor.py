@@ -87,7 +87,7 @@ def contributor(terms: Terms, vector: Words, coins: Coins) -> Role[None]:
     """Encrypts its vector; helps to open the sum over the one set of survivors that a quorum signed."""
     setting = terms.setting
     scheme = yield from learn_scheme(terms)
-    packing = scheme.packing(setting.length, setting.bound)
+    packing = scheme.packing(setting.length, terms.bound)
     plaintexts = packing.pack([int(value) for value in vector.view(np.int64)])
     if terms.option["keys"] == "dealer":
         key = yield from learn_key(scheme)

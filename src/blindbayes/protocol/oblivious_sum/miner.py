@@ -94,7 +94,7 @@ def miner(terms: Terms, coins: Coins) -> Role[Total]:
     """Collects ciphertexts and opens their sum, and nothing else."""
     setting = terms.setting
     scheme = yield from learn_scheme(terms)
-    packing = scheme.packing(setting.length, setting.bound)
+    packing = scheme.packing(setting.length, terms.bound)
     count = packing.chunks
     names: tuple[str, ...]
     if terms.option["keys"] == "dealer":

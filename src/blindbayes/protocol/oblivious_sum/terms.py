@@ -97,12 +97,18 @@ class Terms:
         if self.tolerant and 2 * self.setting.fewest <= len(self.setting.contributors):
             raise ConfigError("a quorum is more than half of the contributors: two survivor sets must have a party in common")
         if option["scheme"] == "ristretto":
-            RistrettoSum(self.setting.bound).packing(self.setting.length, self.setting.bound)  # refuses totals out of reach
+            RistrettoSum(self.bound).packing(self.setting.length, self.bound)  # refuses totals out of reach
 
     @property
     def option(self) -> dict[str, Any]:
         """The protocol's options with their defaults."""
         return require_options(self.setting, OPTIONS)
+
+    @property
+    def bound(self) -> int:
+        """What a field of the packed total must hold. Where no bound is declared, any sum of signed words."""
+        declared = self.setting.bound
+        return declared if declared < 2**63 - 1 else len(self.setting.contributors) << 63
 
     @property
     def tolerant(self) -> bool:
@@ -122,7 +128,7 @@ class Terms:
     def scheme(self, modulus: int | None) -> Scheme:
         """The encryption scheme; `modulus` as dealt in this run."""
         if self.option["scheme"] == "ristretto":
-            return RistrettoSum(self.setting.bound)
+            return RistrettoSum(self.bound)
         number = int(self.option["modulus"], 16) if modulus is None else modulus
         scheme = JoyeLibert(number, toy_keys=self.option["toy_keys"])
         if self.option["modulus"] is None and scheme.bits != self.option["modulus_bits"]:
