@@ -272,14 +272,15 @@ def _numbers(
         numbers = column.to_numpy(zero_copy_only=False).astype(np.float64, copy=False)
         missing = np.isnan(numbers)
         for marker in markers:
-            number = _number(marker)
+            number = marker_number(marker)
             if number is not None:
                 missing |= numbers == number
     missing = missing | np.isnan(numbers)
     return numbers, missing
 
 
-def _number(text: str) -> float | None:
+def marker_number(text: str) -> float | None:
+    """The number that a missing marker stands for in a numeric column, if it reads as one."""
     try:
         return float(text)
     except ValueError:

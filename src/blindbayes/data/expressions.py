@@ -15,7 +15,7 @@ import ibis
 import ibis.expr.datatypes as dt
 
 from blindbayes.codebook import Categorical, Codebook, Feature, Numeric
-from blindbayes.data.encode import NUMBER_PATTERN
+from blindbayes.data.encode import NUMBER_PATTERN, marker_number
 from blindbayes.errors import DataError
 
 MAX_GROUPS = 100_000  # groups beyond those of the codebook; more means the wrong column
@@ -147,10 +147,8 @@ def _numbers(table: Any, codebook: Codebook, feature: Numeric) -> tuple[Any, Any
     if kind.is_floating() or kind.is_decimal():  # PostgreSQL's decimals know NaN too
         missing = missing | numbers.isnan()
     for marker in markers:
-        try:
-            missing = missing | (numbers == float(marker))
-        except ValueError:
-            continue
+        if (number := marker_number(marker)) is not None:
+            missing = missing | (numbers == number)
     missing = missing.coalesce(True)
     return ibis.ifelse(missing, 0.0, numbers), missing, never
 

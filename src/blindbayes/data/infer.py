@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from blindbayes.codebook import Categorical, Codebook, Feature, Numeric
-from blindbayes.data.encode import arrow_column
+from blindbayes.data.encode import arrow_column, marker_number
 from blindbayes.data.expressions import plain_text
 from blindbayes.data.sources import to_arrow
 from blindbayes.errors import ConfigError, DataError
@@ -23,6 +23,8 @@ from blindbayes.errors import ConfigError, DataError
 Provenance = Literal["declared", "public frame", "data dictionary", "inferred"]
 _DECIMALS = 9
 _CODE_BITS = 45
+_FINEST = 490  # a finer binary grid has no square in floating point
+_LARGEST = 1e148  # with room around it still within what a codebook allows
 _ROOM = 16  # an inferred codebook leaves this many ranges on each side, for later batches and queries
 
 
@@ -54,18 +56,25 @@ def infer_feature(
 ) -> Feature:
     """One feature from the values of a column."""
     column = arrow_column(values, name)
+    missing = tuple(dict.fromkeys(("", *missing)))
     if not (pa.types.is_integer(column.type) or pa.types.is_floating(column.type)):
         labels, absent = _distinct(column, name, missing)
         if not labels:
             raise DataError(f"column {name!r} holds no value; drop it")
         return Categorical(name, labels, optional=absent)
     numbers = column.to_numpy(zero_copy_only=False).astype(np.float64)
-    absent = bool(np.isnan(numbers).any())
-    numbers = numbers[~np.isnan(numbers)]
+    gone = np.isnan(numbers)
+    for marker in missing:
+        if (number := marker_number(marker)) is not None:
+            gone |= numbers == number
+    absent = bool(gone.any())
+    numbers = numbers[~gone]
     if not len(numbers):
         raise DataError(f"column {name!r} holds no value; drop it")
     if not np.isfinite(numbers).all():
         raise DataError(f"column {name!r} holds infinity; drop or clip it")
+    if np.abs(numbers).max() > _LARGEST:
+        raise DataError(f"column {name!r} holds numbers too large to square; rescale it")
     low, high, precision = _grid(numbers, room=room)
     grid = Numeric(name, low, high, precision, optional=absent)
     if bins is not None and bins <= grid.width:
@@ -75,36 +84,35 @@ def infer_feature(
 
 def _distinct(column: pa.Array, name: str, missing: tuple[str, ...]) -> tuple[tuple[str, ...], bool]:
     values = pc.unique(column).to_pylist()
-    absent = any(value is None or value in missing or value == "" for value in values)
     try:
         ordered = sorted(value for value in values if value is not None and value == value)
         texts = [plain_text(value) for value in ordered]
     except ValueError:
         raise DataError(f"column {name!r}: fractional numbers cannot be labels; cast them to text") from None
-    return tuple(text for text in texts if text and text not in missing), absent
+    kept = dict.fromkeys(text for text in texts if text and text not in missing)  # -0.0 and 0.0 are one label
+    return tuple(kept), len(ordered) < len(values) or any(not text or text in missing for text in texts)
 
 
 def _grid(numbers: npt.NDArray[np.float64], *, room: bool) -> tuple[float, float, float]:
     """Bounds and the coarsest decimal grid on which every number lies; else a binary grid as fine as sums stay exact."""
     low, high = float(numbers.min()), float(numbers.max())
-    spread = high - low
-    if not math.isfinite(spread) or max(abs(low), abs(high)) > 1e300:
-        raise DataError("a column holds numbers too large to sum; rescale it")
     if room:
-        margin = _ROOM * (spread or max(1.0, abs(low)))
-        low, high = math.floor(low - margin), math.ceil(high + margin)
+        margin = _ROOM * ((high - low) or max(1.0, abs(low)))
+        low, high = low - margin, high + margin
+        if margin >= 1:
+            low, high = float(math.floor(low)), float(math.ceil(high))
     extent = max(high - low, max(abs(low), abs(high)) * 2.0**-6)
     for decimals in range(_DECIMALS + 1):
         scale = 10.0**decimals
-        if extent * scale >= 2.0**_CODE_BITS or max(abs(low), abs(high)) * scale >= 2.0**52:
+        if extent * scale >= 2.0**_CODE_BITS or max(abs(low), abs(high)) * scale >= 2.0**51:
             break
         if np.array_equal(np.floor(numbers * scale + 0.5) / scale, numbers):
             return low, high, 1.0 / scale
     exponent = _CODE_BITS - max(0, math.frexp(extent)[1]) if extent >= 1 else _CODE_BITS + -math.frexp(extent)[1]
     largest = max(abs(low), abs(high))
     if largest:
-        exponent = min(exponent, 52 - math.frexp(largest)[1])
-    return low, high, 2.0**-exponent
+        exponent = min(exponent, 51 - math.frexp(largest)[1])
+    return low, high, 2.0 ** -min(exponent, _FINEST)
 
 
 def codebook_from_dictionary(
