@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Self
 
@@ -15,12 +16,13 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_array, check_consistent_length, check_is_fitted, column_or_1d
 
 from blindbayes.codebook import DEFAULT_MAX_ROWS, Codebook
-from blindbayes.data import Source, count, encode, open_source
+from blindbayes.data import count, encode
+from blindbayes.data.expressions import plain_text
 from blindbayes.data.infer import infer_feature, infer_labels
-from blindbayes.data.sources import require_columns, to_arrow
+from blindbayes.data.sources import is_source, require_columns, to_arrow
 from blindbayes.errors import ConfigError, DataError, PrivacyError
 from blindbayes.model.explain import Explanation, explain
-from blindbayes.model.file import ModelRecord, dump_model, parse_model
+from blindbayes.model.file import MAX_BYTES, ModelRecord, dump_model, parse_model
 from blindbayes.model.parameters import FloatArray, Gaussian, Histogram, Parameters, estimate
 from blindbayes.statistics import Block, Layout, Statistics, count_block
 
@@ -90,9 +92,10 @@ class NaiveBayes(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         The whole-number `sample_weight` counts a row that many times.
         """
         self._forget()
-        if self.epsilon is not None:
-            return self._fit_private(X, y, sample_weight)
-        return self._finish(self._statistics(X, y, sample_weight, classes=None))
+        with self._whole():
+            if self.epsilon is not None:
+                return self._fit_private(X, y, sample_weight)
+            return self._finish(self._statistics(X, y, sample_weight, classes=None))
 
     def partial_fit(self, X: Any, y: Any = None, classes: Any = None, sample_weight: Any = None) -> Self:
         """Add a batch. Exact: any split of the rows into batches, in any order, gives the same model.
@@ -102,8 +105,13 @@ class NaiveBayes(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if self.epsilon is not None:
             raise PrivacyError("partial_fit would release once per batch; fit once with epsilon, or run a study with deltas")
         before = getattr(self, "statistics_", None)
-        statistics = self._statistics(X, y, sample_weight, classes=classes)
-        return self._finish(statistics if before is None else (before + statistics).require_bounds())
+        if hasattr(self, "privacy_"):
+            raise PrivacyError("this model was released with noise; rows added to it would be released without any")
+        if before is None and hasattr(self, "parameters_"):
+            raise ConfigError("this model was made without exact statistics; a batch cannot be added to it")
+        with self._whole():
+            statistics = self._statistics(X, y, sample_weight, classes=classes, batch=True)
+            return self._finish(statistics if before is None else (before + statistics).require_bounds())
 
     @classmethod
     def from_statistics(cls, statistics: Statistics, *, alpha: float = 1.0, var_smoothing: float = 1e-9) -> Self:
@@ -112,9 +120,24 @@ class NaiveBayes(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         model._adopt_codebook(statistics.codebook, "text")
         return model._finish(statistics)
 
+    def _fitted(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name.endswith("_") and not name.startswith("_")}
+
     def _forget(self) -> None:
-        for name in [name for name in vars(self) if name.endswith("_") and not name.startswith("_")]:
+        for name in self._fitted():
             delattr(self, name)
+
+    @contextmanager
+    def _whole(self) -> Iterator[None]:
+        """All or nothing: what fails inside leaves the estimator as it was."""
+        before = self._fitted()
+        try:
+            yield
+        except BaseException:
+            self._forget()
+            for name, value in before.items():
+                setattr(self, name, value)
+            raise
 
     def _adopt_codebook(self, codebook: Codebook, label_kind: str) -> None:
         self.codebook_ = codebook
@@ -133,26 +156,29 @@ class NaiveBayes(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             self.class_count_ = statistics.class_counts.astype(np.float64)
         return self
 
-    def _statistics(self, X: Any, y: Any, sample_weight: Any, *, classes: Any) -> Statistics:
+    def _statistics(self, X: Any, y: Any, sample_weight: Any, *, classes: Any, batch: bool = False) -> Statistics:
         """Exact statistics of the training data, with the codebook adopted or inferred on the way."""
-        if isinstance(X, str | os.PathLike | Source):
+        if is_source(X):
             if y is not None or sample_weight is not None:
                 raise ConfigError("a path, URL or source holds its own class column: leave y and sample_weight out")
             codebook = self._known_codebook()
             if codebook is None:
                 raise ConfigError("fitting from a path, URL or source needs a codebook; see Codebook.from_toml")
-            with open_source(X) as source:
-                statistics = count(source, codebook)
-            self._adopt_codebook(codebook, "text")
+            statistics = count(X, codebook)
+            self._adopt_codebook(codebook, getattr(self, "label_kind_", "text"))
             self.feature_names_in_ = np.array(codebook.names, dtype=object)
             return statistics
+        if batch and classes is None and self._known_codebook() is None:
+            raise ConfigError("the first partial_fit must name all classes, or the estimator must have a codebook")
         block, weights = self._training_block(X, y, sample_weight, classes)
         return count_block(Layout(self.codebook_), block, weights)
 
     def _known_codebook(self) -> Codebook | None:
-        known: Codebook | None = getattr(self, "codebook_", None) or self.codebook
-        if known is not None and not isinstance(known, Codebook):
+        if self.codebook is not None and not isinstance(self.codebook, Codebook):
             raise ConfigError("codebook must be a Codebook; read one with Codebook.from_toml")
+        known: Codebook | None = getattr(self, "codebook_", None) or self.codebook
+        if self.codebook is not None and known != self.codebook:
+            raise ConfigError("the codebook changed between batches; call fit to start anew")
         return known
 
     def _training_block(self, X: Any, y: Any, sample_weight: Any, classes: Any) -> tuple[Block, npt.NDArray[np.int64] | None]:
@@ -160,9 +186,10 @@ class NaiveBayes(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         target = codebook.target if codebook else _TARGET
         names, columns = _split_columns(X, codebook)
         if y is None and target in columns and names is not None:
-            y = columns[target]
-            names = [name for name in names if name != target]
-            columns = {name: columns[name] for name in names}
+            y = columns.pop(target)
+            names = [*columns]
+        elif y is not None and codebook is not None and names is not None and target in columns:
+            raise DataError(f"column {target!r} stands in X, and y was passed too; drop one")
         if y is None:
             raise ValueError("requires y to be passed, but the target y is None; pass y, or a frame with the class column")
         labels, label_kind = _plain_labels(y)
@@ -171,10 +198,12 @@ class NaiveBayes(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             raise DataError("0 sample(s): the table is empty; a model needs at least one row")
         if codebook is None:
             codebook = _infer(columns, labels, classes, label_kind)
-        elif classes is not None and [str(item) for item in _plain_labels(classes)[0].to_pylist()] != list(codebook.classes):
+        elif classes is not None and {plain_text(item) for item in _plain_labels(classes)[0].to_pylist()} != {
+            *codebook.classes
+        }:
             raise ConfigError("classes differ from the codebook's, which fixes them")
         if names is not None:
-            require_columns([*names, target], codebook)
+            require_columns(names, codebook, labels=False)
         if not hasattr(self, "codebook_"):
             self._adopt_codebook(codebook, label_kind)
             if names is not None and all(isinstance(name, str) for name in names):
@@ -274,9 +303,13 @@ class NaiveBayes(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the JSON model file, the format of record."""
         text = dump_model(self._record())
-        scratch = Path(path).with_name(Path(path).name + ".part")
-        scratch.write_text(text, encoding="utf-8")
-        scratch.replace(path)
+        scratch = Path(path).with_name(Path(path).name + ".part")  # a model file is never left half written
+        try:
+            scratch.write_text(text, encoding="utf-8")
+            scratch.replace(path)
+        except OSError as cause:
+            scratch.unlink(missing_ok=True)
+            raise ConfigError(f"model file {os.fspath(path)!r} cannot be written ({type(cause).__name__})") from None
 
     def _restore(self, record: ModelRecord) -> Self:
         codebook = record.parameters.codebook
@@ -316,7 +349,8 @@ class NaiveBayes(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 def load(path: str | os.PathLike[str]) -> NaiveBayes:
     """Read a JSON model file. Nothing in it is executed; an unknown version or field is refused."""
     try:
-        text = Path(path).read_text(encoding="utf-8")
+        with Path(path).open("rb") as file:
+            text = file.read(MAX_BYTES + 1).decode("utf-8")
     except (OSError, UnicodeDecodeError) as cause:
         raise ConfigError(f"model file {os.fspath(path)!r} cannot be read ({type(cause).__name__})") from None
     record = parse_model(text)
@@ -343,7 +377,7 @@ def _array_columns(X: Any, codebook: Codebook | None) -> dict[str, Any]:
         array = array.astype(object)
     if array.dtype != object or not _holds_text(array):
         # Missing is fine, infinity is not; a numeric array in an object dtype becomes numbers again.
-        array = check_array(X, dtype="numeric", ensure_all_finite="allow-nan", ensure_min_samples=0)
+        array = _number_array(X)
     elif array.ndim != 2:
         raise ValueError(f"Expected 2D array, got {array.ndim}D array instead. Reshape your data.")
     count_ = array.shape[1]
@@ -353,8 +387,18 @@ def _array_columns(X: Any, codebook: Codebook | None) -> dict[str, Any]:
     return {name: array[:, at] for at, name in enumerate(names)}
 
 
+def _number_array(X: Any) -> npt.NDArray[Any]:
+    try:
+        checked: npt.NDArray[Any] = check_array(X, dtype="numeric", ensure_all_finite="allow-nan", ensure_min_samples=0)
+    except OverflowError:
+        pass
+    else:
+        return checked
+    raise DataError("an array holds a whole number too large for a float; rescale it, or pass a frame")
+
+
 def _holds_text(array: npt.NDArray[Any]) -> bool:
-    return array.ndim == 2 and any(isinstance(value, str) for row in array[:1000] for value in row)
+    return array.ndim == 2 and any(isinstance(value, str) for row in array for value in row)
 
 
 def _plain_labels(y: Any) -> tuple[pa.Array, str]:
@@ -362,11 +406,18 @@ def _plain_labels(y: Any) -> tuple[pa.Array, str]:
     if isinstance(y, pa.Array | pa.ChunkedArray):
         y = y.to_numpy(zero_copy_only=False) if isinstance(y, pa.Array) else y.to_numpy()
     flat = column_or_1d(y, warn=True)
-    if flat.dtype == object and any(value is None or value != value for value in flat):
-        raise DataError("the class column has rows without a label; drop them")
+    if flat.dtype == object:
+        if any(value is None or type(value).__name__ == "NAType" or value != value for value in flat):
+            raise DataError("the class column has rows without a label; drop them")
+        if len(flat) and all(isinstance(value, bool | np.bool_) for value in flat):
+            flat = flat.astype(bool)
     if len(flat):
         check_classification_targets(flat)
     kind = flat.dtype.kind
+    if kind in "Mm":
+        raise DataError("the class column holds dates or times; cast them to text")
+    if kind == "u" and len(flat) and flat.max() > np.iinfo(np.int64).max:
+        raise DataError("the class column holds whole numbers beyond 64 signed bits; cast them to text")
     if kind == "b":
         return pa.array(flat), "boolean"
     if kind in "iu":
@@ -375,7 +426,9 @@ def _plain_labels(y: Any) -> tuple[pa.Array, str]:
         return pa.array(flat.astype(np.int64)), "real"
     if all(isinstance(value, int | np.integer) and not isinstance(value, bool) for value in flat):
         return pa.array([int(value) for value in flat], pa.int64()), "integer"
-    return pa.array([value if isinstance(value, str) else str(value) for value in flat], pa.string()), "text"
+    if not all(isinstance(value, str) for value in flat):
+        raise DataError("the class column holds objects that are neither text, whole numbers nor truth values")
+    return pa.array([str(value) for value in flat], pa.string()), "text"
 
 
 def _native_labels(classes: tuple[str, ...], kind: str) -> npt.NDArray[Any]:
@@ -397,7 +450,7 @@ def _infer(columns: Mapping[str, Any], labels: pa.Array, classes: Any, label_kin
     listed = labels if classes is None else _plain_labels(np.unique(np.asarray(classes)))[0]
     features = tuple(infer_feature(str(name), column, room=True) for name, column in columns.items())
     target = _TARGET
-    while target in columns:
+    while target in {str(name).casefold() for name in columns}:
         target += "_"
     return Codebook(target, infer_labels(listed, target), features, max_rows=DEFAULT_MAX_ROWS, provenance="inferred")
 

@@ -73,6 +73,11 @@ def open_source(source: Any, *, table: str | None = None, memory_limit: str = ME
     return _open_frame(source, memory_limit)
 
 
+def is_source(source: Any) -> bool:
+    """Whether this is a path, URL, opened source or Ibis table, which are counted where they lie; a frame is not."""
+    return isinstance(source, str | os.PathLike | Source | ibis.Table)
+
+
 def require_columns(
     columns: Sequence[str], codebook: Codebook, *, extra_columns: str = "refuse", labels: bool = True, required: bool = True
 ) -> None:
