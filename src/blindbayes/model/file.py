@@ -9,16 +9,18 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from blindbayes.codebook import Codebook, Numeric
 from blindbayes.errors import ConfigError
-from blindbayes.model.parameters import Gaussian, Histogram, Parameters, Term
+from blindbayes.model.parameters import Gaussian, Histogram, Parameters, Term, estimate
 from blindbayes.statistics import Statistics
 from blindbayes.statistics.layout import is_histogram
 
 FORMAT = "blindbayes.model/1"
 MAX_BYTES = 256 * 1024 * 1024
 _FIELDS = {"format", "codebook", "codebook_sha256", "label_kind", "settings", "statistics", "parameters", "privacy"}
+_SETTINGS = {"alpha", "var_smoothing", "named"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +59,7 @@ def parse_model(text: str) -> ModelRecord:
         raise ConfigError("the model file is over the size limit")
     try:
         document = json.loads(text, parse_constant=_refuse_constant)
-    except (json.JSONDecodeError, RecursionError):
+    except (ValueError, RecursionError):  # ValueError: no JSON, or a number of thousands of digits
         raise ConfigError("the model file is not valid JSON") from None
     if not isinstance(document, dict) or document.get("format") != FORMAT:
         raise ConfigError(f"the model file is not of format {FORMAT}")
@@ -65,7 +67,7 @@ def parse_model(text: str) -> ModelRecord:
         raise ConfigError("the model file has unknown or missing fields")
     try:
         return _record(document)
-    except (TypeError, ValueError, KeyError, AttributeError):
+    except (TypeError, ValueError, KeyError, AttributeError, IndexError, OverflowError):
         raise ConfigError("the model file does not fit its own codebook") from None
 
 
@@ -79,20 +81,20 @@ def _record(document: dict[str, Any]) -> ModelRecord:
     section = document["parameters"]
     if set(section) != {"log_prior", "terms"} or set(section["terms"]) != set(codebook.names):
         raise ConfigError("the model file's parameters do not fit its codebook")
-    log_prior = np.array([-math.inf if value is None else float(value) for value in section["log_prior"]])
-    if log_prior.shape != (classes,):
+    log_prior = _numbers(section["log_prior"], null=-math.inf)
+    if log_prior.shape != (classes,) or not np.isfinite(log_prior).any():
         raise ConfigError("the model file's prior does not fit its codebook")
     terms: dict[str, Term] = {}
     for feature in codebook.features:
         fields = section["terms"][feature.name]
         if is_histogram(feature):
-            table = np.array(fields["log_prob"], dtype=np.float64)
+            table = np.array([_numbers(row) for row in fields["log_prob"]])
             if set(fields) != {"log_prob"} or table.shape != (classes, feature.size):
                 raise ConfigError(f"feature {feature.name!r}: the model file's table has the wrong shape")
             terms[feature.name] = Histogram(table)
         elif isinstance(feature, Numeric):
-            mean = np.array(fields["mean"], dtype=np.float64)
-            variance = np.array([math.inf if value is None else float(value) for value in fields["variance"]])
+            mean = _numbers(fields["mean"])
+            variance = _numbers(fields["variance"], null=math.inf)
             if (
                 set(fields) != {"mean", "variance"}
                 or mean.shape != (classes,)
@@ -103,7 +105,43 @@ def _record(document: dict[str, Any]) -> ModelRecord:
             terms[feature.name] = Gaussian(mean, variance)
     statistics = None if document["statistics"] is None else Statistics.from_names(codebook, document["statistics"])
     parameters = Parameters(codebook, log_prior, terms)
-    return ModelRecord(parameters, statistics, document["label_kind"], document["settings"], document["privacy"])
+    settings, privacy = document["settings"], document["privacy"]
+    if set(settings) != _SETTINGS or not isinstance(settings["named"], bool):
+        raise ConfigError("the model file's settings are not those of this version")
+    alpha, smoothing = _numbers([settings["alpha"], settings["var_smoothing"]])
+    if not (privacy is None or isinstance(privacy, dict)):
+        raise ConfigError("the model file's privacy statement is no table")
+    if statistics is not None and privacy is None:
+        _require_same(parameters, estimate(statistics, alpha=float(alpha), var_smoothing=float(smoothing)))
+    return ModelRecord(parameters, statistics, document["label_kind"], settings, privacy)
+
+
+def _require_same(stated: Parameters, made: Parameters) -> None:
+    """A model without noise is a function of its statistics; a last bit may differ between machines' logarithms."""
+    pairs = [(stated.log_prior, made.log_prior)]
+    for name, term in stated.terms.items():
+        other = made.terms[name]
+        if isinstance(term, Histogram) and isinstance(other, Histogram):
+            pairs.append((term.log_prob, other.log_prob))
+        elif isinstance(term, Gaussian) and isinstance(other, Gaussian):
+            pairs += [(term.mean, other.mean), (term.variance, other.variance)]
+    if not all(np.allclose(left, right, rtol=1e-12, atol=1e-300) for left, right in pairs):
+        raise ConfigError("the model file's parameters are not those of its statistics")
+
+
+def _numbers(values: Any, *, null: float | None = None) -> npt.NDArray[np.float64]:
+    """A list of finite numbers; None stands for `null` where that is given."""
+    if not isinstance(values, list):
+        raise TypeError
+    numbers = []
+    for value in values:
+        if value is None and null is not None:
+            numbers.append(null)
+        elif type(value) in (int, float) and math.isfinite(value):
+            numbers.append(float(value))
+        else:
+            raise ValueError
+    return np.array(numbers, dtype=np.float64)
 
 
 def _dump_term(term: Term) -> dict[str, Any]:

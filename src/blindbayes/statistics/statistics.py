@@ -153,7 +153,10 @@ class Statistics:
             table = np.array(part, dtype=object)
             if table.size != group.columns * len(codebook.classes) or not all(type(cell) is int for cell in table.flat):
                 raise DataError(f"statistics: {group.kind} of {group.feature.name if group.feature else 'classes'} do not fit")
-            vector[layout.slice(group)] = table.reshape(-1)
+            try:
+                vector[layout.slice(group)] = table.reshape(-1)
+            except OverflowError:
+                raise DataError(f"statistics: a {group.kind} is outside what the codebook's max_rows can give") from None
         if used != 1 + sum(len(named[section]) for section in keys.values()):
             raise DataError("statistics: a feature stands there that the codebook does not have")
         return cls(layout, vector)
