@@ -6,6 +6,7 @@ Exit codes: 0 done; 1 unexpected; 2 configuration; 3 data; 4 privacy; 5 to 8 pro
 from __future__ import annotations
 
 import json
+import os
 import sys
 from importlib import import_module
 from typing import Any
@@ -74,6 +75,16 @@ def main(arguments: list[str] | None = None) -> None:
         else:
             click.echo(f"error: {problem}", err=True)
         sys.exit(problem.code)
+    except BrokenPipeError:  # the reader of our output went away
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
+    except Exception as problem:
+        # Messages and tracebacks of libraries quote values from rows: neither is shown unless asked for.
+        if any(argument in {"-vv", "-vvv"} for argument in arguments):
+            raise
+        kind = f"{type(problem).__name__}: {problem.strerror}" if isinstance(problem, OSError) else type(problem).__name__
+        click.echo(f"error: unexpected {kind}; -vv shows the traceback, which may quote rows", err=True)
+        sys.exit(1)
 
 
 def print_json(value: Any) -> None:

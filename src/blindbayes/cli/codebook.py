@@ -8,6 +8,7 @@ from pathlib import Path
 
 import click
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from blindbayes.cli import print_json
@@ -46,17 +47,18 @@ def show(path: str, as_json: bool) -> None:
         print_json({"sha256": codebook.sha256, **codebook.to_dict()})
         return
     console = Console()
-    console.print(f"class column [bold]{codebook.target}[/]: {', '.join(codebook.classes)}", highlight=False)
+    target, classes = escape(codebook.target), escape(", ".join(codebook.classes))
+    console.print(f"class column [bold]{target}[/]: {classes}", highlight=False)
     console.print(f"sha256 {codebook.sha256}", highlight=False)
     table = Table("feature", "kind", "domain", "optional")
     for feature in codebook.features:
         if isinstance(feature, Categorical):
             shown = ", ".join(feature.values[:6]) + (f", ... ({feature.size} values)" if feature.size > 6 else "")
-            table.add_row(feature.name, "categorical", shown, "yes" if feature.optional else "")
+            table.add_row(escape(feature.name), "categorical", escape(shown), "yes" if feature.optional else "")
         else:
             domain = f"{feature.low:g} to {feature.high:g} by {feature.precision:g} {feature.unit}".rstrip()
             kind = f"numeric, {feature.bins} bins" if feature.bins else "numeric"
-            table.add_row(feature.name, kind, domain, "yes" if feature.optional else "")
+            table.add_row(escape(feature.name), kind, escape(domain), "yes" if feature.optional else "")
     console.print(table)
 
 
@@ -151,7 +153,7 @@ def check(path: str, data: str | None, ignore_extra: bool, show_codes: bool, as_
         table = Table("column", "missing", "unmapped", "unreadable", "out of bounds", "problem")
         for column in report.columns:
             numbers = (column.missing, column.unmapped, column.unreadable, column.out_of_bounds)
-            table.add_row(column.name, *(str(number) for number in numbers), column.problem)
+            table.add_row(escape(column.name), *(str(number) for number in numbers), escape(column.problem))
         console.print(f"{report.rows} rows", highlight=False)
         console.print(table)
         if show_codes:

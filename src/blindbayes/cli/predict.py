@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
+import os
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any, BinaryIO
 
 import click
 import pyarrow as pa
 import pyarrow.csv as pacsv
 
-from blindbayes.errors import ConfigError
+from blindbayes.errors import ConfigError, DataError
 
 
 @click.command()
@@ -36,7 +40,8 @@ def command(model_path: str, data: str, out: str | None, probabilities: bool, ig
     if out is not None and Path(out).exists():
         raise ConfigError(f"{out!r} exists; choose another path or move it away")
     codebook = model.codebook_
-    sink = sys.stdout.buffer if out is None else Path(out).open("wb")  # noqa: SIM115
+    scratch = None if out is None else Path(out).with_name(Path(out).name + ".part")  # no half-written answers
+    sink = sys.stdout.buffer if scratch is None else _writable(scratch)
     try:
         with open_source(data, ordered=True) as source, counting("classifying") as tell:
             require_columns(
@@ -47,24 +52,50 @@ def command(model_path: str, data: str, out: str | None, probabilities: bool, ig
             )
             first = True
             done = 0
-            for batch in source.table.select(*codebook.names).to_pyarrow_batches(chunk_size=65_536):
-                table = pa.Table.from_batches([batch])
-                labels = model.classes_
-                columns: dict[str, pa.Array] = {codebook.target: pa.array(model.predict(table).astype(str))}
+            labels = [*model.classes_.astype(str)]
+            names = [codebook.target, *(f"P({label})" for label in labels if probabilities)]
+            for table in _batches(source.table.select(*codebook.names)):
+                arrays = [pa.array(model.predict(table).astype(str))]
                 if probabilities:
-                    shares = model.predict_proba(table)
-                    columns |= {f"P({label})": pa.array(shares[:, at]) for at, label in enumerate(labels)}
-                answer = pa.table(columns)
+                    arrays += [pa.array(column) for column in model.predict_proba(table).T]
+                answer = pa.table(arrays, names)
                 if as_json:
-                    import json
-
                     sink.write("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in answer.to_pylist()).encode())
                 else:
                     pacsv.write_csv(answer, sink, pacsv.WriteOptions(include_header=first))
                 first = False
                 done += table.num_rows
                 tell(done, 0, "")
+            if first and not as_json:
+                pacsv.write_csv(pa.table([pa.array([], pa.string())] * len(names), names), sink)
         sink.flush()
-    finally:
-        if out is not None:
+    except BaseException:
+        if scratch is not None:
             sink.close()
+            scratch.unlink(missing_ok=True)
+        raise
+    if scratch is not None and out is not None:
+        sink.close()
+        scratch.replace(out)
+
+
+def _writable(path: Path) -> BinaryIO:
+    try:
+        return path.open("wb")
+    except OSError as cause:
+        raise ConfigError(f"{os.fspath(path)!r} cannot be written ({type(cause).__name__})") from None
+
+
+def _batches(table: Any) -> Iterator[pa.Table]:
+    """Batches of a table; an engine's error text may quote a row, so only its kind goes on."""
+    batches = iter(table.to_pyarrow_batches(chunk_size=65_536))
+    while True:
+        try:
+            batch = next(batches, None)
+        except Exception as cause:
+            problem = type(cause).__name__
+            break
+        if batch is None:
+            return
+        yield pa.Table.from_batches([batch])
+    raise DataError(f"the data source failed while reading ({problem})")

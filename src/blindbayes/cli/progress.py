@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from blindbayes.data.counting import Progress as Tell
@@ -21,6 +22,6 @@ def counting(what: str) -> Iterator[Tell]:
         task = bar.add_task(what)
 
         def tell(done: int, steps: int, name: str) -> None:
-            bar.update(task, completed=done, total=steps, description=f"{what} {name}" if name else what)
+            bar.update(task, completed=done, total=steps, description=f"{what} {escape(name)}" if name else what)
 
         yield tell
