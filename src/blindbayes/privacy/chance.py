@@ -40,6 +40,19 @@ def fraction(value: Number, name: str = "value") -> Fraction:
         raise ConfigError(f"{name} must be a finite number") from error
 
 
+def written(value: Number, name: str = "value") -> Fraction:
+    """The number as a person writes it: a float counts as its shortest decimal form (0.1 is one tenth). For ledgers."""
+    return fraction(repr(value) if isinstance(value, float) else value, name)
+
+
+def spendable(value: Number, name: str = "epsilon") -> Fraction:
+    """A budget for calibrating noise: a float is taken as the smaller of its binary and its decimal value.
+
+    So noise never costs more than either the number given or the number `written` to a ledger.
+    """
+    return min(positive(value, name), written(value, name))
+
+
 def positive(value: Number, name: str) -> Fraction:
     """`fraction(value)`, refused unless above zero."""
     exact = fraction(value, name)

@@ -22,7 +22,7 @@ import numpy.typing as npt
 from blindbayes.errors import ConfigError, DataError
 from blindbayes.primitives.coins import Coins
 from blindbayes.privacy import gaussian, norms, samplers
-from blindbayes.privacy.chance import Number, positive
+from blindbayes.privacy.chance import Number, spendable
 from blindbayes.privacy.sensitivity import ADJACENCY, IntVector, Sensitivity
 
 Floats = npt.NDArray[np.float64]
@@ -57,7 +57,7 @@ class Mechanism(ABC):
     delta: float = 0.0
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "epsilon", positive(self.epsilon, "epsilon"))
+        object.__setattr__(self, "epsilon", spendable(self.epsilon))
         if not 0 <= self.delta <= LARGEST_DELTA:
             raise ConfigError(f"delta lies between 0 and {LARGEST_DELTA}: it is a chance of failure, below one over the rows")
         self._prepare()
@@ -265,12 +265,12 @@ def make(name: str, sensitivity: Sensitivity, epsilon: Number, delta: float = 0.
         return choose(sensitivity, epsilon, delta)
     if name not in MECHANISMS:
         raise ConfigError(f"unknown mechanism {name!r}: one of auto, {', '.join(MECHANISMS)}")
-    return MECHANISMS[name](sensitivity, positive(epsilon, "epsilon"), delta)
+    return MECHANISMS[name](sensitivity, spendable(epsilon), delta)
 
 
 def choose(sensitivity: Sensitivity, epsilon: Number, delta: float = 0.0) -> Mechanism:
     """The mechanism with the least noise, averaged over blocks in units of their bounds. Public facts only decide."""
-    exact = positive(epsilon, "epsilon")
+    exact = spendable(epsilon)
     equal = len({block.share for block in sensitivity.blocks}) == 1
     options: list[Mechanism] = [DiscreteLaplace(sensitivity, exact)]
     if equal:

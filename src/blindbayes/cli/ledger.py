@@ -1,0 +1,116 @@
+"""`blindbayes ledger`: open, show and verify the record of privacy spent."""
+
+from __future__ import annotations
+
+from typing import Any, get_args
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from blindbayes.cli import print_json
+from blindbayes.ledger import Balance, Entry, Head, Ledger
+from blindbayes.privacy.accounting import Composition
+
+
+@click.group(name="ledger")
+def command() -> None:
+    """The record of privacy spent: append-only, hash-chained, charged before every release."""
+
+
+@command.command()
+@click.argument("path", type=click.Path(dir_okay=False))
+@click.option("--epsilon", required=True, help="Ceiling on epsilon, for example 1 or 0.5.")
+@click.option("--delta", default="0", show_default=True, help="Ceiling on delta; above zero for Gaussian noise.")
+@click.option("--unit", default="one record", show_default=True, help="What is protected, as the releases name it.")
+@click.option(
+    "--composition",
+    type=click.Choice(get_args(Composition)),
+    default="basic",
+    show_default=True,
+    help="How several releases add up: sums; zero-concentrated budgets; privacy loss distributions.",
+)
+@click.option("--owner", default="", help="Who keeps this ledger.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
+def init(path: str, epsilon: str, delta: str, unit: str, composition: Composition, owner: str, as_json: bool) -> None:
+    """Open a new ledger at PATH with its budget."""
+    ledger = Ledger.create(path, epsilon=epsilon, delta=delta, unit=unit, composition=composition, owner=owner)
+    if as_json:
+        print_json({"path": path, "head": str(ledger.head), **_facts(ledger.balance())})
+    else:
+        click.echo(f"Opened {path}: epsilon up to {epsilon}, delta up to {delta}, for {unit}; composition {composition}.")
+        click.echo(f"Head {ledger.head}")
+
+
+@command.command()
+@click.argument("path", type=click.Path(dir_okay=False))
+@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
+def show(path: str, as_json: bool) -> None:
+    """What was spent, on what, and what is left."""
+    ledger = Ledger(path)
+    entries, balance = ledger.entries(), ledger.balance()
+    if as_json:
+        print_json({"path": path, "head": str(ledger.head), **_facts(balance), "entries": [_row(entry) for entry in entries]})
+        return
+    table = Table(title=f"{path}: {balance.unit}, {balance.adjacency}", title_justify="left")
+    for column in ("n", "time (UTC)", "what", "epsilon", "delta", "mechanism", "for"):
+        table.add_column(column, justify="right" if column in ("n", "epsilon", "delta") else "left")
+    for entry in entries:
+        fields = entry.fields
+        about = fields.get("purpose") or fields.get("reason") or fields.get("owner") or ""
+        if fields.get("part"):
+            about = f"{about} [part {fields['part']} of {fields['partition']}]"
+        table.add_row(
+            str(entry.n),
+            entry.time.removesuffix("+00:00").replace("T", " "),
+            entry.kind,
+            str(fields.get("epsilon", "")),
+            str(fields.get("delta", "")),
+            str(fields.get("mechanism", "")),
+            str(about),
+        )
+    console = Console()
+    console.print(table, markup=False)
+    console.print(
+        f"Spent epsilon {balance.spent_epsilon:g} of {float(balance.epsilon):g} (delta {balance.spent_delta:g} of "
+        f"{float(balance.delta):g}) in {balance.charges} releases, composition {balance.composition}; {balance.left:g} left.",
+        markup=False,
+    )
+    if balance.torn:
+        console.print(f"{balance.torn} unfinished writes are recorded as torn; they were not charged and released nothing.")
+
+
+@command.command()
+@click.argument("path", type=click.Path(dir_okay=False))
+@click.option("--head", default=None, help="A head seen before, NUMBER:SHA256; shows truncation and rewriting.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
+def verify(path: str, head: str | None, as_json: bool) -> None:
+    """Check every line and the chain; exit code 9 if the ledger was changed."""
+    ledger = Ledger(path)
+    found = ledger.verify(Head.parse(head) if head else None)
+    if as_json:
+        print_json({"path": path, "verified": True, "against_head": head, "head": str(found)})
+        return
+    click.echo(
+        f"{path}: {found.n + 1} entries verify." + ("" if head else " Pass --head with one seen before to rule out truncation.")
+    )
+    click.echo(f"Head {found}")
+
+
+def _facts(balance: Balance) -> dict[str, Any]:
+    return {
+        "unit": balance.unit,
+        "adjacency": balance.adjacency,
+        "composition": balance.composition,
+        "epsilon": float(balance.epsilon),
+        "delta": float(balance.delta),
+        "spent_epsilon": balance.spent_epsilon,
+        "spent_delta": balance.spent_delta,
+        "left_epsilon": balance.left,
+        "charges": balance.charges,
+        "torn": balance.torn,
+    }
+
+
+def _row(entry: Entry) -> dict[str, Any]:
+    return {"n": entry.n, "time": entry.time, "kind": entry.kind, "hash": entry.hash, **entry.fields}
