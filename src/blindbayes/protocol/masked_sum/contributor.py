@@ -60,7 +60,7 @@ def contributor(terms: Terms, vector: Words, coins: Coins) -> Role[Total | None]
     secrets: dict[int, bytes] = {}
     mask_keys: dict[int, bytes] = {}
     for index, keys in zip(listed.neighbours, listed.advertised, strict=True):
-        terms.verify_keys(terms.name(index), keys)
+        terms.verify_keys(terms.name(index), keys, blame=SERVER)  # which has checked them before
         secrets[index] = channel.agree(keys.channel_key, party=terms.name(index))
         mask_keys[index] = keys.mask_key
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from blindbayes.errors import IntegrityError, LocalProtocolError, PeerProtocolError
+from blindbayes.errors import ConfigError, IntegrityError, LocalProtocolError, PeerProtocolError
 from blindbayes.primitives import aead, shamir, signatures
 from blindbayes.primitives.prg import derive_key
 from blindbayes.protocol.core import Run
@@ -37,7 +37,7 @@ class Terms:
         options = require_options(self.setting, OPTIONS)
         object.__setattr__(self, "options", options)
         if len(self.setting.contributors) < 2:
-            raise LocalProtocolError("a masked sum needs two contributors or more")
+            raise ConfigError("masked_sum needs two contributors or more")
         layout = plan(
             len(self.setting.contributors),
             self.setting.fewest,
@@ -67,15 +67,17 @@ class Terms:
             raise LocalProtocolError("a masked sum needs a signing key", party=self.run.me)
         return self.run.signer.sign(self.context + step + payload)
 
-    def verify(self, party: str, step: bytes, payload: bytes, signature: bytes) -> None:
-        """Raise `IntegrityError` naming `party` unless it signed that payload in that step of this run."""
-        signatures.verify(self.run.identities.get(party, b""), self.context + step + payload, signature, party=party)
+    def verify(self, party: str, step: bytes, payload: bytes, signature: bytes, *, blame: str | None = None) -> None:
+        """Raise `IntegrityError` unless `party` signed that payload in that step of this run; names `blame` or `party`."""
+        identity = self.run.identities.get(party, b"")
+        signatures.verify(identity, self.context + step + payload, signature, party=blame or party)
 
-    def verify_keys(self, party: str, keys: KeysAdvertised) -> None:
-        """Raise unless these keys are what `party` signed."""
+    def verify_keys(self, party: str, keys: KeysAdvertised, *, blame: str | None = None) -> None:
+        """Raise, naming whoever handed them over, unless these keys are what `party` signed."""
         if not len(keys.mask_key) == len(keys.channel_key) == len(keys.commitment) == SECRET_BYTES:
-            raise PeerProtocolError("a key has another length", party=party)
-        self.verify(party, b"keys", keys_payload(party, keys.mask_key, keys.channel_key, keys.commitment), keys.signature)
+            raise PeerProtocolError("a key has another length", party=blame or party)
+        payload = keys_payload(party, keys.mask_key, keys.channel_key, keys.commitment)
+        self.verify(party, b"keys", payload, keys.signature, blame=blame)
 
     def pair_key(self, secret: bytes, purpose: str, sender: int, receiver: int) -> bytes:
         """A key for one purpose and one direction of a pair."""

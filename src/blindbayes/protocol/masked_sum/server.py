@@ -135,7 +135,10 @@ def _remove_masks(
                 weights.clear()
             weights[holders] = shamir.lagrange([holder + 1 for holder in holders])
         rows = np.frombuffer(b"".join([held[holder] for holder in holders]), "<u2").reshape(threshold, -1)
-        secret = shamir.combine(weights[holders], rows, SECRET_BYTES)
+        try:
+            secret = shamir.combine(weights[holders], rows, SECRET_BYTES)
+        except IntegrityError as cause:
+            raise IntegrityError(party=terms.name(index)) from cause
         if included[index]:
             if terms.commit(secret) != keys[index].commitment:
                 raise IntegrityError(party=terms.name(index))
