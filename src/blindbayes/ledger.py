@@ -33,7 +33,7 @@ from typing import Any, cast
 from blindbayes.errors import ConfigError, LedgerError, PrivacyError
 from blindbayes.privacy.accounting import Account, Composition, Spend
 from blindbayes.privacy.chance import Number, written
-from blindbayes.privacy.mechanisms import Mechanism
+from blindbayes.privacy.mechanisms import Priced
 from blindbayes.privacy.sensitivity import ADJACENCY
 
 try:
@@ -207,7 +207,7 @@ class Ledger:
 
     def charge(
         self,
-        cost: Mechanism | Spend,
+        cost: Priced | Spend,
         *,
         purpose: str,
         unit: str | None = None,
@@ -221,14 +221,14 @@ class Ledger:
         further public facts to keep (codebook hash, study hash, run).
         """
         details: dict[str, Any] = {}
-        if isinstance(cost, Mechanism):
-            details["mechanism"] = cost.name
-            unit = cost.sensitivity.unit
-            spend = Spend.of(cost, partition=partition, part=part)
-        else:
+        if isinstance(cost, Spend):
             if partition is not None or part is not None:
                 raise ConfigError("a Spend names its own part")
             spend = cost
+        else:
+            details["mechanism"] = cost.name
+            unit = cost.price.unit
+            spend = Spend.of(cost, partition=partition, part=part)
         if not purpose.strip():
             raise ConfigError("a charge says what it is for")
         with self._open(write=True) as handle:
@@ -325,7 +325,7 @@ class Ledger:
             os.close(handle)  # releases the lock
 
 
-def charge(path: str | os.PathLike[str], mechanism: Mechanism, *, purpose: str, **facts: Any) -> Entry:
+def charge(path: str | os.PathLike[str], mechanism: Priced, *, purpose: str, **facts: Any) -> Entry:
     """Pay for one release from the ledger at `path`: the one line an estimator needs before it releases."""
     return Ledger(path).charge(mechanism, purpose=purpose, **facts)
 

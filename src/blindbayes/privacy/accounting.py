@@ -22,7 +22,7 @@ from typing import Any, Literal, get_args
 from blindbayes.errors import ConfigError
 from blindbayes.privacy.chance import Number, written
 from blindbayes.privacy.gaussian import zcdp_delta
-from blindbayes.privacy.mechanisms import DiscreteGaussian, Mechanism
+from blindbayes.privacy.mechanisms import DiscreteGaussian, Priced
 from blindbayes.privacy.sensitivity import ADJACENCY
 
 Composition = Literal["basic", "zcdp", "pld"]
@@ -49,7 +49,7 @@ class Spend:
             raise ConfigError("a part of the records needs the name of its partition, and a partition a part")
 
     @classmethod
-    def of(cls, mechanism: Mechanism, *, partition: str | None = None, part: str | None = None) -> Spend:
+    def of(cls, mechanism: Priced, *, partition: str | None = None, part: str | None = None) -> Spend:
         """The cost of one release by this mechanism."""
         gaussian = None
         if isinstance(mechanism, DiscreteGaussian) and mechanism.sensitivity.rows_per_unit == 1:

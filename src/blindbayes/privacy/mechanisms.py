@@ -14,7 +14,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -44,6 +44,16 @@ class Price:
     def __str__(self) -> str:
         delta = f", delta = {self.delta:g}" if self.delta else ""
         return f"epsilon = {self.epsilon:g}{delta} ({self.adjacency} {self.unit})"
+
+
+class Priced(Protocol):
+    """Anything whose release has a price that is known beforehand: what a ledger charges."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def price(self) -> Price: ...
 
 
 @dataclass(frozen=True)
