@@ -1,0 +1,1 @@
+"""Each paper's experiment, regenerated: theirs beside ours."""

@@ -1,0 +1,239 @@
+"""The tightest pure noise for tables of counts by class: one K-norm per class, on centred histograms.  [classwise]
+
+A record has one class c and, in each histogram, one cell. So it moves nothing outside class c; and once the class counts
+are released on their own, a histogram need only be known *up to a constant*: its cells add up to the class count. Both
+facts shrink what must be hidden, and noise is proportional to that.
+
+**What is released.** Per class: the class count t, a point of Z; each histogram with r cells, a point of the quotient
+Z^r / (1, ..., 1), of which r - 1 differences are a coordinate system; each centred moment, a point of Z. The norm of a
+histogram's point is the least L1 norm of its representatives, sum |x_i - median(x)|; that of a number its absolute value.
+The norm of a class is the maximum over its parts.
+
+**Privacy.** One record changes one class only, and each part by a vector of norm at most `step` (a unit vector times the
+grid step; a moment is scaled so). So the sum over classes of norms of the change made by R records is at most R step, and
+noise with P(x) proportional to the product over classes of e^-(rate ||x_c||), rate = epsilon / (R step), has privacy loss
+at most rate R step = epsilon on every output. Parts may be cut into groups, each with its own share of epsilon: the losses
+add up. A missing value is the zero change, or a cell of its own.
+
+**Sampler.** As for any K-norm: radius k with weight (lattice points of the ball) e^-(rate k), then a uniform point. The
+points of Z^r / 1 of norm <= k are represented once each by the x whose lower median is 0: h - 1 coordinates <= 0, one
+coordinate 0, r - h coordinates >= 0, h = ceil(r / 2), sum |x_i| <= k. The roles "low", "middle", "high" are dealt by a
+uniform permutation, and r - 1 absolute values of sum <= k are uniform on C(k + r - 1, r - 1) points; so each x comes once
+for every way to deal the roles that fits it. Only zeros can play several roles; keeping the one deal in which the roles of
+the zeros do not fall (low, middle, high) in index order leaves weight one. The radius is drawn as in `norms.knorm`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from blindbayes.errors import ConfigError
+from blindbayes.primitives.coins import Coins
+from blindbayes.privacy.chance import Integers, Number, below, positive
+from blindbayes.privacy.norms import _simplex
+from blindbayes.privacy.samplers import geometric
+
+IntTable = npt.NDArray[Any]  # int64, or Python integers
+FloatTable = npt.NDArray[np.float64]
+SHARE_GRID = 1 << 20
+MOMENT_STEP = 1 << 20
+_LEAST_STEP = 64
+
+
+def centred_knorm(coins: Coins, sizes: Sequence[int], rate: Number) -> Integers:
+    """One point of the product of Z^r / (1, ..., 1) over `sizes`, P(x) proportional to e**-(rate max_b ||x_b||).  [classwise]
+
+    Each block is given by its representative of lower median 0. A plain integer is a block of size two: the difference of
+    its two coordinates has the law of a number under its absolute value.
+    """
+    exact = positive(rate, "rate")
+    if not sizes or min(sizes) < 2:
+        raise ConfigError("a centred block has at least two cells")
+    blocks = np.asarray(sizes, dtype=np.int64)
+    free = blocks - 1
+    dimension = int(free.sum())
+    if exact * dimension > 32:
+        raise ConfigError("rate times dimension is too large for rejection: refine the grid")
+    owner = np.repeat(np.arange(free.size), free)
+    starts = np.cumsum(free) - free
+    place = np.arange(dimension) - starts[owner] + 1
+    cell_owner = np.repeat(np.arange(blocks.size), blocks)
+    cell_starts = np.cumsum(blocks) - blocks
+    within = np.arange(int(blocks.sum())) - cell_starts[cell_owner]
+    lows = ((blocks + 1) // 2 - 1)[cell_owner]  # number of low roles
+    role = np.where(within < lows, -1, np.where(within == lows, 0, 1))
+    slot = np.flatnonzero(role)  # where the absolute values go, before the roles are dealt
+    while True:
+        radius = int(geometric(coins, exact, dimension + 1).sum())
+        if not np.all(below(coins, radius + np.arange(1, dimension + 1)) < radius + place):
+            continue
+        value = np.zeros(role.size, dtype=np.int64)
+        value[slot] = _simplex(coins, radius, free, owner, starts)
+        dealt = _permutations(coins, cell_owner)
+        value, roles = (value * role)[dealt], role[dealt]
+        zeros = np.flatnonzero(value == 0)
+        same = cell_owner[zeros[1:]] == cell_owner[zeros[:-1]]
+        if np.any(same & (roles[zeros[1:]] < roles[zeros[:-1]])):
+            continue
+        return value
+
+
+def _permutations(coins: Coins, owner: Integers) -> Integers:
+    """Positions, permuted uniformly within each block: sorted by 64-bit keys, all drawn afresh if two are equal."""
+    while True:
+        keys = coins.words(owner.size)
+        order = np.lexsort((keys, owner))
+        ordered = keys[order]
+        if not np.any((ordered[1:] == ordered[:-1]) & (owner[order][1:] == owner[order][:-1])):
+            return np.asarray(order, dtype=np.int64)
+
+
+def cell_variance(size: int) -> float:
+    """Variance of one centred cell (its mean taken off) of a uniform point of the ball of radius 1, in the continuum.
+
+    The r - 1 absolute values are uniform on the simplex: E m^2 = 2c, E m m' = c, c = 1 / (r (r + 1)); their signed sum has
+    second moment c (r - 1 + g), g = 1 for even r, where one sign is in excess, else 0.
+    """
+    c = 1 / (size * (size + 1))
+    excess = 1 - size % 2
+    return c * (2 * (size - 1) - (size - 1 + excess) / size) / size
+
+
+NUMBER_VARIANCE = 1 / 3
+"""Variance of a plain number, uniform in [-1, 1]: a block of two cells has half-differences of 1/12 = (1/3) / 4."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A part of the release: a histogram (`size` cells) or a number per class (`size` 2). `weight`: what an error costs."""
+
+    name: str
+    size: int
+    number: bool = False
+    moment: bool = False  # a number on a fine grid
+    weight: float = 1.0
+
+    @property
+    def unit_variance(self) -> float:
+        """Noise variance of a cell, or of the number, per squared radius."""
+        return NUMBER_VARIANCE if self.number else cell_variance(self.size)
+
+    @property
+    def cost(self) -> float:
+        """Summed noise variance of the part per squared radius, weighted."""
+        return self.weight * (self.unit_variance if self.number else self.size * self.unit_variance)
+
+
+@dataclass(frozen=True)
+class Group:
+    """Parts that share one radius per class."""
+
+    parts: tuple[int, ...]
+    epsilon: Fraction
+    step: int
+    dimension: int
+    rows_per_unit: int
+
+    @property
+    def rate(self) -> Fraction:
+        """Exponent per grid point of norm."""
+        return self.epsilon / (self.rows_per_unit * self.step)
+
+    @property
+    def squared_radius(self) -> float:
+        """E of the squared radius, in units of a count."""
+        return (self.dimension + 1) * (self.dimension + 2) * float(self.rows_per_unit / self.epsilon) ** 2
+
+
+@dataclass(frozen=True)
+class Classwise:
+    """The noise of a whole release: parts in groups, the same for every class."""
+
+    parts: tuple[Part, ...]
+    epsilon: Fraction
+    rows_per_unit: int = 1
+
+    @cached_property
+    def groups(self) -> tuple[Group, ...]:
+        """Parts grouped by size so that the total weighted noise variance is least.  [classwise]
+
+        A group of dimension D and cost A with epsilon e has noise (D+1)(D+2) A / e^2; for given groups the best shares are
+        proportional to the cube root of (D+1)(D+2) A. Groups are runs of the sorted sizes, the best cut is found exactly.
+        """
+        order = sorted(range(len(self.parts)), key=lambda index: (self.parts[index].size, index))
+        dims = np.concatenate([[0], np.cumsum([self.parts[index].size - 1 for index in order])])
+        costs = np.concatenate([[0.0], np.cumsum([self.parts[index].cost for index in order])])
+        sizes = [self.parts[index].size for index in order]
+        cuts = [0, *[i for i in range(1, len(order)) if sizes[i] != sizes[i - 1]], len(order)]
+
+        def load(start: int, stop: int) -> float:
+            dimension = int(dims[stop] - dims[start])
+            return float(((dimension + 1) * (dimension + 2) * (costs[stop] - costs[start])) ** (1 / 3))
+
+        best: list[tuple[float, int]] = [(0.0, 0)]
+        for stop in range(1, len(cuts)):
+            best.append(min((best[start][0] + load(cuts[start], cuts[stop]), start) for start in range(stop)))
+        runs: list[tuple[int, int]] = []
+        at = len(cuts) - 1
+        while at:
+            runs.append((cuts[best[at][1]], cuts[at]))
+            at = best[at][1]
+        total = best[-1][0]
+        shares = [Fraction(max(1, math.floor(SHARE_GRID * load(*run) / total)), SHARE_GRID) for run in runs[:-1]]
+        shares.append(1 - sum(shares, Fraction(0)))
+        out = []
+        for (start, stop), share in zip(runs, shares, strict=True):
+            members = tuple(order[start:stop])
+            epsilon, dimension = share * self.epsilon, int(dims[stop] - dims[start])
+            squares = sum((self.parts[index].size - 1) ** 2 for index in members)
+            need = 4 * max(dimension, squares / dimension) * epsilon / self.rows_per_unit
+            step = MOMENT_STEP if any(self.parts[index].moment for index in members) else _LEAST_STEP
+            while step < need:
+                step *= 2
+            out.append(Group(members, epsilon, step, dimension, self.rows_per_unit))
+        return tuple(out)
+
+    def variances(self) -> list[float]:
+        """Noise variance of a cell (or number) of each part, in units of a count (or of a moment's bound)."""
+        out = [0.0] * len(self.parts)
+        for group in self.groups:
+            for index in group.parts:
+                out[index] = group.squared_radius * self.parts[index].unit_variance
+        return out
+
+    def cost(self) -> float:
+        """Total weighted noise variance of one class."""
+        return sum(group.squared_radius * self.parts[index].cost for group in self.groups for index in group.parts)
+
+    def release(
+        self, tables: Sequence[npt.NDArray[np.int64]], bounds: Sequence[int], coins: Coins
+    ) -> list[npt.NDArray[np.float64]]:
+        """The noisy parts. `tables[i]` holds part i: (classes, cells), or (classes, 1) for a number with its largest step
+        `bounds[i]`. A histogram comes back with the mean of its cells taken off: a function of its point in the quotient.
+        """
+        out = [np.zeros(table.shape) for table in tables]
+        for group in self.groups:
+            sizes = [self.parts[index].size for index in group.parts]
+            ends = np.cumsum(sizes)
+            for label in range(tables[0].shape[0]):
+                noise = np.split(centred_knorm(coins, sizes, group.rate), ends[:-1])
+                for index, drawn in zip(group.parts, noise, strict=True):
+                    exact = [int(value) for value in tables[index][label]]
+                    if self.parts[index].number:
+                        # round(value step / bound) + difference of the block's two coordinates
+                        grid = (2 * exact[0] * group.step + bounds[index]) // (2 * bounds[index])
+                        out[index][label, 0] = (grid + int(drawn[0]) - int(drawn[1])) / group.step
+                    else:
+                        # differences to the first cell are coordinates of the quotient; all that follows uses them alone
+                        cells = [value * group.step + int(extra) for value, extra in zip(exact, drawn, strict=True)]
+                        differences = np.array([cell - cells[0] for cell in cells], dtype=np.float64) / group.step
+                        out[index][label] = differences - differences.mean()
+        return out
