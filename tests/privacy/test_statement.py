@@ -15,9 +15,8 @@ from blindbayes.privacy import Block, Sensitivity, make
 from blindbayes.privacy.statement import Deployment, PrivacyStatement, _number
 
 FOUR = Sensitivity(tuple(Block(f"h{i}", 4) for i in range(4)))
-STATEMENT = PrivacyStatement.of(
-    make("discrete_gaussian", FOUR, 0.5, 1e-6), codebook="ab" * 32, data_domain="tables of this codebook"
-)
+PUBLIC: dict[str, Any] = {"sensitivity": FOUR, "codebook": "ab" * 32, "data_domain": "tables of this codebook"}
+STATEMENT = PrivacyStatement.of(make("discrete_gaussian", FOUR, 0.5, 1e-6), **PUBLIC)
 RECORD = Deployment(
     name="Readmission model",
     curators=("North Hospital", "South Hospital"),
@@ -59,10 +58,10 @@ def test_impossible_promises_are_refused(change: dict[str, Any]) -> None:
 def test_the_mechanism_fills_in_what_it_knows() -> None:
     assert (STATEMENT.epsilon, STATEMENT.delta, STATEMENT.variant) == (0.5, 1e-6, "Approximate DP")
     assert STATEMENT.rho is not None
-    pure = PrivacyStatement.of(make("knorm", FOUR, 0.5), codebook="ab" * 32, data_domain="tables of this codebook")
+    pure = PrivacyStatement.of(make("knorm", FOUR, 0.5), **PUBLIC)
     assert (pure.delta, pure.rho, pure.variant) == (0.0, None, "Pure DP")
     person = Sensitivity(FOUR.blocks, rows_per_unit=7)
-    statement = PrivacyStatement.of(make("knorm", person, 0.5), codebook="ab" * 32, data_domain="all tables")
+    statement = PrivacyStatement.of(make("knorm", person, 0.5), **{**PUBLIC, "sensitivity": "as the classwise norm says"})
     assert "at most 7 records" in statement.unit
 
 

@@ -25,8 +25,8 @@ Sector = Literal["Technology", "Healthcare", "Education", "Government", "Energy"
 
 NOT_PROTECTED = (
     "Facts that hold of a group and do not hang on one unit (that is what the release is for). Whatever the codebook says: "
-    "names, categories, bounds and class labels are public. That the table exists, who holds it and that this release was made. "
-    "Values that were released before or elsewhere, without this ledger."
+    "names, categories, bounds and class labels are public. That the table exists, who holds it and that this release was "
+    "made. Values that were released before or elsewhere, without this ledger."
 )
 CENTRAL_TRUST = (
     "The holder of the table sees it in clear, runs this software unmodified, draws noise from the operating system's "
