@@ -28,6 +28,14 @@ from blindbayes.study import Study
 FORMAT = "blindbayes.study-file/1"
 
 
+def _as_floats(struct: msgspec.Struct, *names: str) -> None:
+    """60 and 60.0 hash alike."""
+    for name in names:
+        value = getattr(struct, name)
+        if value is not None:
+            msgspec.structs.force_setattr(struct, name, float(value) + 0.0)
+
+
 class Party(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One organisation. `identity` is its Ed25519 public key; one that brings no rows has `contributes = false`."""
 
@@ -46,6 +54,9 @@ class Privacy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     party_rows: int | None = None
     gamma: float = 2 / 3
 
+    def __post_init__(self) -> None:
+        _as_floats(self, "epsilon", "delta", "gamma")
+
 
 class Thresholds(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Below these nothing is opened."""
@@ -63,6 +74,7 @@ class Deadlines(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     run: float = 3600.0
 
     def __post_init__(self) -> None:
+        _as_floats(self, "step", "join", "run")
         if not 0 < self.step <= self.run <= 30 * 86400 or not 0 < self.join <= self.run:
             raise ConfigError("deadlines: 0 < step, join <= run, in seconds, at most 30 days")
 
@@ -72,6 +84,9 @@ class Model(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     alpha: float = 1.0
     var_smoothing: float = 1e-9
+
+    def __post_init__(self) -> None:
+        _as_floats(self, "alpha", "var_smoothing")
 
 
 class StudyFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=True):

@@ -92,7 +92,7 @@ def test_the_result_is_that_of_the_memory_driver(tmp_path: Path) -> None:
         results = await asyncio.gather(*(site.go() for site in sites))
         assert {site.name: result.value for site, result in zip(sites, results, strict=True)} == in_memory(rounds)
         assert results[0].opened == ("sum",) * 3
-        assert results[0].received_kinds == {"Drawn": 6}
+        assert results[0].received == {Drawn: 6}
         for site in sites:
             await site.stop()
 

@@ -38,10 +38,12 @@ def opened(session: Session, raw: bytes) -> bytes:
 def test_two_offers_make_one_session_and_both_prove_who_they_are() -> None:
     north, south = sessions()
     assert north.id == south.id
-    south.require_proof(north.proof())
-    north.require_proof(south.proof())
+    south.require_proof(north.proof(b"head"), b"head")
+    north.require_proof(south.proof(b"head"), b"head")
     with pytest.raises(IntegrityError):
-        north.require_proof(north.proof())  # a reflected proof
+        north.require_proof(north.proof(b"head"), b"head")  # a reflected proof
+    with pytest.raises(IntegrityError):
+        south.require_proof(north.proof(b"head"), b"other")
     assert opened(south, north.seal("MaskedVectorSent", b"one", index=0)) == b"one"
     assert opened(south, north.seal("MaskedVectorSent", b"two", index=1)) == b"two"
     assert opened(north, south.seal("ack", b"three")) == b"three"

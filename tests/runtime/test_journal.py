@@ -162,3 +162,25 @@ def test_memory_is_bounded_and_the_disk_serves_the_rest(tmp_path: Path, monkeypa
         journal.receive("south", "KeysSent", bytes([index]) * 300)
     assert journal._cached <= 1000
     assert [journal.take("south", index)[1][0] for index in range(20)] == list(range(20))
+
+
+def test_a_crash_before_the_first_record_leaves_nothing_behind(tmp_path: Path) -> None:
+    assert Journal.find(tmp_path / "none", "run-1", KEY) is None
+    folder = tmp_path / "seat"
+    fresh(folder).close()
+    whole = (folder / "journal").read_bytes()
+    for size in (0, 3, len(whole) - 1):
+        (folder / "journal").write_bytes(whole[:size])
+        assert Journal.find(folder, "run-1", KEY) is None
+        assert list(folder.iterdir()) == []
+        fresh(folder).close()
+    found = Journal.find(folder, "run-1", KEY)
+    assert found is not None
+    assert found.begun == BEGUN
+
+
+def test_a_journal_without_its_key_is_never_begun_anew(tmp_path: Path) -> None:
+    filled(tmp_path).close()
+    (tmp_path / "key").unlink()
+    with pytest.raises(IntegrityError):
+        Journal.find(tmp_path, "run-1", KEY)

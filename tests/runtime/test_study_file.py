@@ -24,7 +24,12 @@ def make(**changes: Any) -> StudyFile:
 
 
 def test_a_study_survives_its_file(tmp_path: Path) -> None:
-    study = make(privacy=Privacy(epsilon=1.0), thresholds=Thresholds(min_rows=10), options={"publish": True})
+    study = make(
+        privacy=Privacy(epsilon=1),
+        thresholds=Thresholds(min_rows=10),
+        deadlines=Deadlines(step=5, join=10, run=60),
+        options={"publish": True},
+    )
     path = tmp_path / "study.toml"
     path.write_text(study.to_toml())
     again = StudyFile.from_toml(path)

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -23,7 +24,8 @@ from blindbayes.protocol.core import Effect, Open, Receive, ReceiveAll, Role, Ru
 from blindbayes.runtime.journal import Decided, Journal
 from blindbayes.runtime.link import Link, Timing
 from blindbayes.runtime.steps import Done, fail, step
-from blindbayes.wire import decode, encode
+from blindbayes.runtime.transcript import PartyCost
+from blindbayes.wire import Message, decode, encode
 
 JOINED = -1  # the number of the wait before the first step: everybody comes to the run
 
@@ -43,7 +45,7 @@ class Progress:
     bytes_in: int = 0
     bytes_out: int = 0
     cpu_seconds: float = 0.0
-    received_kinds: dict[str, int] = field(default_factory=dict)
+    received: Counter[type[Message]] = field(default_factory=Counter)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +54,9 @@ class Finished:
 
     value: Any = field(repr=False)
     opened: tuple[str, ...]
-    received_kinds: Mapping[str, int]
+    received: Mapping[type[Message], int]
     lost: tuple[str, ...]  # parties the role went on without
+    cost: PartyCost
 
 
 class RoleDriver:
@@ -84,6 +87,7 @@ class RoleDriver:
         self._loop = asyncio.get_running_loop()
         self._begun = self._loop.time()
         self._waits = 0
+        self._effects = 0
         self._consumed: dict[str, int] = {}
         self._out: list[str] = []
         self._opened: list[str] = []
@@ -128,7 +132,19 @@ class RoleDriver:
         await self._commit()
         await self._drain()
         self.progress.state = "done"
-        return Finished(effect.value, tuple(self._opened), dict(self.progress.received_kinds), tuple(self._out))
+        return self._finished(effect.value)
+
+    def _finished(self, value: Any) -> Finished:
+        progress = self.progress
+        cost = PartyCost(
+            progress.messages_out,
+            progress.bytes_out,
+            progress.messages_in,
+            progress.bytes_in,
+            self._effects,
+            progress.cpu_seconds,
+        )
+        return Finished(value, tuple(self._opened), dict(progress.received), tuple(self._out), cost)
 
     def _go_live(self) -> None:
         """The replay is over: connect. Peers that hold more than was replayed prove a rolled-back disk."""
@@ -163,6 +179,7 @@ class RoleDriver:
     # -- effects -----------------------------------------------------------------------------------------------------
 
     async def _perform(self, effect: Effect) -> Any:
+        self._effects += 1
         if isinstance(effect, Send):
             return await self._send(effect)
         if isinstance(effect, Open):
@@ -201,7 +218,7 @@ class RoleDriver:
         finally:
             posting.cancel()
 
-    async def _receive(self, senders: Sequence[str], kind: type[Any], quorum: int | None) -> dict[str, Any]:
+    async def _receive(self, senders: Sequence[str], kind: type[Message], quorum: int | None) -> dict[str, Any]:
         number, self._waits = self._waits, self._waits + 1
         if self._run.me in senders or len(set(senders)) != len(senders) or not set(senders) <= self._links.keys():
             raise LocalProtocolError("a role waits for itself, for one party twice, or for a stranger", party=self._run.me)
@@ -222,7 +239,7 @@ class RoleDriver:
     def _has(self, sender: str) -> bool:
         return self._journal.count(sender) > self._consumed.get(sender, 0)
 
-    def _take(self, sender: str, kind: type[Any]) -> Any:
+    def _take(self, sender: str, kind: type[Message]) -> Any:
         index = self._consumed.get(sender, 0)
         self._consumed[sender] = index + 1
         step_name, payload = self._journal.take(sender, index)
@@ -231,7 +248,7 @@ class RoleDriver:
         progress = self.progress
         progress.messages_in += 1
         progress.bytes_in += len(payload)
-        progress.received_kinds[step_name] = progress.received_kinds.get(step_name, 0) + 1
+        progress.received[kind] += 1
         return decode(payload, kind, sender=sender)
 
     # -- waiting -----------------------------------------------------------------------------------------------------

@@ -139,14 +139,16 @@ class Session:
     def __repr__(self) -> str:
         return f"Session({self.pair.me} - {self.pair.peer}, <redacted>)"
 
-    def proof(self) -> bytes:
-        """My identity's signature over the exchange, for the confirming frame."""
-        return self.pair.signing.sign(framed(b"blindbayes confirm v1", self.exchange, self.pair.me.encode()))
+    def proof(self, heads: bytes) -> bytes:
+        """My identity's signature over the exchange and over the heads of my audit log and ledger."""
+        return self.pair.signing.sign(self._proof_bytes(self.pair.me, heads))
 
-    def require_proof(self, proof: bytes) -> None:
-        """Raise unless the peer's identity signed the exchange."""
-        pair = self.pair
-        verify(pair.peer_identity, framed(b"blindbayes confirm v1", self.exchange, pair.peer.encode()), proof, party=pair.peer)
+    def require_proof(self, proof: bytes, heads: bytes) -> None:
+        """Raise unless the peer's identity signed the exchange and these heads."""
+        verify(self.pair.peer_identity, self._proof_bytes(self.pair.peer, heads), proof, party=self.pair.peer)
+
+    def _proof_bytes(self, sender: str, heads: bytes) -> bytes:
+        return framed(b"blindbayes confirm v1", self.exchange, sender.encode(), heads)
 
     def _slot(self, sender: str, step: str, index: int, part: int, parts: int) -> bytes:
         pair = self.pair

@@ -11,6 +11,7 @@ The record key is fresh per run, wrapped under the site's storage key, and erase
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import importlib.metadata
 import os
@@ -31,6 +32,7 @@ _NONCE_BYTES = 12
 _HEAD_BYTES = 4 + _NONCE_BYTES
 DEFAULT_QUOTA = 4 * 1024**3
 _CACHE_BYTES = 32 * 1024**2
+_FIRST_BYTES = 1024  # the first record is smaller; a longer file once had one
 
 
 class Begun(msgspec.Struct, frozen=True, array_like=True, tag="begun"):
@@ -167,6 +169,21 @@ class Journal:
             os.close(handle)
             raise
         return journal
+
+    @classmethod
+    def find(cls, folder: Path, run_id: str, storage_key: bytes, *, quota: int = DEFAULT_QUOTA) -> Journal | None:
+        """The journal if the run began; None if it never did. What a crash left before the first record is removed."""
+        if not folder.exists():
+            return None
+        path = folder / "journal"
+        if path.exists() and (path.stat().st_size > 0 or (folder / "key").exists()):
+            with contextlib.suppress(ConfigError):
+                return cls.open(folder, run_id, storage_key, quota=quota)
+            if path.stat().st_size > _FIRST_BYTES:
+                raise IntegrityError()
+        path.unlink(missing_ok=True)
+        erase(folder / "key")
+        return None
 
     @property
     def begun(self) -> Begun:

@@ -26,6 +26,7 @@ from blindbayes.runtime.journal import Journal, Stream, message_digest
 CONFIRM, ACK, BEAT, ABORT = "confirm", "ack", "beat", "abort"
 _CONTROL = frozenset((CONFIRM, ACK, BEAT, ABORT))
 _MAX_FORGERIES = 16
+_MAX_HEADS_BYTES = 512
 _INBOX_BYTES = 48 * 1024**2
 
 
@@ -54,6 +55,7 @@ class _Confirm(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fiel
     have: int  # messages of yours that I have on disk
     digest: bytes  # their running digest
     acked: int  # messages of mine that you told me you have
+    heads: bytes  # of my audit log and ledger, for you to witness
 
 
 _CONFIRM = msgspec.msgpack.Decoder(_Confirm)
@@ -73,6 +75,8 @@ class Link:
         wake: Callable[[], None],
         listen: Callable[[bytes, Link | None], None],
         commit: Callable[[], Awaitable[None]],
+        heads: Callable[[], bytes] = bytes,
+        witness: Callable[[bytes, bytes, bytes], None] = lambda heads, exchange, proof: None,
     ) -> None:
         self.pair = pair
         self.timing = timing
@@ -81,6 +85,8 @@ class Link:
         self._wake_driver = wake
         self._listen = listen  # (session, self) to get its frames, (session, None) to stop
         self._commit = commit
+        self._heads = heads
+        self._witness = witness
         self._coins = Coins.system()
         self._loop = asyncio.get_running_loop()
         # sessions
@@ -116,6 +122,7 @@ class Link:
         self.failure: ProtocolError | None = None
         self.waiting = False  # we wait for others; told to the peer
         self.resumed = 0
+        self.passive = False  # the run has ended here: answer, but begin nothing
         self._abort_due: tuple[int, int] | None = None
         self._last_sent = 0.0
         self._pump_event = asyncio.Event()
@@ -234,13 +241,13 @@ class Link:
     def _patience(self) -> float:
         now = self._loop.time()
         due = self._last_sent + self.timing.beat if self._current is not None else self._next_offer
-        return min(max(due - now, 0.01), self.timing.beat) if self._way.is_up() else self.timing.beat
+        return min(max(due - now, 0.01), self.timing.beat) if self._way.is_up() and not self.passive else self.timing.beat
 
     async def _send_one(self) -> bool:
         """Send the most urgent frame. Sealing and sending are one step: the order of counters is the order of frames."""
         now = self._loop.time()
         stalled = self._outbox and self._cursor > self._outbox[0][0] and now - self._moved > 4 * self.timing.retry
-        if (self._current is None or stalled) and now >= self._next_offer:
+        if (self._current is None or stalled) and now >= self._next_offer and not self.passive:
             self._retry = min(2 * self._retry, 4 * self.timing.retry)
             self._next_offer = now + self._retry
             key, current = self._key, self._current
@@ -256,7 +263,8 @@ class Link:
                 await self._way.send(pack(self.pair.offer(self._key)))
                 return True
             stream = self._journal.stream(self.pair.peer)
-            body = _Confirm(unconfirmed.proof(), stream.count, stream.digest, self._acked)
+            heads = self._heads()
+            body = _Confirm(unconfirmed.proof(heads), stream.count, stream.digest, self._acked, heads)
             await self._commit()  # what is said to be held is on disk
             if unconfirmed.sent == 0:
                 await self._way.send(unconfirmed.seal(CONFIRM, msgspec.msgpack.encode(body)))
@@ -286,7 +294,7 @@ class Link:
             piece = payload[part * PART_BYTES : (part + 1) * PART_BYTES]
             await self._seal_out(session, step, piece, index=index, part=part, parts=parts)
             return True
-        if now - self._last_sent >= self.timing.beat:
+        if now - self._last_sent >= self.timing.beat and not self.passive:
             await self._seal_out(session, BEAT, msgspec.msgpack.encode(self.waiting))
             return True
         return False
@@ -376,7 +384,9 @@ class Link:
             confirm = _CONFIRM.decode(body)
         except msgspec.MsgspecError as cause:
             raise PeerProtocolError("a session is not well formed", party=self.pair.peer) from cause
-        session.require_proof(confirm.proof)
+        session.require_proof(confirm.proof, confirm.heads)
+        if not self.joined and len(confirm.heads) <= _MAX_HEADS_BYTES:
+            self._witness(confirm.heads, session.exchange, confirm.proof)
         peer = self.pair.peer
         if confirm.have > self._sent.count or confirm.acked > self._journal.count(peer):
             raise LocalProtocolError("has seen more of this run than this site remembers: was a disk rolled back?", party=peer)

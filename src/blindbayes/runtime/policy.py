@@ -29,8 +29,7 @@ class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     exact_sums: bool = True  # False: nothing without epsilon
     repeated_exact_sums: bool = True  # False: one exact sum per codebook, ever
     changed_data: bool = False  # allow an exact sum that would open how this site's data changed since an earlier one
-    max_epsilon_per_run: float = 10.0
-    max_epsilon_total: float = 10.0
+    max_epsilon_per_run: float = 10.0  # the total stands in the ledger
     max_delta_per_run: float = 1e-5
     max_runs_per_day: int = 24
     max_running: int = 4

@@ -24,6 +24,9 @@ import tomlkit
 
 from blindbayes.codebook import Codebook
 from blindbayes.errors import ConfigError
+from blindbayes.ledger import Ledger
+from blindbayes.privacy.accounting import Spend
+from blindbayes.privacy.chance import written
 from blindbayes.runtime.audit import AuditLog
 from blindbayes.runtime.files import make_private_folder, write_whole
 from blindbayes.runtime.identity import Card, Identity, pinned, read_card
@@ -55,6 +58,7 @@ class SiteConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     rows: Rows | None = None
     relay: RelayUse | None = None
     policy: Policy = Policy()
+    ledger: str = "ledger.jsonl"  # the site's own record of privacy spent
     journal_quota_mb: int = 4096
 
     def __post_init__(self) -> None:
@@ -93,9 +97,17 @@ class Home:
 
     @classmethod
     def create(
-        cls, folder: Path, name: str, *, config: SiteConfig, address: str = "", passphrase: str | None = None
+        cls,
+        folder: Path,
+        name: str,
+        *,
+        config: SiteConfig,
+        address: str = "",
+        passphrase: str | None = None,
+        epsilon: str = "10",
+        delta: str = "0.00001",
     ) -> tuple[Home, Identity]:
-        """A new site: keys, card and site.toml."""
+        """A new site: keys, card, site.toml, and a ledger with its budget."""
         make_private_folder(folder)
         identity = Identity.create(folder, name, address=address, passphrase=passphrase)
         fields = _no_none(msgspec.to_builtins(config))
@@ -105,8 +117,24 @@ class Home:
             document[key] = fields[key]
         write_whole(folder / "site.toml", tomlkit.dumps(document).encode(), replace=False)
         home = cls(folder.resolve(), config)
+        Ledger.create(home.ledger.path, epsilon=epsilon, delta=delta, owner=name)
         home.audit.append("site made", site=name, fingerprint=identity.card.words)
         return home, identity
+
+    @property
+    def ledger(self) -> Ledger:
+        """The record of privacy spent."""
+        return Ledger(self.folder / self.config.ledger)
+
+    def charge(self, study: StudyFile, run_id: str) -> None:
+        """Pay for a run, once, before anything of it is computed. Raises `PrivacyError` if the budget does not suffice."""
+        noise = study.study.noise(study.setting)
+        if noise is None or any(
+            entry.kind == "charge" and entry.fields.get("run") == run_id for entry in self.ledger.entries()
+        ):
+            return
+        spend = Spend(written(noise.price.epsilon), written(noise.price.delta))
+        self.ledger.charge(spend, purpose=f"study {study.title[:80]}", run=run_id, study=study.sha256)
 
     # -- people ------------------------------------------------------------------------------------------------------
 

@@ -1,0 +1,77 @@
+"""`blindbayes relay`: pass ciphertext between sites that can only dial out."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from pathlib import Path
+
+import click
+
+from blindbayes.cli.site import PASSPHRASE, passphrase_of
+from blindbayes.errors import ConfigError
+from blindbayes.runtime.files import make_private_folder
+from blindbayes.runtime.identity import Identity, pin, pinned, read_card
+
+FOLDER = click.argument("folder", type=click.Path(file_okay=False, path_type=Path))
+
+
+@click.group(name="relay")
+def command() -> None:
+    """Pass ciphertext between sites that can only dial out.
+
+    \b
+    Example:
+      blindbayes relay init hub --name hub --address relay.example:7450
+      blindbayes relay pin hub north-card.toml --words ...
+      blindbayes relay serve hub --listen 0.0.0.0:7450
+    """
+
+
+@command.command()
+@FOLDER
+@click.option("--name", required=True, help="Name of the relay.")
+@click.option("--address", required=True, help="host:port under which sites reach it.")
+@PASSPHRASE
+def init(folder: Path, name: str, address: str, passphrase_file: Path | None) -> None:
+    """Make the relay's keys and card in FOLDER."""
+    make_private_folder(folder)
+    identity = Identity.create(folder, name, address=address, passphrase=passphrase_of(passphrase_file))
+    click.echo(f"Hand out {folder / 'card.toml'}; its words:\n  {identity.card.words}")
+
+
+@command.command("pin")
+@FOLDER
+@click.argument("card", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option("--words", required=True, help="The words as read out by the site.")
+def pin_card(folder: Path, card: Path, words: str) -> None:
+    """Let the site of CARD use this relay."""
+    shown = read_card(card)
+    if words.strip().lower() != shown.words:
+        raise ConfigError(f"the words are not those of this card: do not trust it as {shown.name}")
+    pin(folder, shown)
+    click.echo(f"Pinned {shown.name}")
+
+
+@command.command()
+@FOLDER
+@click.option("--listen", required=True, help="host:port to listen on.")
+@PASSPHRASE
+def serve(folder: Path, listen: str, passphrase_file: Path | None) -> None:
+    """Run the relay until it is stopped."""
+    from blindbayes.runtime.relay import Relay
+
+    identity = Identity.load(folder, passphrase=passphrase_of(passphrase_file))
+    users = pinned(folder)
+
+    async def main() -> None:
+        stop = asyncio.Event()
+        for name in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(name, stop.set)
+        relay = Relay(identity, users, listen)
+        await relay.start()
+        click.echo(f"{identity.name} passes envelopes on port {relay.port} for {len(users)} sites")
+        await stop.wait()
+        await relay.stop()
+
+    asyncio.run(main())

@@ -1,0 +1,209 @@
+"""`blindbayes site`: one organisation's agent, its keys, its pins, its approvals."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import click
+
+from blindbayes.cli import print_json
+from blindbayes.errors import ConfigError
+from blindbayes.runtime.client import OperatorClient
+from blindbayes.runtime.identity import Identity, pin, read_card
+from blindbayes.runtime.policy import Policy, require_study
+from blindbayes.runtime.site import Home, Rows, SiteConfig
+from blindbayes.study_file import StudyFile
+
+FOLDER = click.option(
+    "--config",
+    "config",
+    type=click.Path(path_type=Path),
+    default=Path("site.toml"),
+    show_default=True,
+    help="The site's site.toml, or its folder.",
+)
+PASSPHRASE = click.option(
+    "--passphrase-file",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="File whose first line opens the keys.",
+)
+JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+
+
+def passphrase_of(path: Path | None) -> str | None:
+    """The first line of the passphrase file."""
+    return None if path is None else path.read_text(encoding="utf-8").splitlines()[0]
+
+
+@click.group(name="site")
+def command() -> None:
+    """One organisation's agent: keys, policy, approvals.
+
+    \b
+    Example:
+      blindbayes site init north --name north --listen 0.0.0.0:7440 --address north.example:7440 --rows visits.duckdb
+      blindbayes site pin south-card.toml --config north
+      blindbayes site approve study.toml --config north
+      blindbayes site serve --config north
+    """
+
+
+@command.command()
+@click.argument("folder", type=click.Path(file_okay=False, path_type=Path))
+@click.option("--name", required=True, help="Name of the site in studies: small letters, digits, dashes.")
+@click.option("--address", default="", help="host:port under which others reach this site; leave out if it only dials out.")
+@click.option("--listen", help="host:port to listen on; leave out if the site only dials out.")
+@click.option("--operator", default="127.0.0.1:7441", show_default=True, help="Loopback host:port for the site's own people.")
+@click.option("--rows", help="CSV or Parquet path, or database URL with #table.")
+@click.option("--epsilon", default="10", show_default=True, help="Budget of the site's ledger.")
+@click.option("--delta", default="0.00001", show_default=True, help="Budget of the site's ledger.")
+@PASSPHRASE
+@JSON
+def init(
+    folder: Path,
+    name: str,
+    address: str,
+    listen: str | None,
+    operator: str,
+    rows: str | None,
+    epsilon: str,
+    delta: str,
+    passphrase_file: Path | None,
+    as_json: bool,
+) -> None:
+    """Make keys, a card to hand out, a ledger and site.toml in FOLDER."""
+    config = SiteConfig(listen=listen, operator=operator, rows=None if rows is None else Rows(rows))
+    phrase = passphrase_of(passphrase_file)
+    home, identity = Home.create(folder, name, config=config, address=address, passphrase=phrase, epsilon=epsilon, delta=delta)
+    facts = {"site": name, "folder": str(home.folder), "card": str(home.folder / "card.toml"), "words": identity.card.words}
+    if as_json:
+        print_json(facts)
+    else:
+        click.echo(f"Made site {name} in {folder}.")
+        click.echo(f"Hand out {folder / 'card.toml'}; its words, to be compared by telephone:\n  {identity.card.words}")
+
+
+@command.command("pin")
+@click.argument("card", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option("--words", help="The words as read out by the other site; without them you are asked.")
+@click.option("--replace", is_flag=True, help="Replace an older card of the same name.")
+@FOLDER
+def pin_card(card: Path, words: str | None, replace: bool, config: Path) -> None:
+    """Trust another site's CARD from now on."""
+    home, shown = Home.open(config), read_card(card)
+    if words is None:
+        click.echo(f"{shown.name}: {shown.words}")
+        words = click.prompt("Telephone the other site and type the words that it reads out")
+    if words.strip().lower() != shown.words:
+        raise ConfigError(f"the words are not those of this card: do not trust it as {shown.name}")
+    pin(home.folder, shown, replace=replace)
+    home.audit.append("pinned", site=shown.name, fingerprint=shown.words)
+    click.echo(f"Pinned {shown.name}. A running agent knows it after a restart.")
+
+
+@command.command()
+@FOLDER
+@JSON
+def peers(config: Path, as_json: bool) -> None:
+    """The sites that are pinned here, with their words."""
+    cards = Home.open(config).peers()
+    if as_json:
+        print_json({name: {"words": card.words, "address": card.address} for name, card in cards.items()})
+    else:
+        for name, card in cards.items():
+            click.echo(f"{name}  {card.words}  {card.address or 'dials out only'}")
+
+
+@command.command()
+@click.argument("study", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option("--hash", "sha256", help="The hash you agreed on; refused if the file has another.")
+@click.option("--runs", default=1, show_default=True, help="For how many runs.")
+@FOLDER
+@JSON
+def approve(study: Path, sha256: str | None, runs: int, config: Path, as_json: bool) -> None:
+    """Say yes to a STUDY, by its hash. Policy is checked now and again before every run."""
+    home, file = Home.open(config), StudyFile.from_toml(study)
+    if sha256 is not None and sha256 != file.sha256:
+        raise ConfigError(f"the file has another hash than the one you agreed on; it holds {file.sha256}")
+    file.require_signatures()
+    require_study(home.config.policy, file)
+    home.approve(file, runs=runs)
+    if as_json:
+        print_json({"approved": file.sha256, "runs": runs})
+    else:
+        click.echo(f"Approved {file.sha256} for {runs} run(s): {file.title}")
+
+
+@command.command()
+@click.argument("sha256")
+@FOLDER
+def revoke(sha256: str, config: Path) -> None:
+    """Take an approval back."""
+    Home.open(config).revoke(sha256)
+    click.echo(f"Revoked {sha256}")
+
+
+@command.command("serve")
+@FOLDER
+@PASSPHRASE
+@JSON
+def serve_command(config: Path, passphrase_file: Path | None, as_json: bool) -> None:
+    """Run the agent until it is stopped. Runs that were interrupted go on."""
+    from blindbayes.runtime.serve import serve
+
+    home = Home.open(config)
+    identity = Identity.load(home.folder, passphrase=passphrase_of(passphrase_file))
+
+    def ready(operator: str, port: int) -> None:
+        if as_json:
+            click.echo(f'{{"site": "{identity.name}", "operator": "{operator}", "port": {port}}}')
+        else:
+            where = f"listens on port {port}" if port else "dials out only"
+            click.echo(f"{identity.name} {where}; operator at {operator}; {len(home.peers())} sites pinned")
+
+    asyncio.run(serve(home, identity, ready=ready))
+
+
+@command.command()
+@FOLDER
+@JSON
+def status(config: Path, as_json: bool) -> None:
+    """What the running agent is doing."""
+    shown = OperatorClient(Home.open(config).folder).call("GET", "/status")
+    if as_json:
+        print_json(shown)
+        return
+    click.echo(f"{shown['site']}  {shown['fingerprint']}")
+    for name, up in shown["peers"].items():
+        click.echo(f"  {name}: {'connected' if up else 'not connected'}")
+    for each in shown["proposed"]:
+        click.echo(f"  {each['by']} proposes study {each['study']}, which is not approved here")
+    for run in shown["runs"]:
+        click.echo(f"  run {run['run']}: {run['text']}")
+
+
+@command.command()
+@click.option("--must-hold", help="A head of this log that another site has seen.")
+@FOLDER
+@JSON
+def audit(must_hold: str | None, config: Path, as_json: bool) -> None:
+    """Verify the audit log and show it."""
+    home = Home.open(config)
+    number = home.audit.verify(must_hold=must_hold)
+    entries = list(home.audit.entries())
+    if as_json:
+        print_json({"entries": entries, "head": home.audit.head})
+        return
+    for entry in entries:
+        about = " ".join(f"{key}={entry[key]}" for key in ("site", "run", "study", "state", "why") if key in entry)
+        click.echo(f"{entry['time']}  {entry['event']:10} {about}")
+    click.echo(f"{number} entries, chain intact, head {home.audit.head}")
+
+
+@command.command("policy")
+@FOLDER
+def show_policy(config: Path) -> None:
+    """What this site allows."""
+    policy = Home.open(config).config.policy
+    print_json({name: getattr(policy, name) for name in Policy.__struct_fields__})

@@ -1,0 +1,222 @@
+"""`blindbayes study`: write, check, sign and run a study of several organisations."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+
+from blindbayes.cli import print_json
+from blindbayes.cli.site import FOLDER, JSON, PASSPHRASE, passphrase_of
+from blindbayes.codebook import Codebook
+from blindbayes.errors import BlindbayesError, ConfigError, PrivacyError
+from blindbayes.protocol import registry
+from blindbayes.runtime.client import OperatorClient
+from blindbayes.runtime.files import write_whole
+from blindbayes.runtime.identity import Identity, read_card
+from blindbayes.runtime.policy import require_rows, require_study
+from blindbayes.runtime.site import Home
+from blindbayes.study import Study
+from blindbayes.study_file import Deadlines, Party, Privacy, StudyFile, Thresholds, default_hosts
+
+FILE = click.argument("path", metavar="STUDY", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+
+
+@click.group(name="study")
+def command() -> None:
+    """Several organisations, one model: write, check, sign and run a study."""
+
+
+@command.command()
+@click.argument("path", metavar="STUDY", type=click.Path(dir_okay=False, path_type=Path))
+@click.option("--title", required=True, help="What people call it.")
+@click.option("--codebook", required=True, type=click.Path(exists=True, dir_okay=False), help="The codebook file.")
+@click.option("--card", "cards", multiple=True, required=True, type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option("--without-rows", multiple=True, help="A site that brings no rows (and may host a role).")
+@click.option("--protocol", default="masked_sum", show_default=True, type=click.Choice(list(registry.ROWS)))
+@click.option("--epsilon", type=float, help="Privacy loss of the opened sum; without it the sum is exact.")
+@click.option("--delta", type=float, default=0.0, show_default=True)
+@click.option("--quorum", type=int, help="Fewest sites whose sum may be opened.")
+@click.option("--min-parties", type=int, default=3, show_default=True)
+@click.option("--min-rows", type=int, default=0, show_default=True, help="Fewest rows per site.")
+@click.option("--step-seconds", type=float, default=60.0, show_default=True, help="How long a site may be silent.")
+@click.option("--join-seconds", type=float, default=600.0, show_default=True, help="How long sites have to come.")
+@click.option("--run-seconds", type=float, default=3600.0, show_default=True, help="The whole run.")
+def init(
+    path: Path,
+    title: str,
+    codebook: str,
+    cards: tuple[Path, ...],
+    without_rows: tuple[str, ...],
+    protocol: str,
+    epsilon: float | None,
+    delta: float,
+    quorum: int | None,
+    min_parties: int,
+    min_rows: int,
+    step_seconds: float,
+    join_seconds: float,
+    run_seconds: float,
+) -> None:
+    """Write a STUDY from a codebook and the cards of the sites."""
+    book = Codebook.from_toml(codebook)
+    shown = [read_card(card) for card in cards]
+    parties = tuple(Party(card.name, card.identity.hex(), contributes=card.name not in without_rows) for card in shown)
+    privacy, limits = Privacy(epsilon=epsilon, delta=delta), Thresholds(min_parties, min_rows, quorum)
+    plain = Study(book, protocol=protocol, **msgspec.structs.asdict(privacy), **msgspec.structs.asdict(limits))
+    hosts = default_hosts(protocol, plain.setting([party.name for party in parties if party.contributes]), parties)
+    study = StudyFile(
+        title=title,
+        parties=parties,
+        codebook=book.to_dict(),
+        protocol=protocol,
+        hosts=hosts,
+        privacy=privacy,
+        thresholds=limits,
+        deadlines=Deadlines(step_seconds, join_seconds, run_seconds),
+    )
+    if path.exists():
+        raise ConfigError(f"{path.name} exists already; nothing was overwritten")
+    path.write_text(study.to_toml(), encoding="utf-8")
+    click.echo(f"Wrote {path}. sha256 {study.sha256}")
+
+
+@command.command("hash")
+@FILE
+def show_hash(path: Path) -> None:
+    """The SHA-256 that identifies the study."""
+    click.echo(StudyFile.from_toml(path).sha256)
+
+
+@command.command()
+@FILE
+@JSON
+def check(path: Path, as_json: bool) -> None:
+    """What the study says, who signed it, what would be opened and to whom."""
+    study = StudyFile.from_toml(path)
+    signed = study.require_signatures()
+    protocol, setting = registry.load(study.protocol), study.setting
+    facts: dict[str, Any] = {
+        "study": study.sha256,
+        "codebook": study.book.sha256,
+        "title": study.title,
+        "protocol": study.protocol,
+        "contributors": list(study.contributors),
+        "hosts": dict(study.hosts),
+        "quorum": setting.fewest,
+        "opened": [setting.label],
+        "learners": [study.host(seat) for seat in protocol.learners(setting)],
+        "epsilon": study.privacy.epsilon,
+        "signed": list(signed),
+        "not_signed": [name for name in study.names if name not in signed],
+    }
+    if as_json:
+        print_json(facts)
+        return
+    for name, value in facts.items():
+        click.echo(f"{name:13} {', '.join(map(str, value)) if isinstance(value, list) else value}")
+
+
+@command.command()
+@FILE
+@FOLDER
+@PASSPHRASE
+def sign(path: Path, config: Path, passphrase_file: Path | None) -> None:
+    """Add this site's signature to the STUDY."""
+    study = StudyFile.from_toml(path)
+    study.require_signatures()
+    identity = Identity.load(Home.open(config).folder, passphrase=passphrase_of(passphrase_file))
+    signed = study.sign(identity.name, identity.signing)
+    write_whole(path.resolve(), signed.to_toml().encode(), private=False)
+    click.echo(f"{identity.name} signed {signed.sha256}; still missing: {_missing(signed)}")
+
+
+def _missing(study: StudyFile) -> str:
+    return ", ".join(name for name in study.names if name not in study.signatures) or "nobody"
+
+
+@command.command("dry-run")
+@FILE
+@FOLDER
+@JSON
+def dry_run(path: Path, config: Path, as_json: bool) -> None:
+    """What would leave this site, by kind of cell, without anything leaving. Counts the rows to see that they fit."""
+    home, study = Home.open(config), StudyFile.from_toml(path)
+    problems: list[str] = []
+    try:
+        require_study(home.config.policy, study)
+    except PrivacyError as error:
+        problems.append(str(error))
+    statistics = home.count(study.book)
+    try:
+        require_rows(home.config.policy, study, int(statistics.class_counts.sum()))
+    except PrivacyError as error:
+        problems.append(str(error))
+    groups = [
+        {
+            "feature": group.feature.name if group.feature else study.book.target,
+            "kind": group.kind,
+            "cells": group.columns * len(study.book.classes),
+            "bound": str(group.bound),
+        }
+        for group in statistics.layout.groups
+    ]
+    setting = study.setting
+    learners = sorted({study.host(seat) for seat in registry.load(study.protocol).learners(setting)})
+    facts = {
+        "study": study.sha256,
+        "protocol": study.protocol,
+        "leaves_as": "one vector under masks or encryption, as SPEC.md of the protocol says",
+        "words": setting.length,
+        "cells": groups,
+        "opened": setting.label,
+        "opened_to": learners,
+        "in_a_sum_of_at_least": setting.fewest,
+        "noise": None if study.privacy.epsilon is None else study.study.noise(setting).statement(),  # type: ignore[union-attr]
+        "refused_because": problems,
+    }
+    if as_json:
+        print_json(facts)
+        return
+    click.echo(f"Study {study.sha256}")
+    for group in groups:
+        click.echo(f"  {group['feature']}: {group['cells']} cells of kind {group['kind']}")
+    click.echo(f"{setting.length} words would leave, masked, and be opened only in a sum of at least {setting.fewest} sites,")
+    click.echo(f"as {setting.label}, to {', '.join(learners)}. Nothing has left.")
+    for problem in problems:
+        click.echo(f"Policy would refuse: {problem}")
+
+
+@command.command()
+@FILE
+@FOLDER
+@click.option("--out", type=click.Path(file_okay=False, path_type=Path), help="Copy the release folder there.")
+@JSON
+def run(path: Path, config: Path, out: Path | None, as_json: bool) -> None:
+    """Run an approved STUDY through this site's running agent, and wait for its end."""
+    study = StudyFile.from_toml(path)
+    client = OperatorClient(Home.open(config).folder)
+    begun = client.call("POST", "/runs", {"study": study.sha256})
+    tell = None if as_json else lambda text: click.echo(text, err=True)
+    ended = client.follow(begun, tell)
+    if ended["state"] != "done":
+        if as_json:
+            print_json(ended)
+            sys.exit(ended["exit_code"])
+        raise _error(ended)
+    if out is not None:
+        shutil.copytree(ended["release"], out)
+    if as_json:
+        print_json(ended)
+    else:
+        click.echo(f"Done in {ended['seconds']:.1f} s. Release: {out or ended['release']}")
+
+
+def _error(ended: dict[str, Any]) -> BlindbayesError:
+    error = BlindbayesError(ended["message"])
+    error.code = ended["exit_code"]
+    return error

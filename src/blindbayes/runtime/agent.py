@@ -1,0 +1,358 @@
+"""The site agent: one long-lived process per party. It alone touches rows, keys, policy, journals and the audit log.
+
+A run begins when the site's own people ask for it, or when another party of an approved study offers a session for it. An
+offer for a study that is not approved here gets no answer, whether the study is known or not. Nothing is computed before
+enough parties have come; nothing is sent before it can be replayed; an ended run never begins again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import time
+from collections import Counter, deque
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from blindbayes.errors import BlindbayesError, ConfigError, IntegrityError, LocalProtocolError, PrivacyError, ProtocolError
+from blindbayes.primitives.coins import Coins
+from blindbayes.runtime.courier import Courier
+from blindbayes.runtime.envelope import Offer, Pair
+from blindbayes.runtime.identity import Identity
+from blindbayes.runtime.link import Timing
+from blindbayes.runtime.policy import require_independent, require_rate, require_rows, require_study
+from blindbayes.runtime.release import write_release
+from blindbayes.runtime.seat import Seat
+from blindbayes.runtime.site import Home, keyed_digest
+from blindbayes.runtime.switchboard import Switchboard
+from blindbayes.statistics import Statistics
+from blindbayes.study_file import StudyFile
+
+log = logging.getLogger(__name__)
+_KEEP_ENDED = 16
+_KEEP_SEEN = 64
+
+
+@dataclass(slots=True)
+class AgentRun:
+    """One run at this site."""
+
+    run_id: str
+    study: StudyFile
+    proposed_by: str
+    state: str = "counting"  # counting, running, done, failed
+    seats: dict[str, Seat] = field(default_factory=dict)
+    error: BlindbayesError | None = None
+    release: Path | None = None
+    task: asyncio.Task[None] | None = None
+    done: asyncio.Event = field(default_factory=asyncio.Event)
+    began: float = field(default_factory=time.monotonic)
+    protocol_seconds: float = 0.0
+
+    def show(self) -> dict[str, Any]:
+        """For people and for the console: states, names, times; never a value."""
+        shown: dict[str, Any] = {
+            "run": self.run_id,
+            "study": self.study.sha256,
+            "title": self.study.title,
+            "proposed_by": self.proposed_by,
+            "state": self.state,
+            "seconds": round(time.monotonic() - self.began, 3),
+            "protocol_seconds": round(self.protocol_seconds, 3),
+            "seats": {name: seat.show() for name, seat in self.seats.items()},
+            "text": self.text(),
+        }
+        if self.release is not None:
+            shown["release"] = str(self.release)
+        if self.error is not None:
+            party = self.error.party if isinstance(self.error, ProtocolError) else None
+            shown |= {
+                "error": type(self.error).__name__,
+                "message": str(self.error),
+                "exit_code": self.error.code,
+                "party": party,
+            }
+        return shown
+
+    def text(self) -> str:
+        """One line: `2 of 3 sites, waiting for south, 8 min to deadline`."""
+        if self.state != "running":
+            return self.state if self.error is None else f"failed: {self.error}"
+        waiting: dict[str, float] = {}
+        for seat in self.seats.values():
+            progress = seat.driver.progress
+            if progress.deadline is None:
+                continue
+            for name in progress.waiting_for:
+                site = self.study.host(name)
+                if site not in self.seats:
+                    waiting[site] = max(0.0, progress.deadline - asyncio.get_running_loop().time())
+        sites = len(self.study.names)
+        if not waiting:
+            return f"{sites} of {sites} sites, computing"
+        left = min(waiting.values())
+        clock = f"{left / 60:.0f} min" if left >= 120 else f"{left:.0f} s"
+        return f"{sites - len(waiting)} of {sites} sites, waiting for {', '.join(sorted(waiting))}, {clock} to deadline"
+
+
+class Agent:
+    """See the module's docstring. All methods run on one event loop."""
+
+    def __init__(self, home: Home, identity: Identity, courier: Courier, *, timing: Timing | None = None) -> None:
+        self.home = home
+        self.identity = identity
+        self.board = Switchboard(identity.name, courier, unknown_offer=self._unknown_offer)
+        self.runs: dict[str, AgentRun] = {}
+        self.counters: Counter[str] = Counter()
+        self.seen: dict[str, str] = {}  # studies that others proposed and nobody here has approved: hash -> site
+        self._timing = timing  # heartbeat and retry; the study sets the deadlines
+        self._ended: deque[str] = deque()
+        self._refused: set[str] = set()
+
+    @property
+    def name(self) -> str:
+        return self.identity.name
+
+    # -- life ----------------------------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Connect, and take up the runs that a crash interrupted."""
+        await self.board.courier.start(self.board)
+        for run_id in self.home.interrupted():
+            self._resume(run_id)
+
+    async def stop(self) -> None:
+        """Stop without ending: the journals stay, and `start` goes on from them."""
+        tasks = [run.task for run in self.runs.values() if run.task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        for run in self.runs.values():
+            for seat in run.seats.values():
+                await seat.close()
+        await self.board.courier.stop()
+
+    # -- beginning -----------------------------------------------------------------------------------------------------
+
+    def begin(self, sha256: str) -> AgentRun:
+        """Start a run of an approved study. Raises what policy raises."""
+        found = self.home.approved(sha256)
+        if found is None:
+            raise PrivacyError("no study of that hash is approved here: `blindbayes site approve` it first")
+        self._require_startable(found[0], found[1])
+        return self._launch(Coins.system().bytes(16).hex(), found[0], self.name)
+
+    def _require_startable(self, study: StudyFile, runs: int) -> None:
+        if self.name not in study.names:
+            raise ConfigError("this site is no party of the study")
+        if study.party(self.name).identity != self.identity.card.identity.hex():
+            raise ConfigError("the study names another identity for this site")
+        peers = self.home.peers()
+        for party in study.parties:
+            if party.name != self.name and (party.name not in peers or peers[party.name].identity.hex() != party.identity):
+                raise ConfigError(
+                    f"the card of {party.name} that is pinned here is not the one in the study, or none is pinned"
+                )
+        require_study(self.home.config.policy, study)
+        if len(self.home.starts(study.sha256)) >= runs:
+            raise PrivacyError("the approved number of runs of this study is used up: approve it again for more")
+        require_rate(self.home.config.policy, self.home.starts(), time.time())
+        if sum(1 for run in self.runs.values() if not run.done.is_set()) >= self.home.config.policy.max_running:
+            raise PrivacyError(f"this site has {self.home.config.policy.max_running} runs under way, as many as it allows")
+
+    def _unknown_offer(self, site: str, offer: Offer) -> None:
+        """Somebody offers a session for a run that is not known here. Every way but one leads to silence."""
+        run_id = offer.run_id
+        found = self.home.approved(offer.study)
+        if found is None:
+            if offer.study not in self.seen and len(self.seen) < _KEEP_SEEN and len(offer.study) == 64:
+                self.seen[offer.study] = site
+                log.info("a site proposed a study that is not approved here")
+            self.counters["offers_refused"] += 1
+            return
+        study, runs = found
+        try:
+            folder = self.home.run_folder(run_id)
+            if offer.receiver not in study.seats or offer.sender not in study.seats:
+                raise ConfigError("no such roles")
+            if study.host(offer.receiver) != self.name or study.host(offer.sender) != site:
+                raise ConfigError("another site hosts this role")
+            pair = Pair(study.sha256, run_id, offer.receiver, offer.sender, study.identity(offer.sender), self.identity.signing)
+            pair.require_offer(offer)
+            if (folder / "outcome.json").exists():
+                raise PrivacyError("the run has ended here: it does not begin again")
+            if run_id in self.runs:
+                return
+            self._require_startable(study, runs)
+        except BlindbayesError as error:
+            self.counters["offers_refused"] += 1
+            if run_id not in self._refused and len(self._refused) < 1024:
+                self._refused.add(run_id)
+                self.home.audit.append("refused", run=run_id[:64], study=study.sha256, site=site, why=str(error))
+            return
+        self._launch(run_id, study, site)
+
+    def _resume(self, run_id: str) -> None:
+        folder = self.home.run_folder(run_id)
+        hashes = [path.read_text() for path in folder.glob("study")]
+        found = self.home.approved(hashes[0]) if hashes else None
+        if found is None:
+            self.home.end(run_id, {"state": "burned", "message": "its study is no longer approved here"})
+            self.home.audit.append("burned", run=run_id, why="its study is no longer approved here")
+            return
+        log.info("taking up an interrupted run")
+        self._launch(run_id, found[0], "resumed")
+
+    def _launch(self, run_id: str, study: StudyFile, proposed_by: str) -> AgentRun:
+        run = AgentRun(run_id, study, proposed_by)
+        self.runs[run_id] = run
+        self.home.audit.append("joined", run=run_id, study=study.sha256, proposed_by=proposed_by)
+        run.task = asyncio.create_task(self._carry_out(run), name=f"run {run_id}")
+        return run
+
+    # -- carrying out --------------------------------------------------------------------------------------------------
+
+    async def _carry_out(self, run: AgentRun) -> None:
+        try:
+            await self._compute(run)
+        except BlindbayesError as error:
+            await self._fail(run, error)
+        except OSError as error:
+            await self._fail(run, LocalProtocolError(f"the operating system refused: {error.strerror}", party=self.name))
+        except Exception as error:
+            log.error("a run failed unexpectedly: %s", type(error).__name__)
+            await self._fail(run, LocalProtocolError(f"unexpected {type(error).__name__}", party=self.name))
+
+    async def _compute(self, run: AgentRun) -> None:
+        study = run.study
+        statistics: Statistics | None = None
+        if self.name in study.contributors:
+            statistics = await asyncio.to_thread(self.home.count, study.book)
+            require_rows(self.home.config.policy, study, int(statistics.class_counts.sum()))
+        data = keyed_digest(
+            self.identity.storage_key, statistics.layout.words(statistics.vector).tobytes() if statistics else b""
+        )
+        mine = [seat for seat in study.seats if study.host(seat) == self.name]
+        run.state = "running"
+        begun = time.monotonic()
+        for name in mine:
+            run.seats[name] = Seat(
+                name,
+                run.run_id,
+                study,
+                self.home,
+                self.identity,
+                self.board,
+                data=data,
+                statistics=statistics if name == self.name else None,
+                timing=self._timing,
+                before_first_step=lambda seat=name: self._before_first_step(run, seat, data),  # type: ignore[misc]
+                witness=self._witness,
+                heads=self._heads,
+            )
+        tasks = {name: asyncio.create_task(seat.drive()) for name, seat in run.seats.items()}
+        try:
+            finished = dict(zip(tasks, await asyncio.gather(*tasks.values()), strict=True))
+        finally:
+            for task in tasks.values():
+                task.cancel()
+            await asyncio.gather(*tasks.values(), return_exceptions=True)
+        run.protocol_seconds = time.monotonic() - begun
+        totals = [each.value for each in finished.values() if each.value is not None]
+        if totals:
+            included = [study.party(name).identity for name in totals[0].included]
+            self.home.audit.append("opened", run=run.run_id, study=study.sha256, included=included)
+        run.release = await asyncio.to_thread(write_release, self.home.folder / "releases", run.run_id, study, finished)
+        self.home.end(run.run_id, {"state": "done", "study": study.sha256, "release": run.release.name})
+        self.home.audit.append("ended", run=run.run_id, study=study.sha256, state="done")
+        run.state = "done"
+        self.counters["runs_done"] += 1
+        for seat in run.seats.values():
+            seat.retire()
+        self._remember_ended(run)
+
+    def _before_first_step(self, run: AgentRun, seat: str, data: str) -> None:
+        """Everybody has come. The last look before anything depends on this site's rows; on disk before it does."""
+        if seat != self.name:
+            return
+        for entry in self.home.audit.entries():
+            if entry["event"] == "computing" and entry["run"] == run.run_id:
+                return  # taken up again after a crash: looked at, and charged, before
+        study, policy = run.study, self.home.config.policy
+        found = self.home.approved(study.sha256)
+        if found is None or len(self.home.starts(study.sha256)) >= found[1]:
+            raise PrivacyError("the study's approval was taken back or used up")
+        require_rate(policy, self.home.starts(), time.time())
+        require_independent(policy, study, self.identity.card.identity.hex(), data, self.home.past_sums())
+        self.home.charge(study, run.run_id)
+        self.home.audit.append(
+            "computing",
+            run=run.run_id,
+            study=study.sha256,
+            codebook=study.book.sha256,
+            exact=study.privacy.epsilon is None,
+            data=data,
+            fewest=study.setting.fewest,
+            contributors=[study.party(name).identity for name in study.contributors],
+        )
+
+    async def _fail(self, run: AgentRun, error: BlindbayesError) -> None:
+        run.error, run.state = error, "failed"
+        self.counters["runs_failed"] += 1
+        log.warning("a run failed: %s", type(error).__name__)
+        for seat in run.seats.values():
+            seat.abort(error)
+        for _ in range(20):
+            if all(seat.abort_sent for seat in run.seats.values()):
+                break
+            await asyncio.sleep(0.05)
+        outcome = {"state": "failed", "study": run.study.sha256, "error": type(error).__name__, "exit_code": error.code}
+        with contextlib.suppress(OSError, BlindbayesError):  # on a full disk the error itself still reaches the operator
+            kind = "burned" if isinstance(error, LocalProtocolError | IntegrityError) else "failed"
+            self.home.end(run.run_id, outcome | {"message": str(error)})
+            self.home.audit.append("ended", run=run.run_id, study=run.study.sha256, state=kind, why=str(error))
+        for seat in run.seats.values():
+            await seat.close()
+            with contextlib.suppress(OSError):
+                seat.journal.erase()
+        self._remember_ended(run)
+
+    def _remember_ended(self, run: AgentRun) -> None:
+        run.done.set()
+        self._ended.append(run.run_id)
+        while len(self._ended) > _KEEP_ENDED:
+            old = self.runs.pop(self._ended.popleft())
+            self.board.detach(old.run_id)
+            for seat in old.seats.values():
+                asyncio.get_running_loop().create_task(seat.close())
+
+    # -- heads of the logs ---------------------------------------------------------------------------------------------
+
+    def _heads(self) -> bytes:
+        return json.dumps({"audit": self.home.audit.head, "ledger": str(self.home.ledger.head)}).encode()
+
+    def _witness(self, site: str, run_id: str, heads: bytes, exchange: bytes, proof: bytes) -> None:
+        """Keep what another site says of its logs, with its signature: it cannot cut them later unseen."""
+        with contextlib.suppress(ValueError, KeyError, TypeError):
+            head = str(json.loads(heads)["audit"])[:64]
+            self.home.audit.append(
+                "witnessed", run=run_id, site=site, head=head, heads=heads.decode(), exchange=exchange.hex(), proof=proof.hex()
+            )
+
+    # -- for people ------------------------------------------------------------------------------------------------------
+
+    def show(self) -> dict[str, Any]:
+        """The state of the site."""
+        return {
+            "site": self.name,
+            "fingerprint": self.identity.card.words,
+            "peers": {name: self.board.courier.is_up(name) for name in sorted(self.home.peers())},
+            "approved": [{"study": study.sha256, "title": study.title} for study in self.home.approvals()],
+            "proposed": [{"study": sha256, "by": site} for sha256, site in self.seen.items()],
+            "runs": [run.show() for run in self.runs.values()],
+            "audit_head": self.home.audit.head,
+            "ledger_head": str(self.home.ledger.head),
+        }
