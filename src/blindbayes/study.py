@@ -20,18 +20,24 @@ from typing import Any, Literal
 import numpy as np
 
 from blindbayes.codebook import Codebook
+from blindbayes.data import count, encode
+from blindbayes.data.sources import is_source, require_columns, to_arrow
 from blindbayes.errors import ConfigError, DataError, PeerProtocolError, PrivacyError
 from blindbayes.estimators import NaiveBayes
+from blindbayes.ledger import Ledger
 from blindbayes.plausible import nearest_table, require_plausible
 from blindbayes.primitives.coins import Coins
+from blindbayes.privacy.accounting import Spend
+from blindbayes.privacy.chance import written
 from blindbayes.privacy.distributed import DistributedNoise, honest_survivors
 from blindbayes.protocol import registry
 from blindbayes.runtime.memory import Fault, Outcome, local_runs, run_in_memory
 from blindbayes.runtime.transcript import Cost, Keep
-from blindbayes.statistics import Layout, Statistics
+from blindbayes.statistics import Layout, Statistics, count_block
 from blindbayes.wire import Words
 
 Partition = Literal["rows", "columns"]
+_MOST_ROWS_HERE = 1 << 18
 FEWEST_EXACT = 3  # an exact sum of two tells each the other's
 
 
@@ -242,54 +248,65 @@ class Study:
         *,
         base: Result | None = None,
         removed: Mapping[str, Any] | None = None,
+        ledgers: Mapping[str, str | os.PathLike[str]] | None = None,
         coins: Coins | None = None,
         faults: Sequence[Fault] = (),
         keep: Keep = Keep.HEADERS,
     ) -> Any:
-        """Run the study in this process. `sources` maps each party to its frame, path, URL or source.
+        """Run the study in this process. `sources` maps each party to its frame, path, URL, source or `Statistics`.
 
         With `base`, an earlier result, the sources hold only new rows (and `removed` rows to take back), and the new
-        statistics are added to the earlier ones. Returns a `Result` for rows, and what the protocol for columns returns.
+        statistics are added to the earlier ones. `ledgers` maps parties to their ledger files, which a study with epsilon
+        charges before anything is sent. Returns a `Result` for rows, and what the protocol for columns returns.
         """
         coins = Coins.system() if coins is None else coins
         if self.partition == "columns":
-            if base is not None or removed is not None or faults:
-                raise ConfigError("a study over columns takes no base, no removed rows and no faults")
+            if base is not None or removed is not None or ledgers is not None or faults:
+                raise ConfigError("a study over columns takes no base, removed rows, ledgers or faults")
             return _columns_module().simulate(self, sources, coins=coins)
-        return self._simulate_rows(sources, base, removed or {}, coins, faults, keep)
+        if unknown := sorted({*(removed or {}), *(ledgers or {})} - set(sources)):
+            raise ConfigError(f"{unknown[0]!r} is no party of this run")
+        return self._simulate_rows(sources, base, removed or {}, ledgers or {}, coins, faults, keep)
 
     def _simulate_rows(
         self,
         sources: Mapping[str, Any],
         base: Result | None,
         removed: Mapping[str, Any],
+        ledgers: Mapping[str, str | os.PathLike[str]],
         coins: Coins,
         faults: Sequence[Fault],
         keep: Keep,
     ) -> Result:
-        from blindbayes.data import count
-
         setting = self.setting(tuple(sources))
         if base is not None and base.statistics.codebook != self.codebook:
             raise ConfigError("the earlier result has another codebook")
         if base is not None and (base.spent[0] > 0) != (self.epsilon is not None):
             raise ConfigError("a study with epsilon does not go on from one without, or the other way round")
-        if unknown := sorted(set(removed) - set(sources)):
-            raise ConfigError(f"{unknown[0]!r} takes rows back but is no party of this run")
         protocol = registry.load(self.protocol)
         roster = protocol.roster(setting)
         if len(set(roster)) != len(roster):
             raise ConfigError(f"a party has a name that {self.protocol} keeps for itself; known roles: {', '.join(roster)}")
         vectors = {}
         for name, source in sources.items():
-            taken = count(removed[name], self.codebook) if name in removed else None
-            own = require_plausible(count(source, self.codebook))
+            taken = count_source(removed[name], self.codebook) if name in removed else None
+            own = require_plausible(count_source(source, self.codebook))
+            if name in ledgers:
+                self._charge(ledgers[name], setting)
             vectors[name] = self.contribution(own, setting, coins.derive(f"noise of {name}"), taken)
         runs = local_runs(roster, study=self.sha256, run_id=coins.bytes(16).hex(), coins=coins)
         roles = registry.simulate_roles(protocol, runs, setting, vectors, coins)
         outcome = run_in_memory(roles, faults=faults, keep=keep)
         total = _agreed_total(outcome, protocol.learners(setting))
         return self._result(setting, total, outcome, base)
+
+    def _charge(self, ledger: str | os.PathLike[str], setting: registry.Setting) -> None:
+        """Pay for the release from one party's ledger. An exact sum costs nothing that a ledger can express."""
+        noise = self.noise(setting)
+        if noise is not None:
+            spend = Spend(noise.epsilon, written(noise.price.delta))
+            unit = "one record" if self.unit == "person" else "one party"
+            Ledger(ledger).charge(spend, purpose=f"study {self.protocol}", unit=unit, study=self.sha256)
 
     def _result(self, setting: registry.Setting, total: registry.Total, outcome: Outcome, base: Result | None) -> Result:
         statistics = Statistics.from_words(Layout(self.codebook), total.words)
@@ -317,6 +334,22 @@ class Study:
         runs = 1 if base is None else base.runs + 1
         statement = _statement(self, setting, noise, total.included, spent, runs)
         return Result(model, statistics, leakage, outcome.cost, statement, total.included, spent, runs)
+
+
+def count_source(source: Any, codebook: Codebook) -> Statistics:
+    """Exact statistics of one party's data. Frames of moderate size are counted here, everything else by its engine."""
+    if isinstance(source, Statistics):
+        if source.codebook != codebook:
+            raise ConfigError("the statistics belong to another codebook; compare the codebooks' hashes")
+        return source
+    if is_source(source):
+        return count(source, codebook)
+    table = to_arrow(source)
+    if table.num_rows > _MOST_ROWS_HERE:
+        return count(table, codebook)
+    require_columns(table.column_names, codebook)
+    columns = {name: table.column(name) for name in codebook.names}
+    return count_block(Layout(codebook), encode(columns, codebook, training=True, labels=table.column(codebook.target)))
 
 
 def _columns_module() -> Any:
