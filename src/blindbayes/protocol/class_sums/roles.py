@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -64,7 +65,7 @@ def attribute_holder(
     session = yield from agree(run, class_holder_name, "class_sums", shape.agreed(), coins)  # step 1
     tmmo, stream = TweakedHash(session), keeper.session(session)
     share = np.zeros((shape.classes, shape.words), dtype=np.uint64)
-    source = _Rows(blocks, shape)
+    source = _Blocks(blocks, (shape.words,), np.uint64)
     for count in shape.blocks():
         rows = source.take(count)
         chosen = yield from receive(class_holder_name, ClassesChosen)
@@ -86,18 +87,22 @@ def attribute_holder(
 
 
 def class_holder(
-    run: Run, attribute_holder_name: str, shape: Shape, labels: npt.NDArray[np.int64], planter: Planter, coins: Coins
+    run: Run,
+    attribute_holder_name: str,
+    shape: Shape,
+    labels: Iterable[npt.NDArray[np.int64]],
+    planter: Planter,
+    coins: Coins,
 ) -> Role[Words]:
-    """The party with the class of every row. Returns its share, (classes, words)."""
-    if labels.shape != (shape.rows,) or (len(labels) and not 0 <= labels.min() <= labels.max() < shape.classes):
-        raise LocalProtocolError("every row needs one of the classes")
+    """The party with the class of every row, in blocks of any size. Returns its share, (classes, words)."""
     session = yield from agree(run, attribute_holder_name, "class_sums", shape.agreed(), coins)  # step 1
     tmmo, stream = TweakedHash(session), planter.session(session)
     share = np.zeros((shape.classes, shape.words), dtype=np.uint64)
-    low_row = 0
+    source = _Blocks(labels, (), np.int64)
     for count in shape.blocks():
-        own = labels[low_row : low_row + count]
-        low_row += count
+        own = source.take(count)
+        if not 0 <= own.min() <= own.max() < shape.classes:
+            raise LocalProtocolError("every row needs one of the classes")
         path = (own[:, None] >> np.arange(shape.levels - 1, -1, -1)) & 1  # highest bit first
         sides = (1 - path).astype(np.uint8)
         corrections, t = stream.extend(sides)
@@ -124,23 +129,24 @@ def class_holder(
                 mine = here == label
                 if mine.any():
                     share[label] += total[mine].sum(axis=0, dtype=np.uint64)
+    source.require_end()
     return share
 
 
-class _Rows:
+class _Blocks:
     """Blocks of any size, cut to the protocol's."""
 
-    def __init__(self, blocks: Iterable[Words], shape: Shape) -> None:
+    def __init__(self, blocks: Iterable[npt.NDArray[Any]], tail: tuple[int, ...], kind: type) -> None:
         self._blocks = iter(blocks)
-        self._shape = shape
-        self._rest = np.zeros((0, shape.words), dtype=np.uint64)
+        self._tail = tail
+        self._rest: npt.NDArray[Any] = np.zeros((0, *tail), dtype=kind)
 
-    def take(self, count: int) -> Words:
+    def take(self, count: int) -> npt.NDArray[Any]:
         parts, missing = [self._rest], count - len(self._rest)
         while missing > 0:
             block = next(self._blocks, None)
-            if block is None or block.ndim != 2 or block.shape[1] != self._shape.words:
-                raise LocalProtocolError("there are fewer rows than declared, or rows of another width")
+            if block is None or block.shape[1:] != self._tail or block.dtype != self._rest.dtype:
+                raise LocalProtocolError("there are fewer rows than declared, or rows of another kind")
             parts.append(block)
             missing -= len(block)
         joined = np.concatenate(parts) if len(parts) > 1 else parts[0]

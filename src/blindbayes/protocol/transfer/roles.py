@@ -32,7 +32,7 @@ def agree(run: Run, other: str, step: str, facts: bytes, coins: Coins) -> Role[b
 
 def keeper(run: Run, other: str, coins: Coins) -> Role[Keeper]:
     """The later sender: draws the offset, chooses in the base transfers."""
-    session = yield from agree(run, other, "transfer", b"softspoken k=4", coins)  # step 1
+    session = yield from agree(run, other, f"transfer from {run.me}", b"softspoken k=4", coins)  # step 1
     setup = KeeperSetup.begin(session, coins)
     yield Send(other, PointsChosen(setup.choice.points))  # step 2
     planted = yield from receive(other, TreesPlanted)
@@ -41,7 +41,7 @@ def keeper(run: Run, other: str, coins: Coins) -> Role[Keeper]:
 
 def planter(run: Run, other: str, coins: Coins) -> Role[Planter]:
     """The later chooser: plants the trees."""
-    session = yield from agree(run, other, "transfer", b"softspoken k=4", coins)  # step 1
+    session = yield from agree(run, other, f"transfer from {other}", b"softspoken k=4", coins)  # step 1
     chosen = yield from receive(other, PointsChosen)
     planted, point, corrections = plant(chosen.points, session, coins, other)
     yield Send(other, TreesPlanted(point, corrections))  # step 3

@@ -1,0 +1,85 @@
+"""Integers modulo 2^64 or 2^128 in numpy: the last axis holds one or two 64-bit limbs, lowest first."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+Limbs = npt.NDArray[np.uint64]
+MAX_LIMBS = 2
+_WORD = 2.0**64
+
+
+def limbs_for(bits: int) -> int:
+    """How many limbs hold so many bits."""
+    return -(-bits // 64)
+
+
+def add(left: Limbs, right: Limbs) -> Limbs:
+    """left + right."""
+    total: Limbs = left + right
+    if total.shape[-1] == 2:
+        total[..., 1] += total[..., 0] < right[..., 0]
+    return total
+
+
+def subtract(left: Limbs, right: Limbs) -> Limbs:
+    """left - right."""
+    rest: Limbs = left - right
+    if rest.shape[-1] == 2:
+        rest[..., 1] -= np.broadcast_to(left[..., 0] < right[..., 0], rest.shape[:-1])
+    return rest
+
+
+def total(values: Limbs, axis: int) -> Limbs:
+    """Sum over an axis that is not the last."""
+    if values.shape[-1] == 1:
+        whole: Limbs = values.sum(axis=axis, dtype=np.uint64)
+        return whole
+    rows = np.moveaxis(values, axis, 0)
+    out = np.zeros(rows.shape[1:], dtype=np.uint64)
+    for row in rows:
+        out = add(out, row)
+    return out
+
+
+def from_integers(values: Sequence[int], limbs: int) -> Limbs:
+    """Integers of any sign, reduced: shape (len(values), limbs)."""
+    mask = (1 << (64 * limbs)) - 1
+    raw = b"".join((int(value) & mask).to_bytes(8 * limbs, "little") for value in values)
+    return np.frombuffer(raw, dtype="<u8").astype(np.uint64).reshape(len(values), limbs)
+
+
+def to_integers(values: Limbs, bits: int) -> list[int]:
+    """Signed integers of `bits` bits from (n, limbs)."""
+    half, modulus = 1 << (bits - 1), 1 << bits
+    found = []
+    for row in values:
+        value = sum(int(limb) << (64 * place) for place, limb in enumerate(row)) % modulus
+        found.append(value - modulus if value >= half else value)
+    return found
+
+
+def from_floats(values: npt.NDArray[np.float64], limbs: int) -> Limbs:
+    """Whole floats of any sign and |value| < 2^(64 limbs - 1), reduced. Exact: sizes are split by powers of two alone."""
+    size = np.abs(values)
+    out = np.zeros((*values.shape, limbs), dtype=np.uint64)
+    high = np.floor(size / _WORD)
+    out[..., 0] = (size - high * _WORD).astype(np.uint64)
+    if limbs == 2:
+        out[..., 1] = high.astype(np.uint64)
+    return np.where((values < 0)[..., None], subtract(np.zeros_like(out), out), out)
+
+
+def to_bits(values: Limbs, bits: int) -> npt.NDArray[np.uint8]:
+    """(n, limbs) to a stack of bits (bits, n), lowest first."""
+    raw = np.ascontiguousarray(values.astype("<u8", copy=False)).view(np.uint8).reshape(len(values), -1)
+    return np.ascontiguousarray(np.unpackbits(raw, axis=1, bitorder="little")[:, :bits].T)
+
+
+def cut(values: Limbs, bits: int) -> Limbs:
+    """Modulo 2^bits."""
+    low: Limbs = values & from_integers([(1 << bits) - 1], values.shape[-1])[0]
+    return low

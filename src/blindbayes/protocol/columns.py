@@ -1,0 +1,221 @@
+"""A study over columns, composed: training and joint classification, role by role.
+
+The parties are the *class holder* (the first party that has the class column), and *attribute holders*. An attribute holder
+that has the class column too (class known to all, or held by some) counts its own columns itself; any other goes through
+`class_sums` and `shared_model` with the class holder. All of them take part in `shared_argmax`.
+
+Rows stay outside: these roles take blocks of integer codes and return shares.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from blindbayes.codebook import Codebook, Feature
+from blindbayes.errors import ConfigError, LocalProtocolError
+from blindbayes.primitives import limbs as lm
+from blindbayes.primitives.coins import Coins
+from blindbayes.primitives.limbs import Limbs
+from blindbayes.primitives.softspoken import Keeper, Planter
+from blindbayes.protocol import class_sums, shared_argmax, shared_model, transfer
+from blindbayes.protocol.class_sums import RowLayout, Shape
+from blindbayes.protocol.core import Role, Run
+from blindbayes.protocol.shared_argmax import Query
+from blindbayes.protocol.shared_model import ScorePlan
+from blindbayes.statistics import Block
+from blindbayes.wire import Words
+
+IntArray = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Columns:
+    """What is public about a study over columns."""
+
+    codebook: Codebook
+    rows: int
+    owners: Mapping[str, tuple[str, ...]]  # party -> its features, in the study's order of parties
+    labelled: tuple[str, ...]  # parties that have the class column; the first is the class holder
+    alpha: float = 1.0
+
+    def __post_init__(self) -> None:
+        if len(self.owners) < 2:
+            raise ConfigError("a study over columns needs at least two parties")
+        if not self.labelled or not set(self.labelled) <= set(self.owners):
+            raise ConfigError(f"no party has the class column {self.codebook.target!r}")
+        held: dict[str, str] = {}
+        for party, names in self.owners.items():
+            for name in names:
+                if name in held:
+                    raise ConfigError(f"feature {name!r} is held by {held[name]} and by {party}; one of them must drop it")
+                held[name] = party
+        for name in self.codebook.names:
+            if name not in held:
+                raise ConfigError(f"feature {name!r} of the codebook is held by no party")
+        for party in self.holders:
+            if not self.owners[party]:
+                raise ConfigError(f"{party} brings no column")
+
+    @property
+    def class_holder(self) -> str:
+        """Who acts for the class."""
+        return self.labelled[0]
+
+    @property
+    def holders(self) -> tuple[str, ...]:
+        """The attribute holders, in the study's order."""
+        return tuple(party for party in self.owners if party != self.class_holder)
+
+    def shared(self, party: str) -> tuple[str, ...]:
+        """Features of a party whose statistics are shared: all, unless it knows the class."""
+        return () if party in self.labelled else self.owners[party]
+
+    def features(self, party: str) -> tuple[Feature, ...]:
+        """A party's features."""
+        return tuple(self.codebook.feature(name) for name in self.owners[party])
+
+    @cached_property
+    def plan(self) -> ScorePlan:
+        """Widths of the scores."""
+        return ScorePlan(self.codebook, self.rows, self.alpha)
+
+    def layout(self, party: str) -> RowLayout:
+        """Words of a party's rows."""
+        return RowLayout(self.features(party), self.rows)
+
+    def shape(self, party: str) -> Shape:
+        """The shape of class_sums with a party."""
+        layout = self.layout(party)
+        return Shape(self.rows, layout.words, len(self.codebook.classes), layout.facts())
+
+    def query(self, count: int, reveal_to: str = "all") -> Query:
+        """The public facts of a batch. A named attribute holder evaluates, so that nobody else sees the class."""
+        holders = self.holders
+        if reveal_to == "all":
+            learners: tuple[str, ...] = tuple(self.owners)
+        elif reveal_to in self.owners:
+            learners = (reveal_to,)
+            if reveal_to in holders:
+                holders = (reveal_to, *(name for name in holders if name != reveal_to))
+        else:
+            raise ConfigError(f"reveal_to is 'all' or a party; {reveal_to!r} is none")
+        shared = {name: self.shared(name) for name in holders}
+        return Query(self.plan, count, self.class_holder, holders, shared, learners)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain builtins, for a share file."""
+        return {
+            "codebook": self.codebook.canonical().decode(),
+            "rows": self.rows,
+            "owners": {party: list(names) for party, names in self.owners.items()},
+            "labelled": list(self.labelled),
+            "alpha": self.alpha,
+        }
+
+
+@dataclass(slots=True)
+class Trained:
+    """What training leaves with one party."""
+
+    tables: dict[str, dict[str, Limbs]] = field(repr=False)  # per other party: shares of score tables
+    sums: dict[str, Words] = field(repr=False)  # per other party: shares of sums
+    keepers: dict[str, Keeper] = field(repr=False)  # transfers ready for prediction: the class holder's side
+    planter: Planter | None = field(default=None, repr=False)  # an attribute holder's side
+
+
+# -- training ------------------------------------------------------------------------------------------------------------
+
+
+def train_class_holder(
+    run: Run, columns: Columns, class_counts: IntArray, labels: Callable[[], Iterable[IntArray]], coins: Coins
+) -> Role[Trained]:
+    """The class holder's role with every attribute holder in turn. `labels` reads the class column anew each time."""
+    trained = Trained({}, {}, {})
+    for name in columns.holders:
+        if columns.shared(name):
+            planter = yield from transfer.planter(run, name, coins)
+            trained.keepers[name] = yield from transfer.keeper(run, name, coins)
+            share = yield from class_sums.class_holder(run, name, columns.shape(name), labels(), planter, coins)
+            trained.sums[name] = share
+            trained.tables[name] = yield from shared_model.class_holder(
+                run, name, share, class_counts, columns.layout(name), columns.plan, trained.keepers[name], coins
+            )
+        else:
+            trained.keepers[name] = yield from transfer.keeper(run, name, coins)
+    return trained
+
+
+def train_attribute_holder(run: Run, columns: Columns, blocks: Iterable[Block], coins: Coins) -> Role[Trained]:
+    """An attribute holder's role. A party that knows the class only sets up its transfers."""
+    other = columns.class_holder
+    if not columns.shared(run.me):
+        planter = yield from transfer.planter(run, other, coins)
+        return Trained({}, {}, {}, planter)
+    keeper = yield from transfer.keeper(run, other, coins)
+    planter = yield from transfer.planter(run, other, coins)
+    layout = columns.layout(run.me)
+    words = (layout.encode(block) for block in blocks)
+    share = yield from class_sums.attribute_holder(run, other, columns.shape(run.me), words, keeper, coins)
+    tables = yield from shared_model.attribute_holder(run, other, share, layout, columns.plan, planter, coins)
+    return Trained({other: tables}, {other: share}, {}, planter)
+
+
+# -- prediction ----------------------------------------------------------------------------------------------------------
+
+
+def fixed_point(scores: npt.NDArray[np.float64], plan: ScorePlan) -> Limbs:
+    """Scores in clear (rows, K), finite, as differences to class 0 in the plan's fixed point."""
+    if not np.isfinite(scores).all():
+        raise LocalProtocolError("local scores must be finite")
+    scaled = np.rint((scores[:, 1:] - scores[:, :1]) * 2.0**plan.fraction)
+    return lm.cut(lm.from_floats(scaled, plan.limbs), plan.bits)
+
+
+def prior(class_counts: IntArray, plan: ScorePlan) -> npt.NDArray[np.float64]:
+    """ln of the class counts; a class without rows lies below everything."""
+    with np.errstate(divide="ignore"):
+        logs = np.log(class_counts.astype(np.float64)) - np.log(max(1, int(class_counts.sum())))
+    return np.where(class_counts > 0, logs, plan.below)
+
+
+def predict_class_holder(
+    run: Run,
+    query: Query,
+    local: npt.NDArray[np.float64],
+    tables: Mapping[str, Mapping[str, Limbs]],
+    keepers: Mapping[str, Keeper],
+    coins: Coins,
+) -> Role[IntArray | None]:
+    """The class holder's role. `local`: prior and own features, (rows, K), in clear to itself."""
+    scores = fixed_point(local, query.plan)
+    return (yield from shared_argmax.class_holder(run, query, scores, tables, keepers, coins))
+
+
+def predict_attribute_holder(
+    run: Run,
+    query: Query,
+    local: npt.NDArray[np.float64] | None,
+    tables: Mapping[str, Limbs],
+    columns: Mapping[str, IntArray],
+    planter: Planter,
+    coins: Coins,
+) -> Role[IntArray | None]:
+    """An attribute holder's role: with shares of tables, or with local scores if it knows the class of its rows."""
+    plan = query.plan
+    scores = shared_model.score(tables, columns, plan, query.count)
+    if local is not None:
+        scores = lm.add(scores, fixed_point(local, plan))
+    return (yield from shared_argmax.attribute_holder(run, query, scores, columns, planter, coins))
+
+
+def simulate(study: Any, sources: Mapping[str, Any], *, coins: Coins) -> Any:
+    """Run a study over columns in this process; see `blindbayes.joint`."""
+    from blindbayes import joint
+
+    return joint.simulate(study, sources, coins=coins)

@@ -1,0 +1,57 @@
+"""Messages of shared_argmax."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from blindbayes.wire import Message, Trust, Words
+
+
+class EntriesChosen(Message, frozen=True):
+    """Corrections of the transfers by which an attribute holder chooses table entries, for some instances."""
+
+    trust: ClassVar[Trust] = Trust.MASKED
+    corrections: Words
+
+
+class EntriesMasked(Message, frozen=True):
+    """The class holder's table entries under transfer pads."""
+
+    trust: ClassVar[Trust] = Trust.MASKED
+    entries: Words
+
+
+class ScoresHanded(Message, frozen=True):
+    """One attribute holder's shares of scores, for the first one to add to its own."""
+
+    trust: ClassVar[Trust] = Trust.SHARE
+    shares: Words
+
+
+class ScoresChosen(Message, frozen=True):
+    """Corrections of the transfers by which the evaluator gets the labels of its shares' bits."""
+
+    trust: ClassVar[Trust] = Trust.MASKED
+    corrections: Words
+
+
+class ArgmaxGarbled(Message, frozen=True):
+    """Garbled comparisons, and the tags of the outputs if the evaluator is to learn the class."""
+
+    trust: ClassVar[Trust] = Trust.ENCRYPTED
+    tables: Words
+    tags: Words
+
+
+class LabelsReturned(Message, frozen=True):
+    """Output labels for the garbler, if it is to learn the class."""
+
+    trust: ClassVar[Trust] = Trust.ENCRYPTED
+    labels: Words
+
+
+class ClassesTold(Message, frozen=True):
+    """The classes, from the class holder to a further attribute holder that is to learn them."""
+
+    trust: ClassVar[Trust] = Trust.CLEAR
+    classes: Words

@@ -1,0 +1,332 @@
+"""Roles of shared_argmax. Step numbers as in SPEC.md.
+
+The class holder has a role with everybody; the first attribute holder evaluates the comparison; further ones hand it their
+shares. Every phase runs over all chunks of the batch before the next begins, so that rounds do not grow with the batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from blindbayes.errors import LocalProtocolError, PeerProtocolError
+from blindbayes.primitives import circuits as c
+from blindbayes.primitives import limbs as lm
+from blindbayes.primitives.coins import Coins
+from blindbayes.primitives.garbling import Evaluator, Garbler, Gates, Wires
+from blindbayes.primitives.limbs import Limbs
+from blindbayes.primitives.ot import bits_for, choice_bits, chooser_pads, sender_pads
+from blindbayes.primitives.softspoken import ChooserStream, Keeper, Planter, SenderStream
+from blindbayes.primitives.tweaks import TweakedHash
+from blindbayes.protocol.core import Role, Run, Send, open_value, receive
+from blindbayes.protocol.shared_argmax.messages import (
+    ArgmaxGarbled,
+    ClassesTold,
+    EntriesChosen,
+    EntriesMasked,
+    LabelsReturned,
+    ScoresChosen,
+    ScoresHanded,
+)
+from blindbayes.protocol.shared_model.plan import ScorePlan
+from blindbayes.protocol.shared_model.tables import Tables
+from blindbayes.protocol.transfer import agree
+
+LABEL = "class"
+_CHUNK_BYTES = 1 << 23
+_MAX_CHUNK = 1 << 10
+Classes = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """What is public about one batch."""
+
+    plan: ScorePlan
+    count: int
+    class_holder: str
+    holders: tuple[str, ...]  # attribute holders; the first one evaluates
+    shared: Mapping[str, tuple[str, ...]]  # per holder, the features that are looked up in shared tables
+    learners: tuple[str, ...]  # who learns the class
+
+    def __post_init__(self) -> None:
+        if self.count < 1:
+            raise LocalProtocolError("a batch has at least one instance")
+        if not self.holders or self.class_holder in self.holders or len(set(self.holders)) != len(self.holders):
+            raise LocalProtocolError("a query needs attribute holders beside the class holder")
+        if not self.learners or not set(self.learners) <= {self.class_holder, *self.holders}:
+            raise LocalProtocolError("somebody of the query's parties must learn the class")
+        if set(self.learners) & set(self.holders[1:]) and self.class_holder not in self.learners:
+            raise LocalProtocolError("further holders learn the class from the class holder, who must learn it too")
+
+    def facts(self) -> bytes:
+        """What all must agree on."""
+        shared = [(name, self.shared.get(name, ())) for name in self.holders]
+        parts = (self.count, self.class_holder, self.holders, shared, sorted(self.learners))
+        return self.plan.facts() + repr(parts).encode()
+
+    def chunk(self) -> int:
+        """Instances per message: comparisons dominate, or look-ups where there are many selectors."""
+        pairs = len(c.pairs_of(self.plan.classes)) if self.pairwise else 4 * self.plan.classes
+        compare = 36 * pairs * self.plan.bits
+        selectors = sum(
+            self.plan.features[name].selectors * self.plan.features[name].entries
+            for names in self.shared.values()
+            for name in names
+        )
+        look_up = 8 * selectors * self.plan.limbs * (self.plan.classes - 1)
+        return max(1, min(_MAX_CHUNK, _CHUNK_BYTES // max(compare, look_up)))
+
+    def chunks(self) -> list[slice]:
+        """The batch, cut."""
+        size = self.chunk()
+        return [slice(low, min(self.count, low + size)) for low in range(0, self.count, size)]
+
+    @property
+    def pairwise(self) -> bool:
+        """Whether every pair of classes is compared, or one champion meets each in turn."""
+        return self.plan.classes <= c.PAIRWISE_CLASSES
+
+
+# -- look-ups ------------------------------------------------------------------------------------------------------------
+
+
+def _groups(query: Query, holder: str) -> list[tuple[int, list[str]]]:
+    """(entries, features) of the shared features of a holder: selectors of one size go together."""
+    sizes: dict[int, list[str]] = {}
+    for name in query.shared.get(holder, ()):
+        sizes.setdefault(query.plan.features[name].entries, []).append(name)
+    return sorted(sizes.items())
+
+
+def _look_up_shape(query: Query, holder: str) -> list[tuple[int, int]]:
+    """(entries, selectors) of each group."""
+    plan = query.plan
+    return [(entries, sum(plan.features[name].selectors for name in names)) for entries, names in _groups(query, holder)]
+
+
+def _serve(query: Query, holder: str, tables: Tables, tmmo: TweakedHash, stream: SenderStream) -> Role[Limbs]:
+    """Steps 2 and 3, the class holder's side: its shares of the looked-up sums, (count, K - 1, limbs)."""
+    plan, groups = query.plan, _groups(query, holder)
+    total = np.zeros((query.count, plan.classes - 1, plan.limbs), dtype=np.uint64)
+    if not groups:
+        return total
+    shape = _look_up_shape(query, holder)
+    per_instance = sum(selectors * bits_for(entries) for entries, selectors in shape)
+    stacked = [np.concatenate([tables[name] for name in names]) for _, names in groups]
+    for part in query.chunks():
+        count = part.stop - part.start
+        chosen = yield from receive(holder, EntriesChosen)
+        q = stream.extend(chosen.corrections, count * per_instance, holder)
+        sent, at = [], 0
+        for (entries, selectors), table in zip(shape, stacked, strict=True):
+            rows, bits = count * selectors, bits_for(entries)
+            pads = sender_pads(tmmo, q[at : at + rows * bits].reshape(rows, bits, 2), stream.delta, entries, _width(plan))
+            at += rows * bits
+            pads = pads.reshape(entries, count, selectors, plan.classes - 1, plan.limbs)
+            # Entry 0 of a table is 0, so pad 0 itself is the class holder's share, and entry 0 needs no message.
+            total[part] = lm.add(total[part], lm.total(pads[0], axis=1))
+            for value in range(1, entries):
+                masked = lm.subtract(np.broadcast_to(table[None, :, value], pads[0].shape), pads[0])
+                sent.append(lm.subtract(masked, pads[value]).reshape(-1))
+        yield Send(holder, EntriesMasked(np.concatenate(sent)))
+    return total
+
+
+def _look_up(
+    query: Query, columns: Mapping[str, npt.NDArray[np.int64]], me: str, tmmo: TweakedHash, stream: ChooserStream
+) -> Role[Limbs]:
+    """Steps 2 and 3, the attribute holder's side: its shares of the looked-up sums."""
+    plan, groups, sender = query.plan, _groups(query, me), query.class_holder
+    total = np.zeros((query.count, plan.classes - 1, plan.limbs), dtype=np.uint64)
+    if not groups:
+        return total
+    shape = _look_up_shape(query, me)
+    waiting = []
+    for part in query.chunks():
+        choices = [
+            np.concatenate([plan.features[name].choices(columns[name][part]) for name in names], axis=1).reshape(-1)
+            for _, names in groups
+        ]
+        bits = [choice_bits(own, entries).reshape(-1) for own, (entries, _) in zip(choices, shape, strict=True)]
+        corrections, t = stream.extend(np.concatenate(bits))
+        yield Send(sender, EntriesChosen(corrections))
+        waiting.append((part, choices, t))
+    for part, choices, t in waiting:
+        count = part.stop - part.start
+        masked = yield from receive(sender, EntriesMasked)
+        expected = sum(count * selectors * (entries - 1) for entries, selectors in shape) * _width(plan)
+        if masked.entries.size != expected:
+            raise PeerProtocolError("masked table entries have the wrong length", party=sender)
+        at, read = 0, 0
+        for (entries, selectors), own in zip(shape, choices, strict=True):
+            rows, bits_each = count * selectors, bits_for(entries)
+            pads = chooser_pads(tmmo, t[at : at + rows * bits_each].reshape(rows, bits_each, 2), own, entries, _width(plan))
+            at += rows * bits_each
+            size = (entries - 1) * rows * _width(plan)
+            table = masked.entries[read : read + size].reshape(entries - 1, rows, plan.classes - 1, plan.limbs)
+            read += size
+            pads = pads.reshape(rows, plan.classes - 1, plan.limbs)
+            index = own.astype(np.int64)
+            picked = table[np.maximum(index - 1, 0), np.arange(rows)]
+            zero = (index == 0)[:, None, None]
+            share = np.where(zero, lm.subtract(np.zeros_like(pads), pads), lm.add(picked, pads))
+            total[part] = lm.add(total[part], lm.total(share.reshape(count, selectors, *pads.shape[1:]), axis=1))
+    return total
+
+
+def _width(plan: ScorePlan) -> int:
+    return (plan.classes - 1) * plan.limbs
+
+
+# -- comparison ----------------------------------------------------------------------------------------------------------
+
+
+def _compared(shares: Limbs, query: Query) -> Limbs:
+    """The shares that enter the circuit, (lanes, limbs): differences of all pairs, or the K - 1 differences to class 0."""
+    plan = query.plan
+    if not query.pairwise:
+        return np.ascontiguousarray(shares.transpose(1, 0, 2)).reshape(-1, plan.limbs)
+    full = np.concatenate([np.zeros((len(shares), 1, plan.limbs), dtype=np.uint64), shares], axis=1)
+    return np.concatenate([lm.subtract(full[:, i], full[:, j]) for i, j in c.pairs_of(plan.classes)])
+
+
+def _circuit(g: Gates, mine: Wires, theirs: Wires, query: Query) -> Wires:
+    """Output wires: one per class but the last, or the bits of the class's position."""
+    classes = query.plan.classes
+    if query.pairwise:
+        behind = c.sign_of_sum(g, mine, theirs)
+        return c.argmax_by_pairs(g, behind.reshape(len(c.pairs_of(classes)), -1, *behind.shape[1:]), classes)
+    whole = c.add(g, mine, theirs, bits=query.plan.bits)
+    scores = np.split(whole, classes - 1, axis=1)
+    return c.argmax_by_turns(g, [np.zeros_like(scores[0]), *scores])
+
+
+def _classes(bits: npt.NDArray[np.uint8], query: Query) -> Classes:
+    if query.pairwise:
+        last = np.ones((1, bits.shape[1]), dtype=np.uint8)
+        first: Classes = np.concatenate([bits, last]).argmax(axis=0).astype(np.int64)
+        return first
+    found = np.array(c.from_bits(bits), dtype=np.int64)
+    if found.size and found.max() >= query.plan.classes:
+        raise LocalProtocolError("a class out of range")
+    return found
+
+
+def _garble(query: Query, shares: Limbs, tmmo: TweakedHash, stream: SenderStream, run: Run) -> Role[Classes | None]:
+    """Steps 4 to 6, the class holder's side."""
+    plan, other, classes = query.plan, query.holders[0], []
+    outputs = []
+    garbler = Garbler(tmmo, stream.delta)
+    for part in query.chunks():
+        compared = _compared(shares[part], query)
+        chosen = yield from receive(other, ScoresChosen)
+        labels = stream.extend(chosen.corrections, plan.bits * len(compared), other).reshape(plan.bits, -1, 2)
+        out = _circuit(garbler, garbler.own(lm.to_bits(compared, plan.bits)), labels, query)
+        tags = garbler.tags(out) if other in query.learners else np.zeros(0, dtype=np.uint64)
+        yield Send(other, ArgmaxGarbled(garbler.take_tables(), tags))
+        outputs.append(out)
+    if run.me not in query.learners:
+        return None
+    for out in outputs:
+        returned = yield from receive(other, LabelsReturned)
+        classes.append(_classes(garbler.read(out, returned.labels, other), query))
+    return np.concatenate(classes)
+
+
+def _evaluate(query: Query, shares: Limbs, tmmo: TweakedHash, stream: ChooserStream, run: Run) -> Role[Classes | None]:
+    """Steps 4 to 6, the first attribute holder's side."""
+    plan, other = query.plan, query.class_holder
+    waiting = []
+    for part in query.chunks():
+        compared = _compared(shares[part], query)
+        corrections, t = stream.extend(lm.to_bits(compared, plan.bits))
+        yield Send(other, ScoresChosen(corrections))
+        waiting.append(t.reshape(plan.bits, -1, 2))
+    evaluator = Evaluator(tmmo, other)
+    classes, returned = [], []
+    for labels in waiting:
+        garbled = yield from receive(other, ArgmaxGarbled)
+        evaluator.give_tables(garbled.tables)
+        out = _circuit(evaluator, evaluator.own(labels.shape[:-1]), labels, query)
+        evaluator.require_finished()
+        if run.me in query.learners:
+            classes.append(_classes(evaluator.read(out, garbled.tags), query))
+        elif len(garbled.tags):
+            raise PeerProtocolError("tags came for a class that this party is not to learn", party=other)
+        returned.append(evaluator.skip_read(out))
+    if other in query.learners:
+        for labels in returned:
+            yield Send(other, LabelsReturned(labels))
+    return np.concatenate(classes) if classes else None
+
+
+# -- roles ---------------------------------------------------------------------------------------------------------------
+
+
+def class_holder(
+    run: Run,
+    query: Query,
+    local: Limbs,
+    tables: Mapping[str, Tables],
+    keepers: Mapping[str, Keeper],
+    coins: Coins,
+) -> Role[Classes | None]:
+    """The garbler. `local`: its own part of the scores, (count, K - 1, limbs); `tables`: per holder, its shares of tables."""
+    _require_scores(local, query)
+    for name in query.holders:
+        if set(tables.get(name, {})) != set(query.shared.get(name, ())):
+            raise LocalProtocolError("the tables are not those of the shared features")
+    sessions = {}
+    for name in query.holders:  # step 1
+        sessions[name] = yield from agree(run, name, "shared_argmax", query.facts(), coins)
+    total = local
+    first = query.holders[0]
+    hashes = {name: TweakedHash(session) for name, session in sessions.items()}
+    streams = {name: keepers[name].session(session) for name, session in sessions.items()}
+    for name in query.holders:
+        total = lm.add(total, (yield from _serve(query, name, tables.get(name, {}), hashes[name], streams[name])))
+    classes = yield from _garble(query, total, hashes[first], streams[first], run)
+    for name in query.holders[1:]:  # step 7
+        if name in query.learners and classes is not None:
+            yield Send(name, ClassesTold(classes.astype(np.uint64)))
+    return (yield from open_value(LABEL, classes)) if run.me in query.learners else None
+
+
+def attribute_holder(
+    run: Run,
+    query: Query,
+    local: Limbs,
+    columns: Mapping[str, npt.NDArray[np.int64]],
+    planter: Planter,
+    coins: Coins,
+) -> Role[Classes | None]:
+    """An attribute holder. `local`: what it knows of the scores (its share tables at its values, and its own tables)."""
+    _require_scores(local, query)
+    sender = query.class_holder
+    session = yield from agree(run, sender, "shared_argmax", query.facts(), coins)  # step 1
+    tmmo, stream = TweakedHash(session), planter.session(session)
+    total = lm.add(local, (yield from _look_up(query, columns, run.me, tmmo, stream)))
+    if run.me != query.holders[0]:
+        yield Send(query.holders[0], ScoresHanded(lm.cut(total, query.plan.bits).reshape(-1)))
+        if run.me not in query.learners:
+            return None
+        told = yield from receive(sender, ClassesTold)
+        if told.classes.shape != (query.count,) or (told.classes >= np.uint64(query.plan.classes)).any():
+            raise PeerProtocolError("the told classes do not fit the query", party=sender)
+        return (yield from open_value(LABEL, told.classes.astype(np.int64)))
+    for name in query.holders[1:]:
+        handed = yield from receive(name, ScoresHanded)
+        if handed.shares.size != total.size:
+            raise PeerProtocolError("handed shares have the wrong length", party=name)
+        total = lm.add(total, handed.shares.reshape(total.shape))
+    classes = yield from _evaluate(query, total, tmmo, stream, run)
+    return (yield from open_value(LABEL, classes)) if run.me in query.learners else None
+
+
+def _require_scores(local: Limbs, query: Query) -> None:
+    if local.shape != (query.count, query.plan.classes - 1, query.plan.limbs) or local.dtype != np.uint64:
+        raise LocalProtocolError("local scores have the wrong shape")

@@ -1,0 +1,7 @@
+"""`shared_model`: shares of log-probabilities and Gaussian coefficients, by garbled circuits, once per cell. See SPEC.md."""
+
+from blindbayes.protocol.shared_model.plan import ScorePlan
+from blindbayes.protocol.shared_model.roles import attribute_holder, class_holder, plain_tables
+from blindbayes.protocol.shared_model.tables import Tables, score
+
+__all__ = ["ScorePlan", "Tables", "attribute_holder", "class_holder", "plain_tables", "score"]

@@ -1,0 +1,231 @@
+"""Fixed-point widths of a shared model, from public facts alone.
+
+A score is a sum over *selectors*: tables whose entry 0 is 0. A categorical or binned feature is one selector with an entry per
+value (entry 0: missing). A Gaussian score A z^2 + B z + C is a sum of selectors with two entries: one for "present" (C), one
+per bit j of the code z (B 2^j, the top bit negative: two's complement), one per bit j of z^2 (A 2^j). So every entry has the
+scale of the score, and its width follows from the score's range.
+
+All entries are integers modulo 2^bits, `fraction` bits after the point. Only differences between classes are kept, and
+`bits` is chosen so that no difference of two scores can reach 2^(bits - 1): overflow cannot happen. Out of the public facts
+(codebook, number of rows, alpha) follow
+
+- a histogram cell: ln P lies in [ln(alpha / (n + alpha r)), 0];
+- a Gaussian: codes and means lie in the codebook's bounds (queries are clamped to them), variances in
+  [variance_floor, (largest |code|)^2], so ln p lies in [-(range)^2 / (2 floor) - ln(largest variance)/2, -ln(floor)/2];
+- the prior: [-ln n, 0], and a class without rows is put below everything else.
+
+`tie_bound`: the class equals that of plain classification whenever the two best plain scores differ by more than this (and by
+more than the plain classifier's own floating point is off).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+from blindbayes.codebook import Codebook, Feature, Numeric
+from blindbayes.errors import ConfigError
+from blindbayes.primitives.circuits import ln_error
+from blindbayes.primitives.limbs import MAX_LIMBS, limbs_for
+from blindbayes.statistics import MISSING
+from blindbayes.statistics.layout import is_histogram
+from blindbayes.wire import Words
+
+FRACTION = 24
+LEAST_FRACTION = 20  # taken where it saves a second 64-bit limb
+_ALPHA_BITS = 24
+_FLOOR_BITS = 56  # significant bits of a variance floor: as many as a float has, and some for the grid
+
+
+@dataclass(frozen=True, slots=True)
+class HistogramPlan:
+    """A categorical or binned feature."""
+
+    feature: Feature
+    size: int
+
+    @property
+    def entries(self) -> int:
+        """Entries of its selector: missing, then the values."""
+        return self.size + 1
+
+    @property
+    def selectors(self) -> int:
+        """Number of selectors."""
+        return 1
+
+    def choices(self, codes: npt.NDArray[np.int64]) -> Words:
+        """What a column of codes selects, (rows, 1)."""
+        return (codes + 1).astype(np.uint64)[:, None]
+
+
+@dataclass(frozen=True, slots=True)
+class GaussianPlan:
+    """A Gaussian feature. The variance floor is floor / 2^floor_shift in squared grid steps."""
+
+    feature: Numeric
+    magnitude: int
+    code_bits: int
+    square_bits: int
+    floor: int
+    floor_shift: int
+    floor_error: float  # relative, of rounding the floor to so many bits
+
+    @property
+    def entries(self) -> int:
+        """Entries of each selector."""
+        return 2
+
+    @property
+    def selectors(self) -> int:
+        """Number of selectors: present, bits of z, bits of z^2."""
+        return 1 + self.code_bits + self.square_bits
+
+    def choices(self, codes: npt.NDArray[np.int64]) -> Words:
+        """What a column of codes selects, (rows, selectors)."""
+        missing = codes == MISSING
+        present = np.where(missing, 0, codes)
+        size = np.abs(present).astype(np.uint64)
+        chosen = [(~missing).astype(np.uint64)[:, None], _bits(present.astype(np.uint64), self.code_bits)]
+        if self.square_bits <= 64:
+            chosen.append(_bits(size * size, self.square_bits))
+        else:
+            high, low = _wide_square(size)
+            chosen += [_bits(low, 64), _bits(high, self.square_bits - 64)]
+        return np.concatenate(chosen, axis=1)
+
+
+FeaturePlan = HistogramPlan | GaussianPlan
+
+
+def _bits(values: Words, bits: int) -> Words:
+    return (values[:, None] >> np.arange(bits, dtype=np.uint64)) & np.uint64(1)
+
+
+def _wide_square(size: Words) -> tuple[Words, Words]:
+    """High and low word of size^2, size < 2^46."""
+    low, high = size & np.uint64(0xFFFFFFFF), size >> np.uint64(32)
+    cross = low * high * np.uint64(2)
+    bottom = low * low
+    total = bottom + (cross << np.uint64(32))
+    return high * high + (cross >> np.uint64(32)) + (total < bottom).astype(np.uint64), total
+
+
+class ScorePlan:
+    """Widths and bounds for a codebook, a public number of rows and a smoothing."""
+
+    def __init__(self, codebook: Codebook, rows: int, alpha: float = 1.0) -> None:
+        if len(codebook.classes) < 2:
+            raise ConfigError("a classifier needs at least two classes")
+        if not (math.isfinite(alpha) and 2**-16 <= alpha <= 2**16):
+            raise ConfigError("alpha must lie between 2^-16 and 2^16 in a study over columns")
+        gaussian = [item for item in codebook.features if not is_histogram(item)]
+        if gaussian and codebook.variance_floor is None:
+            raise ConfigError(
+                f"feature {gaussian[0].name!r} is Gaussian: a study over columns needs variance_floor in the codebook, "
+                "so that joint and pooled models compare"
+            )
+        self.codebook, self.rows, self.classes = codebook, rows, len(codebook.classes)
+        self.alpha, self.alpha_shift, self.alpha_error = _dyadic(Fraction(alpha), _ALPHA_BITS)
+        self.features: dict[str, FeaturePlan] = {item.name: self._plan(item) for item in codebook.features}
+        top = math.log2(2 * self.spread + 4)
+        for fraction in (FRACTION, LEAST_FRACTION):
+            self.fraction = fraction
+            self.bits = 2 + math.ceil(top + fraction)
+            if self.bits <= 64:
+                break
+        if self.bits > 64:
+            self.fraction = FRACTION
+            self.bits = 2 + math.ceil(top + FRACTION)
+        self.limbs = limbs_for(self.bits)
+        if self.limbs > MAX_LIMBS:
+            raise ConfigError(
+                f"scores need {self.bits} bits, more than {64 * MAX_LIMBS}; raise variance_floor or coarsen the precision "
+                "of the widest Gaussian feature"
+            )
+
+    def _plan(self, feature: Feature) -> FeaturePlan:
+        if not isinstance(feature, Numeric) or feature.bins is not None:
+            return HistogramPlan(feature, feature.size)
+        if self.codebook.variance_floor is None:
+            raise ConfigError("a Gaussian feature needs variance_floor")
+        low, high = feature.code_low, feature.code_high
+        magnitude = max(abs(low), abs(high))
+        code_bits = 1 + max(max(0, high).bit_length(), max(0, -low - 1).bit_length())
+        scale = Fraction(round(feature.scale)) if feature.scale >= 1 else Fraction(1, round(feature.precision))
+        floor, shift, error = _dyadic(Fraction(self.codebook.variance_floor) * scale * scale, _FLOOR_BITS)
+        square_bits = max(1, (magnitude * magnitude).bit_length())
+        return GaussianPlan(feature, magnitude, code_bits, square_bits, floor, shift, error)
+
+    # -- bounds --------------------------------------------------------------------------------------------------------
+
+    def _spread(self, plan: FeaturePlan) -> float:
+        """Largest difference of two classes' ln p of one value."""
+        if isinstance(plan, HistogramPlan):
+            alpha = float(Fraction(self.alpha, 2**self.alpha_shift))
+            return math.log((self.rows + alpha * plan.size) / alpha)
+        floor = float(Fraction(plan.floor, 2**plan.floor_shift))
+        width = plan.feature.code_high - plan.feature.code_low
+        largest = max(float(plan.magnitude) ** 2, floor)
+        return width * width / (2 * floor) + math.log(largest / floor) / 2
+
+    @cached_property
+    def spread(self) -> float:
+        """Largest difference of two scores of classes that have rows."""
+        return math.log(self.rows + 1) + sum(self._spread(plan) for plan in self.features.values())
+
+    @property
+    def below(self) -> float:
+        """The prior of a class without rows: below every other score."""
+        return -(self.spread + 2)
+
+    def error(self, name: str) -> float:
+        """Bound on the error of one feature's fixed-point ln p, as far as it depends on the class."""
+        plan, unit = self.features[name], 2.0**-self.fraction
+        if isinstance(plan, HistogramPlan):
+            return 2 * ln_error(self.fraction) + 2 * self.alpha_error
+        # C: the quotient and the halving are cut, ln n and half of ln D are off; A and B: one cut per bit.
+        logs = ln_error(self.fraction) * 1.5
+        cuts = (2 + plan.code_bits + plan.square_bits) * unit
+        return logs + cuts + self._spread(plan) * 2 * plan.floor_error
+
+    @property
+    def tie_bound(self) -> float:
+        """Two scores that differ by more than this are never confused: the errors of all features and roundings, twice."""
+        rounding = 2.0**-self.fraction * (len(self.codebook.features) + 2)
+        return 2 * (sum(self.error(name) for name in self.features) + rounding)
+
+    def near_tie(self, scores: npt.NDArray[np.float64]) -> npt.NDArray[np.bool_]:
+        """Rows (of plain scores, rows x K) whose two best lie within `tie_bound`, plus what the plain scores' own floating
+        point is off: 2^-46 of the largest."""
+        best = np.sort(scores, axis=1)
+        finite = np.where(np.isfinite(scores), np.abs(scores), 0.0).max(axis=1)
+        near: npt.NDArray[np.bool_] = best[:, -1] - best[:, -2] <= self.tie_bound + finite * 2.0**-46
+        return near
+
+    def facts(self) -> bytes:
+        """What both parties must agree on."""
+        return repr((self.codebook.sha256, self.rows, self.alpha, self.alpha_shift, self.fraction, self.bits)).encode()
+
+    def choose(self, names: Sequence[str]) -> list[FeaturePlan]:
+        """Plans of some features, in order."""
+        return [self.features[name] for name in names]
+
+
+def _dyadic(value: Fraction, bits: int) -> tuple[int, int, float]:
+    """(i, s, e) with value = i / 2^s up to the relative error e: exact if so many bits suffice, else rounded to them."""
+    exponent = value.numerator.bit_length() - value.denominator.bit_length()
+    shift = max(0, bits - exponent)
+    whole = round(value * 2**shift)
+    while shift > 0 and whole % 2 == 0:
+        whole //= 2
+        shift -= 1
+    if whole <= 0:
+        raise ConfigError("alpha and variance_floor must be positive")
+    return whole, shift, float(abs(Fraction(whole, 2**shift) - value) / value)
