@@ -41,10 +41,11 @@ FINE = 240
 """Cells per numeric feature at which a model is scored: divisible by every number of released cells."""
 REFERENCE_CELLS = 8
 UNDECLARED_ROWS = 1000
-LEAST_SIGNAL = 0.6
+LEAST_SIGNAL = 0.2
+"""Rows in an average cell over its noise below which features are not released: they would only mislead."""
 MANY_GRID_POINTS = 20_000
-_CELLS = ((2.0, 2), (5.0, 3), (10.0, 6), (30.0, 8), (100.0, 10), (200.0, 8), (500.0, 16), (1000.0, 24), (math.inf, 48))
-_ZERO_CELL_SIGNAL = 10.0
+_CELLS = ((2.0, 2), (5.0, 3), (10.0, 6), (30.0, 8), (200.0, 12), (500.0, 16), (1000.0, 24), (math.inf, 48))  # by signal
+_ZERO_CELL_SIGNAL = 30.0
 _MOMENT_SIGNAL = 100.0
 _FIT_SIGNAL = 60.0
 
@@ -392,49 +393,58 @@ def plan_release(
     size = rows if rows is not None else min(UNDECLARED_ROWS, codebook.max_rows)
     reference = tuple(_cut(feature, lambda _: (REFERENCE_CELLS, False, "")) for feature in codebook.features)
     signals = {name: _signal(draft(name, reference, 0.0, ()), size) for name in names}
-    chosen = max(names, key=lambda name: signals[name])
-    signal = signals[chosen]
-    reasons = [_why_mechanism(chosen, signals, mechanism)]
+    plans = {name: draft(name, _cuts(codebook, signal), signal, ()) for name, signal in signals.items()}
+    # Mechanisms are compared on the same cells: those of the one that can afford the fewest.
+    fewest = min(plans.values(), key=lambda plan: plan.signal).cuts
+    noises = {name: 1 / _signal(draft(name, fewest, 0.0, ()), size) for name in names}
+    chosen = min(names, key=lambda name: noises[name])
+    plan = plans[chosen]
+    reasons = [_why_mechanism(chosen, noises, mechanism)]
     declared = "declared rows" if rows is not None else f"rows not declared, planned for {size}"
-    reasons.append(
-        f"signal {signal:.3g} = rows per class over the noise of a cell ({declared}, {len(codebook.classes)} classes)"
-    )
-    if signal < LEAST_SIGNAL:
+    reasons.append(f"signal {plan.signal:.3g}: rows per class over the noise of one of {REFERENCE_CELLS} cells ({declared})")
+    if _signal(plan, size, average_cell=True) < LEAST_SIGNAL:
         reasons.append("noise would drown every feature: only the class counts are released, and the model predicts by them")
         cuts = tuple(Cut(feature.name, "nothing", reason="noise would drown it") for feature in codebook.features)
-        return draft(chosen, cuts, signal, tuple(reasons))
-    cells = next(count for limit, count in _CELLS if signal < limit)
+        return draft(chosen, cuts, plan.signal, tuple(reasons))
+    if any(isinstance(feature, Numeric) for feature in codebook.features):
+        reasons.append(f"numeric features in {_cell_count(plan.signal)} cells: more would cost more in noise than they tell")
+    return draft(chosen, plan.cuts, plan.signal, tuple(reasons))
+
+
+def _cell_count(signal: float) -> int:
+    return next(count for limit, count in _CELLS if signal < limit)
+
+
+def _cuts(codebook: Codebook, signal: float) -> tuple[Cut, ...]:
+    """How each feature is released, by the signal."""
+    cells = _cell_count(signal)
 
     def rule(feature: Numeric) -> tuple[int, bool, str]:
         if signal >= _MOMENT_SIGNAL and feature.width > MANY_GRID_POINTS:
             return 0, False, f"moments: {feature.width} grid points span too many orders of magnitude for equal cells"
         zero = feature.grid_low == 0 and signal >= _ZERO_CELL_SIGNAL
-        words = f"{cells} cells for this signal" + (", and one for zero alone" if zero else "")
-        return cells, zero, words
+        return cells, zero, f"{cells} cells for this signal" + (", and one for zero alone" if zero else "")
 
-    cuts = tuple(_cut(feature, rule) for feature in codebook.features)
-    if any(isinstance(feature, Numeric) for feature in codebook.features):
-        reasons.append(f"numeric features in {cells} cells; more cells would cost more in noise than they tell")
-    return draft(chosen, cuts, signal, tuple(reasons))
+    return tuple(_cut(feature, rule) for feature in codebook.features)
 
 
-def _why_mechanism(chosen: str, signals: Mapping[str, float], asked: str) -> str:
+def _why_mechanism(chosen: str, noises: Mapping[str, float], asked: str) -> str:
     if asked != "auto":
         return f"{chosen}: asked for"
-    others = ", ".join(f"{name} {signals[name] / signals[chosen]:.2f}" for name in signals if name != chosen)
-    return f"{chosen}: most signal against noise (relative to it: {others})" if others else f"{chosen}: the only one allowed"
+    others = ", ".join(f"{name} has {noises[name] / noises[chosen]:.2f} times as much" for name in noises if name != chosen)
+    return f"{chosen}: the least noise ({others})"
 
 
-def _signal(plan: ReleasePlan, rows: int) -> float:
-    """Rows per class over the root mean square noise of a cell, averaged over features."""
-    variances = [
-        deviation**2 * (1.0 if plan.mechanism == "knorm" or item.number else (item.cells - 1) / item.cells)
-        for item, deviation in zip(plan.items, plan.deviations, strict=True)
-        if item.kind != "classes"
-    ]
-    if not variances:
+def _signal(plan: ReleasePlan, rows: int, *, average_cell: bool = False) -> float:
+    """Rows per class (or in the average cell of a class) over the noise of a cell: root mean square over features."""
+    squares = []
+    for item, deviation in zip(plan.items, plan.deviations, strict=True):
+        if item.kind != "classes":
+            centred = 1.0 if plan.mechanism == "knorm" or item.number else (item.cells - 1) / item.cells
+            squares.append(deviation**2 * centred * (item.cells**2 if average_cell else 1))
+    if not squares:
         return math.inf
-    return rows / len(plan.declared.classes) / math.sqrt(sum(variances) / len(variances))
+    return rows / len(plan.declared.classes) / math.sqrt(sum(squares) / len(squares))
 
 
 def _cut(feature: Feature, rule: Callable[[Numeric], tuple[int, bool, str]]) -> Cut:
