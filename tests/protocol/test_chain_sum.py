@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -250,9 +251,10 @@ class Attacker:
         roster = decode(rosters[0].frame or b"", RosterListed)
         assert roster.modulus == self.private.public.to_bytes()
         assert roster.builder_key == self.keys[BUILDER].public
-        self.digest = roles.roster_digest(self.run, roster.modulus, roster.builder_key, roster.keys)
+        self.digest = roles.roster_digest(self.run, roster.modulus, roster.builder_key, roster.keys_digest)
         self.plan = Plan(self.digest, setting.contributors, self.options.neighbours)
-        self.public_keys = {name: roster.keys[32 * at : 32 * at + 32] for at, name in enumerate(setting.contributors)}
+        announced = [entry for entry in outcome.transcript.entries if entry.kind is KeyAnnounced]
+        self.public_keys = {entry.sender: decode(entry.frame or b"", KeyAnnounced).key for entry in announced}
         self.public_keys[BUILDER] = roster.builder_key
         self.links = {e.sender: decode(e.frame or b"", LinkSent) for e in outcome.transcript.entries if e.kind is LinkSent}
 
@@ -263,7 +265,7 @@ class Attacker:
         if mine not in self.keys:
             mine = BUILDER  # the best it can do: every key it has fails
         secret = self.keys[mine].agree(self.public_keys[theirs])
-        data = roles._unseal(self.run, secret, "chain link", sender, receiver, self.digest, self.links[sender].sealed)
+        data = roles.unseal(self.run, secret, "chain link", sender, receiver, self.digest, self.links[sender].sealed)
         return self.private.decrypt_many(self.private.public.unpack_ciphertexts(data, self.options.packing.chunks))
 
     def difference(self, target: str) -> list[int]:
@@ -317,7 +319,7 @@ def quotients(outcome: Outcome, vectors: dict[str, Words]) -> dict[str, list[int
             receiver = attacker.plan.following(sender)
             assert receiver is not None
             secret = attacker.keys[receiver].agree(attacker.public_keys[sender])
-            data = roles._unseal(
+            data = roles.unseal(
                 attacker.run, secret, "chain link", sender, receiver, attacker.digest, attacker.links[sender].sealed
             )
             ends.append(public.unpack_ciphertexts(data, attacker.options.packing.chunks))
@@ -454,7 +456,7 @@ def test_a_modulus_that_is_no_product_of_large_primes_is_refused(which: str, mon
 @pytest.mark.parametrize("step", ["chain link", "chain randomisers"])
 def test_a_value_outside_the_ring_is_refused(step: str, bad: str, monkeypatch: pytest.MonkeyPatch) -> None:
     private = generate_keypair(512, coins().derive(f"party {BUILDER}").derive("chain paillier"), toy_keys=True)
-    seal = roles._seal
+    seal = roles.seal
     size = private.public.ciphertext_bytes
     value = {"zero": 0, "N^2": int(private.public.n_squared), "multiple of a prime": int(private._p) * 5}.get(bad)
 
@@ -466,7 +468,7 @@ def test_a_value_outside_the_ring_is_refused(step: str, bad: str, monkeypatch: p
                 plaintext = plaintext[:-1] if bad == "short" else plaintext + b"\0"
         return seal(run, secret, at, sender, receiver, digest, plaintext)
 
-    monkeypatch.setattr(roles, "_seal", evil)
+    monkeypatch.setattr(roles, "seal", evil)
     require_clean_end(play(counts(3), check=False), PeerProtocolError)
 
 
@@ -501,30 +503,40 @@ def test_a_strangers_key_in_the_roster_is_refused() -> None:
     assert require_clean_end(outcome, IntegrityError).party == "c1"
 
 
-def test_a_builder_that_swaps_run_keys_is_noticed_before_anybody_adds_anything(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It lists its own key for c1, to everybody alike: c1 misses its key, c1's mask neighbours miss its signature."""
+@pytest.mark.parametrize(("parties", "neighbours"), [(3, None), (9, 4)])
+@pytest.mark.parametrize("everywhere", [True, False], ids=["in keys and digest", "in keys"])
+def test_a_builder_that_swaps_run_keys_is_noticed_before_the_victim_adds_anything(
+    parties: int, neighbours: int | None, everywhere: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It lists a key of its own for c1: whoever shares a mask with c1, or sends its link there, misses c1's signature."""
+    vectors, options = counts(parties), {"neighbours": neighbours}
     stranger = AgreementKey.generate(coins(77)).public
-    digest = roles.roster_digest
-    real = next(
-        decode(entry.frame or b"", KeyAnnounced).key
-        for entry in play(counts(3)).transcript.entries
-        if entry.kind is KeyAnnounced and entry.sender == "c1"
-    )
-    swapped = {"on": True}
-
-    def lying_digest(run: Any, modulus: bytes, builder_key: bytes, keys: bytes) -> bytes:
-        return digest(run, modulus, builder_key, keys.replace(real, stranger) if swapped["on"] else keys)
-
-    monkeypatch.setattr(roles, "roster_digest", lying_digest)
+    announced = [entry for entry in play(vectors, options=options).transcript.entries if entry.kind is KeyAnnounced]
+    real = next(decode(entry.frame or b"", KeyAnnounced).key for entry in announced if entry.sender == "c1")
+    if everywhere:
+        hashed = roles.digest_keys
+        monkeypatch.setattr(roles, "digest_keys", lambda keys: hashed([stranger if key == real else key for key in keys]))
 
     def swap(message: Message) -> Message:
         assert isinstance(message, RosterListed)
-        keys = message.keys.replace(real, stranger)
-        return RosterListed(message.modulus, message.builder_key, keys, message.signatures, message.signature)
+        return msgspec.structs.replace(message, keys=message.keys.replace(real, stranger))
 
-    outcome = play(counts(3), faults=(Replace(lambda entry: entry.kind is RosterListed, swap),), check=False)
-    require_clean_end(outcome, IntegrityError)
-    assert not any(entry.kind is LinkSent for entry in outcome.transcript.entries)
+    outcome = play(vectors, options=options, faults=(Replace(lambda entry: entry.kind is RosterListed, swap),), check=False)
+    assert require_clean_end(outcome, IntegrityError).party in ("c1", BUILDER)
+    assert not any(entry.kind is LinkSent and entry.sender == "c1" for entry in outcome.transcript.entries)
+
+
+def test_a_builder_that_lists_other_keys_than_it_hashed_is_noticed_where_all_share_masks(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    hashed, calls = roles.digest_keys, []
+
+    def wrong_once(keys: Any) -> bytes:
+        calls.append(1)
+        return bytes(32) if len(calls) == 1 else hashed(keys)
+
+    monkeypatch.setattr(roles, "digest_keys", wrong_once)
+    assert require_clean_end(play(counts(3), check=False), IntegrityError).party == BUILDER
 
 
 # -- our own input ---------------------------------------------------------------------------------------------------

@@ -16,14 +16,15 @@ class KeyAnnounced(Message, frozen=True):
 
 
 class RosterListed(Message, frozen=True):
-    """The builder's Paillier modulus and run key, every contributor's run key, and the signatures the receiver must check."""
+    """The builder's Paillier modulus and run key, a digest of all run keys, and the run keys that the receiver uses."""
 
     trust: ClassVar[Trust] = Trust.KEY
     modulus: bytes  # big-endian
     builder_key: bytes
-    keys: bytes  # 32 bytes each, in the order of the setting's contributors
-    signatures: bytes  # 64 bytes each, of the contributors in `Plan.checked` of the receiver
-    signature: bytes  # the builder's, of all but `signatures`
+    keys_digest: bytes
+    keys: bytes  # 32 bytes each, of the receiver's `Plan.peers`
+    signatures: bytes  # 64 bytes each, of the receiver's `Plan.checked`
+    signature: bytes  # the builder's, of the digest of the first three
 
 
 class RandomisersDealt(Message, frozen=True):

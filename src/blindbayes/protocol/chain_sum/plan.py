@@ -62,21 +62,31 @@ class Plan:
     def neighbours(self, name: str) -> tuple[str, ...]:
         """Whom `name` shares a mask with, in the setting's order."""
         size = len(self.contributors)
-        if self._neighbours >= size - 1:
+        if self.complete:
             return tuple(other for other in self.contributors if other != name)
         at = self._position(self._circle, name)
         reach = self._neighbours // 2
         found = [int(self._circle[(at + step) % size]) for step in range(-reach, reach + 1) if step]
         return tuple(self.contributors[index] for index in sorted(found))
 
+    def peers(self, name: str) -> tuple[str, ...]:
+        """Everybody whose key `name` uses: mask neighbours and both hops, in the setting's order."""
+        return self._sorted({*self.neighbours(name), self.previous(name), self.following(name)})
+
     def checked(self, name: str) -> tuple[str, ...]:
         """Whose signed keys `name` checks before it uses them: mask neighbours and the next hop, in the setting's order.
 
-        The previous hop's key needs no check: its signed link shows that it saw its own key in the same roster.
+        The previous hop's key needs no check: with a false one, `name` cannot unseal the link that this hop signed.
         """
-        following = self.following(name)
-        wanted = {*self.neighbours(name)} | ({following} if following is not None else set())
-        return tuple(sorted(wanted, key=self._index.__getitem__))
+        return self._sorted({*self.neighbours(name), self.following(name)})
+
+    def _sorted(self, wanted: set[str | None]) -> tuple[str, ...]:
+        return tuple(sorted((name for name in wanted if name is not None), key=self._index.__getitem__))
+
+    @property
+    def complete(self) -> bool:
+        """Whether everybody shares a mask with everybody."""
+        return self._neighbours >= len(self.contributors) - 1
 
     def exposed(self, corrupt: Collection[str]) -> set[frozenset[str]]:
         """The sets of honest contributors whose *sums* the builder learns together with `corrupt`: exactly these.

@@ -58,10 +58,15 @@ def read_options(setting: Setting) -> Options:
 # -- what both roles compute -----------------------------------------------------------------------------------------
 
 
-def roster_digest(run: Run, modulus: bytes, builder_key: bytes, keys: bytes) -> bytes:
+def digest_keys(keys: Sequence[bytes]) -> bytes:
+    """Binds the run keys of all contributors, in the setting's order."""
+    return hashlib.sha256(b"".join(keys)).digest()
+
+
+def roster_digest(run: Run, modulus: bytes, builder_key: bytes, keys_digest: bytes) -> bytes:
     """Binds everything after step 2 to one modulus and one list of keys."""
     size = len(modulus).to_bytes(4, "big")
-    return hashlib.sha256(run.context("chain roster") + size + modulus + builder_key + keys).digest()
+    return hashlib.sha256(run.context("chain roster") + size + modulus + builder_key + keys_digest).digest()
 
 
 def link_payload(run: Run, sender: str, receiver: str, digest: bytes, sealed: bytes) -> bytes:
@@ -76,12 +81,12 @@ def masks(secret: bytes, digest: bytes, public: PublicKey, count: int) -> list[i
     return [int.from_bytes(stream[at : at + size], "big") for at in range(0, len(stream), size)]
 
 
-def _seal(run: Run, secret: bytes, step: str, sender: str, receiver: str, digest: bytes, plaintext: bytes) -> bytes:
+def seal(run: Run, secret: bytes, step: str, sender: str, receiver: str, digest: bytes, plaintext: bytes) -> bytes:
     context = run.context(step, sender, receiver) + digest
     return aead.seal(prg.derive_key(secret, step, context), plaintext, associated=context)
 
 
-def _unseal(run: Run, secret: bytes, step: str, sender: str, receiver: str, digest: bytes, sealed: bytes) -> bytes:
+def unseal(run: Run, secret: bytes, step: str, sender: str, receiver: str, digest: bytes, sealed: bytes) -> bytes:
     context = run.context(step, sender, receiver) + digest
     return aead.unseal(prg.derive_key(secret, step, context), sealed, associated=context, party=sender)
 
@@ -123,13 +128,9 @@ class _Joined:
     neighbours: tuple[tuple[str, int], ...]  # with the sign of the mask
 
 
-def contributor(run: Run, setting: Setting, options: Options, vector: Words, coins: Coins) -> Role[None]:
-    """Adds its packed and masked vector to the running sum, once."""
-    packing = options.packing
-    try:
-        chunks = packing.pack(vector.view(np.int64).tolist())
-    except DataError as cause:
-        raise LocalProtocolError("a word of the vector is outside the bounds of the setting", party=run.me) from cause
+def contributor(run: Run, setting: Setting, options: Options, chunks: list[int], coins: Coins) -> Role[None]:
+    """Adds its packed vector, masked, to the running sum, once."""
+    count = options.packing.chunks
     # 1. A fresh key for this run.
     key = AgreementKey.generate(coins)
     yield Send(BUILDER, KeyAnnounced(key.public, _sign(run, key_payload(run.context("chain key"), run.me, key.public))))
@@ -138,43 +139,45 @@ def contributor(run: Run, setting: Setting, options: Options, vector: Words, coi
     public, digest, secrets = joined.public, joined.digest, joined.secrets
     # 4. One fresh encryption of zero for each chunk.
     dealt = yield from receive(BUILDER, RandomisersDealt)
-    data = _unseal(run, secrets[BUILDER], "chain randomisers", BUILDER, run.me, digest, dealt.sealed)
-    link = public.unpack_ciphertexts(data, packing.chunks, party=BUILDER)
-    # 5. Add the vector and the masks; everybody's masks together cancel modulo N.
+    data = unseal(run, secrets[BUILDER], "chain randomisers", BUILDER, run.me, digest, dealt.sealed)
+    randomisers = public.unpack_ciphertexts(data, count, party=BUILDER)
+    # 5. Add the masks, which cancel modulo N with those of all others, and encrypt.
+    masked = list(chunks)
     for peer, sign in joined.neighbours:
-        for index, mask in enumerate(masks(secrets[peer], digest, public, packing.chunks)):
-            chunks[index] += sign * mask
-    link = [public.encrypt_with(chunk, randomiser) for chunk, randomiser in zip(chunks, link, strict=True)]
+        for index, mask in enumerate(masks(secrets[peer], digest, public, count)):
+            masked[index] += sign * mask
+    link = [public.encrypt_with(chunk, randomiser) for chunk, randomiser in zip(masked, randomisers, strict=True)]
     # 6. Multiply into the running sum and pass it on.
     if joined.before is not None:
-        running = yield from _receive_link(run, joined.before, secrets[joined.before], digest, public, packing.chunks)
+        running = yield from _receive_link(run, joined.before, secrets[joined.before], digest, public, count)
         link = [public.add(own, other) for own, other in zip(link, running, strict=True)]
-    sealed = _seal(run, secrets[joined.after], "chain link", run.me, joined.after, digest, public.pack_ciphertexts(link))
+    sealed = seal(run, secrets[joined.after], "chain link", run.me, joined.after, digest, public.pack_ciphertexts(link))
     yield Send(joined.after, LinkSent(sealed, _sign(run, link_payload(run, run.me, joined.after, digest, sealed))))
 
 
 def _join(run: Run, setting: Setting, options: Options, key: AgreementKey, roster: RosterListed) -> _Joined:
-    keys = _parts(roster.keys, PUBLIC_BYTES)
-    if len(roster.keys) != PUBLIC_BYTES * len(setting.contributors) or len(roster.builder_key) != PUBLIC_BYTES:
+    if len(roster.builder_key) != PUBLIC_BYTES or len(roster.keys_digest) != hashlib.sha256().digest_size:
         raise PeerProtocolError("the roster has the wrong size", party=BUILDER)
-    digest = roster_digest(run, roster.modulus, roster.builder_key, roster.keys)
+    digest = roster_digest(run, roster.modulus, roster.builder_key, roster.keys_digest)
     _verify(run, BUILDER, run.context("chain roster", BUILDER) + digest, roster.signature)
     plan = Plan(digest, setting.contributors, options.neighbours)
-    if keys[plan.index(run.me)] != key.public:
-        raise IntegrityError(party=BUILDER)
     before, after = plan.previous(run.me), plan.following(run.me)
     # The first of the chain tests N for everybody: see "Key checks" in SPEC.md.
     public = PublicKey.from_bytes(roster.modulus, toy_keys=options.toy_keys, composite=before is None, party=BUILDER)
     if public.bits != options.key_bits:
         raise PeerProtocolError("the public key has another size than the study says", party=BUILDER)
-    checked = plan.checked(run.me)
-    signed = _parts(roster.signatures, SIGNATURE_BYTES)
-    if len(roster.signatures) != SIGNATURE_BYTES * len(checked):
+    peers, checked = plan.peers(run.me), plan.checked(run.me)
+    if len(roster.keys) != PUBLIC_BYTES * len(peers) or len(roster.signatures) != SIGNATURE_BYTES * len(checked):
         raise PeerProtocolError("the roster has the wrong size", party=BUILDER)
+    keys = dict(zip(peers, _parts(roster.keys, PUBLIC_BYTES), strict=True))
     context = run.context("chain key")
-    for peer, signature in zip(checked, signed, strict=True):
-        _verify(run, peer, key_payload(context, peer, keys[plan.index(peer)]), signature)
-    secrets = {peer: key.agree(keys[plan.index(peer)], party=peer) for peer in {*checked, before} if peer is not None}
+    for peer, signature in zip(checked, _parts(roster.signatures, SIGNATURE_BYTES), strict=True):
+        _verify(run, peer, key_payload(context, peer, keys[peer]), signature)
+    if plan.complete:  # then all keys are here, and the digest can be checked
+        everybody = {**keys, run.me: key.public}
+        if digest_keys([everybody[name] for name in setting.contributors]) != roster.keys_digest:
+            raise IntegrityError(party=BUILDER)
+    secrets = {peer: key.agree(public_key, party=peer) for peer, public_key in keys.items()}
     secrets[BUILDER] = key.agree(roster.builder_key, party=BUILDER)
     me = plan.index(run.me)
     neighbours = tuple((peer, 1 if me < plan.index(peer) else -1) for peer in plan.neighbours(run.me))
@@ -184,7 +187,7 @@ def _join(run: Run, setting: Setting, options: Options, key: AgreementKey, roste
 def _receive_link(run: Run, sender: str, secret: bytes, digest: bytes, public: PublicKey, count: int) -> Role[list[Any]]:
     sent = yield from receive(sender, LinkSent)
     _verify(run, sender, link_payload(run, sender, run.me, digest, sent.sealed), sent.signature)
-    data = _unseal(run, secret, "chain link", sender, run.me, digest, sent.sealed)
+    data = unseal(run, secret, "chain link", sender, run.me, digest, sent.sealed)
     return public.unpack_ciphertexts(data, count, party=sender)
 
 
@@ -203,18 +206,19 @@ def builder(run: Run, setting: Setting, options: Options, coins: Coins) -> Role[
     private = generate_keypair(options.key_bits, coins.derive("chain paillier"), toy_keys=options.toy_keys)
     key = AgreementKey.generate(coins.derive("chain agreement"))
     modulus = private.public.to_bytes()
-    keys = b"".join(announced[name].key for name in setting.contributors)
-    digest = roster_digest(run, modulus, key.public, keys)
+    keys_digest = digest_keys([announced[name].key for name in setting.contributors])
+    digest = roster_digest(run, modulus, key.public, keys_digest)
     signature = _sign(run, run.context("chain roster", BUILDER) + digest)
     plan = Plan(digest, setting.contributors, options.neighbours)
     # 3. and 4. To everybody the roster, and its randomisers.
     dealer = coins.derive("chain randomisers")
     secrets = {name: key.agree(announced[name].key, party=name) for name in setting.contributors}
     for name in plan.order:
+        keys = b"".join(announced[peer].key for peer in plan.peers(name))
         checked = b"".join(announced[peer].signature for peer in plan.checked(name))
-        yield Send(name, RosterListed(modulus, key.public, keys, checked, signature))
+        yield Send(name, RosterListed(modulus, key.public, keys_digest, keys, checked, signature))
         randomisers = private.public.pack_ciphertexts(private.randomisers(options.packing.chunks, dealer))
-        yield Send(name, RandomisersDealt(_seal(run, secrets[name], "chain randomisers", BUILDER, name, digest, randomisers)))
+        yield Send(name, RandomisersDealt(seal(run, secrets[name], "chain randomisers", BUILDER, name, digest, randomisers)))
     # 7. The last link: decrypt, unpack, and open only what can be a total.
     last = plan.order[-1]
     link = yield from _receive_link(run, last, secrets[last], digest, private.public, options.packing.chunks)
@@ -222,6 +226,14 @@ def builder(run: Run, setting: Setting, options: Options, coins: Coins) -> Role[
     words = _words(options.packing.unpack(totals, party=last))
     opened = yield from open_value(setting.label, words)
     return Total(opened, setting.contributors)
+
+
+def pack_words(packing: Packing, vector: Words, party: str) -> list[int]:
+    """Our own vector, packed; a word outside the bounds of the setting is our error and leaves nothing."""
+    try:
+        return packing.pack(vector.view(np.int64).tolist())
+    except DataError as cause:
+        raise LocalProtocolError("a word of the vector is outside the bounds of the setting", party=party) from cause
 
 
 def _words(values: Sequence[int]) -> Words:
@@ -246,7 +258,8 @@ class ChainSum:
         options = read_options(setting)
         if run.me == BUILDER:
             return (yield from builder(run, setting, options, coins))
-        yield from contributor(run, setting, options, require_vector(vector, setting, run.me), coins)
+        chunks = pack_words(options.packing, require_vector(vector, setting, run.me), run.me)
+        yield from contributor(run, setting, options, chunks, coins)
         return None
 
 
