@@ -21,9 +21,13 @@ from blindbayes.data.expressions import plain_text
 from blindbayes.data.infer import infer_feature, infer_labels
 from blindbayes.data.sources import is_source, require_columns, to_arrow
 from blindbayes.errors import ConfigError, DataError, PrivacyError
+from blindbayes.ledger import Ledger
 from blindbayes.model.explain import Explanation, explain
 from blindbayes.model.file import MAX_BYTES, ModelRecord, dump_model, parse_model
 from blindbayes.model.parameters import FloatArray, Gaussian, Histogram, Parameters, estimate
+from blindbayes.primitives.coins import Coins
+from blindbayes.privacy.fitting import plan_fit
+from blindbayes.privacy.statement import PrivacyStatement
 from blindbayes.statistics import Block, Layout, Statistics, count_block
 
 _TARGET = "class"
@@ -52,6 +56,11 @@ class NaiveBayes(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         "auto", "discrete_laplace", "knorm", "discrete_gaussian", "smooth" or "global".
     ledger : path, default=None
         File that records privacy spent; charged before anything is released.
+    rows : int, default=None
+        With `epsilon`: the size of the table as publicly known or guessed. It decides how fine the release is; `len(X)` is
+        private and is never looked at.
+    rows_per_person : int, default=1
+        With `epsilon`: the most rows that one person may have. 1 protects a record; more protects such a person.
 
     Attributes
     ----------
@@ -63,6 +72,10 @@ class NaiveBayes(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         As in scikit-learn.
     parameters_ : Parameters
         Tables of log-probabilities, means and variances by feature.
+    privacy_ : dict
+        With `epsilon`: what was released and how, in public facts.
+    statement_ : PrivacyStatement
+        With `epsilon`: the promise, for the privacy officer.
     """
 
     def __init__(
@@ -75,6 +88,8 @@ class NaiveBayes(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         delta: float = 0.0,
         mechanism: str = "auto",
         ledger: str | os.PathLike[str] | None = None,
+        rows: int | None = None,
+        rows_per_person: int = 1,
     ) -> None:
         self.codebook = codebook
         self.alpha = alpha
@@ -83,6 +98,8 @@ class NaiveBayes(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.delta = delta
         self.mechanism = mechanism
         self.ledger = ledger
+        self.rows = rows
+        self.rows_per_person = rows_per_person
 
     # -- fitting -----------------------------------------------------------------------------------------------------
 
@@ -94,7 +111,7 @@ class NaiveBayes(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self._forget()
         with self._whole():
             if self.epsilon is not None:
-                return self._fit_private(X, y, sample_weight)
+                return self._fit_private(X, y, sample_weight, self.epsilon)
             return self._finish(self._statistics(X, y, sample_weight, classes=None))
 
     def partial_fit(self, X: Any, y: Any = None, classes: Any = None, sample_weight: Any = None) -> Self:
@@ -156,12 +173,17 @@ class NaiveBayes(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             self.class_count_ = statistics.class_counts.astype(np.float64)
         return self
 
-    def _statistics(self, X: Any, y: Any, sample_weight: Any, *, classes: Any, batch: bool = False) -> Statistics:
-        """Exact statistics of the training data, with the codebook adopted or inferred on the way."""
+    def _statistics(
+        self, X: Any, y: Any, sample_weight: Any, *, classes: Any, batch: bool = False, counting: Codebook | None = None
+    ) -> Statistics:
+        """Exact statistics of the training data, with the codebook adopted or inferred on the way.
+
+        `counting` overrides the codebook: a private fit counts with the cells of its plan.
+        """
         if is_source(X):
             if y is not None or sample_weight is not None:
                 raise ConfigError("a path, URL or source holds its own class column: leave y and sample_weight out")
-            codebook = self._known_codebook()
+            codebook = counting or self._known_codebook()
             if codebook is None:
                 raise ConfigError("fitting from a path, URL or source needs a codebook; see Codebook.from_toml")
             statistics = count(X, codebook)
@@ -170,7 +192,7 @@ class NaiveBayes(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             return statistics
         if batch and classes is None and self._known_codebook() is None:
             raise ConfigError("the first partial_fit must name all classes, or the estimator must have a codebook")
-        block, weights = self._training_block(X, y, sample_weight, classes)
+        block, weights = self._training_block(X, y, sample_weight, classes, counting or self._known_codebook())
         return count_block(Layout(self.codebook_), block, weights)
 
     def _known_codebook(self) -> Codebook | None:
@@ -181,8 +203,9 @@ class NaiveBayes(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             raise ConfigError("the codebook changed between batches; call fit to start anew")
         return known
 
-    def _training_block(self, X: Any, y: Any, sample_weight: Any, classes: Any) -> tuple[Block, npt.NDArray[np.int64] | None]:
-        codebook = self._known_codebook()
+    def _training_block(
+        self, X: Any, y: Any, sample_weight: Any, classes: Any, codebook: Codebook | None
+    ) -> tuple[Block, npt.NDArray[np.int64] | None]:
         target = codebook.target if codebook else _TARGET
         names, columns = _split_columns(X, codebook)
         if y is None and target in columns and names is not None:
@@ -212,8 +235,36 @@ class NaiveBayes(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         weights = _whole_weights(sample_weight, len(labels))
         return encode(columns, codebook, training=True, labels=labels), weights
 
-    def _fit_private(self, X: Any, y: Any, sample_weight: Any) -> Self:
-        raise PrivacyError("private fits are not available yet")
+    def _fit_private(self, X: Any, y: Any, sample_weight: Any, epsilon: float) -> Self:
+        """One joint release. The plan and its price come first, from public facts; then counting, the ledger, the noise."""
+        if sample_weight is not None:
+            raise PrivacyError("sample_weight multiplies what one row can change; drop it, or fit without epsilon")
+        codebook = self._known_codebook()
+        if codebook is None or codebook.provenance == "inferred":
+            raise PrivacyError(
+                f"column {_first_name(X)!r} has no declared domain: epsilon needs a codebook made from public knowledge "
+                "(bounds, categories, class labels); write one and pass it as codebook="
+            )
+        release = plan_fit(
+            codebook,
+            epsilon=epsilon,
+            delta=self.delta,
+            mechanism=self.mechanism,
+            rows=self.rows,
+            rows_per_person=self.rows_per_person,
+        )
+        exact = self._statistics(X, y, None, classes=None, counting=release.codebook)
+        if self.ledger is not None:
+            Ledger(self.ledger).charge(release, purpose="NaiveBayes.fit", codebook=codebook.sha256)
+        parameters, noisy = release.release(exact, self.alpha, Coins.system())
+        self.privacy_ = {**release.facts(), "statement": release.statement().to_dict()}
+        return self._publish(parameters, noisy)
+
+    @property
+    def statement_(self) -> PrivacyStatement:
+        """The promise of a private fit, for the privacy officer."""
+        check_is_fitted(self, "privacy_")
+        return PrivacyStatement(**self.privacy_["statement"])
 
     # -- prediction --------------------------------------------------------------------------------------------------
 
@@ -359,12 +410,18 @@ def load(path: str | os.PathLike[str]) -> NaiveBayes:
     return model._restore(record)
 
 
+def _first_name(X: Any) -> str:
+    """A column to name in an error: the frame's first, or the array's."""
+    names = getattr(X, "columns", None)
+    return str(names[0]) if names is not None and len(names) and isinstance(names[0], str) else "x0"
+
+
 def _split_columns(X: Any, codebook: Codebook | None) -> tuple[list[Any] | None, dict[str, Any]]:
     """Column names (None for an unnamed array) and one array per column."""
     if hasattr(X, "toarray") or hasattr(X, "tocsr"):
         raise TypeError("Sparse data was passed, but dense data is required. Use '.toarray()' to convert to a dense array.")
     if hasattr(X, "columns") or isinstance(X, pa.Table):
-        if hasattr(X, "columns") and not isinstance(X, pa.Table) and not all(isinstance(name, str) for name in X.columns):
+        if not isinstance(X, pa.Table | pa.RecordBatch) and not all(isinstance(name, str) for name in X.columns):
             return None, _array_columns(np.asarray(X), codebook)
         table = to_arrow(X)
         return list(table.column_names), {name: table.column(name) for name in table.column_names}

@@ -141,15 +141,16 @@ def census(as_json: bool, out: str | None, rows: int) -> None:
         where.mkdir(parents=True, exist_ok=True)
         path = where / "ledger.jsonl"
         Ledger.create(path, epsilon=1.0, delta=0.0)
-        before = Ledger(path).spent()
+        before = Ledger(path).balance().left
         release = NaiveBayes(data.codebook, epsilon=0.1, ledger=path).fit(table)
-        after = Ledger(path).spent()
+        after = Ledger(path).balance().left
         lines.append(("epsilon = 0.1, the release", float(release.score(queries, truth))))
         if folder is not None:
             release.save(where / "model.json")
+            (where / "statement.md").write_text(release.statement_.text, encoding="utf-8")
     facts = {
         "accuracy": {name: round(score, 4) for name, score in lines},
-        "ledger": {"before": before, "after": after},
+        "epsilon left": {"before": before, "after": after},
         "privacy": release.privacy_,
         "release": None if folder is None else str(folder),
     }
@@ -162,6 +163,6 @@ def census(as_json: bool, out: str | None, rows: int) -> None:
     for name, score in lines:
         shown.add_row(name, f"{score:.1%}")
     console.print(shown)
-    console.print(f"ledger before: {before}; after: {after}", highlight=False)
+    console.print(f"epsilon left in the ledger: {before:g} before, {after:g} after", highlight=False)
     if folder is not None:
         console.print(f"release folder: {folder}", highlight=False)

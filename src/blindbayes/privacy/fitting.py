@@ -1,0 +1,99 @@
+"""What a private fit does, behind one face: a joint release, or one of the two reproductions (`smooth`, `global`).
+
+release = plan_fit(codebook, epsilon=1.0, mechanism="auto")      # price and reasons; no data is read
+statistics = count(source, release.codebook)
+parameters, noisy = release.release(statistics, alpha, coins)    # the caller has charged `release.price`
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from blindbayes.codebook import Codebook, Numeric
+from blindbayes.model.parameters import Parameters
+from blindbayes.primitives.coins import Coins
+from blindbayes.privacy.chance import Number
+from blindbayes.privacy.joint import ReleasePlan, fit_parameters, plan_release
+from blindbayes.privacy.mechanisms import Price
+from blindbayes.privacy.statement import PrivacyStatement
+from blindbayes.statistics import Statistics
+
+
+class PrivateFit(Protocol):
+    """A planned release: what `NaiveBayes.fit` needs of it. `name` and `price` are what a ledger charges."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def price(self) -> Price: ...
+    @property
+    def codebook(self) -> Codebook: ...
+
+    def release(self, statistics: Statistics, alpha: float, coins: Coins) -> tuple[Parameters, Statistics]: ...
+    def facts(self) -> dict[str, Any]: ...
+    def statement(self) -> PrivacyStatement: ...
+
+
+def plan_fit(
+    codebook: Codebook, *, epsilon: Number, delta: float, mechanism: str, rows: int | None, rows_per_person: int
+) -> PrivateFit:
+    """The release that `mechanism` names, planned from public facts."""
+    plan = plan_release(codebook, epsilon=epsilon, delta=delta, mechanism=mechanism, rows=rows, rows_per_unit=rows_per_person)
+    return JointFit(plan)
+
+
+@dataclass(frozen=True)
+class JointFit:
+    """One joint release of all statistics."""
+
+    plan: ReleasePlan
+
+    @property
+    def name(self) -> str:
+        """The mechanism, with what `auto` chose."""
+        return self.plan.mechanism
+
+    @property
+    def price(self) -> Price:
+        """What the release costs."""
+        return self.plan.price
+
+    @property
+    def codebook(self) -> Codebook:
+        """The codebook to count with."""
+        return self.plan.codebook
+
+    @property
+    def sampler(self) -> str:
+        """How the noise is drawn."""
+        return str(self.plan.describe()["sampler"])
+
+    def release(self, statistics: Statistics, alpha: float, coins: Coins) -> tuple[Parameters, Statistics]:
+        """The noise, once, and the model that follows from it."""
+        noisy = self.plan.release(statistics, coins)
+        return fit_parameters(noisy, alpha=alpha), noisy.statistics
+
+    def facts(self) -> dict[str, Any]:
+        """Public facts for the model file."""
+        return self.plan.describe()
+
+    def statement(self) -> PrivacyStatement:
+        """The promise."""
+        tables = len(self.plan.items)
+        sensitivity = (
+            f"{self.plan.unit} touches one class and, in each of {tables} released tables, one cell (a moment by at most its "
+            "bound); noise is calibrated to all of them moving at once"
+        )
+        return PrivacyStatement.of(
+            self, sensitivity=sensitivity, codebook=self.plan.declared.sha256, data_domain=data_domain(self.plan.declared)
+        )
+
+
+def data_domain(codebook: Codebook) -> str:
+    """Which tables the promise is about, in words."""
+    numeric = sum(isinstance(feature, Numeric) for feature in codebook.features)
+    return (
+        f"Tables with a class column of {len(codebook.classes)} labels, {len(codebook.features) - numeric} categorical and "
+        f"{numeric} numeric features, within the domains that the codebook declares, of at most {codebook.max_rows} rows"
+    )
