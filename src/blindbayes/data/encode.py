@@ -133,7 +133,7 @@ def arrow_column(values: Any, name: str) -> pa.Array:
     if pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
         return values.cast(pa.large_string())
     if pa.types.is_decimal(kind):
-        return values.cast(pa.float64())
+        return values.cast(pa.string()).cast(pa.float64())  # Arrow's direct cast is off by a last bit
     raise DataError(f"column {name!r} has a type that is neither text, number nor truth value; cast it before")
 
 

@@ -78,9 +78,9 @@ def numeric(table: Any, codebook: Codebook, feature: Numeric, *, wide: tuple[boo
     code = ibis.ifelse(usable, point, ibis.null("float64")).cast("int64") - feature.centre
     flags = {
         "label": table[codebook.target],
-        "absent": missing.cast("int64"),
-        "unreadable": unreadable.cast("int64"),
-        "outside": (~missing & ~unreadable & ~inside).cast("int64"),
+        "absent": _one(missing),
+        "unreadable": _one(unreadable),
+        "outside": _one(~missing & ~unreadable & ~inside),
     }
     if feature.bins is not None:
         cell = ((code - feature.code_low) * feature.bins) // feature.width
@@ -116,6 +116,10 @@ def run(query: Any, name: str) -> list[dict[str, Any]]:
     raise DataError(f"column {name!r}: the data source failed while counting ({problem})")
 
 
+def _one(flag: Any) -> Any:
+    return ibis.ifelse(flag, 1, 0).cast("int64")  # PostgreSQL does not cast truth values to 64 bits
+
+
 def _squared(code: Any, wide: bool) -> Any:
     if wide:
         code = code.cast("decimal(19, 0)")
@@ -142,6 +146,8 @@ def _numbers(table: Any, codebook: Codebook, feature: Numeric) -> tuple[Any, Any
         return numbers.coalesce(0.0), missing, ~missing & ~readable
     if not kind.is_numeric():
         raise DataError(f"feature {feature.name!r}: numeric in the codebook, {type(kind).__name__.lower()} in the table")
+    if kind.is_decimal() and (kind.precision is None or kind.precision > 15):
+        column = column.cast("string")  # longer decimals than 2^53 are rounded twice by some engines, their text once
     numbers = column.cast("float64")
     missing = numbers.isnull()
     if kind.is_floating() or kind.is_decimal():  # PostgreSQL's decimals know NaN too
