@@ -1,0 +1,440 @@
+"""One behavioural suite over all backends: whatever holds the rows, the same integers come out.
+
+The truth is counted here, row by row in plain Python, by the rules that codebook.py states.
+"""
+
+from __future__ import annotations
+
+import gzip
+import math
+from collections.abc import Callable
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import ibis
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from blindbayes import Categorical, Codebook, NaiveBayes, Numeric
+from blindbayes.data import check, count, encode, open_source
+from blindbayes.errors import DataError
+from blindbayes.statistics import Layout, Statistics, count_block
+
+BACKENDS = [
+    "pandas", "pandas objects", "pandas nullable", "polars", "arrow", "csv", "csv.gz", "tsv", "parquet", "parquet folder",
+    "duckdb", "ibis", "encode", "fit", "postgres",
+]  # fmt: skip
+AS_TEXT = {"csv", "csv.gz", "tsv"}
+DISTINCT = ["pandas", "pandas objects", "csv", "parquet", "encode", "fit", "postgres"]  # one of each way through the code
+
+
+class Backends:
+    """Counts a table through one backend."""
+
+    def __init__(self, folder: Path, request: pytest.FixtureRequest) -> None:
+        self.folder = folder
+        self.request = request
+
+    def count(self, name: str, table: pa.Table, codebook: Codebook) -> Statistics:
+        return getattr(self, "_" + name.replace(" ", "_").replace(".", "_"))(table, codebook)
+
+    def _pandas(self, table: pa.Table, codebook: Codebook) -> Statistics:
+        return count(table.to_pandas(), codebook)
+
+    def _pandas_objects(self, table: pa.Table, codebook: Codebook) -> Statistics:
+        frame = pd.DataFrame({name: pd.Series(table[name].to_pylist(), dtype=object) for name in table.column_names})
+        return count(frame, codebook)
+
+    def _pandas_nullable(self, table: pa.Table, codebook: Codebook) -> Statistics:
+        return count(table.to_pandas(types_mapper=pd.ArrowDtype), codebook)
+
+    def _polars(self, table: pa.Table, codebook: Codebook) -> Statistics:
+        return count(pl.from_arrow(table), codebook)
+
+    def _arrow(self, table: pa.Table, codebook: Codebook) -> Statistics:
+        return count(table, codebook)
+
+    def _write_csv(self, table: pa.Table, path: Path, opener: Callable[..., Any] = open, delimiter: str = ",") -> str:
+        with opener(path, "wt", encoding="utf-8", newline="") as file:
+            text = table.to_pandas(types_mapper=pd.ArrowDtype).astype(object)
+            text = text.map(lambda value: str(value).lower() if isinstance(value, bool) else value)
+            if "sparse" in text:  # a category is text as it stands: 1, not 1.0
+                text["sparse"] = pd.array([None if pd.isna(value) else int(value) for value in text["sparse"]], "Int64")
+            text.to_csv(file, index=False, sep=delimiter)
+        return str(path)
+
+    def _csv(self, table: pa.Table, codebook: Codebook) -> Statistics:
+        return count(self._write_csv(table, self.folder / "t.csv"), codebook)
+
+    def _csv_gz(self, table: pa.Table, codebook: Codebook) -> Statistics:
+        return count(Path(self._write_csv(table, self.folder / "t.csv.gz", gzip.open)), codebook)
+
+    def _tsv(self, table: pa.Table, codebook: Codebook) -> Statistics:
+        return count(self._write_csv(table, self.folder / "t.tsv", delimiter="\t"), codebook)
+
+    def _parquet(self, table: pa.Table, codebook: Codebook) -> Statistics:
+        pq.write_table(table, self.folder / "t.parquet")
+        return count(self.folder / "t.parquet", codebook)
+
+    def _parquet_folder(self, table: pa.Table, codebook: Codebook) -> Statistics:
+        (self.folder / "many").mkdir()
+        for at in range(3):
+            part = table.take(pa.array(range(at, table.num_rows, 3), pa.int64()))
+            pq.write_table(part, self.folder / "many" / f"{at}.parquet")
+        by_pattern = count(str(self.folder / "many" / "*.parquet"), codebook)
+        assert by_pattern == count(self.folder / "many", codebook)
+        return by_pattern
+
+    def _duckdb(self, table: pa.Table, codebook: Codebook) -> Statistics:
+        path = self.folder / "t.duckdb"
+        with duckdb.connect(str(path)) as connection:
+            connection.register("rows", table)
+            connection.execute('CREATE TABLE "my visits" AS SELECT * FROM rows')
+        return count(f"duckdb://{path}#my%20visits", codebook)
+
+    def _ibis(self, table: pa.Table, codebook: Codebook) -> Statistics:
+        connection = ibis.duckdb.connect()
+        return count(connection.create_table("t", table), codebook)
+
+    def _encode(self, table: pa.Table, codebook: Codebook) -> Statistics:
+        columns = {name: table[name].to_numpy() for name in codebook.names}
+        return count_block(Layout(codebook), encode(columns, codebook, training=True, labels=table[codebook.target]))
+
+    def _fit(self, table: pa.Table, codebook: Codebook) -> Statistics:
+        statistics: Statistics = NaiveBayes(codebook).fit(table).statistics_
+        return statistics
+
+    def _postgres(self, table: pa.Table, codebook: Codebook) -> Statistics:
+        import psycopg
+        from psycopg import sql
+
+        url = self.request.getfixturevalue("postgres")
+        names = {"int64": "bigint", "int32": "integer", "double": "double precision", "float": "real", "bool": "boolean"}
+        with psycopg.connect(url.replace("postgres://", "postgresql://"), autocommit=True) as connection:
+            kinds = [
+                names.get(str(field.type), "numeric" if pa.types.is_decimal(field.type) else "text") for field in table.schema
+            ]
+            connection.execute("DROP TABLE IF EXISTS visits")
+            fields = sql.SQL(", ").join(
+                sql.SQL("{} " + kind).format(sql.Identifier(field.name))
+                for field, kind in zip(table.schema, kinds, strict=True)
+            )
+            connection.execute(sql.SQL("CREATE TABLE visits ({})").format(fields))
+            marks = sql.SQL(", ").join([sql.Placeholder()] * table.num_columns)
+            rows = list(zip(*(column.to_pylist() for column in table.columns), strict=True))
+            connection.cursor().executemany(sql.SQL("INSERT INTO visits VALUES ({})").format(marks), rows)
+        return count(f"{url}#public.visits", codebook)
+
+
+@pytest.fixture
+def backends(tmp_path: Path, request: pytest.FixtureRequest) -> Backends:
+    return Backends(tmp_path, request)
+
+
+def plain(value: Any) -> str | None:
+    if value is None or (isinstance(value, float) and math.isnan(value)):
+        return None
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, float | Decimal):
+        assert value == int(value)
+        return str(int(value))
+    return str(value)
+
+
+def truth(table: pa.Table, codebook: Codebook) -> Statistics:
+    """Row by row, in Python integers."""
+    layout = Layout(codebook)
+    vector = np.zeros(layout.size, dtype=object)
+    where = {cell: at for at, cell in enumerate(layout.cells)}
+    cells = {(cell.kind, cell.label, cell.feature, cell.value): at for cell, at in where.items()}
+    for row in table.to_pylist():
+        label = plain(row[codebook.target])
+        vector[cells["class_count", label, None, None]] += 1
+        for feature in codebook.features:
+            value = plain(row[feature.name]) if isinstance(feature, Categorical) or isinstance(row[feature.name], str) else None
+            if value is not None and value in codebook.markers(feature):
+                continue
+            if isinstance(feature, Categorical):
+                if value is not None:
+                    vector[cells["count", label, feature.name, value]] += 1
+                continue
+            number = row[feature.name]
+            if number is None or math.isnan(float(number)) or float(number) in {float(m) for m in feature.missing if m != "?"}:
+                continue
+            code = math.floor(float(number) * feature.scale + 0.5) - feature.centre
+            if feature.bins is not None:
+                vector[cells["count", label, feature.name, str(feature.bin_of(code))]] += 1
+                continue
+            if feature.optional:
+                vector[cells["n", label, feature.name, None]] += 1
+            vector[cells["sum", label, feature.name, None]] += code
+            vector[cells["square", label, feature.name, None]] += code * code
+    return Statistics(layout, vector)
+
+
+def mixed_table() -> tuple[pa.Table, Codebook]:
+    """Halves, negatives, nulls, NaN, markers, truth values, whole numbers as categories, wide sums, bins."""
+    rows = 60
+    generator = np.random.default_rng(20)
+    halves = np.array([-2.5, -1.5, -0.5, 0.5, 1.5, 2.5, 0.49999999999999994, -0.0, 1.005, 2.675])
+    codebook = Codebook(
+        "outcome",
+        ("no", "yes"),
+        (
+            Categorical("text", ("plain", "with, comma", 'with "quote"', "'single'", "#hash", "x y ", "é", "NA")),
+            Categorical("whole", ("-1", "0", "7", "10")),
+            Categorical("truth", ("true", "false"), optional=True),
+            Categorical("sparse", ("1", "2"), optional=True),
+            Numeric("half", -10, 10),
+            Numeric("fine", -10, 10, 0.01, optional=True),
+            Numeric("coarse", -500, 500, 10),
+            Numeric("binned", -10, 10, 0.5, bins=7, optional=True),
+            Numeric("marked", 0, 100, optional=True, missing=("-9", "999")),
+            Numeric("spelled", -1000, 1000, 0.001, optional=True, missing=("?",)),
+            Numeric("huge", -(2.0**45), 2.0**45),
+        ),
+        max_rows=10**6,
+    )
+    number = generator.choice(halves, rows)
+    texts = ["+5", "-.5", "1.", " 12.25 ", "1e2", "-1E+2", "?", "", None, "0.0005", "-0.0015", "007"]
+    table = pa.table(
+        {
+            "outcome": generator.choice(["no", "yes"], rows),
+            "text": pa.array(generator.choice(np.array(codebook.features[0].values, dtype=object), rows), pa.string()),
+            "whole": pa.array(generator.choice([-1, 0, 7, 10], rows), pa.int64()),
+            "truth": pa.array(generator.choice(np.array([True, False, None], dtype=object), rows), pa.bool_()),
+            "sparse": pa.array(generator.choice(np.array([1.0, 2.0, None], dtype=object), rows), pa.float64()),
+            "half": pa.array(number, pa.float64()),
+            "fine": pa.array([None if at % 7 == 0 else value for at, value in enumerate(number * 1.37)], pa.float64()),
+            "coarse": pa.array(generator.integers(-100, 100, rows) * 5, pa.int64()),
+            "binned": pa.array([None if at % 5 == 0 else value for at, value in enumerate(number)], pa.float64()),
+            "marked": pa.array([(-9, 999, 50, None, 3)[at % 5] for at in range(rows)], pa.int64()),
+            "spelled": pa.array([texts[at % len(texts)] for at in range(rows)], pa.string()),
+            "huge": pa.array(generator.integers(-(2**45), 2**45, rows), pa.int64()),
+        }
+    )
+    return table, codebook
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+def test_every_backend_gives_the_integers_of_the_truth(name: str, backends: Backends) -> None:
+    table, codebook = mixed_table()
+    expected = truth(table, codebook)
+    found = backends.count(name, table, codebook)
+    assert found.by_name() == expected.by_name()
+    assert found.words.tobytes() == expected.words.tobytes()
+
+
+@pytest.mark.parametrize("name", [name for name in BACKENDS if name not in AS_TEXT])
+def test_nan_is_missing_like_null(name: str, backends: Backends) -> None:
+    codebook = Codebook("y", ("a",), (Numeric("x", 0, 9, optional=True), Categorical("k", ("1",), optional=True)))
+    table = pa.table({"x": [1.0, float("nan"), None, 3.0], "k": [1.0, float("nan"), None, 1.0], "y": ["a"] * 4})
+    found = backends.count(name, table, codebook)
+    assert (found.n["x"].tolist(), found.counts["k"].tolist()) == ([2], [[2]])
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+def test_decimals_round_as_their_floats_do(name: str, backends: Backends) -> None:
+    codebook = Codebook("y", ("a",), (Numeric("x", -99, 99, 0.01), Categorical("k", ("1", "2"))))
+    values = [Decimal("1.005"), Decimal("-2.675"), Decimal("0.125"), Decimal("0.285"), Decimal("98.995"), Decimal("-0.005")]
+    table = pa.table(
+        {
+            "x": pa.array(values, pa.decimal128(9, 3)),
+            "k": pa.array([Decimal("1.0"), Decimal("2.0")] * 3, pa.decimal128(4, 1)),
+            "y": ["a"] * 6,
+        }
+    )
+    if name in AS_TEXT:  # a decimal's text is 1.0, and text matches as it stands
+        table = table.set_column(1, "k", pa.array([1, 2] * 3))
+    assert backends.count(name, table, codebook) == truth(table, codebook)
+
+
+@pytest.mark.parametrize("name", [*DISTINCT, "parquet folder"])
+def test_an_empty_table_counts_nothing(name: str, backends: Backends) -> None:
+    table, codebook = mixed_table()
+    if name == "fit":
+        with pytest.raises(DataError, match="empty"):
+            backends.count(name, table[:0], codebook)
+    else:
+        assert backends.count(name, table[:0], codebook) == Statistics.zero(codebook)
+
+
+HOSTILE = ['"; DROP TABLE t; --', "a'b", "a]b[bold]", "select", "Ünïcödé ☃", "label", "value", "rows", "cell", "code", "absent",
+           "a.b", "a b", "%s", "{x}", "n", "sum", "\\", "_", "1"]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", DISTINCT)
+def test_hostile_column_names_are_just_names(name: str, backends: Backends) -> None:
+    features = tuple(
+        Numeric(label, 0, 9) if at % 2 else Categorical(label, ("0", "1", "2")) for at, label in enumerate(HOSTILE)
+    )
+    codebook = Codebook("group; by", ("a", "b"), features)
+    generator = np.random.default_rng(4)
+    table = pa.table(
+        {
+            **{label: pa.array(generator.integers(0, 3, 20), pa.int64()) for label in HOSTILE},
+            "group; by": ["a", "b"] * 10,
+        }
+    )
+    assert backends.count(name, table, codebook) == truth(table, codebook)
+
+
+BAD = {
+    "unknown category": ("k", pa.array(["u", "CANARY77", "v"]), "feature 'k': 1 rows hold a category"),
+    "missing category": ("k", pa.array(["u", None, "v"]), "feature 'k': 1 rows are missing"),
+    "missing number": ("x", pa.array([1.0, None, 3.0]), "feature 'x': 1 rows are missing"),
+    "not a number": ("x", pa.array(["1", "CANARY77", "3"]), "feature 'x': 1 rows hold a text"),
+    "out of bounds": ("x", pa.array([1.0, 77123.0, 3.0]), "feature 'x': 1 rows are out of bounds"),
+    "just out of bounds": ("x", pa.array([1.0, 9.5, 3.0]), "feature 'x': 1 rows are out of bounds"),
+    "infinity": ("x", pa.array([1.0, float("inf"), -float("inf")]), "feature 'x': [12] rows"),
+    "enormous": ("x", pa.array([1.0, 1e308, -1e308]), "feature 'x': 2 rows are out of bounds"),
+    "truth values": ("x", pa.array([True, False, True]), "feature 'x'"),
+    "unknown label": ("y", pa.array(["a", "CANARY77", "b"]), "class column 'y': 1 rows hold a label"),
+    "missing label": ("y", pa.array(["a", None, "b"]), "class column"),
+    "fraction as category": ("w", pa.array([1.0, 77.123, 2.0]), "'w'"),
+}
+
+
+@pytest.mark.parametrize("name", DISTINCT)
+@pytest.mark.parametrize("case", BAD)
+def test_rows_that_do_not_fit_are_an_error_that_names_column_and_rule(name: str, case: str, backends: Backends) -> None:
+    codebook = Codebook("y", ("a", "b"), (Categorical("k", ("u", "v")), Numeric("x", 0, 9), Categorical("w", ("1", "2"))))
+    columns = {"k": ["u", "v", "u"], "x": [1.0, 2.0, 3.0], "w": [1, 2, 1], "y": ["a", "b", "a"]}
+    column, values, message = BAD[case]
+    columns[column] = values
+    table = pa.table(columns)
+    if name in AS_TEXT and case in {"infinity", "truth values", "enormous"}:
+        message = "feature 'x': [123] rows hold a text"  # no numbers in a text file, by the rule for every engine
+    if name in AS_TEXT and case == "fraction as category":
+        message = "feature 'w': 3 rows hold a category"  # 1.0 is not the text 1
+    with pytest.raises(DataError, match=message) as caught:
+        backends.count(name, table, codebook)
+    assert "CANARY" not in str(caught.value)
+    assert "77" not in str(caught.value)
+
+
+def test_check_counts_what_does_not_fit_without_stopping() -> None:
+    codebook = Codebook(
+        "y",
+        ("a", "b"),
+        (
+            Categorical("k", ("u", "v"), optional=True),
+            Numeric("x", 0, 9),
+            Numeric("z", 0, 9, optional=True),
+            Categorical("w", ("1",)),
+        ),
+    )
+    table = pa.table(
+        {
+            "k": ["u", "CANARY", "CANARY", None],
+            "x": ["1", "oops", "50", "?"],
+            "z": [1.0, None, 2.0, 3.0],
+            "w": [1, 1, 1, 1],
+            "y": ["a", "b", "q", "a"],
+        }
+    )
+    report = check(table, codebook)
+    by_name = {column.name: column for column in report.columns}
+    assert (report.rows, report.ok) == (4, False)
+    assert (by_name["k"].unmapped, by_name["k"].missing) == (2, 1)
+    assert (by_name["x"].unreadable, by_name["x"].out_of_bounds) == (2, 1)
+    assert (by_name["z"].missing, by_name["z"].problem) == (1, "")
+    assert by_name["y"].unmapped == 1
+    assert by_name["w"].problem == ""
+    assert by_name["k"].unmapped_codes == {"CANARY": 2}
+    assert "CANARY" not in str(report)
+    assert "CANARY" not in str(report.to_dict())
+
+
+def test_check_accepts_exactly_what_count_accepts() -> None:
+    table, codebook = mixed_table()
+    assert check(table, codebook).ok
+    broken = table.set_column(5, "half", pa.array([99.0] * table.num_rows))
+    assert not check(broken, codebook).ok
+    with pytest.raises(DataError):
+        count(broken, codebook)
+
+
+# -- frames as people have them ----------------------------------------------------------------------------------------
+
+SMALL = Codebook("y", ("a", "b"), (Categorical("k", ("u", "v"), optional=True), Numeric("x", 0, 9, optional=True)))
+
+
+K, X, Y = ["u", "v", None, "v"], [1, None, 3, 4], list("abba")
+FRAMES = {
+    "index": lambda: pd.DataFrame({"k": K, "x": X, "y": Y}, index=[9, 4, 4, 0]),
+    "multi-index": lambda: pd.DataFrame(
+        {"k": K, "x": X, "y": Y}, index=pd.MultiIndex.from_tuples([(0, 1), (0, 2), (1, 1), (1, 2)], names=["p", None])
+    ),
+    "categories": lambda: pd.DataFrame({"k": pd.Categorical(K), "x": pd.array(X, "Int8"), "y": pd.Categorical(Y)}),
+    "pandas strings": lambda: pd.DataFrame({"k": ["u", "v", "", "v"], "x": ["1", "", "3.0", " 4"], "y": Y}, dtype="string"),
+    "objects": lambda: pd.DataFrame({"k": K, "x": [1, None, "3", Decimal("4.0")], "y": Y}, dtype=object),
+    "NA objects": lambda: pd.DataFrame({"k": ["u", "v", pd.NA, "v"], "x": [1, pd.NA, "3", 4.0], "y": Y}, dtype=object),
+    "half floats": lambda: pd.DataFrame({"k": K, "x": np.array([1, np.nan, 3, 4], np.float16), "y": Y}),
+    "polars categories": lambda: pl.DataFrame(
+        {"k": pl.Series(K, dtype=pl.Categorical), "x": X, "y": pl.Series(Y, dtype=pl.Enum(["b", "a"]))}
+    ),
+    "uint64": lambda: pl.DataFrame({"k": K, "x": pl.Series(X, dtype=pl.UInt64), "y": Y}),
+    "large strings": lambda: pa.table(
+        {"k": pa.array(K, pa.large_string()), "x": pa.array(X, pa.uint8()), "y": pa.array(Y).dictionary_encode()}
+    ),
+    "string views": lambda: pa.table({"k": pa.array(K, pa.string_view()), "x": X, "y": pa.array(Y, pa.string_view())}),
+    "chunks": lambda: pa.table({"k": pa.chunked_array([K[:1], K[1:]]), "x": pa.chunked_array([X[:3], X[3:]]), "y": Y}),
+    "record batch": lambda: pa.RecordBatch.from_pydict({"k": K, "x": X, "y": Y}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FRAMES)
+def test_frames_of_every_dtype_are_read_alike(name: str) -> None:
+    frame = FRAMES[name]()
+    expected = {"class_counts": [2, 2], "counts": {"k": [[1, 1], [0, 1]]}, "n": {"x": [2, 1]}}
+    for found in (count(frame, SMALL), NaiveBayes(SMALL).fit(frame).statistics_):
+        named = found.by_name()
+        assert {key: named[key] for key in expected} == expected
+        assert [int(total) + 4 * int(n) for total, n in zip(named["sums"]["x"], named["n"]["x"], strict=True)] == [5, 3]
+
+
+def test_opened_sources_can_be_counted_twice_and_stay_open() -> None:
+    frame = pd.DataFrame({"k": ["u", "v"], "x": [1, 2], "y": ["a", "b"]})
+    with open_source(frame) as source:
+        assert count(source, SMALL) == count(source, SMALL)
+        assert NaiveBayes(SMALL).fit(source).statistics_ == NaiveBayes(SMALL).fit(source).statistics_
+
+
+def test_a_csv_keeps_its_text_as_it_stands(tmp_path: Path) -> None:
+    codebook = Codebook("y", ("1", "2"), (Categorical("k", ("007", "'q'", "# no comment", "1e3", "true")),))
+    path = tmp_path / "t.csv"
+    path.write_text("k,y\n'q',1\n# no comment,2\n# no comment,1\n007,1\n1e3,2\n\"true\",2\n", encoding="utf-8")
+    assert count(path, codebook).counts["k"].tolist() == [[1, 1, 1, 0, 0], [0, 0, 1, 1, 1]]
+    path.write_bytes("\ufeffk,y\r\n007,1\r\n".encode())
+    assert count(path, codebook).class_counts.tolist() == [1, 0]
+
+
+def test_more_bins_than_the_group_limit_are_all_counted() -> None:
+    codebook = Codebook("y", ("a", "b", "c"), (Numeric("x", 0, 79_999, bins=80_000),))
+    table = pa.table({"x": np.tile(np.arange(80_000), 3), "y": np.repeat(["a", "b", "c"], 80_000)})
+    assert (count(table, codebook).counts["x"] == 1).all()
+
+
+def test_a_category_list_longer_than_the_group_limit_is_all_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("blindbayes.data.expressions.MAX_GROUPS", 10)
+    values = tuple(f"v{at}" for at in range(40))
+    codebook = Codebook("y", ("a", "b"), (Categorical("k", values),))
+    table = pa.table({"k": list(values) * 2, "y": ["a"] * 40 + ["b"] * 40})
+    assert (count(table, codebook).counts["k"] == 1).all()
+    wrong = pa.table({"k": [f"id{at}" for at in range(500)], "y": ["a"] * 500})
+    with pytest.raises(DataError, match="more than"):
+        count(wrong, codebook)
+
+
+def test_the_embedded_engine_fetches_nothing() -> None:
+    with open_source(pa.table({"a": [1]})) as source:
+        setting = source.table.get_backend().raw_sql("SELECT current_setting('autoinstall_known_extensions')").fetchone()
+    assert setting == (False,)

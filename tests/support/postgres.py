@@ -1,0 +1,104 @@
+"""A private PostgreSQL server for the tests: its own folder, its own port on the loopback, gone afterwards."""
+
+from __future__ import annotations
+
+import glob
+import os
+import pwd
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+IN_CI = os.environ.get("CI", "").lower() == "true"
+
+
+class Unavailable(Exception):
+    """Why there is no server."""
+
+
+def find_binaries() -> Path:
+    """The folder of `initdb` and `postgres`; under CI=true and root it is installed once if it is absent."""
+    found = _folder()
+    if found is None and IN_CI and os.geteuid() == 0 and shutil.which("apt-get"):
+        environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+        subprocess.run(["apt-get", "update"], check=False, capture_output=True, timeout=240, env=environment)
+        subprocess.run(
+            ["apt-get", "install", "-y", "postgresql"], check=False, capture_output=True, timeout=240, env=environment
+        )
+        found = _folder()
+    if found is None:
+        raise Unavailable("PostgreSQL is not installed (no initdb)")
+    return found
+
+
+def _folder() -> Path | None:
+    folders = [Path(path).parent for path in sorted(glob.glob("/usr/lib/postgresql/*/bin/initdb"), reverse=True)]
+    on_path = shutil.which("initdb")
+    if on_path:
+        folders.append(Path(on_path).resolve().parent)
+    return next((folder for folder in folders if (folder / "postgres").exists()), None)
+
+
+@contextmanager
+def postgres_server() -> Iterator[str]:
+    """The URL of a running server, without a table."""
+    binaries = find_binaries()
+    user = None
+    if os.geteuid() == 0:  # the server refuses to run as root
+        names = {entry.pw_name for entry in pwd.getpwall()}
+        user = next((name for name in ("postgres", "nobody") if name in names), None)
+        if user is None:
+            raise Unavailable("there is no user to run PostgreSQL as")
+    folder = Path(tempfile.mkdtemp(prefix="bbpg"))
+    process = None
+    try:
+        if user is not None:
+            shutil.chown(folder, user)
+        environment = {"PATH": os.environ.get("PATH", ""), "LC_ALL": "C.UTF-8", "TZ": "UTC", "HOME": str(folder)}
+        options = {"user": user, "env": environment, "cwd": folder, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+        data = folder / "data"
+        subprocess.run(
+            [binaries / "initdb", "-D", data, "-U", "tests", "--auth=trust", "--no-sync", "-E", "UTF8"],
+            check=True,
+            timeout=120,
+            **options,
+        )
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        process = subprocess.Popen(
+            [binaries / "postgres", "-D", data, "-F", "-k", folder, "-p", str(port), "-c", "listen_addresses=127.0.0.1"],
+            **options,
+        )
+        _wait(port, process)
+        yield f"postgres://tests@127.0.0.1:{port}/postgres"
+    finally:
+        if process is not None:
+            process.send_signal(signal.SIGINT)  # fast shutdown
+            try:
+                process.wait(20)
+            except subprocess.TimeoutExpired:
+                process.kill()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _wait(port: int, process: subprocess.Popen[bytes]) -> None:
+    import psycopg
+
+    until = time.monotonic() + 60
+    while time.monotonic() < until:
+        if process.poll() is not None:
+            raise Unavailable("the PostgreSQL server stopped while it started")
+        try:
+            psycopg.connect(host="127.0.0.1", port=port, user="tests", dbname="postgres", connect_timeout=5).close()
+        except psycopg.OperationalError:
+            time.sleep(0.1)
+        else:
+            return
+    raise Unavailable("the PostgreSQL server did not answer")
