@@ -118,7 +118,8 @@ def sender_pads(tmmo: TweakedHash, q: Blocks, delta: Blocks, entries: int, width
     pads = np.empty((entries, rows, width), dtype=np.uint64)
     for low in range(0, rows, _ROWS_AT_ONCE):
         part = np.arange(low, min(rows, low + _ROWS_AT_ONCE), dtype=np.uint64)
-        keys = [[np.ascontiguousarray(q[part, bit]), q[part, bit] ^ delta] for bit in range(bits)]
+        own = q[low : low + len(part)]
+        keys = [[np.ascontiguousarray(own[:, bit]), own[:, bit] ^ delta] for bit in range(bits)]
         for value in range(entries):
             for block in range(blocks):
                 pad: Blocks | None = None
@@ -144,7 +145,7 @@ def chooser_pads(tmmo: TweakedHash, t: Blocks, choices: Words, entries: int, wid
             pad: Blocks | None = None
             for bit in range(bits):
                 tweak = _pad_tweak(first, part, bits, bit, entries, chosen, blocks, block)
-                hashed = tmmo.at(t[part, bit], Domain.TRANSFER, tweak)
+                hashed = tmmo.at(t[low : low + len(part), bit], Domain.TRANSFER, tweak)
                 pad = hashed if pad is None else np.bitwise_xor(pad, hashed, out=pad)
             if pad is not None:
                 pads[low : low + len(part), 2 * block : 2 * block + 2] = pad[:, : width - 2 * block]
