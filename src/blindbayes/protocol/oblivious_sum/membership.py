@@ -96,8 +96,18 @@ class Groups:
     def around(self, segment: int) -> tuple[str, ...]:
         """The parties of a segment and of the two beside it: those who share keys with its members."""
         count = len(self.segments)
-        numbers = dict.fromkeys(at % count for at in (segment - 1, segment, segment + 1))
-        return tuple(name for at in numbers for name in self.segments[at])
+        if count <= 3:
+            return self.parties
+        return tuple(name for at in (segment - 1, segment, segment + 1) for name in self.segments[at % count])
+
+    @property
+    def blocks(self) -> tuple[tuple[str, ...], ...]:
+        """Parties with the same `around`, by its number: the segments, or everybody while the graph is complete."""
+        return (self.parties,) if len(self.segments) <= 3 else tuple(map(tuple, self.segments))
+
+    def held_by(self, name: str) -> tuple[int, ...]:
+        """The blocks that the party is around of."""
+        return tuple(at for at in range(len(self.blocks)) if name in self.around(at))
 
     def neighbours(self, name: str) -> tuple[str, ...]:
         """With whom the party shares a key."""

@@ -23,7 +23,7 @@ from blindbayes.protocol.oblivious_sum.messages import (
     SurvivorsNamed,
     SurvivorsSigned,
 )
-from blindbayes.protocol.oblivious_sum.session import announcement, most_holders, pair_key, segments_held
+from blindbayes.protocol.oblivious_sum.session import announcement, most_holders, pair_key
 from blindbayes.protocol.oblivious_sum.terms import MINER, Scheme, Terms
 from blindbayes.protocol.registry import Total
 
@@ -137,20 +137,20 @@ def collect_corrections(
     confirmation = SurvivorsConfirmed(tuple(signed), tuple(vote.signature for vote in signed.values()))
     yield from send_all(tuple(signed), confirmation)  # 9
     answered = yield from receive_all(tuple(signed), CorrectionsSent, quorum=terms.setting.fewest)  # 10
-    shares: dict[int, dict[str, tuple[bytes, ...]]] = {at: {} for at in range(len(groups.segments))}
+    shares: dict[int, dict[str, tuple[bytes, ...]]] = {at: {} for at in range(len(groups.blocks))}
     for name, message in answered.items():
-        held = segments_held(groups, name)
+        held = groups.held_by(name)
         if len(message.elements) != len(held):
             raise PeerProtocolError("the wrong number of corrections", party=name)
-        for segment, elements in zip(held, message.elements, strict=True):
+        for block, elements in zip(held, message.elements, strict=True):
             scheme.require_elements(elements, count, party=name)
-            shares[segment][name] = elements
+            shares[block][name] = elements
     most = most_holders(groups)
     columns: list[list[bytes]] = []
-    for segment, found in shares.items():
-        holders = groups.around(segment)
-        points = [at + 1 for at, name in enumerate(holders) if name in found][: terms.threshold(groups, segment)]
-        if len(points) < terms.threshold(groups, segment):
+    for block, found in shares.items():
+        holders = groups.around(block)
+        points = [at + 1 for at, name in enumerate(holders) if name in found][: terms.threshold(groups, block)]
+        if len(points) < terms.threshold(groups, block):
             raise PeerLost("too few share holders answered", party=next(name for name in holders if name not in found))
         weights = scheme.weights(points, most)
         for point, weight in zip(points, weights, strict=True):

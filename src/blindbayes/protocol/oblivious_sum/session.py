@@ -133,9 +133,9 @@ class Session:
         if not self._held:
             raise LocalProtocolError("there are no shares to correct with", party=self.me)
         found = []
-        for segment in segments_held(self.groups, self.me):
+        for block in self.groups.held_by(self.me):
             exponent = self.scheme.total(
-                self._held[name][0] if name in left else -self._held[name][1] for name in self.groups.segments[segment]
+                self._held[name][0] if name in left else -self._held[name][1] for name in self.groups.blocks[block]
             )
             found.append(tuple(self.scheme.masks(exponent, label, count)))
         self._held = {}  # one correction per label, and one label per session
@@ -144,9 +144,4 @@ class Session:
 
 def most_holders(groups: Groups) -> int:
     """The largest number of share holders of any segment: it fixes the scale of recovered masks."""
-    return max(len(groups.around(segment)) for segment in range(len(groups.segments)))
-
-
-def segments_held(groups: Groups, name: str) -> tuple[int, ...]:
-    """The segments whose members deal shares to this party."""
-    return tuple(at for at in range(len(groups.segments)) if name in groups.around(at))
+    return max(len(groups.around(block)) for block in range(len(groups.blocks)))
