@@ -21,6 +21,7 @@ from blindbayes.runtime.steps import Done, fail, step
 from blindbayes.runtime.transcript import Cost, Entry, Keep, PartyCost, Transcript
 from blindbayes.wire import Message, decode, encode
 
+_MOST_READY = 64
 Where = int | Callable[[Entry], bool]
 """A message index, or a test of the message's header."""
 
@@ -166,6 +167,9 @@ class _Driver:
                 continue
             if isinstance(effect, Open):
                 value = effect.value
+            elif len(self.ready) > _MOST_READY:  # let receivers take what they have before more is sent
+                self.ready.append((seat, None))
+                return
 
     def _end_with(self, seat: _Seat, error: BlindbayesError) -> None:
         seat.state = "done"

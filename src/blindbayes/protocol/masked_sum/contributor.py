@@ -64,26 +64,30 @@ def contributor(terms: Terms, vector: Words, coins: Coins) -> Role[Total | None]
         secrets[index] = channel.agree(keys.channel_key, party=terms.name(index))
         mask_keys[index] = keys.mask_key
 
+    present = listed.neighbours
+    del listed  # a run has thousands of these open at once in simulation
+
     # 3. Shares of the mask key and of the seed: one pair for itself, the others sealed to their holders.
-    points = [index + 1 for index in (*listed.neighbours, me)]
+    points = [index + 1 for index in (*present, me)]
     shares = shamir.split_many([mask.secret_bytes(), seed], points, threshold, coins)
     own_share = shares[-1, 1].astype("<u2").tobytes()
     boxes = [
         aead.seal(terms.pair_key(secrets[index], "shares", me, index), row.astype("<u2").tobytes(), associated=terms.context)
-        for index, row in zip(listed.neighbours, shares[:-1], strict=True)
+        for index, row in zip(present, shares[:-1], strict=True)
     ]
     yield Send(SERVER, SharesDealt(b"".join(boxes)))
     del boxes, shares
 
     # 4. The neighbours' shares; whoever dealt none is out.
     passed = yield from receive(SERVER, SharesPassedOn)
-    require_subset(passed.neighbours, listed.neighbours, SERVER)
+    require_subset(passed.neighbours, present, SERVER)
     dealers = passed.neighbours
-    _require_enough(terms, listed.neighbours, dealers)
+    _require_enough(terms, present, dealers)
     held: dict[int, bytes] = {}
     for index, box in zip(dealers, cut(passed.boxes, BOX_BYTES, len(dealers), SERVER), strict=True):
         key = terms.pair_key(secrets[index], "shares", index, me)
         held[index] = aead.unseal(key, box, associated=terms.context, party=terms.name(index))
+    del passed
 
     # 5. The vector under its own mask and one mask per pair, added by one and subtracted by the other.
     plus: list[bytes] = [terms.self_mask_key(seed)]

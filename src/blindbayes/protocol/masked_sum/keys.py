@@ -106,10 +106,16 @@ def keys_payload(party: str, mask_key: bytes, channel_key: bytes, commitment: by
     return mask_key + channel_key + commitment + party.encode()
 
 
+def require_length(packed: bytes, size: int, party: str) -> bytes:
+    """The list itself, or `PeerProtocolError` naming `party` if it has another length."""
+    if len(packed) != size:
+        raise PeerProtocolError("a list has another length", party=party)
+    return packed
+
+
 def cut(packed: bytes, size: int, count: int, party: str) -> list[bytes]:
     """`count` items of `size` bytes. Raises `PeerProtocolError` naming `party` for any other length."""
-    if len(packed) != size * count:
-        raise PeerProtocolError("a list has another length", party=party)
+    require_length(packed, size * count, party)
     return [packed[at : at + size] for at in range(0, len(packed), size)]
 
 

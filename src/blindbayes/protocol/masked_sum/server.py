@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
+
 import numpy as np
 
 from blindbayes.errors import IntegrityError, PeerLost, PeerProtocolError
@@ -10,7 +12,7 @@ from blindbayes.primitives.agreement import AgreementKey
 from blindbayes.primitives.prg import add_masks
 from blindbayes.protocol.core import Role, Send, open_value, receive_all
 from blindbayes.protocol.masked_sum.graph import pack_bits
-from blindbayes.protocol.masked_sum.keys import BOX_BYTES, SECRET_BYTES, SHARE_BYTES, TAG_BYTES, Terms, cut
+from blindbayes.protocol.masked_sum.keys import BOX_BYTES, SECRET_BYTES, SHARE_BYTES, TAG_BYTES, Terms, require_length
 from blindbayes.protocol.masked_sum.messages import (
     EchoesPassedOn,
     KeysAdvertised,
@@ -50,19 +52,15 @@ def server(terms: Terms) -> Role[Total]:
     boxes: dict[int, bytes] = {}
     for name, sealed in dealt.items():
         index = index_of[name]
-        if len(sealed.boxes) != BOX_BYTES * len(present[index]):
-            raise PeerProtocolError("a list has another length", party=name)
-        boxes[index] = sealed.boxes
+        boxes[index] = require_length(sealed.boxes, BOX_BYTES * len(present[index]), name)
     del dealt
-    slot = {index: {other: at for at, other in enumerate(there)} for index, there in present.items()}
     dealers: dict[int, tuple[int, ...]] = {}
     for index in boxes:
         there = dealers[index] = tuple(other for other in present[index] if other in boxes)
-        starts = [(other, BOX_BYTES * slot[other][index]) for other in there]
-        passed = b"".join([boxes[other][at : at + BOX_BYTES] for other, at in starts])
+        passed = b"".join([_item(boxes[other], BOX_BYTES, present[other], index) for other in there])
         yield Send(terms.name(index), SharesPassedOn(there, passed))
     dealing = tuple(terms.name(index) for index in boxes)
-    del boxes, slot
+    del boxes, present
 
     # 5. and 6. Masked vectors in; whoever sent one is included from now on.
     vectors = yield from receive_all(dealing, MaskedVectorSent, quorum=fewest)
@@ -82,26 +80,26 @@ def server(terms: Terms) -> Role[Total]:
 
     # 7. and 8. Echoes in, passed on.
     echoed = yield from receive_all(included, SurvivorsEchoed, quorum=fewest)
-    tags: dict[int, dict[int, bytes]] = {}
+    tags: dict[int, bytes] = {}
+    surviving: dict[int, tuple[int, ...]] = {}
     for name, echo in echoed.items():
         index = index_of[name]
-        there = tuple(other for other in dealers[index] if flags[other])
-        tags[index] = dict(zip(there, cut(echo.tags, TAG_BYTES, len(there), name), strict=True))
+        surviving[index] = tuple(other for other in dealers[index] if flags[other])
+        tags[index] = require_length(echo.tags, TAG_BYTES * len(surviving[index]), name)
     for index in tags:
-        there = tuple(other for other in dealers[index] if other in tags)
-        yield Send(terms.name(index), EchoesPassedOn(there, b"".join([tags[other][index] for other in there])))
+        there = tuple(other for other in surviving[index] if other in tags)
+        passed = b"".join([_item(tags[other], TAG_BYTES, surviving[other], index) for other in there])
+        yield Send(terms.name(index), EchoesPassedOn(there, passed))
     answering = tuple(terms.name(index) for index in tags)
-    del tags
+    del tags, surviving, echoed
 
     # 9. Shares in; remove what is left of the masks.
     given = yield from receive_all(answering, SharesGiven, quorum=fewest)
-    pieces: dict[int, dict[int, bytes]] = {index: {} for index in dealers}
-    for name, message_given in given.items():
+    shares: dict[int, bytes] = {}
+    for name, answer in given.items():
         index = index_of[name]
-        there = (*dealers[index], index)
-        for other, piece in zip(there, cut(message_given.shares, SHARE_BYTES, len(there), name), strict=True):
-            pieces[other][index] = piece
-    total = _remove_masks(terms, total, flags.tolist(), keys, dealers, pieces)
+        shares[index] = require_length(answer.shares, SHARE_BYTES * (len(dealers[index]) + 1), name)
+    total = _remove_masks(terms, total, flags.tolist(), keys, dealers, shares)
     yield from open_value(setting.label, total)
 
     # 10. The total.
@@ -111,32 +109,44 @@ def server(terms: Terms) -> Role[Total]:
     return Total(total, included)
 
 
+def _item(packed: bytes, size: int, order: tuple[int, ...], index: int) -> bytes:
+    """The item for `index` in a list that is packed in the order of `order`."""
+    at = size * bisect_left(order, index)
+    return packed[at : at + size]
+
+
+def _share(shares: dict[int, bytes], dealers: dict[int, tuple[int, ...]], holder: int, owner: int) -> bytes:
+    """The one share of `owner`'s secrets that `holder` gave; its own stands last."""
+    if holder == owner:
+        return shares[holder][-SHARE_BYTES:]
+    return _item(shares[holder], SHARE_BYTES, dealers[holder], owner)
+
+
 def _remove_masks(
     terms: Terms,
     total: Words,
     included: list[bool],
     keys: dict[int, KeysAdvertised],
     dealers: dict[int, tuple[int, ...]],
-    pieces: dict[int, dict[int, bytes]],
+    shares: dict[int, bytes],
 ) -> Words:
     """The sum without the own masks of the included and without the pair masks that the lost left behind."""
     threshold = terms.plan.threshold
-    for index, held in pieces.items():  # before anything is put together: is there enough for everybody?
-        if len(held) < threshold:
-            missing = [terms.name(other) for other in dealers[index] if other not in held]
+    for index, there in dealers.items():  # before anything is put together: is there enough for everybody?
+        missing = [terms.name(other) for other in there if other not in shares]
+        if len(there) - len(missing) + (index in shares) < threshold:
             raise PeerLost(f"too few shares are left; missing: {', '.join(missing)}", party=missing[0])
     weights: dict[tuple[int, ...], shamir.Ints] = {}  # on the complete graph one set of holders serves all
     plus: list[bytes] = []
     minus: list[bytes] = []
-    for index, held in pieces.items():
-        holders = tuple(sorted(held)[:threshold])
+    for index, there in dealers.items():
+        holders = tuple(sorted(other for other in (*there, index) if other in shares)[:threshold])
         if holders not in weights:
-            if len(weights) > 64:
-                weights.clear()
+            weights.clear()
             weights[holders] = shamir.lagrange([holder + 1 for holder in holders])
-        rows = np.frombuffer(b"".join([held[holder] for holder in holders]), "<u2").reshape(threshold, -1)
+        packed = b"".join([_share(shares, dealers, holder, index) for holder in holders])
         try:
-            secret = shamir.combine(weights[holders], rows, SECRET_BYTES)
+            secret = shamir.combine(weights[holders], np.frombuffer(packed, "<u2").reshape(threshold, -1), SECRET_BYTES)
         except IntegrityError as cause:
             raise IntegrityError(party=terms.name(index)) from cause
         if included[index]:
@@ -147,7 +157,7 @@ def _remove_masks(
         lost = AgreementKey(secret)
         if lost.public != keys[index].mask_key:
             raise IntegrityError(party=terms.name(index))
-        for other in dealers[index]:
+        for other in there:
             if included[other]:  # what `other` added must go, what it subtracted must come back
                 pair = terms.mask_key(lost.agree(keys[other].mask_key, party=terms.name(other)))
                 (minus if other < index else plus).append(pair)
