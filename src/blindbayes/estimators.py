@@ -462,27 +462,29 @@ def _plain_labels(y: Any) -> tuple[pa.Array, str]:
     """Labels as an Arrow array of text, whole numbers or truth values, and which of them the caller used."""
     if isinstance(y, pa.Array | pa.ChunkedArray):
         y = y.to_numpy(zero_copy_only=False) if isinstance(y, pa.Array) else y.to_numpy()
+    elif getattr(getattr(y, "dtype", None), "kind", "") in ("i", "u", "b") and hasattr(y, "to_numpy"):
+        y = y.to_numpy()  # scikit-learn makes floats of pandas' nullable integers
     flat = column_or_1d(y, warn=True)
     if flat.dtype == object:
         if any(value is None or type(value).__name__ == "NAType" or value != value for value in flat):
             raise DataError("the class column has rows without a label; drop them")
         if len(flat) and all(isinstance(value, bool | np.bool_) for value in flat):
             flat = flat.astype(bool)
+        elif all(isinstance(value, int | np.integer) and abs(int(value)) < 2**63 for value in flat):
+            flat = flat.astype(np.int64)
     if len(flat):
         check_classification_targets(flat)
     kind = flat.dtype.kind
     if kind in "Mm":
         raise DataError("the class column holds dates or times; cast them to text")
-    if kind == "u" and len(flat) and flat.max() > np.iinfo(np.int64).max:
-        raise DataError("the class column holds whole numbers beyond 64 signed bits; cast them to text")
+    if (kind == "u" and (flat > np.uint64(2**63 - 1)).any()) or (kind == "f" and (np.abs(flat) >= 2.0**53).any()):
+        raise DataError("the class column holds whole numbers too large to tell apart; cast them to text")
     if kind == "b":
         return pa.array(flat), "boolean"
     if kind in "iu":
         return pa.array(flat.astype(np.int64)), "integer"
     if kind == "f":
         return pa.array(flat.astype(np.int64)), "real"
-    if all(isinstance(value, int | np.integer) and not isinstance(value, bool) for value in flat):
-        return pa.array([int(value) for value in flat], pa.int64()), "integer"
     if not all(isinstance(value, str) for value in flat):
         raise DataError("the class column holds objects that are neither text, whole numbers nor truth values")
     return pa.array([str(value) for value in flat], pa.string()), "text"
