@@ -22,6 +22,7 @@ COMMANDS = {
     "codebook": "Make, check and show codebooks: the public facts about columns.",
     "demo": "See it work: hospitals, a bank and a telecom, a census office.",
     "export": "Write a model as PMML, ONNX or skops.",
+    "ids": "Identifiers, before two parties join on them.",
     "ledger": "The record of privacy spent.",
     "plan": "Accuracy against epsilon, on a public or synthetic proxy.",
     "predict": "Classify rows with a model file.",

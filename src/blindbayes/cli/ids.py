@@ -1,0 +1,61 @@
+"""`blindbayes ids`: identifiers, before two parties join on them."""
+
+from __future__ import annotations
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from blindbayes.cli import print_json
+from blindbayes.codebook import Codebook
+from blindbayes.errors import ConfigError
+
+
+@click.group()
+def command() -> None:
+    """Identifiers, before two parties join on them.
+
+    \b
+    Example:
+      blindbayes ids check codebook.toml --data customers.parquet
+    """
+
+
+@command.command("check")
+@click.argument("path", metavar="CODEBOOK", type=click.Path(dir_okay=False))
+@click.option("--data", required=True, help="A CSV or Parquet path or a database URL.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON (counts only).")
+def check(path: str, data: str, as_json: bool) -> None:
+    """How many identifiers do not normalise, how many stand twice. Nothing leaves this machine.
+
+    \b
+    Example:
+      blindbayes ids check codebook.toml --data customers.parquet
+    """
+    from blindbayes.data.identifiers import identify
+    from blindbayes.data.sources import open_source
+    from blindbayes.errors import DataError
+
+    codebook = Codebook.from_toml(path)
+    if codebook.identifier is None:
+        raise ConfigError("the codebook has no identifier recipe; add an [identifier] table with its parts")
+    names = [part.column for part in codebook.identifier.parts]
+    with open_source(data) as source:
+        for name in names:
+            if name not in source.columns:
+                raise DataError(f"identifier column {name!r} is missing from the table; add it or change the recipe")
+        table = source.table.select(*names).to_pyarrow()
+    _, report = identify({name: table.column(name) for name in names}, codebook.identifier)
+    if as_json:
+        print_json(report.to_dict())
+        return
+    shown = Table("identifiers", "count")
+    shown.add_row("rows", f"{report.rows:,}")
+    shown.add_row("rows with a part missing", f"{report.missing:,}")
+    for name, rows in report.unusable.items():
+        shown.add_row(f"rows where {name} does not normalise", f"{rows:,}")
+    shown.add_row("rows with an identifier", f"{report.identified:,}")
+    shown.add_row("different identifiers", f"{report.distinct:,}")
+    shown.add_row("identifiers in more than one row", f"{report.repeated:,}")
+    shown.add_row("rows of the most frequent one", f"{report.most_rows:,}")
+    Console().print(shown, markup=False)

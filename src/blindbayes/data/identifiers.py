@@ -1,0 +1,197 @@
+"""The same identifier bytes on every side, from columns that people typed.
+
+The codebook's recipe lists columns and how each is normalised:
+
+    exact    the text as it stands
+    text     Unicode NFKC, case folded, white space at the ends cut and inside folded to one blank
+    digits   the ASCII digits that are left after NFKC (02-77 and 0277 are the same)
+    email    as text, without blanks; must have one @ with something on both sides
+    phone    E.164 by the recipe's region (+44...), for numbers that can exist there
+    date     YYYY-MM-DD, from dates or from text in that order of year, month, day
+
+Each part is written with its length in front, so that ("ab", "c") and ("a", "bc") differ. A row in which a part is missing or
+does not normalise has no identifier. Identifiers never leave the site: protocols get keyed digests and do not send even those.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import unicodedata
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from blindbayes.codebook import IdPart, IdRecipe
+from blindbayes.errors import ConfigError, DataError
+
+DIGEST_BYTES = 16
+_EMAIL = re.compile(r"[^@\s]+@[^@\s]+")
+_DATE = re.compile(r"(\d{4})[-/.]?(\d{2})[-/.]?(\d{2})")
+
+
+@dataclass(frozen=True, slots=True)
+class IdReport:
+    """Counts for the site's own eyes; no identifier stands in it."""
+
+    rows: int
+    missing: int  # rows in which a part is null or empty
+    unusable: Mapping[str, int]  # per column: rows that are there and do not normalise
+    identified: int  # rows with an identifier
+    distinct: int  # different identifiers
+    repeated: int  # identifiers that stand in more than one row
+    most_rows: int  # rows of the most frequent identifier
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain builtins."""
+        return {
+            "rows": self.rows,
+            "missing": self.missing,
+            "unusable": dict(self.unusable),
+            "identified": self.identified,
+            "distinct": self.distinct,
+            "repeated": self.repeated,
+            "most_rows": self.most_rows,
+        }
+
+
+def identify(columns: Mapping[str, Any], recipe: IdRecipe) -> tuple[list[bytes | None], IdReport]:
+    """Identifier bytes by row (None: no identifier) and the report."""
+    parts: list[list[str | None]] = []
+    unusable: dict[str, int] = {}
+    absent: list[list[bool]] = []
+    for part in recipe.parts:
+        if part.column not in columns:
+            raise DataError(f"identifier column {part.column!r} is missing from the table; add it or change the recipe")
+        raw = _texts(columns[part.column], part)
+        normalised = _normalised(raw, part)
+        gone = [text is None or text == "" for text in raw]
+        unusable[part.column] = sum(text is None and not empty for text, empty in zip(normalised, gone, strict=True))
+        parts.append(normalised)
+        absent.append(gone)
+    identifiers: list[bytes | None] = []
+    for texts in zip(*parts, strict=True):
+        if any(text is None for text in texts):
+            identifiers.append(None)
+        else:
+            identifiers.append(b"".join(_framed(text) for text in texts if text is not None))
+    if identifiers and not any(identifiers):
+        raise DataError("no row has a usable identifier; check the identifier columns against the codebook's recipe")
+    counted = Counter(identifier for identifier in identifiers if identifier is not None)
+    report = IdReport(
+        rows=len(identifiers),
+        missing=sum(any(flags) for flags in zip(*absent, strict=True)),
+        unusable=unusable,
+        identified=sum(counted.values()),
+        distinct=len(counted),
+        repeated=sum(rows > 1 for rows in counted.values()),
+        most_rows=max(counted.values(), default=0),
+    )
+    return identifiers, report
+
+
+def digests(identifiers: Sequence[bytes | None], key: bytes) -> list[bytes | None]:
+    """Keyed 128-bit digests, as protocols take them. `key` is public (the study's hash): a digest must not leave the site."""
+    made: list[bytes | None] = []
+    for identifier in identifiers:
+        if identifier is None:
+            made.append(None)
+        else:
+            made.append(hashlib.blake2b(identifier, digest_size=DIGEST_BYTES, key=key, person=b"blindbayes id").digest())
+    return made
+
+
+def _framed(text: str) -> bytes:
+    encoded = text.encode()
+    return len(encoded).to_bytes(4, "big") + encoded
+
+
+def _texts(values: Any, part: IdPart) -> list[str | None]:
+    """Raw values as text; dates as YYYY-MM-DD, whole numbers by their digits."""
+    column = values.combine_chunks() if isinstance(values, pa.ChunkedArray) else pa.array(values, from_pandas=True)
+    kind = column.type
+    if pa.types.is_dictionary(kind):
+        column = column.cast(kind.value_type)
+        kind = column.type
+    if pa.types.is_null(kind):
+        return [None] * len(column)
+    if pa.types.is_date(kind) or pa.types.is_timestamp(kind):
+        if part.normalise != "date":
+            raise DataError(f"identifier column {part.column!r} holds dates; its recipe must say normalise = 'date'")
+        column = pc.strftime(column, format="%Y-%m-%d")
+    elif pa.types.is_integer(kind):
+        column = column.cast(pa.string())
+    elif not (pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)):
+        raise DataError(f"identifier column {part.column!r} holds neither text, whole numbers nor dates; cast it before")
+    texts: list[str | None] = column.to_pylist()
+    return texts
+
+
+def _normalised(raw: Sequence[str | None], part: IdPart) -> list[str | None]:
+    rule = _RULES[part.normalise] if part.normalise != "phone" else _phone_rule(part.region)
+    return [None if text is None else (rule(text) or None) for text in raw]
+
+
+def _folded(text: str) -> str:
+    if not text.isascii():
+        # Folding can undo NFKC and the other way round; twice is enough to reach a fixed point (Unicode 3.13, D145).
+        for _ in range(2):
+            text = unicodedata.normalize("NFKC", text).casefold()
+        text = unicodedata.normalize("NFKC", text)
+    else:
+        text = text.lower()
+    return " ".join(text.split())
+
+
+def _email(text: str) -> str | None:
+    folded = _folded(text).replace(" ", "")
+    return folded if _EMAIL.fullmatch(folded) else None
+
+
+def _digits(text: str) -> str:
+    return "".join(char for char in unicodedata.normalize("NFKC", text) if char in "0123456789")
+
+
+def _date(text: str) -> str | None:
+    found = _DATE.fullmatch(text.strip())
+    if not found:
+        return None
+    try:
+        return date(int(found[1]), int(found[2]), int(found[3])).isoformat()
+    except ValueError:
+        return None
+
+
+_RULES: dict[str, Callable[[str], str | None]] = {
+    "exact": lambda text: text,
+    "text": _folded,
+    "digits": _digits,
+    "email": _email,
+    "date": _date,
+}
+
+
+def _phone_rule(region: str) -> Callable[[str], str | None]:
+    try:
+        import phonenumbers
+    except ImportError:
+        raise ConfigError("telephone numbers as identifiers need the extra: pip install 'blindbayes[ids]'") from None
+    if region.upper() not in phonenumbers.SUPPORTED_REGIONS:
+        raise ConfigError("the identifier recipe's region is not a country with telephone numbers; use a code such as GB")
+
+    def rule(text: str) -> str | None:
+        try:
+            number = phonenumbers.parse(unicodedata.normalize("NFKC", text), region.upper())
+        except phonenumbers.NumberParseException:
+            return None
+        if not phonenumbers.is_possible_number(number):
+            return None
+        written: str = phonenumbers.format_number(number, phonenumbers.PhoneNumberFormat.E164)
+        return written
+
+    return rule
