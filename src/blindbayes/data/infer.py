@@ -123,8 +123,11 @@ def codebook_from_dictionary(
         path = Path(rows)
         if not path.exists():
             raise ConfigError(f"data dictionary {os.fspath(rows)!r} does not exist")
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            listed: list[Mapping[str, Any]] = list(csv.DictReader(file))
+        try:
+            with path.open(encoding="utf-8-sig", newline="") as file:
+                listed: list[Mapping[str, Any]] = list(csv.DictReader(file))
+        except (OSError, UnicodeDecodeError, csv.Error) as cause:
+            raise ConfigError(f"data dictionary {os.fspath(rows)!r} cannot be read ({type(cause).__name__})") from None
     else:
         listed = list(rows)
     features: list[dict[str, Any]] = []
