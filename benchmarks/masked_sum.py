@@ -102,7 +102,7 @@ def main() -> None:
             report["azimian"][name] = found
             print(
                 f"{name:12} {parties:12} {found['words']:6} {100:3} {found['contributor_ms']:15}"
-                f" {found['contributor_bytes_up']:9} {1e3 * found['server_s']:10.0f}  {found['times_less'] or 'python-paillier not installed'}"
+                f" {found['contributor_bytes_up']:9} {1e3 * found['server_s']:10.0f}  {found['times_less'] or '-'}"
             )
     print("\nparties  words  contributor ms  bytes up  server s  server ms/party  peak MB   (one record each, Adult-sized)")
     for parties in arguments.parties:

@@ -8,7 +8,6 @@ which promise.
 from __future__ import annotations
 
 import hashlib
-import importlib
 import json
 import math
 import os
@@ -263,7 +262,9 @@ class Study:
         if self.partition == "columns":
             if base is not None or removed is not None or ledgers is not None or faults:
                 raise ConfigError("a study over columns takes no base, removed rows, ledgers or faults")
-            return _columns_module().simulate(self, sources, coins=coins)
+            from blindbayes import joint
+
+            return joint.simulate(self, sources, coins=coins)
         if unknown := sorted({*(removed or {}), *(ledgers or {})} - set(sources)):
             raise ConfigError(f"{unknown[0]!r} is no party of this run")
         return self._simulate_rows(sources, base, removed or {}, ledgers or {}, coins, faults, keep)
@@ -350,16 +351,6 @@ def count_source(source: Any, codebook: Codebook) -> Statistics:
     require_columns(table.column_names, codebook)
     columns = {name: table.column(name) for name in codebook.names}
     return count_block(Layout(codebook), encode(columns, codebook, training=True, labels=table.column(codebook.target)))
-
-
-def _columns_module() -> Any:
-    """Studies over columns are run by `blindbayes.protocol.columns`."""
-    try:
-        return importlib.import_module("blindbayes.protocol.columns")
-    except ModuleNotFoundError as missing:
-        if missing.name != "blindbayes.protocol.columns":
-            raise
-        raise ConfigError("studies over columns are not part of this installation") from None
 
 
 def _row_bounds(layout: Layout) -> tuple[int, ...]:

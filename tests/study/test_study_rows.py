@@ -391,13 +391,7 @@ def test_the_noise_of_all_parties_is_in_the_sum() -> None:
     assert 0.55 < drawn.var() / deviation**2 < 1.7  # heavy tails: kurtosis of the law included, checked by simulation
 
 
-def test_a_lost_study_part_is_a_config_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    import blindbayes.study as module
-
-    monkeypatch.setattr(module.importlib, "import_module", _missing)
-    with pytest.raises(ConfigError, match="columns"):
-        Study(CODEBOOK, partition="columns").simulate(PARTS)
-
-
-def _missing(name: str) -> Any:
-    raise ModuleNotFoundError(name=name)
+def test_rows_only_arguments_are_refused_for_columns() -> None:
+    for how in ({"base": object()}, {"removed": {}}, {"ledgers": {}}, {"faults": [Vanish("a", 0)]}):
+        with pytest.raises(ConfigError, match="columns"):
+            Study(CODEBOOK, partition="columns").simulate(PARTS, **how)

@@ -212,10 +212,3 @@ def predict_attribute_holder(
     if local is not None:
         scores = lm.add(scores, fixed_point(local, plan))
     return (yield from shared_argmax.attribute_holder(run, query, scores, columns, planter, coins))
-
-
-def simulate(study: Any, sources: Mapping[str, Any], *, coins: Coins) -> Any:
-    """Run a study over columns in this process; see `blindbayes.joint`."""
-    from blindbayes import joint
-
-    return joint.simulate(study, sources, coins=coins)
