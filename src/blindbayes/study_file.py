@@ -126,6 +126,12 @@ class StudyFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=Tr
             raise ConfigError(f"who hosts the role {missing[0]!r} of {self.protocol}? Say so under [hosts]")
         if unknown := sorted(set(self.hosts) - set(extra)):
             raise ConfigError(f"{self.protocol} has no role {unknown[0]!r} to host")
+        for pair in _apart(self.protocol):
+            if set(pair) <= set(self.hosts) and len({self.hosts[seat] for seat in pair}) < len(pair):
+                raise ConfigError(
+                    f"the roles {' and '.join(pair)} of {self.protocol} must be on different sites: together they could read "
+                    "every contribution. Change [hosts]"
+                )
 
     # -- what it says --------------------------------------------------------------------------------------------------
 
@@ -261,6 +267,20 @@ def _no_none(value: Any) -> Any:
 
 
 def default_hosts(protocol: str, setting: registry.Setting, parties: tuple[Party, ...]) -> dict[str, str]:
-    """A host for every role that no contributor fills: a party without rows if there is one, else the first party."""
-    host = next((party.name for party in parties if not party.contributes), parties[0].name)
-    return {seat: host for seat in registry.load(protocol).roster(setting) if seat not in setting.contributors}
+    """A host for every role that no contributor fills: a party without rows if there is one, else the first party.
+
+    Roles that the protocol wants apart get different hosts.
+    """
+    order = [party.name for party in sorted(parties, key=lambda party: party.contributes)]
+    hosts: dict[str, str] = {}
+    for seat in registry.load(protocol).roster(setting):
+        if seat not in setting.contributors:
+            taken = {hosts[other] for pair in _apart(protocol) if seat in pair for other in pair if other in hosts}
+            hosts[seat] = next((name for name in order if name not in taken), order[0])
+    return hosts
+
+
+def _apart(protocol: str) -> tuple[tuple[str, ...], ...]:
+    """Roles of a protocol that no one site may fill together."""
+    found: tuple[tuple[str, ...], ...] = getattr(registry.load(protocol), "apart", ())
+    return found

@@ -15,6 +15,8 @@ class ObliviousSum:
     """Joye-Libert aggregation: only the miner learns the sum."""
 
     name = "oblivious_sum"
+    apart = ((MINER, DEALER),)
+    """Roles that no one site may fill together: the dealer knows the factors of N, the miner has the ciphertexts."""
 
     def roster(self, setting: Setting) -> tuple[str, ...]:
         """The contributors, the miner, and the dealer if something is dealt."""
