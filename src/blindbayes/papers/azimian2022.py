@@ -17,9 +17,9 @@ from dataclasses import asdict, fields
 import numpy as np
 
 from blindbayes.errors import IntegrityError
-from blindbayes.papers.azimian2022_measure import DATASETS, KEY_SIZES, SCHEMES, Measurement, measure_apart, timed_contributors
+from blindbayes.papers.azimian2022_measure import DATASETS, KEY_SIZES, SCHEMES, Measurement, measure_apart
 from blindbayes.papers.azimian2022_page import page, plot
-from blindbayes.papers.azimian2022_schemes import PrintedChain, Records, subtract_links
+from blindbayes.papers.azimian2022_schemes import PrintedChain, Records, first_contributors, subtract_links
 from blindbayes.primitives.agreement import AgreementKey
 from blindbayes.primitives.coins import Coins
 from blindbayes.primitives.paillier import generate_keypair
@@ -54,7 +54,7 @@ def reproduce(out: pathlib.Path, *, quick: bool = False) -> pathlib.Path:
     out.mkdir(parents=True, exist_ok=True)
     data = {name: load_records(name) for name in DATASETS}
     made = [
-        measure_apart(name, records, scheme, bits, timed_contributors(scheme, records, bits, quick))
+        measure_apart(name, records, scheme, bits, quick)
         for bits in KEY_SIZES
         for name, records in data.items()
         for scheme in SCHEMES
@@ -74,10 +74,10 @@ def reproduce(out: pathlib.Path, *, quick: bool = False) -> pathlib.Path:
 
 def attack(records: Records, contributors: int, key_bits: int = 512) -> tuple[int, int]:
     """How many contributors a builder that records all messages reads: in the printed scheme, and in chain_sum."""
-    some = Records(records.values, records.labels, records.value_count, records.label_count, records.owners[:contributors])
+    some = first_contributors(records, contributors)
     coins = Coins.system()
     chain = PrintedChain(some, generate_keypair(key_bits, coins, toy_keys=True), coins, starter_gap=min(3, contributors - 1))
-    seen = chain.counting([some.label_counts(owner) for owner in range(contributors)])
+    seen = chain.counting(some.label_counts, some.label_count, record=True)
     read = subtract_links(chain.private, seen)
     printed = sum(chain.unpack(read[owner], some.label_count) == some.label_counts(owner) for owner in read)
     return printed, _read_ours(some, key_bits)

@@ -49,6 +49,12 @@ def _saving(made: list[Measurement], dataset: str, bits: int, scheme: str, again
     return 100 * (1 - ours.total_seconds / theirs.total_seconds)
 
 
+def _note(one: Measurement) -> str:
+    if not one.scaled:
+        return ""
+    return f" (scaled up from {one.timed} contributors)" if one.timed else " (from measured operations)"
+
+
 def page(made: list[Measurement], data: dict[str, Records], pictures: list[str], read: tuple[int, int]) -> str:
     def table(head: list[str], rows: list[list[str]]) -> str:
         cells = "".join("<tr>" + "".join(f"<td>{cell}</td>" for cell in row) + "</tr>" for row in rows)
@@ -102,7 +108,7 @@ def page(made: list[Measurement], data: dict[str, Records], pictures: list[str],
         [
             "memory of chain_sum above encrypted counting",
             "",
-            f"{span(more_memory(wide, 'chain_sum'))}% at {wide} bits, with all parties in one process",
+            f"{span(more_memory(wide, 'chain_sum'))}% at {wide} bits, {span(more_memory(toy, 'chain_sum'))}% at {toy}",
         ],
         [
             "a builder that records all messages reads",
@@ -118,7 +124,7 @@ def page(made: list[Measurement], data: dict[str, Records], pictures: list[str],
             str(one.encryptions),
             f"{one.contributor_ms:.3f}",
             f"{one.builder_seconds:.3f}",
-            f"{one.total_seconds:.2f}" + (f" (scaled up from {one.timed})" if one.scaled else ""),
+            f"{one.total_seconds:.2f}" + _note(one),
             f"{one.growth_mb:.1f}",
             f"{_saving(made, one.dataset, one.key_bits, one.scheme, 'unpacked'):.3f}",
         ]
@@ -149,6 +155,6 @@ td,th{{border:1px solid #bbb;padding:.3em .6em;text-align:left;vertical-align:to
 <h2>All measurements</h2>
 <p>Saved: against one ciphertext per value and label at the same key size. Encryptions of chain_sum are those that the builder
 deals to a contributor.
-Memory: growth of the process while the scheme runs; for chain_sum this holds every party of the run at once.</p>
+Memory: growth of a process that runs the builder and one contributor after the other.</p>
 {table(head, rows)}</body></html>
 """

@@ -13,8 +13,9 @@ paper's python-paillier does, and toy keys where asked to.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 from blindbayes.errors import ConfigError
 from blindbayes.primitives import signatures
@@ -23,6 +24,7 @@ from blindbayes.primitives.paillier import Ciphertext, PrivateKey, PublicKey
 from blindbayes.primitives.signatures import SigningKey
 
 Cells = Literal["all", "record", "present"]
+Encrypt: TypeAlias = Callable[[PublicKey, int, Coins], Ciphertext]
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +73,16 @@ class Records:
 
     def totals(self) -> list[int]:
         """What every scheme must give."""
-        return [sum(column) for column in zip(*(self.vector(owner) for owner in range(len(self.owners))), strict=True)]
+        totals = [0] * (self.label_count * (1 + self.value_count))
+        for owner in range(len(self.owners)):
+            for at, count in enumerate(self.vector(owner)):
+                totals[at] += count
+        return totals
+
+
+def first_contributors(records: Records, count: int) -> Records:
+    """The same domain with fewer contributors."""
+    return Records(records.values, records.labels, records.value_count, records.label_count, records.owners[:count])
 
 
 def textbook_encrypt(public: PublicKey, m: int, coins: Coins) -> Ciphertext:
@@ -103,7 +114,15 @@ class Counting:
 class PrintedChain:
     """Azimian et al.'s scheme as printed. `A` = number of records; a field has 1 + log2 A bits, as has each carry room."""
 
-    def __init__(self, records: Records, private: PrivateKey, coins: Coins, *, starter_gap: int = 1) -> None:
+    def __init__(
+        self,
+        records: Records,
+        private: PrivateKey,
+        coins: Coins,
+        *,
+        starter_gap: int = 1,
+        encrypt: Encrypt = textbook_encrypt,
+    ) -> None:
         if not 0 <= starter_gap < len(records.owners):
             raise ConfigError("starter_gap: from 0 to the number of contributors less one")
         self.records, self.private, self.coins = records, private, coins
@@ -113,6 +132,7 @@ class PrintedChain:
         if self.slots < 1:
             raise ConfigError("the key is too short for one count")
         self.starter_gap = starter_gap
+        self._encrypt = encrypt
         self._starters: list[int] = []
         self._signers = [SigningKey.generate(coins) for _ in records.owners]
 
@@ -150,46 +170,44 @@ class PrintedChain:
                 self._starters.append(order[0])
                 return order
 
-    def contribution(self, packed: list[list[int]], limit: int | None = None) -> tuple[list[int], list[Link]]:
-        """Algorithm 1: one pass. `packed[i]` is what contributor i adds. With `limit`, only so many take part."""
+    def contribution(self, added: Callable[[int], list[int]], *, record: bool = False) -> tuple[list[int], list[Link]]:
+        """Algorithm 1: one pass. `added(i)` is what contributor i adds. The links come back only if `record`."""
         public = self.private.public
         links: list[Link] = []
-        running: tuple[Ciphertext, ...] = ()
-        for owner in self.order()[:limit]:
-            own = tuple(textbook_encrypt(public, value, self.coins) for value in packed[owner])
-            if links:
-                before = links[-1]
+        before: Link | None = None
+        for owner in self.order():
+            running = tuple(self._encrypt(public, value, self.coins) for value in added(owner))
+            if before is not None:
                 signer = self._signers[before.sender].public
                 signatures.verify(
                     signer, self._payload(before.ciphertexts), before.signature, party=f"contributor {before.sender}"
                 )
-                running = tuple(public.add(a, b) for a, b in zip(before.ciphertexts, own, strict=True))
-            else:
-                running = own
-            links.append(Link(owner, running, self._signers[owner].sign(self._payload(running))))
+                running = tuple(public.add(a, b) for a, b in zip(before.ciphertexts, running, strict=True))
+            before = Link(owner, running, self._signers[owner].sign(self._payload(running)))
+            if record:
+                links.append(before)
         return self.private.decrypt_many(running), links
 
-    def counting(self, counts: list[list[int]], limit: int | None = None) -> Counting:
+    def counting(self, counts: Callable[[int], list[int]], length: int, *, record: bool = False) -> Counting:
         """Algorithm 2: a pass with data and random numbers, one with the random numbers alone."""
-        packed = [self.pack(own) for own in counts]
-        numbers = [[self.coins.bits(self.slots * self.width) for _ in own] for own in packed]
-        both = [[value + number for value, number in zip(*pair, strict=True)] for pair in zip(packed, numbers, strict=True)]
-        with_data, data_links = self.contribution(both, limit)
-        alone, number_links = self.contribution(numbers, limit)
-        difference = [a - b for a, b in zip(with_data, alone, strict=True)]
-        return Counting(self.unpack(difference, len(counts[0])), data_links, number_links)
+        bits = self.slots * self.width
+        numbers = [[self.coins.bits(bits) for _ in range(self.chunks(length))] for _ in self.records.owners]
 
-    def model(self, limit: int | None = None, keep: list[Counting] | None = None) -> list[int]:
-        """Algorithm 3: the labels, then the values label by label. `keep` collects what a curious builder records."""
-        records, owners = self.records, range(len(self.records.owners))
-        counts: list[int] = []
-        for label in range(-1, records.label_count):
-            own = [records.label_counts(o) if label < 0 else records.value_counts(o, label) for o in owners]
-            counting = self.counting(own, limit)
-            counts += counting.counts
-            if keep is not None:
-                keep.append(counting)
-        return counts
+        def both(owner: int) -> list[int]:
+            return [value + number for value, number in zip(self.pack(counts(owner)), numbers[owner], strict=True)]
+
+        with_data, data_links = self.contribution(both, record=record)
+        alone, number_links = self.contribution(numbers.__getitem__, record=record)
+        difference = [a - b for a, b in zip(with_data, alone, strict=True)]
+        return Counting(self.unpack(difference, length), data_links, number_links)
+
+    def model(self) -> list[int]:
+        """Algorithm 3: the labels, then the values label by label."""
+        records = self.records
+        found = self.counting(records.label_counts, records.label_count).counts
+        for label in range(records.label_count):
+            found += self.counting(lambda owner, label=label: records.value_counts(owner, label), records.value_count).counts  # type: ignore[misc]
+        return found
 
 
 def subtract_links(private: PrivateKey, counting: Counting) -> dict[int, list[int]]:
@@ -236,15 +254,20 @@ class Unpacked:
         """Of the first contributor."""
         return len(self.positions(0))
 
-    def model(self, limit: int | None = None) -> list[int]:
-        """The counts, from encrypted counters that every contributor adds to."""
+    def add_up(self, encrypt: Encrypt = textbook_encrypt) -> dict[int, Ciphertext]:
+        """The encrypted counters that every contributor adds to, by position."""
         public = self.private.public
         counters: dict[int, Ciphertext] = {}
-        for owner in range(len(self.records.owners))[:limit]:
+        for owner in range(len(self.records.owners)):
             vector = self.records.vector(owner)
             for at in self.positions(owner):
-                c = textbook_encrypt(public, vector[at], self.coins)
+                c = encrypt(public, vector[at], self.coins)
                 counters[at] = public.add(counters[at], c) if at in counters else c
+        return counters
+
+    def model(self) -> list[int]:
+        """The counts."""
+        counters = self.add_up()
         length = self.records.label_count * (1 + self.records.value_count)
         return [self.private.decrypt(counters[at]) if at in counters else 0 for at in range(length)]
 
@@ -260,14 +283,18 @@ class MultipleSources:
         """Of one contributor and of the third party on its behalf."""
         return 2 * self.records.label_count * (1 + self.records.value_count)
 
-    def model(self, limit: int | None = None) -> list[int]:
-        """The counts. Every source's ciphertexts are stored until all are there."""
+    def add_up(self, encrypt: Encrypt = textbook_encrypt) -> list[Ciphertext]:
+        """The encrypted counts. Every source's ciphertexts are stored until all are there."""
         public = self.private.public
         stored = []
-        for owner in range(len(self.records.owners))[:limit]:
-            own = [textbook_encrypt(public, count, self.coins) for count in self.records.vector(owner)]
-            stored.append([public.add(c, textbook_encrypt(public, 0, self.coins)) for c in own])
+        for owner in range(len(self.records.owners)):
+            own = [encrypt(public, count, self.coins) for count in self.records.vector(owner)]
+            stored.append([public.add(c, encrypt(public, 0, self.coins)) for c in own])
         totals = list(stored[0])
         for source in stored[1:]:
             totals = [public.add(a, b) for a, b in zip(totals, source, strict=True)]
-        return self.private.decrypt_many(totals)
+        return totals
+
+    def model(self) -> list[int]:
+        """The counts."""
+        return self.private.decrypt_many(self.add_up())

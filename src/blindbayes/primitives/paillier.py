@@ -45,7 +45,7 @@ _TOY_BITS = 64
 _MAXIMUM_BITS = 16384  # a longer modulus from a peer would only burn our time
 _TEETH = 8
 _TABLES = 8
-_PRIME_ROUNDS = 40  # for GMP: Baillie-PSW, then 16 Miller-Rabin rounds
+_PRIME_ROUNDS = 32  # for GMP: Baillie-PSW, then 8 Miller-Rabin rounds
 _SMALL_PRIMES = gmpy2.primorial(10_000)
 _TINY_PRIMES = gmpy2.primorial(100)
 
@@ -101,11 +101,16 @@ class PublicKey:
         return (self.bits + 1) // 2
 
     @cached_property
-    def _base(self) -> Any:
-        """h = x^(2N) mod N^2 with x hashed from N."""
+    def _square(self) -> Any:
+        """x^2 mod N with x hashed from N."""
         seed = hashlib.shake_256(b"blindbayes paillier base v1" + self.to_bytes())
         x = mpz(int.from_bytes(seed.digest((self.bits + 7) // 8 + 16), "big")) % self.n
-        return powmod(x * x % self.n, self.n, self.n_squared)
+        return x * x % self.n
+
+    @cached_property
+    def _base(self) -> Any:
+        """h = (x^2)^N mod N^2."""
+        return powmod(self._square, self.n, self.n_squared)
 
     @cached_property
     def _comb(self) -> _Comb:
@@ -207,8 +212,10 @@ class PrivateKey:
 
     @cached_property
     def _combs(self) -> tuple[_Comb, _Comb]:
-        bits, base = self.public.exponent_bits, self.public._base
-        return _Comb(base % self._p2, self._p2, bits), _Comb(base % self._q2, self._q2, bits)
+        bits = self.public.exponent_bits
+        return _Comb(self._power_p(self.public._square), self._p2, bits), _Comb(
+            self._power_q(self.public._square), self._q2, bits
+        )
 
     def decrypt(self, c: Ciphertext, *, party: str | None = None) -> int:
         """The plaintext in [0, N); raises `PeerProtocolError` naming `party` for what is no ciphertext."""
@@ -250,9 +257,14 @@ class PrivateKey:
     def rerandomise(self, c: Ciphertext, coins: Coins) -> Ciphertext:
         """As `PublicKey.rerandomise`: the same value from the same coins, computed modulo p^2 and q^2."""
         s = _unit(self.public.n, coins)
-        a = powmod(s, self.public.n % (self._p2 - self._p), self._p2)  # the order of the units modulo p^2 is p^2 - p
-        b = powmod(s, self.public.n % (self._q2 - self._q), self._q2)
-        return c * self._join(a, b) % self.public.n_squared
+        return c * self._join(self._power_p(s), self._power_q(s)) % self.public.n_squared
+
+    def _power_p(self, s: Any) -> Any:
+        """s^N mod p^2. The p-th power modulo p^2 depends on its argument modulo p only, so s^q is taken modulo p."""
+        return powmod(powmod(s % self._p, self._q % (self._p - 1), self._p), self._p, self._p2)
+
+    def _power_q(self, s: Any) -> Any:
+        return powmod(powmod(s % self._q, self._p % (self._q - 1), self._q), self._q, self._q2)
 
     def _join(self, a: Any, b: Any) -> Any:
         return a + self._p2 * ((b - a) * self._p2_inverse % self._q2)

@@ -37,13 +37,20 @@ class Plan:
         self.contributors = contributors
         self._neighbours = neighbours
         self._index = {name: index for index, name in enumerate(contributors)}
-        self._order = np.argsort(prg.expand(prg.derive_key(digest, "chain order"), len(contributors)), kind="stable")
-        self._circle = np.argsort(prg.expand(prg.derive_key(digest, "chain circle"), len(contributors)), kind="stable")
+        size = len(contributors)
+        words = prg.expand(prg.derive_key(digest, "chain plan"), 2 * size)
+        self._order: list[int] = np.argsort(words[:size], kind="stable").tolist()
+        self._circle: list[int] = np.argsort(words[size:], kind="stable").tolist()
 
     @property
     def order(self) -> tuple[str, ...]:
         """The chain, first to last."""
         return tuple(self.contributors[index] for index in self._order)
+
+    @property
+    def complete(self) -> bool:
+        """Whether everybody shares a mask with everybody."""
+        return self._neighbours >= len(self.contributors) - 1
 
     def index(self, name: str) -> int:
         """Place in the setting."""
@@ -51,22 +58,21 @@ class Plan:
 
     def previous(self, name: str) -> str | None:
         """Who sends the link to `name`; None for the first."""
-        at = self._position(self._order, name)
+        at = self._order.index(self._index[name])
         return None if at == 0 else self.contributors[self._order[at - 1]]
 
     def following(self, name: str) -> str | None:
         """Whom `name` sends its link to; None for the last, who sends it to the builder."""
-        at = self._position(self._order, name)
+        at = self._order.index(self._index[name])
         return None if at == len(self.contributors) - 1 else self.contributors[self._order[at + 1]]
 
     def neighbours(self, name: str) -> tuple[str, ...]:
         """Whom `name` shares a mask with, in the setting's order."""
-        size = len(self.contributors)
         if self.complete:
             return tuple(other for other in self.contributors if other != name)
-        at = self._position(self._circle, name)
-        reach = self._neighbours // 2
-        found = [int(self._circle[(at + step) % size]) for step in range(-reach, reach + 1) if step]
+        at = self._circle.index(self._index[name])
+        reach, size = self._neighbours // 2, len(self.contributors)
+        found = [self._circle[(at + step) % size] for step in range(-reach, reach + 1) if step]
         return tuple(self.contributors[index] for index in sorted(found))
 
     def peers(self, name: str) -> tuple[str, ...]:
@@ -82,11 +88,6 @@ class Plan:
 
     def _sorted(self, wanted: set[str | None]) -> tuple[str, ...]:
         return tuple(sorted((name for name in wanted if name is not None), key=self._index.__getitem__))
-
-    @property
-    def complete(self) -> bool:
-        """Whether everybody shares a mask with everybody."""
-        return self._neighbours >= len(self.contributors) - 1
 
     def exposed(self, corrupt: Collection[str]) -> set[frozenset[str]]:
         """The sets of honest contributors whose *sums* the builder learns together with `corrupt`: exactly these.
@@ -106,6 +107,3 @@ class Plan:
                 if other is not None and other in group:
                     group[find(name)] = find(other)
         return {frozenset(name for name in honest if find(name) == root) for root in map(find, honest)}
-
-    def _position(self, places: np.ndarray[tuple[int, ...], np.dtype[np.int64]], name: str) -> int:
-        return int(np.flatnonzero(places == self._index[name])[0])
