@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterable
 from functools import lru_cache
 from typing import Any
 
@@ -36,6 +37,7 @@ from blindbayes.protocol.oblivious_sum.session import most_holders
 from blindbayes.protocol.oblivious_sum.standing import StandingKeys, StandingMiner
 from blindbayes.protocol.oblivious_sum.terms import DEALER, MINER, Terms
 from blindbayes.runtime.memory import Drop, Duplicate, Outcome, Replace, Tamper, Vanish, local_runs, run_in_memory
+from blindbayes.study_file import Party, default_hosts
 from blindbayes.wire import Big, Message
 from support.sums import costs, names, pooled, run_sum
 
@@ -389,6 +391,81 @@ def test_a_run_without_identities_is_refused() -> None:
     roles = registry.simulate_roles(PROTOCOL, runs, setting, vectors(3), coins)
     with pytest.raises(ConfigError, match="identities"):
         run_in_memory(roles)
+
+
+@pytest.mark.parametrize("options", [toy, lambda: RISTRETTO], ids=["joye_libert", "ristretto"])
+@pytest.mark.parametrize("n", [33, 50])
+def test_two_and_three_segments_are_one_complete_graph(n: int, options: Callable[[], dict[str, Any]]) -> None:
+    assert len(Groups(names(n)).segments) in (2, 3)
+    faults = [Vanish("site3", 3), Vanish("site30", 5)]
+    outcome = run_sum("oblivious_sum", vectors(n, 2), bound=BOUND, options=options(), quorum=n - 3, faults=faults)
+    total = outcome.outputs[MINER]
+    assert set(total.included) == set(names(n)) - {"site3"}
+    assert np.array_equal(total.words, pooled(vectors(n, 2), total.included))
+
+
+def test_no_site_hosts_the_miner_and_the_dealer() -> None:
+    parties = tuple(Party(name, f"{at:064x}") for at, name in enumerate(("north", "south", "west")))
+    setting = registry.Setting(("north", "south", "west"), 3)
+    hosts = default_hosts("oblivious_sum", setting, parties)
+    assert set(hosts) == {MINER, DEALER}
+    assert hosts[MINER] != hosts[DEALER]
+
+
+# -- what a coalition sees of the keys -----------------------------------------------------------------------------------
+
+
+class ToyKeys(RistrettoSum):
+    """Keys modulo 3, so that every coin can be tried."""
+
+    def total(self, keys: Iterable[int]) -> int:
+        return sum(keys) % 3
+
+
+def zero_keys(groups: Groups, edges: dict[frozenset[str], int]) -> dict[str, int]:
+    """The shipped sum with its signs, over given edge keys."""
+    found = {}
+    for name in groups.parties:
+        keys = StandingKeys(ToyKeys(1), Coins.seeded(bytes(32)))
+        keys._edges = {other: edges[frozenset((name, other))] for other in (*groups.neighbours(name), MINER)}
+        found[name] = keys.zero_key(name, groups)
+    return found
+
+
+def views(groups: Groups, corrupt: set[str], shown: set[str]) -> Counter[tuple[int, ...]]:
+    """The exact distribution of the honest parties' keys, over all coins of edges that the coalition does not know."""
+    pairs = {frozenset((a, b)) for a in groups.parties for b in groups.neighbours(a)}
+    hidden = sorted((pair for pair in pairs if not pair & corrupt), key=sorted)
+    edges = {frozenset((name, MINER)): 1 for name in groups.parties} | dict.fromkeys(pairs, 2)
+    seen: Counter[tuple[int, ...]] = Counter()
+    for values in itertools.product(range(3), repeat=len(hidden)):
+        found = zero_keys(groups, edges | dict(zip(hidden, values, strict=True)))
+        seen[tuple(found[name] for name in sorted(shown))] += 1
+    return seen
+
+
+@pytest.mark.parametrize("corrupt", [(), ("site0",), ("site3",), ("site0", "site2")])
+def test_the_miner_and_any_coalition_see_uniform_keys_but_for_their_sum(corrupt: tuple[str, ...]) -> None:
+    """Exhaustive at modulus 3, four parties, the miner always in the coalition: every vector of honest keys with the right sum
+    is equally likely, whatever the coins of the coalition."""
+    groups = Groups(names(4))
+    honest = set(names(4)) - set(corrupt)
+    seen = views(groups, set(corrupt), honest)
+    assert len(seen) == 3 ** (len(honest) - 1)
+    assert len(set(seen.values())) == 1
+    assert len({sum(keys) % 3 for keys in seen}) == 1
+
+
+def test_a_key_graph_that_falls_apart_is_caught() -> None:
+    """Power: with the only bridge corrupt, the two sides' sums are fixed one by one, and the same test sees it."""
+
+    class Path(Groups):
+        def neighbours(self, name: str) -> tuple[str, ...]:
+            at = self.parties.index(name)
+            return tuple(self.parties[other] for other in (at - 1, at + 1) if 0 <= other < len(self.parties))
+
+    seen = views(Path(names(5)), {"site2"}, set(names(5)) - {"site2"})
+    assert len(seen) == 3**2 < 3**3
 
 
 # -- standing keys ------------------------------------------------------------------------------------------------------
