@@ -1,0 +1,53 @@
+"""The model card: what the model is, what it was made from, and what it should not be used for."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from blindbayes.codebook import Categorical
+from blindbayes.model.parameters import Parameters
+
+
+def model_card(parameters: Parameters, facts: Mapping[str, Any]) -> str:
+    """Markdown. `facts` are public facts of the run, in the order to be shown."""
+    codebook = parameters.codebook
+    priors = ", ".join(
+        f"{label} {math.exp(value):.3f}" for label, value in zip(codebook.classes, parameters.log_prior, strict=True)
+    )
+    lines = [
+        "# Model card",
+        "",
+        f"Naive Bayes classifier of `{codebook.target}` ({', '.join(codebook.classes)}), {len(codebook.features)} features.",
+        "",
+        "## How it was made",
+        "",
+        *(f"- {name}: {value}" for name, value in facts.items()),
+        f"- codebook: {codebook.sha256} ({codebook.provenance})",
+        f"- prior: {priors}",
+        "",
+        "## Features",
+        "",
+        "| feature | kind | domain | may be missing |",
+        "|---|---|---|---|",
+    ]
+    for feature in codebook.features:
+        name = feature.name.replace("|", "\\|")
+        optional = "yes" if feature.optional else "no"
+        if isinstance(feature, Categorical):
+            lines.append(f"| {name} | categorical | {feature.size} values | {optional} |")
+        else:
+            kind = "numeric, binned" if feature.bins else "numeric, Gaussian"
+            unit = f" {feature.unit}" if feature.unit else ""
+            lines.append(f"| {name} | {kind} | {feature.low:g} to {feature.high:g}{unit} | {optional} |")
+    lines += [
+        "",
+        "## Limits",
+        "",
+        "- Features are taken as independent within a class; probabilities are therefore too sure of themselves where they are "
+        "not. Use the ranking, or calibrate on data of your own.",
+        "- A value outside the codebook counts as missing; a number outside its bounds is clamped.",
+        "- The model says nothing about why; it carries whatever bias its rows had.",
+    ]
+    return "\n".join(lines) + "\n"
