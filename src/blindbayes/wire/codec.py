@@ -90,7 +90,17 @@ def encode(message: Message, *, limit: int = MAX_FRAME_BYTES) -> bytes:
     return frame
 
 
-_DECODERS: dict[type[Message], Any] = {}
+_DECODERS: dict[type[Message], tuple[Any, bytes]] = {}
+
+
+def _opening(kind: type[Message]) -> bytes:
+    """How every frame of a kind begins: version, number of fields, tag.
+
+    msgspec takes a struct without its tag, and a field twice, for well formed; with the opening fixed it cannot be either.
+    """
+    fields = len(kind.__struct_fields__) + 1
+    size = bytes([0x80 | fields]) if fields < 16 else b"\xde" + fields.to_bytes(2, "big")
+    return bytes([VERSION]) + size + msgspec.msgpack.encode({"type": kind.__name__})[1:]
 
 
 def decode(frame: bytes, kind: type[M], *, sender: str | None = None, limit: int = MAX_FRAME_BYTES) -> M:
@@ -99,9 +109,11 @@ def decode(frame: bytes, kind: type[M], *, sender: str | None = None, limit: int
         raise PeerProtocolError("the frame is over the size limit", party=sender)
     if not frame or frame[0] != VERSION:
         raise PeerProtocolError("the frame has an unknown version", party=sender)
-    decoder = _DECODERS.get(kind)
-    if decoder is None:
-        decoder = _DECODERS[kind] = msgspec.msgpack.Decoder(kind, dec_hook=_from_wire)
+    if kind not in _DECODERS:
+        _DECODERS[kind] = (msgspec.msgpack.Decoder(kind, dec_hook=_from_wire), _opening(kind))
+    decoder, opening = _DECODERS[kind]
+    if not frame.startswith(opening):
+        raise PeerProtocolError(f"the frame is not a well-formed {kind.__name__}", party=sender)
     try:
         message: M = decoder.decode(memoryview(frame)[1:])
     except (msgspec.MsgspecError, ValueError, UnicodeDecodeError, OverflowError, RecursionError) as cause:
