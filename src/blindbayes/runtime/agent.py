@@ -165,6 +165,13 @@ class Agent:
 
     def _unknown_offer(self, site: str, offer: Offer) -> None:
         """Somebody offers a session for a run that is not known here. Every way but one leads to silence."""
+        try:
+            self._consider(site, offer)
+        except (BlindbayesError, OSError) as error:  # such as an audit log that cannot be written: then nothing runs
+            self.counters["offers_refused"] += 1
+            log.error("an offer could not be considered: %s", type(error).__name__)
+
+    def _consider(self, site: str, offer: Offer) -> None:
         run_id = offer.run_id
         found = self.home.approved(offer.study)
         if found is None:
@@ -202,14 +209,14 @@ class Agent:
         if found is None:
             self.home.end(run_id, {"state": "burned", "message": "its study is no longer approved here"})
             self.home.audit.append("burned", run=run_id, why="its study is no longer approved here")
+            self.home.erase_journals(run_id)
             return
         log.info("taking up an interrupted run")
         self._launch(run_id, found[0], "resumed")
 
     def _launch(self, run_id: str, study: StudyFile, proposed_by: str) -> AgentRun:
-        run = AgentRun(run_id, study, proposed_by)
-        self.runs[run_id] = run
         self.home.audit.append("joined", run=run_id, study=study.sha256, proposed_by=proposed_by)
+        run = self.runs[run_id] = AgentRun(run_id, study, proposed_by)
         run.task = asyncio.create_task(self._carry_out(run), name=f"run {run_id}")
         return run
 
@@ -316,8 +323,8 @@ class Agent:
             self.home.audit.append("ended", run=run.run_id, study=run.study.sha256, state=kind, why=str(error))
         for seat in run.seats.values():
             await seat.close()
-            with contextlib.suppress(OSError):
-                seat.journal.erase()
+        with contextlib.suppress(OSError):
+            self.home.erase_journals(run.run_id)
         self._remember_ended(run)
 
     def _remember_ended(self, run: AgentRun) -> None:

@@ -304,7 +304,9 @@ class GrpcCourier:
             channel = open_channel(self._identity, card)
             try:
                 call: Any = channel.stream_stream(METHOD)(wait_for_ready=False)
-                await call.initial_metadata()  # the other side has accepted us
+                await call.initial_metadata()  # the other side has accepted us, unless the call is over already
+                if call.done():
+                    raise PeerLost("refused the connection", party=name)
                 tries = 0
                 stream = self._up(name)
                 try:
@@ -312,7 +314,7 @@ class GrpcCourier:
                 finally:
                     self._down(stream)
                     call.cancel()
-            except (grpc.RpcError, asyncio.InvalidStateError, OSError, aio.UsageError) as error:
+            except (grpc.RpcError, asyncio.InvalidStateError, OSError, aio.UsageError, PeerLost) as error:
                 log.debug("dialling %s failed: %s", name, type(error).__name__)
             finally:
                 await channel.close()

@@ -28,7 +28,7 @@ from blindbayes.ledger import Ledger
 from blindbayes.privacy.accounting import Spend
 from blindbayes.privacy.chance import written
 from blindbayes.runtime.audit import AuditLog
-from blindbayes.runtime.files import make_private_folder, write_whole
+from blindbayes.runtime.files import erase, make_private_folder, write_whole
 from blindbayes.runtime.identity import Card, Identity, pinned, read_card
 from blindbayes.runtime.policy import PastSum, Policy
 from blindbayes.statistics import Statistics
@@ -227,6 +227,13 @@ class Home:
         """Write a run's end. After this the run id is used up for ever."""
         folder = make_private_folder(self.run_folder(run_id))
         write_whole(folder / "outcome.json", json.dumps(outcome, sort_keys=True).encode())
+
+    def erase_journals(self, run_id: str) -> None:
+        """Destroy what could replay a run: the keys first."""
+        for path in self.run_folder(run_id).glob("*/key"):
+            erase(path)
+        for path in self.run_folder(run_id).glob("*/journal"):
+            path.unlink(missing_ok=True)
 
     def interrupted(self) -> list[str]:
         """Runs with a journal and no end."""

@@ -1,0 +1,98 @@
+"""Small tables, one file per site, and agents of one process over the memory courier."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import numpy as np
+
+from blindbayes.codebook import Categorical, Codebook, Numeric
+from blindbayes.runtime.agent import Agent, AgentRun
+from blindbayes.runtime.courier import MemoryHub
+from blindbayes.runtime.link import Timing
+from blindbayes.runtime.loopback import Loopback
+from blindbayes.runtime.policy import Policy
+from blindbayes.study_file import StudyFile
+
+BOOK = Codebook(
+    "class", ("ill", "well"), (Categorical("colour", ("red", "blue", "green")), Numeric("age", 0, 120)), max_rows=100_000
+)
+FAST = Timing(beat=0.1, retry=0.1)
+CANARY = "canary-4711"
+
+
+def make_rows(folder: Path, names: Sequence[str], *, rows: int = 40, seed: int = 7) -> dict[str, str | None]:
+    """A DuckDB file per site; the sources by site. An extra column that no codebook knows carries a canary."""
+    rng = np.random.default_rng(seed)
+    sources: dict[str, str | None] = {}
+    for name in names:
+        path = folder / f"{name}.duckdb"
+        with duckdb.connect(str(path)) as connection:
+            connection.execute("create table visits(class varchar, colour varchar, age double)")
+            for _ in range(rows):
+                record = (
+                    BOOK.classes[rng.integers(2)],
+                    ("red", "blue", "green")[rng.integers(3)],
+                    float(rng.integers(0, 121)),
+                )
+                connection.execute("insert into visits values (?, ?, ?)", record)
+        sources[name] = f"duckdb:///{path}#visits"
+    return sources
+
+
+class Office:
+    """Agents in one process. `stop` and `start` of one of them are a crash and a restart."""
+
+    def __init__(
+        self, folder: Path, names: Sequence[str], *, policy: Policy | None = None, hub: MemoryHub | None = None
+    ) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self.net = Loopback(folder / "sites", make_rows(folder, names), policy=policy)
+        self.hub = hub or MemoryHub()
+        self.agents: dict[str, Agent] = {}
+
+    async def __aenter__(self) -> Office:
+        for name in self.net.sites:
+            await self.start(name)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        for name in list(self.agents):
+            await self.stop(name)
+
+    async def start(self, name: str) -> Agent:
+        site = self.net.sites[name]
+        agent = Agent(site.home, site.identity, self.hub.courier(name), timing=FAST)
+        self.agents[name] = agent
+        await agent.start()
+        return agent
+
+    async def stop(self, name: str) -> None:
+        await self.agents.pop(name).stop()
+
+    async def run(self, study: StudyFile, *, by: str | None = None) -> dict[str, AgentRun]:
+        """Begin at one site, wait for the end at all that came."""
+        first = self.agents[by or next(iter(self.agents))]
+        run = first.begin(study.sha256)
+        await run.done.wait()
+        return await self.ended(run.run_id)
+
+    async def ended(self, run_id: str) -> dict[str, AgentRun]:
+        found = {name: agent.runs[run_id] for name, agent in self.agents.items() if run_id in agent.runs}
+        for run in found.values():
+            await run.done.wait()
+        return found
+
+
+def bounded(test: Callable[[], Any], seconds: float = 40) -> None:
+    """Run an async test, never longer than this."""
+
+    async def inner() -> None:
+        async with asyncio.timeout(seconds):
+            await test()
+
+    asyncio.run(inner())
