@@ -96,6 +96,10 @@ def test_the_page_is_whole(dataset: Callable[[str], pathlib.Path], tmp_path: pat
             assert row["read"] == row["tried"]
         elif row["attack"] != "quadratic residue":
             assert row["read"] == "0"
+    with (page.parent / "decryption.csv").open(encoding="utf-8") as file:
+        times = {(row["scheme"], int(row["bits"])): float(row["milliseconds"]) for row in csv.DictReader(file)}
+    assert times["ristretto", 20] > 8 * times["ristretto", 8]  # 64 times as many steps
+    assert times["joye_libert", 20] < 4 * times["joye_libert", 8]
     with (page.parent / "figure1a.csv").open(encoding="utf-8") as file:
         points = list(csv.DictReader(file))
     assert len(points) == 3 * 4 * len(fig.METHODS)

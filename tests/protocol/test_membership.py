@@ -59,6 +59,23 @@ def test_ten_thousand_random_steps_keep_the_invariant(start: int, joins: int) ->
     require_views(views)
 
 
+@pytest.mark.parametrize("gamma", [1.0, 2 / 3, 0.5])
+@pytest.mark.parametrize("lost", [0, 1, 3])
+def test_the_honest_survivors_views_give_a_whole_noise(gamma: float, lost: int) -> None:
+    coins = Coins.seeded(bytes(32)).derive("honest")
+    views = Views(names(12))
+    for step in range(500):
+        if len(views.of) <= 8 or coins.below(2):
+            views.join(f"q{step}")
+        else:
+            views.leave(list(views.of)[coins.below(len(views.of))])
+        left = math.ceil(gamma * len(views.of) - 1e-9) - lost
+        if left < 1:
+            continue
+        worst = sorted((views.honest(name, gamma, lost) for name in views.of), reverse=True)[:left]  # who adds least
+        assert sum(1 / h for h in worst) >= 1 - 1e-9
+
+
 def groups_hold(groups: Groups) -> None:
     sizes = [len(segment) for segment in groups.segments]
     assert max(sizes) < 2 * groups.width

@@ -37,9 +37,10 @@ from blindbayes.protocol.oblivious_sum.session import most_holders
 from blindbayes.protocol.oblivious_sum.standing import StandingKeys, StandingMiner
 from blindbayes.protocol.oblivious_sum.terms import DEALER, MINER, Terms
 from blindbayes.runtime.memory import Drop, Duplicate, Outcome, Replace, Tamper, Vanish, local_runs, run_in_memory
+from blindbayes.runtime.transcript import Keep
 from blindbayes.study_file import Party, default_hosts
-from blindbayes.wire import Big, Message
-from support.sums import costs, names, pooled, run_sum
+from blindbayes.wire import Big, Message, decode
+from support.sums import costs, formula, names, pooled, run_sum
 
 BOUND = 10**6
 
@@ -119,6 +120,37 @@ def test_measured_cost_equals_the_formula(form: str, quorum: int | None) -> None
 def test_the_defaults_of_the_formula_are_those_of_the_protocol() -> None:
     outcome = go(3, FORMS["dealt modulus"]())
     assert (outcome.cost.rounds, outcome.cost.messages) == costs(registry.spec("oblivious_sum"), 3, 12)
+
+
+@pytest.mark.parametrize(
+    ("scheme", "n", "quorum", "width"), [("toy", 4, None, 16), ("toy", 4, 3, 16), ("toy", 14, 12, 2), ("r", 4, 3, 16)]
+)
+def test_ciphertexts_and_exponentiations_are_as_the_spec_says(
+    scheme: str, n: int, quorum: int | None, width: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[int] = []
+    real = {kind: kind.masks for kind in (JoyeLibert, RistrettoSum)}
+    encrypt = JoyeLibert.encrypt
+    monkeypatch.setattr(JoyeLibert, "encrypt", lambda *a: calls.append(len(a[1])) or encrypt(*a))
+    for kind, masks in real.items():
+        monkeypatch.setattr(kind, "masks", lambda *a, masks=masks: calls.append(a[3]) or masks(*a))
+    options = {**(toy() if scheme == "toy" else RISTRETTO), "width": width}
+    words = 60
+    outcome = run_sum("oblivious_sum", vectors(n, words), bound=BOUND, options=options, quorum=quorum)
+    spec = registry.spec("oblivious_sum")
+    values = {
+        "words": words,
+        "ristretto": int(scheme == "r"),
+        "bits": 512,
+        "field": (2 * BOUND).bit_length(),
+        "tolerant": int(quorum is not None),
+        "segments": len(Groups(names(n), width).segments),
+    }
+    values["ciphertexts"] = formula(spec["ciphertexts"], values)
+    expected = values["ciphertexts"] * (768 // 6 if scheme == "toy" else 32)  # an element of N^2 at 512 bits has 128 bytes
+    sizes = [entry.size for entry in outcome.transcript.entries if entry.kind is CiphertextsSent]
+    assert all(expected < size < expected + 40 + 4 * values["ciphertexts"] for size in sizes)
+    assert sum(calls) == n * formula(spec["exponentiations"], values) + values["ciphertexts"]  # and the miner's own mask
 
 
 # -- parties that vanish -----------------------------------------------------------------------------------------------
@@ -239,6 +271,17 @@ def test_an_altered_duplicated_or_lost_frame_never_gives_a_wrong_sum() -> None:
                 require_sum(outcome, 3)
             else:
                 assert not any(outcome.opened.values())
+
+
+@pytest.mark.parametrize("kind", [KeyAnnounced, CiphertextsSent, SurvivorsSigned, CorrectionsSent])
+def test_a_message_replayed_from_another_run_ends_the_run(kind: type[Message]) -> None:
+    old = go(4, toy(), quorum=3, run_id="earlier", seed=bytes(31) + b"o", keep=Keep.FRAMES)
+    frame = next(e.frame for e in old.transcript.entries if e.kind is kind and e.sender == "site1")
+    assert frame is not None
+    fault = Replace(lambda entry: entry.kind is kind and entry.sender == "site1", lambda m: decode(frame, kind))
+    outcome = go(4, toy(), quorum=3, faults=[fault], check=False)
+    assert isinstance(outcome.error, IntegrityError)
+    assert not any(outcome.opened.values())
 
 
 @pytest.mark.parametrize("bad", [97 * 89, 2**511 + 1, (1 << 511) | 1])

@@ -117,8 +117,10 @@ def renyi_delta(variance: float, l1: float, l2_squared: float, epsilon: float) -
 def skellam_variance(count: int, reach: int, epsilon: float, delta: float) -> float:
     """The smallest variance (to 0.2%) such that moving `count` cells, each by at most `reach`, is (epsilon, delta) private.
 
-    For reach 1 the loss is computed from the law itself; a party's `reach` rows may be spread over cells in many ways, so
-    there, and for very small delta, the Renyi bound is used, which holds for every such move.
+    For reach 1 the loss is computed from the law itself, for a move by 1 in every one of the cells: Skellam noise is
+    log-concave, so a smaller move in any of them is dominated by that one (also under composition). A party's `reach` rows
+    may be spread over cells in many ways, so there, and for very small delta, the Renyi bound is used, which holds for
+    every such move.
     """
 
     def is_private(variance: float) -> bool:
