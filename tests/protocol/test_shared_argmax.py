@@ -1,0 +1,320 @@
+"""shared_argmax: the class of the plain scores comes out, to those who are to learn it, and nothing else."""
+
+import tomllib
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import blindbayes.protocol.shared_argmax as package
+from blindbayes.codebook import Categorical, Numeric
+from blindbayes.errors import IntegrityError, LocalProtocolError, PeerProtocolError, ProtocolError
+from blindbayes.primitives import limbs as lm
+from blindbayes.protocol.shared_argmax import Query, attribute_holder, class_holder
+from blindbayes.protocol.shared_argmax import roles as argmax_roles
+from blindbayes.protocol.shared_argmax.messages import (
+    ArgmaxGarbled,
+    EntriesChosen,
+    EntriesMasked,
+    LabelsReturned,
+    ScoresChosen,
+    ScoresHanded,
+)
+from blindbayes.protocol.shared_model import ScorePlan, score
+from blindbayes.runtime.memory import Drop, Duplicate, Replace, Tamper, local_runs, run_in_memory
+from blindbayes.runtime.transcript import Keep
+from blindbayes.statistics import Block
+from blindbayes.wire import decode
+from support.columns import MIXED, book, draw_block, linked, to_scores
+from support.two_party import coins
+
+SPEC = tomllib.loads((Path(package.__file__).parent / "SPEC.md").read_text().split("```toml\n", 1)[1].split("```", 1)[0])
+WIDE = book([Numeric("x", -1e6, 1e6, 0.001), Categorical("v", ("0", "1", "2"))], floor=1e-9)
+
+
+def with_classes(count):
+    return book([Categorical("v", tuple("abcde")), Numeric("x", 0, 20)], classes=tuple(str(at) for at in range(count)))
+
+
+class Setup:
+    """Random tables in two shares, with their plain scores."""
+
+    def __init__(self, codebook, rows, holders=("attributes",), small=False, name="setup"):
+        self.plan = ScorePlan(codebook, 1000)
+        self.block = draw_block(codebook, rows, name)
+        self.rows, self.holders = rows, holders
+        self.parties = ("class", *holders)
+        plan = self.plan
+        names = list(plan.features)
+        self.shared = {holder: tuple(names[at :: len(holders)]) for at, holder in enumerate(holders)}
+        source = coins(name)
+        limit = 3 if small else 2 ** (plan.bits - 12)
+        self.plain, self.mine, self.theirs = {}, {}, {}
+        for feature, own in plan.features.items():
+            shape = (own.selectors, own.entries, plan.classes - 1)
+            values = [source.below(limit) - limit // 2 for _ in range(int(np.prod(shape)))]
+            table = lm.cut(lm.from_integers(values, plan.limbs).reshape(*shape, plan.limbs), plan.bits)
+            table[:, 0] = 0
+            mask = source.words(table.size).reshape(table.shape)
+            mask[:, 0] = 0
+            self.plain[feature] = table
+            self.mine[feature] = lm.cut(mask, plan.bits)
+            self.theirs[feature] = lm.cut(lm.subtract(table, mask), plan.bits)
+        self.links = {holder: linked("class", holder, self.parties) for holder in holders}
+
+    def local(self):
+        source = coins("local")
+        limit = 3 if self.plan.bits < 20 else 5
+        values = [source.below(limit) for _ in range(self.rows * (self.plan.classes - 1))]
+        return lm.from_integers(values, self.plan.limbs).reshape(self.rows, self.plan.classes - 1, self.plan.limbs)
+
+    def expected(self):
+        total = lm.add(score(self.plain, self.block.columns, self.plan, self.rows), self.local())
+        scores = to_scores(lm.cut(total, self.plan.bits), self.plan)
+        full = np.concatenate([np.zeros((self.rows, 1), dtype=object), scores], axis=1)
+        return np.array([int(np.argmax(row)) for row in full])
+
+    def query(self, learners=None):
+        return Query(self.plan, self.rows, "class", self.holders, self.shared, learners or self.parties)
+
+    def run(self, learners=None, *, columns=None, **options):
+        query = self.query(learners)
+        runs = local_runs(self.parties, coins=coins("run"), run_id=options.pop("run_id", "local"))
+        tables = {holder: {name: self.mine[name] for name in names} for holder, names in self.shared.items()}
+        keepers = {holder: link[0] for holder, link in self.links.items()}
+        roles = {"class": class_holder(runs["class"], query, self.local(), tables, keepers, coins("c"))}
+        values = columns or self.block.columns
+        for holder, names in self.shared.items():
+            share = score({name: self.theirs[name] for name in names}, values, self.plan, self.rows)
+            roles[holder] = attribute_holder(runs[holder], query, share, values, self.links[holder][1], coins(holder))
+        return run_in_memory(roles, **options)
+
+
+@pytest.mark.parametrize("classes", [2, 3, 4, 5, 6, 9])
+def test_the_class_is_that_of_the_plain_scores(classes):
+    setup = Setup(with_classes(classes), 60)
+    outcome = setup.run()
+    expected = setup.expected()
+    assert len(set(expected.tolist())) > 1
+    for party in setup.parties:
+        assert np.array_equal(outcome.outputs[party], expected)
+        assert outcome.opened[party] == ("class",)
+    assert SPEC["opened"] == ["class"]
+
+
+@pytest.mark.parametrize("classes", [2, 3, 5, 7])
+def test_ties_go_to_the_class_listed_first(classes):
+    setup = Setup(with_classes(classes), 120, small=True)
+    setup.local = lambda: np.zeros((120, classes - 1, setup.plan.limbs), dtype=np.uint64)
+    total = to_scores(score(setup.plain, setup.block.columns, setup.plan, 120), setup.plan)
+    best = np.maximum(total.max(axis=1), 0)
+    assert sum((np.append(row, 0) == top).sum() > 1 for row, top in zip(total, best, strict=True)) > 5  # ties do occur
+    assert np.array_equal(setup.run().outputs["class"], setup.expected())
+
+
+@pytest.mark.parametrize("rows", [1, 2, 33])
+def test_scores_wider_than_64_bits(rows):
+    setup = Setup(WIDE, rows)
+    assert setup.plan.limbs == 2
+    assert np.array_equal(setup.run().outputs["attributes"], setup.expected())
+
+
+def test_missing_values_and_every_kind_of_feature():
+    setup = Setup(MIXED, 300)
+    assert np.array_equal(setup.run().outputs["class"], setup.expected())
+    gone = {
+        name: np.full(300, -1 if own.entries > 2 or name in ("size", "height") else np.iinfo(np.int64).min)
+        for name, own in setup.plan.features.items()
+    }
+    outcome = setup.run(columns=gone)
+    setup.block = Block(None, gone, 300)
+    assert np.array_equal(outcome.outputs["class"], setup.expected())  # only the local part is left
+
+
+def test_a_batch_in_chunks_gives_the_same_classes_in_the_same_rounds(monkeypatch):
+    setup = Setup(with_classes(3), 50)
+    whole = setup.run()
+    monkeypatch.setattr(argmax_roles, "_MAX_CHUNK", 7)
+    cut = setup.run()
+    assert np.array_equal(whole.outputs["class"], cut.outputs["class"])
+    assert whole.cost.rounds == cut.cost.rounds == SPEC_NUMBER("rounds", 8)
+    assert whole.cost.messages == SPEC_NUMBER("messages", 1)
+    assert cut.cost.messages == SPEC_NUMBER("messages", 8)
+
+
+def SPEC_NUMBER(name, chunks):
+    return eval(SPEC[name], {}, {"chunks": chunks})
+
+
+@pytest.mark.parametrize("learner", ["class", "attributes"])
+def test_only_the_named_party_learns(learner):
+    setup = Setup(with_classes(3), 40)
+    outcome = setup.run((learner,))
+    other = "attributes" if learner == "class" else "class"
+    assert np.array_equal(outcome.outputs[learner], setup.expected())
+    assert outcome.outputs[other] is None
+    assert outcome.opened == {learner: ("class",), other: ()}
+    if learner == "attributes":
+        assert outcome.cost.rounds == 5
+        assert not any(entry.kind is LabelsReturned for entry in outcome.transcript.entries)
+
+
+def test_the_other_party_gets_no_tags():
+    setup = Setup(with_classes(3), 40)
+    seen = []
+
+    def look(message):
+        seen.append(len(message.tags))
+        return message
+
+    setup.run(("class",), faults=[Replace(lambda entry: entry.kind is ArgmaxGarbled, look)])
+    setup.run(("attributes",), faults=[Replace(lambda entry: entry.kind is ArgmaxGarbled, look)])
+    assert seen == [0, 2 * 2 * 40]
+
+
+def test_more_holders_hand_their_shares_to_the_first():
+    setup = Setup(MIXED, 80, holders=("first", "second", "third"))
+    outcome = setup.run()
+    for party in setup.parties:
+        assert np.array_equal(outcome.outputs[party], setup.expected())
+    handed = [entry for entry in outcome.transcript.entries if entry.kind is ScoresHanded]
+    assert {(entry.sender, entry.to) for entry in handed} == {("second", "first"), ("third", "first")}
+    only = setup.run(("first",))
+    assert only.outputs["class"] is None
+    assert only.outputs["second"] is None
+    assert np.array_equal(only.outputs["first"], setup.expected())
+
+
+def test_what_a_coalition_learns_of_another_holder(monkeypatch):
+    """SPEC: the class holder and the first holder together get another holder's part of the scores; either alone, noise."""
+    setup = Setup(MIXED, 40, holders=("first", "second"))
+    served, genuine = {}, argmax_roles._serve
+
+    def watched(query, holder, *rest):
+        served[holder] = yield from genuine(query, holder, *rest)
+        return served[holder]
+
+    monkeypatch.setattr(argmax_roles, "_serve", watched)
+    outcome = setup.run(keep=Keep.FRAMES)
+    frame = next(e.frame for e in outcome.transcript.entries if e.kind is ScoresHanded)
+    handed = decode(frame, ScoresHanded).shares.reshape(40, -1, setup.plan.limbs)
+    part = score({name: setup.plain[name] for name in setup.shared["second"]}, setup.block.columns, setup.plan, 40)
+    bits = setup.plan.bits
+    assert np.array_equal(lm.cut(lm.add(served["second"], handed), bits), lm.cut(part, bits))  # the two together
+    for alone in (handed, lm.cut(served["second"], bits)):  # alpha = 2e-9
+        found = lm.to_bits(alone.reshape(-1, setup.plan.limbs), bits)
+        assert abs(found.mean() - 0.5) * 2 * np.sqrt(found.size) < 6
+
+
+def test_messages_do_not_depend_on_the_values_in_size_and_look_uniform():
+    setup = Setup(with_classes(3), 200)
+    sizes, bits = [], []
+    for value in (0, 4):
+        columns = {"v": np.full(200, value), "x": np.full(200, value - 2)}
+        outcome = setup.run(columns=columns, keep=Keep.FRAMES)
+        sizes.append([(entry.kind, entry.size) for entry in outcome.transcript.entries])
+        chosen = b"".join(e.frame[40:] for e in outcome.transcript.entries if e.kind in (EntriesChosen, ScoresChosen))
+        bits.append(np.unpackbits(np.frombuffer(chosen, dtype=np.uint8)))
+    assert sizes[0] == sizes[1]
+    for found in bits:  # alpha = 2e-9
+        assert abs(found.mean() - 0.5) * 2 * np.sqrt(found.size) < 6
+
+
+def test_a_second_query_with_the_same_transfers_repeats_no_message():
+    """The same instances, the same setup, other nonces: masks are fresh, so no difference of two runs shows anything."""
+    setup = Setup(with_classes(3), 30)
+    query = setup.query()
+    frames = []
+    for number in range(2):
+        runs = local_runs(setup.parties, coins=coins("run"))
+        tables = {"attributes": setup.mine}
+        keepers = {"attributes": setup.links["attributes"][0]}
+        share = score(setup.theirs, setup.block.columns, setup.plan, 30)
+        outcome = run_in_memory(
+            {
+                "class": class_holder(runs["class"], query, setup.local(), tables, keepers, coins(f"c{number}")),
+                "attributes": attribute_holder(
+                    runs["attributes"], query, share, setup.block.columns, setup.links["attributes"][1], coins(f"a{number}")
+                ),
+            },
+            keep=Keep.FRAMES,
+        )
+        frames.append({e.frame for e in outcome.transcript.entries if e.kind is not LabelsReturned})
+        assert np.array_equal(outcome.outputs["class"], setup.expected())
+    assert not frames[0] & frames[1]
+
+
+def test_broken_messages_end_in_a_typed_error_and_nothing_is_opened():
+    setup = Setup(with_classes(3), 5)
+    count = setup.run().cost.messages
+    for index in range(count):
+        for fault in (
+            Drop(index),
+            Tamper(index, lambda frame: frame[:-9]),
+            Tamper(index, lambda frame: frame + b"\0"),
+            Tamper(index, lambda frame: b""),
+        ):
+            outcome = setup.run(faults=[fault], check=False)
+            assert isinstance(outcome.error, ProtocolError) or outcome.lost
+            if index < count - 1:  # the last message goes to the class holder, after the other has learned
+                assert outcome.opened == {"class": (), "attributes": ()}
+            else:
+                assert outcome.opened["class"] == ()
+    replayed = setup.run(faults=[Duplicate(2)], check=False)
+    assert isinstance(replayed.error, ProtocolError) or replayed.unread
+
+
+@pytest.mark.parametrize(
+    ("kind", "change"),
+    [
+        (EntriesChosen, lambda m: EntriesChosen(m.corrections[:-1])),
+        (EntriesMasked, lambda m: EntriesMasked(m.entries[:-1])),
+        (ScoresChosen, lambda m: ScoresChosen(np.concatenate([m.corrections, m.corrections]))),
+        (ArgmaxGarbled, lambda m: ArgmaxGarbled(m.tables[:-4], m.tags)),
+        (ArgmaxGarbled, lambda m: ArgmaxGarbled(m.tables, m.tags[:-1])),
+        (LabelsReturned, lambda m: LabelsReturned(m.labels[:-1])),
+    ],
+)
+def test_wrong_lengths_name_the_party(kind, change):
+    with pytest.raises(PeerProtocolError) as caught:
+        Setup(with_classes(3), 5).run(faults=[Replace(lambda entry: entry.kind is kind, change)])
+    assert caught.value.party in ("class", "attributes")
+
+
+def test_changed_tables_or_labels_are_noticed():
+    setup = Setup(with_classes(3), 5)
+
+    def spoil(message):
+        return ArgmaxGarbled(message.tables ^ np.uint64(1), message.tags)
+
+    with pytest.raises(IntegrityError):
+        setup.run(faults=[Replace(lambda entry: entry.kind is ArgmaxGarbled, spoil)])
+    with pytest.raises(IntegrityError):
+        setup.run(
+            faults=[Replace(lambda entry: entry.kind is LabelsReturned, lambda m: LabelsReturned(m.labels ^ np.uint64(4)))]
+        )
+
+
+def test_tags_that_were_not_asked_for_are_refused():
+    setup = Setup(with_classes(3), 5)
+    extra = Replace(lambda e: e.kind is ArgmaxGarbled, lambda m: ArgmaxGarbled(m.tables, np.zeros(20, dtype=np.uint64)))
+    with pytest.raises(PeerProtocolError):
+        setup.run(("class",), faults=[extra])
+
+
+def test_own_mistakes_are_local_errors():
+    setup = Setup(with_classes(3), 5)
+    plan = setup.plan
+    for count, holders, learners in (
+        (0, ("a",), ("a",)),
+        (1, (), ("c",)),
+        (1, ("c",), ("c",)),
+        (1, ("a",), ()),
+        (1, ("a",), ("stranger",)),
+        (1, ("a", "b"), ("b",)),
+    ):
+        with pytest.raises(LocalProtocolError):
+            Query(plan, count, "c", holders, {}, learners)
+    setup.local = lambda: np.zeros((4, 2, 1), dtype=np.uint64)
+    with pytest.raises(LocalProtocolError):
+        setup.run()

@@ -1,0 +1,114 @@
+"""Tables for the tests over columns: coded blocks, plain oracles, shares."""
+
+import numpy as np
+
+from blindbayes.codebook import Categorical, Codebook, Numeric
+from blindbayes.model.parameters import estimate
+from blindbayes.primitives import limbs as lm
+from blindbayes.protocol import shared_model, transfer
+from blindbayes.protocol.class_sums import RowLayout
+from blindbayes.protocol.shared_model import ScorePlan, plain_tables
+from blindbayes.runtime.memory import local_runs, run_in_memory
+from blindbayes.statistics import MISSING, Block, Layout, count_block
+from support.two_party import coins
+
+
+def book(features, classes=("a", "b", "c"), floor=0.01):
+    return Codebook("y", classes, tuple(features), variance_floor=floor)
+
+
+MIXED = book(
+    [
+        Categorical("colour", ("red", "green", "blue")),
+        Categorical("size", ("s", "m"), optional=True),
+        Numeric("age", 0, 100),
+        Numeric("weight", -1000, 1000, 0.01, optional=True),
+        Numeric("height", 0, 2, 0.01, bins=5, optional=True),
+    ]
+)
+
+
+def draw_block(codebook, rows, name="block", labels=None):
+    """Random codes; optional features miss a fifth of their values."""
+    rng = np.random.default_rng(int.from_bytes(coins(name).bytes(8), "little"))
+    if labels is None:
+        labels = rng.integers(0, len(codebook.classes), rows)
+    columns = {}
+    for feature in codebook.features:
+        if isinstance(feature, Categorical) or feature.bins is not None:
+            values = (rng.integers(0, feature.size, rows) + labels) % feature.size
+            gap = -1
+        else:
+            middle, spread = (feature.code_low + feature.code_high) / 2, feature.width / 12
+            values = np.clip(np.rint(rng.normal(middle, spread, rows) + labels * spread), feature.code_low, feature.code_high)
+            gap = MISSING
+        values = values.astype(np.int64)
+        columns[feature.name] = np.where(rng.random(rows) < 0.2, gap, values) if feature.optional else values
+    return Block(labels.astype(np.int64), columns, rows)
+
+
+class Case:
+    """A block with its plan, layout, sums and plain model."""
+
+    def __init__(self, codebook, block, alpha=1.0):
+        self.codebook, self.block = codebook, block
+        self.plan, self.layout = ScorePlan(codebook, block.rows, alpha), RowLayout(codebook.features, block.rows)
+        self.statistics = count_block(Layout(codebook), block)
+        self.parameters = estimate(self.statistics, alpha=alpha)
+        self.counts = self.statistics.class_counts.astype(np.int64)
+        rows = self.layout.encode(block)
+        self.words = np.stack(
+            [rows[block.labels == label].sum(axis=0, dtype=np.uint64) for label in range(len(codebook.classes))]
+        )
+
+    def plain(self):
+        return plain_tables(self.words, self.counts, self.layout, self.plan)[0]
+
+    def gates(self):
+        return plain_tables(self.words, self.counts, self.layout, self.plan)[1]
+
+    def shares(self):
+        mine = coins("share").words(self.words.size).reshape(self.words.shape)
+        return mine, self.words - mine
+
+    def model_roles(self, *, other=None, mine=None):
+        """Roles of shared_model, transfers included; `other` is the attribute holder's idea of the case."""
+        runs = local_runs(["class", "attributes"], coins=coins("run"))
+        own, theirs = self.shares()
+        seen = other or self
+
+        def garbler():
+            keeper = yield from transfer.keeper(runs["class"], "attributes", coins("keeper"))
+            return (
+                yield from shared_model.class_holder(
+                    runs["class"], "attributes", own, self.counts, self.layout, self.plan, keeper, mine or coins("g")
+                )
+            )
+
+        def evaluator():
+            planter = yield from transfer.planter(runs["attributes"], "class", coins("planter"))
+            return (
+                yield from shared_model.attribute_holder(
+                    runs["attributes"], "class", theirs, seen.layout, seen.plan, planter, coins("e")
+                )
+            )
+
+        return {"class": garbler(), "attributes": evaluator()}
+
+
+def to_scores(limbs, plan):
+    """(rows, K - 1, limbs) to exact integers (rows, K - 1) as Python objects."""
+    flat = lm.to_integers(limbs.reshape(-1, plan.limbs), plan.bits)
+    return np.array(flat, dtype=object).reshape(limbs.shape[:-1])
+
+
+def linked(first="class", second="attributes", parties=None):
+    """(keeper of `first`, planter of `second`)."""
+    runs = local_runs(parties or [first, second], coins=coins("run"))
+    outcome = run_in_memory(
+        {
+            first: transfer.keeper(runs[first], second, coins(f"keeper {second}")),
+            second: transfer.planter(runs[second], first, coins(f"planter {second}")),
+        }
+    )
+    return outcome.outputs[first], outcome.outputs[second]
