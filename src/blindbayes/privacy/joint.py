@@ -44,10 +44,10 @@ UNDECLARED_ROWS = 1000
 LEAST_SIGNAL = 0.2
 """Rows in an average cell over its noise below which features are not released: they would only mislead."""
 MANY_GRID_POINTS = 20_000
-_CELLS = ((2.0, 2), (5.0, 3), (10.0, 6), (30.0, 8), (200.0, 12), (500.0, 16), (1000.0, 24), (math.inf, 48))  # by signal
-_ZERO_CELL_SIGNAL = 30.0
-_MOMENT_SIGNAL = 100.0
+_CELLS = ((2.0, 2), (5.0, 3), (40.0, 6), (100.0, 12), (300.0, 16), (600.0, 24), (math.inf, 48))  # by signal
+_MOMENT_SIGNAL = 300.0
 _FIT_SIGNAL = 60.0
+_FIT_ROWS = 5000.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,6 @@ class Cut:
     feature: str
     kind: Literal["cells", "moments", "nothing"]
     edges: tuple[int, ...] = ()
-    zero: bool = False  # the first cell holds the lower bound alone
     missing: bool = False  # a last cell counts the rows without a value
     reason: str = ""
 
@@ -391,7 +390,7 @@ def plan_release(
         return ReleasePlan(codebook, counted, cuts, name, exact, delta, rows, rows_per_unit, signal, reasons)
 
     size = rows if rows is not None else min(UNDECLARED_ROWS, codebook.max_rows)
-    reference = tuple(_cut(feature, lambda _: (REFERENCE_CELLS, False, "")) for feature in codebook.features)
+    reference = tuple(_cut(feature, lambda _: (REFERENCE_CELLS, "")) for feature in codebook.features)
     signals = {name: _signal(draft(name, reference, 0.0, ()), size) for name in names}
     plans = {name: draft(name, _cuts(codebook, signal), signal, ()) for name, signal in signals.items()}
     # Mechanisms are compared on the same cells: those of the one that can afford the fewest.
@@ -419,11 +418,10 @@ def _cuts(codebook: Codebook, signal: float) -> tuple[Cut, ...]:
     """How each feature is released, by the signal."""
     cells = _cell_count(signal)
 
-    def rule(feature: Numeric) -> tuple[int, bool, str]:
+    def rule(feature: Numeric) -> tuple[int, str]:
         if signal >= _MOMENT_SIGNAL and feature.width > MANY_GRID_POINTS:
-            return 0, False, f"moments: {feature.width} grid points span too many orders of magnitude for equal cells"
-        zero = feature.grid_low == 0 and signal >= _ZERO_CELL_SIGNAL
-        return cells, zero, f"{cells} cells for this signal" + (", and one for zero alone" if zero else "")
+            return 0, f"moments: {feature.width} grid points span too many orders of magnitude for equal cells"
+        return cells, f"{cells} cells for this signal"
 
     return tuple(_cut(feature, rule) for feature in codebook.features)
 
@@ -447,7 +445,7 @@ def _signal(plan: ReleasePlan, rows: int, *, average_cell: bool = False) -> floa
     return rows / len(plan.declared.classes) / math.sqrt(sum(squares) / len(squares))
 
 
-def _cut(feature: Feature, rule: Callable[[Numeric], tuple[int, bool, str]]) -> Cut:
+def _cut(feature: Feature, rule: Callable[[Numeric], tuple[int, str]]) -> Cut:
     if isinstance(feature, Categorical):
         return Cut(feature.name, "cells", tuple(range(feature.size + 1)), missing=feature.optional, reason="its values")
     if feature.bins is not None:
@@ -456,16 +454,12 @@ def _cut(feature: Feature, rule: Callable[[Numeric], tuple[int, bool, str]]) -> 
         )
     if feature.width == 1:
         return Cut(feature.name, "nothing", reason="its bounds are equal: nothing to learn")
-    cells, zero, reason = rule(feature)
+    cells, reason = rule(feature)
     if cells == 0:
         return Cut(feature.name, "moments", missing=feature.optional, reason=reason)
     fine = min(FINE, feature.width)
     edges = sorted({round(fine * at / cells) for at in range(cells + 1)})
-    if zero and edges[1] > 1:
-        edges.insert(1, 1)
-    else:
-        zero = False
-    return Cut(feature.name, "cells", tuple(edges), zero, feature.optional, reason)
+    return Cut(feature.name, "cells", tuple(edges), feature.optional, reason)
 
 
 def _counted(feature: Feature, cut: Cut) -> Feature:
@@ -485,7 +479,7 @@ def fit_parameters(noisy: NoisyStatistics, *, alpha: float = 1.0) -> Parameters:
     plan, sizes = noisy.plan, noisy.sizes
     classes = len(plan.codebook.classes)
     terms: dict[str, Term] = {}
-    ordered: dict[tuple[tuple[int, ...], bool], list[Cut]] = {}
+    ordered: dict[tuple[int, ...], list[Cut]] = {}
     for feature, cut in zip(plan.codebook.features, plan.cuts, strict=True):
         if cut.kind == "moments":
             assert isinstance(feature, Numeric)
@@ -498,12 +492,13 @@ def fit_parameters(noisy: NoisyStatistics, *, alpha: float = 1.0) -> Parameters:
             table = postprocess.shrink_histogram(cells, sizes, deviation, alpha)[:, : len(cut.edges) - 1]
             table = table / table.sum(axis=1, keepdims=True)
             terms[feature.name] = Histogram(np.log(postprocess.spread_cells(table, cut.edges)))
-            if isinstance(feature, Numeric) and len(cut.edges) > 2:
-                ordered.setdefault((cut.edges, cut.zero), []).append(cut)
-    trust = 1 / (1 + plan.signal / _FIT_SIGNAL)
+            if isinstance(feature, Numeric) and feature.width <= MANY_GRID_POINTS:
+                ordered.setdefault(cut.edges, []).append(cut)
+    # A normal law saves noise, and is never quite true: it gives way with more signal and with more rows to contradict it.
+    trust = 1 / (1 + plan.signal / _FIT_SIGNAL) / (1 + sizes.total / classes / _FIT_ROWS)
     if trust > 0.1:
-        for (edges, zero), cuts in ordered.items():
-            for cut, law in zip(cuts, _fitted(noisy, cuts, edges, zero, alpha), strict=True):
+        for edges, cuts in ordered.items():
+            for cut, law in zip(cuts, _fitted(noisy, cuts, edges, alpha), strict=True):
                 old = terms[cut.feature]
                 assert isinstance(old, Histogram)
                 log = trust * np.log(law) + (1 - trust) * old.log_prob
@@ -512,7 +507,7 @@ def fit_parameters(noisy: NoisyStatistics, *, alpha: float = 1.0) -> Parameters:
     return Parameters(plan.codebook, sizes.log_prior, {name: terms[name] for name in plan.codebook.names})
 
 
-def _fitted(noisy: NoisyStatistics, cuts: Sequence[Cut], edges: tuple[int, ...], zero: bool, alpha: float) -> list[Floats]:
+def _fitted(noisy: NoisyStatistics, cuts: Sequence[Cut], edges: tuple[int, ...], alpha: float) -> list[Floats]:
     """P(fine cell | class) of features cut alike, from normal laws fitted to their noisy cells."""
     sizes = noisy.sizes
     width = len(edges) - 1
@@ -520,37 +515,16 @@ def _fitted(noisy: NoisyStatistics, cuts: Sequence[Cut], edges: tuple[int, ...],
     cells = np.stack([table[:, :width] for table, _ in found])
     deviations = np.array([deviation for _, deviation in found])
     rows = np.tile(sizes.rows, (len(cuts), 1))
-    aside: list[Floats | None] = [None] * len(cuts)
     for at, cut in enumerate(cuts):
         if cut.missing:
-            share = _two_cells(found[at][0][:, width], sizes, deviations[at], alpha)
-            rows[at] *= share[:, 1]
-        if zero:
-            inner = postprocess.ClassSizes(rows[at], sizes.deviation)
-            apart = _two_cells(cells[at][:, 0], inner, deviations[at], alpha)
-            aside[at], rows[at] = apart, rows[at] * apart[:, 1]
-    rows = np.maximum(rows, 0.5)
-    # The zero cell is taken out; the next cell then starts at the lower bound, from which one fine cell in many is missing.
-    cut_edges = (0, *edges[2:]) if zero else edges
-    body = cells[:, :, 1:] if zero else cells
-    if body.shape[2] < 2:
-        cut_edges, body, aside = edges, cells, [None] * len(cuts)
-    laws = postprocess.fit_normal(body, rows, deviations, sizes.deviation, cut_edges, edges[-1])
-    out = []
-    for at, zeros in enumerate(aside):
-        law = postprocess.blend_cells(laws[at], body[at], rows[at], deviations[at], cut_edges, alpha)
-        if zeros is not None:
-            law[:, 0] = 0
-            law = law / law.sum(axis=1, keepdims=True) * zeros[:, 1:]
-            law[:, 0] = zeros[:, 0]
-        out.append(np.maximum(law, 1e-12))
-    return out
-
-
-def _two_cells(counts: Floats, sizes: postprocess.ClassSizes, deviation: float, alpha: float) -> Floats:
-    """Shares of one cell and of the rest, by class."""
-    table = np.stack([counts, sizes.rows - counts], axis=1)
-    return postprocess.shrink_histogram(table, sizes, deviation, alpha)
+            absent = found[at][0][:, width]
+            table = np.stack([absent, sizes.rows - absent], axis=1)
+            rows[at] *= postprocess.shrink_histogram(table, sizes, deviations[at], alpha)[:, 1]
+    laws = postprocess.fit_normal(cells, rows, deviations, sizes.deviation, edges, edges[-1])
+    return [
+        np.maximum(postprocess.blend_cells(law, *part, edges, alpha), 1e-12)
+        for law, part in zip(laws, zip(cells, rows, deviations, strict=True), strict=True)
+    ]
 
 
 def _gaussian(noisy: NoisyStatistics, feature: Numeric, floor: float | None) -> Gaussian:
