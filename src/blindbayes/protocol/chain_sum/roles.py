@@ -198,11 +198,9 @@ def builder(run: Run, setting: Setting, options: Options, coins: Coins) -> Role[
     """Holds the Paillier key, lists the roster, deals the randomisers, opens the sum."""
     # 2. Collect the run keys, make the Paillier key.
     announced = yield from receive_all(setting.contributors, KeyAnnounced)
-    context = run.context("chain key")
     for name, message in announced.items():
-        if len(message.key) != PUBLIC_BYTES:
-            raise PeerProtocolError("a run key has the wrong size", party=name)
-        _verify(run, name, key_payload(context, name, message.key), message.signature)
+        if len(message.key) != PUBLIC_BYTES or len(message.signature) != SIGNATURE_BYTES:
+            raise PeerProtocolError("a run key or its signature has the wrong size", party=name)
     private = generate_keypair(options.key_bits, coins.derive("chain paillier"), toy_keys=options.toy_keys)
     key = AgreementKey.generate(coins.derive("chain agreement"))
     modulus = private.public.to_bytes()
