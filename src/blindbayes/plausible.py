@@ -1,4 +1,4 @@
-"""Is this integer vector the statistics of any table? And if noise made it none: the nearest one that a model can use.
+"""Is this integer vector the statistics of any table?
 
 The rules that every table obeys, whatever its rows: counts are not negative; a feature's counts per class add up to the
 class count (at most, where values may be missing); sums and sums of squares of n codes within +-C obey |s| <= n C,
@@ -7,8 +7,6 @@ lies with the statistics of a made-up table passes.
 """
 
 from __future__ import annotations
-
-import numpy as np
 
 from blindbayes.codebook import Numeric
 from blindbayes.errors import DataError
@@ -48,33 +46,3 @@ def _require_moments(statistics: Statistics, feature: Numeric, class_counts: lis
             raise DataError(f"{where}: a sum lies outside the bounds")
         if not 0 <= square <= present * reach**2 or total**2 > present * square or (total - square) % 2:
             raise DataError(f"{where}: a sum of squares does not fit its sum")
-
-
-def nearest_table(statistics: Statistics) -> Statistics:
-    """Noisy statistics brought back to what a model can be made of. Post-processing: it costs no privacy.
-
-    Negative counts become 0; sums and sums of squares are clipped to what that many codes can have. If no class has
-    rows left, every class gets one.
-    """
-    layout = statistics.layout
-    vector = np.array(statistics.vector, dtype=object)
-    classes = len(statistics.codebook.classes)
-    for group in layout.groups:
-        if group.kind in ("class_count", "count", "n"):
-            part = layout.slice(group)
-            vector[part] = [max(0, int(value)) for value in vector[part]]
-            if group.kind == "class_count" and not any(vector[part]):
-                vector[part] = [1] * classes
-    repaired = Statistics(layout, vector)
-    for feature in statistics.codebook.features:
-        sums, squares = layout.find("sum", feature.name), layout.find("square", feature.name)
-        if sums is None or squares is None or not isinstance(feature, Numeric):
-            continue
-        reach = max(abs(feature.code_low), abs(feature.code_high))
-        for at in range(classes):
-            present = int(repaired.n[feature.name][at])
-            total = min(max(int(vector[sums.start + at]), present * feature.code_low), present * feature.code_high)
-            least = -(-(total**2) // present) if present else 0
-            vector[sums.start + at] = total
-            vector[squares.start + at] = min(max(int(vector[squares.start + at]), least), present * reach**2)
-    return Statistics(layout, vector)

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+import numpy.typing as npt
 
 from blindbayes.codebook import Codebook
 from blindbayes.data import count, encode
@@ -24,11 +25,13 @@ from blindbayes.data.sources import is_source, require_columns, to_arrow
 from blindbayes.errors import ConfigError, DataError, PeerProtocolError, PrivacyError
 from blindbayes.estimators import NaiveBayes
 from blindbayes.ledger import Ledger
-from blindbayes.plausible import nearest_table, require_plausible
+from blindbayes.model.file import ModelRecord
+from blindbayes.plausible import require_plausible
 from blindbayes.primitives.coins import Coins
 from blindbayes.privacy.accounting import Spend
 from blindbayes.privacy.chance import written
 from blindbayes.privacy.distributed import DistributedNoise, honest_survivors
+from blindbayes.privacy.noisy_sum import NoisySum
 from blindbayes.protocol import registry
 from blindbayes.runtime.memory import Fault, Outcome, local_runs, run_in_memory
 from blindbayes.runtime.transcript import Cost, Keep
@@ -37,6 +40,10 @@ from blindbayes.wire import Words
 
 Partition = Literal["rows", "columns"]
 _MOST_ROWS_HERE = 1 << 18
+EXACT = (
+    "No noise: the statistics are exact. Nothing but the sum was opened, and the sum itself is not differentially private: "
+    "whoever knows all other records of a cell can compute the last one."
+)
 FEWEST_EXACT = 3  # an exact sum of two tells each the other's
 
 
@@ -60,6 +67,8 @@ class Result:
     included: tuple[str, ...]  # whose rows are in the sum of this run
     spent: tuple[float, float]  # epsilon and delta of this run and of those it builds on, added up
     runs: int = 1  # how many releases the statistics add up
+    total: npt.NDArray[Any] | None = field(default=None, repr=False)  # noisy integers as opened, over all those releases
+    shares: int = 0  # parties' shares of noise in it
 
     def save(self, folder: str | os.PathLike[str]) -> Path:
         """Write the release: model.json, leakage.json, cost.json, statement.md. The folder must be new or empty."""
@@ -91,6 +100,9 @@ class Study:
         "auto", "polya", "skellam" or "diluted".
     unit : "person" or "party"
         Whom epsilon protects: one record, or all records of a party (then `party_rows` is the largest party's size).
+    rows : int, default=None
+        With epsilon: the declared number of rows of all parties together, a public figure or a guess. It decides how fine
+        the released tables are, and steadies the estimates.
     gamma : float, default=2/3
         The fraction of parties assumed honest; noise is calibrated to the honest among the fewest survivors.
     quorum : int, default=None
@@ -118,6 +130,7 @@ class Study:
         mechanism: Literal["auto", "polya", "skellam", "diluted"] = "auto",
         unit: Literal["person", "party"] = "person",
         party_rows: int | None = None,
+        rows: int | None = None,
         gamma: float = 2 / 3,
         quorum: int | None = None,
         min_parties: int | None = None,
@@ -154,6 +167,7 @@ class Study:
         self.mechanism: Literal["auto", "polya", "skellam", "diluted"] = mechanism
         self.unit: Literal["person", "party"] = unit
         self.party_rows = party_rows
+        self.rows = rows
         self.gamma = gamma
         self.quorum = quorum
         self.min_parties = min_parties
@@ -165,10 +179,11 @@ class Study:
         self.key = key
         self.aligned = aligned
         self.duplicates = duplicates
+        self._plans: dict[tuple[int, int], NoisySum] = {}
 
     def to_dict(self) -> dict[str, Any]:
         """Everything agreed on, as plain builtins; the codebook by its hash."""
-        fields = {name: value for name, value in vars(self).items() if name != "codebook"}
+        fields = {name: value for name, value in vars(self).items() if name != "codebook" and not name.startswith("_")}
         return {"format": "blindbayes.study/1", "codebook": self.codebook.sha256, **fields}
 
     @property
@@ -187,59 +202,65 @@ class Study:
         quorum = self.quorum
         if quorum is None and self.protocol == "masked_sum":
             quorum = max(-(-2 * len(names) // 3), min(FEWEST_EXACT, len(names)))
-        setting = registry.Setting(
-            names, Layout(self.codebook).word_count, quorum, noisy=self.epsilon is not None, options=self.options
-        )
+        setting = registry.Setting(names, 1, quorum, noisy=self.epsilon is not None, options=self.options)
         if self.epsilon is None and setting.fewest < FEWEST_EXACT:
             raise PrivacyError(
                 "an exact sum of two parties tells each the other's statistics; "
                 "take a third party, a quorum of at least 3, or set epsilon"
             )
-        return replace(setting, bound=self._bound(setting))
-
-    def _bound(self, setting: registry.Setting) -> int:
-        """The largest absolute value of a word of the total."""
+        plan = self.plan(setting)
+        if plan is not None:
+            return replace(setting, length=plan.length, bound=plan.bound(len(names)))
         layout = Layout(self.codebook)
-        if layout.is_wide:
-            return 2**63 - 1
-        noise = self.noise(setting)
-        bound = max(layout.bounds)
-        if noise is not None:
-            bound += max(noise.tail(2.0**-40 / layout.size, len(setting.contributors), each) for each in set(noise.bounds))
-        return min(bound, 2**63 - 1)
+        return replace(setting, length=layout.word_count, bound=2**63 - 1 if layout.is_wide else max(layout.bounds))
 
-    def noise(self, setting: registry.Setting) -> DistributedNoise | None:
-        """The plan of the noise that the contributors add together; None for an exact sum.
+    def plan(self, setting: registry.Setting) -> NoisySum | None:
+        """What is counted and which noise the contributors add together; None for an exact sum.
 
         Whoever looks at the sum knows its own share of the noise, so at most the fewest survivors but one count as honest.
         """
         if self.epsilon is None:
             return None
-        honest = honest_survivors(len(setting.contributors), setting.fewest, self.gamma)
-        bounds = _row_bounds(Layout(self.codebook))
-        return DistributedNoise.plan(
-            touched=len(Layout(self.codebook).groups),
-            bounds=bounds,
-            epsilon=self.epsilon,
-            delta=self.delta,
-            honest=min(honest, max(setting.fewest - 1, 1)),
-            unit=self.unit,
-            party_rows=self.party_rows,
-            mechanism=self.mechanism,
-        )
+        key = (len(setting.contributors), setting.fewest)
+        if key not in self._plans:
+            honest = honest_survivors(*key, self.gamma)
+            self._plans[key] = NoisySum.make(
+                self.codebook,
+                epsilon=self.epsilon,
+                delta=self.delta,
+                honest=min(honest, max(setting.fewest - 1, 1)),
+                parties=len(setting.contributors),
+                rows=self.rows,
+                unit=self.unit,
+                party_rows=self.party_rows,
+                mechanism=self.mechanism,
+            )
+        return self._plans[key]
+
+    def noise(self, setting: registry.Setting) -> DistributedNoise | None:
+        """The noise of the plan; None for an exact sum."""
+        plan = self.plan(setting)
+        return None if plan is None else plan.noise
+
+    def counting(self, setting: registry.Setting) -> Codebook:
+        """The codebook that every contributor counts with: the study's, with finer cells where noise will be added."""
+        plan = self.plan(setting)
+        return self.codebook if plan is None else plan.codebook
 
     def contribution(
         self, statistics: Statistics, setting: registry.Setting, coins: Coins, removed: Statistics | None = None
     ) -> Words:
         """One party's vector for the sum: its statistics, less what it takes back, plus its share of the noise."""
-        rows = int(statistics.class_counts.sum())
-        if rows < self.min_rows:
+        if statistics.codebook != self.counting(setting):
+            raise ConfigError("the statistics were not counted with the codebook of `counting`")
+        if int(statistics.class_counts.sum()) < self.min_rows:
             raise PrivacyError(f"the study asks for at least {self.min_rows} rows per party")
-        vector = statistics.vector if removed is None else (statistics - removed).vector
-        noise = self.noise(setting)
-        if noise is not None:
-            vector = vector + noise.share(coins.derive("noise")).astype(statistics.layout.dtype)
-        return statistics.layout.words(vector)
+        changed = statistics if removed is None else statistics - removed
+        plan = self.plan(setting)
+        if plan is None:
+            return changed.words
+        noisy: Words = (plan.vector(changed) + plan.noise.share(coins.derive("noise"))).view(np.uint64)
+        return noisy
 
     def simulate(
         self,
@@ -280,18 +301,19 @@ class Study:
         keep: Keep,
     ) -> Result:
         setting = self.setting(tuple(sources))
-        if base is not None and base.statistics.codebook != self.codebook:
-            raise ConfigError("the earlier result has another codebook")
-        if base is not None and (base.spent[0] > 0) != (self.epsilon is not None):
+        if base is not None and (base.total is not None) != (self.epsilon is not None):
             raise ConfigError("a study with epsilon does not go on from one without, or the other way round")
+        if base is not None and base.statistics.codebook != self.counting(setting):
+            raise ConfigError("the earlier result has another codebook, or was planned otherwise")
         protocol = registry.load(self.protocol)
         roster = protocol.roster(setting)
         if len(set(roster)) != len(roster):
             raise ConfigError(f"a party has a name that {self.protocol} keeps for itself; known roles: {', '.join(roster)}")
         vectors = {}
+        book = self.counting(setting)
         for name, source in sources.items():
-            taken = count_source(removed[name], self.codebook) if name in removed else None
-            own = require_plausible(count_source(source, self.codebook))
+            taken = count_source(removed[name], book) if name in removed else None
+            own = require_plausible(count_source(source, book))
             if name in ledgers:
                 self._charge(ledgers[name], setting)
             vectors[name] = self.contribution(own, setting, coins.derive(f"noise of {name}"), taken)
@@ -299,42 +321,64 @@ class Study:
         roles = registry.simulate_roles(protocol, runs, setting, vectors, coins)
         outcome = run_in_memory(roles, faults=faults, keep=keep)
         total = _agreed_total(outcome, protocol.learners(setting))
-        return self._result(setting, total, outcome, base)
+        return self.result(setting, total, outcome, base)
 
     def _charge(self, ledger: str | os.PathLike[str], setting: registry.Setting) -> None:
         """Pay for the release from one party's ledger. An exact sum costs nothing that a ledger can express."""
-        noise = self.noise(setting)
-        if noise is not None:
-            spend = Spend(noise.epsilon, written(noise.price.delta))
-            unit = "one record" if self.unit == "person" else "one party"
-            Ledger(ledger).charge(spend, purpose=f"study {self.protocol}", unit=unit, study=self.sha256)
+        plan = self.plan(setting)
+        if plan is not None:
+            price = plan.price
+            spend = Spend(written(price.epsilon), written(price.delta))
+            Ledger(ledger).charge(spend, purpose=f"study {self.protocol}", unit=price.unit, study=self.sha256)
 
-    def _result(self, setting: registry.Setting, total: registry.Total, outcome: Outcome, base: Result | None) -> Result:
-        statistics = Statistics.from_words(Layout(self.codebook), total.words)
-        spent = (0.0, 0.0)
-        noise = self.noise(setting)
-        if noise is not None:
-            spent = (noise.price.epsilon, noise.price.delta)
-        if base is not None:
-            statistics = base.statistics + statistics
-            spent = (base.spent[0] + spent[0], base.spent[1] + spent[1])
-        if noise is None:
-            try:
-                require_plausible(statistics.require_bounds())
-            except DataError as cause:
-                raise PeerProtocolError("the total is not that of any table: a party sent a vector that is none") from cause
-        usable = statistics if noise is None else nearest_table(statistics)
-        model = NaiveBayes.from_statistics(usable, alpha=self.alpha, var_smoothing=self.var_smoothing)
+    def result(self, setting: registry.Setting, total: registry.Total, outcome: Outcome, base: Result | None) -> Result:
+        """What the opened total means."""
         leakage = {
-            name: Leak(
-                {kind.__name__: (kind.trust.value, count) for kind, count in received.items()},
-                outcome.opened[name],
-            )
+            name: Leak({kind.__name__: (kind.trust.value, count) for kind, count in received.items()}, outcome.opened[name])
             for name, received in outcome.transcript.received.items()
         }
         runs = 1 if base is None else base.runs + 1
-        statement = _statement(self, setting, noise, total.included, spent, runs)
-        return Result(model, statistics, leakage, outcome.cost, statement, total.included, spent, runs)
+        facts = [
+            f"Study {self.sha256}",
+            f"Protocol {self.protocol}; {len(setting.contributors)} contributors, {len(total.included)} of them in the sum; "
+            f"quorum {setting.fewest}.",
+            f"Opened: {setting.label}. Who learned it stands in the leak report.",
+        ]
+        if self.protocol == "reference":
+            facts.append("The protocol `reference` shows every party's vector to the collector: it protects nothing.")
+        plan = self.plan(setting)
+        if plan is None:
+            statistics, model = self._exact(total, base)
+            facts += [f"Codebook {self.codebook.sha256}", EXACT]
+            return Result(model, statistics, leakage, outcome.cost, "\n\n".join(facts), total.included, (0.0, 0.0), runs)
+        words = total.words.view(np.int64) + (0 if base is None or base.total is None else base.total)
+        shares = len(total.included) + (0 if base is None else base.shares)
+        before = (0.0, 0.0) if base is None else base.spent
+        spent = (before[0] + plan.price.epsilon, before[1] + plan.price.delta)
+        statement = plan.statement(
+            trust=f"At least {self.gamma:.0%} of the parties follow the protocol and add their noise, and {setting.fewest} of "
+            f"all may be what is left: calibrated to {plan.noise.honest} honest shares beside a reader's own. Fewer give less.",
+            composition=f"{runs} release(s) of this study add up to epsilon = {spent[0]:g}, delta = {spent[1]:g} for whoever "
+            "is in the tables of all of them.",
+        )
+        parameters, statistics = plan.fit(words, shares=shares, alpha=self.alpha)
+        settings = {"alpha": self.alpha, "var_smoothing": self.var_smoothing, "named": False}
+        privacy = {**plan.tables.describe(), "mechanism": plan.name, "epsilon": spent[0], "delta": spent[1]}
+        privacy["statement"] = statement.to_dict()
+        record = ModelRecord(parameters, statistics, "text", settings, privacy)
+        model = NaiveBayes(plan.codebook, alpha=self.alpha, var_smoothing=self.var_smoothing)._restore(record)
+        text = "\n\n".join(facts) + "\n\n" + statement.text
+        return Result(model, statistics, leakage, outcome.cost, text, total.included, spent, runs, words, shares)
+
+    def _exact(self, total: registry.Total, base: Result | None) -> tuple[Statistics, NaiveBayes]:
+        statistics = Statistics.from_words(Layout(self.codebook), total.words)
+        if base is not None:
+            statistics = base.statistics + statistics
+        try:
+            require_plausible(statistics.require_bounds())
+        except DataError as cause:
+            raise PeerProtocolError("the total is not that of any table: a party sent a vector that is none") from cause
+        return statistics, NaiveBayes.from_statistics(statistics, alpha=self.alpha, var_smoothing=self.var_smoothing)
 
 
 def count_source(source: Any, codebook: Codebook) -> Statistics:
@@ -353,13 +397,6 @@ def count_source(source: Any, codebook: Codebook) -> Statistics:
     return count_block(Layout(codebook), encode(columns, codebook, training=True, labels=table.column(codebook.target)))
 
 
-def _row_bounds(layout: Layout) -> tuple[int, ...]:
-    """By how much one row can change each cell."""
-    classes = len(layout.codebook.classes)
-    rows = layout.codebook.max_rows
-    return tuple(max(1, group.bound // rows) for group in layout.groups for _ in range(group.columns * classes))
-
-
 def _agreed_total(outcome: Outcome, learners: Sequence[str]) -> registry.Total:
     """The total, which must be the same with everybody who learned it."""
     totals = [outcome.outputs[name] for name in learners if outcome.outputs.get(name) is not None]
@@ -369,35 +406,3 @@ def _agreed_total(outcome: Outcome, learners: Sequence[str]) -> registry.Total:
     if any(other.included != first.included or not np.array_equal(other.words, first.words) for other in totals[1:]):
         raise PeerProtocolError("two parties learned different totals")
     return first
-
-
-def _statement(
-    study: Study,
-    setting: registry.Setting,
-    noise: DistributedNoise | None,
-    included: tuple[str, ...],
-    spent: tuple[float, float],
-    runs: int,
-) -> str:
-    """The privacy statement: what was opened, under which promise, and what is not promised."""
-    lines = [
-        f"Study {study.sha256}",
-        f"Codebook {study.codebook.sha256}",
-        f"Protocol {study.protocol}; {len(setting.contributors)} contributors, {len(included)} of them in the sum; "
-        f"quorum {setting.fewest}.",
-        f"Opened: {setting.label}. Who learned it stands in the leak report.",
-    ]
-    if study.protocol == "reference":
-        lines.append("The protocol `reference` shows every party's statistics to the collector: it protects nothing.")
-    if noise is None:
-        lines.append(
-            "No noise: the statistics are exact. Nothing but the sum was opened, and the sum itself is not differentially "
-            "private: whoever knows all other records of a cell can compute the last one."
-        )
-    else:
-        lines.append(noise.statement())
-        lines.append(
-            f"Assumed: at least {study.gamma:.0%} of the parties are honest, and {setting.fewest} of all may be what is left."
-        )
-        lines.append(f"Spent so far, over {runs} release(s), by adding up: epsilon = {spent[0]:g}, delta = {spent[1]:g}.")
-    return "\n\n".join(lines)

@@ -237,7 +237,7 @@ class Agent:
         study = run.study
         statistics: Statistics | None = None
         if self.name in study.contributors:
-            statistics = await asyncio.to_thread(self.home.count, study.book)
+            statistics = await asyncio.to_thread(self.home.count, study.study.counting(study.setting))
             require_rows(self.home.config.policy, study, int(statistics.class_counts.sum()))
         data = keyed_digest(
             self.identity.storage_key, statistics.layout.words(statistics.vector).tobytes() if statistics else b""

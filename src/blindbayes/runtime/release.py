@@ -39,7 +39,7 @@ def write_release(folder: Path, run_id: str, study: StudyFile, finished: Mapping
     if totals:
         if any(other.included != totals[0].included or (other.words != totals[0].words).any() for other in totals[1:]):
             raise PeerProtocolError("two roles of this site learned different totals")
-        study.study._result(study.setting, totals[0], outcome, None).save(draft)
+        study.study.result(study.setting, totals[0], outcome, None).save(draft)
     else:
         draft.mkdir()
         (draft / "statement.md").write_text(f"Study {study.sha256}\n\nThis site contributed to the sum and did not learn it.\n")
