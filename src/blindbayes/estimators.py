@@ -434,7 +434,8 @@ def _array_columns(X: Any, codebook: Codebook | None) -> dict[str, Any]:
         array = array.astype(object)
     if array.dtype != object or not _holds_text(array):
         # Missing is fine, infinity is not; a numeric array in an object dtype becomes numbers again.
-        array = _number_array(X)
+        _require_numbers(array)
+        array = check_array(X, dtype="numeric", ensure_all_finite="allow-nan", ensure_min_samples=0)
     elif array.ndim != 2:
         raise ValueError(f"Expected 2D array, got {array.ndim}D array instead. Reshape your data.")
     count_ = array.shape[1]
@@ -444,14 +445,19 @@ def _array_columns(X: Any, codebook: Codebook | None) -> dict[str, Any]:
     return {name: array[:, at] for at, name in enumerate(names)}
 
 
-def _number_array(X: Any) -> npt.NDArray[Any]:
+def _require_numbers(array: npt.NDArray[Any]) -> None:
+    """Refuse what is no number before NumPy does: its message quotes the value."""
+    if array.dtype.kind not in "OS":
+        return
     try:
-        checked: npt.NDArray[Any] = check_array(X, dtype="numeric", ensure_all_finite="allow-nan", ensure_min_samples=0)
-    except OverflowError:
+        array.astype(np.float64)
+    except (ValueError, OverflowError):
         pass
+    except TypeError:  # scikit-learn words this one, by type and not by value
+        return
     else:
-        return checked
-    raise DataError("an array holds a whole number too large for a float; rescale it, or pass a frame")
+        return
+    raise DataError("the array holds something that is no number, or one too large for a float; cast it, or pass a frame")
 
 
 def _holds_text(array: npt.NDArray[Any]) -> bool:

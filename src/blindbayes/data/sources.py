@@ -215,6 +215,8 @@ def _open_url(url: str, table: str | None) -> Source:
 def _open_frame(frame: Any, memory_limit: str) -> Source:
     table = to_arrow(frame)
     require_distinct(table.column_names, fold=True)
+    if not table.column_names:
+        raise DataError("the table has no columns")
     backend = _embedded(memory_limit)
     with _reading("the frame", backend):
         return _checked(
