@@ -117,7 +117,11 @@ class Groups:
 
     def held_by(self, name: str) -> tuple[int, ...]:
         """The blocks that the party is around of."""
-        return tuple(at for at in range(len(self.blocks)) if name in self.around(at))
+        count = len(self.segments)
+        if count <= 3:
+            return (0,)
+        at = self.segment_of(name)
+        return tuple(sorted(((at - 1) % count, at, (at + 1) % count)))
 
     def neighbours(self, name: str) -> tuple[str, ...]:
         """With whom the party shares a key."""

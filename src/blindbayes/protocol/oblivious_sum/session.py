@@ -39,6 +39,7 @@ class Session:
         self.signature = terms.run.signer.sign(announcement(terms, self.me, self.public))
         self.names: tuple[str, ...] = ()
         self.groups = Groups((), 2)
+        self._digest = b""
         self._pairs: dict[str, bytes] = {}
         self.zero_key = 0
         self.blind = 0
@@ -63,7 +64,7 @@ class Session:
         neighbours = self.groups.neighbours(self.me)
         if not len(roster.publics) == len(roster.signatures) == len(neighbours):
             raise PeerProtocolError("the roster has the wrong number of keys", party=MINER)
-        digest = self.terms.roster_digest(self.names)
+        digest = self._digest = self.terms.roster_digest(self.names)
         secrets = {MINER: self._agreement.agree(roster.miner, party=MINER)}
         for name, public, signature in zip(neighbours, roster.publics, roster.signatures, strict=True):
             identity = self.terms.run.identities.get(name, b"")
@@ -77,7 +78,7 @@ class Session:
     # -- shares ------------------------------------------------------------------------------------------------------
 
     def _sealing_key(self, name: str, sender: str, receiver: str) -> bytes:
-        context = self.terms.run.context("share", sender, receiver, self.terms.roster_digest(self.names).hex())
+        context = self.terms.run.context("share", sender, receiver, self._digest.hex())
         return derive_key(self._pairs[name], "oblivious_sum share", context)
 
     def _share_bytes(self) -> int:
