@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
+import shutil
+import tempfile
 import time
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +16,7 @@ import pyarrow as pa
 from rich.console import Console
 from rich.table import Table
 
-from blindbayes.errors import ConfigError
+from blindbayes.errors import ConfigError, PeerLost
 
 
 @click.group()
@@ -41,18 +45,21 @@ def _fresh(out: str | None) -> Path | None:
 @command.command("hospitals")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.option("--out", type=click.Path(file_okay=False), help="Write the release folder here (a new name is found if taken).")
-@click.option("--rows", type=click.IntRange(300, 5_000_000), default=6000, show_default=True, help="Patients in all.")
+@click.option("--rows", type=click.IntRange(300, 5_000_000), default=1500, show_default=True, help="Patients in all.")
 def hospitals(as_json: bool, out: str | None, rows: int) -> None:
     """Three hospitals train one model of readmission; no row leaves its hospital.
+
+    Each hospital is a process of its own with its own DuckDB file, keys and policy; they talk over mutual TLS on loopback.
 
     \b
     Example:
       blindbayes demo hospitals --out demo
     """
-    from blindbayes import NaiveBayes, Study
+    from blindbayes import NaiveBayes
     from blindbayes.datasets import hospitals as generate
 
     begun = time.perf_counter()
+    console = Console(stderr=True, quiet=as_json)
     data, later = generate(rows), generate(9000, seed=77)
     test = pa.concat_tables(later.tables.values())
     truth = test.column(data.codebook.target).to_pylist()
@@ -63,27 +70,22 @@ def hospitals(as_json: bool, out: str | None, rows: int) -> None:
     lines: list[tuple[str, int, float]] = []
     for site, table in data.tables.items():
         lines.append((f"{site} alone", table.num_rows, accuracy(NaiveBayes(data.codebook).fit(table))))
-    joint = Study(data.codebook, partition="rows", protocol="masked_sum").simulate(data.tables)
     pooled = NaiveBayes(data.codebook).fit(pa.concat_tables(data.tables.values()))
-    private = Study(data.codebook, partition="rows", protocol="masked_sum", epsilon=1.0).simulate(data.tables)
+    folder = _fresh(out)
+    with console.status("starting three hospitals ...") as status:
+        joint, private = _run_hospitals(data, folder, lambda text: status.update(text))
     total = sum(table.num_rows for table in data.tables.values())
     lines.append(("joint, masked sum", total, accuracy(joint.model)))
     lines.append(("pooled (nobody may)", total, accuracy(pooled)))
     lines.append(("joint, epsilon = 1", total, accuracy(private.model)))
-    equal = joint.statistics == pooled.statistics_
-    folder = _fresh(out)
-    if folder is not None:
-        joint.save(folder)
+    equal = joint.model.statistics_ == pooled.statistics_
     facts = {
         "accuracy": {name: round(score, 4) for name, _, score in lines},
         "joint equals pooled": equal,
-        "leakage": {
-            party: {"opened": list(leak.opened), "received": {kind: list(value) for kind, value in leak.received.items()}}
-            for party, leak in joint.leakage.items()
-        },
-        "messages": joint.cost.messages,
-        "bytes": joint.cost.bytes,
-        "seconds": round(time.perf_counter() - begun, 2),
+        "leakage": joint.leakage,
+        "bytes": joint.bytes,
+        "protocol seconds": joint.seconds,
+        "seconds": round(time.perf_counter() - begun, 1),
         "release": None if folder is None else str(folder),
     }
     if as_json:
@@ -91,21 +93,76 @@ def hospitals(as_json: bool, out: str | None, rows: int) -> None:
         return
     console = Console()
     console.print("\n[bold]Three hospitals, one model of readmission within 30 days[/]")
-    console.print("Each keeps its own patients; they differ in size, in readmissions and in missing laboratory values.\n")
+    console.print(
+        "Three processes, each with its own DuckDB file, keys and policy. They differ in size and in their patients.\n"
+    )
     table = Table("trained by", "rows", "accuracy on new patients")
     for name, count, score in lines:
         table.add_row(name, f"{count:,}", f"{score:.1%}")
     console.print(table)
     console.print(f"joint statistics equal pooled ones, cell by cell: [bold]{'yes' if equal else 'NO'}[/]\n")
-    leak = Table("party", "received", "opened", title="Who learned what", title_justify="left")
+    leak = Table("seat", "received", "opened", title="Who learned what", title_justify="left")
     for party, got in joint.leakage.items():
-        kinds = sorted({trust for trust, _ in got.received.values()})
-        count = sum(number for _, number in got.received.values())
-        leak.add_row(party, f"{count} messages: {', '.join(kinds)}", ", ".join(got.opened) or "nothing")
+        kinds = sorted({trust for trust, _ in got["received"].values()})
+        count = sum(number for _, number in got["received"].values())
+        leak.add_row(party, f"{count} messages: {', '.join(kinds)}", ", ".join(got["opened"]) or "nothing")
     console.print(leak)
-    console.print(f"{joint.cost.messages} messages, {joint.cost.bytes:,} bytes, {facts['seconds']} s in all", highlight=False)
+    console.print(f"{joint.bytes:,} bytes sent; {facts['seconds']} s in all, start of the processes included", highlight=False)
     if folder is not None:
-        console.print(f"release folder: {folder}", highlight=False)
+        console.print(f"release folder: {folder} (open {folder / 'leakage.html'} in a browser)", highlight=False)
+
+
+@dataclass(frozen=True)
+class _Joint:
+    model: Any
+    leakage: dict[str, Any]
+    bytes: int
+    seconds: float
+
+
+def _run_hospitals(data: Any, folder: Path | None, tell: Callable[[str], None]) -> tuple[_Joint, _Joint]:
+    """The exact study and the private one, each over real processes; the exact one's release goes to `folder`."""
+    import duckdb
+
+    from blindbayes.runtime.loopback import Loopback
+    from blindbayes.study_file import Privacy
+
+    with tempfile.TemporaryDirectory(prefix="blindbayes-demo-") as scratch:
+        sources: dict[str, str | None] = {}
+        for site, table in data.tables.items():
+            path = Path(scratch) / f"{site}.duckdb"
+            connection = duckdb.connect(str(path))
+            connection.register("visits_of_site", table)
+            connection.execute("CREATE TABLE visits AS SELECT * FROM visits_of_site")
+            connection.close()
+            sources[site] = f"duckdb:///{path}#visits"
+        with Loopback(Path(scratch) / "sites", sources) as sites:
+            results = []
+            for title, privacy in (("exact sum", Privacy()), ("epsilon = 1", Privacy(epsilon=1.0))):
+                tell(f"running the study: {title} ...")
+                study = sites.make_study(data.codebook, title=title, protocol="masked_sum", privacy=privacy)
+                sites.approve(study)
+                results.append(_collected(sites.run(study)))
+                if folder is not None and not privacy.epsilon:
+                    shutil.copytree(results[-1][1], folder, dirs_exist_ok=True)
+            return results[0][0], results[1][0]
+
+
+def _collected(ended: dict[str, dict[str, Any]]) -> tuple[_Joint, Path]:
+    """What all sites report of one run."""
+    from blindbayes import load
+
+    leakage: dict[str, Any] = {}
+    sent = 0
+    for name, outcome in ended.items():
+        if outcome.get("state") != "done":
+            raise PeerLost(f"the run ended with {outcome.get('text') or outcome.get('message')}", party=name)
+        report = json.loads((Path(outcome["release"]) / "leakage.json").read_text(encoding="utf-8"))
+        leakage |= report.get("parties", report)
+        sent += sum(seat["bytes_out"] for seat in outcome["seats"].values())
+    release = Path(next(iter(ended.values()))["release"])
+    seconds = max(outcome["protocol_seconds"] for outcome in ended.values())
+    return _Joint(load(release / "model.json"), leakage, sent, seconds), release
 
 
 @command.command("census")
@@ -119,8 +176,6 @@ def census(as_json: bool, out: str | None, rows: int) -> None:
     Example:
       blindbayes demo census --out census
     """
-    import tempfile
-
     from blindbayes import NaiveBayes
     from blindbayes.datasets import census as generate
     from blindbayes.ledger import Ledger
