@@ -52,6 +52,7 @@ class Privacy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     mechanism: Literal["auto", "polya", "skellam", "diluted"] = "auto"
     unit: Literal["person", "party"] = "person"
     party_rows: int | None = None
+    rows: int | None = None  # declared number of rows of all parties together: how fine the noisy tables are
     gamma: float = 2 / 3
 
     def __post_init__(self) -> None:

@@ -151,7 +151,7 @@ def dry_run(path: Path, config: Path, as_json: bool) -> None:
         require_study(home.config.policy, study)
     except PrivacyError as error:
         problems.append(str(error))
-    statistics = home.count(study.book)
+    statistics = home.count(study.study.counting(study.setting))
     try:
         require_rows(home.config.policy, study, int(statistics.class_counts.sum()))
     except PrivacyError as error:
@@ -167,6 +167,7 @@ def dry_run(path: Path, config: Path, as_json: bool) -> None:
     ]
     setting = study.setting
     learners = sorted({study.host(seat) for seat in registry.load(study.protocol).learners(setting)})
+    noise = study.study.noise(setting)
     facts = {
         "study": study.sha256,
         "protocol": study.protocol,
@@ -176,7 +177,7 @@ def dry_run(path: Path, config: Path, as_json: bool) -> None:
         "opened": setting.label,
         "opened_to": learners,
         "in_a_sum_of_at_least": setting.fewest,
-        "noise": None if study.privacy.epsilon is None else study.study.noise(setting).statement(),  # type: ignore[union-attr]
+        "noise": None if noise is None else noise.law,
         "refused_because": problems,
     }
     if as_json:

@@ -239,9 +239,7 @@ class Agent:
         if self.name in study.contributors:
             statistics = await asyncio.to_thread(self.home.count, study.study.counting(study.setting))
             require_rows(self.home.config.policy, study, int(statistics.class_counts.sum()))
-        data = keyed_digest(
-            self.identity.storage_key, statistics.layout.words(statistics.vector).tobytes() if statistics else b""
-        )
+        data = keyed_digest(self.identity.storage_key, b"" if statistics is None else statistics.words.tobytes())
         mine = [seat for seat in study.seats if study.host(seat) == self.name]
         run.state = "running"
         begun = time.monotonic()

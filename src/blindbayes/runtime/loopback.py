@@ -49,9 +49,9 @@ class LoopbackSite:
         self.launch(environment=environment)
         self.wait_ready(timeout)
 
-    def launch(self, *, environment: Mapping[str, str] | None = None) -> None:
-        """Start the agent."""
-        command = [sys.executable, "-m", "blindbayes.runtime.loopback", str(self.home.folder)]
+    def launch(self, *, environment: Mapping[str, str] | None = None, prefix: Sequence[str] = ()) -> None:
+        """Start the agent; `prefix` is a command that starts it elsewhere, such as in a network namespace."""
+        command = [*prefix, sys.executable, "-m", "blindbayes.runtime.loopback", str(self.home.folder)]
         with (self.home.folder / "agent.err").open("ab") as errors:
             self.process = subprocess.Popen(  # noqa: S603
                 command,
@@ -105,13 +105,13 @@ class Loopback:
         rows: Mapping[str, str | None],
         *,
         policy: Policy | None = None,
-        relay: Any = None,
+        addresses: Mapping[str, str] | None = None,
     ) -> None:
         """`rows` maps each site to its data source (a path or URL), or to None for a site without rows."""
         self.folder = folder
         self.sites: dict[str, LoopbackSite] = {}
         for name, source in rows.items():
-            address = f"127.0.0.1:{free_port()}"
+            address = addresses[name] if addresses is not None else f"127.0.0.1:{free_port()}"
             config = SiteConfig(
                 listen=address,
                 operator="127.0.0.1:0",
