@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -36,6 +37,17 @@ class Table:
     widths: tuple[int, ...]  # grid points of each number
     categories: tuple[Codes, ...]
     sizes: tuple[int, ...]
+    _memo: dict[Any, Any] = field(default_factory=dict, repr=False, compare=False)
+    _cells: dict[tuple[int, int], Codes] = field(default_factory=dict, repr=False, compare=False)
+
+    def remembered(self, train: Codes, key: Any, make: Callable[[], Any]) -> Any:
+        """What was made for these training rows under this key; forgotten when the rows change."""
+        if self._memo.get("train") is not train:
+            self._memo.clear()
+            self._memo["train"] = train
+        if key not in self._memo:
+            self._memo[key] = make()
+        return self._memo[key]
 
     @classmethod
     def of(cls, codebook: Codebook, block: Block) -> Table:
@@ -57,9 +69,11 @@ class Table:
     def cells(self, column: int, bins: int) -> tuple[Codes, int]:
         """Positions of a number among equal-width bins, never more than it has grid points."""
         bins = min(bins, self.widths[column])
-        z = self.numbers[:, column]
-        cell = np.minimum((np.nan_to_num(z) + 1) / 2 * bins, bins - 1).astype(np.int64)
-        return np.where(np.isnan(z), -1, cell), bins
+        if (column, bins) not in self._cells:
+            z = self.numbers[:, column]
+            cell = np.minimum((np.nan_to_num(z) + 1) / 2 * bins, bins - 1).astype(np.int64)
+            self._cells[column, bins] = np.where(np.isnan(z), -1, cell)
+        return self._cells[column, bins], bins
 
 
 @dataclass
@@ -96,20 +110,42 @@ def _prior(counts: Floats) -> Floats:
 
 
 def _count(table: Table, codes: Codes, size: int, rows: Codes) -> Floats:
-    at, labels = codes[rows], table.labels[rows]
-    kept = at >= 0
-    flat = np.bincount(labels[kept] * size + at[kept], minlength=table.classes * size)
-    return flat.reshape(table.classes, size).astype(np.float64)
+    def make() -> Floats:
+        at, labels = codes[rows], table.labels[rows]
+        kept = at >= 0
+        flat = np.bincount(labels[kept] * size + at[kept], minlength=table.classes * size)
+        return flat.reshape(table.classes, size).astype(np.float64)
+
+    return np.array(table.remembered(rows, ("count", id(codes)), make))
 
 
 def _class_counts(table: Table, rows: Codes) -> Floats:
     return np.bincount(table.labels[rows], minlength=table.classes).astype(np.float64)
 
 
-def _lists(table: Table, column: int, rows: Codes) -> list[Floats]:
-    z, labels = table.numbers[rows, column], table.labels[rows]
-    kept = ~np.isnan(z)
-    return [np.sort(z[kept & (labels == label)]) for label in range(table.classes)]
+@dataclass(frozen=True)
+class Sorted:
+    """Sorted numbers of a class."""
+
+    values: Floats
+    mean: float
+    deviation: float
+
+    @property
+    def count(self) -> int:
+        """How many."""
+        return len(self.values)
+
+
+def _lists(table: Table, column: int, rows: Codes) -> list[Sorted]:
+    def make() -> list[Sorted]:
+        z, labels = table.numbers[rows, column], table.labels[rows]
+        kept = ~np.isnan(z)
+        parts = [np.sort(z[kept & (labels == label)]) for label in range(table.classes)]
+        return [Sorted(part, float(part.mean()), float(part.std())) if len(part) else Sorted(part, 0.0, 0.0) for part in parts]
+
+    found: list[Sorted] = table.remembered(rows, ("list", column), make)
+    return found
 
 
 # -- the paper's comparison ------------------------------------------------------------------------------------------------
@@ -128,8 +164,8 @@ def plain(table: Table, train: Codes, epsilon: float, generator: Generator) -> M
     model = Model(_prior(_class_counts(table, train)), tables)
     if table.numbers.shape[1]:
         lists = [_lists(table, column, train) for column in range(table.numbers.shape[1])]
-        model.mean = np.array([[part.mean() if len(part) else 0.0 for part in column] for column in lists]).T
-        variance = np.array([[part.var() if len(part) else 1.0 for part in column] for column in lists]).T
+        model.mean = np.array([[part.mean for part in column] for column in lists]).T
+        variance = np.array([[part.deviation**2 if part.count else 1.0 for part in column] for column in lists]).T
         model.variance = np.maximum(variance, 1e-9 * max(1e-12, float(variance.max())))
     return model
 
@@ -180,7 +216,7 @@ def _per_parameter(
     train: Codes,
     epsilon: float,
     allocation: tuple[int, int],
-    number: Callable[[Floats, float], tuple[float, float]],
+    number: Callable[[Sorted, float], tuple[float, float]],
     generator: Generator,
     count_noise: Callable[[float, tuple[int, ...]], Floats],
 ) -> Model:
@@ -205,11 +241,10 @@ def _per_parameter(
 def vaidya(table: Table, train: Codes, epsilon: float, generator: Generator) -> Model:
     """Vaidya et al. 2013 as the paper describes it: Laplace noise, global sensitivities that treat class sizes as public."""
 
-    def number(values: Floats, each: float) -> tuple[float, float]:
-        n = len(values)
-        mean, deviation = (float(values.mean()), float(values.std())) if n else (0.0, 0.0)
+    def number(part: Sorted, each: float) -> tuple[float, float]:
         noise = generator.laplace(size=2) / each
-        return mean + noise[0] * 2 / (n + 1), deviation + noise[1] * 2 * math.sqrt(n) / (n + 1)
+        wide = 2 / (part.count + 1)
+        return part.mean + noise[0] * wide, part.deviation + noise[1] * wide * math.sqrt(part.count)
 
     def laplace(share: float, shape: tuple[int, ...]) -> Floats:
         return generator.laplace(size=shape) / share
@@ -231,15 +266,17 @@ class Printed:
     def __call__(self, table: Table, train: Codes, epsilon: float, generator: Generator) -> Model:
         """One fit."""
 
-        def number(values: Floats, each: float) -> tuple[float, float]:
-            n, beta = len(values), each / 6
-            mean, deviation = (float(values.mean()), float(values.std())) if n else (0.0, 0.0)
-            key = (n, round(mean, 3), round(deviation, 3), beta)  # lists of other folds with the same summary share a bound
-            if key not in self._bounds:
-                bounds = (printed_mean_bound(values, beta), printed_variance_bound(values, beta)) if n else (1.0, 1.0)
+        def number(part: Sorted, each: float) -> tuple[float, float]:
+            beta = each / 6
+            key = (round(50 * math.log(part.count + 1)), round(part.mean, 2), round(part.deviation, 2), beta)
+            if key not in self._bounds:  # lists of other folds with the same summary share a bound
+                ordered = part.values
+                bounds = (
+                    (printed_mean_bound(ordered, beta), printed_variance_bound(ordered, beta)) if part.count else (1.0, 1.0)
+                )
                 self._bounds[key] = bounds
             noise = generator.standard_cauchy(size=2) * math.sqrt(2) / each
-            return mean + noise[0] * self._bounds[key][0], deviation + noise[1] * self._bounds[key][1]
+            return part.mean + noise[0] * self._bounds[key][0], part.deviation + noise[1] * self._bounds[key][1]
 
         def cauchy(share: float, shape: tuple[int, ...]) -> Floats:
             return generator.standard_cauchy(size=shape) * math.sqrt(2) / share
@@ -283,7 +320,7 @@ class Bins:
         features = len(table.sizes) + table.numbers.shape[1]
         bins = self.bins or _bins_rule(len(train), epsilon, table.classes, features)
         coded = list(zip(table.categories, table.sizes, strict=True))
-        coded += [table.cells(column, bins) for column in range(table.numbers.shape[1])]
+        coded += [table.cells(column, bins) for column in range(table.numbers.shape[1])]  # made once: `cells` remembers
         cells = [_count(table, codes, size, train) for codes, size in coded]
         if self.noise == "laplace":
             cells = [part + generator.laplace(size=part.shape) * features / epsilon for part in cells]
