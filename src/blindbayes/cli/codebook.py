@@ -101,7 +101,9 @@ def from_public(data: str, target: str, bins: int | None, missing: tuple[str, ..
     """
     from blindbayes.data.sources import read_public
 
-    codebook = Codebook.from_frame(read_public(data), target, bins=bins, max_rows=max_rows, missing=missing)
+    codebook = Codebook.from_frame(
+        read_public(data, text=(target,), missing=missing), target, bins=bins, max_rows=max_rows, missing=missing
+    )
     _write(codebook, out)
     Console(file=sys.stderr).print(_LEAK, style="bold red")
 

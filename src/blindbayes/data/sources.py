@@ -17,9 +17,10 @@ from urllib.parse import unquote, urlsplit, urlunsplit
 import ibis
 import narwhals.stable.v2 as nw
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from blindbayes.codebook import Codebook
-from blindbayes.data.encode import mixed_column
+from blindbayes.data.encode import NUMBER_PATTERN, mixed_column
 from blindbayes.errors import ConfigError, DataError
 
 _URL = re.compile(r"^[a-z][a-z0-9+]*://", re.IGNORECASE)
@@ -114,16 +115,19 @@ def require_distinct(columns: Sequence[str], *, fold: bool = False) -> None:
         seen[key] = name
 
 
-def read_public(path: str) -> pa.Table:
-    """A whole small file as an Arrow table with guessed types. For public tables, from which a codebook is made."""
+def read_public(path: str, *, text: Sequence[str] = (), missing: Sequence[str] = ()) -> pa.Table:
+    """A whole small file as an Arrow table with guessed types. For public tables, from which a codebook is made.
+
+    Columns named in `text` stay text; a text of `missing` does not keep a column from being numeric.
+    """
     with open_source(path, ordered=True) as source:
         table: pa.Table = source.table.to_pyarrow()
     if source.label == "csv":
         for position, name in enumerate(table.column_names):
-            try:
-                table = table.set_column(position, name, table.column(position).cast(pa.float64()))
-            except pa.ArrowInvalid:
-                continue  # not all numbers: text
+            column = table.column(position)
+            present = pc.if_else(pc.is_in(column, value_set=pa.array(["", *missing], pa.string())), None, column)
+            if name not in text and pc.all(pc.match_substring_regex(present, NUMBER_PATTERN)).as_py():
+                table = table.set_column(position, name, present.cast(pa.float64()))
     return table
 
 
