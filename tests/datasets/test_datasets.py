@@ -1,0 +1,124 @@
+"""Loaders and generators."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from blindbayes import Codebook, NaiveBayes
+from blindbayes.data import check, count
+from blindbayes.datasets import DATASETS, bank_telecom, census, dataset_path, hospitals, load_dataset
+from blindbayes.errors import ConfigError, DataError
+
+
+@pytest.mark.parametrize("name", sorted(DATASETS))
+def test_every_dataset_has_the_rows_and_class_it_says(name: str, dataset: Callable[[str], Path]) -> None:
+    dataset(name)
+    table = load_dataset(name)
+    assert (table.num_rows, table.column_names[-1]) == (DATASETS[name].rows, DATASETS[name].target)
+    assert {str(field.type) for field in table.schema} == {"string"}
+    assert all(column.null_count == 0 for column in table.columns)
+
+
+def test_an_unknown_dataset_is_refused_by_name() -> None:
+    with pytest.raises(ConfigError, match="no dataset is named 'mnist'; there are adult"):
+        load_dataset("mnist")
+
+
+def test_the_folder_in_the_environment_comes_first_and_is_not_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "iris.csv").write_text("a,class\n1,x\n", encoding="utf-8")
+    monkeypatch.setenv("BLINDBAYES_DATA", str(tmp_path))
+    assert load_dataset("iris").to_pylist() == [{"a": "1", "class": "x"}]
+    with pytest.raises(DataError, match=r"holds no car\.csv"):
+        dataset_path("car")
+
+
+def fetched(rows: int) -> Callable[..., Any]:
+    def fetch(*, data_id: int, **_: Any) -> Any:
+        frame = pd.DataFrame({"x": np.arange(rows, dtype=float), "k": pd.Categorical([None, *["u"] * (rows - 1)])})
+        return SimpleNamespace(data=frame, target=pd.Series(["a"] * rows))
+
+    return fetch
+
+
+def test_a_download_goes_to_the_cache_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("BLINDBAYES_DATA", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr("sklearn.datasets.fetch_openml", fetched(150))
+    table = load_dataset("iris")
+    assert table.num_rows == 150
+    assert table.column_names == ["x", "k", "class"]
+    assert table["k"][0].as_py() == "?"
+    monkeypatch.setattr("sklearn.datasets.fetch_openml", lambda **_: pytest.fail("downloaded again"))
+    assert load_dataset("iris").equals(table)
+    assert [path.name for path in (tmp_path / "blindbayes").iterdir()] == ["iris.csv"]
+
+
+def test_a_download_that_fails_or_is_short_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("BLINDBAYES_DATA", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr("sklearn.datasets.fetch_openml", fetched(149))
+    with pytest.raises(DataError, match="another number of rows"):
+        load_dataset("iris")
+
+    def offline(**_: Any) -> Any:
+        raise ConnectionError("proxy.example: no route")
+
+    monkeypatch.setattr("sklearn.datasets.fetch_openml", offline)
+    with pytest.raises(DataError, match=r"could not be downloaded \(ConnectionError\)"):
+        load_dataset("iris")
+    assert not list(tmp_path.rglob("*.csv"))
+
+
+@pytest.mark.parametrize("make", [hospitals, bank_telecom, census])
+def test_a_seed_gives_the_same_tables_and_another_seed_others(make: Callable[..., Any]) -> None:
+    one, two, other = make(500), make(500), make(500, seed=5)
+    assert one.tables.keys() == two.tables.keys()
+    assert all(one.tables[party].equals(two.tables[party]) for party in one.tables)
+    assert not any(one.tables[party].equals(other.tables[party]) for party in one.tables)
+    assert one.codebook.sha256 == other.codebook.sha256
+
+
+def test_hospital_tables_fit_their_codebook_and_add_up() -> None:
+    made = hospitals(3000)
+    assert sum(table.num_rows for table in made.tables.values()) == 3000
+    assert all(check(table, made.codebook).ok for table in made.tables.values())
+    assert len(hospitals(1000, sites=("a", "b", "c", "d", "e")).tables) == 5
+
+
+def test_census_draws_from_its_truth() -> None:
+    """Each frequency lies within five standard errors of the documented truth, in 20,000 rows of a fixed seed."""
+    made = census(20_000)
+    statistics = count(made.tables["office"], made.codebook)
+    rows = statistics.class_counts.astype(float)
+    share = rows[1] / rows.sum()
+    assert abs(share - made.truth["employed"]) < 5 * np.sqrt(0.25 / rows.sum())
+    for name, truth in made.truth["tables"].items():
+        found = statistics.counts[name] / rows[:, None]
+        assert (np.abs(found - np.array(truth)) < 5 * np.sqrt(0.25 / rows)[:, None]).all(), name
+
+
+def test_bank_and_telecom_share_the_customers_they_say() -> None:
+    made = bank_telecom(2000, overlap=0.25)
+    emails = {
+        party: [value.strip().lower() for value in table["email"].to_pylist() if value is not None]
+        for party, table in made.tables.items()
+    }
+    shared = set(emails["bank"]) & set(emails["telecom"])
+    absent = sum(table["email"].null_count for table in made.tables.values())
+    assert made.truth["shared customers"] - absent <= len(shared) <= made.truth["shared customers"]
+    assert len(emails["telecom"]) > len(set(emails["telecom"]))  # a few stand twice
+
+
+def test_a_model_of_the_census_beats_the_majority() -> None:
+    made = census(4000)
+    table = made.tables["office"].to_pandas()
+    model = NaiveBayes(made.codebook).fit(table[:2000])
+    assert model.score(table[2000:].drop(columns="employed"), table[2000:]["employed"]) > 0.7
+    assert isinstance(made.codebook, Codebook)
