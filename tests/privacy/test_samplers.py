@@ -134,7 +134,7 @@ def knorm_law(blocks: tuple[int, ...], rate: float) -> dict[tuple[int, ...], flo
 @pytest.mark.parametrize("blocks", [(1, 1), (2, 1), (3,), (1, 1, 1)])
 def test_knorm_fits_brute_force_and_no_other_rate(blocks: tuple[int, ...]) -> None:
     c, rate, n = coins(f"knorm {blocks}"), Fraction(7, 10), 6000
-    drawn = np.array([norms.knorm(c, blocks, rate) for _ in range(n)])
+    drawn = norms.knorms(c, blocks, rate, n)
     code = ((drawn + 500) * 1000 ** np.arange(sum(blocks))).sum(axis=1)
 
     def p_value(at: float) -> float:
@@ -156,7 +156,7 @@ def test_ball_points_equal_enumeration() -> None:
 def test_knorm_radius_has_the_law_of_its_shells(blocks: tuple[int, ...]) -> None:
     """On a fine grid ||x|| is Gamma(D) / rate up to the grid: the mistake Gamma(D) for Gamma(D + 1) in the ball is caught."""
     c, rate, n, dimension = coins(f"radius {blocks}"), Fraction(1, 4000), 1500, 12
-    radii = np.array([norm(norms.knorm(c, blocks, rate), blocks) for _ in range(n)]) / 4000
+    radii = np.array([norm(x, blocks) for x in norms.knorms(c, blocks, rate, n)]) / 4000
     assert stats.kstest(radii, stats.gamma(dimension).cdf).pvalue > ALPHA
     assert stats.kstest(radii, stats.gamma(dimension - 1).cdf).pvalue < ALPHA
     assert stats.kstest(radii, stats.gamma(dimension + 1).cdf).pvalue < ALPHA

@@ -94,8 +94,8 @@ class Mechanism(ABC):
         return rows * self.step if exact or rows == 1 else rows * self.step + rows - 1
 
     @abstractmethod
-    def noise(self, coins: Coins) -> npt.NDArray[np.int64]:
-        """Noise in grid points, for all cells."""
+    def noise(self, coins: Coins, count: int = 1) -> npt.NDArray[np.int64]:
+        """Noise in grid points for all cells: `count` independent draws, one in each row."""
 
     @abstractmethod
     def grid_variances(self) -> list[float]:
@@ -113,22 +113,27 @@ class Mechanism(ABC):
 
     def release(self, vector: IntVector, coins: Coins) -> IntVector:
         """The vector with noise: integers again. Every call is a release of its own and costs its price."""
+        return np.asarray(self.releases(vector, coins, 1)[0])
+
+    def releases(self, vector: IntVector, coins: Coins, count: int) -> IntVector:
+        """`count` independent releases, one in each row: for audits and plans on public data. Each costs the price."""
         vector = np.asarray(vector)
         if vector.shape != (self.sensitivity.size,):
             raise DataError("the vector to release has another length than the sensitivity says")
         if vector.dtype != object and not np.issubdtype(vector.dtype, np.integer):
             raise DataError("only integers are released: floating point sums have no finite sensitivity")
-        noise = self.noise(coins)
+        noise = self.noise(coins, count)
         if self.step == 1 and self._unit_bounds:
             if vector.dtype == object or _may_overflow(vector, noise):
                 return np.asarray(vector.astype(object) + noise.astype(object))
             return np.asarray(vector.astype(np.int64) + noise)
-        bounds = np.repeat(
-            np.array([b.bound for b in self.sensitivity.blocks], dtype=object), [b.size for b in self.sensitivity.blocks]
-        )
-        grid = _nearest(vector.astype(object) * self.step, bounds) + noise.astype(object)
-        out = _nearest(grid * bounds, np.full(bounds.shape, self.step, dtype=object))
-        return out.astype(np.int64) if all(abs(value) < 1 << 62 for value in out) else out
+        blocks = self.sensitivity.blocks
+        bounds = np.repeat(np.array([block.bound for block in blocks], dtype=object), [block.size for block in blocks])
+        grid = _nearest(vector.astype(object) * self.step, bounds)
+        largest = max(abs(int(noise.min())), abs(int(noise.max()))) + max(map(abs, grid))
+        if 2 * (largest * max(bounds) + self.step) < 1 << 62:  # fits 64 bits on the way
+            return _nearest((noise + grid.astype(np.int64)) * bounds.astype(np.int64), np.int64(self.step))
+        return _nearest((noise.astype(object) + grid) * bounds, self.step)
 
     @cached_property
     def _unit_bounds(self) -> bool:
@@ -146,7 +151,7 @@ class Mechanism(ABC):
         }
 
 
-def _nearest(values: npt.NDArray[Any], by: npt.NDArray[Any]) -> npt.NDArray[Any]:
+def _nearest(values: npt.NDArray[Any], by: Any) -> npt.NDArray[Any]:
     """round(values / by) in integers, halves up."""
     return np.asarray((2 * values + by) // (2 * by))
 
@@ -176,13 +181,14 @@ class DiscreteLaplace(Mechanism):
         total = sum((block.share for block in self.sensitivity.blocks), Fraction(0))
         return tuple(self.reach * total / (block.share * self.epsilon) for block in self.sensitivity.blocks)
 
-    def noise(self, coins: Coins) -> npt.NDArray[np.int64]:
-        out = np.empty(self.sensitivity.size, dtype=np.int64)
+    def noise(self, coins: Coins, count: int = 1) -> npt.NDArray[np.int64]:
+        out = np.empty((count, self.sensitivity.size), dtype=np.int64)
         sizes = np.array([block.size for block in self.sensitivity.blocks])
         which = np.repeat(np.arange(sizes.size), sizes)
         for scale in dict.fromkeys(self.scales):
             cells = np.isin(which, [index for index, other in enumerate(self.scales) if other == scale])
-            out[cells] = samplers.discrete_laplace(coins, scale, int(cells.sum()))
+            width = int(cells.sum())
+            out[:, cells] = samplers.discrete_laplace(coins, scale, count * width).reshape(count, width)
         return out
 
     def grid_variances(self) -> list[float]:
@@ -222,8 +228,8 @@ class KNorm(Mechanism):
         """Exponent per grid point of radius."""
         return self.epsilon / self.reach
 
-    def noise(self, coins: Coins) -> npt.NDArray[np.int64]:
-        return norms.knorm(coins, [block.size for block in self.sensitivity.blocks], self.rate)
+    def noise(self, coins: Coins, count: int = 1) -> npt.NDArray[np.int64]:
+        return norms.knorms(coins, [block.size for block in self.sensitivity.blocks], self.rate, count)
 
     def grid_variances(self) -> list[float]:
         dimension = self.sensitivity.size
@@ -259,8 +265,8 @@ class DiscreteGaussian(Mechanism):
         rho = gaussian.rho_of(self.variance, len(self.sensitivity.blocks), self.reach)
         return Price(float(self.epsilon), self.delta, self.sensitivity.unit, rho=float(rho))
 
-    def noise(self, coins: Coins) -> npt.NDArray[np.int64]:
-        return samplers.discrete_gaussian(coins, self.variance, self.sensitivity.size)
+    def noise(self, coins: Coins, count: int = 1) -> npt.NDArray[np.int64]:
+        return samplers.discrete_gaussian(coins, self.variance, count * self.sensitivity.size).reshape(count, -1)
 
     def grid_variances(self) -> list[float]:
         return [float(self.variance)] * len(self.sensitivity.blocks)  # the discrete law's variance is never larger

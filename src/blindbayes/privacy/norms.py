@@ -13,10 +13,16 @@ from blindbayes.privacy.chance import Integers, Number, below, positive
 from blindbayes.privacy.samplers import geometric
 
 HARD = 32
+_CELLS = 1 << 18  # coordinates drawn at a time
 
 
 def knorm(coins: Coins, blocks: Sequence[int], rate: Number) -> Integers:
-    """One vector x with P(x) proportional to e**-(rate ||x||), ||x|| = max over blocks of the block's L1 norm.  [knorm]
+    """One vector x with P(x) proportional to e**-(rate ||x||), ||x|| = max over blocks of the block's L1 norm.  [knorm]"""
+    return np.asarray(knorms(coins, blocks, rate, 1)[0])
+
+
+def knorms(coins: Coins, blocks: Sequence[int], rate: Number, count: int) -> Integers:
+    """`count` independent such vectors, one in each row.
 
     `blocks` holds the number of coordinates of each block, in order. Blocks of one coordinate give the L-infinity norm, one
     single block gives independent discrete Laplace noise.
@@ -37,23 +43,39 @@ def knorm(coins: Coins, blocks: Sequence[int], rate: Number) -> Integers:
     sizes = np.asarray(blocks, dtype=np.int64)
     owner = np.repeat(np.arange(sizes.size), sizes)  # the block of each coordinate
     starts = np.cumsum(sizes) - sizes
-    place = np.arange(dimension) - starts[owner] + 1  # 1..d within the block
-    while True:
-        radius = int(geometric(coins, exact, dimension + 1).sum())
-        if not np.all(below(coins, radius + np.arange(1, dimension + 1)) < radius + place):
-            continue
-        x = _simplex(coins, radius, sizes, owner, starts)
-        bits = np.frombuffer(coins.bytes((dimension + 7) // 8), dtype=np.uint8)
-        negative = np.unpackbits(bits, count=dimension).astype(np.bool_)
-        if np.any(negative & (x == 0)):
-            continue
+    index = np.arange(1, dimension + 1)
+    place = index - starts[owner]  # 1..d within the block
+    out = np.empty((count, dimension), dtype=np.int64)
+    filled = 0
+    while filled < count:
+        tries = min(count - filled, max(1, _CELLS // dimension))
+        radius = geometric(coins, exact, tries * (dimension + 1)).reshape(tries, -1).sum(axis=1)
+        kept = (below(coins, (radius[:, None] + index).ravel()).reshape(tries, -1) < radius[:, None] + place).all(axis=1)
+        radius = radius[kept]
+        rows = radius.size
+        x = _simplex(
+            coins,
+            np.repeat(radius, sizes.size),
+            np.tile(sizes, rows),
+            (owner + sizes.size * np.arange(rows)[:, None]).ravel(),
+            (starts + dimension * np.arange(rows)[:, None]).ravel(),
+        ).reshape(rows, dimension)
+        bits = np.frombuffer(coins.bytes((x.size + 7) // 8), dtype=np.uint8)
+        negative = np.unpackbits(bits, count=x.size).astype(np.bool_).reshape(x.shape)
+        kept = ~np.any(negative & (x == 0), axis=1)
         np.negative(x, out=x, where=negative)
-        return x
+        x = x[kept]
+        out[filled : filled + len(x)] = x
+        filled += len(x)
+    return out
 
 
-def _simplex(coins: Coins, radius: int, sizes: Integers, owner: Integers, starts: Integers) -> Integers:
-    """In each block, uniform integers >= 0 of sum <= radius: the gaps of a uniform d-subset of {0, ..., radius + d - 1}."""
-    bounds = radius + sizes[owner]
+def _simplex(coins: Coins, radius: int | Integers, sizes: Integers, owner: Integers, starts: Integers) -> Integers:
+    """In each block, uniform integers >= 0 of sum <= radius: the gaps of a uniform d-subset of {0, ..., radius + d - 1}.
+
+    `radius` is that of each block, or one for all.
+    """
+    bounds = (radius + sizes)[owner]
     marks = below(coins, bounds)
     while True:
         order = np.lexsort((marks, owner))

@@ -1,0 +1,122 @@
+"""`blindbayes audit`: try to refute a privacy claim."""
+
+from __future__ import annotations
+
+import importlib
+import math
+from collections.abc import Callable
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from blindbayes.cli import print_json
+from blindbayes.codebook import Codebook
+from blindbayes.errors import ConfigError, PrivacyError
+from blindbayes.primitives.coins import Coins
+from blindbayes.privacy.audit import DRAWS, Report, audit, audit_estimator, audit_sensitivity, worst_pairs
+from blindbayes.privacy.chance import spendable
+from blindbayes.privacy.mechanisms import MECHANISMS
+from blindbayes.privacy.sensitivity import Query
+
+
+@click.command(name="audit")
+@click.option("--epsilon", default="1", show_default=True, help="The claim under test.")
+@click.option("--delta", default=1e-6, show_default=True, help="Its delta, for Gaussian noise or an estimator.")
+@click.option("--mechanism", "names", multiple=True, type=click.Choice(list(MECHANISMS)), help="Only these; repeatable.")
+@click.option("--codebook", type=click.Path(dir_okay=False), help="Also enumerate the sensitivity of its release.")
+@click.option("--estimator", metavar="MODULE:FACTORY", help="Audit what FACTORY(epsilon) returns, by its fit(X, y).")
+@click.option(
+    "--adjacency",
+    type=click.Choice(["add or remove", "substitute"]),
+    default="add or remove",
+    show_default=True,
+    help="The neighbours that an estimator's claim is about.",
+)
+@click.option("--draws", type=click.IntRange(min=200), help=f"Samples per table [{DRAWS} for mechanisms, 2000 for estimators].")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
+def command(
+    epsilon: str,
+    delta: float,
+    names: tuple[str, ...],
+    codebook: str | None,
+    estimator: str | None,
+    adjacency: Any,
+    draws: int | None,
+    as_json: bool,
+) -> None:
+    """Try to refute a privacy claim: samplers, loss on worst-case neighbours, low bits, sensitivity.
+
+    Ends with exit code 4 if the claim is refuted, or if the audit was too weak to see its own planted faults.
+
+    \b
+    Examples:
+      blindbayes audit
+      blindbayes audit --mechanism knorm --epsilon 0.5 --codebook codebook.toml
+      blindbayes audit --estimator mypackage.models:make --codebook codebook.toml --epsilon 1 --delta 0
+    """
+    claimed = spendable(epsilon)
+    book = Codebook.from_toml(codebook) if codebook else None
+    if estimator is None:
+        report = audit(
+            Coins.system(),
+            epsilon=claimed,
+            delta=delta,
+            codebook=book,
+            mechanisms=names or tuple(MECHANISMS),
+            draws=draws or DRAWS,
+        )
+    else:
+        if book is None:
+            raise ConfigError("an estimator is audited on worst-case tables of a codebook: pass --codebook")
+        factory = _factory(estimator)
+        report = Report(f"{estimator} at epsilon {float(claimed):g}, {adjacency}")
+        report.checks += audit_estimator(
+            lambda: factory(float(claimed)),
+            worst_pairs(book),
+            epsilon=float(claimed),
+            delta=delta,
+            adjacency=adjacency,
+            draws=draws or 2000,
+        )
+        report.checks += audit_sensitivity(Query(book))
+    if as_json:
+        print_json(_finite(report.to_dict()))
+    else:
+        _print(report)
+    if report.verdict != "not refuted":
+        failed = report.failures or report.blind_spots
+        hint = "" if report.failures else "; raise --draws"
+        raise PrivacyError(f"the claim is {report.verdict}: {len(failed)} check(s) failed, first {failed[0].name!r}{hint}")
+
+
+def _factory(path: str) -> Callable[[float], Any]:
+    module, _, name = path.partition(":")
+    try:
+        factory: Any = getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ConfigError(f"--estimator {path!r} names nothing that can be imported: write MODULE:FACTORY") from error
+    if not callable(factory):
+        raise ConfigError(f"--estimator {path!r} is no function of epsilon")
+    return factory  # type: ignore[no-any-return]
+
+
+def _finite(value: Any) -> Any:
+    """JSON has no infinity: a certain distinction is written as text."""
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_finite(item) for item in value]
+    return "infinity" if isinstance(value, float) and math.isinf(value) else value
+
+
+def _print(report: Report) -> None:
+    console = Console()
+    table = Table(title=f"Audit of {report.subject}", title_justify="left")
+    for column in ("part", "check", "found", ""):
+        table.add_column(column, overflow="fold")
+    for check in report.checks:
+        table.add_row(check.part, check.name, check.found, "ok" if check.passed else "blind" if check.control else "REFUTED")
+    console.print(table, markup=False)
+    console.print(f"{report.verdict}, at 99.9% confidence for each attack. An audit never proves privacy; PROOFS.md does.")

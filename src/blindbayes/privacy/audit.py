@@ -1,0 +1,430 @@
+"""The audit: an attempt to refute a privacy claim, in four parts.
+
+1. **Samplers**: goodness of fit of every exact sampler, and the same draws rejected at 0.8 and 1.25 times the scale.
+2. **Loss**: a lower bound on epsilon, at 99.9%, on worst-case neighbours; and the same attack on a copy with a fifth less
+   noise, which must be refuted: an attack that cannot see that shows nothing.
+3. **Low bits**: whether the lowest bit of a floating point output tells two neighbours apart.
+4. **Sensitivity**: records enumerated, each change of the integers before noise within its bound.
+
+A claim is *refuted* by any failed check, and *not refuted* otherwise; an audit never proves privacy (PROOFS.md does).
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from fractions import Fraction
+from typing import Any, Literal, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from blindbayes.codebook import Categorical, Codebook, Feature
+from blindbayes.errors import ConfigError
+from blindbayes.primitives.coins import Coins
+from blindbayes.privacy import fits, gaussian
+from blindbayes.privacy.evidence import ALPHA, Bound, epsilon_lower, low_bits
+from blindbayes.privacy.mechanisms import MECHANISMS, DiscreteGaussian, Mechanism, make
+from blindbayes.privacy.sensitivity import ADJACENCY, Block, IntVector, Query, Sensitivity
+from blindbayes.statistics.layout import Layout
+
+Part = Literal["samplers", "loss", "low bits", "sensitivity"]
+Adjacency = Literal["add or remove", "substitute"]
+LESS_NOISE = Fraction(5, 4)
+"""The control spends this multiple of epsilon: a fifth less noise."""
+DRAWS = 150_000
+_TABLES = 20_000  # tables enumerated at most in part 4
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One check: what was asked, what was found, and whether the claim survived it."""
+
+    part: Part
+    name: str
+    passed: bool
+    found: str
+    measured: float | None = None
+    claimed: float | None = None
+    control: bool = False  # a planted fault: passing means that the audit saw it
+
+
+@dataclass
+class Report:
+    """All checks of one audit."""
+
+    subject: str
+    checks: list[Check] = field(default_factory=list)
+
+    @property
+    def failures(self) -> list[Check]:
+        """The checks that refute the claim."""
+        return [check for check in self.checks if not check.passed and not check.control]
+
+    @property
+    def blind_spots(self) -> list[Check]:
+        """Planted faults that were not seen: there the audit shows nothing, and needs more draws."""
+        return [check for check in self.checks if not check.passed and check.control]
+
+    @property
+    def verdict(self) -> Literal["refuted", "inconclusive", "not refuted"]:
+        """What the checks amount to."""
+        return "refuted" if self.failures else "inconclusive" if self.blind_spots else "not refuted"
+
+    def to_dict(self) -> dict[str, Any]:
+        """For --json."""
+        return {
+            "subject": self.subject,
+            "verdict": self.verdict,
+            "confidence": 1 - ALPHA,
+            "checks": [asdict(check) for check in self.checks],
+        }
+
+
+# -- part 1 --------------------------------------------------------------------------------------------------------------
+
+
+def audit_samplers(coins: Coins, cases: Mapping[str, fits.Case] | None = None, draws: int = 40_000) -> Iterator[Check]:
+    """Every sampler against the law it claims, and against laws of another scale."""
+    for name, case in (fits.CASES if cases is None else cases).items():
+        right, smaller, larger = fits.three_arms(case, coins, draws)
+        passed = right > fits.ALPHA and smaller < fits.ALPHA and larger < fits.ALPHA
+        found = f"p = {right:.2g}; at 0.8 times the scale {smaller:.1g}, at 1.25 times {larger:.1g}"
+        yield Check("samplers", name, passed, found, right)
+
+
+# -- parts 2 and 3 for mechanisms ----------------------------------------------------------------------------------------
+
+HARD_SHAPES: dict[str, Sensitivity] = {
+    "one count": Sensitivity((Block("n", 1),)),
+    "two counts in two tables": Sensitivity((Block("a", 1), Block("b", 1))),
+    "one table of three cells": Sensitivity((Block("a", 3),)),
+    "count and sum of bound 100": Sensitivity((Block("n", 1), Block("sum", 1, 100))),
+}
+
+
+def worst_changes(sensitivity: Sensitivity) -> dict[str, npt.NDArray[np.int64]]:
+    """Changes that one unit can make and that cost most: one cell of every block by its bound; with signs mixed; one block."""
+    starts = np.cumsum([0, *[block.size for block in sensitivity.blocks]])[:-1]
+    bounds = np.array([block.bound * sensitivity.rows_per_unit for block in sensitivity.blocks])
+    up = np.zeros(sensitivity.size, dtype=np.int64)
+    up[starts] = bounds
+    changes = {"every block up": up}
+    if len(bounds) > 1:
+        mixed, single = up.copy(), np.zeros_like(up)
+        mixed[starts[1::2]] *= -1
+        single[starts[0]] = bounds[0]
+        changes |= {"blocks up and down": mixed, "one block": single}
+    return changes
+
+
+def attack(mechanism: Mechanism, change: npt.NDArray[np.int64], claim: Claim, coins: Coins, draws: int, alpha: float) -> Bound:
+    """A lower bound on epsilon, at the claim's delta, on two vectors that differ by `change`."""
+    outputs = []
+    for vector in (np.zeros_like(change), change):
+        released = np.asarray(mechanism.releases(vector, coins, draws), dtype=np.float64)
+        names, geometry = _geometry(released, change, mechanism.sensitivity)
+        outputs.append(np.hstack([released, geometry]))
+    names = [*[f"cell {index}" for index in range(change.size)], *names]
+    return epsilon_lower(*outputs, delta=claim.delta, alpha=alpha, names=names, learn=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """One point of what a mechanism promises."""
+
+    epsilon: float
+    delta: float
+
+
+def claims(mechanism: Mechanism) -> list[Claim]:
+    """What a mechanism promises, where samples can test it.
+
+    Gaussian noise at a small delta loses nearly all of its epsilon in events too rare to be sampled, so its promise is also
+    tested at a tenth of epsilon, with the delta that sound noise of this price has there.
+    """
+    promised = Claim(float(mechanism.epsilon), mechanism.delta)
+    if not isinstance(mechanism, DiscreteGaussian) or mechanism.sensitivity.rows_per_unit > 1:
+        return [promised]
+    small = mechanism.epsilon / 10
+    sound = DiscreteGaussian(mechanism.sensitivity, mechanism.epsilon, mechanism.delta)  # not what the mechanism says of itself
+    delta = gaussian.delta_of(sound.variance, small, len(sound.sensitivity.blocks), sound.reach)
+    return [promised, Claim(float(small), delta)]
+
+
+def _geometry(
+    outputs: npt.NDArray[np.float64], change: npt.NDArray[np.int64], sensitivity: Sensitivity
+) -> tuple[list[str], Any]:
+    """What an attacker who knows the neighbours looks at: distances to both, in the norms of the mechanisms."""
+    sizes = [block.size for block in sensitivity.blocks]
+    weights = np.repeat([block.bound for block in sensitivity.blocks], sizes)
+    cuts = np.cumsum(sizes)[:-1]
+
+    def block_norm(x: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+        return np.asarray(np.max([np.abs(part).sum(axis=1) for part in np.split(x / weights, cuts, axis=1)], axis=0))
+
+    moved = outputs - change
+    columns = {
+        "projection on the change": (outputs / weights) @ (change / weights),
+        "gain in L1": np.abs(outputs / weights).sum(axis=1) - np.abs(moved / weights).sum(axis=1),
+        "gain in block norm": block_norm(outputs) - block_norm(moved),
+        "distance from the first input": block_norm(outputs),
+        "distance from the second input": block_norm(moved),
+    }
+    return list(columns), np.column_stack(list(columns.values()))
+
+
+def audit_mechanism(mechanism: Mechanism, coins: Coins, draws: int = DRAWS, where: str = "") -> Iterator[Check]:
+    """Parts 2 and 3 for one mechanism, with the control that must be refuted."""
+    label = f"{mechanism.name}{', ' + where if where else ''}"
+    changes, promised = worst_changes(mechanism.sensitivity), claims(mechanism)
+    alpha = ALPHA / (len(changes) * len(promised))
+    control = replace(mechanism, epsilon=mechanism.epsilon * LESS_NOISE)
+    caught: list[tuple[Bound, Claim]] = []
+    for (name, change), claim in itertools.product(changes.items(), promised):
+        bound = attack(mechanism, change, claim, coins, draws, alpha)
+        yield Check(
+            "loss", f"{label}: {name}", bound.epsilon <= claim.epsilon, _told(bound, claim), bound.epsilon, claim.epsilon
+        )
+        caught.append((attack(control, change, claim, coins, draws, alpha), claim))
+    found, claim = max(caught, key=lambda pair: pair[0].epsilon - pair[1].epsilon)
+    name = f"{label}: control with a fifth less noise is refuted"
+    seen = found.epsilon > claim.epsilon
+    yield Check("loss", name, seen, _told(found, claim), found.epsilon, claim.epsilon, control=True)
+    yield _audit_low_bits(mechanism, coins, draws // 10, label)
+
+
+def _audit_low_bits(mechanism: Mechanism, coins: Coins, draws: int, label: str) -> Check:
+    change = next(iter(worst_changes(mechanism.sensitivity).values()))
+    outputs = [mechanism.releases(vector, coins, draws) for vector in (np.zeros_like(change), change)]
+    if all(output.dtype == object or np.issubdtype(output.dtype, np.integer) for output in outputs):
+        return Check("low bits", label, True, "outputs are integers")
+    bits = [low_bits(np.asarray(output, dtype=np.float64)) for output in outputs]
+    bound, claim = epsilon_lower(bits[0], bits[1], delta=mechanism.delta), claims(mechanism)[0]
+    return Check("low bits", label, bound.epsilon <= claim.epsilon, _told(bound, claim), bound.epsilon, claim.epsilon)
+
+
+def _told(bound: Bound, claim: Claim) -> str:
+    delta = f", delta {claim.delta:.3g}" if claim.delta else ""
+    shown = f"{bound.event}: {bound.often:.3g} against {bound.seldom:.3g}"
+    return f"epsilon >= {bound.epsilon:.3f} against {claim.epsilon:g}{delta} claimed ({shown})"
+
+
+# -- part 4 --------------------------------------------------------------------------------------------------------------
+
+
+class Released(Protocol):
+    """What part 4 needs: the integers before noise, and the bounds claimed for them."""
+
+    @property
+    def codebook(self) -> Codebook: ...
+
+    @property
+    def sensitivity(self) -> Sensitivity: ...
+
+    def apply(self, vector: IntVector) -> IntVector: ...
+
+
+Record = tuple[int, tuple[int | None, ...]]  # a class, and a value index, a code or None for each feature
+
+
+def _values(feature: Feature) -> list[int | None]:
+    """All values of a small domain; of a large numeric one both ends, their neighbours, the middle, and the edges of bins."""
+    if isinstance(feature, Categorical):
+        values: list[int | None] = list(range(feature.size))
+    elif feature.width <= 16:
+        values = list(range(feature.code_low, feature.code_high + 1))
+    else:
+        low, high = feature.code_low, feature.code_high
+        values = [low, low + 1, -1, 0, 1, high - 1, high]
+    return [*values, None] if feature.optional else values
+
+
+def records(codebook: Codebook) -> list[Record]:
+    """Every record where there are few; otherwise, per class, every value of each feature with the others at both ends."""
+    domains = [_values(feature) for feature in codebook.features]
+    labels = range(len(codebook.classes))
+    if math.prod(len(domain) for domain in domains) * len(labels) <= 200:
+        return [(label, values) for label in labels for values in itertools.product(*domains)]
+    out: list[Record] = []
+    for label in labels:
+        for base in (tuple(domain[0] for domain in domains), tuple(domain[-1] for domain in domains)):
+            for index, domain in enumerate(domains):
+                out += [(label, (*base[:index], value, *base[index + 1 :])) for value in domain]
+    return list(dict.fromkeys(out))
+
+
+def statistics_of(codebook: Codebook, table: Sequence[Record]) -> IntVector:
+    """The statistics vector of a table of such records, counted one by one."""
+    layout = Layout(codebook)
+    place = {name: index for index, name in enumerate(codebook.names)}
+    vector = np.zeros(layout.size, dtype=object)
+    for label, values in table:
+        for group in layout.groups:
+            at = group.start + label * group.columns
+            if group.feature is None:
+                vector[at] += 1
+                continue
+            value = values[place[group.feature.name]]
+            if value is None:
+                continue
+            if group.kind == "count":
+                vector[at + (value if isinstance(group.feature, Categorical) else group.feature.bin_of(value))] += 1
+            else:
+                vector[at] += {"n": 1, "sum": value, "square": value * value}[group.kind]
+    return vector
+
+
+def audit_sensitivity(released: Released) -> Iterator[Check]:
+    """Part 4: tables of up to two records, each with one more record: L1 within every block, L1, L2 and Linf overall."""
+    codebook, claim = released.codebook, released.sensitivity
+    space = records(codebook)
+    sizes = [size for size in (0, 1, 2) if math.comb(len(space) + size - 1, size) * len(space) <= _TABLES or size == 0]
+    worst, tables = [0] * len(claim.blocks), 0
+    l1 = l2 = linf = 0
+    for size in sizes:
+        for table in itertools.combinations_with_replacement(space, size):
+            before = released.apply(statistics_of(codebook, table))
+            for record in space:
+                change = np.abs(released.apply(statistics_of(codebook, [*table, record])).astype(object) - before)
+                worst = [max(pair) for pair in zip(worst, claim.block_changes(change), strict=True)]
+                l1, l2, linf = max(l1, int(change.sum())), max(l2, int((change**2).sum())), max(linf, int(change.max()))
+                tables += 1
+    for block, largest in zip(claim.blocks, worst, strict=True):
+        found = f"largest change {largest} of {block.bound} allowed, {tables} pairs"
+        yield Check("sensitivity", f"{block.kind} {block.name}", largest <= block.bound, found, largest, block.bound)
+    one = replace(claim, rows_per_unit=1)
+    for norm, seen, allowed in (("L1", l1, one.l1), ("squared L2", l2, one.l2_squared), ("Linf", linf, one.linf)):
+        yield Check("sensitivity", norm, seen <= allowed, f"largest change {seen} of {allowed} allowed", seen, allowed)
+
+
+# -- estimators ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two tables and how many records were added or removed between them (a substitution counts as two)."""
+
+    name: str
+    first: tuple[npt.NDArray[Any], npt.NDArray[Any]]
+    second: tuple[npt.NDArray[Any], npt.NDArray[Any]]
+    distance: int
+
+
+def worst_pairs(codebook: Codebook, rows: int = 12) -> list[Pair]:
+    """Worst-case neighbours: the last record of a class, one of two, one at the far end, a swap of class, a swap of value."""
+    labels = codebook.classes
+    if len(labels) < 2:
+        raise ConfigError("worst-case neighbours need two classes")
+    low, high = ([_example(feature, end) for feature in codebook.features] for end in (0, -1))
+    base = [(low, labels[0])] * rows
+    tables = {
+        "last record of a class": ([*base, (low, labels[1])], base, 1),
+        "removal from a class of two": ([*base, (low, labels[1]), (low, labels[1])], [*base, (low, labels[1])], 1),
+        "one record at the far end": ([*base, (low, labels[1]), (high, labels[0])], [*base, (low, labels[1])], 1),
+        "class swap": ([*base, (low, labels[1]), (low, labels[0])], [*base, (low, labels[1]), (low, labels[1])], 2),
+        "value from low to high": (
+            [*base, (low, labels[1]), (low, labels[1])],
+            [*base, (low, labels[1]), (high, labels[1])],
+            2,
+        ),
+    }
+    return [Pair(name, _arrays(a, codebook), _arrays(b, codebook), distance) for name, (a, b, distance) in tables.items()]
+
+
+def _example(feature: Feature, end: int) -> Any:
+    if isinstance(feature, Categorical):
+        return feature.values[end]
+    return feature.low if end == 0 else feature.high
+
+
+def _arrays(table: Sequence[tuple[list[Any], str]], codebook: Codebook) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+    numeric = not any(isinstance(feature, Categorical) for feature in codebook.features)
+    X = np.array([row for row, _ in table], dtype=np.float64 if numeric else object)
+    return X, np.array([label for _, label in table])
+
+
+def observed(estimator: Any) -> npt.NDArray[np.float64]:
+    """What a fitted estimator shows: its noisy statistics where it has them, else every number in its fitted attributes."""
+    statistics = getattr(estimator, "statistics_", None)
+    if statistics is not None:
+        return np.asarray([float(value) for value in statistics.vector])
+    parts: list[npt.NDArray[np.float64]] = []
+    for name in sorted(vars(estimator)):
+        if name.endswith("_") and not name.startswith("_"):
+            value = getattr(estimator, name)
+            for item in value.values() if isinstance(value, Mapping) else [value]:
+                array = np.asarray(item)
+                if array.dtype.kind in "fiu":
+                    parts.append(array.astype(np.float64).ravel())
+    if not parts:
+        raise ConfigError("the estimator shows no numbers: pass a function that reads what it releases")
+    return np.concatenate(parts)
+
+
+def audit_estimator(
+    factory: Callable[[], Any],
+    pairs: Sequence[Pair],
+    *,
+    epsilon: float,
+    delta: float = 0.0,
+    adjacency: Adjacency = "add or remove",
+    draws: int = 2000,
+    observe: Callable[[Any], npt.NDArray[Any]] = observed,
+) -> Iterator[Check]:
+    """Parts 2 and 3 for anything with `fit(X, y)`: fitted `draws` times on each table of each pair.
+
+    Under `substitute` only pairs that keep the number of records are neighbours. Outputs whose number depends on the data
+    (an empty class that vanishes) tell the tables apart with certainty and are reported so.
+    """
+    if adjacency not in (ADJACENCY, "substitute"):
+        raise ConfigError("adjacency is `add or remove` or `substitute`")
+    chosen = [pair for pair in pairs if adjacency == ADJACENCY or pair.distance == 2]
+    for pair in chosen:
+        steps = pair.distance if adjacency == ADJACENCY else 1
+        allowed = steps * epsilon
+        slack = delta * sum(math.exp(epsilon * step) for step in range(steps))  # group privacy
+        samples = [[np.ravel(observe(factory().fit(X, y))) for _ in range(draws)] for X, y in (pair.first, pair.second)]
+        lengths = [{len(row) for row in side} for side in samples]
+        if not lengths[0] & lengths[1]:
+            yield Check(
+                "loss", pair.name, False, "the number of outputs tells the tables apart with certainty", math.inf, allowed
+            )
+            continue
+        width = max(lengths[0] | lengths[1])
+        first, second = (np.array([np.pad(r, (0, width - len(r)), constant_values=np.nan) for r in side]) for side in samples)
+        looks: list[tuple[Part, Any, Any]] = [("loss", first, second)]
+        if not all(np.array_equal(side, np.rint(side), equal_nan=True) for side in (first, second)):
+            looks.append(("low bits", low_bits(first), low_bits(second)))
+        for part, one, other in looks:
+            bound = epsilon_lower(one, other, delta=slack, alpha=ALPHA / (2 * len(chosen)))
+            told = _told(bound, Claim(allowed, slack))
+            yield Check(part, pair.name, bound.epsilon <= allowed, told, bound.epsilon, allowed)
+
+
+# -- the whole -----------------------------------------------------------------------------------------------------------
+
+
+def audit(
+    coins: Coins,
+    *,
+    epsilon: Fraction = Fraction(1),
+    delta: float = 1e-6,
+    codebook: Codebook | None = None,
+    mechanisms: Sequence[str] = tuple(MECHANISMS),
+    draws: int = DRAWS,
+) -> Report:
+    """All four parts for the mechanisms of this package, on hard shapes and on the codebook's release if one is given."""
+    report = Report(f"{', '.join(mechanisms)} at epsilon {float(epsilon):g}")
+    report.checks += audit_samplers(coins)
+    for name in mechanisms:
+        for where, shape in HARD_SHAPES.items():
+            mechanism = make(name, shape, epsilon, delta if name == "discrete_gaussian" else 0.0)
+            report.checks += audit_mechanism(mechanism, coins, draws, where)
+    if codebook is not None:
+        forms = [None, True] if Query(codebook).has_class_counts is False else [None]
+        for form in forms:
+            report.checks += audit_sensitivity(Query(codebook, class_counts=form))
+    return report
