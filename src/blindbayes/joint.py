@@ -27,14 +27,16 @@ from blindbayes.model.shares import ModelShare
 from blindbayes.primitives.coins import Coins
 from blindbayes.primitives.softspoken import Keeper, Planter
 from blindbayes.protocol import columns as roles
+from blindbayes.protocol import shared_argmax, transfer
 from blindbayes.protocol.columns import Columns, Trained
 from blindbayes.protocol.core import Role
+from blindbayes.protocol.shared_argmax import Mesh
 from blindbayes.runtime.memory import Outcome, local_runs, run_in_memory
 from blindbayes.runtime.transcript import Cost
 from blindbayes.statistics import Block, Layout, Statistics, count_block
 from blindbayes.study import Leak, Study
 
-_OPTIONS = ("queries",)
+_OPTIONS = ("queries", "together")
 
 
 @dataclass(frozen=True)
@@ -74,19 +76,23 @@ class Prediction:
 class JointModel:
     """A model that exists only as shares, one per party."""
 
-    def __init__(self, columns: Columns, shares: Mapping[str, ModelShare], reveal_to: str = "all") -> None:
+    def __init__(
+        self, columns: Columns, shares: Mapping[str, ModelShare], reveal_to: str = "all", *, together: bool = False
+    ) -> None:
         self.columns = columns
         self.shares = dict(shares)
         self.reveal_to = reveal_to
+        self.together = together
         self._keepers: dict[str, Keeper] = {}
         self._planters: dict[str, Planter] = {}
+        self._meshes: dict[str, Mesh] = {}
         columns.query(1, reveal_to)  # a wrong name is noticed here
 
     def __repr__(self) -> str:
         return f"JointModel({', '.join(self.shares)})"
 
     @classmethod
-    def load(cls, files: Mapping[str, str | os.PathLike[str]], reveal_to: str = "all") -> JointModel:
+    def load(cls, files: Mapping[str, str | os.PathLike[str]], reveal_to: str = "all", *, together: bool = False) -> JointModel:
         """From the parties' share files, in one process: for simulation."""
         shares = {name: ModelShare.load(path) for name, path in files.items()}
         first = next(iter(shares.values()), None)
@@ -100,7 +106,7 @@ class JointModel:
         if set(owners) != set(shares):
             raise ConfigError("every party of the study must bring its share file")
         columns = Columns(book, public["rows"], owners, tuple(public["labelled"]), public["alpha"])
-        return cls(columns, shares, reveal_to)
+        return cls(columns, shares, reveal_to, together=together)
 
     @property
     def tie_bound(self) -> float:
@@ -123,7 +129,7 @@ class JointModel:
             share.require_alive()
         blocks = self._query_blocks(frames)
         count = next(iter(blocks.values())).rows
-        query = self.columns.query(count, self.reveal_to)
+        query = self.columns.query(count, self.reveal_to, together=self.together)
         for share in self.shares.values():  # each party for itself, before it sends anything
             share.charge(count)
         self._connect(coins)
@@ -135,12 +141,14 @@ class JointModel:
             if party == self.columns.class_holder:
                 if local is None:
                     raise LocalProtocolError("the class holder knows its own scores")
-                parts[party] = roles.predict_class_holder(runs[party], query, local, share.tables, self._keepers, own)
+                parts[party] = roles.predict_class_holder(
+                    runs[party], query, local, share.tables, self._keepers, own, self._meshes.get(party)
+                )
             else:
                 tables = share.tables.get(self.columns.class_holder, {})
                 planter = self._planters[party]
                 parts[party] = roles.predict_attribute_holder(
-                    runs[party], query, local, tables, blocks[party].columns, planter, own
+                    runs[party], query, local, tables, blocks[party].columns, planter, own, self._meshes.get(party)
                 )
         outcome = run_in_memory(parts)
         learned = [outcome.outputs[name] for name in query.learners]
@@ -231,8 +239,6 @@ class JointModel:
 
     def _connect(self, coins: Coins) -> None:
         """Set up the transfers of prediction, if this process has not kept those of training."""
-        from blindbayes.protocol import transfer
-
         holder = self.columns.class_holder
         for name in self.columns.holders:
             if name in self._keepers and name in self._planters:
@@ -245,6 +251,11 @@ class JointModel:
                 }
             )
             self._keepers[name], self._planters[name] = outcome.outputs[holder], outcome.outputs[name]
+        if self.together and not self._meshes:
+            runs = self._runs(coins)
+            parties = self.columns.owners
+            made = {name: shared_argmax.connect(runs[name], coins.derive(f"mesh {name}")) for name in parties}
+            self._meshes = run_in_memory(made).outputs
 
     def _runs(self, coins: Coins) -> dict[str, Any]:
         study = next(iter(self.shares.values())).study
@@ -265,6 +276,9 @@ def simulate(study: Study, sources: Mapping[str, Any], *, coins: Coins) -> Joint
     queries = study.options.get("queries")
     if queries is not None and (not isinstance(queries, int) or queries < 1):
         raise ConfigError("the option queries is the number of instances that may be classified")
+    together = study.options.get("together", False)
+    if not isinstance(together, bool):
+        raise ConfigError("the option together is true or false")
     keys = (study.key,) if isinstance(study.key, str) else tuple(study.key or ())
     opened = {name: open_columns(source, study.codebook, ignore=keys) for name, source in sources.items()}
     columns = _agree(study, opened)
@@ -288,10 +302,10 @@ def simulate(study: Study, sources: Mapping[str, Any], *, coins: Coins) -> Joint
     for name in sources:
         trained: Trained = outcome.outputs[name]
         shares[name] = ModelShare(study.sha256, name, public, trained.tables, trained.sums, locals_.get(name), queries)
-    model = JointModel(columns, shares, study.reveal_to)
+    model = JointModel(columns, shares, study.reveal_to, together=together)
     model._keepers = dict(outcome.outputs[columns.class_holder].keepers)
     model._planters = {name: outcome.outputs[name].planter for name in columns.holders}
-    return JointResult(model, _leakage(outcome), outcome.cost, _statement(study, columns, queries), tuple(sources))
+    return JointResult(model, _leakage(outcome), outcome.cost, _statement(study, columns, queries, together), tuple(sources))
 
 
 def _agree(study: Study, opened: Mapping[str, ColumnSource]) -> Columns:
@@ -354,7 +368,7 @@ def _leakage(outcome: Outcome) -> dict[str, Leak]:
     }
 
 
-def _statement(study: Study, columns: Columns, queries: int | None) -> str:
+def _statement(study: Study, columns: Columns, queries: int | None, together: bool) -> str:
     plan = columns.plan
     shared = [name for name in columns.holders if columns.shared(name)]
     lines = [
@@ -371,7 +385,9 @@ def _statement(study: Study, columns: Columns, queries: int | None) -> str:
         "Security: parties that follow the protocol and look at what they received (semi-honest), no dealer, computational. "
         "A party that deviates can spoil the result or learn more. The number of rows and of instances is public.",
     ]
-    if len(columns.holders) > 1:
+    if together:
+        lines.append("All parties compare the scores together: no coalition short of all but one learns more than the class.")
+    elif len(columns.holders) > 1:
         lines.append(
             f"With more than one attribute holder, {columns.class_holder} and {columns.holders[0]} together can see what "
             "another holder's attributes add to the scores of an instance."

@@ -32,7 +32,7 @@ def roles(shape, blocks, labels, *, other_shape=None):
 
     def chooser():
         planter = yield from transfer.planter(runs["class"], "attributes", coins("planter"))
-        return (yield from class_holder(runs["class"], "attributes", other_shape or shape, labels, planter, coins("c")))
+        return (yield from class_holder(runs["class"], "attributes", other_shape or shape, [labels], planter, coins("c")))
 
     return {"class": chooser(), "attributes": holder()}
 
@@ -166,7 +166,7 @@ def test_a_share_alone_is_uniform(who):
         def chooser():
             planter = yield from transfer.planter(runs["class"], "attributes", coins(f"p{number}"))
             shape = Shape(40, 64, 2)
-            return (yield from class_holder(runs["class"], "attributes", shape, labels, planter, coins(f"c{number}")))
+            return (yield from class_holder(runs["class"], "attributes", shape, [labels], planter, coins(f"c{number}")))
 
         return run_in_memory({"class": chooser(), "attributes": holder()}).outputs[who]
 
@@ -202,7 +202,9 @@ def test_two_runs_of_the_same_parties_share_no_message():
 
         def chooser(number=number, runs=runs):
             planter = yield from transfer.planter(runs["class"], "attributes", coins("planter"))
-            return (yield from class_holder(runs["class"], "attributes", Shape(64, 2, 2), labels, planter, coins(f"c{number}")))
+            return (
+                yield from class_holder(runs["class"], "attributes", Shape(64, 2, 2), [labels], planter, coins(f"c{number}"))
+            )
 
         outcome = run_in_memory({"class": chooser(), "attributes": holder()}, keep=Keep.FRAMES)
         frames.append([e.frame for e in outcome.transcript.entries if e.kind in (ClassesChosen, RowsMasked)])

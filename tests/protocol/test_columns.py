@@ -150,6 +150,20 @@ def test_three_attribute_holders():
     assert wrong == 0
 
 
+@pytest.mark.parametrize("reveal_to", ["all", "e"])
+def test_all_parties_compare_together(reveal_to):
+    frame = small()[["v", "w", "u", "y"]]
+    parts = {"c": frame[["y"]], "d": frame[["v"]], "e": frame[["w"]], "f": frame[["u"]]}
+    joint, wrong = compare(frame, "y", parts, options={"together": True}, reveal_to=reveal_to)
+    assert wrong == 0
+    assert "no coalition" in joint.statement
+    queries = {"c": None, "d": frame[["v"]][:2], "e": frame[["w"]][:2], "f": frame[["u"]][:2]}
+    leakage = joint.model.classify(queries).leakage
+    learned = set(parts) if reveal_to == "all" else {reveal_to}
+    assert {party for party, leak in leakage.items() if leak.opened == ("class",)} == learned
+    assert not any("ScoresHanded" in leak.received for leak in leakage.values())
+
+
 @pytest.mark.parametrize("learner", ["hospital", "insurer"])
 def test_the_class_goes_to_the_named_party_alone(learner):
     frame = small()

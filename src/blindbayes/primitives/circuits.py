@@ -121,6 +121,29 @@ def sign_of_sum(g: Gates, left: Number, right: Number) -> Wires:
     return top if carry is None else top ^ carry
 
 
+def sign_of_many(g: Gates, numbers: Sequence[Number]) -> Wires:
+    """The top bit of the sum of any number of shares modulo 2^n, in few layers: carry-save, then a tree of carries."""
+    bits = len(numbers[0])
+    rows = [_placed(number, shift, bits) for shift, number in carry_save(g, [(0, number) for number in numbers], bits)]
+    if len(rows) == 1:
+        only: Wires = rows[0][-1]
+        return only
+    left, right = rows
+    top: Wires = left[-1] ^ right[-1]
+    if bits == 1:
+        return top
+    makes, passes = g.and_(left[:-1], right[:-1]), left[:-1] ^ right[:-1]
+    while len(makes) > 1:  # a pair of neighbours makes a carry if the upper does, or passes on what the lower makes
+        even = len(makes) // 2 * 2
+        upper = passes[1:even:2]
+        both = g.and_(np.concatenate([upper, upper]), np.concatenate([makes[0:even:2], passes[0:even:2]]))
+        half = even // 2
+        makes = np.concatenate([makes[1:even:2] ^ both[:half], makes[even:]])
+        passes = np.concatenate([both[half:], passes[even:]])
+    sign: Wires = top ^ makes[0]
+    return sign
+
+
 def is_less(g: Gates, left: Number, right: Number, *, signed: bool = False) -> Wires:
     """1 where left < right. n AND."""
     carry = public(g, 1, 1, lanes_of(left))[0]
@@ -157,6 +180,18 @@ def add_many(g: Gates, terms: Sequence[tuple[int, Number]], bits: int) -> Number
 
     Carry-save, three rows into two at a time: an AND only where at least two rows have a bit. The last two rows ripple.
     """
+    rows = carry_save(g, terms, bits)
+    if len(rows) == 1:
+        return widen(shift_up(rows[0][1], rows[0][0]), bits)
+    (low, first), (high, second) = sorted(rows, key=lambda row: row[0])
+    # Below the second row nothing can carry.
+    head = widen(first, high - low)
+    tail = add(g, first[high - low :], second) if len(first) > high - low else second
+    return widen(shift_up(np.concatenate([head, tail]), low), bits)
+
+
+def carry_save(g: Gates, terms: Sequence[tuple[int, Number]], bits: int) -> list[tuple[int, Number]]:
+    """One or two rows (shift, number) with the same sum modulo 2^bits."""
     rows = [(shift, number[: max(0, bits - shift)]) for shift, number in terms if shift < bits]
     rows = [row for row in rows if len(row[1])]
     if not rows:
@@ -168,13 +203,7 @@ def add_many(g: Gates, terms: Sequence[tuple[int, Number]], bits: int) -> Number
             below.extend(_carry_save(g, rows[index : index + 3], bits))
         below.extend(rows[len(rows) - len(rows) % 3 :])
         rows = below
-    if len(rows) == 1:
-        return widen(shift_up(rows[0][1], rows[0][0]), bits)
-    (low, first), (high, second) = sorted(rows, key=lambda row: row[0])
-    # Below the second row nothing can carry.
-    head = widen(first, high - low)
-    tail = add(g, first[high - low :], second) if len(first) > high - low else second
-    return widen(shift_up(np.concatenate([head, tail]), low), bits)
+    return rows
 
 
 def _carry_save(g: Gates, rows: Sequence[tuple[int, Number]], bits: int) -> list[tuple[int, Number]]:
@@ -408,14 +437,17 @@ def argmax_by_pairs(g: Gates, behind: Wires, classes: int) -> Wires:
     at = {pair: index for index, pair in enumerate(pairs_of(classes))}
     winners = []
     for own in range(classes - 1):
-        wins: Wires | None = None
-        for other in range(classes):
-            if other == own:
-                continue
-            beats = g.not_(behind[at[own, other]]) if own < other else behind[at[other, own]]
-            wins = beats if wins is None else g.and_(wins, beats)
-        winners.append(wins)
-    return np.stack([wire for wire in winners if wire is not None])
+        beats = [
+            g.not_(behind[at[own, other]]) if own < other else behind[at[other, own]]
+            for other in range(classes)
+            if other != own
+        ]
+        while len(beats) > 1:
+            half = len(beats) // 2
+            joined = g.and_(np.stack(beats[:half]), np.stack(beats[half : 2 * half]))
+            beats = [*joined, *beats[2 * half :]]
+        winners.append(beats[0])
+    return np.stack(winners)
 
 
 def argmax_by_turns(g: Gates, scores: Sequence[Number]) -> Number:

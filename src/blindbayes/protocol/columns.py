@@ -26,7 +26,7 @@ from blindbayes.primitives.softspoken import Keeper, Planter
 from blindbayes.protocol import class_sums, shared_argmax, shared_model, transfer
 from blindbayes.protocol.class_sums import RowLayout, Shape
 from blindbayes.protocol.core import Role, Run
-from blindbayes.protocol.shared_argmax import Query
+from blindbayes.protocol.shared_argmax import Mesh, Query
 from blindbayes.protocol.shared_model import ScorePlan
 from blindbayes.statistics import Block
 from blindbayes.wire import Words
@@ -94,8 +94,9 @@ class Columns:
         layout = self.layout(party)
         return Shape(self.rows, layout.words, len(self.codebook.classes), layout.facts())
 
-    def query(self, count: int, reveal_to: str = "all") -> Query:
-        """The public facts of a batch. A named attribute holder evaluates, so that nobody else sees the class."""
+    def query(self, count: int, reveal_to: str = "all", *, together: bool = False) -> Query:
+        """The public facts of a batch. A named attribute holder evaluates, so that nobody else sees the class; with
+        `together` all parties compare, so that no pair of them is trusted."""
         holders = self.holders
         if reveal_to == "all":
             learners: tuple[str, ...] = tuple(self.owners)
@@ -106,7 +107,7 @@ class Columns:
         else:
             raise ConfigError(f"reveal_to is 'all' or a party; {reveal_to!r} is none")
         shared = {name: self.shared(name) for name in holders}
-        return Query(self.plan, count, self.class_holder, holders, shared, learners)
+        return Query(self.plan, count, self.class_holder, holders, shared, learners, together)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain builtins, for a share file."""
@@ -191,9 +192,13 @@ def predict_class_holder(
     tables: Mapping[str, Mapping[str, Limbs]],
     keepers: Mapping[str, Keeper],
     coins: Coins,
+    mesh: Mesh | None = None,
 ) -> Role[IntArray | None]:
     """The class holder's role. `local`: prior and own features, (rows, K), in clear to itself."""
     scores = fixed_point(local, query.plan)
+    if query.together:
+        ready = _require_mesh(mesh)
+        return (yield from shared_argmax.class_holder_together(run, query, scores, tables, keepers, ready, coins))
     return (yield from shared_argmax.class_holder(run, query, scores, tables, keepers, coins))
 
 
@@ -205,10 +210,20 @@ def predict_attribute_holder(
     columns: Mapping[str, IntArray],
     planter: Planter,
     coins: Coins,
+    mesh: Mesh | None = None,
 ) -> Role[IntArray | None]:
     """An attribute holder's role: with shares of tables, or with local scores if it knows the class of its rows."""
     plan = query.plan
     scores = shared_model.score(tables, columns, plan, query.count)
     if local is not None:
         scores = lm.add(scores, fixed_point(local, plan))
+    if query.together:
+        ready = _require_mesh(mesh)
+        return (yield from shared_argmax.attribute_holder_together(run, query, scores, columns, planter, ready, coins))
     return (yield from shared_argmax.attribute_holder(run, query, scores, columns, planter, coins))
+
+
+def _require_mesh(mesh: Mesh | None) -> Mesh:
+    if mesh is None:
+        raise LocalProtocolError("comparing together needs transfers between all parties")
+    return mesh

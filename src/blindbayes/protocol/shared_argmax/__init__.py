@@ -1,5 +1,20 @@
 """`shared_argmax`: joint classification with a shared model; only the class is opened. See SPEC.md."""
 
-from blindbayes.protocol.shared_argmax.roles import Query, attribute_holder, class_holder
+from blindbayes.protocol.shared_argmax.roles import (
+    Query,
+    attribute_holder,
+    attribute_holder_together,
+    class_holder,
+    class_holder_together,
+)
+from blindbayes.protocol.shared_argmax.together import Mesh, connect
 
-__all__ = ["Query", "attribute_holder", "class_holder"]
+__all__ = [
+    "Mesh",
+    "Query",
+    "attribute_holder",
+    "attribute_holder_together",
+    "class_holder",
+    "class_holder_together",
+    "connect",
+]

@@ -55,3 +55,31 @@ class ClassesTold(Message, frozen=True):
 
     trust: ClassVar[Trust] = Trust.CLEAR
     classes: Words
+
+
+class TriplesChosen(Message, frozen=True):
+    """Corrections of the transfers by which two parties multiply their parts of random bits."""
+
+    trust: ClassVar[Trust] = Trust.MASKED
+    corrections: Words
+
+
+class TriplesMasked(Message, frozen=True):
+    """The sender's part of those products, under transfer pads."""
+
+    trust: ClassVar[Trust] = Trust.MASKED
+    bits: Words
+
+
+class GatesMasked(Message, frozen=True):
+    """Shares of the inputs of one layer of AND gates, each under a share of a random bit."""
+
+    trust: ClassVar[Trust] = Trust.MASKED
+    bits: Words
+
+
+class OutputsShared(Message, frozen=True):
+    """A share of the class, for those who are to learn it."""
+
+    trust: ClassVar[Trust] = Trust.SHARE
+    bits: Words

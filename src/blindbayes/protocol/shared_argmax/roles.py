@@ -31,6 +31,7 @@ from blindbayes.protocol.shared_argmax.messages import (
     ScoresChosen,
     ScoresHanded,
 )
+from blindbayes.protocol.shared_argmax.together import Mesh, compare
 from blindbayes.protocol.shared_model.plan import ScorePlan
 from blindbayes.protocol.shared_model.tables import Tables
 from blindbayes.protocol.transfer import agree
@@ -51,6 +52,7 @@ class Query:
     holders: tuple[str, ...]  # attribute holders; the first one evaluates
     shared: Mapping[str, tuple[str, ...]]  # per holder, the features that are looked up in shared tables
     learners: tuple[str, ...]  # who learns the class
+    together: bool = False  # whether all parties compare, so that no pair is trusted
 
     def __post_init__(self) -> None:
         if self.count < 1:
@@ -59,13 +61,13 @@ class Query:
             raise LocalProtocolError("a query needs attribute holders beside the class holder")
         if not self.learners or not set(self.learners) <= {self.class_holder, *self.holders}:
             raise LocalProtocolError("somebody of the query's parties must learn the class")
-        if set(self.learners) & set(self.holders[1:]) and self.class_holder not in self.learners:
+        if not self.together and set(self.learners) & set(self.holders[1:]) and self.class_holder not in self.learners:
             raise LocalProtocolError("further holders learn the class from the class holder, who must learn it too")
 
     def facts(self) -> bytes:
         """What all must agree on."""
         shared = [(name, self.shared.get(name, ())) for name in self.holders]
-        parts = (self.count, self.class_holder, self.holders, shared, sorted(self.learners))
+        parts = (self.count, self.class_holder, self.holders, shared, sorted(self.learners), self.together)
         return self.plan.facts() + repr(parts).encode()
 
     def chunk(self) -> int:
@@ -324,6 +326,54 @@ def attribute_holder(
             raise PeerProtocolError("handed shares have the wrong length", party=name)
         total = lm.add(total, handed.shares.reshape(total.shape))
     classes = yield from _evaluate(query, total, tmmo, stream, run)
+    return (yield from open_value(LABEL, classes)) if run.me in query.learners else None
+
+
+def class_holder_together(
+    run: Run,
+    query: Query,
+    local: Limbs,
+    tables: Mapping[str, Tables],
+    keepers: Mapping[str, Keeper],
+    mesh: Mesh,
+    coins: Coins,
+) -> Role[Classes | None]:
+    """The class holder, where all parties compare: the look-ups as before, then one part among equals."""
+    _require_scores(local, query)
+    total = local
+    for name in query.holders:
+        session = yield from agree(run, name, "shared_argmax", query.facts(), coins)  # step 1
+        stream = keepers[name].session(session)
+        total = lm.add(total, (yield from _serve(query, name, tables.get(name, {}), TweakedHash(session), stream)))
+    return (yield from _together(run, query, total, mesh, coins))
+
+
+def attribute_holder_together(
+    run: Run,
+    query: Query,
+    local: Limbs,
+    columns: Mapping[str, npt.NDArray[np.int64]],
+    planter: Planter,
+    mesh: Mesh,
+    coins: Coins,
+) -> Role[Classes | None]:
+    """An attribute holder, where all parties compare."""
+    _require_scores(local, query)
+    session = yield from agree(run, query.class_holder, "shared_argmax", query.facts(), coins)  # step 1
+    total = lm.add(local, (yield from _look_up(query, columns, run.me, TweakedHash(session), planter.session(session))))
+    return (yield from _together(run, query, total, mesh, coins))
+
+
+def _together(run: Run, query: Query, total: Limbs, mesh: Mesh, coins: Coins) -> Role[Classes | None]:
+    if set(run.parties) != {query.class_holder, *query.holders}:
+        raise LocalProtocolError("the parties of the run are not those of the query")
+    sessions = {}
+    for at, first in enumerate(run.parties):
+        for second in run.parties[at + 1 :]:
+            if run.me in (first, second):
+                other = second if run.me == first else first
+                sessions[other] = yield from agree(run, other, "shared_argmax together", query.facts(), coins)
+    classes = yield from compare(run, total, query.plan.bits, sessions, mesh, query.learners, coins)
     return (yield from open_value(LABEL, classes)) if run.me in query.learners else None
 
 
