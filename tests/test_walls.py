@@ -1,0 +1,261 @@
+"""The walls of DESIGN.md 2, held by reading the imports and calls of every source file.
+
+Tables and rows stop at `statistics`; I/O stops at `runtime`, `data`, `ledger`, `cli`, `web`; randomness enters at
+`primitives.coins`. What stands outside a wall for a reason is listed here with the reason, and must still be there.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).parents[1] / "src" / "blindbayes"
+PACKAGE = "blindbayes"
+
+
+@cache
+def parsed(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"), str(path))
+
+
+def files() -> list[str]:
+    return sorted(path.relative_to(SOURCE).as_posix() for path in SOURCE.rglob("*.py"))
+
+
+def in_rooms(name: str, *rooms: str) -> bool:
+    """Whether a file is one of these files, or lies in one of these rooms."""
+    return any(name in (room, f"{room}.py") or name.startswith(f"{room}/") for room in rooms)
+
+
+def imports(name: str) -> set[str]:
+    """Every module a file imports, at any depth; `from a import b` counts as a and as a.b."""
+    found: set[str] = set()
+    for node in ast.walk(parsed(SOURCE / name)):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            base = node.module or ""
+            if node.level:
+                parts = [PACKAGE, *name.split("/")[: -node.level]]
+                base = ".".join([*parts, *([base] if base else [])])
+            found |= {base, *(f"{base}.{alias.name}" for alias in node.names)}
+        elif isinstance(node, ast.Call) and called(node).rpartition(".")[2] in {"import_module", "__import__"}:
+            found |= {argument.value for argument in node.args if isinstance(argument, ast.Constant)}
+    return found
+
+
+def called(node: ast.Call) -> str:
+    """The dotted name of what is called, as far as it is a name."""
+    parts: list[str] = []
+    at: ast.expr = node.func
+    while isinstance(at, ast.Attribute):
+        parts.append(at.attr)
+        at = at.value
+    return ".".join(reversed([*parts, at.id if isinstance(at, ast.Name) else ""]))
+
+
+def calls(name: str) -> set[str]:
+    return {called(node) for node in ast.walk(parsed(SOURCE / name)) if isinstance(node, ast.Call)}
+
+
+def attributes(name: str) -> set[str]:
+    return {node.attr for node in ast.walk(parsed(SOURCE / name)) if isinstance(node, ast.Attribute)}
+
+
+def uses(name: str, *modules: str) -> set[str]:
+    return {found for found in imports(name) if any(found == module or found.startswith(module + ".") for module in modules)}
+
+
+def offenders(names: Iterator[tuple[str, set[str]]], allowed: dict[str, str]) -> dict[str, set[str]]:
+    """What breaks the wall beyond the listed exceptions; an exception that is no longer needed is an offence too."""
+    broken = {name: found for name, found in names if found}
+    there = [room for room in allowed if any(in_rooms(name, room) for name in files())]
+    stale = {f"{room} (listed, and not needed)": {""} for room in there if not any(in_rooms(name, room) for name in broken)}
+    return {name: found for name, found in broken.items() if not in_rooms(name, *allowed)} | stale
+
+
+# -- the walls ---------------------------------------------------------------------------------------------------------
+
+TABLES = ("ibis", "duckdb", "pandas", "polars", "pyarrow", "narwhals", "blindbayes.data", "sqlglot", "dask", "pyspark")
+NO_TABLES = ("primitives", "wire", "statistics", "protocol", "privacy", "ledger", "model", "errors", "web")
+
+
+@pytest.mark.parametrize("room", NO_TABLES)
+def test_tables_stop_at_statistics(room: str) -> None:
+    assert offenders(((name, uses(name, *TABLES)) for name in files() if in_rooms(name, room)), {}) == {}
+
+
+def test_engines_are_known_to_data_only() -> None:
+    allowed = {
+        "cli/demo": "the demo writes each party's table into a database of its own",
+    }
+    outside = (name for name in files() if not in_rooms(name, "data", "papers"))
+    assert offenders(((name, uses(name, "ibis", "duckdb", "narwhals", "sqlglot")) for name in outside), allowed) == {}
+
+
+DISK = ("pathlib", "tempfile", "shutil", "glob", "io", "fcntl", "mmap", "sqlite3", "csv", "gzip")
+NETWORK = (
+    "socket",
+    "socketserver",
+    "ssl",
+    "asyncio",
+    "grpc",
+    "http",
+    "urllib.request",
+    "selectors",
+    "select",
+    "ftplib",
+    "smtplib",
+)
+PROCESSES = ("subprocess", "multiprocessing", "threading", "concurrent", "signal", "pty")
+CLOCK = ("time", "datetime")
+IO_ROOMS = ("runtime", "data", "ledger", "cli", "web", "papers")
+
+
+def test_the_network_and_processes_stop_at_runtime_and_the_shells() -> None:
+    allowed = {
+        "primitives/paillier": "a pool of threads around gmpy2, which lets go of the interpreter lock; no I/O",
+    }
+    outside = (name for name in files() if not in_rooms(name, *IO_ROOMS))
+    assert offenders(((name, uses(name, *NETWORK, *PROCESSES)) for name in outside), allowed) == {}
+
+
+def test_files_are_touched_at_the_edges_only() -> None:
+    allowed = {
+        "codebook": "a codebook is read from and written to TOML",
+        "estimators": "the model file is saved and loaded",
+        "datasets": "public datasets come from a folder or the cache",
+        "study": "a study's release folder is written",
+        "study_file": "a study is read from and written to TOML",
+        "joint": "a joint model's shares are saved",
+        "model/shares": "a party's share of a model is a file of its own",
+    }
+    outside = (name for name in files() if not in_rooms(name, *IO_ROOMS))
+    broken = ((name, uses(name, *DISK) | (calls(name) & {"open", "os.open", "os.replace", "os.remove"})) for name in outside)
+    assert offenders(broken, allowed) == {}
+
+
+@pytest.mark.parametrize("room", ["protocol", "statistics", "wire", "primitives"])
+def test_roles_and_primitives_know_no_clock_log_disk_or_network(room: str) -> None:
+    forbidden = (*DISK, *NETWORK, *PROCESSES, *CLOCK, "logging", "blindbayes.runtime", "blindbayes.ledger", "blindbayes.cli")
+    for name in files():
+        if in_rooms(name, room):
+            assert {module for module in uses(name, *forbidden) if not module.startswith("concurrent.futures")} == set(), name
+            assert calls(name) & {"open", "print", "input"} == set(), name
+            if name != "primitives/coins.py":
+                assert uses(name, "os") == set(), name
+
+
+RANDOM_CALLS = {"urandom", "getrandom", "default_rng", "RandomState", "SystemRandom", "token_bytes", "randombytes", "uuid4",
+                "random_state", "mpz_random", "mpz_urandomb"}  # fmt: skip
+
+
+def randomness(name: str) -> set[str]:
+    used = uses(name, "random", "secrets", "numpy.random", "uuid")
+    return used | (attributes(name) & RANDOM_CALLS) | {call for call in calls(name) if ".random." in call}
+
+
+def test_randomness_enters_at_coins() -> None:
+    allowed = {
+        "primitives/coins": "this is the entrance",
+        "datasets": "synthetic demo data from a seed",
+        "papers": "simulations of the papers' experiments, from a seed",
+        "privacy/forecast": "public proxies and made-up tables, from a seed; what touches private rows draws from coins",
+    }
+    assert offenders(((name, randomness(name)) for name in files()), allowed) == {}
+
+
+def test_seeded_generators_of_demo_data_have_a_seed() -> None:
+    for name in files():
+        for node in ast.walk(parsed(SOURCE / name)):
+            if isinstance(node, ast.Call) and called(node).endswith("default_rng"):
+                assert node.args or node.keywords, f"{name}: default_rng() without a seed"
+
+
+def test_keys_that_a_library_draws_are_not_part_of_a_protocol() -> None:
+    """A `generate` that takes no coins asks the operating system behind our back: its role could not be replayed."""
+    for name in files():
+        if in_rooms(name, "protocol", "primitives", "privacy", "statistics"):
+            for node in ast.walk(parsed(SOURCE / name)):
+                if isinstance(node, ast.Call) and called(node).rpartition(".")[2].startswith("generate"):
+                    given = [ast.unparse(argument) for argument in (*node.args, *(keyword.value for keyword in node.keywords))]
+                    assert any("coins" in argument for argument in given), f"{name}: {ast.unparse(node)}"
+
+
+def test_scikit_learn_is_used_by_its_public_names_only() -> None:
+    for name in files():
+        private = {module for module in uses(name, "sklearn") if any(part.startswith("_") for part in module.split("."))}
+        assert private == set(), name
+        for node in ast.walk(parsed(SOURCE / name)):
+            if isinstance(node, ast.ClassDef):
+                bases = {base.id if isinstance(base, ast.Name) else getattr(base, "attr", "") for base in node.bases}
+                assert not bases & {"_BaseNB", "_BaseDiscreteNB", "GaussianNB", "CategoricalNB", "MultinomialNB"}, name
+
+
+def test_nothing_is_unpickled_or_evaluated() -> None:
+    for name in files():
+        assert (
+            uses(name, "pickle", "_pickle", "marshal", "shelve", "dill", "cloudpickle", "joblib", "code", "codeop") == set()
+        ), name
+        assert calls(name) & {"eval", "exec", "compile", "builtins.eval", "builtins.exec"} == set(), name
+        for node in ast.walk(parsed(SOURCE / name)):
+            if isinstance(node, ast.keyword) and node.arg == "allow_pickle":
+                assert isinstance(node.value, ast.Constant), name
+                assert node.value.value is False, name
+
+
+def test_errors_and_codebook_are_leaves() -> None:
+    assert {module for module in imports("errors.py") if module.startswith(PACKAGE)} == set()
+    at_top = {
+        node.module
+        for node in parsed(SOURCE / "codebook.py").body
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith(PACKAGE)
+    }
+    assert at_top == {"blindbayes.errors"}
+
+
+def test_imports_point_right_to_left() -> None:
+    """Data flows left to right: data, statistics, protocol, privacy, model; nobody imports the shells."""
+    forbidden = {
+        "primitives": ("statistics", "protocol", "privacy", "model", "data", "codebook", "runtime", "study", "estimators"),
+        "wire": ("statistics", "protocol", "privacy", "model", "data", "codebook", "runtime", "study", "estimators"),
+        "statistics": ("protocol", "privacy", "model", "data", "runtime", "study", "estimators"),
+        "protocol": ("model.file", "data", "runtime", "study", "estimators"),
+        "model": ("protocol", "runtime", "study", "estimators"),
+        "data": ("protocol", "privacy", "model", "runtime", "study", "estimators"),
+        "privacy": ("runtime", "study", "data", "cli"),
+    }
+    # Shares of a model are key material: they are written whole, kept private and erased by the runtime's helpers.
+    helpers = {"model/shares.py": "blindbayes.runtime.files"}
+    for room, others in forbidden.items():
+        shells = [f"{PACKAGE}.{other}" for other in (*others, "cli", "web")]
+        for name in files():
+            if in_rooms(name, room):
+                found = {module for module in uses(name, *shells) if not module.startswith(helpers.get(name, "none"))}
+                assert found == set(), name
+
+
+# -- the reader itself -------------------------------------------------------------------------------------------------
+
+
+def test_the_reader_sees_what_it_must_see(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    room = tmp_path / "protocol"
+    room.mkdir()
+    (room / "bad.py").write_text(
+        "import numpy as np\nfrom ..data import count\nfrom os import urandom\nimport socket as s\n"
+        "def f():\n    import pickle\n    from sklearn.naive_bayes import _BaseNB\n    np.random.rand()\n    eval('1')\n"
+        "    __import__('secrets')\n",
+        encoding="utf-8",
+    )
+    monkeypatch.setitem(globals(), "SOURCE", tmp_path)
+    assert files() == ["protocol/bad.py"]
+    assert uses("protocol/bad.py", *TABLES) == {"blindbayes.data", "blindbayes.data.count"}
+    assert uses("protocol/bad.py", "socket", "pickle") == {"socket", "pickle"}
+    assert "os.urandom" in imports("protocol/bad.py")
+    assert randomness("protocol/bad.py") >= {"secrets", "np.random.rand"}
+    assert "eval" in calls("protocol/bad.py")
+    assert uses("protocol/bad.py", "sklearn") >= {"sklearn.naive_bayes._BaseNB"}
