@@ -148,6 +148,15 @@ def test_no_coalition_within_the_tolerance_isolates_anybody(n: int, width: int) 
     assert not is_connected_by_search(groups, two)
 
 
+@pytest.mark.parametrize("size", [5, 6, 7])
+def test_a_random_coalition_isolates_no_more_often_than_the_bound(size: int) -> None:
+    """Exhaustive over all coalitions of one size; the bound is not empty, and not far off."""
+    groups = Groups(names(11), 2)
+    coalitions = list(itertools.combinations(groups.parties, size))
+    exact = sum(not groups.is_connected(coalition) for coalition in coalitions) / len(coalitions)
+    assert 0 < exact <= groups.isolation_chance(size / 11) < 40 * exact
+
+
 def test_up_to_three_segments_everybody_shares_a_key_with_everybody() -> None:
     for n in (2, 5, 31, 45):
         groups = Groups(names(n))
@@ -160,8 +169,7 @@ def test_large_rosters_keep_few_neighbours() -> None:
     groups = Groups(names(10_000))
     assert max(len(groups.neighbours(name)) for name in groups.parties[::97]) <= 3 * 31
     assert groups.tolerance() >= 31
-    # A random third of the parties contains a whole segment with chance at most segments / 3^width.
-    assert len(groups.segments) * math.pow(1 / 3, 16) < 1e-4
+    assert groups.isolation_chance(1 / 3) < 2**-33
 
 
 def test_bad_steps_are_refused() -> None:

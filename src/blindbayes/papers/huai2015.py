@@ -24,11 +24,11 @@ from blindbayes.primitives.coins import Coins
 from blindbayes.primitives.joye_libert import deal_modulus
 
 PARTIES = (200, 400, 600, 800, 1000, 1200, 1400, 1600, 1728)
-RUNS = 500
+RUNS = 2000
 
 
 def reproduce(out: pathlib.Path, *, quick: bool = False) -> pathlib.Path:
-    """Measure, plot and write the page; returns its path. About three minutes, or ten seconds with `quick`."""
+    """Measure, plot and write the page; returns its path. Five minutes of CPU time, or ten seconds with `quick`."""
     out.mkdir(parents=True, exist_ok=True)
     car = load_car()
     points = figure(car, (400, 1000, 1728) if quick else PARTIES, 10 if quick else RUNS)

@@ -134,6 +134,13 @@ class Groups:
         least, next_least = sorted(len(segment) for segment in self.segments)[:2]
         return least + next_least - 1
 
+    def isolation_chance(self, corrupt: float) -> float:
+        """Bound on the chance that a coalition of that fraction, placed at random, contains two whole segments."""
+        if len(self.segments) <= 3:
+            return 0.0
+        whole = [corrupt ** len(segment) for segment in self.segments]  # drawing without repetition only makes it less likely
+        return min(1.0, (sum(whole) ** 2 - sum(chance**2 for chance in whole)) / 2)
+
     def is_connected(self, without: Iterable[str]) -> bool:
         """Whether the key graph stays connected without these parties."""
         gone = set(without)
