@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
 import msgspec
 import numpy as np
 import pytest
+from nacl import bindings
 
 from blindbayes.errors import ConfigError, IntegrityError, PeerLost, PeerProtocolError, ProtocolError
 from blindbayes.primitives.agreement import AgreementKey
@@ -20,7 +22,7 @@ from blindbayes.protocol.masked_sum import graph, keys, messages
 from blindbayes.protocol.masked_sum import server as server_module
 from blindbayes.runtime.memory import Drop, Duplicate, Fault, Outcome, Replace, Swap, Tamper, Vanish, local_runs, run_in_memory
 from blindbayes.runtime.transcript import Entry, Keep
-from support.sums import SEED, names, pooled, random_vectors, run_sum
+from support.sums import SEED, cost, names, pooled, random_vectors, run_sum
 from support.views import distinguished
 
 SENDS_VECTOR = 4  # the effect of a contributor that sends its masked vector
@@ -198,13 +200,29 @@ def test_without_publication_only_the_server_learns() -> None:
     assert [outcome.outputs[name] for name in names(4)] == [None] * 4
 
 
-def test_bytes_sent_by_a_contributor_are_those_of_the_spec() -> None:
-    for parties in (5, 12):
-        _, outcome = masked(parties, None, [])
-        k = parties - 1
-        payload = 3 * 32 + 64 + keys.BOX_BYTES * k + 8 * 3 + keys.TAG_BYTES * k + keys.SHARE_BYTES * (k + 1)
-        sent = outcome.cost.parties["site0"].sent_bytes
-        assert 0 < sent - payload < 260  # framing: five kinds, their field names and lengths
+@pytest.mark.parametrize(("parties", "neighbours"), [(5, None), (12, None), (14, 6)])
+def test_bytes_and_public_key_operations_are_those_of_the_spec(
+    parties: int, neighbours: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done: Counter[str] = Counter()
+
+    def counted(name: str, real: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any, **named: Any) -> Any:
+            done[name] += 1
+            return real(*args, **named)
+
+        return call
+
+    monkeypatch.setattr(bindings, "crypto_scalarmult", counted("agreements", bindings.crypto_scalarmult))
+    monkeypatch.setattr(bindings, "crypto_sign_open", counted("verifications", bindings.crypto_sign_open))
+    monkeypatch.setattr(bindings, "crypto_sign", counted("signatures", bindings.crypto_sign))
+    _, outcome = masked(parties, None, [], options={"neighbours": neighbours, "corrupt": 0.0})
+    spec, k = registry.spec("masked_sum"), neighbours or parties - 1
+    sent = outcome.cost.parties["site0"].sent_bytes
+    assert 0 < sent - cost(spec, "payload_up", parties, 3, k=k) < 260  # framing: five kinds, their field names and lengths
+    assert done["agreements"] == parties * cost(spec, "agreements", parties, 3, k=k)
+    assert done["verifications"] == parties * cost(spec, "verifications", parties, 3, k=k) + parties  # the server's n
+    assert done["signatures"] == parties * cost(spec, "signatures", parties, 3, k=k) + 1  # the server's one
 
 
 # -- lies -----------------------------------------------------------------------------------------------------------------

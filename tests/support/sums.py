@@ -98,9 +98,14 @@ def formula(text: str, variables: Mapping[str, int]) -> int:
     return value(ast.parse(text, mode="eval").body)
 
 
-def costs(spec: Mapping[str, Any], n: int, words: int, **given: int) -> tuple[int, int]:
-    """Rounds and messages by the SPEC's formulas; `given` overrides its variables."""
+def cost(spec: Mapping[str, Any], name: str, n: int, words: int, **given: int) -> int:
+    """One cost by the SPEC's formula; `given` overrides its variables."""
     variables: dict[str, int] = {"n": n, "words": words}
-    for name, text in spec.get("variables", {}).items():
-        variables[name] = given[name] if name in given else formula(str(text), variables)
-    return formula(str(spec["rounds"]), variables), formula(str(spec["messages"]), variables)
+    for variable, text in spec.get("variables", {}).items():
+        variables[variable] = given[variable] if variable in given else formula(str(text), variables)
+    return formula(str(spec[name]), variables)
+
+
+def costs(spec: Mapping[str, Any], n: int, words: int, **given: int) -> tuple[int, int]:
+    """Rounds and messages."""
+    return cost(spec, "rounds", n, words, **given), cost(spec, "messages", n, words, **given)

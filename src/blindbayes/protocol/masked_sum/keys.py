@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import hmac
 import itertools
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 from blindbayes.errors import ConfigError, IntegrityError, LocalProtocolError, PeerProtocolError
@@ -49,9 +50,9 @@ class Terms:
 
     @cached_property
     def context(self) -> bytes:
-        """Binds every key and signature to study, run, roster size, vector length, quorum and graph."""
-        shape = (len(self.setting.contributors), self.setting.length, self.setting.fewest, self.plan.neighbours)
-        return self.run.context("masked_sum v1", *map(str, (*shape, self.plan.threshold)))
+        """Binds every key and signature to study, run, roster, vector length, quorum and graph."""
+        shape = (self.setting.length, self.setting.fewest, self.plan.neighbours, self.plan.threshold)
+        return self.run.context("masked_sum v1", _roster_digest(self.setting.contributors), *map(str, shape))
 
     def neighbours(self, index: int) -> tuple[int, ...]:
         """The neighbours of a contributor, by roster index."""
@@ -101,6 +102,12 @@ class Terms:
         return hashlib.blake2b(survivors, key=key, digest_size=TAG_BYTES).digest()
 
 
+@lru_cache(maxsize=4)
+def _roster_digest(contributors: tuple[str, ...]) -> str:
+    """One hash for all names in order; in simulation the parties share it."""
+    return hashlib.sha256(b"".join(len(name.encode()).to_bytes(4, "big") + name.encode() for name in contributors)).hexdigest()
+
+
 def keys_payload(party: str, mask_key: bytes, channel_key: bytes, commitment: bytes) -> bytes:
     """What a contributor signs in step 1; all parts but the name have fixed lengths."""
     return mask_key + channel_key + commitment + party.encode()
@@ -128,5 +135,5 @@ def require_subset(found: tuple[int, ...], allowed: tuple[int, ...], party: str)
 
 def require_tag(expected: bytes, given: bytes, party: str) -> None:
     """Raise `IntegrityError` unless the tags are equal."""
-    if expected != given:
+    if not hmac.compare_digest(expected, given):
         raise IntegrityError(party=party)
