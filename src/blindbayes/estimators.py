@@ -253,7 +253,13 @@ class NaiveBayes(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             rows=self.rows,
             rows_per_person=self.rows_per_person,
         )
-        exact = self._statistics(X, y, None, classes=None, counting=release.codebook)
+        exact: Statistics | Block
+        if release.wants_rows:
+            if is_source(X):
+                raise ConfigError(f"mechanism {self.mechanism!r} needs the rows in memory; pass a frame, or use 'auto'")
+            exact, _ = self._training_block(X, y, None, None, release.codebook)
+        else:
+            exact = self._statistics(X, y, None, classes=None, counting=release.codebook)
         if self.ledger is not None:
             Ledger(self.ledger).charge(release, purpose="NaiveBayes.fit", codebook=codebook.sha256)
         parameters, noisy = release.release(exact, self.alpha, Coins.system())

@@ -8,16 +8,18 @@ parameters, noisy = release.release(statistics, alpha, coins)    # the caller ha
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from blindbayes.codebook import Codebook, Numeric
+from blindbayes.errors import ConfigError
 from blindbayes.model.parameters import Parameters
 from blindbayes.primitives.coins import Coins
 from blindbayes.privacy.chance import Number
 from blindbayes.privacy.joint import ReleasePlan, fit_parameters, plan_release
 from blindbayes.privacy.mechanisms import Price
+from blindbayes.privacy.smooth import ParameterPlan, plan_parameters
 from blindbayes.privacy.statement import PrivacyStatement
-from blindbayes.statistics import Statistics
+from blindbayes.statistics import Block, Statistics
 
 
 class PrivateFit(Protocol):
@@ -29,8 +31,10 @@ class PrivateFit(Protocol):
     def price(self) -> Price: ...
     @property
     def codebook(self) -> Codebook: ...
+    @property
+    def wants_rows(self) -> bool: ...
 
-    def release(self, statistics: Statistics, alpha: float, coins: Coins) -> tuple[Parameters, Statistics]: ...
+    def release(self, exact: Statistics | Block, alpha: float, coins: Coins) -> tuple[Parameters, Statistics | None]: ...
     def facts(self) -> dict[str, Any]: ...
     def statement(self) -> PrivacyStatement: ...
 
@@ -39,6 +43,11 @@ def plan_fit(
     codebook: Codebook, *, epsilon: Number, delta: float, mechanism: str, rows: int | None, rows_per_person: int
 ) -> PrivateFit:
     """The release that `mechanism` names, planned from public facts."""
+    if mechanism in ("smooth", "global"):
+        if delta:
+            raise ConfigError(f"{mechanism} is purely epsilon-private; leave delta at 0")
+        kind: Literal["smooth", "global"] = "smooth" if mechanism == "smooth" else "global"
+        return ParameterFit(plan_parameters(codebook, epsilon=epsilon, mechanism=kind, rows_per_unit=rows_per_person))
     plan = plan_release(codebook, epsilon=epsilon, delta=delta, mechanism=mechanism, rows=rows, rows_per_unit=rows_per_person)
     return JointFit(plan)
 
@@ -69,9 +78,16 @@ class JointFit:
         """How the noise is drawn."""
         return str(self.plan.describe()["sampler"])
 
-    def release(self, statistics: Statistics, alpha: float, coins: Coins) -> tuple[Parameters, Statistics]:
+    @property
+    def wants_rows(self) -> bool:
+        """Statistics are enough."""
+        return False
+
+    def release(self, exact: Statistics | Block, alpha: float, coins: Coins) -> tuple[Parameters, Statistics | None]:
         """The noise, once, and the model that follows from it."""
-        noisy = self.plan.release(statistics, coins)
+        if not isinstance(exact, Statistics):
+            raise ConfigError("a joint release is made from statistics")
+        noisy = self.plan.release(exact, coins)
         return fit_parameters(noisy, alpha=alpha), noisy.statistics
 
     def facts(self) -> dict[str, Any]:
@@ -87,6 +103,60 @@ class JointFit:
         )
         return PrivacyStatement.of(
             self, sensitivity=sensitivity, codebook=self.plan.declared.sha256, data_domain=data_domain(self.plan.declared)
+        )
+
+
+@dataclass(frozen=True)
+class ParameterFit:
+    """A release parameter by parameter: the literature's way, mended."""
+
+    plan: ParameterPlan
+
+    @property
+    def name(self) -> str:
+        """The mechanism."""
+        return self.plan.mechanism
+
+    @property
+    def price(self) -> Price:
+        """What the release costs."""
+        return self.plan.price
+
+    @property
+    def codebook(self) -> Codebook:
+        """The codebook to code rows with: the declared one."""
+        return self.plan.codebook
+
+    @property
+    def sampler(self) -> str:
+        """How the noise is drawn."""
+        return str(self.plan.describe()["sampler"])
+
+    @property
+    def wants_rows(self) -> bool:
+        """The sensitivity hangs on the numbers of each class."""
+        return True
+
+    def release(self, exact: Statistics | Block, alpha: float, coins: Coins) -> tuple[Parameters, Statistics | None]:
+        """Every parameter with its own noise; no statistics are released."""
+        if not isinstance(exact, Block):
+            raise ConfigError("a release parameter by parameter is made from coded rows")
+        return self.plan.fit(exact, coins, alpha=alpha), None
+
+    def facts(self) -> dict[str, Any]:
+        """Public facts for the model file."""
+        return self.plan.describe()
+
+    def statement(self) -> PrivacyStatement:
+        """The promise."""
+        number, table = (float(each) for each in self.plan.budgets)
+        sensitivity = (
+            f"each mean and variance has epsilon {number:g} of its own, by a "
+            f"{'smooth bound on its local' if self.name == 'smooth' else 'bound on its global'} sensitivity; each histogram "
+            f"has epsilon {table:g}, one record moves one cell by 1"
+        )
+        return PrivacyStatement.of(
+            self, sensitivity=sensitivity, codebook=self.codebook.sha256, data_domain=data_domain(self.codebook)
         )
 
 
