@@ -7,7 +7,7 @@
 best of some runs; every scheme in a process of its own, whose peak memory is its own. Everything is counted: keys, tables,
 key agreement, signatures. The baseline encrypts one ciphertext per value and class (and per class) for each contributor: one
 operation of python-paillier is measured and multiplied, since Pima alone would take five hours. The printed scheme runs for
-40 contributors and is scaled up. Without python-paillier, textbook Paillier on gmpy2 stands in. Writes chain_sum.csv into --out.
+40 contributors and is scaled up. Without python-paillier, textbook Paillier on gmpy2 stands in. Writes chain_sum.csv to --out.
 """
 
 from __future__ import annotations
