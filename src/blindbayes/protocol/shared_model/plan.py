@@ -132,7 +132,7 @@ class ScorePlan:
                 "so that joint and pooled models compare"
             )
         self.codebook, self.rows, self.classes = codebook, rows, len(codebook.classes)
-        self.alpha, self.alpha_shift, self.alpha_error = _dyadic(Fraction(alpha), _ALPHA_BITS)
+        self.alpha, self.alpha_shift, self.alpha_error = dyadic(Fraction(alpha), _ALPHA_BITS)
         self.features: dict[str, FeaturePlan] = {item.name: self._plan(item) for item in codebook.features}
         top = math.log2(2 * self.spread + 4)
         for fraction in (FRACTION, LEAST_FRACTION):
@@ -159,7 +159,7 @@ class ScorePlan:
         magnitude = max(abs(low), abs(high))
         code_bits = 1 + max(max(0, high).bit_length(), max(0, -low - 1).bit_length())
         scale = Fraction(round(feature.scale)) if feature.scale >= 1 else Fraction(1, round(feature.precision))
-        floor, shift, error = _dyadic(Fraction(self.codebook.variance_floor) * scale * scale, _FLOOR_BITS)
+        floor, shift, error = dyadic(Fraction(self.codebook.variance_floor) * scale * scale, _FLOOR_BITS)
         square_bits = max(1, (magnitude * magnitude).bit_length())
         return GaussianPlan(feature, magnitude, code_bits, square_bits, floor, shift, error)
 
@@ -218,7 +218,7 @@ class ScorePlan:
         return [self.features[name] for name in names]
 
 
-def _dyadic(value: Fraction, bits: int) -> tuple[int, int, float]:
+def dyadic(value: Fraction, bits: int) -> tuple[int, int, float]:
     """(i, s, e) with value = i / 2^s up to the relative error e: exact if so many bits suffice, else rounded to them."""
     exponent = value.numerator.bit_length() - value.denominator.bit_length()
     shift = max(0, bits - exponent)

@@ -1,0 +1,12 @@
+"""`private_ratio`: from the parties' counts to probabilities, of which nothing, or nothing but them, is opened. See SPEC.md."""
+
+from blindbayes.protocol.private_ratio.roles import (
+    Ratios,
+    coarse_bits,
+    contributor,
+    first_party,
+    plain_ratios,
+    second_party,
+)
+
+__all__ = ["Ratios", "coarse_bits", "contributor", "first_party", "plain_ratios", "second_party"]

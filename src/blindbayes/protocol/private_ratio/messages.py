@@ -1,0 +1,51 @@
+"""Messages of private_ratio."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from blindbayes.wire import Message, Trust, Words
+
+
+class MaskSent(Message, frozen=True):
+    """The key of the mask on a contributor's vector, for the first computing party."""
+
+    trust: ClassVar[Trust] = Trust.SHARE
+    key: bytes
+
+
+class VectorMasked(Message, frozen=True):
+    """A contributor's vector minus its mask, for the second computing party."""
+
+    trust: ClassVar[Trust] = Trust.MASKED
+    vector: Words
+
+
+class TotalsChosen(Message, frozen=True):
+    """Corrections of the transfers by which the evaluator gets the labels of its share's bits."""
+
+    trust: ClassVar[Trust] = Trust.MASKED
+    corrections: Words
+
+
+class RatiosGarbled(Message, frozen=True):
+    """Garbled tables of one step, in pieces; the last piece has the tags of the step's outputs."""
+
+    trust: ClassVar[Trust] = Trust.ENCRYPTED
+    tables: Words
+    tags: Words
+    last: bool
+
+
+class LabelsReturned(Message, frozen=True):
+    """Output labels, for the garbler to read what is opened."""
+
+    trust: ClassVar[Trust] = Trust.ENCRYPTED
+    labels: Words
+
+
+class RatiosTold(Message, frozen=True):
+    """The opened probabilities, for parties that did not compute; empty if the smallest class was too small."""
+
+    trust: ClassVar[Trust] = Trust.CLEAR
+    ratios: Words
