@@ -64,6 +64,7 @@ def test_shares_add_up_to_the_exact_probabilities_and_nothing_is_opened(names):
     assert [(x + y) % modulus for x, y in zip(mine, theirs, strict=True)] == expected(total, ratios.fraction)
     assert all(opened == () for opened in outcome.opened.values())
     assert outcome.cost.messages == eval(SPEC["messages_shares"], {}, {"n": len(names)})
+    assert outcome.cost.rounds == eval(SPEC["rounds_shares"], {}, {"n": len(names)})
     assert SPEC["opened_shares"] == []
     again = run_in_memory(roles(ratios, own, names, seed="2")).outputs["last"]
     assert not set(again) & set(theirs)
@@ -80,6 +81,7 @@ def test_coarse_probabilities_are_opened_to_everybody(alpha):
         assert outcome.outputs[name] == expected(total, ratios.fraction, alpha)
         assert list(outcome.opened[name]) == SPEC["opened"]
     assert outcome.cost.messages == eval(SPEC["messages"], {}, {"n": len(NAMES)})
+    assert outcome.cost.rounds == eval(SPEC["rounds"], {}, {"n": len(NAMES)})
 
 
 def test_a_class_below_the_minimum_stops_everything():
