@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from collections.abc import Callable, Iterable
+from fractions import Fraction
 from functools import lru_cache
 from typing import Any
 
@@ -17,6 +18,7 @@ from blindbayes.primitives import signatures
 from blindbayes.primitives.coins import Coins
 from blindbayes.primitives.joye_libert import JoyeLibert, deal_modulus
 from blindbayes.primitives.ristretto_sum import RistrettoSum
+from blindbayes.privacy.distributed import DistributedNoise
 from blindbayes.protocol import registry
 from blindbayes.protocol.core import Role, Run, Send, receive_all
 from blindbayes.protocol.oblivious_sum import PROTOCOL, Groups, maximum
@@ -593,6 +595,9 @@ def test_the_maximum_is_found_and_nothing_else_opened(numbers: tuple[int, ...]) 
     roles[MINER] = maximum.miner(runs[MINER], parties, bits, coins.derive("miner"))
     outcome = run_in_memory(roles)
     assert set(outcome.outputs.values()) == {max(numbers)}
+    if max(numbers):  # what it is for: noise that protects a whole party
+        noise = DistributedNoise.plan(touched=3, cells=9, epsilon=1.0, honest=2, unit="party", party_rows=max(numbers))
+        assert noise.rate() == Fraction(1, 3 * max(numbers))
     spec = registry.spec("oblivious_sum")["maximum"]
     assert all(list(labels) == spec["opened"] for labels in outcome.opened.values())
     assert outcome.cost.rounds == eval(spec["rounds"], {"bits": bits})

@@ -14,6 +14,9 @@ import numpy as np
 import numpy.typing as npt
 from scipy import fft, special
 
+from blindbayes.errors import ConfigError
+
+_MAX_REACH = 1 << 23
 Floats = npt.NDArray[np.float64]
 FOURIER_ERROR = 1e-11
 SMALLEST_DELTA = 1e-9
@@ -23,9 +26,15 @@ _GRID = 400  # grid points per (epsilon / count): the rounding costs at most cou
 
 def skellam_table(variance: float) -> Floats:
     """P(k) for k = -K..K of the difference of two Poisson variables of mean `variance` / 2; the tail is below 1e-15."""
-    reach = int(tail_skellam(variance, 1e-15)) + 2
+    reach = _require_reach(tail_skellam(variance, 1e-15))
     half = special.ive(np.arange(reach + 1), variance)
     return np.concatenate([half[:0:-1], half])
+
+
+def _require_reach(reach: float) -> int:
+    if reach > _MAX_REACH:
+        raise ConfigError("the noise is too wide to be tabulated")
+    return int(reach) + 2
 
 
 def tail_skellam(variance: float, probability: float) -> float:
@@ -37,7 +46,7 @@ def tail_skellam(variance: float, probability: float) -> float:
 def binomial_table(shape: float, decay: float) -> Floats:
     """P(k), k = -K..K, of X - Y with X, Y independent NegativeBinomial(shape, exp(-decay)); the tail is below 1e-14."""
     ratio = math.exp(-decay)
-    reach = int(2 / decay * (shape * math.log(2) + math.log(1e15))) + 2
+    reach = _require_reach(2 / decay * (shape * math.log(2) + math.log(1e15)))
     k = np.arange(reach + 1)
     log = special.gammaln(k + shape) - special.gammaln(shape) - special.gammaln(k + 1)
     one = np.exp(log + shape * math.log1p(-ratio) - decay * k)
@@ -54,7 +63,7 @@ def diluted_table(chance: float, decay: float, parties: int) -> Floats:
     """P(k), k = -K..K, of the sum of `parties` draws, each 0 but with `chance` a two-sided geometric of exp(-decay)."""
     ratio = math.exp(-decay)
     mean = parties * chance
-    reach = int(2 / decay * (mean / 2 + math.log(1e15))) + 2
+    reach = _require_reach(2 / decay * (mean / 2 + math.log(1e15)))
     size = fft.next_fast_len(4 * reach + 3)
     k = np.minimum(np.arange(size), size - np.arange(size))
     one = (1 - ratio) / (1 + ratio) * ratio ** k.astype(np.float64) * chance
