@@ -9,7 +9,7 @@ from fractions import Fraction
 import numpy as np
 import numpy.typing as npt
 import pytest
-from scipy import stats
+from scipy import special, stats
 
 from blindbayes.errors import ConfigError, PrivacyError
 from blindbayes.primitives.coins import Coins
@@ -118,6 +118,20 @@ def test_skellam_accounting_agrees_with_an_independent_accountant() -> None:
         at, {k + 1: p for k, p in at.items()}, value_discretization_interval=1e-4, pessimistic_estimate=True
     )
     assert law.self_compose(7).get_delta_for_epsilon(1.0) == pytest.approx(1e-6, rel=0.05)
+
+
+@pytest.mark.parametrize("variance", [4.0, 25.0, 200.0])
+@pytest.mark.parametrize("move", [1, 2, 5])
+@pytest.mark.parametrize("order", [2, 5, 12])
+def test_the_literatures_renyi_bound_holds_and_is_near(variance: float, move: int, order: int) -> None:
+    k = np.arange(-400, 401)
+    log = np.log(np.maximum(special.ive(np.abs(k), variance), 1e-290))
+    shifted = np.log(np.maximum(special.ive(np.abs(k - move), variance), 1e-290))
+    exact = special.logsumexp(order * log - (order - 1) * shifted) / (order - 1)
+    bound = losses.renyi_bound(variance, move, move**2, order)
+    assert exact <= bound * (1 + 1e-9)
+    if variance >= 25 and order <= 5:
+        assert bound < 1.25 * exact
 
 
 def test_the_renyi_bound_is_above_the_exact_delta() -> None:

@@ -110,13 +110,20 @@ def composed_epsilon(table: Floats, shift: int, count: int, delta: float, *, cei
     return high
 
 
+def renyi_bound(variance: float, l1: float, l2_squared: float, order: int) -> float:
+    """Renyi divergence of Skellam noise under any integer move of these norms, at most (Agarwal, Kairouz and Liu 2021).
+
+    Proved there for one cell; divergences of independent cells add, and a sum of minima is at most the minimum of the sums.
+    """
+    extra = min(((2 * order - 1) * l2_squared + 6 * l1) / (4 * variance**2), 3 * l1 / (2 * variance))
+    return order * l2_squared / (2 * variance) + extra
+
+
 def renyi_delta(variance: float, l1: float, l2_squared: float, epsilon: float) -> float:
-    """Delta of Skellam noise by Agarwal, Kairouz and Liu (2021), Theorem 3.5 and Corollary: any integer move of these norms."""
+    """Delta of Skellam noise by `renyi_bound` and Canonne, Kamath and Steinke (2020), Proposition 12."""
     best = 0.0
     for order in [*range(2, 64), *range(64, 1024, 8), *range(1024, 65536, 512)]:
-        extra = min(((2 * order - 1) * l2_squared + 6 * l1) / (4 * variance**2), 3 * l1 / (2 * variance))
-        divergence = order * l2_squared / (2 * variance) + extra
-        # Canonne, Kamath and Steinke (2020), Proposition 12.
+        divergence = renyi_bound(variance, l1, l2_squared, order)
         log = (order - 1) * (divergence - epsilon) + (order - 1) * math.log1p(-1 / order) - math.log(order)
         best = min(best, log)
     return math.exp(best)
