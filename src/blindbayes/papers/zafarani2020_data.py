@@ -15,7 +15,8 @@ from blindbayes.data import encode
 from blindbayes.datasets import load_dataset
 from blindbayes.papers.declared import DECLARED
 from blindbayes.papers.zafarani2020_methods import Table
-from blindbayes.statistics import MISSING, Block
+from blindbayes.privacy.forecast import in_cells
+from blindbayes.statistics import Block
 
 Codes = npt.NDArray[np.int64]
 STATES = {"Wyoming": 250_000, "Nevada": 110_000, "Oregon": 1_000_000, "Washington": 1_700_000}
@@ -43,17 +44,7 @@ class Rows:
     def counted(self, codebook: Codebook) -> Block:
         """The rows in the cells of a plan's codebook: numeric codes joined into bins."""
         if codebook.sha256 not in self._counted:
-            columns = {}
-            for feature in codebook.features:
-                codes = self.block.columns[feature.name]
-                if isinstance(feature, Numeric) and feature.bins is not None:
-                    present = codes != MISSING
-                    binned = (np.where(present, codes, feature.code_low) - feature.code_low) * feature.size // feature.width
-                    codes = np.where(present, binned, -1)
-                columns[feature.name] = codes
-            self._counted = {
-                codebook.sha256: Block(self.block.labels, columns, self.block.rows)
-            }  # one at a time: they are large
+            self._counted = {codebook.sha256: in_cells(self.block, self.codebook, codebook)}  # one at a time: they are large
         return self._counted[codebook.sha256]
 
 
@@ -113,14 +104,14 @@ CENSUS = Codebook(
 def synthetic_census(state: str, rows: int | None = None) -> Rows:
     """Thirteen attributes of a person and whether the income is above the mean. Not the 1940 census: a stand-in of its size.
 
-    A person has a latent standing u, normal about 0 or, for incomes above the mean, about 1; every attribute follows u with
+    A person has a latent standing u, normal about 0 or, for incomes above the mean, about 1.6; every attribute follows u with
     noise of its own, so attributes depend on each other within a class and Naive Bayes is wrong here as it is on real tables.
     """
     count = STATES[state] if rows is None else rows
     seed = 1940 + list(STATES).index(state)
     generator = np.random.default_rng(seed)
     labels = (generator.random(count) < 0.36 + 0.02 * (seed % 4)).astype(np.int64)
-    standing = generator.normal(labels.astype(np.float64), 0.9)
+    standing = generator.normal(1.6 * labels, 0.8)
     numbers: dict[str, Callable[[], npt.NDArray[np.float64]]] = {
         "age": lambda: 36 + 4 * standing + generator.gamma(2.0, 6.0, count) - 6,
         "schooling": lambda: np.round(generator.normal(8.5 + 1.5 * standing, 2.5)),

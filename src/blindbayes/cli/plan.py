@@ -1,0 +1,184 @@
+"""`blindbayes plan`: accuracy against epsilon, before any private data is read."""
+
+from __future__ import annotations
+
+import csv
+import importlib.util
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from blindbayes.cli import print_json
+from blindbayes.codebook import Codebook
+from blindbayes.errors import ConfigError, PrivacyError
+from blindbayes.primitives.coins import Coins
+from blindbayes.privacy.forecast import EPSILONS, Forecast, forecast, private_forecast, synthetic_proxy
+from blindbayes.statistics import Block
+
+
+@click.command()
+@click.option("--codebook", "codebook_path", required=True, type=click.Path(dir_okay=False), help="The codebook file.")
+@click.option("--proxy", type=str, help="A PUBLIC table that resembles the private one, with its class column.")
+@click.option("--synthetic", is_flag=True, help="No public table: a made-up one shows how noise scales.")
+@click.option("--private", "private_path", type=str, help="The private table itself. This is a release: it costs budget.")
+@click.option("--ledger", type=click.Path(dir_okay=False), help="Ledger that pays for --private.")
+@click.option("--rows", type=int, help="Declared number of rows of the private table.")
+@click.option("--epsilon", "epsilons", type=float, multiple=True, help="An epsilon to try; may be repeated.")
+@click.option("--delta", type=float, default=0.0, show_default=True, help="Second privacy parameter; 0 for pure privacy.")
+@click.option("--mechanism", default="auto", show_default=True, help="auto, knorm, discrete_laplace or discrete_gaussian.")
+@click.option("--rows-per-person", type=int, default=1, show_default=True, help="How many rows one person may have.")
+@click.option("--repetitions", type=int, default=20, show_default=True, help="Simulated releases per epsilon.")
+@click.option("--out", type=click.Path(file_okay=False, path_type=Path), help="Folder for plan.csv and plan.png.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def command(
+    codebook_path: str,
+    proxy: str | None,
+    synthetic: bool,
+    private_path: str | None,
+    ledger: str | None,
+    rows: int | None,
+    epsilons: tuple[float, ...],
+    delta: float,
+    mechanism: str,
+    rows_per_person: int,
+    repetitions: int,
+    out: Path | None,
+    as_json: bool,
+) -> None:
+    """Forecast accuracy against epsilon on a public or synthetic proxy, with the lines of no privacy and of the majority class.
+
+    \b
+    Example:
+      blindbayes plan --codebook codebook.toml --proxy public_sample.csv --rows 50000
+      blindbayes plan --codebook codebook.toml --synthetic --rows 2000
+    """
+    if (proxy is not None) + synthetic + (private_path is not None) != 1:
+        raise ConfigError("choose one: --proxy with a public table, --synthetic, or --private (which costs budget)")
+    codebook = Codebook.from_toml(codebook_path)
+    tried = tuple(sorted(set(epsilons))) or EPSILONS
+    public: dict[str, Any] = {"delta": delta, "mechanism": mechanism, "rows": rows, "rows_per_unit": rows_per_person}
+    cost = None
+    if private_path is not None:
+        if ledger is None:
+            raise PrivacyError("a forecast on the private table is a release: name the ledger that pays for it with --ledger")
+        if not epsilons:
+            raise ConfigError("on the private table name each --epsilon: their sum is what it costs")
+        planned = private_forecast(codebook, epsilons=tried, **public)
+        from blindbayes.ledger import Ledger
+
+        cost = str(planned.price)
+        block = _read(private_path, codebook)
+        Ledger(ledger).charge(planned, purpose="plan on the private table", codebook=codebook.sha256)
+        found = planned.run(block, Coins.system())
+    elif synthetic:
+        coins = Coins.seeded(bytes(32))
+        size = rows or 2000
+        block = synthetic_proxy(codebook, max(size, 2000), coins)
+        public["rows"] = size
+        found = forecast(
+            codebook, block, epsilons=tried, repetitions=repetitions, coins=coins, proxy="synthetic table", **public
+        )
+    else:
+        assert proxy is not None
+        block = _read(proxy, codebook)
+        found = forecast(codebook, block, epsilons=tried, repetitions=repetitions, coins=Coins.system(), **public)
+    files = _write(found, out) if out is not None else []
+    if as_json:
+        print_json({**_facts(found), "cost": cost, "files": files})
+    else:
+        _show(found, cost, files)
+
+
+def _read(path: str, codebook: Codebook) -> Block:
+    from blindbayes.data import encode, open_source
+
+    with open_source(path) as source:
+        source.require_columns(codebook)
+        table = source.table.to_pyarrow()
+    columns = {name: table.column(name) for name in codebook.names}
+    return encode(columns, codebook, training=True, labels=table.column(codebook.target))
+
+
+def _facts(found: Forecast) -> dict[str, Any]:
+    return {
+        "proxy": found.proxy,
+        "rows": found.rows,
+        "not_private": found.not_private,
+        "majority": found.majority,
+        "smallest_epsilon_within_one_point": found.smallest,
+        "lines": [
+            {"epsilon": line.epsilon, "mean": line.mean, "low": line.low, "high": line.high, "mechanism": line.mechanism}
+            for line in found.lines
+        ],
+    }
+
+
+def _show(found: Forecast, cost: str | None, files: list[str]) -> None:
+    table = Table(title=f"Accuracy forecast on a {found.proxy}, planned for {found.rows} rows")
+    for heading in ("epsilon", "accuracy", "10% to 90%", "", "mechanism"):
+        table.add_column(heading, no_wrap=True)
+    for line in found.lines:
+        close = found.smallest is not None and line.epsilon >= found.smallest
+        bar = "#" * round(40 * line.mean)
+        table.add_row(
+            f"{line.epsilon:g}", f"{line.mean:.3f}", f"{line.low:.3f} to {line.high:.3f}", bar + " *" * close, line.mechanism
+        )
+    console = Console()
+    console.print(table)
+    if found.not_private is not None:
+        console.print(f"not private {found.not_private:.3f}, majority class {found.majority:.3f}")
+        if found.smallest is not None:
+            console.print(f"smallest epsilon within one point of not private: {found.smallest:g} (*)")
+        else:
+            console.print("no epsilon tried comes within one point of not private: more rows or a larger epsilon are needed")
+    if found.proxy == "synthetic table":
+        console.print("made-up data: this shows how noise scales with rows and epsilon, not what your data will say")
+    if cost is not None:
+        console.print(f"this forecast was a release of the private table and cost {cost}; bands are of the noise in the counts")
+    for name in files:
+        console.print(f"written: {name}")
+
+
+def _write(found: Forecast, out: Path) -> list[str]:
+    out.mkdir(parents=True, exist_ok=True)
+    path = out / "plan.csv"
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow(["epsilon", "accuracy", "low", "high", "mechanism", "not_private", "majority"])
+        for line in found.lines:
+            writer.writerow([line.epsilon, line.mean, line.low, line.high, line.mechanism, found.not_private, found.majority])
+    files = [str(path)]
+    if importlib.util.find_spec("matplotlib"):
+        files.append(str(_plot(found, out / "plan.png")))
+    return files
+
+
+def _plot(found: Forecast, path: Path) -> Path:
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    import matplotlib.pyplot as plt
+
+    drawing, axes = plt.subplots(figsize=(6.4, 4.0), layout="constrained")
+    x = [line.epsilon for line in found.lines]
+    axes.fill_between(x, [line.low for line in found.lines], [line.high for line in found.lines], alpha=0.2, label="10% to 90%")
+    axes.plot(x, [line.mean for line in found.lines], marker="o", label="private")
+    if found.not_private is not None and found.majority is not None:
+        axes.axhline(found.not_private, color="0.2", linestyle="--", label="not private")
+        axes.axhline(found.majority, color="0.6", linestyle=":", label="majority class")
+    if found.smallest is not None:
+        axes.axvline(found.smallest, color="tab:green", linewidth=1, label=f"within one point from {found.smallest:g}")
+    axes.set_xscale("log")
+    axes.set_xticks(x, [f"{value:g}" for value in x])
+    axes.minorticks_off()
+    axes.set_xlabel("epsilon")
+    axes.set_ylabel("accuracy")
+    axes.set_title(f"Forecast on a {found.proxy}, {found.rows} rows")
+    axes.grid(visible=True, alpha=0.25)
+    axes.legend(fontsize=8, loc="lower right")
+    drawing.savefig(path, dpi=140)
+    plt.close(drawing)
+    return path

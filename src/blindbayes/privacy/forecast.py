@@ -1,0 +1,231 @@
+"""Accuracy against epsilon before any private data is read: on a public table that resembles the private one, or on none.
+
+A forecast simulates the release many times on a *proxy*: split, release, fit, score. On a proxy that is public this costs
+nothing. On the private table it is a release like any other: `private_forecast` splits the rows once, releases a model per
+epsilon from one part and noisy counts of right answers from the other, and says what that costs, for the ledger.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+import numpy.typing as npt
+from scipy.special import ndtri
+
+from blindbayes.codebook import Categorical, Codebook, Numeric
+from blindbayes.errors import ConfigError
+from blindbayes.model.parameters import Parameters, estimate
+from blindbayes.primitives.coins import Coins
+from blindbayes.privacy import samplers
+from blindbayes.privacy.chance import Number, below
+from blindbayes.privacy.joint import ReleasePlan, fit_parameters, plan_release
+from blindbayes.privacy.mechanisms import Price
+from blindbayes.statistics import MISSING, Block, Layout, count_block
+
+EPSILONS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
+TEST_SHARE = 0.3
+CLOSE = 0.01
+"""A private model is close to the one without privacy if it loses at most this accuracy: one point."""
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """Accuracy at one epsilon over the repetitions: mean and the 10% and 90% quantiles."""
+
+    epsilon: float
+    mean: float
+    low: float
+    high: float
+    mechanism: str
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """A forecast with its reference lines. `rows` is the size that the plan was made for."""
+
+    lines: tuple[Line, ...]
+    not_private: float | None
+    majority: float | None
+    rows: int
+    proxy: str
+
+    @property
+    def smallest(self) -> float | None:
+        """The smallest epsilon from which on the mean stays within one point of the model without privacy."""
+        if self.not_private is None:
+            return None
+        found = None
+        for line in sorted(self.lines, key=lambda line: -line.epsilon):
+            if line.mean < self.not_private - CLOSE:
+                break
+            found = line.epsilon
+        return found
+
+
+def _take(block: Block, rows: npt.NDArray[np.int64]) -> Block:
+    assert block.labels is not None
+    return Block(block.labels[rows], {name: codes[rows] for name, codes in block.columns.items()}, len(rows))
+
+
+def in_cells(block: Block, declared: Codebook, counted: Codebook) -> Block:
+    """Codes of the declared codebook, joined into the cells of a plan's codebook."""
+    columns = {}
+    for feature, target in zip(declared.features, counted.features, strict=True):
+        codes = block.columns[feature.name]
+        if isinstance(target, Numeric) and isinstance(feature, Numeric) and feature.bins is None and target.bins is not None:
+            present = codes != MISSING
+            binned = (np.where(present, codes, target.code_low) - target.code_low) * target.size // target.width
+            codes = np.where(present, binned, -1)
+        columns[feature.name] = codes
+    return Block(block.labels, columns, block.rows)
+
+
+def _accuracy(parameters: Parameters, block: Block) -> float:
+    return float((parameters.joint_log_likelihood(block).argmax(axis=1) == block.labels).mean())
+
+
+def forecast(
+    codebook: Codebook,
+    block: Block,
+    *,
+    epsilons: Sequence[float] = EPSILONS,
+    delta: float = 0.0,
+    mechanism: str = "auto",
+    rows: int | None = None,
+    rows_per_unit: int = 1,
+    repetitions: int = 20,
+    coins: Coins,
+    proxy: str = "public table",
+) -> Forecast:
+    """Simulate releases on a **public** proxy, given as codes of `codebook`. `rows`: the size of the private table.
+
+    Training parts are drawn with replacement to that size, so that a small public sample stands for a large private table.
+    """
+    if block.labels is None or block.rows < 10:
+        raise ConfigError("a proxy needs at least ten rows with their class")
+    size = rows if rows is not None else round((1 - TEST_SHARE) * block.rows)
+    layout = Layout(codebook)
+    plans = [
+        plan_release(codebook, epsilon=epsilon, delta=delta, mechanism=mechanism, rows=size, rows_per_unit=rows_per_unit)
+        for epsilon in epsilons
+    ]
+    scores: list[list[float]] = [[] for _ in plans]
+    base, flat = [], []
+    for _ in range(repetitions):
+        order = np.argsort(coins.words(block.rows))
+        cut = round(TEST_SHARE * block.rows)
+        test, pool = order[:cut], order[cut:]
+        train = pool if size == len(pool) else pool[below(coins, np.full(size, len(pool)))]
+        exact = count_block(layout, _take(block, train))
+        base.append(_accuracy(estimate(exact), _take(block, test)))
+        flat.append(float((block.labels[test] == int(np.argmax(exact.class_counts))).mean()))
+        for at, plan in enumerate(plans):
+            cells = in_cells(block, plan.declared, plan.codebook)
+            noisy = plan.release(count_block(Layout(plan.codebook), _take(cells, train)), coins)
+            scores[at].append(_accuracy(fit_parameters(noisy), _take(cells, test)))
+    lines = tuple(
+        Line(
+            float(epsilon),
+            float(np.mean(found)),
+            float(np.quantile(found, 0.1)),
+            float(np.quantile(found, 0.9)),
+            plan.mechanism,
+        )
+        for epsilon, plan, found in zip(epsilons, plans, scores, strict=True)
+    )
+    return Forecast(lines, float(np.mean(base)), float(np.mean(flat)), size, proxy)
+
+
+def synthetic_proxy(codebook: Codebook, rows: int, coins: Coins, *, strength: float = 0.5) -> Block:
+    """A made-up table of this codebook, for when there is no public one: it shows how noise scales, not what data will say.
+
+    Classes are equally likely. Each feature's law is drawn at random; `strength` says how far its class means lie apart, in
+    standard deviations for numbers and in log-odds for categories.
+    """
+
+    def uniform(*shape: int) -> npt.NDArray[np.float64]:
+        words = coins.words(math.prod(shape)) >> np.uint64(11)
+        return np.asarray(((words.astype(np.float64) + 0.5) / 2**53).reshape(shape))
+
+    def normal(*shape: int) -> npt.NDArray[np.float64]:
+        return np.asarray(ndtri(uniform(*shape)))
+
+    classes = len(codebook.classes)
+    labels = below(coins, np.full(rows, classes))
+    columns: dict[str, npt.NDArray[np.int64]] = {}
+    for feature in codebook.features:
+        if isinstance(feature, Categorical) or feature.bins is not None:
+            logits = normal(1, feature.size) + strength * normal(classes, feature.size)
+            edges = np.cumsum(np.exp(logits), axis=1) / np.exp(logits).sum(axis=1, keepdims=True)
+            drawn = (uniform(rows)[:, None] > edges[labels]).sum(axis=1)
+            columns[feature.name] = np.minimum(drawn, feature.size - 1).astype(np.int64)
+        else:
+            centres = 0.6 * (uniform(1)[0] - 0.5) + 0.2 * strength * normal(classes)
+            z = np.clip(centres[labels] + 0.2 * normal(rows), -1, 1)
+            columns[feature.name] = np.round((z + 1) / 2 * (feature.width - 1)).astype(np.int64) + feature.code_low
+    return Block(labels, columns, rows)
+
+
+# -- on the private table --------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class PrivateForecast:
+    """A forecast on the private table itself: a release with a price. Asking the price reads no data.
+
+    Rows fall at random into a training part and a test part; a record is in one of them. The training part pays the sum of the
+    epsilons tried; the test part pays the same sum for its counts of right answers. The price is the larger: the sum.
+    """
+
+    plans: tuple[ReleasePlan, ...]
+    rows_per_unit: int = 1
+
+    name = "forecast on the private table"
+
+    @property
+    def price(self) -> Price:
+        """What it costs. A person's records may fall into both parts, so with several records per person both are paid."""
+        epsilon = sum((plan.epsilon for plan in self.plans), Fraction(0)) * (1 if self.rows_per_unit == 1 else 2)
+        return Price(float(epsilon), sum(plan.price.delta for plan in self.plans), self.plans[0].unit)
+
+    def run(self, block: Block, coins: Coins) -> Forecast:
+        """One split, one model and one noisy accuracy per epsilon. The caller has charged the price."""
+        assert block.labels is not None
+        bits = np.frombuffer(coins.bytes(2 * block.rows), dtype="<u2") < round(TEST_SHARE * 65536)
+        test, train = np.flatnonzero(bits), np.flatnonzero(~bits)
+        lines = []
+        for plan in self.plans:
+            cells = in_cells(block, plan.declared, plan.codebook)
+            parameters = fit_parameters(plan.release(count_block(Layout(plan.codebook), _take(cells, train)), coins))
+            there = _take(cells, test)
+            right = int((parameters.joint_log_likelihood(there).argmax(axis=1) == there.labels).sum())
+            scale = 2 * self.rows_per_unit / plan.epsilon  # half for the right answers, half for the number of rows
+            noise = samplers.discrete_laplace(coins, scale, 2)
+            accuracy = min(max((right + int(noise[0])) / max(1, len(test) + int(noise[1])), 0.0), 1.0)
+            spread = min(1.0, 3 * float(scale) / max(1.0, len(test) + float(noise[1])))
+            lines.append(
+                Line(float(plan.epsilon), accuracy, max(0.0, accuracy - spread), min(1.0, accuracy + spread), plan.mechanism)
+            )
+        return Forecast(tuple(lines), None, None, self.plans[0].rows or 0, "private table")
+
+
+def private_forecast(
+    codebook: Codebook,
+    *,
+    epsilons: Sequence[Number],
+    delta: float = 0.0,
+    mechanism: str = "auto",
+    rows: int | None = None,
+    rows_per_unit: int = 1,
+) -> PrivateForecast:
+    """Plan a forecast on the private table, for its price."""
+    train = None if rows is None else max(1, round((1 - TEST_SHARE) * rows))
+    plans = tuple(
+        plan_release(codebook, epsilon=epsilon, delta=delta, mechanism=mechanism, rows=train, rows_per_unit=rows_per_unit)
+        for epsilon in epsilons
+    )
+    return PrivateForecast(plans, rows_per_unit)

@@ -1,0 +1,123 @@
+"""`blindbayes plan`: forecasts on public and synthetic proxies cost nothing; on the private table they pay first."""
+
+from __future__ import annotations
+
+import csv
+import importlib.util
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner, Result
+
+from blindbayes.cli.plan import command
+from blindbayes.codebook import Categorical, Codebook, Numeric
+from blindbayes.errors import ConfigError, PrivacyError
+from blindbayes.ledger import Ledger
+from blindbayes.primitives.coins import Coins
+from blindbayes.privacy.forecast import Forecast, Line, forecast, private_forecast, synthetic_proxy
+
+CODEBOOK = Codebook(
+    "class",
+    ("a", "b"),
+    (Numeric("length", 0, 10, 0.1), Categorical("colour", ("red", "green", "blue")), Numeric("weight", 0, 5, 1, bins=3)),
+)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    CODEBOOK.to_toml(tmp_path / "codebook.toml")
+    generator = np.random.default_rng(0)
+    with (tmp_path / "table.csv").open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["length", "colour", "weight", "class"])
+        for label in generator.integers(0, 2, 400):
+            length = round(float(np.clip(generator.normal(3 + 4 * label, 1), 0, 10)), 1)
+            colour = ("red", "green", "blue")[label if generator.random() < 0.8 else 2]
+            writer.writerow([length, colour, int(generator.integers(0, 6)), "ab"[label]])
+    return tmp_path
+
+
+def _run(folder: Path, *arguments: str) -> Result:
+    return CliRunner().invoke(command, ["--codebook", str(folder / "codebook.toml"), *arguments], catch_exceptions=False)
+
+
+def test_a_public_proxy_gives_a_table_with_bands_and_the_smallest_epsilon(folder: Path) -> None:
+    result = _run(
+        folder, "--proxy", str(folder / "table.csv"), "--epsilon", "0.01", "--epsilon", "10", "--repetitions", "4", "--json"
+    )
+    told = json.loads(result.output)
+    low, high = told["lines"]
+    assert (low["epsilon"], high["epsilon"]) == (0.01, 10.0)
+    assert high["mean"] > 0.9 > low["mean"]
+    assert low["low"] <= low["mean"] <= low["high"]
+    assert told["smallest_epsilon_within_one_point"] in (10.0, None)
+    assert told["not_private"] > 0.9
+    assert 0.3 < told["majority"] < 0.7
+    assert told["cost"] is None
+
+
+def test_files_are_written(folder: Path) -> None:
+    out = folder / "out"
+    result = _run(folder, "--synthetic", "--rows", "500", "--epsilon", "1", "--repetitions", "2", "--out", str(out))
+    assert "made-up data" in result.output
+    assert len(list(csv.reader((out / "plan.csv").open()))) == 2
+    if importlib.util.find_spec("matplotlib"):
+        assert (out / "plan.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_exactly_one_proxy_must_be_named(folder: Path) -> None:
+    for arguments in ((), ("--synthetic", "--proxy", "x.csv")):
+        with pytest.raises(ConfigError, match="choose one"):
+            _run(folder, *arguments)
+
+
+def test_the_private_table_is_never_read_without_a_ledger(folder: Path) -> None:
+    with pytest.raises(PrivacyError, match="ledger"):
+        _run(folder, "--private", str(folder / "table.csv"), "--epsilon", "1")
+
+
+def test_the_private_table_pays_the_sum_before_anything_is_said(folder: Path) -> None:
+    path = folder / "ledger.jsonl"
+    Ledger.create(path, epsilon=2)
+    arguments = (
+        "--private",
+        str(folder / "table.csv"),
+        "--ledger",
+        str(path),
+        "--rows",
+        "400",
+        "--epsilon",
+        "0.5",
+        "--epsilon",
+        "1",
+    )
+    result = _run(folder, *arguments)
+    assert "cost epsilon = 1.5" in result.output
+    assert Ledger(path).balance().left == pytest.approx(0.5)
+    with pytest.raises(PrivacyError, match="exceeded"):
+        _run(folder, *arguments)
+
+
+def test_a_person_with_several_rows_pays_for_both_parts() -> None:
+    assert private_forecast(CODEBOOK, epsilons=(0.5, 1.0), rows_per_unit=1).price.epsilon == 1.5
+    assert private_forecast(CODEBOOK, epsilons=(0.5, 1.0), rows_per_unit=3).price.epsilon == 3.0
+
+
+def test_the_smallest_epsilon_is_where_the_mean_stays_close() -> None:
+    def lines(*means: float) -> tuple[Line, ...]:
+        return tuple(Line(10.0**at, mean, mean, mean, "knorm") for at, mean in enumerate(means))
+
+    assert Forecast(lines(0.5, 0.90, 0.895), 0.9, 0.5, 1, "x").smallest == 10.0
+    assert Forecast(lines(0.9, 0.5, 0.9), 0.9, 0.5, 1, "x").smallest == 100.0  # a lucky point below does not count
+    assert Forecast(lines(0.5, 0.5, 0.5), 0.9, 0.5, 1, "x").smallest is None
+
+
+def test_more_rows_than_the_proxy_has_are_drawn_from_it() -> None:
+    coins = Coins.seeded(bytes(32))
+    block = synthetic_proxy(CODEBOOK, 300, coins, strength=2.0)
+    small = forecast(CODEBOOK, block, epsilons=(0.05,), rows=100, repetitions=6, coins=coins)
+    large = forecast(CODEBOOK, block, epsilons=(0.05,), rows=50_000, repetitions=6, coins=coins)
+    assert large.lines[0].mean > small.lines[0].mean
+    assert large.rows == 50_000

@@ -1,0 +1,136 @@
+"""Post-processing: what it does without noise, with much noise, and that it never leaves the simplex."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy.stats import norm
+
+from blindbayes.privacy import postprocess as post
+
+
+def test_class_sizes_without_noise_are_the_counts() -> None:
+    counts = np.array([120.0, 30.0, 50.0])
+    assert post.class_sizes(counts, 1e-9, None).rows == pytest.approx(counts, rel=1e-6)
+
+
+def test_class_sizes_drowned_in_noise_are_even_and_sum_to_the_declared_rows() -> None:
+    sizes = post.class_sizes(np.array([9000.0, -4000.0, 100.0]), 5000.0, 300)
+    assert sizes.total == pytest.approx(300, rel=0.05)
+    assert sizes.rows.max() < 2 * sizes.rows.min()
+
+
+def test_class_sizes_are_positive_whatever_the_noise() -> None:
+    generator = np.random.default_rng(1)
+    for _ in range(200):
+        classes = int(generator.integers(1, 6))
+        sizes = post.class_sizes(generator.normal(0, 1000, classes), float(generator.uniform(0.1, 1000)), None)
+        assert (sizes.rows > 0).all()
+        assert np.exp(sizes.log_prior).sum() == pytest.approx(1)
+
+
+def test_positive_mean_against_integration() -> None:
+    for mean, deviation in ((2.0, 1.0), (0.0, 1.0), (-3.0, 2.0)):
+        x = np.linspace(0, 40, 400_001)
+        density = norm.pdf(x, mean, deviation)
+        assert post.positive_mean(np.array(mean), deviation) == pytest.approx((x * density).sum() / density.sum(), rel=1e-3)
+
+
+def test_a_histogram_without_noise_keeps_its_shares() -> None:
+    cells = np.array([[80.0, 15.0, 5.0], [10.0, 30.0, 60.0]])
+    sizes = post.ClassSizes(cells.sum(axis=1), 1e-9)
+    assert post.shrink_histogram(cells, sizes, 1e-9, 1.0) == pytest.approx(cells / 100, rel=1e-6)
+
+
+def test_no_cell_falls_below_half_of_alpha() -> None:
+    cells = np.array([[100.0, 0.0], [50.0, 50.0]])
+    table = post.shrink_histogram(cells, post.ClassSizes(cells.sum(axis=1), 1e-9), 1e-9, 1.0)
+    assert table[0, 1] == pytest.approx(0.5 / 100.5)
+
+
+def test_an_attribute_that_is_pure_noise_says_nothing_on_average() -> None:
+    generator = np.random.default_rng(2)
+    ratios, raw = [], []
+    for _ in range(200):
+        cells = np.full((2, 5), 100.0) + generator.normal(0, 30, (2, 5))
+        cells += ((500 - cells.sum(axis=1)) / 5)[:, None]
+        table = post.shrink_histogram(cells, post.ClassSizes(np.array([500.0, 500.0]), 0.0), 30 * np.sqrt(0.8), 1.0)
+        ratios.append(np.abs(np.log(table[0] / table[1])).max())
+        raw.append(np.abs(np.log(np.maximum(cells[0], 1) / np.maximum(cells[1], 1))).max())
+    assert np.mean(ratios) < 0.5 * np.mean(raw)
+
+
+def test_tables_are_distributions_for_any_noise() -> None:
+    generator = np.random.default_rng(3)
+    for _ in range(100):
+        classes, width = int(generator.integers(2, 5)), int(generator.integers(2, 9))
+        deviation = float(10 ** generator.uniform(-2, 4))
+        sizes = post.class_sizes(generator.uniform(1, 500, classes), deviation, 500)
+        table = post.shrink_histogram(generator.normal(50, deviation, (classes, width)), sizes, deviation, 1.0)
+        assert (table > 0).all()
+        assert table.sum(axis=1) == pytest.approx(np.ones(classes))
+
+
+def _cells(mean: float, deviation: float, rows: float, edges: tuple[int, ...], fine: int) -> np.ndarray:
+    below = norm.cdf(2 * np.arange(fine + 1) / fine - 1, mean, deviation)
+    below[0], below[-1] = 0, 1
+    return rows * np.add.reduceat(np.diff(below), edges[:-1])
+
+
+def test_a_normal_law_is_found_again_from_six_exact_cells() -> None:
+    edges, fine = (0, 40, 80, 120, 160, 200, 240), 240
+    truth = [(-0.3, 0.15), (0.2, 0.25)]
+    cells = np.array([[_cells(mean, deviation, 5000, edges, fine) for mean, deviation in truth]])
+    law = post.fit_normal(cells, np.array([[5000.0, 5000.0]]), np.array([1.0]), 0.0, edges, fine)[0]
+    centres = (2 * np.arange(fine) + 1) / fine - 1
+    for found, (mean, deviation) in zip(law, truth, strict=True):
+        assert found.sum() == pytest.approx(1)
+        assert (found * centres).sum() == pytest.approx(mean, abs=0.02)
+        assert np.sqrt((found * centres**2).sum() - (found * centres).sum() ** 2) == pytest.approx(deviation, rel=0.15)
+
+
+def test_a_fit_to_pure_noise_pulls_the_classes_together() -> None:
+    edges, fine = (0, 120, 240), 240
+    generator = np.random.default_rng(4)
+    tilt = []
+    for _ in range(20):
+        half = generator.normal(0, 200, 2)
+        cells = np.array([[[25 + x, 25 - x] for x in half]])
+        law = post.fit_normal(cells, np.array([[50.0, 50.0]]), np.array([200.0]), 0.0, edges, fine)[0]
+        tilt.append(np.abs(np.log(law[0] / law[1])).max())
+    assert np.mean(tilt) < 0.2
+
+
+def test_cells_that_contradict_the_law_take_over() -> None:
+    edges, fine = (0, 60, 120, 180, 240), 240
+    flat = np.full((1, fine), 1 / fine)
+    spike = np.array([[10.0, 10.0, 10.0, 9970.0]])
+    law = post.blend_cells(flat, spike, np.array([10_000.0]), 5.0, edges, 1.0)
+    assert law[0, 180:].sum() == pytest.approx(0.997, abs=0.002)
+    kept = post.blend_cells(
+        flat, np.full((1, 4), 2500.0) + np.array([[20, -30, 15, -5]]), np.array([10_000.0]), 50.0, edges, 1.0
+    )
+    assert kept == pytest.approx(flat)
+
+
+def test_moments_without_noise_are_the_class_moments() -> None:
+    generator = np.random.default_rng(5)
+    parts = [np.clip(generator.normal(mean, deviation, 20_000), -1, 1) for mean, deviation in ((-0.4, 0.1), (0.3, 0.2))]
+    first = np.array([part.sum() for part in parts])
+    second = np.array([(2 * part**2 - 1).sum() for part in parts])
+    mean, variance = post.shrink_moments(first, second, post.ClassSizes(np.array([20_000.0, 20_000.0]), 1e-6), 1e-6)
+    assert mean == pytest.approx([part.mean() for part in parts], rel=1e-6)
+    assert variance == pytest.approx([part.var() for part in parts], rel=1e-3)
+
+
+def test_moments_drowned_in_noise_say_nothing() -> None:
+    generator = np.random.default_rng(6)
+    gaps = []
+    for _ in range(100):
+        mean, variance = post.shrink_moments(
+            generator.normal(0, 1000, 2), generator.normal(0, 1000, 2), post.ClassSizes(np.array([100.0, 100.0]), 10.0), 1000.0
+        )
+        assert (variance > 0).all()
+        assert (np.abs(mean) <= 1).all()
+        gaps.append(abs(mean[0] - mean[1]) / np.sqrt(variance.max()))
+    assert np.median(gaps) < 0.2
