@@ -2,11 +2,11 @@
 
 import numpy as np
 import pytest
-from support.columns import Case, to_scores
 
 from blindbayes.codebook import Categorical, Codebook, Numeric
 from blindbayes.protocol.shared_model import score
 from blindbayes.statistics import MISSING, Block
+from support.columns import Case, to_scores
 
 
 def random_case(seed):
