@@ -190,6 +190,19 @@ def test_every_order_comes_up() -> None:
     assert len(seen) == 24  # one is missed with probability below 24 * (23/24)^400 = 1e-6; the digests are fixed
 
 
+def test_masks_are_shared_by_two_and_differ_by_chunk_pair_and_run() -> None:
+    public = generate_keypair(256, coins(), toy_keys=True).public
+    a, b, c = (AgreementKey.generate(coins(index)) for index in range(3))
+    shared = roles.masks(a.agree(b.public), bytes(32), public, 4)
+    assert shared == roles.masks(b.agree(a.public), bytes(32), public, 4)
+    others = [
+        *roles.masks(a.agree(c.public), bytes(32), public, 4),
+        *roles.masks(a.agree(b.public), bytes([1]) * 32, public, 4),
+    ]
+    assert len({mask % int(public.n) for mask in [*shared, *others]}) == 12
+    assert min(mask.bit_length() for mask in shared) > public.bits + 64  # much wider than N: uniform once it is reduced
+
+
 def observed(plan: Plan, corrupt: set[str]) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any], list[str]]:
     """What the builder and `corrupt` can compute, as rows over the honest vectors and over the masks between honest ones."""
     honest = [name for name in plan.contributors if name not in corrupt]
@@ -488,6 +501,30 @@ def test_a_total_past_its_bounds_is_not_opened(monkeypatch: pytest.MonkeyPatch) 
         monkeypatch.setattr(Packing, "pack", lambda self, values, lie=lie: [lie] * self.chunks)
         outcome = play(counts(3), options={"bounds": [[0, 1000, 7]]}, check=False)
         require_clean_end(outcome, PeerProtocolError)
+
+
+def test_the_last_hop_can_forge_the_total_as_the_spec_says_and_no_other_can(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever replaces the running sum by an encryption of its own, without masks: noticed, unless nobody adds masks later."""
+    vectors = counts(5)
+    order = [entry.sender for entry in play(vectors).transcript.entries if entry.kind is LinkSent]
+    private = generate_keypair(512, coins().derive(f"party {BUILDER}").derive("chain paillier"), toy_keys=True)
+    forged = Packing([(-(2**63 - 1), 2**63 - 1, 7)], 510).pack([1, 2, 3, 4, 5, 6, 7])
+    seal = roles.seal
+    for liar in order:
+
+        def evil(
+            run: Any, secret: bytes, at: str, sender: str, receiver: str, digest: bytes, plaintext: bytes, liar: str = liar
+        ) -> bytes:
+            if (at, sender) == ("chain link", liar):
+                plaintext = private.public.pack_ciphertexts(private.encrypt_many(forged, coins(8)))
+            return seal(run, secret, at, sender, receiver, digest, plaintext)
+
+        monkeypatch.setattr(roles, "seal", evil)
+        outcome = play(vectors, check=False)
+        if liar == order[-1]:
+            assert total(outcome).tolist() == [1, 2, 3, 4, 5, 6, 7]
+        else:
+            require_clean_end(outcome, PeerProtocolError)
 
 
 def test_a_strangers_key_in_the_roster_is_refused() -> None:
