@@ -3,7 +3,7 @@
 `smooth` is Zafarani and Clifton's mechanism with its errors mended: noise on the mean and the variance of each numeric feature
 in each class, calibrated to a smooth bound on how much one record can move them. `global` is Vaidya et al. 2013 mended: sums
 and counts with global sensitivities, the budget cut evenly over parameters. Neither is the default: a joint release (`joint`)
-has far less noise. See SCIENCE notes in the reproduction's page for what was wrong in print.
+has far less noise. The page of `reproduce zafarani2020` says what was wrong in print, with the privacy loss of each error.
 
 **Setting.** A class holds a list of n numbers in [L, U], R = U - L. A neighbour has one number replaced, inserted or deleted
 (a record may change class, so n is private). An empty list has the mean (L + U) / 2 and the variance 0. LS(x) is the largest
@@ -49,10 +49,12 @@ from blindbayes.privacy.sensitivity import ADJACENCY, BlockKind, Query
 from blindbayes.statistics import MISSING, Block, Layout, count_block
 
 Codes = npt.NDArray[np.int64]
-GRID = 1 << 20
-"""Grid points per half range on which noisy means and variances are published."""
+GRID = 1 << 40
+"""Grid points per half range on which means and variances lie before noise."""
+ROUNDING = 4 / GRID
+"""Added to every bound: rounding to the grid, and float64 before it, move a value by less than half of this."""
 SLACK = 1e-9
-"""Added to beta when noise is calibrated, and to S: covers the rounding of float64."""
+"""Bounds are made smoother than calibrated for by this: covers the rounding of float64 in the bounds themselves."""
 _CHUNK = 1 << 16
 
 
@@ -104,7 +106,7 @@ def noise_factor(epsilon: float, beta: float, gamma: Fraction) -> float:
     """Scale of admissible noise per unit of a beta-smooth bound: exact for Cauchy noise, Nissim et al.'s for the others."""
     if gamma == 2:
         return cauchy_factor(epsilon, beta)
-    if beta > epsilon / (2 * (gamma + 1)) * (1 + 2 * SLACK):
+    if beta > epsilon / (2 * (gamma + 1)) * (1 + SLACK):
         raise ConfigError("for gamma other than 2, beta is at most epsilon / (2 (gamma + 1))")
     return 2 * (float(gamma) + 1) / epsilon
 
@@ -197,7 +199,8 @@ class ParameterPlan:
         half = (feature.width - 1) / 2
         if half == 0:
             return Gaussian(np.full(len(lists), feature.low), np.full(len(lists), math.inf))
-        factor = noise_factor(epsilon, self.beta + SLACK * self.beta, self.gamma)
+        factor = noise_factor(epsilon, self.beta, self.gamma)
+        beta = max(self.beta - SLACK, self.beta / 2)
         middle = (feature.code_low + feature.code_high) / 2
         means, variances = [], []
         for codes in lists:
@@ -205,10 +208,10 @@ class ParameterPlan:
             z = (z - middle) / half
             mean, variance = (float(z.mean()), float(z.var())) if len(z) else (0.0, 0.0)
             smallest, largest = (float(z[0]), float(z[-1])) if len(z) else (0.0, 0.0)
-            spread = mean_sensitivity(len(z), smallest, largest, -1.0, 1.0, self.beta)
-            means.append(self._noisy(mean, factor * spread, coins))
-            spread = variance_sensitivity(z, -1.0, 1.0, self.beta)
-            variances.append(self._noisy(variance, factor * spread, coins))
+            spread = mean_sensitivity(len(z), smallest, largest, -1.0, 1.0, beta)
+            means.append(self._noisy(mean, factor * (spread + ROUNDING), coins))
+            spread = variance_sensitivity(z, -1.0, 1.0, beta)
+            variances.append(self._noisy(variance, factor * (spread + ROUNDING), coins))
         mean_array = np.clip(means, -1, 1) * half + middle + feature.centre
         # A variance below what rounding alone gives, or one that noise made negative, is raised to a thousandth of the cap.
         floor = max(1 / 12, half * half / 1000)
@@ -216,7 +219,11 @@ class ParameterPlan:
         return Gaussian(mean_array / feature.scale, variance_array / feature.scale**2)
 
     def _noisy(self, value: float, scale: float, coins: Coins) -> float:
-        """The value on the public grid, with exact noise of that scale, rounded to the grid."""
+        """The value on the public grid, with exact noise of that scale, rounded to the grid.
+
+        The caller publishes it held to the bounds, which are far inside the limit at which the sampler holds its noise: what
+        is published is the same as without that limit.
+        """
         drawn = heavy_tails.admissible(coins, self.gamma, Fraction(scale * (1 + SLACK)) * GRID, 1)[0]
         return (math.floor(value * GRID + 0.5) + int(drawn)) / GRID
 
