@@ -189,6 +189,7 @@ class Codebook(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=Tru
     variance_floor: float | None = None
     identifier: IdRecipe | None = None
     provenance: Literal["declared", "public frame", "data dictionary", "inferred"] = "declared"
+    expected_rows: int | None = None  # about how many rows a table has, as publicly known; plans of private releases use it
     format: Literal["blindbayes.codebook/1"] = "blindbayes.codebook/1"
 
     def __post_init__(self) -> None:
@@ -205,6 +206,10 @@ class Codebook(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=Tru
         _require_apart([self.target, *self.names])
         if not (type(self.max_rows) is int and 1 <= self.max_rows <= 2**48):
             raise ConfigError("max_rows must be a whole number between 1 and 2^48")
+        if self.expected_rows is not None and not (
+            type(self.expected_rows) is int and 1 <= self.expected_rows <= self.max_rows
+        ):
+            raise ConfigError("expected_rows must be a whole number between 1 and max_rows, or absent")
         if self.variance_floor is not None:
             msgspec.structs.force_setattr(self, "variance_floor", _finite(self.variance_floor, "variance_floor"))
             if not 1 / _LARGEST <= self.variance_floor <= _LARGEST:
@@ -279,7 +284,7 @@ class Codebook(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=Tru
         max_rows: int = DEFAULT_MAX_ROWS,
         missing: Sequence[str] = (),
     ) -> Codebook:
-        """Categories, bounds and labels taken from a PUBLIC frame.
+        """Categories, bounds, labels and the expected number of rows taken from a PUBLIC frame.
 
         Call this only on data that everybody may see (a published sample, a synthetic table). The result holds the frame's
         minima, maxima and categories: from private rows that is a leak, and no noise added later repairs it.
@@ -426,6 +431,7 @@ _COMMENTS = {
     "target": "The class column.",
     "classes": "Every label the class column may hold.",
     "max_rows": "No table may hold more rows than this; it proves that no sum overflows.",
+    "expected_rows": "About how many rows the table has, from public knowledge: private releases are planned for it.",
     "missing": "Texts that stand for a missing value, besides null, NaN and the empty text.",
     "variance_floor": "Smallest variance of a Gaussian feature, in squared units; studies over columns need it.",
     "provenance": "Where the public facts come from.",
@@ -453,7 +459,7 @@ def _document(codebook: Codebook, path: Path | None) -> tomlkit.TOMLDocument:
         document["features"] = tables
     else:
         document = tomlkit.document()
-        for key in ("format", "target", "classes", "max_rows", "missing", "variance_floor", "provenance"):
+        for key in ("format", "target", "classes", "max_rows", "expected_rows", "missing", "variance_floor", "provenance"):
             if key in fields:
                 for line in _COMMENTS[key].split("\n"):
                     document.add(tomlkit.comment(line))

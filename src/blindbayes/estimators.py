@@ -57,8 +57,8 @@ class NaiveBayes(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     ledger : path, default=None
         File that records privacy spent; charged before anything is released.
     rows : int, default=None
-        With `epsilon`: the size of the table as publicly known or guessed. It decides how fine the release is; `len(X)` is
-        private and is never looked at.
+        With `epsilon`: the size of the table as publicly known or guessed, by default the codebook's `expected_rows`. It
+        decides how fine the release is; `len(X)` is private and is never looked at.
     rows_per_person : int, default=1
         With `epsilon`: the most rows that one person may have. 1 protects a record; more protects such a person.
 

@@ -34,9 +34,9 @@ FULL = Codebook(
     variance_floor=0.5,
     identifier=IdRecipe((IdPart("mail", "email"), IdPart("phone", "phone", "GB"))),
 )
-FULL_SHA256 = "9a8415b536f7d48ffaf4ce289ee9467f42bbae474f05819ad2478dcfd24d7b93"
+FULL_SHA256 = "7622e55f8988de43f969f1fe9b5ce7f5f8de35b03ee00ede8e0418220da24264"
 CANONICAL_SMALL = (
-    b'{"classes":["a"],"features":[{"description":"","high":1.0,"kind":"numeric","low":0.0,"missing":[],"name":"x",'
+    b'{"classes":["a"],"expected_rows":null,"features":[{"description":"","high":1.0,"kind":"numeric","low":0.0,"missing":[],"name":"x",'
     b'"optional":false,"precision":1.0,"bins":null,"unit":""}],"format":"blindbayes.codebook/1","identifier":null,'
     b'"max_rows":1000000000,"missing":[],"provenance":"declared","target":"y","variance_floor":null}'
 )
@@ -65,6 +65,7 @@ def test_the_hash_does_not_depend_on_how_a_number_or_list_is_written() -> None:
         {"target": "result"},
         {"classes": ("yes", "no")},
         {"max_rows": 10**6 + 1},
+        {"expected_rows": 1000},
         {"missing": ()},
         {"variance_floor": 0.25},
         {"identifier": None},

@@ -40,7 +40,10 @@ def infer_codebook(
     columns = {name: table.column(name) for name in table.column_names if name != target}
     features = tuple(infer_feature(name, column, bins=bins, missing=tuple(missing)) for name, column in columns.items())
     labels = infer_labels(table.column(target), target, tuple(missing))
-    return Codebook(target, labels, features, max_rows=max_rows, missing=tuple(missing), provenance=provenance)
+    rows = min(table.num_rows, max_rows) if provenance == "public frame" else None
+    return Codebook(
+        target, labels, features, max_rows=max_rows, missing=tuple(missing), expected_rows=rows, provenance=provenance
+    )
 
 
 def infer_labels(values: Any, target: str, missing: tuple[str, ...] = ()) -> tuple[str, ...]:

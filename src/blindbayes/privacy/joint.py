@@ -366,7 +366,8 @@ def plan_release(
 ) -> ReleasePlan:
     """The best joint release for this codebook and budget, from public facts.
 
-    `rows` is the declared size of the table: a public figure or a guess, never `len(X)`; it decides how fine the cells are and
+    `rows` is the declared size of the table (by default the codebook's `expected_rows`): a public figure or a guess, never
+    `len(X)`; it decides how fine the cells are and
     steadies the estimates. `rows_per_unit` is how many rows one person may have (1: the unit of privacy is a record).
     """
     exact = positive(epsilon, "epsilon")
@@ -374,6 +375,7 @@ def plan_release(
         raise PrivacyError("a codebook inferred from the training data leaks them: declare one (Codebook.from_toml)")
     if mechanism not in ("auto", *JOINT_MECHANISMS):
         raise ConfigError(f"unknown mechanism {mechanism!r}: one of auto, {', '.join(JOINT_MECHANISMS)}, smooth, global")
+    rows = codebook.expected_rows if rows is None else rows
     if rows is not None and rows < 1:
         raise ConfigError("rows, the declared size of the table, must be at least one")
     if rows_per_unit < 1:
