@@ -122,7 +122,7 @@ def test_the_sum_is_exact_with_the_default_key(parties: int) -> None:
 
 
 @pytest.mark.parametrize("name", ["iris", "car", "adult"])
-@pytest.mark.parametrize("parties", [2, 3, 5, 20])
+@pytest.mark.parametrize("parties", [2, 3, *(pytest.param(many, marks=pytest.mark.slow) for many in (5, 20))])
 def test_pooled_statistics_are_exact(name: str, parties: int, dataset: Callable[[str], Any]) -> None:
     pandas = pytest.importorskip("pandas")
     from blindbayes import Codebook
