@@ -34,7 +34,7 @@ from blindbayes.protocol.shared_argmax import Mesh
 from blindbayes.runtime.memory import Outcome, local_runs, run_in_memory
 from blindbayes.runtime.transcript import Cost
 from blindbayes.statistics import Block, Layout, Statistics, count_block
-from blindbayes.study import Leak, Study
+from blindbayes.study import Leak, Result, Study
 
 _OPTIONS = ("queries", "together")
 
@@ -265,10 +265,20 @@ class JointModel:
 # -- training ------------------------------------------------------------------------------------------------------------
 
 
-def simulate(study: Study, sources: Mapping[str, Any], *, coins: Coins) -> JointResult:
-    """Train a study over columns with every party in this process."""
+def simulate(study: Study, sources: Mapping[str, Any], *, coins: Coins) -> JointResult | Result:
+    """Train a study over columns with every party in this process. `noisy_histograms` gives a `Result` with a plain model."""
+    if study.protocol == "noisy_histograms":
+        from blindbayes import noisy_columns
+
+        return noisy_columns.simulate(study, sources, coins=coins)
+    return _simulate_shared(study, sources, coins)
+
+
+def _simulate_shared(study: Study, sources: Mapping[str, Any], coins: Coins) -> JointResult:
     if study.protocol != "class_sums":
-        raise ConfigError(f"there is no columns protocol {study.protocol!r} for rows that line up; known: class_sums")
+        raise ConfigError(
+            f"there is no columns protocol {study.protocol!r} for rows that line up; known: class_sums, noisy_histograms"
+        )
     if study.epsilon is not None:
         raise PrivacyError("class_sums opens nothing, so there is nothing to add noise to; leave epsilon out")
     if unknown := sorted(set(study.options) - set(_OPTIONS)):

@@ -1,0 +1,15 @@
+"""Messages of noisy_histograms."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from blindbayes.wire import Message, Trust, Words
+
+
+class HistogramsReleased(Message, frozen=True):
+    """One party's value x class counts with noise; its codebook's hash, so that a miner with another one refuses."""
+
+    trust: ClassVar[Trust] = Trust.NOISY
+    codebook: str
+    counts: Words
