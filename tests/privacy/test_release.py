@@ -14,6 +14,7 @@ from scipy.stats import chi2
 from blindbayes.codebook import Categorical, Codebook, Numeric
 from blindbayes.errors import ConfigError, PrivacyError
 from blindbayes.primitives.coins import Coins
+from blindbayes.privacy import classwise
 from blindbayes.privacy.classwise import Classwise, Part, cell_variance, centred_knorm
 from blindbayes.privacy.joint import JOINT_MECHANISMS, fit_parameters, plan_release
 from blindbayes.statistics import MISSING, Block, Layout, Statistics, count_block
@@ -76,13 +77,46 @@ def test_centred_knorm_fits_brute_force_and_no_other_rate(sizes: list[int], reac
         shells[(norm,)] += times
     assert _fit(drawn, {x: math.exp(-0.7 * norm) for x, norm in points.items()}) > ALPHA
 
-    def shell(rate: float) -> dict[tuple[int, ...], float]:
-        balls = [math.prod(_ball(size, k) for size in sizes) for k in range(60)]
-        return {(k,): (balls[k] - (balls[k - 1] if k else 0)) * math.exp(-rate * k) for k in range(60)}
-
-    assert _fit(shells, shell(0.7)) > ALPHA
+    assert _fit(shells, _shell_weights(sizes, 0.7)) > ALPHA
     for wrong in (0.8, 1.25):
-        assert _fit(shells, shell(0.7 * wrong)) < ALPHA
+        assert _fit(shells, _shell_weights(sizes, 0.7 * wrong)) < ALPHA
+
+
+def _shells(sizes: list[int], draws: int, seed: int) -> Counter[tuple[int, ...]]:
+    coins = Coins.seeded(bytes([seed]) * 32)
+    cuts = np.cumsum(sizes)[:-1]
+    norms = (
+        max(int(np.abs(part).sum()) for part in np.split(centred_knorm(coins, sizes, Fraction(7, 10)), cuts))
+        for _ in range(draws)
+    )
+    return Counter((norm,) for norm in norms)
+
+
+def _shell_weights(sizes: list[int], rate: float) -> dict[tuple[int, ...], float]:
+    balls = [math.prod(_ball(size, k) for size in sizes) for k in range(60)]
+    return {(k,): (balls[k] - (balls[k - 1] if k else 0)) * math.exp(-rate * k) for k in range(60)}
+
+
+def test_a_radius_of_one_geometric_too_few_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    true = classwise.geometric
+    monkeypatch.setattr(classwise, "geometric", lambda coins, rate, size: true(coins, rate, size - 1))
+    assert _fit(_shells([2, 3], 1500, 1), _shell_weights([2, 3], 0.7)) < ALPHA
+
+
+def test_roles_that_are_not_dealt_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(classwise, "_permutations", lambda coins, owner: np.arange(owner.size))
+    coins = Coins.seeded(bytes(32))
+    drawn = Counter(tuple(int(v) for v in centred_knorm(coins, [3], Fraction(7, 10))) for _ in range(1500))
+    assert _fit(drawn, {x: math.exp(-0.7 * norm) for x, norm in _points([3], 5).items()}) < ALPHA
+
+
+def test_zeros_counted_once_for_every_role_are_caught() -> None:
+    # Without the rule on zeros each point would weigh as often as its zeros can share the roles: not the claimed law.
+    coins = Coins.seeded(b"z" * 32)
+    drawn = Counter(tuple(int(v) for v in centred_knorm(coins, [3], Fraction(7, 10))) for _ in range(2500))
+    points = _points([3], 5)
+    doubled = {x: math.exp(-0.7 * norm) * {1: 1, 2: 2, 3: 6}[x.count(0)] for x, norm in points.items()}
+    assert _fit(drawn, doubled) < ALPHA
 
 
 def test_noise_variance_is_as_planned() -> None:
