@@ -1,0 +1,88 @@
+"""The model of a joint release: post-processing of what was released, nothing else."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from blindbayes.codebook import Categorical, Numeric
+from blindbayes.errors import ConfigError
+from blindbayes.model.parameters import Gaussian, Histogram, Parameters, Term
+from blindbayes.privacy import postprocess
+from blindbayes.privacy.released import Cut, NoisyStatistics
+
+Floats = npt.NDArray[np.float64]
+MANY_GRID_POINTS = 20_000
+"""A number with more grid points than this spans too many orders of magnitude for equal cells, or for one normal law."""
+_FIT_SIGNAL = 60.0
+_FIT_ROWS = 5000.0
+
+
+def fit_parameters(noisy: NoisyStatistics, *, alpha: float = 1.0) -> Parameters:
+    """The model of a release: post-processing only. `alpha` / 2 is the least count that any cell is given."""
+    if not (math.isfinite(alpha) and alpha > 0):
+        raise ConfigError("alpha must be a positive number")
+    plan, sizes = noisy.plan, noisy.sizes
+    classes = len(plan.codebook.classes)
+    terms: dict[str, Term] = {}
+    ordered: dict[tuple[int, ...], list[Cut]] = {}
+    for feature, cut in zip(plan.codebook.features, plan.cuts, strict=True):
+        if cut.kind == "moments":
+            assert isinstance(feature, Numeric)
+            terms[feature.name] = _gaussian(noisy, feature, plan.codebook.variance_floor)
+        elif cut.kind == "nothing" or len(cut.edges) == 2:
+            width = feature.size if isinstance(feature, Categorical) or feature.bins is not None else 1
+            terms[feature.name] = Histogram(np.full((classes, width), -math.log(width)))
+        else:
+            cells, deviation = noisy.cells(feature.name)
+            table = postprocess.shrink_histogram(cells, sizes, deviation, alpha)[:, : len(cut.edges) - 1]
+            table = table / table.sum(axis=1, keepdims=True)
+            terms[feature.name] = Histogram(np.log(postprocess.spread_cells(table, cut.edges)))
+            if isinstance(feature, Numeric) and feature.width <= MANY_GRID_POINTS:
+                ordered.setdefault(cut.edges, []).append(cut)
+    # A normal law saves noise, and is never quite true: it gives way with more signal and with more rows to contradict it.
+    trust = 1 / (1 + plan.signal / _FIT_SIGNAL) / (1 + sizes.total / classes / _FIT_ROWS)
+    if trust > 0.1:
+        for edges, cuts in ordered.items():
+            for cut, law in zip(cuts, _fitted(noisy, cuts, edges, alpha), strict=True):
+                old = terms[cut.feature]
+                assert isinstance(old, Histogram)
+                log = trust * np.log(law) + (1 - trust) * old.log_prob
+                top = log.max(axis=1, keepdims=True)
+                terms[cut.feature] = Histogram(log - top - np.log(np.exp(log - top).sum(axis=1, keepdims=True)))
+    return Parameters(plan.codebook, sizes.log_prior, {name: terms[name] for name in plan.codebook.names})
+
+
+def _fitted(noisy: NoisyStatistics, cuts: Sequence[Cut], edges: tuple[int, ...], alpha: float) -> list[Floats]:
+    """P(fine cell | class) of features cut alike, from normal laws fitted to their noisy cells."""
+    sizes = noisy.sizes
+    width = len(edges) - 1
+    found = [noisy.cells(cut.feature) for cut in cuts]
+    cells = np.stack([table[:, :width] for table, _ in found])
+    deviations = np.array([deviation for _, deviation in found])
+    rows = np.tile(sizes.rows, (len(cuts), 1))
+    for at, cut in enumerate(cuts):
+        if cut.missing:
+            absent = found[at][0][:, width]
+            table = np.stack([absent, sizes.rows - absent], axis=1)
+            rows[at] *= postprocess.shrink_histogram(table, sizes, deviations[at], alpha)[:, 1]
+    laws = postprocess.fit_normal(cells, rows, deviations, sizes.deviation, edges, edges[-1])
+    return [
+        np.maximum(postprocess.blend_cells(law, *part, edges, alpha), 1e-12)
+        for law, part in zip(laws, zip(cells, rows, deviations, strict=True), strict=True)
+    ]
+
+
+def _gaussian(noisy: NoisyStatistics, feature: Numeric, floor: float | None) -> Gaussian:
+    first, second, deviation, present = noisy.moments(feature.name)
+    sizes = noisy.sizes
+    if present is not None:
+        sizes = postprocess.ClassSizes(np.clip(present, 1.0, np.maximum(sizes.rows, 1.0)), sizes.deviation)
+    mean, variance = postprocess.shrink_moments(first, second, sizes, deviation)
+    half = (feature.width - 1) / 2 / feature.scale
+    middle = (feature.grid_low + feature.grid_high) / 2 / feature.scale
+    least = max(floor or 0.0, 1 / (12 * feature.scale**2))
+    return Gaussian(middle + half * mean, np.maximum(variance * half**2, least))

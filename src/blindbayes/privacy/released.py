@@ -1,0 +1,327 @@
+"""What a joint release consists of, before noise (`ReleasePlan`) and after it (`NoisyStatistics`)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from blindbayes.codebook import Codebook, Numeric
+from blindbayes.errors import ConfigError
+from blindbayes.primitives.coins import Coins
+from blindbayes.privacy import postprocess
+from blindbayes.privacy.classwise import Classwise, Part
+from blindbayes.privacy.mechanisms import Mechanism, Price, make
+from blindbayes.privacy.sensitivity import ADJACENCY, Block, Sensitivity
+from blindbayes.statistics import Statistics
+from blindbayes.statistics.layout import Layout
+
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """How a feature is released: `cells` (a histogram with these edges, in fine cells), `moments`, or `nothing`."""
+
+    feature: str
+    kind: Literal["cells", "moments", "nothing"]
+    edges: tuple[int, ...] = ()
+    missing: bool = False  # a last cell counts the rows without a value
+    reason: str = ""
+
+    @property
+    def cells(self) -> int:
+        """Number of cells released, the one for missing included."""
+        return len(self.edges) - 1 + self.missing
+
+    @property
+    def fine(self) -> int:
+        """Number of fine cells."""
+        return self.edges[-1]
+
+
+@dataclass(frozen=True)
+class _Item:
+    """One table of the released vector: (classes, cells), or one number per class."""
+
+    name: str
+    kind: Literal["classes", "cells", "n", "sum", "square"]
+    cells: int
+    bound: int
+    cut: Cut | None = None
+
+    @property
+    def number(self) -> bool:
+        return self.kind != "cells"
+
+
+@dataclass(frozen=True)
+class ReleasePlan:
+    """Everything about one joint release that can be known before data is read."""
+
+    declared: Codebook
+    codebook: Codebook
+    cuts: tuple[Cut, ...]
+    mechanism: str
+    epsilon: Fraction
+    delta: float
+    rows: int | None
+    rows_per_unit: int
+    signal: float
+    reasons: tuple[str, ...]
+
+    # -- what is released ------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def items(self) -> tuple[_Item, ...]:
+        """The tables of the released vector, in order."""
+        classwise = self.mechanism == "knorm"
+        tables = [_Item(cut.feature, "cells", cut.cells, 1, cut) for cut in self.cuts if cut.kind == "cells" and cut.cells > 1]
+        # Independent noise gets the class counts from the histograms, which add up to them; centred ones do not hold them.
+        items = [_Item("class counts", "classes", 1, 1)] if classwise or not tables else []
+        for cut in self.cuts:
+            if cut.kind == "cells" and cut.cells > 1:
+                items.append(_Item(cut.feature, "cells", cut.cells, 1, cut))
+            elif cut.kind == "moments":
+                feature = self.codebook.feature(cut.feature)
+                assert isinstance(feature, Numeric)
+                width = feature.width - 1
+                if cut.missing:
+                    items.append(_Item(cut.feature, "n", 1, 1, cut))
+                items.append(_Item(cut.feature, "sum", 1, width, cut))
+                items.append(_Item(cut.feature, "square", 1, width * width, cut))
+        return tuple(items)
+
+    @cached_property
+    def noise(self) -> Classwise | Mechanism:
+        """The mechanism with its price; asking it reads no data."""
+        classes = len(self.declared.classes)
+        if self.mechanism == "knorm":
+            # An error in a class count is spread over the cells of every histogram, 1/r of it in each.
+            spread = 1 + sum(1 / item.cells for item in self.items if not item.number)
+            parts = tuple(
+                Part(item.name, 2, True, item.bound > 1, spread if item.kind == "classes" else 1.0)
+                if item.number
+                else Part(item.name, item.cells)
+                for item in self.items
+            )
+            return Classwise(parts, self.epsilon, self.rows_per_unit)
+        blocks = tuple(Block(f"{item.name} {item.kind}", classes * item.cells, item.bound) for item in self.items)
+        return make(self.mechanism, Sensitivity(blocks, self.rows_per_unit), self.epsilon, self._delta)
+
+    @property
+    def _delta(self) -> float:
+        return self.delta if self.mechanism == "discrete_gaussian" else 0.0
+
+    @property
+    def price(self) -> Price:
+        """What the release costs."""
+        if isinstance(self.noise, Classwise):
+            return Price(float(self.epsilon), 0.0, self.unit)
+        return self.noise.price
+
+    @property
+    def unit(self) -> str:
+        """What is protected, in words."""
+        return "one record" if self.rows_per_unit == 1 else f"one person with at most {self.rows_per_unit} records"
+
+    @cached_property
+    def deviations(self) -> tuple[float, ...]:
+        """Standard deviation of the noise in a cell of each item: in counts, or in units of a moment's bound."""
+        if isinstance(self.noise, Classwise):
+            return tuple(math.sqrt(value) for value in self.noise.variances())
+        bounds = np.array([item.bound for item in self.items], dtype=np.float64)
+        grid = np.array(self.noise.grid_variances())
+        step = float(self.noise.step)
+        values = np.sqrt(grid) / step if step > 1 else np.sqrt(grid) / bounds
+        return tuple(float(value) for value in values)
+
+    def describe(self) -> dict[str, Any]:
+        """Public facts for statements and reports."""
+        if isinstance(self.noise, Classwise):
+            shares: Any = [
+                {
+                    "parts": [self.items[index].name for index in group.parts],
+                    "epsilon": float(group.epsilon),
+                    "grid_step": group.step,
+                }
+                for group in self.noise.groups
+            ]
+            sampler = "exact K-norm by class on centred histograms: radius by rejection from exact geometrics, uniform point"
+        else:
+            shares, sampler = None, self.noise.sampler
+        return {
+            "mechanism": self.mechanism,
+            "epsilon": float(self.epsilon),
+            "delta": self._delta,
+            "unit": self.unit,
+            "adjacency": ADJACENCY,
+            "declared_rows": self.rows,
+            "sampler": sampler,
+            "groups": shares,
+            "features": {
+                cut.feature: {
+                    "released_as": cut.kind,
+                    "cells": cut.cells if cut.kind == "cells" else None,
+                    "why": cut.reason,
+                }
+                for cut in self.cuts
+            },
+            "reasons": list(self.reasons),
+        }
+
+    def __str__(self) -> str:
+        return "\n".join((f"{self.mechanism}, {self.price}", *self.reasons))
+
+    # -- the release -----------------------------------------------------------------------------------------------------
+
+    def tables(self, statistics: Statistics) -> list[npt.NDArray[Any]]:
+        """The exact integers that noise is added to, one table per item: (classes, cells)."""
+        if statistics.codebook != self.codebook:
+            raise ConfigError("these statistics were not counted with the plan's codebook; count with plan.codebook")
+        classes = statistics.class_counts.astype(object)
+        out: list[npt.NDArray[Any]] = []
+        for item in self.items:
+            if item.kind == "classes":
+                out.append(classes[:, None])
+                continue
+            assert item.cut is not None
+            if item.kind == "cells":
+                counts = statistics.counts[item.name].astype(object)
+                joined = np.add.reduceat(counts, item.cut.edges[:-1], axis=1)
+                if item.cut.missing:
+                    joined = np.column_stack([joined, classes - counts.sum(axis=1)])
+                out.append(joined)
+                continue
+            feature = self.codebook.feature(item.name)
+            assert isinstance(feature, Numeric)
+            n = statistics.n[item.name].astype(object)
+            sums, squares = statistics.sums[item.name].astype(object), statistics.squares[item.name].astype(object)
+            middle, width = feature.code_low + feature.code_high, feature.width - 1
+            if item.kind == "n":
+                out.append(n[:, None])
+            elif item.kind == "sum":  # of y = 2 code - (low + high), |y| <= width
+                out.append((2 * sums - middle * n)[:, None])
+            else:  # of 2 y^2 - width^2, at most width^2
+                out.append((2 * (4 * squares - 4 * middle * sums + middle**2 * n) - width**2 * n)[:, None])
+        return out
+
+    def release(self, statistics: Statistics, coins: Coins) -> NoisyStatistics:
+        """Add noise to everything at once. Every call is a release of its own: the price must have been charged before."""
+        tables = self.tables(statistics)
+        if isinstance(self.noise, Classwise):
+            noisy = self.noise.release(tables, [item.bound for item in self.items], coins)
+        else:
+            released = self.noise.release(_joined([table.ravel() for table in tables]), coins)
+            pieces = np.split(released, np.cumsum([table.size for table in tables])[:-1])
+            noisy = [
+                piece.reshape(table.shape).astype(np.float64) / item.bound
+                for piece, table, item in zip(pieces, tables, self.items, strict=True)
+            ]
+        return NoisyStatistics(self, tuple(noisy))
+
+
+def _joined(parts: Sequence[npt.NDArray[Any]]) -> npt.NDArray[Any]:
+    vector = np.concatenate(parts)
+    return vector.astype(np.int64) if all(abs(value) < 1 << 62 for value in vector) else vector
+
+
+@dataclass(frozen=True)
+class NoisyStatistics:
+    """What was released: one table per item of the plan, counts or units of a moment's bound. Public from here on."""
+
+    plan: ReleasePlan
+    tables: tuple[Floats, ...]
+
+    @cached_property
+    def _counts(self) -> tuple[Floats, float]:
+        """Noisy class counts and their standard deviation."""
+        plan = self.plan
+        for item, table, deviation in zip(plan.items, self.tables, plan.deviations, strict=True):
+            if item.kind == "classes":
+                return table[:, 0], deviation
+        totals, weights = [], []
+        for item, table, deviation in zip(plan.items, self.tables, plan.deviations, strict=True):
+            if item.kind == "cells":
+                totals.append(table.sum(axis=1))
+                weights.append(1 / (item.cells * deviation**2))
+        weight = np.array(weights)
+        return np.average(totals, axis=0, weights=weight), float(1 / math.sqrt(weight.sum()))
+
+    @property
+    def class_counts(self) -> Floats:
+        """Noisy class counts: released, or the weighted mean of what the histograms add up to."""
+        return self._counts[0]
+
+    @cached_property
+    def sizes(self) -> postprocess.ClassSizes:
+        """Estimated class sizes."""
+        return postprocess.class_sizes(self._counts[0], self._counts[1], self.plan.rows)
+
+    def cells(self, name: str) -> tuple[Floats, float]:
+        """A feature's noisy counts, made to add up to the class sizes, and the noise deviation of a cell."""
+        index = next(at for at, item in enumerate(self.plan.items) if item.name == name and item.kind == "cells")
+        table, deviation = self.tables[index], self.plan.deviations[index]
+        width = table.shape[1]
+        level = table + ((self.sizes.rows - table.sum(axis=1)) / width)[:, None]
+        if not isinstance(self.plan.noise, Classwise):
+            deviation *= math.sqrt((width - 1) / width)
+        return np.asarray(level), deviation
+
+    def moments(self, name: str) -> tuple[Floats, Floats, float, Floats | None]:
+        """Noisy sums of z and 2 z^2 - 1 per class (z in [-1, 1]), the noise deviation, and noisy numbers of values."""
+        found = {
+            item.kind: (table[:, 0], deviation)
+            for item, table, deviation in zip(self.plan.items, self.tables, self.plan.deviations, strict=True)
+            if item.name == name
+        }
+        present = found["n"][0] if "n" in found else None
+        return found["sum"][0], found["square"][0], max(found["sum"][1], found["square"][1]), present
+
+    @cached_property
+    def statistics(self) -> Statistics:
+        """Whole-number statistics for the record: cells spread evenly over the fine cells of `plan.codebook`."""
+        plan = self.plan
+        layout = Layout(plan.codebook)
+        vector = np.zeros(layout.size, dtype=object)
+        rows = self.sizes.rows
+        for group in layout.groups:
+            where = layout.slice(group)
+            if group.feature is None:
+                vector[where] = _whole(rows)
+                continue
+            cut = next(cut for cut in plan.cuts if cut.feature == group.feature.name)
+            if group.kind == "count":
+                if cut.kind == "cells" and cut.cells > 1:
+                    cells = self.cells(cut.feature)[0][:, : len(cut.edges) - 1]
+                else:
+                    cells = rows[:, None]
+                edges = cut.edges if cut.kind == "cells" else (0, group.columns)
+                fine = postprocess.spread_cells(cells, edges)
+                vector[where] = np.diff(np.floor(np.cumsum(fine, axis=1) + 0.5), axis=1, prepend=0).astype(np.int64).ravel()
+                continue
+            assert isinstance(group.feature, Numeric)
+            if cut.kind == "nothing":
+                continue
+            first, second, _, present = self.moments(cut.feature)
+            n = rows if present is None else np.maximum(present, 0)
+            middle, width = group.feature.code_low + group.feature.code_high, group.feature.width - 1
+            if group.kind == "n":
+                vector[where] = _whole(n)
+            elif group.kind == "sum":
+                vector[where] = _whole((first * width + middle * n) / 2)
+            else:
+                sums = (first * width + middle * n) / 2
+                doubled = (second + n) * width**2 / 2  # sum of y^2
+                vector[where] = _whole((doubled + 4 * middle * sums - middle**2 * n) / 4)
+        return Statistics(layout, vector)
+
+
+def _whole(values: Floats) -> npt.NDArray[Any]:
+    return np.array([math.floor(value + 0.5) for value in values], dtype=object)
