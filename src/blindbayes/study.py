@@ -309,6 +309,8 @@ class Study:
         roster = protocol.roster(setting)
         if len(set(roster)) != len(roster):
             raise ConfigError(f"a party has a name that {self.protocol} keeps for itself; known roles: {', '.join(roster)}")
+        run_id = coins.bytes(16).hex()
+        coins = coins.derive(f"run {run_id}")  # two runs on the same coins never share noise or masks
         vectors = {}
         book = self.counting(setting)
         for name, source in sources.items():
@@ -317,7 +319,7 @@ class Study:
             if name in ledgers:
                 self._charge(ledgers[name], setting)
             vectors[name] = self.contribution(own, setting, coins.derive(f"noise of {name}"), taken)
-        runs = local_runs(roster, study=self.sha256, run_id=coins.bytes(16).hex(), coins=coins)
+        runs = local_runs(roster, study=self.sha256, run_id=run_id, coins=coins.derive("identities"))
         roles = registry.simulate_roles(protocol, runs, setting, vectors, coins)
         outcome = run_in_memory(roles, faults=faults, keep=keep)
         total = _agreed_total(outcome, protocol.learners(setting))

@@ -180,6 +180,24 @@ def test_an_error_in_one_role_closes_the_others_before_they_open() -> None:
         run_in_memory({"a": broken(), "hub": hub(("a", "b")), "b": watched()})
 
 
+def test_a_bug_in_one_role_closes_the_others_and_passes_through() -> None:
+    closed = []
+
+    def watched() -> Role[None]:
+        try:
+            yield from leaf(1)
+        finally:
+            closed.append(True)
+
+    def buggy() -> Role[None]:
+        yield Receive("b", NumberSent)
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        run_in_memory({"hub": buggy(), "b": watched()})
+    assert closed == [True]
+
+
 def test_a_role_may_handle_the_loss_of_a_party() -> None:
     def patient() -> Role[str]:
         try:

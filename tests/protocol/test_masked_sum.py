@@ -67,7 +67,7 @@ def test_within_tolerance_any_party_may_vanish_anywhere(parties: int, quorum: in
             assert set(outcome.outputs) == {*sites, "server"} - set(lost)
 
 
-@pytest.mark.parametrize(("parties", "quorum"), [(3, 3), (3, 2), (4, 3)])
+@pytest.mark.parametrize(("parties", "quorum"), [(3, 3), (3, 2), pytest.param(4, 3, marks=pytest.mark.slow)])
 def test_past_tolerance_the_run_ends_cleanly(parties: int, quorum: int) -> None:
     """One more than tolerated, each before its shares are given: an error that names one of them, nothing opened."""
     for lost in itertools.combinations(names(parties), parties - quorum + 1):
@@ -505,7 +505,9 @@ PATTERNS: dict[str, tuple[list[Fault], list[str], set[str]]] = {
 }
 
 
-@pytest.mark.parametrize("pattern", PATTERNS)
+@pytest.mark.parametrize(
+    "pattern", ["nobody lost", "lost before its vector", pytest.param("lost after its vector", marks=pytest.mark.slow)]
+)
 def test_the_server_and_a_colluder_learn_the_sum_of_the_others_only(pattern: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every input, every mask: exact equality of the views' distributions for equal sums over the honest included."""
     faults, order, included = PATTERNS[pattern]

@@ -421,3 +421,24 @@ def test_rows_only_arguments_are_refused_for_columns() -> None:
     for how in ({"base": object()}, {"removed": {}}, {"ledgers": {}}, {"faults": [Vanish("a", 0)]}):
         with pytest.raises(ConfigError, match="columns"):
             Study(CODEBOOK, partition="columns").simulate(PARTS, **how)
+
+
+def test_two_runs_on_the_same_coins_share_no_noise() -> None:
+    coins = Coins.seeded(SEED)
+    study = Study(CODEBOOK, epsilon=1.0)
+    one, other = (study.simulate(PARTS, coins=coins) for _ in range(2))
+    assert one.total is not None
+    assert other.total is not None
+    assert not np.array_equal(one.total, other.total)
+    again = study.simulate(PARTS, coins=Coins.seeded(SEED))
+    assert np.array_equal(one.total, again.total)
+
+
+@pytest.mark.slow
+def test_hundreds_of_parties_with_one_record_each() -> None:
+    records = {f"person{at}": count_source(WHOLE.iloc[[at % len(WHOLE)]], CODEBOOK) for at in range(300)}
+    lost = [Vanish(f"person{at}", at % 11) for at in range(0, 300, 30)]
+    result = Study(CODEBOOK, quorum=285).simulate(records, faults=lost, keep=Keep.COUNTS)
+    expected = sum((records[name] for name in result.included), Statistics.zero(CODEBOOK))
+    assert result.statistics == expected
+    assert len(result.included) >= 290

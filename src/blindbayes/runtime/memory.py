@@ -126,16 +126,23 @@ class _Driver:
     # -- running ---------------------------------------------------------------------------------------------------
 
     def run(self) -> None:
-        while self.error is None:
-            while self.ready and self.error is None:
-                seat, value = self.ready.popleft()
-                if seat.state == "alive":
-                    self._advance(seat, value)
-            if self.error is not None or not (self._release_held() or self._pass_deadline()):
-                break
+        try:
+            while self.error is None:
+                while self.ready and self.error is None:
+                    seat, value = self.ready.popleft()
+                    if seat.state == "alive":
+                        self._advance(seat, value)
+                if self.error is not None or not (self._release_held() or self._pass_deadline()):
+                    break
+        except BaseException:  # a bug in a role, or an interrupt: end the others, then let it pass
+            self._close()
+            raise
         if self.error is not None:
-            for seat in self.seats.values():
-                seat.role.close()
+            self._close()
+
+    def _close(self) -> None:
+        for seat in self.seats.values():
+            seat.role.close()
 
     def _advance(self, seat: _Seat, value: Any) -> None:
         """Run one role until it waits, returns, fails or vanishes."""
