@@ -5,11 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import http.client
-import json
-import os
 import resource
 import signal
-import subprocess
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,12 +14,13 @@ from typing import Any
 
 import pytest
 
-from blindbayes.errors import BlindbayesError
+from blindbayes.errors import BlindbayesError, ConfigError
 from blindbayes.primitives.coins import Coins
 from blindbayes.runtime.grpc_courier import GrpcCourier
 from blindbayes.runtime.identity import Identity
 from blindbayes.runtime.loopback import Loopback, LoopbackSite
 from blindbayes.runtime.policy import Policy
+from blindbayes.runtime.serve import sole_agent
 from blindbayes.study_file import Deadlines, Privacy, StudyFile
 from support.sites import BOOK, make_rows
 
@@ -129,6 +127,31 @@ def test_kill_9_in_the_midst_and_the_run_goes_on_and_pays_once(net: Loopback) ->
         assert [entry.fields["run"] for entry in charges].count(run_id) == 1
         site.home.audit.verify()
         site.home.ledger.verify()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("size", [300, 700, 1100, 1500])
+@pytest.mark.parametrize("victim", NAMES)
+def test_kill_9_of_each_site_at_several_points(net: Loopback, tmp_path: Path, victim: str, size: int) -> None:
+    study = study_of(net, title="killed at several points")
+    frozen = "west" if victim != "west" else "south"
+    run_id = begin_and_freeze(net, study, frozen, size=size)
+    net.sites[victim].kill(signal.SIGKILL)
+    net.sites[victim].start()
+    net.sites[frozen].kill(signal.SIGCONT)
+    assert states(net.follow(run_id, study)) == dict.fromkeys(NAMES, "done")
+    assert models(net, run_id) == {expected_model(net, study, tmp_path / "simulated")}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("victim", NAMES)
+def test_sigstop_of_each_site_is_named(net: Loopback, victim: str) -> None:
+    study = study_of(net, deadlines=Deadlines(step=3, join=60, run=90), title="each stopped")
+    run_id = begin_and_freeze(net, study, victim)
+    for name in set(NAMES) - {victim}:
+        ended = net.sites[name].operator.follow(net.sites[name].operator.call("GET", f"/runs/{run_id}"))
+        assert ended["error"] == "PeerLost"
+        assert ended["party"] in (victim, "server")
 
 
 def test_sigstop_is_named_within_the_deadline_and_sigcont_hurts_nobody(net: Loopback) -> None:
@@ -239,6 +262,11 @@ def test_fuzzing_the_port_neither_crashes_nor_leaks(net: Loopback, frames: int) 
     assert states(ended) == dict.fromkeys(NAMES, "done")
 
 
+def test_a_second_agent_of_one_folder_is_refused(net: Loopback) -> None:
+    with pytest.raises(ConfigError, match="running already"), sole_agent(net.sites["north"].home.folder):
+        pass
+
+
 def test_the_operators_port_asks_for_the_token_and_for_loopback(net: Loopback) -> None:
     client = net.sites["north"].operator
     host, _, port = client.address.rpartition(":")
@@ -259,28 +287,7 @@ def test_the_operators_port_asks_for_the_token_and_for_loopback(net: Loopback) -
     assert (net.sites["north"].home.folder / "operator.token").stat().st_mode & 0o077 == 0
 
 
-def test_a_second_agent_of_one_folder_is_refused(net: Loopback) -> None:
-    result = subprocess.run(
-        ["python", "-m", "blindbayes.runtime.loopback", str(net.sites["north"].home.folder)],
-        capture_output=True,
-        check=False,
-        timeout=60,
-        env={**os.environ, "PATH": f"{Path(os.sys.executable).parent}:{os.environ['PATH']}"},  # type: ignore[attr-defined]
-    )
-    assert result.returncode != 0
-    assert b"running already" in result.stderr
-
-
-def test_sigterm_stops_cleanly(net: Loopback) -> None:
-    site = net.sites["west"]
-    process = site.process
-    assert process is not None
-    process.terminate()
-    assert process.wait(10) == 0
-    assert not (site.home.folder / "operator.token").exists()
-    assert json.loads(json.dumps(list(site.home.audit.entries())))  # the log is whole
-
-
+@pytest.mark.slow
 def test_a_site_with_other_keys_is_nobody(net: Loopback) -> None:
     """Right name, wrong certificate: the port says nothing, and the run names the missing site."""
     site = net.sites["west"]

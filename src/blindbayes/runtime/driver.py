@@ -12,6 +12,7 @@ for one step, longer only for parties that wait for others, and goes on with who
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -27,6 +28,7 @@ from blindbayes.runtime.steps import Done, fail, step
 from blindbayes.runtime.transcript import PartyCost
 from blindbayes.wire import Message, decode, encode
 
+_BATCH_BYTES = 1024**2
 JOINED = -1  # the number of the wait before the first step: everybody comes to the run
 
 
@@ -59,6 +61,14 @@ class Finished:
     cost: PartyCost
 
 
+@dataclass(frozen=True, slots=True)
+class _Batch:
+    """What a role did in one go: messages to post, then what it waits for, or its end. None: it has more to send."""
+
+    sends: list[tuple[str, str, bytes]] = field(repr=False)
+    effect: Effect | Done | None
+
+
 class RoleDriver:
     """One role of one run at one site."""
 
@@ -73,7 +83,6 @@ class RoleDriver:
         wake: asyncio.Event,
         required: int,
         before_first_step: Callable[[], None] = lambda: None,
-        before_open: Callable[[str], None] = lambda label: None,
     ) -> None:
         self._run = run
         self._role = role
@@ -83,7 +92,6 @@ class RoleDriver:
         self._wake = wake
         self._required = required  # fewest parties, this one included, before anything is computed
         self._before_first_step = before_first_step
-        self._before_open = before_open
         self._loop = asyncio.get_running_loop()
         self._begun = self._loop.time()
         self._waits = 0
@@ -110,7 +118,8 @@ class RoleDriver:
             self._abort(error)
             raise
         finally:
-            self._role.close()
+            with contextlib.suppress(ValueError):  # it may still be computing in its thread, and ends there
+                self._role.close()
 
     async def _drive(self) -> Finished:
         restarted = JOINED in self._journal.decisions
@@ -119,20 +128,25 @@ class RoleDriver:
             await self._join()
         self._before_first_step()
         self.progress.state = "running"
-        effect = await self._step(None)
-        while not isinstance(effect, Done):
+        batch = await asyncio.to_thread(self._advance, None)
+        while True:
             try:
-                value = await self._perform(effect)
+                for to, kind, payload in batch.sends:
+                    await self._post(to, kind, payload)
+                if isinstance(batch.effect, Done):
+                    break
+                value = await self._perform(batch.effect)
             except BlindbayesError as error:
-                effect = await self._step(error)
-            else:
-                effect = await self._step(value)
+                if isinstance(batch.effect, Done):
+                    raise
+                value = error
+            batch = await asyncio.to_thread(self._advance, value)
         self._go_live()
         self.progress.state = "finishing"
         await self._commit()
         await self._drain()
         self.progress.state = "done"
-        return self._finished(effect.value)
+        return self._finished(batch.effect.value)
 
     def _finished(self, value: Any) -> Finished:
         progress = self.progress
@@ -153,16 +167,35 @@ class RoleDriver:
             for link in self._links.values():
                 link.start()
 
-    async def _step(self, value: Any) -> Effect | Done:
-        """One step in a thread, so that a long computation does not stop the heartbeats."""
-        return await asyncio.to_thread(self._step_here, value)
-
-    def _step_here(self, value: Any) -> Effect | Done:
-        begun = time.thread_time()
+    def _advance(self, value: Any) -> _Batch:
+        """Run the role until it needs the others, in a thread: a long computation does not stop the heartbeats."""
+        sends: list[tuple[str, str, bytes]] = []
+        size, begun = 0, time.thread_time()
         try:
-            return fail(self._role, value) if isinstance(value, BlindbayesError) else step(self._role, value)
+            while True:
+                effect: Effect | Done | None
+                effect = fail(self._role, value) if isinstance(value, BlindbayesError) else step(self._role, value)
+                value = None
+                self._effects += 1
+                if isinstance(effect, Open):
+                    self._opened.append(effect.label)
+                    value = effect.value
+                elif not isinstance(effect, Send):
+                    break
+                elif effect.to not in self._links:
+                    value = LocalProtocolError("a message goes to another party of the run", party=self._run.me)
+                else:
+                    payload = encode(effect.message)
+                    sends.append((effect.to, type(effect.message).__name__, payload))
+                    size += len(payload)
+                    if size > _BATCH_BYTES:
+                        effect = None
+                        break
         finally:
             self.progress.cpu_seconds += time.thread_time() - begun
+        if sends:
+            self._journal.commit()  # what these messages depend on is on disk before they can leave
+        return _Batch(sends, effect)
 
     async def _commit(self) -> None:
         if self._journal.dirty:
@@ -178,32 +211,25 @@ class RoleDriver:
 
     # -- effects -----------------------------------------------------------------------------------------------------
 
-    async def _perform(self, effect: Effect) -> Any:
-        self._effects += 1
-        if isinstance(effect, Send):
-            return await self._send(effect)
-        if isinstance(effect, Open):
-            self._before_open(effect.label)
-            self._opened.append(effect.label)
-            return effect.value
+    async def _perform(self, effect: Effect | None) -> Any:
+        if effect is None:  # a batch was full; the role goes on
+            return None
         if isinstance(effect, Receive):
             return (await self._receive((effect.sender,), effect.kind, None))[effect.sender]
         if isinstance(effect, ReceiveAll):
             return await self._receive(effect.senders, effect.kind, effect.quorum)
         raise LocalProtocolError("a role yielded something that is no effect", party=self._run.me)
 
-    async def _send(self, effect: Send) -> None:
-        link = self._links.get(effect.to)
-        if link is None:
-            raise LocalProtocolError("a message goes to another party of the run", party=self._run.me)
-        payload = encode(effect.message)
+    async def _post(self, to: str, kind: str, payload: bytes) -> None:
+        link = self._links[to]
         self.progress.messages_out += 1
         self.progress.bytes_out += len(payload)
-        kind = type(effect.message).__name__
-        if not self._live or effect.to in self._out:
+        if not self._live or to in self._out:
             link.post_now(kind, payload)
             return
-        await self._commit()
+        if link.has_room(len(payload)):
+            link.post_now(kind, payload)
+            return
         begun = self._loop.time()
         posting = asyncio.ensure_future(link.post(kind, payload))
         try:
@@ -214,7 +240,7 @@ class RoleDriver:
                 await asyncio.wait({posting, waiter}, timeout=self._timing.beat, return_when=asyncio.FIRST_COMPLETED)
                 waiter.cancel()
                 if not posting.done() and self._loop.time() - max(begun, link.heard) > self._timing.step:
-                    raise PeerLost("takes no more messages", party=effect.to)
+                    raise PeerLost("takes no more messages", party=to)
         finally:
             posting.cancel()
 

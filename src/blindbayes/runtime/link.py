@@ -1,7 +1,7 @@
 """One pair of parties in one run: sessions that come and go, messages that arrive once.
 
 Outgoing messages are numbered and kept until the other side says that it has them on disk. Incoming ones go to the journal
-first and are acknowledged after. Whenever a connection comes up (or nothing moves), both sides make a fresh session and
+first and are acknowledged after. Whenever a connection comes up, or the other side falls silent, both make a fresh session and
 tell each other how far they are, as a count and a running digest. From there the sender goes on; if the accounts do not
 fit, somebody's disk was rolled back or somebody lies, and the run is burned.
 """
@@ -27,6 +27,7 @@ CONFIRM, ACK, BEAT, ABORT = "confirm", "ack", "beat", "abort"
 _CONTROL = frozenset((CONFIRM, ACK, BEAT, ABORT))
 _MAX_FORGERIES = 16
 _MAX_HEADS_BYTES = 512
+_ACK_DELAY = 0.005
 _INBOX_BYTES = 48 * 1024**2
 
 
@@ -106,14 +107,13 @@ class Link:
         self._cursor = 0  # next message to send in this session
         self._part = 0
         self._acked = 0
-        self._moved = 0.0  # when an acknowledgement last came, or something was first sent after one
         self._room = asyncio.Event()
         # incoming
         self._inbox: deque[Offer | Sealed] = deque()
         self._inbox_bytes = 0
         self._arrived = asyncio.Event()
         self._parts: list[bytes] = []
-        self._ack_due = False
+        self._ack_at: float | None = None  # when to acknowledge; a little later, so that one commit serves many
         # what the driver reads
         self.joined = False
         self.heard = self._loop.time()
@@ -147,23 +147,25 @@ class Link:
         self._tasks = []
 
     def post_now(self, step: str, payload: bytes) -> None:
-        """Queue a message without waiting for room."""
+        """Queue a message without waiting for room. Whatever it depends on has been committed to the journal."""
         index = self._sent.count
         self._sent.add(step, payload)
         self._sent_digests.append(self._sent.digest)
         if index >= self._acked:
             self._outbox.append((index, step, payload))
             self._outbox_bytes += len(payload)
-            if len(self._outbox) == 1:
-                self._moved = self._loop.time()
         self._pump_event.set()
 
     async def post(self, step: str, payload: bytes) -> None:
         """Queue a message; waits while more than the window is under way."""
-        while self._outbox and self._outbox_bytes + len(payload) > self.timing.window and not self.is_lost:
+        while not self.has_room(len(payload)):
             self._room.clear()
             await self._room.wait()
         self.post_now(step, payload)
+
+    def has_room(self, size: int) -> bool:
+        """A message of this size may be queued now: the window is not full, or nobody will read it anyway."""
+        return not self._outbox or self._outbox_bytes + size <= self.timing.window or self.is_lost
 
     @property
     def is_lost(self) -> bool:
@@ -241,13 +243,15 @@ class Link:
     def _patience(self) -> float:
         now = self._loop.time()
         due = self._last_sent + self.timing.beat if self._current is not None else self._next_offer
+        if self._ack_at is not None and self._current is not None:
+            return max(self._ack_at - now, 0.001)
         return min(max(due - now, 0.01), self.timing.beat) if self._way.is_up() and not self.passive else self.timing.beat
 
     async def _send_one(self) -> bool:
         """Send the most urgent frame. Sealing and sending are one step: the order of counters is the order of frames."""
         now = self._loop.time()
-        stalled = self._outbox and self._cursor > self._outbox[0][0] and now - self._moved > 4 * self.timing.retry
-        if (self._current is None or stalled) and now >= self._next_offer and not self.passive:
+        silent = now - self.heard > 3 * self.timing.beat + 2 * self.timing.retry  # a living session is heard every beat
+        if (self._current is None or silent) and now >= self._next_offer and not self.passive:
             self._retry = min(2 * self._retry, 4 * self.timing.retry)
             self._next_offer = now + self._retry
             key, current = self._key, self._current
@@ -278,8 +282,8 @@ class Link:
             body, self._abort_due = self._abort_due, None
             await self._seal_out(session, ABORT, msgspec.msgpack.encode(body))
             return True
-        if self._ack_due:
-            self._ack_due = False
+        if self._ack_at is not None and now >= self._ack_at:
+            self._ack_at = None
             await self._commit()  # what is acknowledged is on disk
             await self._seal_out(session, ACK, msgspec.msgpack.encode(self._journal.count(self.pair.peer)))
             return True
@@ -289,8 +293,6 @@ class Link:
             part, self._part = self._part, self._part + 1
             if self._part == parts:
                 self._cursor, self._part = index + 1, 0
-            if self._journal.dirty:
-                await self._commit()  # what a message may depend on is on disk
             piece = payload[part * PART_BYTES : (part + 1) * PART_BYTES]
             await self._seal_out(session, step, piece, index=index, part=part, parts=parts)
             return True
@@ -402,7 +404,7 @@ class Link:
         self._retry = self.timing.retry / 4
         self._drop_until(confirm.have)
         self._cursor, self._part = confirm.have, 0
-        self._ack_due = True  # more may have come by the old session than the confirmation said
+        self._acknowledge()  # more may have come by the old session than the confirmation said
         self.joined = True
         self.heard = self._loop.time()
         self._pump_event.set()
@@ -428,8 +430,12 @@ class Link:
             raise PeerProtocolError("a control frame is not well formed", party=self.pair.peer) from cause
         self._wake_driver()
 
+    def _acknowledge(self) -> None:
+        if self._ack_at is None:
+            self._ack_at = self._loop.time() + _ACK_DELAY
+            self._pump_event.set()
+
     def _drop_until(self, have: int) -> None:
-        self._moved = self._loop.time()
         self._acked = max(self._acked, have)
         while self._outbox and self._outbox[0][0] < have:
             self._outbox_bytes -= len(self._outbox.popleft()[2])
@@ -456,11 +462,9 @@ class Link:
         if frame.index < have:  # a slot that is filled: the same again is harmless, another message is a lie
             if message_digest(frame.step, payload) != self._journal.digest(peer, frame.index):
                 raise PeerProtocolError("equivocation: sent another message for a slot that it had filled", party=peer)
-            self._ack_due = True
-            self._pump_event.set()
+            self._acknowledge()
             return
         self._journal.receive(peer, frame.step, payload)
         self.waits = False
-        self._ack_due = True
-        self._pump_event.set()
+        self._acknowledge()
         self._wake_driver()

@@ -23,7 +23,7 @@ import msgspec
 import tomlkit
 
 from blindbayes.codebook import Codebook
-from blindbayes.errors import ConfigError
+from blindbayes.errors import BlindbayesError, ConfigError
 from blindbayes.ledger import Ledger
 from blindbayes.privacy.accounting import Spend
 from blindbayes.privacy.chance import written
@@ -74,6 +74,7 @@ class Home:
     folder: Path
     config: SiteConfig
     audit: AuditLog = field(init=False)
+    _read: dict[str, tuple[int, StudyFile]] = field(default_factory=dict, repr=False)  # approved studies by hash, with mtime
 
     def __post_init__(self) -> None:
         self.audit = AuditLog(self.folder / "audit.log")
@@ -170,11 +171,14 @@ class Home:
         """The approved study of that hash and for how many runs, or None. Unknown and unapproved are one."""
         if len(sha256) != 64 or not set(sha256) <= set("0123456789abcdef"):
             return None
-        folder = self.folder / "approved"
+        path = self.folder / "approved" / f"{sha256}.toml"
         try:
-            study = StudyFile.from_toml(folder / f"{sha256}.toml")
-            runs = int((folder / f"{sha256}.runs").read_text())
-        except (ConfigError, OSError, ValueError):
+            changed = path.stat().st_mtime_ns
+            if self._read.get(sha256, (None,))[0] != changed:
+                self._read[sha256] = (changed, StudyFile.from_toml(path))
+            study = self._read[sha256][1]
+            runs = int(path.with_suffix(".runs").read_text())
+        except (BlindbayesError, OSError, ValueError):
             return None
         return (study, runs) if study.sha256 == sha256 else None
 
