@@ -236,12 +236,15 @@ class Codebook(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=Tru
 
     @cached_property
     def sha256(self) -> str:
-        """Hexadecimal SHA-256 of the canonical JSON. Comments and layout of the file do not enter; everything else does."""
+        """Hexadecimal SHA-256 of the canonical JSON. Comments and layout of the file do not enter; every fact does."""
         return hashlib.sha256(self.canonical()).hexdigest()
 
     def canonical(self) -> bytes:
-        """Canonical JSON: keys sorted, no spaces, UTF-8, floats in shortest round-trip form."""
-        fields = msgspec.to_builtins(self)
+        """Canonical JSON: keys sorted, no spaces, UTF-8, floats in shortest round-trip form, no field at its default.
+
+        Without the defaults, a field that a later version adds leaves the hash of an agreed codebook as it is.
+        """
+        fields = msgspec.to_builtins(self.to_dict())
         return json.dumps(fields, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
 
     def __hash__(self) -> int:
