@@ -15,7 +15,14 @@ from blindbayes.privacy.accounting import Composition
 
 @click.group(name="ledger")
 def command() -> None:
-    """The record of privacy spent: append-only, hash-chained, charged before every release."""
+    """The record of privacy spent: append-only, hash-chained, charged before every release.
+
+    \b
+    Example:
+      blindbayes ledger init ledger.jsonl --epsilon 2
+      blindbayes ledger show ledger.jsonl
+      blindbayes ledger verify ledger.jsonl
+    """
 
 
 @command.command()

@@ -28,20 +28,40 @@ FILE = click.argument("path", metavar="STUDY", type=click.Path(exists=True, dir_
 
 @click.group(name="study")
 def command() -> None:
-    """Several organisations, one model: write, check, sign and run a study."""
+    """Several organisations, one model: write, check, sign and run a study.
+
+    \b
+    Example:
+      blindbayes study check study.toml
+      blindbayes study sign study.toml
+      blindbayes study run study.toml --out release
+    """
 
 
 @command.command()
 @click.argument("path", metavar="STUDY", type=click.Path(dir_okay=False, path_type=Path))
 @click.option("--title", required=True, help="What people call it.")
 @click.option("--codebook", required=True, type=click.Path(exists=True, dir_okay=False), help="The codebook file.")
-@click.option("--card", "cards", multiple=True, required=True, type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option(
+    "--card",
+    "cards",
+    multiple=True,
+    required=True,
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="A site's card; once per site.",
+)
 @click.option("--without-rows", multiple=True, help="A site that brings no rows (and may host a role).")
-@click.option("--protocol", default="masked_sum", show_default=True, type=click.Choice(list(registry.ROWS)))
+@click.option(
+    "--protocol",
+    default="masked_sum",
+    show_default=True,
+    type=click.Choice(list(registry.ROWS)),
+    help="How the sites' sums are added up.",
+)
 @click.option("--epsilon", type=float, help="Privacy loss of the opened sum; without it the sum is exact.")
-@click.option("--delta", type=float, default=0.0, show_default=True)
+@click.option("--delta", type=float, default=0.0, show_default=True, help="Second privacy parameter; 0 for pure privacy.")
 @click.option("--quorum", type=int, help="Fewest sites whose sum may be opened.")
-@click.option("--min-parties", type=int, default=3, show_default=True)
+@click.option("--min-parties", type=int, default=3, show_default=True, help="Fewest sites that must take part.")
 @click.option("--min-rows", type=int, default=0, show_default=True, help="Fewest rows per site.")
 @click.option("--step-seconds", type=float, default=60.0, show_default=True, help="How long a site may be silent.")
 @click.option("--join-seconds", type=float, default=600.0, show_default=True, help="How long sites have to come.")
