@@ -164,7 +164,6 @@ def test_randomness_enters_at_coins() -> None:
         "primitives/coins": "this is the entrance",
         "datasets": "synthetic demo data from a seed",
         "papers": "simulations of the papers' experiments, from a seed",
-        "privacy/forecast": "public proxies and made-up tables, from a seed; what touches private rows draws from coins",
     }
     assert offenders(((name, randomness(name)) for name in files()), allowed) == {}
 

@@ -266,8 +266,9 @@ def test_an_empty_table_counts_nothing(name: str, backends: Backends) -> None:
         assert backends.count(name, table[:0], codebook) == Statistics.zero(codebook)
 
 
-HOSTILE = ['"; DROP TABLE t; --', "a'b", "a]b[bold]", "select", "Ünïcödé ☃", "label", "value", "rows", "cell", "code", "absent",
-           "a.b", "a b", "%s", "{x}", "n", "sum", "\\", "_", "1"]  # fmt: skip
+HOSTILE = [
+    '"; DROP TABLE t; --', "a'b", "a]b[bold]", "select", "Ünïcödé ☃", "label", "value", "rows", "code", "absent", "a.b", "%s"
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("name", DISTINCT)

@@ -85,7 +85,7 @@ def test_adult_numeric_columns_score_as_gaussian_nb(dataset: Callable[[str], Pat
     gaussian_case(frame[[*frame.select_dtypes("number").columns, "income"]], "income", 1e-9)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(
     seed=st.integers(0, 2**32 - 1),
     rows=st.integers(2, 200),
@@ -109,7 +109,7 @@ def test_random_numeric_tables_score_as_gaussian_nb(
     require_close(ours.predict_joint_log_proba(X), joint(theirs, X))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(
     seed=st.integers(0, 2**32 - 1),
     rows=st.integers(1, 200),
