@@ -75,8 +75,13 @@ def plan(parties: int, fewest: int, corrupt_fraction: float, neighbours: int | N
     if neighbours is not None and neighbours < parties - 1:
         if neighbours % 2 or neighbours < 2:
             raise ConfigError("the number of neighbours is even")
-        best = _best_threshold(parties, neighbours, corrupt, lost, malicious)
-        return best[1]
+        _, found = _best_threshold(parties, neighbours, corrupt, lost, malicious)
+        if found.privacy_failure > 2.0**-PRIVACY_BITS:
+            raise ConfigError(
+                f"{neighbours} neighbours are too few: privacy would fail with a chance of {found.privacy_failure:.2g}; "
+                "take more, or leave the number out"
+            )
+        return found
     if neighbours is not None or parties <= 64:
         return complete
     for count in range(8, min(parties - 1, 512), 2):

@@ -1,0 +1,170 @@
+"""masked_sum against a server that lies about survivors: every lie on a small complete graph, sampled ones on a sparse graph.
+
+The server of these tests names to each contributor whatever set it likes, rightly signed, passes on just the echoes that help
+it, and goes on with whoever answers. Colluders give it all shares they hold and echo any set.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pytest
+
+from blindbayes.errors import ProtocolError
+from blindbayes.primitives.coins import Coins
+from blindbayes.protocol import registry
+from blindbayes.protocol.core import Role, Send, receive_all
+from blindbayes.protocol.masked_sum import graph, keys, messages
+from blindbayes.runtime.memory import local_runs, run_in_memory
+from blindbayes.runtime.transcript import Keep
+from support.sums import SEED, names, random_vectors
+
+Sets = Sequence[frozenset[int]]  # what each contributor is told
+
+
+def quiet(role: Role[Any]) -> Role[Any]:
+    """A contributor whose refusal does not stop the others."""
+    try:
+        return (yield from role)
+    except ProtocolError:
+        return None
+
+
+def lying_server(terms: keys.Terms, told: Sets, colluders: frozenset[int]) -> Role[frozenset[int]]:
+    """Returns who gave shares."""
+    sites = terms.setting.contributors
+    count = len(sites)
+    around = [terms.neighbours(index) for index in range(count)]
+    advertised = yield from receive_all(sites, messages.KeysAdvertised)
+    for index, name in enumerate(sites):
+        yield Send(name, messages.KeysListed(around[index], tuple(advertised[sites[other]] for other in around[index])))
+    dealt = yield from receive_all(sites, messages.SharesDealt)
+    size = keys.BOX_BYTES
+    for index, name in enumerate(sites):
+        boxes = [dealt[sites[other]].boxes[size * around[other].index(index) :][:size] for other in around[index]]
+        yield Send(name, messages.SharesPassedOn(around[index], b"".join(boxes)))
+    yield from receive_all(sites, messages.MaskedVectorSent)
+    for index, name in enumerate(sites):
+        survivors = graph.pack_bits([other in told[index] for other in range(count)])
+        yield Send(name, messages.SurvivorsNamed(survivors, terms.sign(b"survivors", survivors)))
+    echoed = yield from receive_all(sites, messages.SurvivorsEchoed, quorum=0)
+    for name in echoed:
+        index = sites.index(name)
+        helpful = [other for other in around[index] if other in told[index] and sites[other] in echoed]
+        helpful = [other for other in helpful if other in colluders or told[other] == told[index]]
+        tags = []
+        for other in helpful:
+            shown = [each for each in around[other] if each in told[other]]
+            tag = (
+                echoed[sites[other]].tags[keys.TAG_BYTES * shown.index(index) :][: keys.TAG_BYTES]
+                if index in shown
+                else b"any tag of 16 by"
+            )
+            tags.append(tag)
+        yield Send(name, messages.EchoesPassedOn(tuple(helpful), b"".join(tags)))
+    given = yield from receive_all(tuple(echoed), messages.SharesGiven, quorum=0)
+    return frozenset(sites.index(name) for name in given)
+
+
+def attack(
+    parties: int, quorum: int, told: Sets, colluders: frozenset[int], monkeypatch: pytest.MonkeyPatch, **options: Any
+) -> tuple[frozenset[int], keys.Terms]:
+    """Who gave shares, if the server names `told`."""
+    sites = names(parties)
+    vectors = random_vectors(sites, 1)
+    setting = registry.Setting(sites, 1, quorum, options={"publish": False, **options})
+    protocol = registry.load("masked_sum")
+    coins = Coins.seeded(SEED)
+    runs = local_runs(protocol.roster(setting), coins=coins)
+    terms = keys.Terms(runs["server"], setting)
+    honest_echo = keys.Terms.echo
+
+    def echo(self: keys.Terms, secret: bytes, sender: int, receiver: int, survivors: bytes) -> bytes:
+        if sender in colluders:  # a colluder vouches for whatever its neighbour was told
+            return b"any tag of 16 by"
+        return honest_echo(self, secret, sender, receiver, survivors)
+
+    monkeypatch.setattr(keys.Terms, "echo", echo)
+    roles = {name: quiet(role) for name, role in registry.simulate_roles(protocol, runs, setting, vectors, coins).items()}
+    roles["server"] = lying_server(terms, told, colluders)
+    outcome = run_in_memory(roles, keep=Keep.COUNTS)
+    monkeypatch.undo()
+    return outcome.outputs["server"], terms
+
+
+def shares_won(terms: keys.Terms, told: Sets, givers: frozenset[int], colluders: frozenset[int], owner: int) -> tuple[int, int]:
+    """How many shares of `owner`'s seed and of its mask key the server and the colluders hold."""
+    holders = {*terms.neighbours(owner), owner}
+    honest = (givers & holders) - colluders
+    seed = sum(owner in told[giver] for giver in honest)
+    return seed + len(holders & colluders), len(honest) - seed + len(holders & colluders)
+
+
+def allowed(parties: int, quorum: int, index: int) -> list[frozenset[int]]:
+    """Every set that a contributor would not refuse at once."""
+    others = [other for other in range(parties) if other != index]
+    return [frozenset({index, *some}) for size in range(quorum - 1, parties) for some in itertools.combinations(others, size)]
+
+
+def broken(terms: keys.Terms, told: Sets, givers: frozenset[int], colluders: frozenset[int]) -> Iterator[str]:
+    """Which of the SPEC's promises to the honest do not hold."""
+    threshold = terms.plan.threshold
+    for owner in range(len(told)):
+        if owner in colluders:
+            continue
+        seed, mask = shares_won(terms, told, givers, colluders, owner)
+        if seed >= threshold and mask >= threshold:
+            yield "both secrets of one party"
+        if owner in givers and mask >= threshold:
+            yield "the mask key of a party that answered"
+    if terms.plan.complete and len({told[giver] for giver in givers - colluders}) > 1:
+        yield "two sets"
+
+
+@pytest.mark.parametrize("colluders", [frozenset(), frozenset({3})])
+def test_no_lie_about_survivors_works_on_the_complete_graph(colluders: frozenset[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Four contributors, quorum 3: every choice of sets for every honest one; fewer than 2q - n = 2 colluders."""
+    answered = 0
+    honest = [index for index in range(4) if index not in colluders]
+    for choice in itertools.product(*(allowed(4, 3, index) for index in honest)):
+        told = list(choice) + [frozenset(range(4))] * len(colluders)
+        givers, terms = attack(4, 3, told, colluders, monkeypatch)
+        assert list(broken(terms, told, givers, colluders)) == []
+        answered += bool(givers - colluders)
+    assert answered > 0  # the honest run is among them
+
+
+def test_one_colluder_more_breaks_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The bound is tight: with 2q - n = 2 colluders a lie wins both secrets of one party."""
+    colluders = frozenset({2, 3})
+    told = [frozenset({0, 2, 3}), frozenset({1, 2, 3}), frozenset(range(4)), frozenset(range(4))]
+    givers, terms = attack(4, 3, told, colluders, monkeypatch)
+    assert set(broken(terms, told, givers, colluders)) >= {"both secrets of one party", "two sets"}
+
+
+def test_sampled_lies_do_not_work_on_a_sparse_graph(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sixteen contributors with 6 neighbours: two stories told to two arcs of the roster, up to two declared lost in each."""
+    graph.plan.cache_clear()
+    parties, quorum = 16, 14
+    coins = Coins.seeded(SEED).derive("lies")
+    answered = 0
+    for trial in range(25):
+        colluders = frozenset({coins.below(parties)})
+        stories = []
+        for _ in range(2):
+            gone = set()
+            while len(gone) < coins.below(parties - quorum + 1):
+                gone.add(coins.below(parties))
+            stories.append(frozenset(range(parties)) - gone)
+        cut = coins.below(parties)
+        told = [stories[(index - cut) % parties < parties // 2] | {index} for index in range(parties)]
+        monkeypatch.setattr(graph, "PRIVACY_BITS", 2)  # no bound would allow so small a graph
+        givers, terms = attack(parties, quorum, told, colluders, monkeypatch, neighbours=6)
+        assert not terms.plan.complete
+        assert 2 * terms.plan.threshold > terms.plan.neighbours + 1 + len(colluders), trial
+        assert list(broken(terms, told, givers, colluders)) == []
+        answered += bool(givers - colluders)
+    assert answered > 0
+    graph.plan.cache_clear()
