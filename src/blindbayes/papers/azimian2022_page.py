@@ -22,13 +22,13 @@ def plot(made: list[Measurement], out: pathlib.Path) -> list[str]:
         width = 0.8 / len(SCHEMES)
         for at, (scheme, title) in enumerate(SCHEMES.items()):
             rows = [one for name in DATASETS for one in made if (one.dataset, one.key_bits, one.scheme) == (name, bits, scheme)]
-            heights = [row.total_seconds if what == "time" else max(row.growth_mb, 0.01) for row in rows]
+            heights = [row.total_seconds if what == "time" else row.peak_mb for row in rows]
             places = [group + at * width for group in range(len(rows))]
             bars = axes.bar(places, heights, width, label=title)
-            axes.bar_label(bars, [f"{height:.2g}" for height in heights], fontsize=6, rotation=90, padding=2)
+            axes.bar_label(bars, [f"{height:.3g}" for height in heights], fontsize=6, rotation=90, padding=2)
         axes.set_yscale("log")
         axes.set_xticks([group + 0.4 - width / 2 for group in range(len(DATASETS))], [name.capitalize() for name in DATASETS])
-        axes.set_ylabel("CPU seconds, all parties" if what == "time" else "memory of the run, MB")
+        axes.set_ylabel("CPU seconds, all parties" if what == "time" else "peak memory of the process, MB")
         axes.set_title(f"Figure {number}: {what} with {bits}-bit keys")
         axes.set_ylim(top=max(axes.get_ylim()[1], max(bar.get_height() for bar in axes.patches) * 300))  # room for the legend
         axes.legend(fontsize=7, ncols=2, loc="upper center")
@@ -107,7 +107,9 @@ def page(made: list[Measurement], data: dict[str, Records], pictures: list[str],
         [
             "memory of Li et al. above encrypted counting",
             "200% to 8,500%",
-            f"{span(more_memory(wide, 'multiple_sources'), '.0f')}% at {wide} bits (scaled up)",
+            f"{span(more_memory(wide, 'multiple_sources'), '.0f')}% at {wide} bits (scaled up), on a process of "
+            f"{_find(made, DATASETS[0], wide, 'unpacked').peak_mb:.0f} MB: "
+            f"{span([_find(made, name, wide, 'multiple_sources').growth_mb for name in DATASETS], '.0f')} MB more",
         ],
         [
             "memory of chain_sum above encrypted counting",
