@@ -18,7 +18,6 @@ from blindbayes.cli.audit import command
 from blindbayes.codebook import Categorical, Codebook, Numeric
 from blindbayes.errors import ConfigError, PrivacyError
 from blindbayes.primitives.coins import Coins
-from blindbayes.privacy import audit as audits
 from blindbayes.privacy import fits, norms, samplers
 from blindbayes.privacy.audit import (
     Check,
@@ -29,7 +28,10 @@ from blindbayes.privacy.audit import (
     audit_sensitivity,
     worst_pairs,
 )
+from blindbayes.privacy.audit_release import HARD_BOOK, audit, audit_plan_loss, audit_plan_sensitivity
+from blindbayes.privacy.classwise import Classwise
 from blindbayes.privacy.evidence import epsilon_lower, low_bits
+from blindbayes.privacy.joint import ReleasePlan, plan_release
 from blindbayes.privacy.mechanisms import MECHANISMS, DiscreteGaussian, DiscreteLaplace, KNorm, make
 from blindbayes.privacy.sensitivity import Block, Query, Sensitivity
 
@@ -218,6 +220,69 @@ def test_a_planted_sensitivity_bug_is_caught(query: Query) -> None:
     assert {check.part for check in failures(audit_sensitivity(query))} == {"sensitivity"}
 
 
+# -- the joint release --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+@pytest.mark.parametrize("book", [HARD_BOOK, FAR, MIXED])
+def test_the_integers_of_every_plan_stay_within_their_bounds(mechanism: str, book: Codebook) -> None:
+    for rows in (30, 10**9):  # few cells, then many cells or moments
+        plan = plan_release(book, epsilon=1, delta=1e-6, mechanism=mechanism, rows=rows)
+        checks = list(audit_plan_sensitivity(plan))
+        assert failures(checks) == []
+        assert all(check.measured == check.claimed for check in checks)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mechanism", ["knorm", "discrete_laplace"])
+def test_whole_releases_pass_and_their_control_is_refuted(mechanism: str) -> None:
+    plan = plan_release(HARD_BOOK, epsilon=1, mechanism=mechanism, rows=10**6)
+    assert failures(audit_plan_loss(plan, coins(f"plan {mechanism}"))) == []
+
+
+@pytest.mark.parametrize("mechanism", ["knorm", "discrete_laplace"])
+def test_whole_releases_pass(mechanism: str) -> None:
+    plan = plan_release(HARD_BOOK, epsilon=1, mechanism=mechanism, rows=10**6)
+    assert [check for check in failures(audit_plan_loss(plan, coins(f"plan {mechanism}"), 800)) if not check.control] == []
+
+
+class Overspent(ReleasePlan):
+    """Every group of parts gets twice the whole epsilon."""
+
+    @property
+    def noise(self) -> Any:  # type: ignore[override]
+        noise = super().noise
+        assert isinstance(noise, Classwise)
+        object.__setattr__(noise, "groups", tuple(replace(group, epsilon=2 * self.epsilon) for group in noise.groups))
+        return noise
+
+
+class DoubleCounted(ReleasePlan):
+    """The last cell counts every row."""
+
+    def tables(self, statistics: Any) -> Any:
+        first, *rest = super().tables(statistics)
+        first[:, -1] += statistics.class_counts
+        return [first, *rest]
+
+
+def as_kind(kind: Any, plan: ReleasePlan) -> Any:
+    return kind(**{name: getattr(plan, name) for name in ReleasePlan.__dataclass_fields__})
+
+
+def test_a_plan_that_overspends_is_caught() -> None:
+    plan = plan_release(HARD_BOOK, epsilon=1, mechanism="knorm", rows=10**6)
+    assert isinstance(plan.noise, Classwise)
+    found = failures(audit_plan_loss(as_kind(Overspent, plan), coins("overspent"), 800))
+    assert [check for check in found if not check.control]
+
+
+def test_a_plan_that_counts_a_record_twice_is_caught() -> None:
+    plan = plan_release(HARD_BOOK, epsilon=1, mechanism="discrete_laplace", rows=10**6)
+    assert failures(audit_plan_sensitivity(plan)) == []
+    assert failures(audit_plan_sensitivity(as_kind(DoubleCounted, plan)))
+
+
 # -- estimators --------------------------------------------------------------------------------------------------------
 
 
@@ -355,7 +420,7 @@ def test_command_convicts_an_estimator(tmp_path: Path, monkeypatch: pytest.Monke
 
 @pytest.mark.slow
 def test_the_whole_audit_passes() -> None:
-    report = audits.audit(Coins.seeded(b"whole".ljust(32)), codebook=MIXED)
+    report = audit(Coins.seeded(b"whole".ljust(32)), codebook=MIXED)
     assert report.verdict == "not refuted"
 
 

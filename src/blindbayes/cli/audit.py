@@ -15,10 +15,10 @@ from blindbayes.cli import print_json
 from blindbayes.codebook import Codebook
 from blindbayes.errors import ConfigError, PrivacyError
 from blindbayes.primitives.coins import Coins
-from blindbayes.privacy.audit import DRAWS, Report, audit, audit_estimator, audit_sensitivity, worst_pairs
+from blindbayes.privacy.audit import DRAWS, Report, audit_estimator, worst_pairs
+from blindbayes.privacy.audit_release import audit
 from blindbayes.privacy.chance import spendable
 from blindbayes.privacy.mechanisms import MECHANISMS
-from blindbayes.privacy.sensitivity import Query
 
 
 @click.command(name="audit")
@@ -80,7 +80,6 @@ def command(
             adjacency=adjacency,
             draws=draws or 2000,
         )
-        report.checks += audit_sensitivity(Query(book))
     if as_json:
         print_json(_finite(report.to_dict()))
     else:

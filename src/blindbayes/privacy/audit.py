@@ -26,8 +26,8 @@ from blindbayes.errors import ConfigError
 from blindbayes.primitives.coins import Coins
 from blindbayes.privacy import fits, gaussian
 from blindbayes.privacy.evidence import ALPHA, Bound, epsilon_lower, low_bits
-from blindbayes.privacy.mechanisms import MECHANISMS, DiscreteGaussian, Mechanism, make
-from blindbayes.privacy.sensitivity import ADJACENCY, Block, IntVector, Query, Sensitivity
+from blindbayes.privacy.mechanisms import DiscreteGaussian, Mechanism
+from blindbayes.privacy.sensitivity import ADJACENCY, Block, IntVector, Sensitivity
 from blindbayes.statistics.layout import Layout
 
 Part = Literal["samplers", "loss", "low bits", "sensitivity"]
@@ -120,15 +120,23 @@ def worst_changes(sensitivity: Sensitivity) -> dict[str, npt.NDArray[np.int64]]:
     return changes
 
 
-def attack(mechanism: Mechanism, change: npt.NDArray[np.int64], claim: Claim, coins: Coins, draws: int, alpha: float) -> Bound:
-    """A lower bound on epsilon, at the claim's delta, on two vectors that differ by `change`."""
-    outputs = []
-    for vector in (np.zeros_like(change), change):
-        released = np.asarray(mechanism.releases(vector, coins, draws), dtype=np.float64)
-        names, geometry = _geometry(released, change, mechanism.sensitivity)
-        outputs.append(np.hstack([released, geometry]))
+Outputs = npt.NDArray[np.float64]
+
+
+def sample(mechanism: Mechanism, vector: npt.NDArray[np.int64], coins: Coins, draws: int) -> Outputs:
+    """Releases of one vector, one in each row."""
+    return np.asarray(mechanism.releases(vector, coins, draws), dtype=np.float64)
+
+
+def attack(
+    mechanism: Mechanism, at_zero: Outputs, moved: Outputs, change: npt.NDArray[np.int64], delta: float, alpha: float
+) -> Bound:
+    """A lower bound on epsilon from releases of zero and of `change`."""
+    names, first = _geometry(at_zero, change, mechanism.sensitivity)
+    _, second = _geometry(moved, change, mechanism.sensitivity)
     names = [*[f"cell {index}" for index in range(change.size)], *names]
-    return epsilon_lower(*outputs, delta=claim.delta, alpha=alpha, names=names, learn=False)
+    pair = np.hstack([at_zero, first]), np.hstack([moved, second])
+    return epsilon_lower(*pair, delta=delta, alpha=alpha, names=names, learn=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,18 +189,20 @@ def audit_mechanism(mechanism: Mechanism, coins: Coins, draws: int = DRAWS, wher
     label = f"{mechanism.name}{', ' + where if where else ''}"
     changes, promised = worst_changes(mechanism.sensitivity), claims(mechanism)
     alpha = ALPHA / (len(changes) * len(promised))
+    zero = np.zeros(mechanism.sensitivity.size, dtype=np.int64)
+    at_zero = sample(mechanism, zero, coins, draws)
+    for name, change in changes.items():
+        moved = sample(mechanism, change, coins, draws)
+        for claim in promised:
+            bound = attack(mechanism, at_zero, moved, change, claim.delta, alpha)
+            passed = bound.epsilon <= claim.epsilon
+            yield Check("loss", f"{label}: {name}", passed, told(bound, claim), bound.epsilon, claim.epsilon)
     control = replace(mechanism, epsilon=mechanism.epsilon * LESS_NOISE)
-    caught: list[tuple[Bound, Claim]] = []
-    for (name, change), claim in itertools.product(changes.items(), promised):
-        bound = attack(mechanism, change, claim, coins, draws, alpha)
-        yield Check(
-            "loss", f"{label}: {name}", bound.epsilon <= claim.epsilon, _told(bound, claim), bound.epsilon, claim.epsilon
-        )
-        caught.append((attack(control, change, claim, coins, draws, alpha), claim))
-    found, claim = max(caught, key=lambda pair: pair[0].epsilon - pair[1].epsilon)
-    name = f"{label}: control with a fifth less noise is refuted"
-    seen = found.epsilon > claim.epsilon
-    yield Check("loss", name, seen, _told(found, claim), found.epsilon, claim.epsilon, control=True)
+    change, claim = next(iter(changes.values())), promised[-1]
+    weak_zero, weak_moved = (sample(control, vector, coins, draws) for vector in (zero, change))
+    bound = attack(control, weak_zero, weak_moved, change, claim.delta, alpha)
+    seen, name = bound.epsilon > claim.epsilon, f"{label}: control with a fifth less noise is refuted"
+    yield Check("loss", name, seen, told(bound, claim), bound.epsilon, claim.epsilon, control=True)
     yield _audit_low_bits(mechanism, coins, draws // 10, label)
 
 
@@ -203,10 +213,11 @@ def _audit_low_bits(mechanism: Mechanism, coins: Coins, draws: int, label: str) 
         return Check("low bits", label, True, "outputs are integers")
     bits = [low_bits(np.asarray(output, dtype=np.float64)) for output in outputs]
     bound, claim = epsilon_lower(bits[0], bits[1], delta=mechanism.delta), claims(mechanism)[0]
-    return Check("low bits", label, bound.epsilon <= claim.epsilon, _told(bound, claim), bound.epsilon, claim.epsilon)
+    return Check("low bits", label, bound.epsilon <= claim.epsilon, told(bound, claim), bound.epsilon, claim.epsilon)
 
 
-def _told(bound: Bound, claim: Claim) -> str:
+def told(bound: Bound, claim: Claim) -> str:
+    """A bound against a claim, in words."""
     delta = f", delta {claim.delta:.3g}" if claim.delta else ""
     shown = f"{bound.event}: {bound.often:.3g} against {bound.seldom:.3g}"
     return f"epsilon >= {bound.epsilon:.3f} against {claim.epsilon:g}{delta} claimed ({shown})"
@@ -400,31 +411,5 @@ def audit_estimator(
             looks.append(("low bits", low_bits(first), low_bits(second)))
         for part, one, other in looks:
             bound = epsilon_lower(one, other, delta=slack, alpha=ALPHA / (2 * len(chosen)))
-            told = _told(bound, Claim(allowed, slack))
-            yield Check(part, pair.name, bound.epsilon <= allowed, told, bound.epsilon, allowed)
-
-
-# -- the whole -----------------------------------------------------------------------------------------------------------
-
-
-def audit(
-    coins: Coins,
-    *,
-    epsilon: Fraction = Fraction(1),
-    delta: float = 1e-6,
-    codebook: Codebook | None = None,
-    mechanisms: Sequence[str] = tuple(MECHANISMS),
-    draws: int = DRAWS,
-) -> Report:
-    """All four parts for the mechanisms of this package, on hard shapes and on the codebook's release if one is given."""
-    report = Report(f"{', '.join(mechanisms)} at epsilon {float(epsilon):g}")
-    report.checks += audit_samplers(coins)
-    for name in mechanisms:
-        for where, shape in HARD_SHAPES.items():
-            mechanism = make(name, shape, epsilon, delta if name == "discrete_gaussian" else 0.0)
-            report.checks += audit_mechanism(mechanism, coins, draws, where)
-    if codebook is not None:
-        forms = [None, True] if Query(codebook).has_class_counts is False else [None]
-        for form in forms:
-            report.checks += audit_sensitivity(Query(codebook, class_counts=form))
-    return report
+            found = told(bound, Claim(allowed, slack))
+            yield Check(part, pair.name, bound.epsilon <= allowed, found, bound.epsilon, allowed)

@@ -1,0 +1,169 @@
+"""The audit of the joint release as it is shipped: the plan that `NaiveBayes` and the command line use.
+
+Part 4 enumerates records and checks the integers before noise in the norm that the noise is calibrated to. Part 2 draws
+whole releases of small tables that differ by one record and looks, beside every number released, at the likelihood ratio
+that the plan's own norm suggests: if the noise is smaller or of another shape than planned, that ratio shows it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from blindbayes.codebook import Categorical, Codebook, Numeric
+from blindbayes.primitives.coins import Coins
+from blindbayes.privacy.audit import DRAWS as MECHANISM_DRAWS
+from blindbayes.privacy.audit import (
+    HARD_SHAPES,
+    LESS_NOISE,
+    Check,
+    Claim,
+    Record,
+    Report,
+    audit_mechanism,
+    audit_samplers,
+    audit_sensitivity,
+    records,
+    statistics_of,
+    told,
+)
+from blindbayes.privacy.chance import Number, spendable
+from blindbayes.privacy.classwise import Classwise
+from blindbayes.privacy.evidence import Bound, epsilon_lower
+from blindbayes.privacy.joint import ReleasePlan, plan_release
+from blindbayes.privacy.mechanisms import MECHANISMS, make
+from blindbayes.privacy.sensitivity import Query
+from blindbayes.statistics import Statistics
+from blindbayes.statistics.layout import Layout
+
+Floats = npt.NDArray[np.float64]
+Tables = Sequence[npt.NDArray[Any]]
+DRAWS = 8000
+
+HARD_BOOK = Codebook(
+    "y",
+    ("a",),  # noise of other classes would only slow the attack down
+    (Categorical("u", ("p", "q"), optional=True), Numeric("x", 1000, 1001, precision=0.25, bins=3)),
+    max_rows=1000,
+)
+"""Small enough for the loss of a single record to show, with a cell for missing values and bounds far from zero."""
+
+
+def exact_tables(plan: ReleasePlan, table: Sequence[Record]) -> Tables:
+    """The integers that the plan adds noise to, for a table of records of its codebook."""
+    layout = Layout(plan.codebook)
+    return plan.tables(Statistics(layout, statistics_of(plan.codebook, table)))
+
+
+def part_norms(plan: ReleasePlan, tables: Sequence[npt.NDArray[Any]]) -> Floats:
+    """The norm of each part in each class: (parts, ..., classes).
+
+    A number: its absolute value. A histogram under class-wise noise: its least L1 norm up to a constant; otherwise its L1 norm.
+    """
+    centred = isinstance(plan.noise, Classwise)
+    out = []
+    for item, table in zip(plan.items, tables, strict=True):
+        values = np.asarray(table, dtype=np.float64)
+        if not item.number and centred:
+            values = values - np.sort(values, axis=-1)[..., [(values.shape[-1] - 1) // 2]]
+        out.append(np.abs(values).sum(axis=-1))
+    return np.array(out)
+
+
+def audit_plan_sensitivity(plan: ReleasePlan, where: str = "") -> Iterator[Check]:
+    """Part 4: no record moves two classes, nor any part by more than its bound; and the bound is reached."""
+    space = records(plan.codebook)
+    empty = exact_tables(plan, [])
+    bounds = np.array([item.bound for item in plan.items], dtype=np.float64)
+    worst, classes = np.zeros(len(bounds)), 0
+    for record in space:
+        change = [after - before for after, before in zip(exact_tables(plan, [record]), empty, strict=True)]
+        moved = {int(row) for part in change for row in np.flatnonzero(np.any(part != 0, axis=1))}
+        classes = max(classes, len(moved))
+        worst = np.maximum(worst, part_norms(plan, change).sum(axis=1))
+    label = f"{plan.mechanism} plan{', ' + where if where else ''}"
+    yield Check("sensitivity", f"{label}: classes moved by a record", classes <= 1, f"{classes} of 1 allowed", classes, 1)
+    for item, seen, bound in zip(plan.items, worst, bounds, strict=True):
+        found = f"largest change {seen:g} of {bound:g} allowed, {len(space)} records"
+        yield Check("sensitivity", f"{label}: {item.name} {item.kind}", bool(seen <= bound), found, float(seen), float(bound))
+
+
+def audit_plan_loss(plan: ReleasePlan, coins: Coins, draws: int = DRAWS, where: str = "") -> Iterator[Check]:
+    """Part 2 for a plan of pure noise: whole releases of neighbouring tables."""
+    claim = Claim(float(plan.epsilon), plan.price.delta)
+    record = records(plan.codebook)[0]
+    label = f"{plan.mechanism} plan{', ' + where if where else ''}"
+    bound = attack_plan(plan, [record], [], claim, coins, draws)
+    passed = bound.epsilon <= claim.epsilon
+    yield Check("loss", f"{label}: last record", passed, told(bound, claim), bound.epsilon, claim.epsilon)
+    bound = attack_plan(replace(plan, epsilon=plan.epsilon * LESS_NOISE), [record], [], claim, coins, draws)
+    name = f"{label}: control with a fifth less noise is refuted"
+    yield Check("loss", name, bound.epsilon > claim.epsilon, told(bound, claim), bound.epsilon, claim.epsilon, control=True)
+
+
+def attack_plan(
+    plan: ReleasePlan, first: Sequence[Record], second: Sequence[Record], claim: Claim, coins: Coins, draws: int
+) -> Bound:
+    """A lower bound on epsilon of whole releases of two tables."""
+    layout = Layout(plan.codebook)
+    exact = [exact_tables(plan, table) for table in (first, second)]
+    outputs = []
+    for table in (first, second):
+        statistics = Statistics(layout, statistics_of(plan.codebook, table))
+        drawn = [plan.release(statistics, coins).tables for _ in range(draws)]
+        noisy = [np.array([one[index] for one in drawn]) for index in range(len(plan.items))]
+        gain = _exponent(plan, noisy, exact[1]) - _exponent(plan, noisy, exact[0])
+        columns = [part.reshape(draws, -1) for part in noisy] + [gain[:, None]]
+        outputs.append(np.round(np.hstack(columns), 9))  # what is equal stays equal through the sums of the norms
+    names = [f"number {index}" for index in range(outputs[0].shape[1] - 1)] + ["planned likelihood ratio"]
+    return epsilon_lower(*outputs, delta=claim.delta, names=names, learn=False)
+
+
+def _exponent(plan: ReleasePlan, noisy: Sequence[Floats], exact: Tables) -> Floats:
+    """The exponent of the planned law at the distance between releases (along the first axis) and the exact tables."""
+    distance = []
+    for item, part, table in zip(plan.items, noisy, exact, strict=True):
+        values = np.asarray(table, dtype=np.float64) / item.bound
+        if not item.number and isinstance(plan.noise, Classwise):
+            values = values - values.mean(axis=1, keepdims=True)  # as released: up to a constant
+        distance.append(part - values)
+    norms = part_norms(plan, distance)  # (parts, draws, classes)
+    if not isinstance(plan.noise, Classwise):
+        return np.asarray(norms.sum(axis=(0, 2)))
+    total = np.zeros(norms.shape[1])
+    for group in plan.noise.groups:
+        total += float(group.epsilon) * norms[list(group.parts)].max(axis=0).sum(axis=1)
+    return total
+
+
+def audit(
+    coins: Coins,
+    *,
+    epsilon: Number = 1,
+    delta: float = 1e-6,
+    codebook: Codebook | None = None,
+    mechanisms: Sequence[str] = tuple(MECHANISMS),
+    draws: int = MECHANISM_DRAWS,
+) -> Report:
+    """All four parts: samplers; mechanisms on hard shapes; the joint release on a hard codebook, and the one given, if any."""
+    claimed = spendable(epsilon)
+    report = Report(f"{', '.join(mechanisms)} at epsilon {float(claimed):g}")
+    report.checks += audit_samplers(coins)
+    for name in mechanisms:
+        gaussian = name == "discrete_gaussian"
+        for where, shape in HARD_SHAPES.items():
+            report.checks += audit_mechanism(make(name, shape, claimed, delta if gaussian else 0.0), coins, draws, where)
+        plan = plan_release(HARD_BOOK, epsilon=claimed, delta=delta, mechanism=name, rows=10**6)
+        report.checks += audit_plan_sensitivity(plan)
+        if isinstance(plan.noise, Classwise):  # other noise is that of the hard shapes above
+            report.checks += audit_plan_loss(plan, coins, min(draws, DRAWS))
+        if codebook is not None:
+            own = plan_release(codebook, epsilon=claimed, delta=delta, mechanism=name)
+            report.checks += audit_plan_sensitivity(own, "codebook given")
+    if codebook is not None:
+        report.checks += audit_sensitivity(Query(codebook))
+    return report
