@@ -30,7 +30,8 @@ def plot(made: list[Measurement], out: pathlib.Path) -> list[str]:
         axes.set_xticks([group + 0.4 - width / 2 for group in range(len(DATASETS))], [name.capitalize() for name in DATASETS])
         axes.set_ylabel("CPU seconds, all parties" if what == "time" else "peak memory of the process, MB")
         axes.set_title(f"Figure {number}: {what} with {bits}-bit keys")
-        axes.set_ylim(top=max(axes.get_ylim()[1], max(bar.get_height() for bar in axes.patches) * 300))  # room for the legend
+        top = max(bar.get_height() for bar in axes.patches)
+        axes.set_ylim(None if what == "time" else 1, top * (300 if what == "time" else 30))  # room for the legend
         axes.legend(fontsize=7, ncols=2, loc="upper center")
         figure.tight_layout()
         name = f"figure{number}.png"
