@@ -50,7 +50,7 @@ def load_records(name: str) -> Records:
 
 
 def reproduce(out: pathlib.Path, *, quick: bool = False) -> pathlib.Path:
-    """Measure, plot and write the page; returns its path. About three minutes, or half a minute with `quick`."""
+    """Measure, plot and write the page; returns its path. About four minutes of CPU time, or 40 seconds with `quick`."""
     out.mkdir(parents=True, exist_ok=True)
     data = {name: load_records(name) for name in DATASETS}
     made = [

@@ -90,7 +90,6 @@ def measure(dataset: str, records: Records, scheme: str, key_bits: int, quick: b
         if scheme == "printed":
             timed = min(count, 3 if quick and key_bits >= 2048 else 40)
             some = PrintedChain(first_contributors(records, timed), private, coins)
-            some.width = records.size.bit_length()
             encryptions = PrintedChain(records, private, coins).encryptions
             begun = time.process_time()
             some.model()
