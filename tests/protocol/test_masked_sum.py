@@ -200,6 +200,8 @@ def test_settings_that_cannot_work_are_refused() -> None:
             run_sum("masked_sum", vectors, **how)
     with pytest.raises(ConfigError):
         graph.plan(70_000, 60_000, 0.1, None, True)
+    with pytest.raises(ConfigError, match="too many neighbours"):
+        graph.plan(10_000, 6000, 0.2, None, True)
     with pytest.raises(ConfigError, match="too few"):
         graph.plan(1000, 950, 0.1, 20, True)
     assert graph.plan(1000, 950, 0.1, 40, False).neighbours == 40

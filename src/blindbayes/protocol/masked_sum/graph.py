@@ -17,6 +17,7 @@ from blindbayes.primitives.shamir import MAX_POINT
 
 PRIVACY_BITS = 40
 COMPLETION_BITS = 20
+_MOST_NEIGHBOURS = 512
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,26 +85,35 @@ def plan(parties: int, fewest: int, corrupt_fraction: float, neighbours: int | N
         return found
     if neighbours is not None or parties <= 64:
         return complete
-    for count in range(8, min(parties - 1, 512), 2):
+    for count in range(8, min(parties - 1, _MOST_NEIGHBOURS), 2):
         met, found = _best_threshold(parties, count, corrupt, lost, malicious)
         if met:
             return found
+    if parties > 2 * _MOST_NEIGHBOURS:
+        raise ConfigError(
+            f"{parties} contributors with {lost} lost and {corrupt} corrupt need too many neighbours; "
+            "raise the quorum or declare fewer corrupt"
+        )
     return complete
 
 
 def _best_threshold(parties: int, neighbours: int, corrupt: int, lost: int, malicious: bool) -> tuple[bool, Plan]:
-    """The smallest threshold that keeps privacy at 2^-40, else the one that comes nearest."""
-    best: Plan | None = None
-    for threshold in range((neighbours + 1) // 2 + 1, neighbours + 2):
+    """The smallest threshold that keeps privacy at 2^-40 (else the largest there is), and whether both bounds are met."""
+
+    def at(threshold: int) -> Plan:
         privacy, completion = failures(parties, neighbours, threshold, corrupt, lost, malicious=malicious)
-        found = Plan(neighbours, threshold, False, privacy, completion)
-        if privacy <= 2.0**-PRIVACY_BITS:
-            return completion <= 2.0**-COMPLETION_BITS, found
-        if best is None or privacy < best.privacy_failure:
-            best = found
-    if best is None:
-        raise ConfigError("masked_sum found no threshold for this number of neighbours")
-    return False, best
+        return Plan(neighbours, threshold, False, privacy, completion)
+
+    low, high = (neighbours + 1) // 2 + 1, neighbours + 1
+    while low < high:  # the privacy bound falls as the threshold grows
+        middle = (low + high) // 2
+        if at(middle).privacy_failure <= 2.0**-PRIVACY_BITS:
+            high = middle
+        else:
+            low = middle + 1
+    found = at(low)
+    met = found.privacy_failure <= 2.0**-PRIVACY_BITS and found.completion_failure <= 2.0**-COMPLETION_BITS
+    return met, found
 
 
 @lru_cache(maxsize=4)
