@@ -1,0 +1,140 @@
+"""An oblivious key-value store: a table that answers with the right value for the keys it was made from and with noise for
+every other key, and that does not show which keys those were, as long as their values are random.
+
+Linear over GF(2) (Garimella et al., CRYPTO 2021; Raghuraman and Rindal, CCS 2022): the value of a key is the XOR of three
+cells of the sparse part and of those of the 64 dense cells whose bits its mask has. Encoding peels cells that only one waiting
+key uses; the few keys that are left (the 2-core) are solved in the dense cells.
+
+Failure below 2^-40 for `LEAST` keys or more at 1.33 cells per key: more than 24 keys stay in a *small* core with probability
+below 2^-80 (expected number of cores of k keys: tests compute it); a core that spans a constant part of the keys needs less
+than the threshold of 1.222 cells per key, and Raghuraman and Rindal's measured law, lambda = a (e - 1.223) with
+log2 a = 0.555 log2 n + 2.34, gives more than 100 bits; 24 random masks of 64 bits are dependent with probability below 2^-40.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from blindbayes.errors import LocalProtocolError
+from blindbayes.primitives.coins import Coins
+from blindbayes.primitives.cuckoo import Positions, distinct_triples, fixed_words
+from blindbayes.primitives.tweaks import Blocks, TweakedHash
+
+LEAST = 12_288
+DENSE = 64
+MOST_LEFT = 24
+_RATE = 133  # per cent
+Words = npt.NDArray[np.uint64]
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Where keys read: three sparse cells, (n, 3), and a mask of dense cells, (n,)."""
+
+    sparse: Positions
+    dense: Words
+
+
+def cells(keys: int) -> int:
+    """Cells of a store for exactly so many keys."""
+    if keys < LEAST:
+        raise LocalProtocolError(f"a store takes at least {LEAST} keys; pad smaller sets")
+    return DENSE + -(-_RATE * keys // 100)
+
+
+def places(session: bytes, keys: Blocks, size: int) -> Places:
+    """Where (n, 2) keys read in a store of `size` cells. Depends on key and session only."""
+    words = fixed_words(TweakedHash(session + b" store"), keys, 4)
+    return Places(DENSE + distinct_triples(words, size - DENSE), np.ascontiguousarray(words[:, 3]))
+
+
+def encode(at: Places, values: Words, size: int, coins: Coins) -> Words:
+    """The store (size, width) of values (n, width). Keys must differ."""
+    count, width = values.shape
+    order, left = _peel(at.sparse, size)
+    table = coins.words(size * width).reshape(size, width)  # cells that no key fixes must look like all others
+    if len(left):
+        _solve(at, values, left, table)
+    wanted = values ^ _dense(table, at.dense)
+    for keys, pivots in reversed(order):
+        table[pivots] = 0
+        table[pivots] = wanted[keys] ^ _sparse(table, at.sparse[keys])
+    if sum(len(keys) for keys, _ in order) + len(left) != count:
+        raise LocalProtocolError("a key of the store was lost")
+    return table
+
+
+def decode(table: Words, at: Places) -> Words:
+    """The values (n, width) that the store gives for some keys."""
+    return _sparse(table, at.sparse) ^ _dense(table, at.dense)
+
+
+def _sparse(table: Words, positions: Positions) -> Words:
+    out = table[positions[:, 0]]
+    out ^= table[positions[:, 1]]
+    out ^= table[positions[:, 2]]
+    return out
+
+
+def _dense(table: Words, masks: Words) -> Words:
+    """XOR of the dense cells in each mask, by one look-up per byte of the mask."""
+    out = np.zeros((len(masks), table.shape[1]), dtype=np.uint64)
+    parts = masks.astype("<u8").view(np.uint8).reshape(-1, 8)
+    for byte in range(8):
+        sums = np.zeros((1, table.shape[1]), dtype=np.uint64)
+        for bit in range(8):
+            sums = np.concatenate([sums, sums ^ table[8 * byte + bit]])
+        out ^= sums[parts[:, byte]]
+    return out
+
+
+def _peel(sparse: Positions, size: int) -> tuple[list[tuple[Positions, Positions]], Positions]:
+    """Rounds of (keys, the cell that only this key still used), and the keys that are left."""
+    count = len(sparse)
+    flat = sparse.reshape(-1)
+    degree = np.bincount(flat, minlength=size)
+    users = np.zeros(size, dtype=np.int64)  # XOR of the keys that use a cell: with one user, the user
+    np.bitwise_xor.at(users, flat, np.repeat(np.arange(count), 3))
+    waiting = np.ones(count, dtype=np.bool_)
+    order: list[tuple[Positions, Positions]] = []
+    single = np.flatnonzero(degree == 1)
+    while len(single):
+        keys, first = np.unique(users[single], return_index=True)
+        pivots = single[first]
+        order.append((keys, pivots))
+        waiting[keys] = False
+        touched = sparse[keys].reshape(-1)
+        np.subtract.at(degree, touched, 1)
+        np.bitwise_xor.at(users, touched, np.repeat(keys, 3))
+        single = np.unique(touched[degree[touched] == 1])
+    return order, np.flatnonzero(waiting)
+
+
+def _solve(at: Places, values: Words, left: Positions, table: Words) -> None:
+    """Fix dense cells so that the keys of the core get their values; their sparse cells stay random."""
+    if len(left) > MOST_LEFT:
+        raise LocalProtocolError("a store could not be made (chance below 2^-40); start a new run")
+    gaps = values[left] ^ _sparse(table, at.sparse[left]) ^ _dense(table, at.dense[left])
+    pivots: list[tuple[int, int, Words]] = []  # (bit, mask, gap), each mask clear of the earlier bits
+    for mask, gap in zip(at.dense[left].tolist(), gaps, strict=True):
+        change = gap.copy()
+        for bit, other, other_gap in pivots:
+            if mask >> bit & 1:
+                mask ^= other
+                change ^= other_gap
+        if not mask:
+            raise LocalProtocolError("a store could not be made (chance below 2^-40); start a new run")
+        pivots.append((mask.bit_length() - 1, mask, change))
+    # Back substitution: changing the pivot cells closes all gaps, the other dense cells keep their random values.
+    changes: dict[int, Words] = {}
+    for bit, mask, gap in reversed(pivots):
+        change = gap.copy()
+        for other, later in changes.items():
+            if mask >> other & 1:
+                change ^= later
+        changes[bit] = change
+    for bit, change in changes.items():
+        table[bit] ^= change
