@@ -82,10 +82,8 @@ def test_small_cores_above_the_limit_are_rarer_than_two_to_the_minus_eighty():
     def expected(k):
         s = np.arange(3, int(1.5 * k) + 1, dtype=np.float64)
         least = np.min(s[:, None] * np.log(np.expm1(z) - z) - 3 * k * np.log(z), axis=1)
-        terms = (
-            choose(keys, k) + choose(size, s) + gammaln(3 * k + 1) + least
+        terms = choose(keys, k) + choose(size, s) + gammaln(3 * k + 1) + least
         terms -= k * np.log(float(size) * (size - 1) * (size - 2))
-        )
         return float(np.log2(np.exp(terms).sum()))
 
     assert max(expected(k) for k in range(MOST_LEFT + 1, 121)) < -80
