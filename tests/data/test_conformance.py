@@ -50,6 +50,7 @@ def both(table: pa.Table, codebook: Codebook) -> None:
     precision=st.sampled_from([1.0, 0.5, 0.1, 0.01, 1e-3, 3.0, 10.0, 1 / 3, 1e-9]),
 )
 def test_floats_of_every_kind_land_on_the_same_grid_point(values: list[float], precision: float) -> None:
+    values = [*values, *NASTY, *(value * precision for value in (0.5, 1.5, 2.5, -0.5, -1.5))]  # halves of the grid, always
     feature = Numeric("x", -100, 100, precision)
     codebook = Codebook("y", ("a",), (feature, Numeric("b", -100, 100, precision, bins=5)))
     both(pa.table({"x": values, "b": values, "y": ["a"] * len(values)}), codebook)
