@@ -343,6 +343,21 @@ def test_a_lying_contributor_is_named(kind: Any, lie: Any, error: type[ProtocolE
     require_clean_end(outcome, "site1")
 
 
+@pytest.mark.parametrize("liar", [0, 1, 2])
+def test_whoever_gives_a_wrong_share_is_named_if_there_is_a_spare_one(liar: int) -> None:
+    def spoil(message: Any) -> Any:
+        shares = bytearray(message.shares)
+        for at in range(0, len(shares), keys.SHARE_BYTES):
+            shares[at] ^= 1
+        return msgspec.structs.replace(message, shares=bytes(shares))
+
+    fault = Replace(lambda entry: entry.kind is messages.SharesGiven and entry.sender == f"site{liar}", spoil)
+    for lost in ([], [Vanish("site4", SENDS_VECTOR)]):
+        _, outcome = masked(5, 3, [fault, *lost])
+        assert isinstance(outcome.error, IntegrityError)
+        require_clean_end(outcome, f"site{liar}")
+
+
 BY_SERVER = [
     (messages.KeysListed, changed(neighbours=lambda old: (0, 0)), PeerProtocolError),
     (messages.KeysListed, changed(neighbours=lambda old: (1, 0)), PeerProtocolError),

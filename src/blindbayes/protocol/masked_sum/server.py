@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Callable
 
 import numpy as np
 
@@ -115,11 +116,50 @@ def _item(packed: bytes, size: int, order: tuple[int, ...], index: int) -> bytes
     return packed[at : at + size]
 
 
-def _share(shares: dict[int, bytes], dealers: dict[int, tuple[int, ...]], holder: int, owner: int) -> bytes:
-    """The one share of `owner`'s secrets that `holder` gave; its own stands last."""
-    if holder == owner:
-        return shares[holder][-SHARE_BYTES:]
-    return _item(shares[holder], SHARE_BYTES, dealers[holder], owner)
+def _public(secret: bytes) -> bytes:
+    return AgreementKey(secret).public
+
+
+class _Recovery:
+    """Puts secrets together from shares. On the complete graph one set of holders, and so one set of weights, serves all."""
+
+    def __init__(self, terms: Terms, dealers: dict[int, tuple[int, ...]], shares: dict[int, bytes]) -> None:
+        self.terms, self.dealers, self.shares = terms, dealers, shares
+        self._holders: tuple[int, ...] = ()
+        self._weights = np.zeros(0, np.int64)
+
+    def secret(self, owner: int, image: Callable[[bytes], bytes], expected: bytes) -> bytes:
+        """The owner's secret, whose image is public.
+
+        A wrong share raises `IntegrityError`, naming its giver if a spare share can tell, else the owner.
+        """
+        threshold = self.terms.plan.threshold
+        present = tuple(sorted(holder for holder in (*self.dealers[owner], owner) if holder in self.shares))
+        chosen = present[:threshold]
+        found = self._combine(owner, chosen)
+        if found is not None and image(found) == expected:
+            return found
+        for spare in present[threshold : threshold + 1]:
+            for suspect in chosen:
+                found = self._combine(owner, tuple(sorted({*chosen, spare} - {suspect})))
+                if found is not None and image(found) == expected:
+                    raise IntegrityError(party=self.terms.name(suspect))
+        raise IntegrityError(party=self.terms.name(owner))
+
+    def _combine(self, owner: int, holders: tuple[int, ...]) -> bytes | None:
+        if holders != self._holders:
+            self._holders, self._weights = holders, shamir.lagrange([holder + 1 for holder in holders])
+        packed = b"".join([self._share(holder, owner) for holder in holders])
+        try:
+            return shamir.combine(self._weights, np.frombuffer(packed, "<u2").reshape(len(holders), -1), SECRET_BYTES)
+        except IntegrityError:
+            return None
+
+    def _share(self, holder: int, owner: int) -> bytes:
+        """The one share of `owner`'s secrets that `holder` gave; its own stands last."""
+        if holder == owner:
+            return self.shares[holder][-SHARE_BYTES:]
+        return _item(self.shares[holder], SHARE_BYTES, self.dealers[holder], owner)
 
 
 def _remove_masks(
@@ -136,27 +176,15 @@ def _remove_masks(
         missing = [terms.name(other) for other in there if other not in shares]
         if len(there) - len(missing) + (index in shares) < threshold:
             raise PeerLost(f"too few shares are left; missing: {', '.join(missing)}", party=missing[0])
-    weights: dict[tuple[int, ...], shamir.Ints] = {}  # on the complete graph one set of holders serves all
+    recovery = _Recovery(terms, dealers, shares)
     plus: list[bytes] = []
     minus: list[bytes] = []
     for index, there in dealers.items():
-        holders = tuple(sorted(other for other in (*there, index) if other in shares)[:threshold])
-        if holders not in weights:
-            weights.clear()
-            weights[holders] = shamir.lagrange([holder + 1 for holder in holders])
-        packed = b"".join([_share(shares, dealers, holder, index) for holder in holders])
-        try:
-            secret = shamir.combine(weights[holders], np.frombuffer(packed, "<u2").reshape(threshold, -1), SECRET_BYTES)
-        except IntegrityError as cause:
-            raise IntegrityError(party=terms.name(index)) from cause
         if included[index]:
-            if terms.commit(secret) != keys[index].commitment:
-                raise IntegrityError(party=terms.name(index))
-            minus.append(terms.self_mask_key(secret))
+            seed = recovery.secret(index, terms.commit, keys[index].commitment)
+            minus.append(terms.self_mask_key(seed))
             continue
-        lost = AgreementKey(secret)
-        if lost.public != keys[index].mask_key:
-            raise IntegrityError(party=terms.name(index))
+        lost = AgreementKey(recovery.secret(index, _public, keys[index].mask_key))
         for other in there:
             if included[other]:  # what `other` added must go, what it subtracted must come back
                 pair = terms.mask_key(lost.agree(keys[other].mask_key, party=terms.name(other)))
