@@ -16,6 +16,7 @@ from blindbayes.codebook import Categorical, Codebook
 from blindbayes.errors import LedgerError, PrivacyError
 from blindbayes.runtime.audit import GENESIS, AuditLog
 from blindbayes.runtime.policy import (
+    Data,
     PastSum,
     Policy,
     opens_one,
@@ -40,8 +41,14 @@ def study(names: tuple[str, ...] = ("north", "south", "west"), **changes: Any) -
     return StudyFile(**{**fields, **changes})
 
 
-def past(*names: str, data: str = "d0", certain: bool = True) -> PastSum:
-    return PastSum(BOOK.sha256, frozenset(IDS[name] for name in names), data, certain)
+def state(
+    data: str = "d0", classes: str = "c0", codebook: str = BOOK.sha256, columns: tuple[str, ...] = ("class", "colour")
+) -> Data:
+    return Data(codebook, frozenset(columns), data, classes)
+
+
+def past(*names: str, data: Data | None = None, certain: bool = True) -> PastSum:
+    return PastSum(frozenset(IDS[name] for name in names), data or state(), certain)
 
 
 @pytest.mark.parametrize(
@@ -80,7 +87,7 @@ def test_too_few_rows_and_too_many_runs_are_refused() -> None:
 
 
 def independent(new: StudyFile, *earlier: PastSum, policy: Policy | None = None, data: str = "d0") -> None:
-    require_independent(policy or Policy(), new, IDS["north"], data, earlier)
+    require_independent(policy or Policy(), new, IDS["north"], state(data), earlier)
 
 
 def test_the_same_sum_again_is_harmless() -> None:
@@ -113,6 +120,17 @@ def test_changed_data_would_open_the_change() -> None:
     independent(study(), past("north", "south", "west"), data="d1", policy=Policy(changed_data=True))
     with pytest.raises(PrivacyError, match="one exact sum"):
         independent(study(), past("north", "south", "west"), policy=Policy(repeated_exact_sums=False))
+
+
+def test_another_codebook_over_the_same_columns_counts_and_over_others_does_not() -> None:
+    four = ("north", "south", "west", "east")
+    other = state("d7", "c0", "another", ("class", "age"))
+    independent(study(), past("north", "south", "west", data=other))  # the same rows, asked otherwise
+    with pytest.raises(PrivacyError, match="single site"):
+        independent(study(), past(*four, data=other))
+    with pytest.raises(PrivacyError, match="single site"):
+        independent(study(), past("north", "south", "west", data=state("d7", "c1", "another", ("class", "age"))))
+    independent(study(), past(*four, data=state("d7", "c1", "another", ("income", "age"))))
 
 
 def test_an_uncertain_past_forbids_exact_sums() -> None:

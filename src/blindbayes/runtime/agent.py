@@ -23,10 +23,10 @@ from blindbayes.runtime.courier import Courier
 from blindbayes.runtime.envelope import Offer, Pair
 from blindbayes.runtime.identity import Identity
 from blindbayes.runtime.link import Timing
-from blindbayes.runtime.policy import require_independent, require_rate, require_rows, require_study
+from blindbayes.runtime.policy import Data, require_independent, require_rate, require_rows, require_study
 from blindbayes.runtime.release import write_release
 from blindbayes.runtime.seat import Seat
-from blindbayes.runtime.site import Home, keyed_digest
+from blindbayes.runtime.site import Home, data_state
 from blindbayes.runtime.switchboard import Switchboard
 from blindbayes.statistics import Statistics
 from blindbayes.study_file import StudyFile
@@ -239,7 +239,7 @@ class Agent:
         if self.name in study.contributors:
             statistics = await asyncio.to_thread(self.home.count, study.study.counting(study.setting))
             require_rows(self.home.config.policy, study, int(statistics.class_counts.sum()))
-        data = keyed_digest(self.identity.storage_key, b"" if statistics is None else statistics.words.tobytes())
+        data = None if statistics is None else data_state(self.identity.storage_key, statistics)
         mine = [seat for seat in study.seats if study.host(seat) == self.name]
         run.state = "running"
         begun = time.monotonic()
@@ -251,7 +251,7 @@ class Agent:
                 self.home,
                 self.identity,
                 self.board,
-                data=data,
+                data="" if data is None else data.statistics,
                 statistics=statistics if name == self.name else None,
                 timing=self._timing,
                 before_first_step=lambda seat=name: self._before_first_step(run, seat, data),  # type: ignore[misc]
@@ -279,9 +279,9 @@ class Agent:
             seat.retire()
         self._remember_ended(run)
 
-    def _before_first_step(self, run: AgentRun, seat: str, data: str) -> None:
+    def _before_first_step(self, run: AgentRun, seat: str, data: Data | None) -> None:
         """Everybody has come. The last look before anything depends on this site's rows; on disk before it does."""
-        if seat != self.name:
+        if seat != self.name or data is None:
             return
         for entry in self.home.audit.entries():
             if entry["event"] == "computing" and entry["run"] == run.run_id:
@@ -297,9 +297,11 @@ class Agent:
             "computing",
             run=run.run_id,
             study=study.sha256,
-            codebook=study.book.sha256,
             exact=study.privacy.epsilon is None,
-            data=data,
+            codebook=data.codebook,
+            columns=sorted(data.columns),
+            data=data.statistics,
+            class_data=data.class_counts,
             fewest=study.setting.fewest,
             contributors=[study.party(name).identity for name in study.contributors],
         )

@@ -142,7 +142,7 @@ class Loopback:
         for site in starting:
             site.launch()
         for site in starting:
-            site.wait_ready(60.0)
+            site.wait_ready(60.0 + 15.0 * len(starting))
 
     def stop(self) -> None:
         """Stop all agents."""

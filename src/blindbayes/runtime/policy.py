@@ -37,12 +37,27 @@ class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 @dataclass(frozen=True, slots=True)
+class Data:
+    """The state of this site's data, by keyed digests: within one codebook by all statistics, else by the class counts."""
+
+    codebook: str
+    columns: frozenset[str]
+    statistics: str
+    class_counts: str
+
+    def is_same(self, other: Data) -> bool:
+        """No change is seen between the two."""
+        if self.codebook == other.codebook:
+            return self.statistics == other.statistics
+        return self.class_counts == other.class_counts
+
+
+@dataclass(frozen=True, slots=True)
 class PastSum:
     """An exact sum this site took part in: whose vectors, and which state of its own data."""
 
-    codebook: str
     included: frozenset[str]  # identities, hexadecimal
-    data: str  # keyed digest of this site's vector
+    data: Data
     certain: bool = True  # False: the set may have been any that the quorum allowed
 
 
@@ -78,21 +93,28 @@ def require_rate(policy: Policy, starts: Iterable[float], now: float) -> None:
         raise PrivacyError(f"this site takes part in at most {policy.max_runs_per_day} runs a day")
 
 
-def require_independent(policy: Policy, study: StudyFile, identity: str, data: str, past: Sequence[PastSum]) -> None:
-    """The difference rule for an exact sum, seen from the site with `identity` whose data have the digest `data`."""
+def require_independent(policy: Policy, study: StudyFile, identity: str, data: Data, past: Sequence[PastSum]) -> None:
+    """The difference rule for an exact sum, seen from the site with `identity`. Sums over other columns do not count."""
+    past = [each for each in past if each.data.columns & data.columns]
     if study.privacy.epsilon is not None or not past:
         return
-    if not policy.repeated_exact_sums and any(each.codebook == study.book.sha256 for each in past):
+    if not policy.repeated_exact_sums and any(each.data.codebook == data.codebook for each in past):
         raise PrivacyError("this site takes part in one exact sum per codebook only")
     if not all(each.certain for each in past):
         raise PrivacyError("an earlier exact sum did not say whom it included; no further exact sum is safe")
-    states = list(dict.fromkeys([*(each.data for each in past), data]))  # my data, in the order they were first seen
+    states: list[Data] = []  # of my data, in the order they were first seen
+    numbers = []
+    for state in [*(each.data for each in past), data]:
+        number = next((at for at, known in enumerate(states) if known.is_same(state)), len(states))
+        if number == len(states):
+            states.append(state)
+        numbers.append(number)
     if not policy.changed_data:
-        equations = [_variables(each.included, identity, states.index(each.data)) for each in past]
-        mine = _mine(identity, states.index(data))
+        equations = [_variables(each.included, identity, number) for each, number in zip(past, numbers, strict=False)]
+        mine = _mine(identity, numbers[-1])
     else:  # changes of my data count as drowned in those of the others
-        equations = [_variables(each.included, f"{identity} {each.data}", 0) for each in past]
-        mine = _mine(f"{identity} {data}", 0)
+        equations = [_variables(each.included, f"{identity} {number}", 0) for each, number in zip(past, numbers, strict=False)]
+        mine = _mine(f"{identity} {numbers[-1]}", 0)
     others = {study.party(name).identity for name in study.contributors} - {identity}
     opened = opens_one(equations, others, mine, study.setting.fewest)
     if opened is not None:

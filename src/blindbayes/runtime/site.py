@@ -30,7 +30,7 @@ from blindbayes.privacy.chance import written
 from blindbayes.runtime.audit import AuditLog
 from blindbayes.runtime.files import erase, make_private_folder, write_whole
 from blindbayes.runtime.identity import Card, Identity, pinned, read_card
-from blindbayes.runtime.policy import PastSum, Policy
+from blindbayes.runtime.policy import Data, PastSum, Policy
 from blindbayes.statistics import Statistics
 from blindbayes.study_file import StudyFile
 
@@ -206,10 +206,10 @@ class Home:
                 begun[entry["run"]] = entry
             elif entry["event"] == "opened" and entry["run"] in begun:
                 first = begun.pop(entry["run"])
-                ended[entry["run"]] = PastSum(first["codebook"], frozenset(entry["included"]), first["data"])
+                ended[entry["run"]] = PastSum(frozenset(entry["included"]), _data_of(first))
         for run, first in begun.items():
             everybody = first["fewest"] == len(first["contributors"])
-            ended[run] = PastSum(first["codebook"], frozenset(first["contributors"]), first["data"], certain=everybody)
+            ended[run] = PastSum(frozenset(first["contributors"]), _data_of(first), certain=everybody)
         return list(ended.values())
 
     # -- runs --------------------------------------------------------------------------------------------------------
@@ -263,9 +263,21 @@ class Home:
             return count(source, codebook, extra_columns=rows.extra_columns)
 
 
-def keyed_digest(key: bytes, payload: bytes) -> str:
-    """A digest of private data that means nothing without the site's key."""
-    return hashlib.blake2b(payload, key=key, digest_size=32, person=b"blindbayes data").hexdigest()
+def data_state(key: bytes, statistics: Statistics) -> Data:
+    """The state of the rows by digests that mean nothing without the site's key."""
+
+    def digest(payload: bytes) -> str:
+        return hashlib.blake2b(payload, key=key, digest_size=32, person=b"blindbayes data").hexdigest()
+
+    book = statistics.codebook
+    counts = {label: int(count) for label, count in zip(book.classes, statistics.class_counts, strict=True)}
+    columns = frozenset((book.target, *book.names))
+    by_class = digest(json.dumps(counts, sort_keys=True).encode())
+    return Data(book.sha256, columns, digest(statistics.words.tobytes()), by_class)
+
+
+def _data_of(entry: dict[str, Any]) -> Data:
+    return Data(entry["codebook"], frozenset(entry["columns"]), entry["data"], entry["class_data"])
 
 
 def _no_none(value: Any) -> Any:
