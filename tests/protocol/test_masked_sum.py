@@ -145,6 +145,22 @@ def test_a_sparse_graph_does_not_tolerate_every_set() -> None:
     assert set(outcome.opened.values()) == {()}
 
 
+@pytest.mark.usefixtures("small_graphs")
+def test_the_last_holder_of_a_starved_neighbourhood_is_named() -> None:
+    """A neighbourhood just at its threshold loses its own centre after the vector: within the global quorum, past the local."""
+    sites = names(40)
+    layout = graph.plan(40, 30, 0.0, 8, True)
+    near = graph.neighbours_of("0" * 64, "run", 40, layout, 7)
+    early = near[: 9 - layout.threshold]
+    faults: list[Fault] = [Vanish(sites[index], 0) for index in early]
+    _, fine = masked(40, 30, faults, options={"neighbours": 8, "corrupt": 0.0})
+    assert fine.error is None
+    _, outcome = masked(40, 30, [*faults, Vanish("site7", SENDS_VECTOR + 1)], options={"neighbours": 8, "corrupt": 0.0})
+    assert isinstance(outcome.error, PeerLost)
+    assert "site7" in str(outcome.error)
+    assert set(outcome.opened.values()) == {()}
+
+
 def test_the_failure_bounds_hold_in_simulation() -> None:
     """Bounds large enough to measure: the observed frequencies stay below them (alpha 1e-6) and the bound is not idle."""
     parties, neighbours, threshold, lost = 60, 10, 6, 8

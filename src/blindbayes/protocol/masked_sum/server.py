@@ -173,8 +173,8 @@ def _remove_masks(
     """The sum without the own masks of the included and without the pair masks that the lost left behind."""
     threshold = terms.plan.threshold
     for index, there in dealers.items():  # before anything is put together: is there enough for everybody?
-        missing = [terms.name(other) for other in there if other not in shares]
-        if len(there) - len(missing) + (index in shares) < threshold:
+        missing = [terms.name(other) for other in (*there, index) if other not in shares]
+        if len(there) + 1 - len(missing) < threshold:
             raise PeerLost(f"too few shares are left; missing: {', '.join(missing)}", party=missing[0])
     recovery = _Recovery(terms, dealers, shares)
     plus: list[bytes] = []
