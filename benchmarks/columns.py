@@ -14,10 +14,12 @@ from __future__ import annotations
 
 import argparse
 import multiprocessing
+import queue
 import resource
 import socket
 import statistics
 import struct
+import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -53,13 +55,25 @@ class Line:
     def __init__(self, sock: socket.socket, meter: Meter) -> None:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.sock, self.meter = sock, meter
+        self.queue: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+        self.writer = threading.Thread(target=self._write, daemon=True)
+        self.writer.start()
+
+    def close(self) -> None:
+        """Everything is out."""
+        self.queue.put(None)
+        self.writer.join()
 
     def send(self, frame: bytes) -> None:
-        self.sock.sendall(struct.pack("<Q", len(frame)) + frame if len(frame) < 65536 else struct.pack("<Q", len(frame)))
-        if len(frame) >= 65536:
-            self.sock.sendall(frame)
         self.meter.bytes += len(frame)
         self.meter.messages += 1
+        self.queue.put(frame)
+
+    def _write(self) -> None:
+        """Frames go out from a thread, so that two parties that send at once never wait for each other."""
+        while (frame := self.queue.get()) is not None:
+            self.sock.sendall(struct.pack("<Q", len(frame)))
+            self.sock.sendall(frame)
 
     def receive(self) -> bytes:
         size = struct.unpack("<Q", self._exactly(8))[0]
@@ -106,7 +120,10 @@ def two_processes(work: Callable[[str, Line, Meter], dict[str, Any]]) -> dict[st
     def child(party: str) -> None:
         meter = Meter()
         sock = listener.accept()[0] if party == PARTIES[0] else socket.create_connection(("127.0.0.1", port))
-        answers.put((party, work(party, Line(sock, meter), meter)))
+        line = Line(sock, meter)
+        found = work(party, line, meter)
+        line.close()
+        answers.put((party, found))
 
     context = multiprocessing.get_context("fork")
     children = [context.Process(target=child, args=(party,)) for party in PARTIES]

@@ -74,6 +74,20 @@ def test_extension_correlates(count):
     assert keeper.delta[0] & np.uint64(1)
 
 
+def test_extension_correlates_on_both_sides_of_the_streams_head():
+    keeper, planter = transfer_pair()
+    chooser, sender = planter.session(b"x"), keeper.session(b"x")
+    seen = []
+    for count in (128, 3000, 900, 2000, 100, 1):  # the head serves 4,096 transfers, the ciphers the rest
+        bits = np.frombuffer(coins(f"bits {count}").bytes(count), dtype=np.uint8) & 1
+        corrections, t = chooser.extend(bits)
+        q = sender.extend(corrections, count)
+        assert np.array_equal(t, q ^ (keeper.delta * bits[:, None].astype(np.uint64)))
+        seen.append(t)
+    joined = np.concatenate(seen)
+    assert len(np.unique(joined, axis=0)) == len(joined)  # no stretch of a stream comes twice
+
+
 def test_sessions_give_unrelated_streams_and_corrections_hide_the_bits():
     keeper, planter = transfer_pair()
     bits = np.zeros(4096, dtype=np.uint8)

@@ -19,17 +19,18 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
-from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+from cryptography.hazmat.primitives.ciphers import Cipher, CipherContext, algorithms, modes
 
 from blindbayes.errors import LocalProtocolError, PeerProtocolError
 from blindbayes.primitives.coins import Coins
 from blindbayes.primitives.ot import BASE_COUNT, KEY_BYTES, BaseChoice, Bits, Words, answer_base, choose_base
-from blindbayes.primitives.tweaks import Blocks
+from blindbayes.primitives.tweaks import Blocks, Domain, TweakedHash
 
 TREE_BITS = 4
 TREES = BASE_COUNT // TREE_BITS
 LEAVES = 1 << TREE_BITS
 CORRECTION_BYTES = TREES * TREE_BITS * 2 * KEY_BYTES
+_HEAD_BYTES = 512  # of each leaf's stream
 _AT_ONCE = 1 << 17  # transfers folded at once: 4 MB of leaf streams
 Bytes = npt.NDArray[np.uint8]
 
@@ -51,7 +52,7 @@ class Planter:
 
     def session(self, name: bytes) -> ChooserStream:
         """Streams for one session; `name` must never come twice."""
-        return ChooserStream([[_stream(leaf, name) for leaf in tree] for tree in self.leaves])
+        return ChooserStream(_Leaves(self.leaves, name))
 
 
 @dataclass(slots=True)
@@ -63,22 +64,54 @@ class Keeper:
 
     def session(self, name: bytes) -> SenderStream:
         """Streams for one session; `name` must never come twice."""
-        streams = [[None if leaf is None else _stream(leaf, name) for leaf in tree] for tree in self.leaves]
-        return SenderStream(self.delta, streams)
+        return SenderStream(self.delta, _Leaves(self.leaves, name))
 
 
-def _stream(leaf: bytes, name: bytes) -> _Stream:
-    return _Stream(hashlib.blake2b(name, key=leaf, digest_size=16, person=b"softspoken").digest())
+class _Leaves:
+    """The leaves' streams in one session.
 
+    The head of every stream, enough for 4,096 transfers, is made by the tweaked hash for all leaves in one go: a single
+    query is over before 512 ciphers could be set up. What goes beyond the head comes from AES in counter mode.
+    """
 
-class _Stream:
-    __slots__ = ("_encryptor",)
+    def __init__(self, leaves: Sequence[Sequence[bytes | None]], name: bytes) -> None:
+        self._keys = leaves
+        self._name = name
+        self._head: Bytes | None = None
+        self._at = 0
+        self._streams: list[list[CipherContext | None]] | None = None
 
-    def __init__(self, key: bytes) -> None:
-        self._encryptor = Cipher(algorithms.AES(key), modes.CTR(bytes(16))).encryptor()
+    def head(self, width: int) -> Words | None:
+        """The next `width` bytes of all streams, (trees, leaves, words), or None if they come from the ciphers."""
+        if self._streams is not None or self._at + width > _HEAD_BYTES:
+            return None
+        if self._head is None:
+            flat = [leaf or bytes(KEY_BYTES) for tree in self._keys for leaf in tree]
+            seeds = np.repeat(np.frombuffer(b"".join(flat), dtype="<u8").reshape(-1, 2), _HEAD_BYTES // 16, axis=0)
+            tweaks = np.tile(np.arange(_HEAD_BYTES // 16, dtype=np.uint64), len(flat))
+            stream = TweakedHash(b"softspoken head" + self._name).at(seeds.astype(np.uint64), Domain.STREAM, tweaks)
+            self._head = stream.view(np.uint8).reshape(TREES, LEAVES, _HEAD_BYTES)
+            for tree, row in enumerate(self._keys):
+                for position, leaf in enumerate(row):
+                    if leaf is None:
+                        self._head[tree, position] = 0
+        part = np.ascontiguousarray(self._head[:, :, self._at : self._at + width])
+        self._at += width
+        return part.view(np.uint64)
 
-    def into(self, zeros: Bytes, out: Bytes) -> None:
-        self._encryptor.update_into(zeros.data, out.data)
+    def fill(self, tree: int, zeros: Bytes, out: Bytes) -> None:
+        """The next bytes of one tree's streams from the ciphers, (leaves, width and a spare block)."""
+        if self._streams is None:
+            self._streams = [[None if leaf is None else self._cipher(leaf) for leaf in row] for row in self._keys]
+        for position, stream in enumerate(self._streams[tree]):
+            if stream is None:
+                out[position] = 0
+            else:
+                stream.update_into(zeros.data, out[position].data)
+
+    def _cipher(self, leaf: bytes) -> CipherContext:
+        key = hashlib.blake2b(self._name, key=leaf, digest_size=16, person=b"softspoken").digest()
+        return Cipher(algorithms.AES(key), modes.CTR(bytes(16))).encryptor()
 
 
 # -- setup -------------------------------------------------------------------------------------------------------------
@@ -166,8 +199,8 @@ def _xor(left: bytes, right: bytes) -> bytes:
 class ChooserStream:
     """Correlated transfers of one session, the chooser's side."""
 
-    def __init__(self, streams: list[list[_Stream]]) -> None:
-        self._streams = streams
+    def __init__(self, leaves: _Leaves) -> None:
+        self._leaves = leaves
 
     def extend(self, bits: Bits) -> tuple[Words, Blocks]:
         """Corrections to send, and t of shape (n, 2)."""
@@ -181,7 +214,7 @@ class ChooserStream:
         t = np.empty((size, 2), dtype=np.uint64)
         for low in range(0, size, _AT_ONCE):
             part = slice(low, min(size, low + _AT_ONCE))
-            folded, rest = _fold(self._streams, (part.stop - low) // 8)
+            folded, rest = _fold(self._leaves, (part.stop - low) // 8)
             rest ^= packed[low // 8 : part.stop // 8]
             corrections.append(rest.reshape(-1))
             t[part] = _transpose(folded)
@@ -192,9 +225,9 @@ class ChooserStream:
 class SenderStream:
     """Correlated transfers of one session, the sender's side."""
 
-    def __init__(self, delta: Blocks, streams: list[list[_Stream | None]]) -> None:
+    def __init__(self, delta: Blocks, leaves: _Leaves) -> None:
         self.delta = delta
-        self._streams = streams
+        self._leaves = leaves
         bits = np.unpackbits(delta.view(np.uint8), bitorder="little")
         self._rows = np.flatnonzero(bits)
 
@@ -208,7 +241,7 @@ class SenderStream:
         for low in range(0, size, _AT_ONCE):
             part = slice(low, min(size, low + _AT_ONCE))
             width = (part.stop - low) // 8
-            folded, _ = _fold(self._streams, width)
+            folded, _ = _fold(self._leaves, width)
             received = raw[TREES * low // 8 : TREES * part.stop // 8].reshape(TREES, width)
             for row in self._rows:
                 folded[row] ^= received[row // TREE_BITS]
@@ -216,33 +249,38 @@ class SenderStream:
         return q[:count]
 
 
-def _fold(streams: Sequence[Sequence[_Stream | None]], width: int) -> tuple[Bytes, Bytes]:
+def _fold(source: _Leaves, width: int) -> tuple[Bytes, Bytes]:
     """Per tree: bit-weighted XORs of the leaf streams, (128, width) bytes, and the XOR of all of them, (trees, width).
 
-    Tree by tree, so that the leaves stay in the cache. Rows are padded: a stride that is a power of two would make the
-    transposition three times slower.
+    Tree by tree, so that the leaves stay in the cache; all trees at once where they are short. Rows are padded: a stride that
+    is a power of two would make the transposition three times slower.
     """
     words = width // 8
-    folded = np.empty((BASE_COUNT, words + 8), dtype=np.uint64)[:, :words]
+    padded = np.empty((TREES, TREE_BITS, words + 8), dtype=np.uint64)
+    folded = padded[:, :, :words]
     rest = np.empty((TREES, words), dtype=np.uint64)
-    leaves = np.empty((LEAVES, width + 16), dtype=np.uint8)
-    level = leaves.view(np.uint64)[:, :words]
-    zeros = np.zeros(width, dtype=np.uint8)
-    for tree, row in enumerate(streams):
-        for position, stream in enumerate(row):
-            if stream is None:
-                leaves[position] = 0
-            else:
-                stream.into(zeros, leaves[position])
-        for bit in reversed(range(TREE_BITS)):
-            half = 1 << bit
-            upper = level[half : 2 * half]
-            np.bitwise_xor.reduce(upper, axis=0, out=folded[tree * TREE_BITS + bit])
-            if bit:
-                level[:half] ^= upper
-            else:
-                np.bitwise_xor(level[0], level[1], out=rest[tree])
-    return folded.view(np.uint8), rest.view(np.uint8)
+    head = source.head(width)
+    if head is not None:
+        _fold_level(head, folded, rest)
+    else:
+        leaves = np.empty((LEAVES, width + 16), dtype=np.uint8)
+        level = leaves.view(np.uint64)[None, :, :words]
+        zeros = np.zeros(width, dtype=np.uint8)
+        for tree in range(TREES):
+            source.fill(tree, zeros, leaves)
+            _fold_level(level, folded[tree : tree + 1], rest[tree : tree + 1])
+    return padded.view(np.uint8).reshape(BASE_COUNT, -1)[:, :width], rest.view(np.uint8)
+
+
+def _fold_level(level: Words, folded: Words, rest: Words) -> None:
+    for bit in reversed(range(TREE_BITS)):
+        half = 1 << bit
+        upper = level[:, half : 2 * half]
+        np.bitwise_xor.reduce(upper, axis=1, out=folded[:, bit])
+        if bit:
+            level[:, :half] ^= upper
+        else:
+            np.bitwise_xor(level[:, 0], level[:, 1], out=rest)
 
 
 _SWAPS = ((7, 0x00AA00AA00AA00AA), (14, 0x0000CCCC0000CCCC), (28, 0x00000000F0F0F0F0))

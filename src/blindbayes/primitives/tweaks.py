@@ -34,6 +34,7 @@ class Domain(enum.IntEnum):
     TRANSFER = 3  # pads made from correlated transfers
     GATE = 4  # rows of garbled AND gates
     OUTPUT = 5  # tags of output labels
+    STREAM = 6  # first bytes of the transfers' leaf streams
 
 
 class TweakedHash:

@@ -20,7 +20,7 @@ from blindbayes.primitives.garbling import Evaluator, Garbler, Gates, Wires
 from blindbayes.primitives.limbs import Limbs
 from blindbayes.primitives.ot import bits_for, choice_bits, chooser_pads, sender_pads
 from blindbayes.primitives.softspoken import ChooserStream, Keeper, Planter, SenderStream
-from blindbayes.primitives.tweaks import TweakedHash
+from blindbayes.primitives.tweaks import Blocks, TweakedHash
 from blindbayes.protocol.core import Role, Run, Send, open_value, receive
 from blindbayes.protocol.shared_argmax.messages import (
     ArgmaxGarbled,
@@ -35,6 +35,7 @@ from blindbayes.protocol.shared_argmax.together import Mesh, compare
 from blindbayes.protocol.shared_model.plan import ScorePlan
 from blindbayes.protocol.shared_model.tables import Tables
 from blindbayes.protocol.transfer import agree
+from blindbayes.wire import Words
 
 LABEL = "class"
 _CHUNK_BYTES = 1 << 23
@@ -138,45 +139,65 @@ def _serve(query: Query, holder: str, tables: Tables, tmmo: TweakedHash, stream:
     return total
 
 
-def _look_up(
-    query: Query, columns: Mapping[str, npt.NDArray[np.int64]], me: str, tmmo: TweakedHash, stream: ChooserStream
-) -> Role[Limbs]:
-    """Steps 2 and 3, the attribute holder's side: its shares of the looked-up sums."""
-    plan, groups, sender = query.plan, _groups(query, me), query.class_holder
-    total = np.zeros((query.count, plan.classes - 1, plan.limbs), dtype=np.uint64)
+@dataclass(slots=True)
+class _Asked:
+    """Choices of one chunk that wait for the class holder's answer."""
+
+    part: slice
+    choices: list[Words]
+    t: Blocks
+
+
+def _ask(query: Query, columns: Mapping[str, npt.NDArray[np.int64]], me: str, stream: ChooserStream) -> Role[list[_Asked]]:
+    """Step 2: an attribute holder's choices, chunk by chunk."""
+    plan, groups, asked = query.plan, _groups(query, me), []
     if not groups:
-        return total
-    shape = _look_up_shape(query, me)
-    waiting = []
+        return []
     for part in query.chunks():
         choices = [
             np.concatenate([plan.features[name].choices(columns[name][part]) for name in names], axis=1).reshape(-1)
             for _, names in groups
         ]
-        bits = [choice_bits(own, entries).reshape(-1) for own, (entries, _) in zip(choices, shape, strict=True)]
+        bits = [choice_bits(own, entries).reshape(-1) for own, (entries, _) in zip(choices, groups, strict=True)]
         corrections, t = stream.extend(np.concatenate(bits))
-        yield Send(sender, EntriesChosen(corrections))
-        waiting.append((part, choices, t))
-    for part, choices, t in waiting:
-        count = part.stop - part.start
-        masked = yield from receive(sender, EntriesMasked)
-        expected = sum(count * selectors * (entries - 1) for entries, selectors in shape) * _width(plan)
-        if masked.entries.size != expected:
-            raise PeerProtocolError("masked table entries have the wrong length", party=sender)
-        at, read = 0, 0
-        for (entries, selectors), own in zip(shape, choices, strict=True):
-            rows, bits_each = count * selectors, bits_for(entries)
-            pads = chooser_pads(tmmo, t[at : at + rows * bits_each].reshape(rows, bits_each, 2), own, entries, _width(plan))
-            at += rows * bits_each
-            size = (entries - 1) * rows * _width(plan)
-            table = masked.entries[read : read + size].reshape(entries - 1, rows, plan.classes - 1, plan.limbs)
-            read += size
-            pads = pads.reshape(rows, plan.classes - 1, plan.limbs)
-            index = own.astype(np.int64)
-            picked = table[np.maximum(index - 1, 0), np.arange(rows)]
-            zero = (index == 0)[:, None, None]
-            share = np.where(zero, lm.subtract(np.zeros_like(pads), pads), lm.add(picked, pads))
-            total[part] = lm.add(total[part], lm.total(share.reshape(count, selectors, *pads.shape[1:]), axis=1))
+        yield Send(query.class_holder, EntriesChosen(corrections))
+        asked.append(_Asked(part, choices, t))
+    return asked
+
+
+def _hear(query: Query, me: str, asked: _Asked, tmmo: TweakedHash) -> Role[Limbs]:
+    """Step 3: the attribute holder's shares of the looked-up sums of one chunk, (instances, K - 1, limbs)."""
+    plan, shape, sender = query.plan, _look_up_shape(query, me), query.class_holder
+    count = asked.part.stop - asked.part.start
+    total = np.zeros((count, plan.classes - 1, plan.limbs), dtype=np.uint64)
+    masked = yield from receive(sender, EntriesMasked)
+    expected = sum(count * selectors * (entries - 1) for entries, selectors in shape) * _width(plan)
+    if masked.entries.size != expected:
+        raise PeerProtocolError("masked table entries have the wrong length", party=sender)
+    at, read = 0, 0
+    for (entries, selectors), own in zip(shape, asked.choices, strict=True):
+        rows, bits_each = count * selectors, bits_for(entries)
+        t = asked.t[at : at + rows * bits_each].reshape(rows, bits_each, 2)
+        pads = chooser_pads(tmmo, t, own, entries, _width(plan)).reshape(rows, plan.classes - 1, plan.limbs)
+        at += rows * bits_each
+        size = (entries - 1) * rows * _width(plan)
+        table = masked.entries[read : read + size].reshape(entries - 1, rows, plan.classes - 1, plan.limbs)
+        read += size
+        index = own.astype(np.int64)
+        picked = table[np.maximum(index - 1, 0), np.arange(rows)]
+        zero = (index == 0)[:, None, None]
+        share = np.where(zero, lm.subtract(np.zeros_like(pads), pads), lm.add(picked, pads))
+        total = lm.add(total, lm.total(share.reshape(count, selectors, *pads.shape[1:]), axis=1))
+    return total
+
+
+def _look_up(
+    query: Query, columns: Mapping[str, npt.NDArray[np.int64]], me: str, tmmo: TweakedHash, stream: ChooserStream
+) -> Role[Limbs]:
+    """Steps 2 and 3 for the whole batch."""
+    total = np.zeros((query.count, query.plan.classes - 1, query.plan.limbs), dtype=np.uint64)
+    for asked in (yield from _ask(query, columns, me, stream)):
+        total[asked.part] = yield from _hear(query, me, asked, tmmo)
     return total
 
 
@@ -239,13 +260,29 @@ def _garble(query: Query, shares: Limbs, tmmo: TweakedHash, stream: SenderStream
     return np.concatenate(classes)
 
 
-def _evaluate(query: Query, shares: Limbs, tmmo: TweakedHash, stream: ChooserStream, run: Run) -> Role[Classes | None]:
-    """Steps 4 to 6, the first attribute holder's side."""
+def _evaluate(
+    query: Query,
+    local: Limbs,
+    columns: Mapping[str, npt.NDArray[np.int64]],
+    tmmo: TweakedHash,
+    stream: ChooserStream,
+    run: Run,
+) -> Role[Classes | None]:
+    """Steps 2 to 6, the first attribute holder's side. Each chunk goes on to step 4 as soon as its look-ups are done."""
     plan, other = query.plan, query.class_holder
+    asked = yield from _ask(query, columns, run.me, stream)
+    total = local
+    for name in query.holders[1:]:
+        handed = yield from receive(name, ScoresHanded)
+        if handed.shares.size != total.size:
+            raise PeerProtocolError("handed shares have the wrong length", party=name)
+        total = lm.add(total, handed.shares.reshape(total.shape))
     waiting = []
-    for part in query.chunks():
-        compared = _compared(shares[part], query)
-        corrections, t = stream.extend(lm.to_bits(compared, plan.bits))
+    for at, part in enumerate(query.chunks()):
+        shares = total[part]
+        if asked:
+            shares = lm.add(shares, (yield from _hear(query, run.me, asked[at], tmmo)))
+        corrections, t = stream.extend(lm.to_bits(_compared(shares, query), plan.bits))
         yield Send(other, ScoresChosen(corrections))
         waiting.append(t.reshape(plan.bits, -1, 2))
     evaluator = Evaluator(tmmo, other)
@@ -261,8 +298,8 @@ def _evaluate(query: Query, shares: Limbs, tmmo: TweakedHash, stream: ChooserStr
             raise PeerProtocolError("tags came for a class that this party is not to learn", party=other)
         returned.append(evaluator.skip_read(out))
     if other in query.learners:
-        for labels in returned:
-            yield Send(other, LabelsReturned(labels))
+        for output in returned:
+            yield Send(other, LabelsReturned(output))
     return np.concatenate(classes) if classes else None
 
 
@@ -311,8 +348,8 @@ def attribute_holder(
     sender = query.class_holder
     session = yield from agree(run, sender, "shared_argmax", query.facts(), coins)  # step 1
     tmmo, stream = TweakedHash(session), planter.session(session)
-    total = lm.add(local, (yield from _look_up(query, columns, run.me, tmmo, stream)))
     if run.me != query.holders[0]:
+        total = lm.add(local, (yield from _look_up(query, columns, run.me, tmmo, stream)))
         yield Send(query.holders[0], ScoresHanded(lm.cut(total, query.plan.bits).reshape(-1)))
         if run.me not in query.learners:
             return None
@@ -320,12 +357,7 @@ def attribute_holder(
         if told.classes.shape != (query.count,) or (told.classes >= np.uint64(query.plan.classes)).any():
             raise PeerProtocolError("the told classes do not fit the query", party=sender)
         return (yield from open_value(LABEL, told.classes.astype(np.int64)))
-    for name in query.holders[1:]:
-        handed = yield from receive(name, ScoresHanded)
-        if handed.shares.size != total.size:
-            raise PeerProtocolError("handed shares have the wrong length", party=name)
-        total = lm.add(total, handed.shares.reshape(total.shape))
-    classes = yield from _evaluate(query, total, tmmo, stream, run)
+    classes = yield from _evaluate(query, local, columns, tmmo, stream, run)
     return (yield from open_value(LABEL, classes)) if run.me in query.learners else None
 
 
