@@ -1,0 +1,79 @@
+"""Private fits of `NaiveBayes` pay from the ledger, whatever scikit-learn does with the estimator."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+from sklearn.model_selection import GridSearchCV, cross_val_score
+
+from blindbayes import Codebook, NaiveBayes
+from blindbayes.codebook import Categorical, Numeric
+from blindbayes.errors import DataError, LedgerError, PrivacyError
+from blindbayes.ledger import Ledger
+from blindbayes.privacy.audit import audit_estimator, worst_pairs
+
+BOOK = Codebook("y", ("a", "b"), (Categorical("u", ("p", "q")), Numeric("x", 1000, 1001, precision=0.25)), max_rows=1000)
+ROWS = np.array([["p", 1000.25], ["q", 1000.75]] * 20, dtype=object)
+LABELS = np.array(["a", "b"] * 20)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    target = tmp_path / "site.ledger"
+    Ledger.create(target, epsilon=1)
+    return target
+
+
+def model(path: Any, epsilon: float) -> NaiveBayes:
+    return NaiveBayes(BOOK, epsilon=epsilon, rows=40, ledger=path)
+
+
+def test_a_fit_is_charged_before_it_is_released(path: Path) -> None:
+    fitted = model(path, 0.6).fit(ROWS, LABELS)
+    charge = Ledger(path).entries()[-1]
+    assert charge.kind == "charge"
+    assert (charge.fields["epsilon"], charge.fields["codebook"]) == ("0.6", BOOK.sha256)
+    assert charge.fields["mechanism"] == fitted.privacy_["mechanism"]
+    other = model(path, 0.6)
+    with pytest.raises(PrivacyError, match="budget exceeded"):
+        other.fit(ROWS, LABELS)
+    assert not hasattr(other, "parameters_")
+
+
+def test_a_fit_that_fails_before_the_release_costs_nothing(path: Path) -> None:
+    before = path.read_bytes()
+    with pytest.raises(DataError):
+        model(path, 0.1).fit(np.array([["z", 1000.0]], dtype=object), np.array(["a"]))
+    with pytest.raises(PrivacyError):
+        model(path, 0.1).fit(ROWS, LABELS, sample_weight=np.ones(40))
+    assert path.read_bytes() == before
+
+
+def test_no_ledger_at_the_path_means_no_model(tmp_path: Path) -> None:
+    with pytest.raises(LedgerError, match="ledger init"):
+        model(tmp_path / "absent", 0.1).fit(ROWS, LABELS)
+
+
+def test_clone_and_cross_validation_pay_for_every_fold(path: Path) -> None:
+    cross_val_score(clone(model(path, 0.2)), ROWS, LABELS, cv=5, error_score="raise")
+    assert Ledger(path).balance().basic_epsilon == 1
+    with pytest.raises(PrivacyError):
+        clone(model(path, 0.2)).fit(ROWS, LABELS)
+
+
+def test_grid_search_on_two_processes_pays_for_every_fit(path: Path) -> None:
+    search = GridSearchCV(model(str(path), 0.1), {"alpha": [0.5, 1.0, 2.0]}, cv=3, n_jobs=2)
+    search.fit(ROWS, LABELS)
+    assert Ledger(path).balance().charges == 10
+    assert Ledger(path).balance().left == 0
+    Ledger(path).verify()
+
+
+@pytest.mark.slow
+def test_the_audit_does_not_refute_private_fits() -> None:
+    checks = list(audit_estimator(lambda: NaiveBayes(BOOK, epsilon=1.0, rows=40), worst_pairs(BOOK), epsilon=1.0, draws=500))
+    assert [check for check in checks if not check.passed] == []
