@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import csv
+import json
 import math
 import os
 from pathlib import Path
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
+from blindbayes.cli.reproduce import command
 from blindbayes.errors import ConfigError
 from blindbayes.papers import PAPERS, reproduce
 from blindbayes.papers import zafarani2020 as paper
@@ -181,6 +184,19 @@ def test_unknown_papers_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="no paper"):
         reproduce("nobody1999", tmp_path)
     assert "zafarani2020" in PAPERS
+
+
+def test_the_command_names_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def made(out: Path, *, quick: bool) -> Path:
+        out.mkdir()
+        (out / "index.html").write_text("quick" if quick else "full")
+        return out / "index.html"
+
+    monkeypatch.setattr(paper, "reproduce", made)
+    arguments = ["zafarani2020", "--quick", "--out", str(tmp_path / "page"), "--json"]
+    result = CliRunner().invoke(command, arguments, catch_exceptions=False)
+    assert json.loads(result.output)["files"] == ["index.html"]
+    assert (tmp_path / "page" / "index.html").read_text() == "quick"
 
 
 @needs_data

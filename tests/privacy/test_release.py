@@ -13,9 +13,11 @@ from scipy.stats import chi2
 
 from blindbayes.codebook import Categorical, Codebook, Numeric
 from blindbayes.errors import ConfigError, PrivacyError
+from blindbayes.model.parameters import Histogram
 from blindbayes.primitives.coins import Coins
 from blindbayes.privacy import classwise
 from blindbayes.privacy.classwise import Classwise, Part, cell_variance, centred_knorm
+from blindbayes.privacy.forecast import in_cells
 from blindbayes.privacy.joint import JOINT_MECHANISMS, fit_parameters, plan_release
 from blindbayes.statistics import MISSING, Block, Layout, Statistics, count_block
 
@@ -285,3 +287,52 @@ def test_more_records_per_person_mean_more_noise() -> None:
         one, four = (plan_release(tables, epsilon=0.1, mechanism=mechanism, rows=5000, rows_per_unit=r) for r in (1, 4))
         assert four.deviations[0] == pytest.approx(4 * one.deviations[0], rel=0.01)
         assert "4 records" in four.price.unit
+
+
+# -- any codebook --------------------------------------------------------------------------------------------------------
+
+
+def _random_case(seed: int) -> tuple[Codebook, Block]:
+    generator = np.random.default_rng(seed)
+    rows, classes = int(generator.integers(0, 60)), int(generator.integers(1, 5))
+    features: list[Categorical | Numeric] = []
+    columns: dict[str, np.ndarray] = {}
+    for at in range(int(generator.integers(1, 6))):
+        optional, name = bool(generator.random() < 0.4), f"x{at}"
+        absent = (generator.random(rows) < 0.2) & optional
+        if generator.random() < 0.5:
+            values = int(generator.integers(1, 7))
+            features.append(Categorical(name, tuple(f"v{v}" for v in range(values)), optional=optional))
+            columns[name] = np.where(absent, -1, generator.integers(0, values, rows))
+        else:
+            width = int(generator.choice([1, 2, 3, 5, 101, 30_001]))
+            feature = Numeric(name, -7, -8 + width, 1, optional=optional)
+            features.append(feature)
+            columns[name] = np.where(absent, MISSING, generator.integers(feature.code_low, feature.code_high + 1, rows))
+    codebook = Codebook("class", tuple(f"c{c}" for c in range(classes)), tuple(features))
+    return codebook, Block(generator.integers(0, classes, rows), columns, rows)
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_any_codebook_gives_a_model_whose_tables_are_distributions(seed: int) -> None:
+    codebook, block = _random_case(seed)
+    epsilon = (0.001, 0.1, 3.0, 300.0)[seed % 4]
+    for mechanism in JOINT_MECHANISMS:
+        delta = 1e-5 if mechanism == "discrete_gaussian" else 0.0
+        plan = plan_release(
+            codebook, epsilon=min(epsilon, 20) if delta else epsilon, delta=delta, mechanism=mechanism, rows=10 ** (seed % 7)
+        )
+        cells = in_cells(block, codebook, plan.codebook)
+        noisy = plan.release(count_block(Layout(plan.codebook), cells), Coins.seeded(bytes([seed]) * 32))
+        parameters = fit_parameters(noisy)
+        assert np.exp(parameters.log_prior).sum() == pytest.approx(1)
+        for feature, term in zip(plan.codebook.features, parameters.terms.values(), strict=True):
+            if isinstance(term, Histogram):
+                assert term.log_prob.shape == (len(codebook.classes), feature.size)
+                assert np.exp(term.log_prob).sum(axis=1) == pytest.approx(np.ones(len(codebook.classes)))
+            else:
+                assert (term.variance > 0).all()
+                assert np.isfinite(term.mean).all()
+        assert np.isfinite(parameters.joint_log_likelihood(cells)).all()
+        assert noisy.statistics.codebook == plan.codebook
+    assert plan_release(codebook, epsilon=epsilon, rows=100).reasons

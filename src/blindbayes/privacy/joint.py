@@ -19,7 +19,7 @@ import msgspec
 
 from blindbayes.codebook import Categorical, Codebook, Feature, Numeric
 from blindbayes.errors import ConfigError, PrivacyError
-from blindbayes.privacy.chance import Number, positive
+from blindbayes.privacy.chance import Number, spendable
 from blindbayes.privacy.parameters import MANY_GRID_POINTS, fit_parameters
 from blindbayes.privacy.released import Cut, NoisyStatistics, ReleasePlan
 
@@ -50,7 +50,7 @@ def plan_release(
     `len(X)`; it decides how fine the cells are and steadies the estimates. `rows_per_unit` is how many rows one person may
     have (1: the unit of privacy is a record).
     """
-    exact = positive(epsilon, "epsilon")
+    exact = spendable(epsilon)
     if codebook.provenance == "inferred":
         raise PrivacyError("a codebook inferred from the training data leaks them: declare one (Codebook.from_toml)")
     if mechanism not in ("auto", *JOINT_MECHANISMS):
@@ -93,7 +93,7 @@ def plan_release(
 
 
 def _cell_count(signal: float) -> int:
-    return next(count for limit, count in _CELLS if signal < limit)
+    return next(count for limit, count in _CELLS if signal < limit or math.isinf(limit))
 
 
 def _cuts(codebook: Codebook, signal: float) -> tuple[Cut, ...]:
@@ -111,8 +111,9 @@ def _cuts(codebook: Codebook, signal: float) -> tuple[Cut, ...]:
 def _why_mechanism(chosen: str, noises: Mapping[str, float], asked: str) -> str:
     if asked != "auto":
         return f"{chosen}: asked for"
-    others = ", ".join(f"{name} has {noises[name] / noises[chosen]:.2f} times as much" for name in noises if name != chosen)
-    return f"{chosen}: the least noise ({others})"
+    least = noises[chosen]
+    others = [f"{name} has {noises[name] / least:.2f} times as much" for name in noises if name != chosen and least > 0]
+    return f"{chosen}: the least noise" + (f" ({', '.join(others)})" if others else "")
 
 
 def _signal(plan: ReleasePlan, rows: int, *, average_cell: bool = False) -> float:
@@ -122,9 +123,8 @@ def _signal(plan: ReleasePlan, rows: int, *, average_cell: bool = False) -> floa
         if item.kind != "classes":
             centred = 1.0 if plan.mechanism == "knorm" or item.number else (item.cells - 1) / item.cells
             squares.append(deviation**2 * centred * (item.cells**2 if average_cell else 1))
-    if not squares:
-        return math.inf
-    return rows / len(plan.declared.classes) / math.sqrt(sum(squares) / len(squares))
+    noise = math.sqrt(sum(squares) / len(squares)) if squares else 0.0
+    return rows / len(plan.declared.classes) / noise if noise > 0 else math.inf
 
 
 def _cut(feature: Feature, rule: Callable[[Numeric], tuple[int, str]]) -> Cut:
