@@ -43,7 +43,7 @@ from blindbayes.errors import ConfigError, PrivacyError
 from blindbayes.model.parameters import Gaussian, Histogram, Parameters, Term
 from blindbayes.primitives.coins import Coins
 from blindbayes.privacy import heavy_tails, samplers
-from blindbayes.privacy.chance import Number, positive
+from blindbayes.privacy.chance import Number, positive, spendable
 from blindbayes.privacy.mechanisms import Price, make
 from blindbayes.privacy.sensitivity import ADJACENCY, BlockKind, Query
 from blindbayes.statistics import MISSING, Block, Layout, count_block
@@ -282,5 +282,5 @@ def plan_parameters(
     rows_per_unit: int = 1,
 ) -> ParameterPlan:
     """The plan of a per-parameter release."""
-    exact = positive(epsilon, "epsilon")
+    exact = spendable(epsilon)
     return ParameterPlan(codebook, exact, mechanism, allocation, positive(gamma, "gamma"), rows_per_unit)
