@@ -77,6 +77,7 @@ class Garbler:
         self._tmmo = tmmo
         self._delta = delta
         self._tables: list[npt.NDArray[np.uint64]] = []
+        self._last_ramp = np.zeros(0, dtype=np.uint64)
         self.and_count = 0
 
     def own(self, bits: npt.NDArray[np.uint8]) -> Wires:
@@ -119,11 +120,8 @@ class Garbler:
         np.bitwise_xor(left, delta, out=labels[1])
         labels[2] = right
         np.bitwise_xor(right, delta, out=labels[3])
-        tweaks = np.empty((4, rows), dtype=np.uint64)
-        tweaks[0] = tweaks[1] = np.arange(first, first + rows, dtype=np.uint64)
-        np.add(tweaks[0], np.uint64(rows), out=tweaks[2])
-        tweaks[3] = tweaks[2]
-        hashed = self._tmmo.at(labels.reshape(-1, 2), Domain.GATE, tweaks.reshape(-1)).reshape(4, rows, 2)
+        tweaks = self._ramp(rows) + np.uint64(first)
+        hashed = self._tmmo.at(labels.reshape(-1, 2), Domain.GATE, tweaks).reshape(4, rows, 2)
         left_colour, right_colour = _masks(left[:, 0] & _ONE), _masks(right[:, 0] & _ONE)
         generator = hashed[0] ^ hashed[1]
         generator ^= right_colour & delta
@@ -136,6 +134,13 @@ class Garbler:
         tables[:, 0] = generator
         tables[:, 1] = evaluator
         return out
+
+    def _ramp(self, rows: int) -> npt.NDArray[np.uint64]:
+        """Tweaks of a gate, counted from its first: both left labels of a lane share one, both right labels another."""
+        if len(self._last_ramp) != 4 * rows:
+            ramp = np.arange(2 * rows, dtype=np.uint64).reshape(2, 1, rows)
+            self._last_ramp = np.repeat(ramp, 2, axis=1).reshape(-1)
+        return self._last_ramp
 
     def take_tables(self) -> npt.NDArray[np.uint64]:
         """The tables since the last call, to be sent."""

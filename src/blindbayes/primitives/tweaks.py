@@ -66,9 +66,9 @@ class TweakedHash:
         if blocks.shape[0] == 0:
             return np.empty((0, 2), dtype=np.uint64)
         inner = self.permute(np.ascontiguousarray(blocks))
-        tweaked = inner.copy()
-        tweaked[:, 0] ^= indices
-        tweaked[:, 1] ^= np.uint64(domain)
+        tweaked = np.empty_like(inner)
+        np.bitwise_xor(inner[:, 0], indices, out=tweaked[:, 0])
+        np.bitwise_xor(inner[:, 1], np.uint64(domain), out=tweaked[:, 1])
         out = self.permute(tweaked)
         out ^= inner
         return out
