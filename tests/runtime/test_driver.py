@@ -414,3 +414,93 @@ def test_silence_of_everybody_ends_at_the_deadline(tmp_path: Path) -> None:
         assert all(isinstance(error, PeerLost) for error in results.values())
 
     bounded(test)
+
+
+@pytest.mark.parametrize("same", [True, False])
+def test_another_message_for_a_filled_slot_is_equivocation(tmp_path: Path, same: bool) -> None:
+    async def test() -> None:
+        mesh = Mesh(tmp_path, NAMES, timing=Timing(step=2, join=2, run=4, beat=0.1, retry=0.1))
+        sites = {name: Site(mesh, name, waits_after_one) for name in NAMES}
+        tasks = {name: asyncio.create_task(site.go()) for name, site in sites.items()}
+        north = sites["north"]
+        while north.journal.count("south") < 1:
+            await asyncio.sleep(0.01)
+        step, payload = north.journal.take("south", 0)
+        link = sites["south"].links["north"]
+        assert link._current is not None
+        forged = payload if same else payload[:-1] + bytes([payload[-1] ^ 1])
+        await sites["south"].board.way("north").send(link._current.seal(step, forged, index=0))
+        if same:
+            await asyncio.sleep(0.3)
+            assert north.links["south"].failure is None
+            assert north.journal.count("south") == 1
+        else:
+            with pytest.raises(PeerProtocolError, match="equivocation") as caught:
+                await tasks["north"]
+            assert caught.value.party == "south"
+        for site in sites.values():
+            await site.stop()
+        await asyncio.gather(*tasks.values(), return_exceptions=True)
+
+    bounded(test)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"index": 5},
+        {"part": 1, "parts": 2},
+        {"parts": 10_000},
+        {"step": "not an identifier"},
+        {"step": "X" * 65},
+        {"step": "ack"},
+        {"step": "confirm"},
+        {"step": "abort"},
+    ],
+)
+def test_a_sealed_frame_that_makes_no_sense_names_its_sender(tmp_path: Path, change: dict[str, Any]) -> None:
+    async def test() -> None:
+        mesh = Mesh(tmp_path, NAMES, timing=Timing(step=2, join=2, run=4, beat=0.1, retry=0.1))
+        sites = {name: Site(mesh, name, waits_after_one) for name in NAMES}
+        tasks = {name: asyncio.create_task(site.go()) for name, site in sites.items()}
+        while sites["north"].journal.count("south") < 1:
+            await asyncio.sleep(0.01)
+        session = sites["south"].links["north"]._current
+        assert session is not None
+        fields = {"step": "Drawn", "index": 1, "part": 0, "parts": 1, **change}
+        await sites["south"].board.way("north").send(session.seal(fields.pop("step"), b"\xc1", **fields))
+        with pytest.raises(PeerProtocolError) as caught:
+            await tasks["north"]
+        assert caught.value.party == "south"
+        for site in sites.values():
+            await site.stop()
+        await asyncio.gather(*tasks.values(), return_exceptions=True)
+
+    bounded(test)
+
+
+def test_a_slow_sender_is_waited_for_until_the_end_of_the_run(tmp_path: Path) -> None:
+    """Frames that trickle show life: no step's deadline strikes, and the run's end bounds it."""
+
+    async def test() -> None:
+        mesh = Mesh(tmp_path, NAMES, timing=Timing(step=0.5, join=2, run=2.5, beat=0.1, retry=0.1))
+
+        def drip(run: Run, coins: Coins) -> Role[Any]:
+            if run.me == "south":
+                while True:  # alive, sends to east for ever, never what north waits for
+                    yield Send("east", Drawn(coins.bits(8)))
+                    yield from receive("east", Summed)
+            if run.me == "east":
+                while True:
+                    yield from receive("south", Drawn)
+                    yield Send("south", Summed(1))
+            return (yield from receive("south", Summed)).value
+
+        begun = asyncio.get_running_loop().time()
+        results = await mesh.run(dict.fromkeys(NAMES, drip))
+        assert asyncio.get_running_loop().time() - begun < 6
+        error = results["north"]
+        assert isinstance(error, PeerLost)
+        assert error.party == "south"
+
+    bounded(test)

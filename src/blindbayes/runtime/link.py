@@ -17,16 +17,19 @@ from typing import Protocol
 
 import msgspec
 
-from blindbayes.errors import IntegrityError, LocalProtocolError, PeerLost, PeerProtocolError, ProtocolError
+from blindbayes.errors import BlindbayesError, IntegrityError, LocalProtocolError, PeerLost, PeerProtocolError
 from blindbayes.primitives.agreement import AgreementKey
 from blindbayes.primitives.coins import Coins
 from blindbayes.runtime.envelope import MAX_PARTS, PART_BYTES, Offer, Pair, Sealed, Session, fresh_key, pack
-from blindbayes.runtime.journal import Journal, Stream, message_digest
+from blindbayes.runtime.journal import Journal, message_digest
+from blindbayes.runtime.outbox import Outbox
 
 CONFIRM, ACK, BEAT, ABORT = "confirm", "ack", "beat", "abort"
 _CONTROL = frozenset((CONFIRM, ACK, BEAT, ABORT))
 _MAX_FORGERIES = 16
 _MAX_HEADS_BYTES = 512
+_MAX_MET = 64
+_MAX_STEP = 64
 _ACK_DELAY = 0.005
 _INBOX_BYTES = 48 * 1024**2
 
@@ -100,26 +103,21 @@ class Link:
         self._retry = timing.retry / 4
         self._forgeries = 0
         # outgoing
-        self._sent = Stream()
-        self._sent_digests: list[bytes] = [self._sent.digest]
-        self._outbox: deque[tuple[int, str, bytes]] = deque()
-        self._outbox_bytes = 0
-        self._cursor = 0  # next message to send in this session
-        self._part = 0
-        self._acked = 0
+        self._outbox = Outbox(timing.window)
         self._room = asyncio.Event()
         # incoming
         self._inbox: deque[Offer | Sealed] = deque()
         self._inbox_bytes = 0
         self._arrived = asyncio.Event()
-        self._parts: list[bytes] = []
+        self._parts: list[bytes] = []  # of the message that is coming in
+        self._message = ("", 0, 0)  # its step, index and number of parts
         self._ack_at: float | None = None  # when to acknowledge; a little later, so that one commit serves many
         # what the driver reads
         self.joined = False
         self.heard = self._loop.time()
         self.waits = False  # the peer says that it waits for others
         self.aborted: tuple[int, int] | None = None
-        self.failure: ProtocolError | None = None
+        self.failure: BlindbayesError | None = None
         self.waiting = False  # we wait for others; told to the peer
         self.resumed = 0
         self.passive = False  # the run has ended here: answer, but begin nothing
@@ -148,12 +146,7 @@ class Link:
 
     def post_now(self, step: str, payload: bytes) -> None:
         """Queue a message without waiting for room. Whatever it depends on has been committed to the journal."""
-        index = self._sent.count
-        self._sent.add(step, payload)
-        self._sent_digests.append(self._sent.digest)
-        if index >= self._acked:
-            self._outbox.append((index, step, payload))
-            self._outbox_bytes += len(payload)
+        self._outbox.add(step, payload)
         self._pump_event.set()
 
     async def post(self, step: str, payload: bytes) -> None:
@@ -165,7 +158,7 @@ class Link:
 
     def has_room(self, size: int) -> bool:
         """A message of this size may be queued now: the window is not full, or nobody will read it anyway."""
-        return not self._outbox or self._outbox_bytes + size <= self.timing.window or self.is_lost
+        return self._outbox.has_room(size) or self.is_lost
 
     @property
     def is_lost(self) -> bool:
@@ -175,12 +168,7 @@ class Link:
     @property
     def drained(self) -> bool:
         """The peer has everything on disk, or will never have it."""
-        return not self._outbox or self.is_lost
-
-    @property
-    def is_confirmed(self) -> bool:
-        """There is a session now."""
-        return self._current is not None
+        return self._outbox.is_empty or self.is_lost
 
     def abort(self, code: int, about: int) -> None:
         """Tell the peer that this side gave up: an error code and whom it names, nothing else."""
@@ -191,10 +179,6 @@ class Link:
     def abort_sent(self) -> bool:
         """The abort left, or cannot leave."""
         return self._abort_due is None or self._current is None
-
-    def release(self) -> None:
-        """Let a waiting `post` go on: the driver has given the peer up."""
-        self._room.set()
 
     # -- the courier's side ------------------------------------------------------------------------------------------
 
@@ -235,6 +219,9 @@ class Link:
             except PeerLost:
                 self._forget_sessions()
                 sent = False
+            except (BlindbayesError, OSError) as error:  # a journal or a log that cannot be written
+                self._fail(error)
+                sent = False
             if not sent:
                 self._pump_event.clear()
                 with contextlib.suppress(TimeoutError):
@@ -268,7 +255,7 @@ class Link:
                 return True
             stream = self._journal.stream(self.pair.peer)
             heads = self._heads()
-            body = _Confirm(unconfirmed.proof(heads), stream.count, stream.digest, self._acked, heads)
+            body = _Confirm(unconfirmed.proof(heads), stream.count, stream.digest, self._outbox.acked, heads)
             await self._commit()  # what is said to be held is on disk
             if unconfirmed.sent == 0:
                 await self._way.send(unconfirmed.seal(CONFIRM, msgspec.msgpack.encode(body)))
@@ -284,17 +271,13 @@ class Link:
             return True
         if self._ack_at is not None and now >= self._ack_at:
             self._ack_at = None
+            have = self._journal.count(self.pair.peer)
             await self._commit()  # what is acknowledged is on disk
-            await self._seal_out(session, ACK, msgspec.msgpack.encode(self._journal.count(self.pair.peer)))
+            await self._seal_out(session, ACK, msgspec.msgpack.encode(have))
             return True
-        if self._outbox and self._cursor <= self._outbox[-1][0]:
-            index, step, payload = self._outbox[self._cursor - self._outbox[0][0]]
-            parts = max(1, -(-len(payload) // PART_BYTES))
-            part, self._part = self._part, self._part + 1
-            if self._part == parts:
-                self._cursor, self._part = index + 1, 0
-            piece = payload[part * PART_BYTES : (part + 1) * PART_BYTES]
-            await self._seal_out(session, step, piece, index=index, part=part, parts=parts)
+        piece = self._outbox.next_part()
+        if piece is not None:
+            await self._seal_out(session, piece.step, piece.body, index=piece.index, part=piece.part, parts=piece.parts)
             return True
         if now - self._last_sent >= self.timing.beat and not self.passive:
             await self._seal_out(session, BEAT, msgspec.msgpack.encode(self.waiting))
@@ -323,7 +306,7 @@ class Link:
                         self._take_sealed(frame)
                 except IntegrityError as error:
                     self._forged(error)
-                except ProtocolError as error:
+                except (BlindbayesError, OSError) as error:
                     self._fail(error)
                     return
             await self._arrived.wait()
@@ -337,8 +320,10 @@ class Link:
         self._forget_sessions()
         self._pump_event.set()
 
-    def _fail(self, error: ProtocolError) -> None:
-        self.failure = error
+    def _fail(self, error: BlindbayesError | OSError) -> None:
+        if isinstance(error, OSError):
+            error = LocalProtocolError(f"the operating system refused: {error.strerror}", party=self.pair.me)
+        self.failure = self.failure or error
         self._room.set()
         self._wake_driver()
 
@@ -351,7 +336,8 @@ class Link:
         if pending is not None and pending.peer_ephemeral == offer.ephemeral and pending.sent == 0:
             return  # our half is on its way
         key = self._key
-        if key is None or offer.ephemeral in self._met or (current is not None and current.my_ephemeral == key.public):
+        used = current is not None and key is not None and current.my_ephemeral == key.public
+        if key is None or used or offer.ephemeral in self._met or len(self._met) >= _MAX_MET:
             key = self._renew_key()
         if pending is not None:
             self._listen(pending.id, None)
@@ -390,11 +376,11 @@ class Link:
         if not self.joined and len(confirm.heads) <= _MAX_HEADS_BYTES:
             self._witness(confirm.heads, session.exchange, confirm.proof)
         peer = self.pair.peer
-        if confirm.have > self._sent.count or confirm.acked > self._journal.count(peer):
+        if confirm.have > self._outbox.count or confirm.acked > self._journal.count(peer):
             raise LocalProtocolError("has seen more of this run than this site remembers: was a disk rolled back?", party=peer)
-        if confirm.have < self._acked:
+        if confirm.have < self._outbox.acked:
             raise PeerProtocolError("remembers less of this run than it said before: was a disk rolled back?", party=peer)
-        if confirm.have < 0 or self._sent_digests[confirm.have] != confirm.digest:
+        if confirm.have < 0 or self._outbox.digest(confirm.have) != confirm.digest:
             raise LocalProtocolError("holds other messages of this site than this run makes", party=peer)
         if self._current is not None:
             self._listen(self._current.id, None)
@@ -402,8 +388,8 @@ class Link:
         self._current, self._pending = session, None
         self._parts = []
         self._retry = self.timing.retry / 4
-        self._drop_until(confirm.have)
-        self._cursor, self._part = confirm.have, 0
+        self._outbox.rewind(confirm.have)
+        self._room.set()
         self._acknowledge()  # more may have come by the old session than the confirmation said
         self.joined = True
         self.heard = self._loop.time()
@@ -414,11 +400,10 @@ class Link:
         try:
             if step == ACK:
                 have = msgspec.msgpack.decode(body, type=int)
-                if not self._acked <= have <= self._sent.count:
+                if not self._outbox.acked <= have <= self._outbox.count:
                     raise PeerProtocolError("acknowledged what was not sent", party=self.pair.peer)
-                if have > self._cursor:
-                    self._cursor, self._part = have, 0
-                self._drop_until(have)
+                self._outbox.acknowledge(have)
+                self._room.set()
             elif step == BEAT:
                 self.waits = msgspec.msgpack.decode(body, type=bool)
             elif step == ABORT:
@@ -435,23 +420,19 @@ class Link:
             self._ack_at = self._loop.time() + _ACK_DELAY
             self._pump_event.set()
 
-    def _drop_until(self, have: int) -> None:
-        self._acked = max(self._acked, have)
-        while self._outbox and self._outbox[0][0] < have:
-            self._outbox_bytes -= len(self._outbox.popleft()[2])
-        self._room.set()
-        self._wake_driver()
-
     def _take_part(self, frame: Sealed, body: bytes) -> None:
         peer, have = self.pair.peer, self._journal.count(self.pair.peer)
+        message = (frame.step, frame.index, frame.parts)
         if frame.part == 0:
-            self._parts = []
+            self._parts, self._message = [], message
         if (
             frame.index > have
+            or message != self._message
             or frame.part != len(self._parts)
-            or not 0 < frame.parts <= MAX_PARTS
-            or frame.part >= frame.parts
+            or not frame.part < frame.parts <= MAX_PARTS
             or len(body) > PART_BYTES
+            or len(frame.step) > _MAX_STEP
+            or not frame.step.isidentifier()
         ):
             raise PeerProtocolError("sent a message out of order", party=peer)
         self._parts.append(body)
