@@ -10,6 +10,7 @@ import csv
 import html
 import importlib.util
 import itertools
+import logging
 import math
 import pathlib
 import time
@@ -39,6 +40,7 @@ from blindbayes.privacy.joint import ReleasePlan, fit_parameters, plan_release
 from blindbayes.privacy.smooth import plan_parameters, variance_sensitivity
 from blindbayes.statistics import Layout, Statistics, count_block
 
+_log = logging.getLogger(__name__)
 Codes = npt.NDArray[np.int64]
 EPSILONS = (0.01, 0.1, 0.5, 1.0, 2.0, 5.0, 10.0)
 FIGURES = {"4": "adult", "5": "mushroom", "6": "seeds", "7": "skin"}
@@ -252,18 +254,21 @@ def timings() -> list[tuple[str, int, float]]:
 
 
 def reproduce(out: pathlib.Path, *, quick: bool = False) -> pathlib.Path:
-    """Measure, plot and write the page; returns its path. About half an hour, or two minutes with `quick`."""
+    """Measure, plot and write the page; returns its path. About twenty minutes of CPU time, or half a minute with `quick`."""
     out.mkdir(parents=True, exist_ok=True)
     iterations = 1 if quick else 5
     points: list[Point] = []
     for name, dataset in FIGURES.items():
+        _log.info("figure %s: %s", name, dataset)
         points += figure(name, load_rows(dataset), iterations=iterations, quick=quick)
     points += allocations(load_rows("adult"), iterations=iterations, quick=quick)
     for name, state in CENSUS_FIGURES.items():
+        _log.info("figure %s: synthetic census, %s", name, state)
         rows = synthetic_census(state, STATES[state] // 50 if quick else None)
         points += figure(name, rows, iterations=iterations, quick=quick)
     comparisons: list[Comparison] = []
     for dataset in ("seeds", "iris", "car") if quick else TABLE:
+        _log.info("comparison: %s", dataset)
         comparisons += compare(load_rows(dataset), 5 if quick else 20)
     timed = timings()
     _write(out / "figures.csv", Point, points)

@@ -8,6 +8,9 @@ The plan decides how each numeric feature is represented (cells, moments, or not
 budget is shared. It looks at the codebook, epsilon, delta, the unit of privacy and the *declared* number of rows, never at
 data. `plan.codebook` is the codebook to count with: numeric features get fine cells there, which the plan joins into the
 wider cells that are released.
+
+The thresholds are constants, chosen once on the papers' public datasets; a table much unlike them may do better with bins
+declared in its codebook, which a plan leaves as they are.
 """
 
 from __future__ import annotations
@@ -21,14 +24,13 @@ from blindbayes.codebook import Categorical, Codebook, Feature, Numeric
 from blindbayes.errors import ConfigError, PrivacyError
 from blindbayes.privacy.chance import Number, spendable
 from blindbayes.privacy.parameters import MANY_GRID_POINTS, fit_parameters
-from blindbayes.privacy.released import Cut, NoisyStatistics, ReleasePlan
+from blindbayes.privacy.released import UNDECLARED_ROWS, Cut, NoisyStatistics, ReleasePlan
 
 __all__ = ["JOINT_MECHANISMS", "NoisyStatistics", "ReleasePlan", "fit_parameters", "plan_release"]
 JOINT_MECHANISMS = ("knorm", "discrete_laplace", "discrete_gaussian")
 FINE = 240
 """Cells per numeric feature at which a model is scored: divisible by every number of released cells."""
 REFERENCE_CELLS = 8
-UNDECLARED_ROWS = 1000
 LEAST_SIGNAL = 0.2
 """Rows in an average cell over its noise below which features are not released: they would only mislead."""
 _CELLS = ((2.0, 2), (5.0, 3), (40.0, 6), (100.0, 12), (300.0, 16), (600.0, 24), (math.inf, 48))  # by signal

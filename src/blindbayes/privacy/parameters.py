@@ -44,7 +44,8 @@ def fit_parameters(noisy: NoisyStatistics, *, alpha: float = 1.0) -> Parameters:
             if isinstance(feature, Numeric) and feature.width <= MANY_GRID_POINTS:
                 ordered.setdefault(cut.edges, []).append(cut)
     # A normal law saves noise, and is never quite true: it gives way with more signal and with more rows to contradict it.
-    trust = 1 / (1 + plan.signal / _FIT_SIGNAL) / (1 + sizes.total / classes / _FIT_ROWS)
+    signal = plan.signal * sizes.total / plan.planned_rows  # of the table as it turned out
+    trust = 1 / (1 + signal / _FIT_SIGNAL) / (1 + sizes.total / classes / _FIT_ROWS)
     if trust > 0.1:
         for edges, cuts in ordered.items():
             for cut, law in zip(cuts, _fitted(noisy, cuts, edges, alpha), strict=True):

@@ -23,6 +23,8 @@ from blindbayes.statistics import Statistics
 from blindbayes.statistics.layout import Layout
 
 Floats = npt.NDArray[np.float64]
+UNDECLARED_ROWS = 1000
+"""What a plan is made for where nobody declared how many rows the table has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +127,11 @@ class ReleasePlan:
         if isinstance(self.noise, Classwise):
             return Price(float(self.epsilon), 0.0, self.unit)
         return self.noise.price
+
+    @property
+    def planned_rows(self) -> int:
+        """The number of rows that the plan was made for."""
+        return self.rows if self.rows is not None else min(UNDECLARED_ROWS, self.declared.max_rows)
 
     @property
     def unit(self) -> str:
