@@ -23,6 +23,7 @@ import hashlib
 import json
 import os
 import re
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -45,6 +46,7 @@ FORMAT = "blindbayes.ledger/1"
 GENESIS = "0" * 64
 CANCEL = b"\x18"
 MAX_LINE = 1 << 16
+LOCK_SECONDS = 30.0
 _KIND = re.compile(r"[a-z][a-z_]{0,31}")
 _RESERVED = frozenset({"n", "time", "kind", "prev", "hash"})
 
@@ -100,6 +102,14 @@ class Balance:
     def left(self) -> float:
         """Epsilon that is left, by the composition declared."""
         return max(0.0, float(self.epsilon) - self.spent_epsilon)
+
+    def __str__(self) -> str:
+        """For privacy statements: all releases so far, and the ceiling."""
+        return (
+            f"{self.charges} release(s) charged to the holder's ledger cost epsilon {self.spent_epsilon:g} and delta "
+            f"{self.spent_delta:g} together ({self.composition} composition, {self.adjacency} {self.unit}); the ledger refuses "
+            f"more than epsilon {float(self.epsilon):g} and delta {float(self.delta):g}"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -300,6 +310,17 @@ class Ledger:
             raise LedgerError(f"{self.path.name}: a torn entry could not be recorded ({error.strerror})") from error
         return _parse(_read(handle), self.path.name)
 
+    def _lock(self, handle: int, kind: int) -> None:
+        """Wait for the lock, but not for ever: whoever holds it writes one line."""
+        deadline = time.monotonic() + LOCK_SECONDS
+        while True:
+            try:
+                return fcntl.flock(handle, kind | fcntl.LOCK_NB)
+            except BlockingIOError:
+                if time.monotonic() > deadline:
+                    raise LedgerError(f"{self.path.name}: another process has held the ledger for {LOCK_SECONDS:g} s") from None
+                time.sleep(0.002)
+
     @contextlib.contextmanager
     def _open(self, *, write: bool) -> Iterator[int]:
         """The file, locked: exclusively for a writer, shared for readers."""
@@ -314,7 +335,7 @@ class Ledger:
         except OSError as error:
             raise LedgerError(f"{self.path.name}: the ledger cannot be opened ({error.strerror})") from error
         try:
-            fcntl.flock(handle, fcntl.LOCK_EX if write else fcntl.LOCK_SH)
+            self._lock(handle, fcntl.LOCK_EX if write else fcntl.LOCK_SH)
             here = os.stat(self.path)
             if (here.st_dev, here.st_ino) != (os.fstat(handle).st_dev, os.fstat(handle).st_ino):
                 raise LedgerError(f"{self.path.name}: the file was replaced while it was being opened")

@@ -192,6 +192,25 @@ def test_threads_racing_spend_the_budget_once(path: Path) -> None:
     assert Ledger(path).balance().charges == 10
 
 
+def test_a_process_that_sits_on_the_lock_is_reported(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ledger_module, "LOCK_SECONDS", 0.2)
+    with Ledger(path)._open(write=True), pytest.raises(LedgerError, match="another process has held"):
+        spend(path)
+    spend(path)
+
+
+def test_readers_do_not_block_each_other(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ledger_module, "LOCK_SECONDS", 0.2)
+    with Ledger(path)._open(write=False):
+        assert Ledger(path).balance().charges == 0
+
+
+def test_the_balance_reads_as_a_sentence_for_statements(path: Path) -> None:
+    spend(path, "0.25")
+    assert "1 release(s)" in str(Ledger(path).balance())
+    assert "epsilon 0.25 and delta 0 together (basic composition, add or remove one record)" in str(Ledger(path).balance())
+
+
 def charging_estimator(path: str, epsilon: float = 0.1) -> Any:
     """A classifier that does nothing but pay: local, so that worker processes get it by value."""
     from sklearn.base import BaseEstimator, ClassifierMixin

@@ -40,6 +40,10 @@ POST_PROCESSING = (
     "Negative counts are raised to zero, counts smoothed, variances kept above a floor and shrunk; all from the noisy "
     "integers and public facts, so that no privacy is spent."
 )
+ONE_RELEASE = (
+    "One joint release of all statistics, at the price above. Other releases from the same table add to it; the holder's "
+    "ledger lists them."
+)
 SIDE_CHANNELS = (
     "No floating point: statistics are exact integers, noise is integer noise, and only noisy integers are divided. The time "
     "and memory of the noise do not depend on the data; the time to count the table does and is not hidden."
@@ -111,7 +115,7 @@ class PrivacyStatement:
         sensitivity: Sensitivity | str,
         codebook: str,
         data_domain: str,
-        composition: str = "One joint release of all statistics; nothing else was released from this table.",
+        composition: str = ONE_RELEASE,
         tuning: str = NO_TUNING,
         trust_model: str = CENTRAL_TRUST,
         not_protected: str = NOT_PROTECTED,
