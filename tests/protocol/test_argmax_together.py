@@ -4,6 +4,7 @@ import functools
 import itertools
 from collections import Counter
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -184,7 +185,7 @@ def test_broken_messages_end_in_a_typed_error():
         field = "corrections" if kind is TriplesChosen else "bits"
         longer = Replace(
             lambda e, kind=kind: e.kind is kind,
-            lambda m, kind=kind, field=field: kind(np.concatenate([getattr(m, field)] * 2)),
+            lambda m, field=field: msgspec.structs.replace(m, **{field: np.concatenate([getattr(m, field)] * 2)}),
         )
         with pytest.raises(PeerProtocolError):
             run_in_memory(compare_roles(names, shares, 5, names), faults=[longer])

@@ -234,13 +234,24 @@ def test_wrong_lengths_name_the_party():
     rows, labels = table(100, 3, 3)
     shape = Shape(100, 3, 3)
     for at, change in (
-        (lambda e: e.kind is RowsMasked, lambda m: RowsMasked(m.levels, m.rows[:-1])),
-        (lambda e: e.kind is RowsMasked, lambda m: RowsMasked(m.levels[:-1], m.rows)),
-        (lambda e: e.kind is ClassesChosen, lambda m: ClassesChosen(m.corrections[:-1])),
+        (lambda e: e.kind is RowsMasked, lambda m: RowsMasked(m.mark, m.levels, m.rows[:-1])),
+        (lambda e: e.kind is RowsMasked, lambda m: RowsMasked(m.mark, m.levels[:-1], m.rows)),
+        (lambda e: e.kind is ClassesChosen, lambda m: ClassesChosen(m.mark, m.corrections[:-1])),
     ):
         with pytest.raises(PeerProtocolError) as caught:
             run_in_memory(roles(shape, [rows], labels), faults=[Replace(at, change)])
         assert caught.value.party in ("class", "attributes")
+
+
+@pytest.mark.parametrize("kind", [ClassesChosen, RowsMasked])
+def test_a_message_that_comes_twice_or_out_of_order_is_refused(kind, monkeypatch):
+    monkeypatch.setattr(class_sums_roles, "_MAX_BLOCK", 64)
+    rows, labels = table(192, 3, 3)
+    frames = [e for e in run_in_memory(roles(Shape(192, 3, 3), [rows], labels)).transcript.entries if e.kind is kind]
+    for entry in frames[:-1]:
+        with pytest.raises(PeerProtocolError, match="out of its place") as caught:
+            run_in_memory(roles(Shape(192, 3, 3), [rows], labels), faults=[Duplicate(entry.index)])
+        assert caught.value.party == entry.sender
 
 
 def test_parties_that_disagree_on_public_facts_stop_before_any_row_moves():

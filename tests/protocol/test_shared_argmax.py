@@ -267,9 +267,9 @@ def test_broken_messages_end_in_a_typed_error_and_nothing_is_opened():
 @pytest.mark.parametrize(
     ("kind", "change"),
     [
-        (EntriesChosen, lambda m: EntriesChosen(m.corrections[:-1])),
-        (EntriesMasked, lambda m: EntriesMasked(m.entries[:-1])),
-        (ScoresChosen, lambda m: ScoresChosen(np.concatenate([m.corrections, m.corrections]))),
+        (EntriesChosen, lambda m: EntriesChosen(m.mark, m.corrections[:-1])),
+        (EntriesMasked, lambda m: EntriesMasked(m.mark, m.entries[:-1])),
+        (ScoresChosen, lambda m: ScoresChosen(m.mark, np.concatenate([m.corrections, m.corrections]))),
         (ArgmaxGarbled, lambda m: ArgmaxGarbled(m.tables[:-4], m.tags)),
         (ArgmaxGarbled, lambda m: ArgmaxGarbled(m.tables, m.tags[:-1])),
         (LabelsReturned, lambda m: LabelsReturned(m.labels[:-1])),
@@ -279,6 +279,17 @@ def test_wrong_lengths_name_the_party(kind, change):
     with pytest.raises(PeerProtocolError) as caught:
         Setup(with_classes(3), 5).run(faults=[Replace(lambda entry: entry.kind is kind, change)])
     assert caught.value.party in ("class", "attributes")
+
+
+@pytest.mark.parametrize("kind", [EntriesChosen, EntriesMasked, ScoresChosen, ArgmaxGarbled, LabelsReturned])
+def test_a_message_that_comes_twice_is_refused(kind, monkeypatch):
+    monkeypatch.setattr(argmax_roles, "_MAX_CHUNK", 5)
+    setup = Setup(with_classes(3), 15)
+    sent = [entry for entry in setup.run().transcript.entries if entry.kind is kind]
+    assert len(sent) == 3
+    with pytest.raises(ProtocolError) as caught:
+        setup.run(faults=[Duplicate(sent[0].index)])
+    assert caught.value.party == sent[0].sender
 
 
 def test_changed_tables_or_labels_are_noticed():

@@ -41,6 +41,7 @@ class TweakedHash:
     """TMMO under the session's key, with a counter of tweaks per domain. One object per session and party."""
 
     def __init__(self, session: bytes) -> None:
+        self.session = session
         key = hashlib.sha256(b"blindbayes tmmo v1" + session).digest()[:16]
         # ECB here is the bare permutation that the construction asks for; nothing is encrypted with it.
         self._permutation = Cipher(algorithms.AES(key), modes.ECB()).encryptor()  # noqa: S305

@@ -11,6 +11,7 @@ class ClassesChosen(Message, frozen=True):
     """Corrections of the transfers by which the class holder chooses, for one block of rows."""
 
     trust: ClassVar[Trust] = Trust.MASKED
+    mark: int
     corrections: Words
 
 
@@ -18,5 +19,6 @@ class RowsMasked(Message, frozen=True):
     """Level sums of the rows' trees under transfer pads, and the rows minus all their expanded leaves."""
 
     trust: ClassVar[Trust] = Trust.MASKED
+    mark: int
     levels: Words
     rows: Words

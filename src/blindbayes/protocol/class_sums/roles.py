@@ -16,7 +16,7 @@ from blindbayes.primitives.softspoken import Keeper, Planter
 from blindbayes.primitives.tweaks import Blocks, Domain, TweakedHash
 from blindbayes.protocol.class_sums.messages import ClassesChosen, RowsMasked
 from blindbayes.protocol.core import Role, Run, Send, receive
-from blindbayes.protocol.transfer import agree
+from blindbayes.protocol.transfer import agree, mark, require_mark
 from blindbayes.wire import Words
 
 _BLOCK_BYTES = 1 << 24  # of one message, about
@@ -66,9 +66,10 @@ def attribute_holder(
     tmmo, stream = TweakedHash(session), keeper.session(session)
     share = np.zeros((shape.classes, shape.words), dtype=np.uint64)
     source = _Blocks(blocks, (shape.words,), np.uint64)
-    for count in shape.blocks():
+    for index, count in enumerate(shape.blocks()):
         rows = source.take(count)
         chosen = yield from receive(class_holder_name, ClassesChosen)
+        require_mark(chosen.mark, session, ClassesChosen, index, class_holder_name)
         q = stream.extend(chosen.corrections, count * shape.levels, class_holder_name).reshape(count, shape.levels, 2)
         leaves, levels = _grow(tmmo, q, keeper.delta, shape)  # step 3
         masked = rows.copy()
@@ -81,7 +82,7 @@ def attribute_holder(
                 pad = tmmo.expand(leaf[part], Domain.LEAF, at, shape.words)
                 share[label] += pad.sum(axis=0, dtype=np.uint64)
                 masked[part] -= pad
-        yield Send(class_holder_name, RowsMasked(levels.reshape(-1), masked.reshape(-1)))
+        yield Send(class_holder_name, RowsMasked(mark(session, RowsMasked, index), levels.reshape(-1), masked.reshape(-1)))
     source.require_end()
     return share
 
@@ -99,15 +100,16 @@ def class_holder(
     tmmo, stream = TweakedHash(session), planter.session(session)
     share = np.zeros((shape.classes, shape.words), dtype=np.uint64)
     source = _Blocks(labels, (), np.int64)
-    for count in shape.blocks():
+    for index, count in enumerate(shape.blocks()):
         own = source.take(count)
         if not 0 <= own.min() <= own.max() < shape.classes:
             raise LocalProtocolError("every row needs one of the classes")
         path = (own[:, None] >> np.arange(shape.levels - 1, -1, -1)) & 1  # highest bit first
         sides = (1 - path).astype(np.uint8)
         corrections, t = stream.extend(sides)
-        yield Send(attribute_holder_name, ClassesChosen(corrections))  # step 2
+        yield Send(attribute_holder_name, ClassesChosen(mark(session, ClassesChosen, index), corrections))  # step 2
         sent = yield from receive(attribute_holder_name, RowsMasked)
+        require_mark(sent.mark, session, RowsMasked, index, attribute_holder_name)
         if sent.levels.size != 4 * count * (shape.levels - 1) or sent.rows.size != count * shape.words:
             raise PeerProtocolError("a block of masked rows has the wrong length", party=attribute_holder_name)
         levels = sent.levels.reshape(shape.levels - 1, 2, count, 2)

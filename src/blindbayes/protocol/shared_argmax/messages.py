@@ -11,6 +11,7 @@ class EntriesChosen(Message, frozen=True):
     """Corrections of the transfers by which an attribute holder chooses table entries, for some instances."""
 
     trust: ClassVar[Trust] = Trust.MASKED
+    mark: int
     corrections: Words
 
 
@@ -18,6 +19,7 @@ class EntriesMasked(Message, frozen=True):
     """The class holder's table entries under transfer pads."""
 
     trust: ClassVar[Trust] = Trust.MASKED
+    mark: int
     entries: Words
 
 
@@ -32,6 +34,7 @@ class ScoresChosen(Message, frozen=True):
     """Corrections of the transfers by which the evaluator gets the labels of its shares' bits."""
 
     trust: ClassVar[Trust] = Trust.MASKED
+    mark: int
     corrections: Words
 
 
@@ -61,6 +64,7 @@ class TriplesChosen(Message, frozen=True):
     """Corrections of the transfers by which two parties multiply their parts of random bits."""
 
     trust: ClassVar[Trust] = Trust.MASKED
+    mark: int
     corrections: Words
 
 
@@ -68,6 +72,7 @@ class TriplesMasked(Message, frozen=True):
     """The sender's part of those products, under transfer pads."""
 
     trust: ClassVar[Trust] = Trust.MASKED
+    mark: int
     bits: Words
 
 
@@ -75,6 +80,7 @@ class GatesMasked(Message, frozen=True):
     """Shares of the inputs of one layer of AND gates, each under a share of a random bit."""
 
     trust: ClassVar[Trust] = Trust.MASKED
+    mark: int
     bits: Words
 
 

@@ -34,7 +34,7 @@ from blindbayes.protocol.shared_argmax.messages import (
 from blindbayes.protocol.shared_argmax.together import Mesh, compare
 from blindbayes.protocol.shared_model.plan import ScorePlan
 from blindbayes.protocol.shared_model.tables import Tables
-from blindbayes.protocol.transfer import agree
+from blindbayes.protocol.transfer import agree, mark, require_mark
 from blindbayes.wire import Words
 
 LABEL = "class"
@@ -120,9 +120,10 @@ def _serve(query: Query, holder: str, tables: Tables, tmmo: TweakedHash, stream:
     shape = _look_up_shape(query, holder)
     per_instance = sum(selectors * bits_for(entries) for entries, selectors in shape)
     stacked = [np.concatenate([tables[name] for name in names]) for _, names in groups]
-    for part in query.chunks():
+    for index, part in enumerate(query.chunks()):
         count = part.stop - part.start
         chosen = yield from receive(holder, EntriesChosen)
+        require_mark(chosen.mark, tmmo.session, EntriesChosen, index, holder)
         q = stream.extend(chosen.corrections, count * per_instance, holder)
         sent, at = [], 0
         for (entries, selectors), table in zip(shape, stacked, strict=True):
@@ -135,7 +136,7 @@ def _serve(query: Query, holder: str, tables: Tables, tmmo: TweakedHash, stream:
             for value in range(1, entries):
                 masked = lm.subtract(np.broadcast_to(table[None, :, value], pads[0].shape), pads[0])
                 sent.append(lm.subtract(masked, pads[value]).reshape(-1))
-        yield Send(holder, EntriesMasked(np.concatenate(sent)))
+        yield Send(holder, EntriesMasked(mark(tmmo.session, EntriesMasked, index), np.concatenate(sent)))
     return total
 
 
@@ -143,25 +144,28 @@ def _serve(query: Query, holder: str, tables: Tables, tmmo: TweakedHash, stream:
 class _Asked:
     """Choices of one chunk that wait for the class holder's answer."""
 
+    index: int
     part: slice
     choices: list[Words]
     t: Blocks
 
 
-def _ask(query: Query, columns: Mapping[str, npt.NDArray[np.int64]], me: str, stream: ChooserStream) -> Role[list[_Asked]]:
+def _ask(
+    query: Query, columns: Mapping[str, npt.NDArray[np.int64]], me: str, tmmo: TweakedHash, stream: ChooserStream
+) -> Role[list[_Asked]]:
     """Step 2: an attribute holder's choices, chunk by chunk."""
     plan, groups, asked = query.plan, _groups(query, me), []
     if not groups:
         return []
-    for part in query.chunks():
+    for index, part in enumerate(query.chunks()):
         choices = [
             np.concatenate([plan.features[name].choices(columns[name][part]) for name in names], axis=1).reshape(-1)
             for _, names in groups
         ]
         bits = [choice_bits(own, entries).reshape(-1) for own, (entries, _) in zip(choices, groups, strict=True)]
         corrections, t = stream.extend(np.concatenate(bits))
-        yield Send(query.class_holder, EntriesChosen(corrections))
-        asked.append(_Asked(part, choices, t))
+        yield Send(query.class_holder, EntriesChosen(mark(tmmo.session, EntriesChosen, index), corrections))
+        asked.append(_Asked(index, part, choices, t))
     return asked
 
 
@@ -171,6 +175,7 @@ def _hear(query: Query, me: str, asked: _Asked, tmmo: TweakedHash) -> Role[Limbs
     count = asked.part.stop - asked.part.start
     total = np.zeros((count, plan.classes - 1, plan.limbs), dtype=np.uint64)
     masked = yield from receive(sender, EntriesMasked)
+    require_mark(masked.mark, tmmo.session, EntriesMasked, asked.index, sender)
     expected = sum(count * selectors * (entries - 1) for entries, selectors in shape) * _width(plan)
     if masked.entries.size != expected:
         raise PeerProtocolError("masked table entries have the wrong length", party=sender)
@@ -196,7 +201,7 @@ def _look_up(
 ) -> Role[Limbs]:
     """Steps 2 and 3 for the whole batch."""
     total = np.zeros((query.count, query.plan.classes - 1, query.plan.limbs), dtype=np.uint64)
-    for asked in (yield from _ask(query, columns, me, stream)):
+    for asked in (yield from _ask(query, columns, me, tmmo, stream)):
         total[asked.part] = yield from _hear(query, me, asked, tmmo)
     return total
 
@@ -244,9 +249,10 @@ def _garble(query: Query, shares: Limbs, tmmo: TweakedHash, stream: SenderStream
     plan, other, classes = query.plan, query.holders[0], []
     outputs = []
     garbler = Garbler(tmmo, stream.delta)
-    for part in query.chunks():
+    for index, part in enumerate(query.chunks()):
         compared = _compared(shares[part], query)
         chosen = yield from receive(other, ScoresChosen)
+        require_mark(chosen.mark, tmmo.session, ScoresChosen, index, other)
         labels = stream.extend(chosen.corrections, plan.bits * len(compared), other).reshape(plan.bits, -1, 2)
         out = _circuit(garbler, garbler.own(lm.to_bits(compared, plan.bits)), labels, query)
         tags = garbler.tags(out) if other in query.learners else np.zeros(0, dtype=np.uint64)
@@ -270,7 +276,7 @@ def _evaluate(
 ) -> Role[Classes | None]:
     """Steps 2 to 6, the first attribute holder's side. Each chunk goes on to step 4 as soon as its look-ups are done."""
     plan, other = query.plan, query.class_holder
-    asked = yield from _ask(query, columns, run.me, stream)
+    asked = yield from _ask(query, columns, run.me, tmmo, stream)
     total = local
     for name in query.holders[1:]:
         handed = yield from receive(name, ScoresHanded)
@@ -283,7 +289,7 @@ def _evaluate(
         if asked:
             shares = lm.add(shares, (yield from _hear(query, run.me, asked[at], tmmo)))
         corrections, t = stream.extend(lm.to_bits(_compared(shares, query), plan.bits))
-        yield Send(other, ScoresChosen(corrections))
+        yield Send(other, ScoresChosen(mark(tmmo.session, ScoresChosen, at), corrections))
         waiting.append(t.reshape(plan.bits, -1, 2))
     evaluator = Evaluator(tmmo, other)
     classes, returned = [], []

@@ -26,7 +26,8 @@ from blindbayes.primitives.tweaks import TweakedHash
 from blindbayes.protocol import transfer
 from blindbayes.protocol.core import Role, Run, Send, receive, receive_all
 from blindbayes.protocol.shared_argmax.messages import GatesMasked, OutputsShared, TriplesChosen, TriplesMasked
-from blindbayes.wire import Words
+from blindbayes.protocol.transfer import mark, require_mark
+from blindbayes.wire import Message, Words
 
 _TRIPLES_AT_ONCE = 1 << 21
 Bits = npt.NDArray[np.uint8]
@@ -139,6 +140,8 @@ class _Party:
     def __init__(self, run: Run, sessions: Mapping[str, bytes], mesh: Mesh) -> None:
         self.run = run
         self.first = run.me == run.parties[0]
+        self.sessions = dict(sessions)
+        self.steps = 0  # exchanges so far: every party makes the same ones
         self.hashes: dict[tuple[str, str], TweakedHash] = {}
         self.senders: dict[str, SenderStream] = {}
         self.choosers: dict[str, ChooserStream] = {}
@@ -148,25 +151,34 @@ class _Party:
             self.senders[other] = mesh.keepers[other].session(out)
             self.choosers[other] = mesh.planters[other].session(back)
 
+    def _mark(self, other: str, kind: type[Message]) -> int:
+        return mark(self.sessions.get(other, b""), kind, self.steps)
+
+    def _require_mark(self, found: int, other: str, kind: type[Message]) -> None:
+        require_mark(found, self.sessions.get(other, b""), kind, self.steps, other)
+
     def triples(self, count: int, coins: Coins) -> Role[_Triples]:
         """Random shares of a and b; cross terms a_i b_j by one correlated transfer for each ordered pair."""
         me, others = self.run.me, self.run.others
         a, b = (np.unpackbits(np.frombuffer(coins.bytes(-(-count // 8)), dtype=np.uint8))[:count] for _ in range(2))
         product = a & b
         held = {}
+        self.steps += 1
         for other in others:
             corrections, t = self.choosers[other].extend(b)
             held[other] = t
-            yield Send(other, TriplesChosen(corrections))
+            yield Send(other, TriplesChosen(self._mark(other, TriplesChosen), corrections))
         for other in others:
             chosen = yield from receive(other, TriplesChosen)
+            self._require_mark(chosen.mark, other, TriplesChosen)
             q = self.senders[other].extend(chosen.corrections, count, other)
             pads = sender_pads(self.hashes[me, other], q[:, None], self.senders[other].delta, 2, 1)[..., 0]
             zero, one = ((pad & np.uint64(1)).astype(np.uint8) for pad in pads)
             product ^= zero
-            yield Send(other, TriplesMasked(_pack(zero ^ one ^ a)))
+            yield Send(other, TriplesMasked(self._mark(other, TriplesMasked), _pack(zero ^ one ^ a)))
         for other in others:
             masked = yield from receive(other, TriplesMasked)
+            self._require_mark(masked.mark, other, TriplesMasked)
             bits = _unpack(masked.bits, count, other)
             pad = chooser_pads(self.hashes[other, me], held[other][:, None], b.astype(np.uint64), 2, 1)[:, 0]
             product ^= (pad & np.uint64(1)).astype(np.uint8) ^ (b & bits)
@@ -198,12 +210,14 @@ class _Party:
         return np.stack([value(wire) for wire in outputs])
 
     def _add_up(self, masked: Bits) -> Role[Bits]:
-        message = GatesMasked(_pack(masked))
+        packed = _pack(masked)
+        self.steps += 1
         for other in self.run.others:
-            yield Send(other, message)
+            yield Send(other, GatesMasked(self._mark(other, GatesMasked), packed))
         received = yield from receive_all(self.run.others, GatesMasked)
         total = masked
         for other, found in received.items():
+            self._require_mark(found.mark, other, GatesMasked)
             total = total ^ _unpack(found.bits, masked.size, other).reshape(masked.shape)
         return total
 

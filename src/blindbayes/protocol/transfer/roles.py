@@ -9,6 +9,7 @@ from blindbayes.primitives.coins import Coins
 from blindbayes.primitives.softspoken import Keeper, KeeperSetup, Planter, plant
 from blindbayes.protocol.core import Role, Run, Send, receive
 from blindbayes.protocol.transfer.messages import PointsChosen, SessionOffered, TreesPlanted
+from blindbayes.wire import Message
 
 NONCE_BYTES = 16
 
@@ -28,6 +29,18 @@ def agree(run: Run, other: str, step: str, facts: bytes, coins: Coins) -> Role[b
     first, second = (run.me, other) if mine_first else (other, run.me)
     nonces = nonce + offered.nonce if mine_first else offered.nonce + nonce
     return hashlib.sha256(run.context(step, first, second) + digest + nonces).digest()
+
+
+def mark(session: bytes, kind: type[Message], index: int) -> int:
+    """What ties a message to its session and its place in it. Not a secret: the envelope authenticates, this keeps a message
+    that came twice, late or from another session from being taken for the one that is due."""
+    return int.from_bytes(hashlib.sha256(session + kind.__name__.encode() + b" %d" % index).digest()[:7], "big")
+
+
+def require_mark(found: int, session: bytes, kind: type[Message], index: int, party: str) -> None:
+    """Refuse a message that is not the one that is due."""
+    if found != mark(session, kind, index):
+        raise PeerProtocolError("a message of another session, or out of its place", party=party)
 
 
 def keeper(run: Run, other: str, coins: Coins) -> Role[Keeper]:
