@@ -56,6 +56,11 @@ def past(*names: str, data: Data | None = None, certain: bool = True) -> PastSum
     [
         (Policy(protocols=("ring_sum",)), {}, "does not allow"),
         (Policy(), {"protocol": "reference", "hosts": {"collector": "north"}}, "does not allow"),
+        (
+            Policy(),
+            {"protocol": "chain_sum", "hosts": {"builder": "north"}, "options": {"toy_keys": True, "key_bits": 256}},
+            "toy keys",
+        ),
         (Policy(exact_sums=False), {}, "no exact sum"),
         (Policy(min_parties=4), {}, "at least 4"),
         (Policy(max_epsilon_per_run=0.5), {"privacy": Privacy(epsilon=1.0)}, "at most 0.5"),

@@ -65,6 +65,8 @@ def require_study(policy: Policy, study: StudyFile) -> None:
     """The rules that the study's text alone decides. Raises `PrivacyError`."""
     if study.protocol not in policy.protocols:
         raise PrivacyError(f"this site does not allow the protocol {study.protocol!r}")
+    if study.options.get("toy_keys"):
+        raise PrivacyError("the study asks for toy keys, which protect nothing; remove the option toy_keys")
     setting = study.setting
     exact = study.privacy.epsilon is None
     if exact and not policy.exact_sums:
