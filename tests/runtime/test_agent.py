@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from pathlib import Path
 from typing import Any
 
 import duckdb
 import pytest
 
-from blindbayes.errors import LocalProtocolError, PeerLost, PrivacyError
+from blindbayes.errors import DataError, LocalProtocolError, PeerLost, PrivacyError
 from blindbayes.primitives.signatures import verify
 from blindbayes.runtime.courier import MemoryHub
 from blindbayes.runtime.envelope import Offer, Sealed, unpack
@@ -18,7 +19,7 @@ from blindbayes.runtime.identity import framed
 from blindbayes.runtime.operator import metrics
 from blindbayes.runtime.policy import Policy
 from blindbayes.study_file import Deadlines, Privacy, StudyFile, Thresholds
-from support.sites import BOOK, Office, bounded
+from support.sites import BOOK, CANARY, Office, bounded
 
 NAMES = ("north", "south", "west")
 QUICK = Deadlines(step=1.5, join=2, run=15)
@@ -259,6 +260,61 @@ def test_a_quorum_survives_a_lost_site(tmp_path: Path) -> None:
             assert facts["went_on_without"] == ["east"]
             sums = office.net.sites["south"].home.past_sums()
             assert [len(each.included) for each in sums] == [3]
+
+    bounded(test)
+
+
+def test_no_value_of_a_row_stands_in_an_error_log_or_file(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async def test() -> None:
+        async with Office(tmp_path, NAMES) as office:
+            with duckdb.connect(str(tmp_path / "south.duckdb")) as connection:
+                connection.execute("insert into visits values ('ill', ?, 3)", (CANARY,))
+            study = study_of(office, deadlines=Deadlines(step=1, join=1, run=5))
+            office.net.approve(study)
+            runs = await office.run(study)
+            assert isinstance(runs["south"].error, DataError)
+            assert CANARY not in str(runs["south"].show())
+            written = [path for path in (tmp_path / "sites").rglob("*") if path.is_file()]
+            assert len(written) > 20
+            assert not any(CANARY.encode() in path.read_bytes() for path in written)
+            assert CANARY not in caplog.text
+
+    bounded(test)
+
+
+@pytest.mark.parametrize("jump", [-10 * 365 * 86400, 10 * 365 * 86400])
+def test_a_clock_that_jumps_during_a_run_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, jump: int) -> None:
+    async def test() -> None:
+        hub = MemoryHub()
+        real = time.time
+
+        def passing(sender: str, to: str, frame: bytes) -> list[bytes]:
+            monkeypatch.setattr(time, "time", lambda: real() + jump)
+            return [frame]
+
+        hub.alter = passing
+        async with Office(tmp_path, NAMES, hub=hub) as office:
+            study = study_of(office)
+            office.net.approve(study)
+            runs = await office.run(study)
+            assert {run.state for run in runs.values()} == {"done"}
+            assert time.time() != pytest.approx(real(), abs=86400)
+
+    bounded(test)
+
+
+def test_keys_left_behind_by_a_crash_at_the_very_end_are_destroyed(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with Office(tmp_path, NAMES) as office:
+            study = study_of(office)
+            office.net.approve(study)
+            run_id = (await office.run(study))["south"].run_id
+            home = office.net.sites["south"].home
+            key = home.run_folder(run_id) / "south" / "key"
+            key.write_bytes(b"left behind")
+            await office.stop("south")
+            await office.start("south")
+            assert not key.exists()
 
     bounded(test)
 

@@ -77,7 +77,10 @@ def test_a_study_is_checked_signed_and_shown_before_anything_leaves(world: Path,
     assert [group["kind"] for group in dry["cells"]] == ["class_count", "count", "sum", "square"]
     assert call("site", "approve", study, "--hash", "00" * 32, "--config", north) == 2
     assert sha256 in capsys.readouterr().err
-    assert call("site", "approve", study, "--hash", sha256, "--config", north) == 0
+    assert call("site", "approve", sha256, "--config", north) == 2
+    (north / "studies").mkdir()
+    (north / "studies" / "ours.toml").write_text(study.read_text())
+    assert call("site", "approve", sha256, "--config", north) == 0
     assert call("site", "audit", "--config", north) == 0
     assert "approved" in capsys.readouterr().out
     text = study.read_text()

@@ -26,7 +26,7 @@ CANARY = "canary-4711"
 
 
 def make_rows(folder: Path, names: Sequence[str], *, rows: int = 40, seed: int = 7) -> dict[str, str | None]:
-    """A DuckDB file per site; the sources by site. An extra column that no codebook knows carries a canary."""
+    """A DuckDB file per site; the sources by site."""
     rng = np.random.default_rng(seed)
     sources: dict[str, str | None] = {}
     for name in names:

@@ -116,14 +116,18 @@ def peers(config: Path, as_json: bool) -> None:
 
 
 @command.command()
-@click.argument("study", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.argument("study")
 @click.option("--hash", "sha256", help="The hash you agreed on; refused if the file has another.")
 @click.option("--runs", default=1, show_default=True, help="For how many runs.")
 @FOLDER
 @JSON
-def approve(study: Path, sha256: str | None, runs: int, config: Path, as_json: bool) -> None:
-    """Say yes to a STUDY, by its hash. Policy is checked now and again before every run."""
-    home, file = Home.open(config), StudyFile.from_toml(study)
+def approve(study: str, sha256: str | None, runs: int, config: Path, as_json: bool) -> None:
+    """Say yes to a STUDY: its file, or the hash of a file in the site's folder studies/.
+
+    Policy is checked now and again before every run.
+    """
+    home = Home.open(config)
+    file = _find_study(home, study)
     if sha256 is not None and sha256 != file.sha256:
         raise ConfigError(f"the file has another hash than the one you agreed on; it holds {file.sha256}")
     file.require_signatures()
@@ -133,6 +137,16 @@ def approve(study: Path, sha256: str | None, runs: int, config: Path, as_json: b
         print_json({"approved": file.sha256, "runs": runs})
     else:
         click.echo(f"Approved {file.sha256} for {runs} run(s): {file.title}")
+
+
+def _find_study(home: Home, text: str) -> StudyFile:
+    if Path(text).is_file():
+        return StudyFile.from_toml(text)
+    for path in sorted((home.folder / "studies").glob("*.toml")):
+        found = StudyFile.from_toml(path)
+        if found.sha256 == text:
+            return found
+    raise ConfigError("there is no such file, and no study of that hash in the site's folder studies/")
 
 
 @command.command()

@@ -120,6 +120,7 @@ class Agent:
 
     async def start(self) -> None:
         """Connect, and take up the runs that a crash interrupted."""
+        self.home.erase_leftovers()
         await self.board.courier.start(self.board)
         for run_id in self.home.interrupted():
             self._resume(run_id)

@@ -232,6 +232,11 @@ class Home:
         folder = make_private_folder(self.run_folder(run_id))
         write_whole(folder / "outcome.json", json.dumps(outcome, sort_keys=True).encode())
 
+    def erase_leftovers(self) -> None:
+        """A crash between the end of a run and the erasure of its journals leaves keys behind: destroy them."""
+        for path in sorted((self.folder / "runs").glob("*/outcome.json")):
+            self.erase_journals(path.parent.name)
+
     def erase_journals(self, run_id: str) -> None:
         """Destroy what could replay a run: the keys first."""
         for path in self.run_folder(run_id).glob("*/key"):
