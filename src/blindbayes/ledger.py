@@ -264,9 +264,11 @@ class Ledger:
                 "partition": spend.partition,
                 "part": spend.part,
                 **details,
-                **facts,
             }
-            return self._append(handle, state.entries, "charge", {k: v for k, v in fields.items() if v is not None})
+            if clash := set(fields) & set(facts):
+                raise ConfigError(f"a charge says {min(clash)!r} itself: give the fact another name")
+            entry = {name: value for name, value in {**fields, **facts}.items() if value is not None}
+            return self._append(handle, state.entries, "charge", entry)
 
     def note(self, kind: str, **fields: Any) -> Entry:
         """Record something that costs nothing: a run approved, a head countersigned. Public facts only."""

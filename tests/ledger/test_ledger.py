@@ -139,6 +139,8 @@ def test_a_raised_ceiling_keeps_earlier_charges(path: Path) -> None:
         lambda path: Ledger.create(path.with_name("x"), epsilon=1, unit=" "),
         lambda path: Ledger(path).charge(Spend(Fraction(1, 10)), purpose=""),
         lambda path: Ledger(path).charge(Spend(Fraction(1, 10)), purpose="p", hash="0"),
+        lambda path: Ledger(path).charge(Spend(Fraction(1, 10)), purpose="p", epsilon="0.0001"),
+        lambda path: Ledger(path).charge(make("discrete_laplace", ONE, 0.1), purpose="p", mechanism="none"),
         lambda path: Ledger(path).charge(Spend(Fraction(1, 10)), purpose="p", blob="x" * 70_000),
         lambda path: Ledger(path).charge(Spend(Fraction(1, 10)), purpose="p", value=float("nan")),
         lambda path: Ledger(path).charge(Spend(Fraction(0)), purpose="p"),
