@@ -25,12 +25,12 @@ def test_init_show_verify(tmp_path: Path) -> None:
     path = str(tmp_path / "site.ledger")
     opened = json.loads(run("init", path, "--epsilon", "1", "--delta", "1e-6", "--json"))
     assert opened["epsilon"] == 1
-    Ledger(path).charge(Spend(Fraction(1, 4)), purpose="spring release")
+    Ledger(path).charge(Spend(Fraction(1, 4)), purpose="spring [red]release")
     shown = json.loads(run("show", path, "--json"))
     assert shown["spent_epsilon"] == 0.25
     assert [entry["kind"] for entry in shown["entries"]] == ["budget", "charge"]
     text = run("show", path)
-    assert "spring" in text
+    assert "[red]" in text  # shown as it stands, not taken for markup
     assert "0.75 left" in text
     assert json.loads(run("verify", path, "--head", opened["head"], "--json"))["head"] == shown["head"]
     assert "2 entries verify" in run("verify", path)

@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from blindbayes.cli import print_json
@@ -112,10 +113,11 @@ def _finite(value: Any) -> Any:
 
 def _print(report: Report) -> None:
     console = Console()
-    table = Table(title=f"Audit of {report.subject}", title_justify="left")
+    table = Table(title=escape(f"Audit of {report.subject}"), title_justify="left")
     for column in ("part", "check", "found", ""):
         table.add_column(column, overflow="fold")
     for check in report.checks:
-        table.add_row(check.part, check.name, check.found, "ok" if check.passed else "blind" if check.control else "REFUTED")
+        verdict = "ok" if check.passed else "blind" if check.control else "REFUTED"
+        table.add_row(check.part, escape(check.name), escape(check.found), verdict)
     console.print(table, markup=False)
     console.print(f"{report.verdict}, at 99.9% confidence for each attack. An audit never proves privacy; PROOFS.md does.")

@@ -6,6 +6,7 @@ from typing import Any, get_args
 
 import click
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from blindbayes.cli import print_json
@@ -59,7 +60,7 @@ def show(path: str, as_json: bool) -> None:
     if as_json:
         print_json({"path": path, "head": str(ledger.head), **_facts(balance), "entries": [_row(entry) for entry in entries]})
         return
-    table = Table(title=f"{path}: {balance.unit}, {balance.adjacency}", title_justify="left")
+    table = Table(title=escape(f"{path}: {balance.unit}, {balance.adjacency}"), title_justify="left")
     for column in ("n", "time (UTC)", "what", "epsilon", "delta", "mechanism", "for"):
         table.add_column(column, justify="right" if column in ("n", "epsilon", "delta") else "left")
     for entry in entries:
@@ -73,8 +74,8 @@ def show(path: str, as_json: bool) -> None:
             entry.kind,
             str(fields.get("epsilon", "")),
             str(fields.get("delta", "")),
-            str(fields.get("mechanism", "")),
-            str(about),
+            escape(str(fields.get("mechanism", ""))),
+            escape(str(about)),
         )
     console = Console()
     console.print(table, markup=False)
