@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
@@ -37,6 +37,7 @@ from blindbayes.statistics import Block, Layout, Statistics, count_block
 from blindbayes.study import Leak, Result, Study
 
 _OPTIONS = ("queries", "together")
+_BATCH = 1 << 14  # instances classified in one run: bounds memory; kinds of messages are the same in each
 
 
 @dataclass(frozen=True)
@@ -129,14 +130,22 @@ class JointModel:
             share.require_alive()
         blocks = self._query_blocks(frames)
         count = next(iter(blocks.values())).rows
-        query = self.columns.query(count, self.reveal_to, together=self.together)
         for share in self.shares.values():  # each party for itself, before it sends anything
             share.charge(count)
         self._connect(coins)
+        done = [
+            self._classify({party: _cut(block, low) for party, block in blocks.items()}, coins)
+            for low in range(0, count, _BATCH)
+        ]
+        return Prediction(np.concatenate([part.labels for part in done]), done[0].leakage, _added([part.cost for part in done]))
+
+    def _classify(self, blocks: Mapping[str, Block], coins: Coins) -> Prediction:
+        """One batch, small enough for memory."""
+        query = self.columns.query(next(iter(blocks.values())).rows, self.reveal_to, together=self.together)
         runs = self._runs(coins)
         parts: dict[str, Role[Any]] = {}
         for party, share in self.shares.items():
-            own = coins.derive(f"prediction {party}") if party else coins
+            own = coins.derive(f"prediction {runs[party].run_id} {party}")
             local = self._local_scores(party, blocks[party])
             if party == self.columns.class_holder:
                 if local is None:
@@ -246,15 +255,17 @@ class JointModel:
             runs = self._runs(coins)
             outcome = run_in_memory(
                 {
-                    holder: transfer.keeper(runs[holder], name, coins.derive(f"keeper {name}")),
-                    name: transfer.planter(runs[name], holder, coins.derive(f"planter {name}")),
+                    holder: transfer.keeper(runs[holder], name, coins.derive(f"keeper {runs[holder].run_id} {name}")),
+                    name: transfer.planter(runs[name], holder, coins.derive(f"planter {runs[name].run_id} {name}")),
                 }
             )
             self._keepers[name], self._planters[name] = outcome.outputs[holder], outcome.outputs[name]
         if self.together and not self._meshes:
             runs = self._runs(coins)
             parties = self.columns.owners
-            made = {name: shared_argmax.connect(runs[name], coins.derive(f"mesh {name}")) for name in parties}
+            made = {
+                name: shared_argmax.connect(runs[name], coins.derive(f"mesh {runs[name].run_id} {name}")) for name in parties
+            }
             self._meshes = run_in_memory(made).outputs
 
     def _runs(self, coins: Coins) -> dict[str, Any]:
@@ -275,6 +286,10 @@ def simulate(study: Study, sources: Mapping[str, Any], *, coins: Coins) -> Joint
 
 
 def _simulate_shared(study: Study, sources: Mapping[str, Any], coins: Coins) -> JointResult:
+    if study.protocol == "joined_sums":
+        from blindbayes import joined
+
+        return joined.simulate(study, sources, coins=coins)
     if study.protocol != "class_sums":
         raise ConfigError(
             f"there is no columns protocol {study.protocol!r} for rows that line up; known: class_sums, noisy_histograms"
@@ -301,7 +316,7 @@ def _simulate_shared(study: Study, sources: Mapping[str, Any], coins: Coins) -> 
     runs = local_runs(tuple(sources), study=study.sha256, run_id=coins.bytes(16).hex(), coins=coins, signed=False)
     parts: dict[str, Role[Trained]] = {}
     for name, source in opened.items():
-        own = coins.derive(f"training {name}")
+        own = coins.derive(f"training {runs[name].run_id} {name}")
         if name == columns.class_holder:
             parts[name] = roles.train_class_holder(runs[name], columns, counts, partial(_labels, source), own)
         else:
@@ -369,6 +384,29 @@ def _whole(source: ColumnSource) -> Block:
         return Block(None, {feature.name: np.zeros(0, dtype=np.int64) for feature in source.features}, 0)
     columns = {name: np.concatenate([block.columns[name] for block in blocks]) for name in blocks[0].columns}
     return Block(None, columns, sum(block.rows for block in blocks))
+
+
+def _cut(block: Block, low: int) -> Block:
+    columns = {name: codes[low : low + _BATCH] for name, codes in block.columns.items()}
+    return Block(None, columns, min(_BATCH, block.rows - low))
+
+
+def _added(costs: Sequence[Cost]) -> Cost:
+    """The cost of batches that run one after the other."""
+    total = costs[0]
+    for other in costs[1:]:
+        total.rounds += other.rounds
+        total.messages += other.messages
+        total.bytes += other.bytes
+        for name, party in total.parties.items():
+            more = other.parties[name]
+            party.sent += more.sent
+            party.sent_bytes += more.sent_bytes
+            party.received += more.received
+            party.received_bytes += more.received_bytes
+            party.effects += more.effects
+            party.seconds += more.seconds
+    return total
 
 
 def _leakage(outcome: Outcome) -> dict[str, Leak]:

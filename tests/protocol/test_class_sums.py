@@ -18,6 +18,7 @@ from blindbayes.protocol.class_sums.messages import ClassesChosen, RowsMasked
 from blindbayes.runtime.memory import Drop, Duplicate, Replace, Tamper, local_runs, run_in_memory
 from blindbayes.runtime.transcript import Keep
 from blindbayes.statistics import MISSING, Block, Layout, count_block
+from blindbayes.wire import decode
 from support.two_party import coins
 
 SPEC = tomllib.loads((Path(package.__file__).parent / "SPEC.md").read_text().split("```toml\n", 1)[1].split("```", 1)[0])
@@ -185,6 +186,24 @@ def test_rows_and_classes_do_not_stand_in_the_transcript():
     for entry in outcome.transcript.entries:
         assert (0x1122334455667788).to_bytes(8, "little") not in entry.frame
         assert data.sum(axis=0)[0].tobytes() not in entry.frame
+
+
+@pytest.mark.parametrize("fill", [0, 2**64 - 1])
+def test_what_either_party_sees_looks_uniform_whatever_the_inputs(fill):
+    """The simulator is a uniform string of that length: six standard deviations of the mean bit, alpha = 2e-9. Constant rows in
+    clear would be off by hundreds."""
+    rows, labels = np.full((400, 5), fill, dtype=np.uint64), np.full(400, 2)
+    outcome = run_in_memory(roles(Shape(400, 5, 3), [rows], labels), keep=Keep.FRAMES)
+    for entry in outcome.transcript.entries:
+        if entry.kind is ClassesChosen:
+            seen = decode(entry.frame, ClassesChosen).corrections
+        elif entry.kind is RowsMasked:
+            message = decode(entry.frame, RowsMasked)
+            seen = np.concatenate([message.levels, message.rows])
+        else:
+            continue
+        bits = np.unpackbits(seen.view(np.uint8))
+        assert abs(bits.mean() - 0.5) * 2 * np.sqrt(bits.size) < 6
 
 
 def test_two_runs_of_the_same_parties_share_no_message():

@@ -277,6 +277,25 @@ def test_shares_of_two_studies_do_not_mix(tmp_path):
     assert len(queries) == 2
 
 
+def test_a_large_batch_is_cut_and_gives_the_same_classes(monkeypatch):
+    joint, queries = trained()
+    whole = joint.model.classify(queries)
+    monkeypatch.setattr("blindbayes.joint._BATCH", 30)
+    cut = joint.model.classify(queries)
+    assert np.array_equal(whole.labels, cut.labels)
+    assert cut.cost.rounds == whole.cost.rounds * 7
+    assert {name: leak.opened for name, leak in cut.leakage.items()} == dict.fromkeys(queries, ("class",))
+
+
+def test_one_stream_of_coins_for_two_runs_repeats_no_message():
+    """Seeded coins serve several runs of a simulation; every run derives its own."""
+    frame = small()[["v", "w", "y"]]
+    study, source = Study(codebook_of(frame, "y"), partition="columns"), coins("shared")
+    one, two = (study.simulate(split(frame, "y", 1), coins=source) for _ in range(2))
+    first, second = (joint.model.shares["insurer"].tables["hospital"]["w"][:, 1:] for joint in (one, two))
+    assert not (first == second).all(axis=-1).any()
+
+
 def test_the_query_budget_is_enforced_by_each_side(tmp_path):
     joint, queries = trained(options={"queries": 10})
     joint.model.predict(first(queries, 7))

@@ -17,7 +17,7 @@ from blindbayes.primitives import limbs as lm
 from blindbayes.primitives.limbs import Limbs
 from blindbayes.protocol.class_sums.layout import HistogramFields, RowLayout
 from blindbayes.protocol.shared_model.circuit import LN_LANES, gaussian_groups, histogram_lanes
-from blindbayes.protocol.shared_model.plan import GaussianPlan, ScorePlan
+from blindbayes.protocol.shared_model.plan import ScorePlan
 
 Tables = Mapping[str, Limbs]
 Bits = npt.NDArray[np.uint8]
@@ -119,15 +119,3 @@ def to_floats(tables: Tables, plan: ScorePlan) -> dict[str, npt.NDArray[np.float
         flat = lm.to_integers(table.reshape(-1, plan.limbs), plan.bits)
         found[name] = np.array([value / 2**plan.fraction for value in flat]).reshape(table.shape[:-1])
     return found
-
-
-__all__ = [
-    "GaussianPlan",
-    "Tables",
-    "add_denominators",
-    "from_outputs",
-    "output_lanes",
-    "require_fit",
-    "score",
-    "to_floats",
-]
