@@ -81,7 +81,7 @@ def test_a_study_without_approval_gets_no_answer_known_or_not(tmp_path: Path) ->
 
         def spy(sender: str, to: str, frame: bytes) -> list[bytes]:
             if sender == "south":
-                answers.append(unpack(frame).run_id)
+                answers.append(unpack(frame).run_id)  # an offer, a sealed frame or an end: anything at all
             return [frame]
 
         async with Office(tmp_path, NAMES, hub=MemoryHub(spy)) as office:
@@ -210,8 +210,9 @@ def test_an_empty_ledger_refuses_before_anything_is_sent(tmp_path: Path) -> None
             office.net.approve(study, runs=9)
             assert (await office.run(study))["north"].state == "done"
             runs = await office.run(study)
-            assert isinstance(runs["north"].error, PrivacyError)
-            assert runs["north"].seats["north"].driver.progress.messages_out == 0
+            assert {run.state for run in runs.values()} == {"failed"}  # whoever looks first refuses, the others hear of it
+            assert any(isinstance(run.error, PrivacyError) for run in runs.values())
+            assert all(run.seats[name].driver.progress.messages_out == 0 for name, run in runs.items())
             for each in office.net.sites.values():
                 assert sum(entry.kind == "charge" for entry in each.home.ledger.entries()) == 1
 
@@ -223,7 +224,7 @@ def test_rows_that_change_during_a_run_burn_it(tmp_path: Path) -> None:
         hub = MemoryHub()
         gate = hub.alter = Gate("south", 1)
         async with Office(tmp_path, NAMES, hub=hub) as office:
-            study = study_of(office)
+            study = study_of(office, deadlines=Deadlines(step=60, join=60, run=60))
             office.net.approve(study)
             run_id = office.agents["north"].begin(study.sha256).run_id
             await gate.shut.wait()
@@ -269,10 +270,12 @@ def test_no_value_of_a_row_stands_in_an_error_log_or_file(tmp_path: Path, caplog
         async with Office(tmp_path, NAMES) as office:
             with duckdb.connect(str(tmp_path / "south.duckdb")) as connection:
                 connection.execute("insert into visits values ('ill', ?, 3)", (CANARY,))
-            study = study_of(office, deadlines=Deadlines(step=1, join=1, run=5))
+            study = study_of(office, deadlines=Deadlines(step=60, join=60, run=60))
             office.net.approve(study)
             runs = await office.run(study)
             assert isinstance(runs["south"].error, DataError)
+            assert isinstance(runs["north"].error, PeerLost)
+            assert str(runs["north"].error) == "south: gave up (DataError)"  # told at once: no deadline was waited for
             assert CANARY not in str(runs["south"].show())
             written = [path for path in (tmp_path / "sites").rglob("*") if path.is_file()]
             assert len(written) > 20

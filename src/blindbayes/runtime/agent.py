@@ -20,7 +20,7 @@ from typing import Any
 from blindbayes.errors import BlindbayesError, ConfigError, IntegrityError, LocalProtocolError, PrivacyError, ProtocolError
 from blindbayes.primitives.coins import Coins
 from blindbayes.runtime.courier import Courier
-from blindbayes.runtime.envelope import Offer, Pair
+from blindbayes.runtime.envelope import Offer, Pair, pack
 from blindbayes.runtime.identity import Identity
 from blindbayes.runtime.link import Timing
 from blindbayes.runtime.policy import Data, require_independent, require_rate, require_rows, require_study
@@ -111,6 +111,7 @@ class Agent:
         self._timing = timing  # heartbeat and retry; the study sets the deadlines
         self._ended: deque[str] = deque()
         self._refused: set[str] = set()
+        self._telling: set[asyncio.Task[None]] = set()
 
     @property
     def name(self) -> str:
@@ -183,14 +184,15 @@ class Agent:
             return
         study, runs = found
         try:
-            folder = self.home.run_folder(run_id)
             if offer.receiver not in study.seats or offer.sender not in study.seats:
                 raise ConfigError("no such roles")
             if study.host(offer.receiver) != self.name or study.host(offer.sender) != site:
                 raise ConfigError("another site hosts this role")
             pair = Pair(study.sha256, run_id, offer.receiver, offer.sender, study.identity(offer.sender), self.identity.signing)
             pair.require_offer(offer)
-            if (folder / "outcome.json").exists():
+            outcome = self.home.outcome(run_id)
+            if outcome is not None:
+                self._tell_ended(site, pair, outcome)
                 raise PrivacyError("the run has ended here: it does not begin again")
             if run_id in self.runs:
                 return
@@ -202,6 +204,18 @@ class Agent:
                 self.home.audit.append("refused", run=run_id[:64], study=study.sha256, site=site, why=str(error))
             return
         self._launch(run_id, study, site)
+
+    def _tell_ended(self, site: str, pair: Pair, outcome: dict[str, Any]) -> None:
+        """A party of the study asks for a run that has ended here: it need not wait for its deadline."""
+        code = 0 if outcome["state"] == "done" else int(outcome.get("exit_code", LocalProtocolError.code))
+
+        async def tell() -> None:
+            with contextlib.suppress(BlindbayesError):
+                await self.board.way(site).send(pack(pair.ended(code)))
+
+        task = asyncio.get_running_loop().create_task(tell())
+        self._telling.add(task)
+        task.add_done_callback(self._telling.discard)
 
     def _resume(self, run_id: str) -> None:
         folder = self.home.run_folder(run_id)
@@ -271,7 +285,9 @@ class Agent:
         if totals:
             included = [study.party(name).identity for name in totals[0].included]
             self.home.audit.append("opened", run=run.run_id, study=study.sha256, included=included)
-        run.release = await asyncio.to_thread(write_release, self.home.folder / "releases", run.run_id, study, finished)
+        run.release = await asyncio.to_thread(
+            write_release, self.home.folder / "releases", run.run_id, study, finished, self.identity
+        )
         self.home.end(run.run_id, {"state": "done", "study": study.sha256, "release": run.release.name})
         self.home.audit.append("ended", run=run.run_id, study=study.sha256, state="done")
         run.state = "done"

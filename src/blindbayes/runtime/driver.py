@@ -323,6 +323,8 @@ class RoleDriver:
             return Decided(number, lost=name, reason="no answer before the deadline")
         code, about = aborted
         culprit = self._run.parties[about] if 0 <= about < len(self._run.parties) else name
+        if code == 0:
+            return Decided(number, lost=name, reason="has ended the run at its site already")
         reason = f"gave up ({_kind_of(code)})" if culprit == name else f"was given up by {name} ({_kind_of(code)})"
         return Decided(number, lost=culprit, reason=reason)
 

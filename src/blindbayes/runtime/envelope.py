@@ -59,22 +59,34 @@ class Sealed(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields
         return f"Sealed({self.step}, <redacted>)"
 
 
-_DECODER = msgspec.msgpack.Decoder(Offer | Sealed)
+class Ended(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag=3):
+    """A party's word that a run has ended at its site: an error code, or 0. Final, so that repeating it does no harm."""
+
+    study: str
+    run_id: str
+    sender: str
+    receiver: str
+    code: int
+    signature: bytes
 
 
-def pack(frame: Offer | Sealed) -> bytes:
+Frame = Offer | Sealed | Ended
+_DECODER = msgspec.msgpack.Decoder(Frame)
+
+
+def pack(frame: Frame) -> bytes:
     """The bytes that a courier carries."""
     return bytes([_VERSION]) + msgspec.msgpack.encode(frame)
 
 
-def unpack(raw: bytes, *, sender: str | None = None) -> Offer | Sealed:
+def unpack(raw: bytes, *, sender: str | None = None) -> Frame:
     """The frame in bytes of a courier. Raises `PeerProtocolError`, nothing else, for anything else."""
     if len(raw) > MAX_ENVELOPE_BYTES:
         raise PeerProtocolError("an envelope is over the size limit", party=sender)
     if not raw or raw[0] != _VERSION:
         raise PeerProtocolError("an envelope has an unknown version", party=sender)
     try:
-        frame: Offer | Sealed = _DECODER.decode(memoryview(raw)[1:])
+        frame: Frame = _DECODER.decode(memoryview(raw)[1:])
     except (msgspec.MsgspecError, ValueError, UnicodeDecodeError, OverflowError, RecursionError) as cause:
         raise PeerProtocolError("an envelope is not well formed", party=sender) from cause
     if isinstance(frame, Sealed) and (min(frame.counter, frame.index, frame.part, frame.parts) < 0 or frame.counter >> 64):
@@ -110,6 +122,21 @@ class Pair:
         if (offer.study, offer.run_id, offer.sender, offer.receiver) != (self.study, self.run_id, self.peer, self.me):
             raise IntegrityError(party=self.peer)
         verify(self.peer_identity, self._offer_bytes(self.peer, offer.ephemeral), offer.signature, party=self.peer)
+
+    def _ended_bytes(self, sender: str, code: int) -> bytes:
+        run = (self.study.encode(), self.run_id.encode())
+        return framed(b"blindbayes ended v1", *run, *self.names(sender), str(code).encode())
+
+    def ended(self, code: int) -> Ended:
+        """My signed word that the run has ended here."""
+        signature = self.signing.sign(self._ended_bytes(self.me, code))
+        return Ended(self.study, self.run_id, self.me, self.peer, code, signature)
+
+    def require_ended(self, ended: Ended) -> None:
+        """Raise unless the peer's identity signed that this run has ended at its site."""
+        if (ended.study, ended.run_id, ended.sender, ended.receiver) != (self.study, self.run_id, self.peer, self.me):
+            raise IntegrityError(party=self.peer)
+        verify(self.peer_identity, self._ended_bytes(self.peer, ended.code), ended.signature, party=self.peer)
 
     def agree(self, key: AgreementKey, offer: Offer) -> Session:
         """The session that my key and the peer's offer make. Checks the offer first."""

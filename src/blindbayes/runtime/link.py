@@ -20,7 +20,7 @@ import msgspec
 from blindbayes.errors import BlindbayesError, IntegrityError, LocalProtocolError, PeerLost, PeerProtocolError
 from blindbayes.primitives.agreement import AgreementKey
 from blindbayes.primitives.coins import Coins
-from blindbayes.runtime.envelope import MAX_PARTS, PART_BYTES, Offer, Pair, Sealed, Session, fresh_key, pack
+from blindbayes.runtime.envelope import MAX_PARTS, PART_BYTES, Ended, Frame, Offer, Pair, Sealed, Session, fresh_key, pack
 from blindbayes.runtime.journal import Journal, message_digest
 from blindbayes.runtime.outbox import Outbox
 
@@ -106,7 +106,7 @@ class Link:
         self._outbox = Outbox(timing.window)
         self._room = asyncio.Event()
         # incoming
-        self._inbox: deque[Offer | Sealed] = deque()
+        self._inbox: deque[Frame] = deque()
         self._inbox_bytes = 0
         self._arrived = asyncio.Event()
         self._parts: list[bytes] = []  # of the message that is coming in
@@ -193,7 +193,7 @@ class Link:
         """The connection is gone."""
         self._forget_sessions()
 
-    def accept(self, frame: Offer | Sealed) -> None:
+    def accept(self, frame: Frame) -> None:
         """A frame for this link. Dropped when more than the window arrives: an honest peer never sends that."""
         size = len(frame.body) if isinstance(frame, Sealed) else 256
         if self._inbox_bytes + size <= _INBOX_BYTES:
@@ -302,8 +302,10 @@ class Link:
                 try:
                     if isinstance(frame, Offer):
                         self._take_offer(frame)
-                    else:
+                    elif isinstance(frame, Sealed):
                         self._take_sealed(frame)
+                    else:
+                        self._take_ended(frame)
                 except IntegrityError as error:
                     self._forged(error)
                 except (BlindbayesError, OSError) as error:
@@ -366,6 +368,13 @@ class Link:
             else:
                 self._take_part(frame, body)
         # a frame of a session that is gone: the peer will notice and begin a new one
+
+    def _take_ended(self, ended: Ended) -> None:
+        """The peer's site has ended the run and has no link any more."""
+        self.pair.require_ended(ended)
+        self.aborted = self.aborted or (ended.code, -1)
+        self._room.set()
+        self._wake_driver()
 
     def _take_confirm(self, session: Session, body: bytes) -> None:
         try:

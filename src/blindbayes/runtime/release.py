@@ -9,7 +9,10 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from blindbayes.errors import PeerProtocolError
+from blindbayes.report import leak_report, run_files, seal_files
 from blindbayes.runtime.driver import Finished
+from blindbayes.runtime.folder import write_folder
+from blindbayes.runtime.identity import Identity
 from blindbayes.runtime.memory import Outcome
 from blindbayes.runtime.transcript import Cost, Keep, Transcript
 from blindbayes.study_file import StudyFile
@@ -26,8 +29,10 @@ def outcome_of(finished: Mapping[str, Finished]) -> Outcome:
     return Outcome(outputs, transcript, cost, opened, None, None, {}, 0)
 
 
-def write_release(folder: Path, run_id: str, study: StudyFile, finished: Mapping[str, Finished]) -> Path:
-    """Write what this site learned. Written whole or not at all; a run taken up again writes the same."""
+def write_release(
+    folder: Path, run_id: str, study: StudyFile, finished: Mapping[str, Finished], identity: Identity | None = None
+) -> Path:
+    """Write what this site learned, signed by it. Written whole or not at all; a run taken up again writes the same."""
     totals = [each.value for each in finished.values() if each.value is not None]
     final = folder / run_id
     if final.exists():
@@ -39,10 +44,13 @@ def write_release(folder: Path, run_id: str, study: StudyFile, finished: Mapping
     if totals:
         if any(other.included != totals[0].included or (other.words != totals[0].words).any() for other in totals[1:]):
             raise PeerProtocolError("two roles of this site learned different totals")
-        study.study.result(study.setting, totals[0], outcome, None).save(draft)
+        files = study.study.result(study.setting, totals[0], outcome, None).files()
     else:
-        draft.mkdir()
-        (draft / "statement.md").write_text(f"Study {study.sha256}\n\nThis site contributed to the sum and did not learn it.\n")
+        statement = f"Study {study.sha256}\n\nThis site contributed to the sum and did not learn it."
+        names = (study.study.protocol,)
+        size, transcript = len(study.setting.contributors), outcome.transcript
+        report = leak_report(names, size, transcript.received, outcome.opened, transcript.entries)
+        files = run_files(report, outcome.cost, statement)
     facts = {
         "study": study.sha256,
         "codebook": study.book.sha256,
@@ -51,7 +59,8 @@ def write_release(folder: Path, run_id: str, study: StudyFile, finished: Mapping
         "included": list(totals[0].included) if totals else None,
         "went_on_without": sorted({name for each in finished.values() for name in each.lost}),
     }
-    (draft / "run.json").write_text(json.dumps(facts, indent=2) + "\n", encoding="utf-8")
-    (draft / "study.toml").write_text(study.to_toml(), encoding="utf-8")
+    files["run.json"] = (json.dumps(facts, indent=2) + "\n").encode()
+    files["study.toml"] = study.to_toml().encode()
+    write_folder(draft, seal_files(files, None if identity is None else {identity.name: identity.signing}))
     draft.rename(final)
     return final

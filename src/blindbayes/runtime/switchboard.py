@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from blindbayes.errors import PeerProtocolError
 from blindbayes.runtime.courier import Courier
-from blindbayes.runtime.envelope import Offer, unpack
+from blindbayes.runtime.envelope import Ended, Offer, unpack
 from blindbayes.runtime.link import Link
 
 
@@ -80,9 +80,9 @@ class Switchboard:
         except PeerProtocolError:
             self.refused_frames[sender] = self.refused_frames.get(sender, 0) + 1
             return
-        if isinstance(envelope, Offer):
+        if isinstance(envelope, Offer | Ended):
             found = self._links.get((envelope.run_id, envelope.receiver, envelope.sender))
-            if found is None and self._unknown_offer is not None:
+            if found is None and isinstance(envelope, Offer) and self._unknown_offer is not None:
                 self._unknown_offer(sender, envelope)
         else:
             found = self._sessions.get((envelope.session, envelope.receiver))
