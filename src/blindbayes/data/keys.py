@@ -1,0 +1,38 @@
+"""Identifier columns of a party's table, as keyed digests row by row."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+from blindbayes.codebook import Codebook, IdPart, IdRecipe
+from blindbayes.data.columns import ColumnSource
+from blindbayes.data.identifiers import digests, identify
+from blindbayes.errors import ConfigError, DataError
+
+
+def recipe_of(codebook: Codebook, key: str | Sequence[str] | None) -> IdRecipe:
+    """The codebook's recipe; or the text of the key columns as it stands, if the codebook has none."""
+    names = (key,) if isinstance(key, str) else tuple(key or ())
+    if codebook.identifier is not None:
+        declared = tuple(part.column for part in codebook.identifier.parts)
+        if names and names != declared:
+            raise ConfigError("key and the codebook's identifier recipe name different columns; leave key out")
+        return codebook.identifier
+    if not names:
+        raise ConfigError("rows that do not line up need identifiers: an [identifier] recipe in the codebook, or key")
+    return IdRecipe(tuple(IdPart(name, "exact") for name in names))
+
+
+def read_digests(source: ColumnSource, recipe: IdRecipe, salt: bytes) -> list[bytes | None]:
+    """One keyed digest per row, None where a row has no identifier. They never leave the site."""
+    names = [part.column for part in recipe.parts]
+    table = source._table
+    there = set(table.column_names if isinstance(table, pa.Table) else table.columns)
+    for name in names:
+        if name not in there:
+            raise DataError(f"identifier column {name!r} is missing from the table; add it or change the recipe")
+    read = table.select(names) if isinstance(table, pa.Table) else table.select(*names).to_pyarrow()
+    identifiers, _ = identify({name: read.column(name) for name in names}, recipe)
+    return digests(identifiers, salt)

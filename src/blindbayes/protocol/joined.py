@@ -1,0 +1,254 @@
+"""A study over columns whose identifiers do not line up, composed: training and joint classification, role by role.
+
+*inner* (two parties): everything is counted over the rows of the SQL join, class counts and the class holder's own columns
+included, and stays in shares. *left* (two or more parties): every row of the class holder counts; each attribute holder's
+columns are counted over its own join with the class holder and are missing elsewhere; class counts and the class holder's own
+columns are its own business, as in `columns`.
+
+Rows stay outside: these roles take entries (keyed digests and words) and return shares.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from blindbayes.codebook import Codebook
+from blindbayes.errors import ConfigError, LocalProtocolError
+from blindbayes.primitives import limbs as lm
+from blindbayes.primitives.coins import Coins
+from blindbayes.primitives.limbs import Limbs
+from blindbayes.primitives.softspoken import Keeper, Planter
+from blindbayes.primitives.tweaks import TweakedHash
+from blindbayes.protocol import joined_sums, shared_argmax, shared_model, transfer
+from blindbayes.protocol.class_sums import RowLayout
+from blindbayes.protocol.columns import Columns, Trained
+from blindbayes.protocol.core import Role, Run
+from blindbayes.protocol.joined_sums import Entries, Shape
+from blindbayes.protocol.joined_sums import counts as on_counts
+from blindbayes.protocol.shared_argmax import Query
+from blindbayes.protocol.shared_argmax.roles import _look_up as look_up
+from blindbayes.protocol.shared_argmax.roles import _serve as serve
+from blindbayes.protocol.transfer import agree
+from blindbayes.wire import Words
+
+IntArray = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Join:
+    """What is public about a join."""
+
+    codebook: Codebook  # as agreed; features may be declared to be always there
+    owners: Mapping[str, tuple[str, ...]]  # party -> its features, in the study's order
+    class_holder: str
+    bounds: Mapping[str, int]  # party -> what its number of identifiers is padded to
+    inner: bool
+    duplicates: str = "join"
+    most: int = 1  # rows of one identifier at one party
+    min_overlap: int = 0
+    alpha: float = 1.0
+
+    def __post_init__(self) -> None:
+        if self.inner and len(self.owners) != 2:
+            raise ConfigError("an inner join is between two parties; with more, take join = 'left'")
+        if self.duplicates not in ("join", "first", "reject"):
+            raise ConfigError("duplicates is one of join, first, reject")
+        if self.most < 1 or self.most > 2**16 or (self.duplicates != "join" and self.most != 1):
+            raise ConfigError("multiplicity lies between 1 and 65,536, and is 1 unless duplicates = 'join'")
+        if self.min_overlap < 0:
+            raise ConfigError("min_overlap is not negative")
+
+    @cached_property
+    def columns(self) -> Columns:
+        """The study as `columns` sees it: every feature may be missing, at most so many rows."""
+        book = self.codebook.with_features(
+            tuple(
+                msgspec.structs.replace(feature, optional=True) if self.is_shared(feature.name) else feature
+                for feature in self.codebook.features
+            )
+        )
+        return Columns(book, self.rows, self.owners, (self.class_holder,), self.alpha)
+
+    def is_shared(self, feature: str) -> bool:
+        """Whether a feature's statistics are in shares: all of them, but the class holder's own in a left join."""
+        return self.inner or feature not in self.owners[self.class_holder]
+
+    @property
+    def holders(self) -> tuple[str, ...]:
+        """The attribute holders."""
+        return tuple(party for party in self.owners if party != self.class_holder)
+
+    @property
+    def rows(self) -> int:
+        """Bound on the rows of any of the joins."""
+        own = self.bounds[self.class_holder]
+        return max(min(own, self.bounds[name]) for name in self.holders) * self.most * self.most
+
+    @property
+    def own_layout(self) -> RowLayout | None:
+        """Words of the class holder's own columns, if they are shared."""
+        if not self.inner or not self.owners[self.class_holder]:
+            return None
+        return self.columns.layout(self.class_holder)
+
+    def shape(self, party: str) -> Shape:
+        """The run in which an attribute holder brings rows and the class holder labels; the last word counts rows."""
+        layout, classes = self.columns.layout(party), len(self.codebook.classes)
+        facts = layout.facts() + self.facts()
+        return Shape(self.bounds[party], self.bounds[self.class_holder], layout.words + 1, classes, self.most, facts)
+
+    def own_shape(self, party: str) -> Shape:
+        """The run in which the class holder brings its own columns, class by class, and the other its numbers of rows."""
+        layout = self.own_layout
+        if layout is None:
+            raise LocalProtocolError("the class holder's own columns are not shared")
+        words = layout.words * len(self.codebook.classes)
+        return Shape(self.bounds[self.class_holder], self.bounds[party], words, 1, self.most, layout.facts() + self.facts())
+
+    def facts(self) -> bytes:
+        """What all must agree on: the recipe of identifiers stands in the codebook's hash."""
+        parts = (sorted(self.owners.items()), self.class_holder, sorted(self.bounds.items()), self.inner)
+        return repr((self.codebook.sha256, *parts, self.duplicates, self.most, self.min_overlap, self.alpha)).encode()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain builtins, for a share file."""
+        return {
+            **self.columns.to_dict(),
+            "join": {
+                "codebook": self.codebook.canonical().decode(),
+                "bounds": dict(self.bounds),
+                "inner": self.inner,
+                "duplicates": self.duplicates,
+                "most": self.most,
+                "min_overlap": self.min_overlap,
+            },
+        }
+
+
+@dataclass(slots=True)
+class Joined(Trained):
+    """What training leaves with one party; the transfers of both directions are ready for prediction."""
+
+    back_planters: dict[str, Planter] = field(default_factory=dict, repr=False)  # the class holder's other direction
+    back_keeper: Keeper | None = field(default=None, repr=False)  # the attribute holder's
+
+
+# -- training ------------------------------------------------------------------------------------------------------------
+
+
+def train_class_holder(run: Run, join: Join, labels: Entries, own: Entries | None, coins: Coins) -> Role[Joined]:
+    """The class holder's role with every attribute holder in turn. `own`: its columns class by class, in an inner join."""
+    trained = Joined({}, {}, {}, None, {})
+    columns, plan = join.columns, join.columns.plan
+    for name in join.holders:
+        planter = yield from transfer.planter(run, name, coins)
+        keeper = yield from transfer.keeper(run, name, coins)
+        share = yield from joined_sums.label_holder(run, name, join.shape(name), labels, planter, coins)
+        if join.min_overlap:
+            least = join.min_overlap
+            yield from on_counts.overlap_class_holder(run, name, share[:, -1], join.rows, least, keeper, coins)
+        sums, layout = _cut(share), columns.layout(name)
+        tables = yield from shared_model.class_holder(run, name, sums, _any_counts(join), layout, plan, keeper, coins)
+        if join.inner:
+            tables[join.codebook.target] = yield from on_counts.prior_class_holder(run, name, share[:, -1], plan, keeper, coins)
+            own_layout = join.own_layout
+            if own_layout is not None and own is not None:
+                mine = yield from joined_sums.row_holder(run, name, join.own_shape(name), own, keeper, coins)
+                mine = mine.reshape(plan.classes, own_layout.words)
+                tables |= yield from shared_model.class_holder(
+                    run, name, mine, _any_counts(join), own_layout, plan, keeper, coins
+                )
+                share = np.concatenate([share, mine], axis=1)
+            sums = share
+        trained.sums[name], trained.tables[name] = sums, tables
+        trained.keepers[name], trained.back_planters[name] = keeper, planter
+    return trained
+
+
+def train_attribute_holder(run: Run, join: Join, rows: Entries, numbers: Entries, coins: Coins) -> Role[Joined]:
+    """An attribute holder's role. `rows`: its columns and a count per identifier; `numbers`: the count alone."""
+    other, columns, plan = join.class_holder, join.columns, join.columns.plan
+    keeper = yield from transfer.keeper(run, other, coins)
+    planter = yield from transfer.planter(run, other, coins)
+    share = yield from joined_sums.row_holder(run, other, join.shape(run.me), rows, keeper, coins)
+    if join.min_overlap:
+        least = join.min_overlap
+        yield from on_counts.overlap_attribute_holder(run, other, share[:, -1], join.rows, least, planter, coins)
+    sums, layout = _cut(share), columns.layout(run.me)
+    tables = yield from shared_model.attribute_holder(run, other, sums, layout, plan, planter, coins)
+    if join.inner:
+        tables[join.codebook.target] = yield from on_counts.prior_attribute_holder(
+            run, other, share[:, -1], plan, planter, coins
+        )
+        own_layout = join.own_layout
+        if own_layout is not None:
+            mine = yield from joined_sums.label_holder(run, other, join.own_shape(run.me), numbers, planter, coins)
+            mine = mine.reshape(plan.classes, own_layout.words)
+            tables |= yield from shared_model.attribute_holder(run, other, mine, own_layout, plan, planter, coins)
+            share = np.concatenate([share, mine], axis=1)
+        sums = share
+    return Joined({other: tables}, {other: sums}, {}, planter, {}, keeper)
+
+
+def _cut(share: Words) -> Words:
+    """The share without the count of rows: what class_sums would have left."""
+    return np.ascontiguousarray(share[:, :-1])
+
+
+def _any_counts(join: Join) -> IntArray:
+    """shared_model asks for class counts that add up to the rows; where every feature may be missing it does not use them."""
+    counts = np.zeros(len(join.codebook.classes), dtype=np.int64)
+    counts[0] = join.rows
+    return counts
+
+
+# -- prediction over an inner join -----------------------------------------------------------------------------------------
+
+
+def predict_class_holder(
+    run: Run, join: Join, query: Query, tables: Mapping[str, Limbs], columns: Mapping[str, IntArray], keeper: Keeper,
+    planter: Planter, coins: Coins,
+) -> Role[IntArray | None]:  # fmt: skip
+    """The class holder's role: both sides' tables are shares, so each looks up in the other's."""
+    other = join.holders[0]
+    own = {name: tables[name] for name in join.owners[run.me]}
+    scores = _with_prior(shared_model.score(own, columns, query.plan, query.count), tables[join.codebook.target])
+    if own:
+        back = _backwards(join, query)
+        session = yield from agree(run, other, "joined look-up", back.facts(), coins)
+        scores = lm.add(scores, (yield from look_up(back, columns, run.me, TweakedHash(session), planter.session(session))))
+    theirs = {other: {name: tables[name] for name in join.owners[other]}}
+    return (yield from shared_argmax.class_holder(run, query, scores, theirs, {other: keeper}, coins))
+
+
+def predict_attribute_holder(
+    run: Run, join: Join, query: Query, tables: Mapping[str, Limbs], columns: Mapping[str, IntArray], keeper: Keeper,
+    planter: Planter, coins: Coins,
+) -> Role[IntArray | None]:  # fmt: skip
+    """The attribute holder's role."""
+    other = join.class_holder
+    own = {name: tables[name] for name in join.owners[run.me]}
+    scores = _with_prior(shared_model.score(own, columns, query.plan, query.count), tables[join.codebook.target])
+    theirs = {name: tables[name] for name in join.owners[other]}
+    if theirs:
+        back = _backwards(join, query)
+        session = yield from agree(run, other, "joined look-up", back.facts(), coins)
+        scores = lm.add(scores, (yield from serve(back, other, theirs, TweakedHash(session), keeper.session(session))))
+    return (yield from shared_argmax.attribute_holder(run, query, scores, columns, planter, coins))
+
+
+def _with_prior(scores: Limbs, table: Limbs) -> Limbs:
+    return lm.add(scores, np.broadcast_to(table[0, 1][None], scores.shape))
+
+
+def _backwards(join: Join, query: Query) -> Query:
+    """The query with the roles of the look-ups swapped: the class holder chooses in the attribute holder's tables."""
+    holder, other = join.class_holder, join.holders[0]
+    return Query(query.plan, query.count, other, (holder,), {holder: join.owners[holder]}, (holder,))

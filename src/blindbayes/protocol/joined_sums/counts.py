@@ -1,0 +1,153 @@
+"""Circuits over shared counts: are there enough joined rows, and the classes' priors. Step numbers as in SPEC.md.
+
+The class holder garbles, the attribute holder evaluates. Counts are words of the shares that joined_sums left, one per class.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import numpy.typing as npt
+
+from blindbayes.errors import PrivacyError
+from blindbayes.primitives import circuits as c
+from blindbayes.primitives import limbs as lm
+from blindbayes.primitives.circuits import Number
+from blindbayes.primitives.coins import Coins
+from blindbayes.primitives.garbling import Evaluator, Garbler, Gates, Wires
+from blindbayes.primitives.limbs import Limbs
+from blindbayes.primitives.softspoken import Keeper, Planter
+from blindbayes.primitives.tweaks import TweakedHash
+from blindbayes.protocol.core import Role, Run, Send, open_value, receive
+from blindbayes.protocol.joined_sums.messages import CountsChosen, CountsGarbled, OverlapTold
+from blindbayes.protocol.shared_model.plan import ScorePlan
+from blindbayes.protocol.transfer import agree
+from blindbayes.wire import Words
+
+LABEL = "enough_overlap"
+
+
+# -- step 10: enough joined rows? ------------------------------------------------------------------------------------------
+
+
+def _is_enough(g: Gates, mine: Number, theirs: Number, least: int) -> Wires:
+    """1 where the sum of two shares is at least `least`; (1, 1) wires."""
+    bits = len(mine)
+    total = c.add(g, mine, theirs, bits=bits)
+    return g.not_(c.is_less(g, total, c.public(g, least, bits, 1)))[None]
+
+
+def overlap_class_holder(run: Run, other: str, share: Words, rows: int, least: int, keeper: Keeper, coins: Coins) -> Role[None]:
+    """Goes on if at least `least` rows joined, else raises `PrivacyError`. `share` holds one word per class."""
+    bits = _count_bits(rows, least)
+    garbler, theirs = yield from _begin_garbling(run, other, "overlap", _facts(rows, least), bits, 1, keeper, coins)
+    out = _is_enough(garbler, garbler.own(c.to_bits(_added(share), bits)), theirs, least)
+    tags = garbler.tags(out)
+    yield Send(other, CountsGarbled(garbler.take_tables(), tags))
+    told = yield from receive(other, OverlapTold)
+    _require_enough((yield from open_value(LABEL, told.enough)), least)
+
+
+def overlap_attribute_holder(
+    run: Run, other: str, share: Words, rows: int, least: int, planter: Planter, coins: Coins
+) -> Role[None]:
+    """The evaluator's side: it reads the bit and tells it."""
+    bits = _count_bits(rows, least)
+    own = c.to_bits(_added(share), bits)
+    evaluator, theirs, tags = yield from _begin_evaluating(run, other, "overlap", _facts(rows, least), own, planter, coins)
+    out = _is_enough(evaluator, evaluator.own(own.shape), theirs, least)
+    evaluator.require_finished()
+    enough = bool(evaluator.read(out, tags)[0, 0])
+    yield Send(other, OverlapTold(enough))
+    _require_enough((yield from open_value(LABEL, enough)), least)
+
+
+def _added(share: Words) -> Words:
+    return np.array([share.sum(dtype=np.uint64)], dtype=np.uint64)
+
+
+def _count_bits(rows: int, least: int) -> int:
+    return max(rows, least).bit_length() + 1
+
+
+def _require_enough(enough: bool, least: int) -> None:
+    if not enough:
+        raise PrivacyError(f"fewer than {least} rows joined, the study's min_overlap; nothing else was opened")
+
+
+# -- step 11: priors in shares ---------------------------------------------------------------------------------------------
+
+
+def _logs(g: Gates, mine: Number, theirs: Number, plan: ScorePlan) -> Number:
+    """ln of each class count (lanes); a class without rows lies below everything."""
+    total = c.add(g, mine, theirs, bits=len(mine))
+    empty = c.is_zero(g, total)
+    at_least_one = np.concatenate([total[:1] ^ empty[None], total[1:]])
+    logs = c.widen(c.ln(g, at_least_one, plan.fraction), plan.bits)
+    below = math.floor((plan.below + math.log(plan.rows + 1)) * 2.0**plan.fraction)
+    return c.select(g, empty, c.public(g, below, plan.bits, plan.classes), logs)
+
+
+def prior_class_holder(run: Run, other: str, share: Words, plan: ScorePlan, keeper: Keeper, coins: Coins) -> Role[Limbs]:
+    """Its share of the priors, as a score table (1, 2, K - 1, limbs) that is looked up at entry 1."""
+    bits = plan.rows.bit_length()
+    garbler, theirs = yield from _begin_garbling(run, other, "prior", plan.facts(), bits, plan.classes, keeper, coins)
+    logs = _logs(garbler, garbler.own(c.to_bits(share, bits)), theirs, plan)
+    raw = np.frombuffer(coins.bytes(-(-plan.bits * plan.classes // 8)), dtype=np.uint8)
+    mask = np.unpackbits(raw)[: plan.bits * plan.classes].reshape(plan.bits, plan.classes)
+    out = c.add(garbler, logs, garbler.own(mask), bits=plan.bits)
+    tags = garbler.tags(out)
+    yield Send(other, CountsGarbled(garbler.take_tables(), tags))
+    values = _limbs(mask, plan)
+    return _table(lm.subtract(np.zeros_like(values), values), plan)
+
+
+def prior_attribute_holder(run: Run, other: str, share: Words, plan: ScorePlan, planter: Planter, coins: Coins) -> Role[Limbs]:
+    """Its share of the priors."""
+    own = c.to_bits(share, plan.rows.bit_length())
+    evaluator, theirs, tags = yield from _begin_evaluating(run, other, "prior", plan.facts(), own, planter, coins)
+    logs = _logs(evaluator, evaluator.own(own.shape), theirs, plan)
+    out = c.add(evaluator, logs, evaluator.own((plan.bits, plan.classes)), bits=plan.bits)
+    evaluator.require_finished()
+    return _table(_limbs(evaluator.read(out, tags), plan), plan)
+
+
+def _limbs(bits: npt.NDArray[np.uint8], plan: ScorePlan) -> Limbs:
+    return lm.from_integers(c.from_bits(bits), plan.limbs)
+
+
+def _table(values: Limbs, plan: ScorePlan) -> Limbs:
+    """(K, limbs) to differences to class 0, behind the zero entry."""
+    change = lm.cut(lm.subtract(values[1:], np.broadcast_to(values[:1], values[1:].shape)), plan.bits)
+    return np.stack([np.zeros_like(change), change])[None]
+
+
+# -- both ------------------------------------------------------------------------------------------------------------------
+
+
+def _facts(rows: int, least: int) -> bytes:
+    return repr((rows, least)).encode()
+
+
+def _begin_garbling(
+    run: Run, other: str, step: str, facts: bytes, bits: int, lanes: int, keeper: Keeper, coins: Coins
+) -> Role[tuple[Garbler, Wires]]:
+    session = yield from agree(run, other, f"joined_sums {step}", facts, coins)
+    tmmo, stream = TweakedHash(session), keeper.session(session)
+    chosen = yield from receive(other, CountsChosen)
+    labels = stream.extend(chosen.corrections, bits * lanes, other).reshape(bits, lanes, 2)
+    return Garbler(tmmo, keeper.delta), labels
+
+
+def _begin_evaluating(
+    run: Run, other: str, step: str, facts: bytes, own: npt.NDArray[np.uint8], planter: Planter, coins: Coins
+) -> Role[tuple[Evaluator, Wires, Words]]:
+    session = yield from agree(run, other, f"joined_sums {step}", facts, coins)
+    tmmo, stream = TweakedHash(session), planter.session(session)
+    corrections, t = stream.extend(own)
+    yield Send(other, CountsChosen(corrections))
+    garbled = yield from receive(other, CountsGarbled)
+    evaluator = Evaluator(tmmo, other)
+    evaluator.give_tables(garbled.tables)
+    return evaluator, t.reshape(*own.shape, 2), garbled.tags

@@ -1,0 +1,70 @@
+"""From rows with keyed digests of their identifiers to one entry per identifier.
+
+A row without identifier joins with nothing, as NULL in SQL. What several rows of one identifier mean is the study's choice:
+
+    join      every row of one side joins with every row of the other, as in SQL
+    first     the first row of each identifier counts, the others do not
+    reject    a second row is an error
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias, get_args
+
+import numpy as np
+import numpy.typing as npt
+
+from blindbayes.errors import ConfigError, DataError
+from blindbayes.primitives.tweaks import Blocks
+from blindbayes.wire import Words
+
+Duplicates: TypeAlias = Literal["join", "first", "reject"]
+DIGEST_BYTES = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Entries:
+    """One entry per identifier: its digest, and the sum of its rows' words."""
+
+    items: Blocks = field(repr=False)  # (n, 2), all different
+    words: Words = field(repr=False)  # (n, words)
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+
+def merge(digests: Sequence[bytes | None], words: Words, duplicates: str, most: int) -> Entries:
+    """Entries of rows (n, words); `most` bounds the rows of one identifier under `join`."""
+    if duplicates not in get_args(Duplicates):
+        raise ConfigError(f"duplicates is one of {', '.join(get_args(Duplicates))}")
+    if len(digests) != len(words):
+        raise DataError("every row needs its identifier, or none")
+    there = np.array([digest is not None for digest in digests], dtype=np.bool_)
+    raw = b"".join([digest for digest in digests if digest is not None])
+    items = np.frombuffer(raw, dtype="<u8").astype(np.uint64).reshape(-1, 2)
+    order = np.lexsort((items[:, 1], items[:, 0]))  # stable: rows of one identifier stay in their order
+    items = items[order]
+    new = np.ones(len(items), dtype=np.bool_)
+    new[1:] = (items[1:] != items[:-1]).any(axis=1)
+    starts = np.flatnonzero(new)
+    at = np.flatnonzero(there)[order]
+    if len(starts) == len(items):
+        return Entries(items, words[at])
+    if duplicates == "reject":
+        raise DataError("an identifier stands in more than one row; the study says duplicates = 'reject'")
+    if duplicates == "first":
+        return Entries(items[starts], words[at[starts]])
+    if int(np.diff(np.append(starts, len(items))).max()) > most:
+        raise DataError(
+            f"an identifier stands in more than {most} rows; raise the study's multiplicity, or take duplicates = 'first'"
+        )
+    return Entries(items[starts], np.add.reduceat(words[at], starts, axis=0, dtype=np.uint64))
+
+
+def one_hot(labels: npt.NDArray[np.int64], classes: int) -> Words:
+    """(n, classes) words with a 1 at each row's class."""
+    hot = np.zeros((len(labels), classes), dtype=np.uint64)
+    hot[np.arange(len(labels)), labels] = 1
+    return hot

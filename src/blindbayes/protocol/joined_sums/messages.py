@@ -1,0 +1,65 @@
+"""Messages of joined_sums."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from blindbayes.wire import Message, Trust, Words
+
+
+class SeedsChosen(Message, frozen=True):
+    """Corrections of the transfers by which the label holder takes the seeds of the function that it will own."""
+
+    trust: ClassVar[Trust] = Trust.MASKED
+    corrections: Words
+
+
+class ItemsMasked(Message, frozen=True):
+    """The items in a block of bins, masked: the questions of the oblivious function."""
+
+    trust: ClassVar[Trust] = Trust.MASKED
+    planes: Words
+
+
+class StoreFilled(Message, frozen=True):
+    """A piece of the store that holds tags and labels under the function's values."""
+
+    trust: ClassVar[Trust] = Trust.MASKED
+    cells: Words
+
+
+class TagsChosen(Message, frozen=True):
+    """Corrections of the transfers by which the label holder enters its tags and masks into the comparison of a block."""
+
+    trust: ClassVar[Trust] = Trust.MASKED
+    corrections: Words
+
+
+class BinsCompared(Message, frozen=True):
+    """Garbled comparisons of a block of bins, and the block's rows under the labels of their outcomes."""
+
+    trust: ClassVar[Trust] = Trust.MASKED
+    tables: Words
+    rows: Words
+
+
+class CountsChosen(Message, frozen=True):
+    """Corrections of the transfers by which the attribute holder enters its shares of counts into a circuit."""
+
+    trust: ClassVar[Trust] = Trust.MASKED
+    corrections: Words
+
+
+class CountsGarbled(Message, frozen=True):
+    """Garbled tables over the shares of counts, and the tags of the outputs."""
+
+    trust: ClassVar[Trust] = Trust.MASKED
+    tables: Words
+    tags: Words
+
+
+class OverlapTold(Message, frozen=True):
+    """Whether there are enough joined rows."""
+
+    trust: ClassVar[Trust] = Trust.CLEAR
+    enough: bool

@@ -1,0 +1,310 @@
+"""Roles of joined_sums. Step numbers as in SPEC.md.
+
+The *row holder* has a vector of words per identifier, the *label holder* a few small whole numbers (labels) per identifier.
+Both end with additive shares of  sum over identifiers that both have of  label * vector,  for each label.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from blindbayes.errors import ConfigError, DataError, LocalProtocolError, PeerProtocolError
+from blindbayes.primitives import circuits as c
+from blindbayes.primitives import cuckoo, okvs
+from blindbayes.primitives.coins import Coins
+from blindbayes.primitives.garbling import ROW_WORDS, Evaluator, Garbler, Gates, Wires
+from blindbayes.primitives.oprf import MOST_WORDS, WIDTH, Asker, Owner, codewords, hashed
+from blindbayes.primitives.ot import chooser_pads, sender_pads
+from blindbayes.primitives.softspoken import Keeper, Planter
+from blindbayes.primitives.tweaks import Blocks, Domain, TweakedHash
+from blindbayes.protocol.core import Role, Run, Send, receive
+from blindbayes.protocol.joined_sums.inputs import Entries
+from blindbayes.protocol.joined_sums.messages import BinsCompared, ItemsMasked, SeedsChosen, StoreFilled, TagsChosen
+from blindbayes.protocol.transfer import agree
+from blindbayes.wire import Words
+
+LEAST = cuckoo.LEAST
+FAILURE_BITS = 40
+_BLOCK_BYTES = 1 << 24  # of one message, about
+_ASK_BINS = 1 << 17  # bins per message of questions: 8 MB
+_ROWS_AT_ONCE = 1 << 11  # expanded at once: keeps pads in the cache
+_HASH_AT_ONCE = 1 << 18
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What is public about one run of joined_sums."""
+
+    row_ids: int  # agreed bound on the row holder's identifiers: what is padded to
+    label_ids: int  # the same for the label holder
+    words: int  # per entry of the row holder
+    labels: int  # per entry of the label holder
+    most: int = 1  # largest value of a label
+    facts: bytes = b""  # anything else both must agree on
+
+    def __post_init__(self) -> None:
+        if min(self.row_ids, self.label_ids) < LEAST or max(self.row_ids, self.label_ids) > 2**24:
+            raise ConfigError(f"bounds on the number of identifiers lie between {LEAST} and 2^24")
+        if self.words < 1 or self.labels < 1 or self.most < 1:
+            raise LocalProtocolError("joined_sums needs words and labels")
+        if self.payload_words > MOST_WORDS:
+            raise ConfigError("classes times bits of the multiplicity pass 448; lower the multiplicity")
+
+    @property
+    def bins(self) -> int:
+        """Bins of the row holder's identifiers."""
+        return cuckoo.bin_count(self.row_ids)
+
+    @property
+    def tag_bits(self) -> int:
+        """Bits of a tag: a false match anywhere has probability below 2^-40."""
+        return FAILURE_BITS + (self.bins - 1).bit_length()
+
+    @property
+    def planes(self) -> int:
+        """Bits of all labels of one entry."""
+        return self.labels * self.most.bit_length()
+
+    @property
+    def payload_words(self) -> int:
+        """Words per entry in the store: the tag, then the labels' bits."""
+        return 1 + -(-self.planes // 64)
+
+    @property
+    def keys(self) -> int:
+        """Keys of the store."""
+        return 3 * self.label_ids
+
+    @property
+    def block(self) -> int:
+        """Bins per message of comparisons."""
+        each = 32 * (self.tag_bits - 1 + self.planes) + 8 * self.words * self.planes
+        return max(64, 1 << (max(1, _BLOCK_BYTES // each).bit_length() - 1))
+
+    def blocks(self, size: int | None = None) -> Iterator[slice]:
+        """The bins, cut."""
+        step = self.block if size is None else size
+        for low in range(0, self.bins, step):
+            yield slice(low, min(self.bins, low + step))
+
+    def agreed(self) -> bytes:
+        """Bytes of all of it."""
+        parts = (self.row_ids, self.label_ids, self.words, self.labels, self.most)
+        return b"joined_sums v1" + repr(parts).encode() + self.facts
+
+
+def row_holder(run: Run, other: str, shape: Shape, entries: Entries, keeper: Keeper, coins: Coins) -> Role[Words]:
+    """The party with the vectors. Returns its share, (labels, words)."""
+    if entries.words.shape != (len(entries), shape.words):
+        raise LocalProtocolError("the entries do not have the shape's words")
+    _require_size(len(entries), shape.row_ids)
+    session = yield from agree(run, other, "joined_sums", shape.agreed(), coins)  # step 1
+    tmmo, stream = TweakedHash(session), keeper.session(session)
+    items, table = _placed(session, shape, entries, coins)  # step 2
+    chosen = yield from receive(other, SeedsChosen)
+    q = stream.extend(chosen.corrections, WIDTH, other).reshape(WIDTH, 1, 2)
+    asker = Asker(session, sender_pads(tmmo, q, keeper.delta, 2, 2))  # step 3
+    learned = np.empty((shape.bins, shape.payload_words), dtype=np.uint64)
+    for part in shape.blocks(_ASK_BINS):  # step 4
+        planes, rows = asker.ask(items[part])
+        yield Send(other, ItemsMasked(planes))
+        learned[part] = hashed(session, rows, np.arange(part.start, part.stop), shape.payload_words)
+    store = yield from _receive_store(shape, other)
+    keys = _store_keys(session, items, np.arange(shape.bins))
+    learned ^= okvs.decode(store, okvs.places(session, keys, len(store)))  # step 6
+    del store, keys, items
+    share = np.zeros((shape.planes, shape.words), dtype=np.uint64)
+    garbler = Garbler(tmmo, keeper.delta)
+    for part in shape.blocks():  # step 7
+        count = part.stop - part.start
+        tags = yield from receive(other, TagsChosen)
+        wires = stream.extend(tags.corrections, (shape.tag_bits + shape.planes) * count, other)
+        theirs = wires.reshape(shape.tag_bits + shape.planes, count, 2)
+        outcomes = _compare(garbler, garbler.own(_bits(learned[part], shape)), theirs, shape)
+        held = table[part]
+        rows = np.zeros((count, shape.words), dtype=np.uint64)
+        rows[held >= 0] = entries.words[held[held >= 0]]
+        masked = _offer(tmmo, keeper.delta, outcomes, rows, share)  # step 8
+        yield Send(other, BinsCompared(garbler.take_tables(), masked.reshape(-1)))
+    return _weighted(share, shape)
+
+
+def label_holder(run: Run, other: str, shape: Shape, entries: Entries, planter: Planter, coins: Coins) -> Role[Words]:
+    """The party with the labels: `entries.words` are the labels (n, labels). Returns its share, (labels, words)."""
+    if entries.words.shape != (len(entries), shape.labels):
+        raise LocalProtocolError("the entries do not have the shape's labels")
+    if len(entries) and int(entries.words.max()) > shape.most:
+        raise DataError("a label is larger than the study's multiplicity allows")
+    _require_size(len(entries), shape.label_ids)
+    session = yield from agree(run, other, "joined_sums", shape.agreed(), coins)  # step 1
+    tmmo, stream = TweakedHash(session), planter.session(session)
+    bits = np.unpackbits(np.frombuffer(coins.bytes(WIDTH // 8), dtype=np.uint8))
+    corrections, t = stream.extend(bits)
+    yield Send(other, SeedsChosen(corrections))  # step 3
+    seeds = chooser_pads(tmmo, t.reshape(WIDTH, 1, 2), bits.astype(np.uint64), 2, 2)
+    owner = Owner(session, bits, seeds)
+    masked = []
+    for part in shape.blocks(_ASK_BINS):
+        asked = yield from receive(other, ItemsMasked)
+        masked.append(owner.answer(asked.planes, part.stop - part.start, other))
+    secret = coins.words(shape.bins * shape.payload_words).reshape(shape.bins, -1)  # tag and label masks of each bin
+    store = _fill(session, shape, entries, owner, np.concatenate(masked), secret, coins)  # step 5
+    del masked
+    flat = store.reshape(-1)
+    for low in range(0, len(flat), _BLOCK_BYTES // 8):
+        yield Send(other, StoreFilled(flat[low : low + _BLOCK_BYTES // 8]))
+    del store, flat
+    share = np.zeros((shape.planes, shape.words), dtype=np.uint64)
+    evaluator = Evaluator(tmmo, other)
+    for part in shape.blocks():  # step 7
+        count = part.stop - part.start
+        corrections, t = stream.extend(_bits(secret[part], shape))
+        yield Send(other, TagsChosen(corrections))
+        compared = yield from receive(other, BinsCompared)
+        expected = ROW_WORDS * count * (shape.tag_bits - 1 + shape.planes)
+        if len(compared.tables) != expected or len(compared.rows) != shape.planes * count * shape.words:
+            raise PeerProtocolError("a block of comparisons has the wrong length", party=other)
+        evaluator.give_tables(compared.tables)
+        theirs = t.reshape(shape.tag_bits + shape.planes, count, 2)
+        outcomes = _compare(evaluator, evaluator.own(theirs.shape[:-1]), theirs, shape)
+        evaluator.require_finished()
+        _take(tmmo, outcomes, compared.rows.reshape(shape.planes, count, shape.words), share)  # step 9
+    return _weighted(share, shape)
+
+
+def _require_size(count: int, bound: int) -> None:
+    if count > bound:
+        raise DataError(f"there are more identifiers than the agreed bound of {bound}; agree on a larger one")
+
+
+# -- steps 2 to 6: which bins match, hidden in words -----------------------------------------------------------------------
+
+
+def _placed(session: bytes, shape: Shape, entries: Entries, coins: Coins) -> tuple[Blocks, npt.NDArray[np.int64]]:
+    """The item of each bin (random where there is none) and the entry it is."""
+    three = cuckoo.bins_of(session, entries.items, shape.bins)
+    table = cuckoo.place(three, shape.bins, coins)
+    items = coins.words(2 * shape.bins).reshape(-1, 2)
+    items[table >= 0] = entries.items[table[table >= 0]]
+    return items, table
+
+
+def _store_keys(session: bytes, items: Blocks, bins: npt.NDArray[np.int64]) -> Blocks:
+    """The store's key of an item in a bin."""
+    return TweakedHash(session + b" key").at(items, Domain.TRANSFER, bins.astype(np.uint64))
+
+
+def _fill(session: bytes, shape: Shape, entries: Entries, owner: Owner, rows: Words, secret: Words, coins: Coins) -> Words:
+    """Step 5: under the function's value of (item, bin), the bin's tag and the item's labels under the bin's mask."""
+    three = cuckoo.bins_of(session, entries.items, shape.bins)
+    count = three.size
+    keys = coins.words(2 * shape.keys).reshape(-1, 2)  # what pads is random: a key that nobody has
+    values = coins.words(shape.keys * shape.payload_words).reshape(shape.keys, -1)
+    labels = _payload(entries.words, shape)
+    code = codewords(session, entries.items)
+    for choice in range(3):
+        for low in range(0, len(entries), _HASH_AT_ONCE):
+            part = slice(low, min(len(entries), low + _HASH_AT_ONCE))
+            bins = three[part, choice]
+            at = slice(choice * len(entries) + part.start, choice * len(entries) + part.stop)
+            keys[at] = _store_keys(session, entries.items[part], bins)
+            values[at] = owner.evaluate(rows[bins], code[part], bins, shape.payload_words) ^ secret[bins] ^ labels[part]
+    if count > shape.keys:
+        raise LocalProtocolError("more keys than the store has room for")
+    size = okvs.cells(shape.keys)
+    return okvs.encode(okvs.places(session, keys, size), values, size, coins)
+
+
+def _payload(labels: Words, shape: Shape) -> Words:
+    """Labels (n, labels) as the words behind the tag: the bits of one label after those of the other."""
+    width = shape.most.bit_length()
+    bits = ((labels[:, :, None] >> np.arange(width, dtype=np.uint64)) & np.uint64(1)).astype(np.uint8)
+    padded = np.zeros((len(labels), 64 * (shape.payload_words - 1)), dtype=np.uint8)
+    padded[:, : shape.planes] = bits.reshape(len(labels), shape.planes)
+    words = np.zeros((len(labels), shape.payload_words), dtype=np.uint64)
+    packed = np.ascontiguousarray(np.packbits(padded, axis=1, bitorder="little"))
+    words[:, 1:] = packed.view("<u8")
+    return words
+
+
+def _receive_store(shape: Shape, other: str) -> Role[Words]:
+    size = okvs.cells(shape.keys)
+    store = np.empty(size * shape.payload_words, dtype=np.uint64)
+    for low in range(0, len(store), _BLOCK_BYTES // 8):
+        piece = yield from receive(other, StoreFilled)
+        expected = min(_BLOCK_BYTES // 8, len(store) - low)
+        if len(piece.cells) != expected:
+            raise PeerProtocolError("a piece of the store has the wrong length", party=other)
+        store[low : low + expected] = piece.cells
+    return store.reshape(size, shape.payload_words)
+
+
+# -- steps 7 to 9: comparison, and the rows under its outcome ----------------------------------------------------------------
+
+
+def _bits(words: Words, shape: Shape) -> npt.NDArray[np.uint8]:
+    """Tag bits, then label bits, of (n, payload) words: (tag_bits + planes, n)."""
+    columns = np.ascontiguousarray(words.T)
+    planes = [(columns[0] >> np.uint64(bit)) & np.uint64(1) for bit in range(shape.tag_bits)]
+    planes += [(columns[1 + bit // 64] >> np.uint64(bit % 64)) & np.uint64(1) for bit in range(shape.planes)]
+    return np.stack(planes).astype(np.uint8)
+
+
+def _compare(g: Gates, mine: Wires, theirs: Wires, shape: Shape) -> Wires:
+    """Per bin: whether the tags are equal, and each bit of the labels: (planes, bins) wires. tag_bits - 1 + planes AND."""
+    both = mine ^ theirs
+    equal = c.is_zero(g, both[: shape.tag_bits])
+    return g.and_(np.broadcast_to(equal[None], both[shape.tag_bits :].shape), both[shape.tag_bits :])
+
+
+def _offer(tmmo: TweakedHash, delta: Blocks, outcomes: Wires, rows: Words, share: Words) -> Words:
+    """Step 8: the garbler turns the labels of each outcome into pads. `outcomes` are the labels of 0.
+
+    The label of colour k leads to the pad r_k. With a, the colour of the label of 0, the outcome is k ^ a, so the other side
+    must get  a x  for colour 0 and  (1 - a) x  for colour 1, up to r_0: it gets r_0 itself, or r_1 + (r_0 - r_1 + (1 - 2a) x).
+    """
+    planes, count, words = len(outcomes), len(rows), rows.shape[1]
+    blocks = -(-words // 2)
+    masked = np.empty((planes, count, words), dtype=np.uint64)
+    for plane in range(planes):
+        first = tmmo.reserve(Domain.TRANSFER, count * blocks)
+        colour = (outcomes[plane, :, 0] & np.uint64(1)).astype(np.bool_)
+        label = outcomes[plane] ^ (np.uint64(0) - colour.astype(np.uint64))[:, None] & delta  # the one of colour 0
+        for low in range(0, count, _ROWS_AT_ONCE):
+            part = slice(low, min(count, low + _ROWS_AT_ONCE))
+            own, flip = rows[part], colour[part]
+            zero = tmmo.expand(label[part], Domain.TRANSFER, first + low * blocks, words)
+            share[plane] -= zero.sum(axis=0, dtype=np.uint64)
+            share[plane] += own[flip].sum(axis=0, dtype=np.uint64)
+            zero -= tmmo.expand(label[part] ^ delta, Domain.TRANSFER, first + low * blocks, words)
+            np.add(zero, own, out=zero, where=~flip[:, None])
+            np.subtract(zero, own, out=zero, where=flip[:, None])
+            masked[plane, part] = zero
+    return masked
+
+
+def _take(tmmo: TweakedHash, outcomes: Wires, masked: Words, share: Words) -> None:
+    """Step 9: the evaluator opens the pad of the label it has, without knowing which outcome that is."""
+    planes, count, words = masked.shape
+    blocks = -(-words // 2)
+    for plane in range(planes):
+        first = tmmo.reserve(Domain.TRANSFER, count * blocks)
+        colour = (outcomes[plane, :, 0] & np.uint64(1)).astype(np.bool_)
+        for low in range(0, count, _ROWS_AT_ONCE):
+            part = slice(low, min(count, low + _ROWS_AT_ONCE))
+            pads = tmmo.expand(outcomes[plane, part], Domain.TRANSFER, first + low * blocks, words)
+            share[plane] += pads.sum(axis=0, dtype=np.uint64)
+            share[plane] += masked[plane, part][colour[part]].sum(axis=0, dtype=np.uint64)
+
+
+def _weighted(share: Words, shape: Shape) -> Words:
+    """Shares of bits of labels to shares of labels: bit b counts 2^b times."""
+    width = shape.most.bit_length()
+    parts = share.reshape(shape.labels, width, shape.words)
+    weights = np.uint64(1) << np.arange(width, dtype=np.uint64)
+    total: Words = (parts * weights[None, :, None]).sum(axis=1, dtype=np.uint64)
+    return total
