@@ -5,10 +5,13 @@ from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import blindbayes.protocol.private_ratio as package
+from blindbayes import NaiveBayes, ratio
 from blindbayes.codebook import Categorical, Codebook, Numeric
+from blindbayes.data import encode
 from blindbayes.errors import ConfigError, IntegrityError, LocalProtocolError, PrivacyError, ProtocolError
 from blindbayes.protocol.private_ratio import Ratios, coarse_bits, contributor, first_party, plain_ratios, second_party
 from blindbayes.protocol.private_ratio import roles as ratio_roles
@@ -201,3 +204,48 @@ def test_own_mistakes_are_local_errors():
     own["first"] = own["first"][:-1]
     with pytest.raises(LocalProtocolError):
         run_in_memory(roles(Ratios(BOOK), own))
+
+
+# -- over tables -----------------------------------------------------------------------------------------------------------
+
+
+def tables(parties=3, rows=300):
+    rng = np.random.default_rng(8)
+    frames = {}
+    for at in range(parties):
+        label = rng.choice(["a", "b", "c"], rows)
+        value = np.where(rng.random(rows) < 0.8, (label == "b").astype(int), rng.integers(0, 2, rows))
+        frames[f"p{at}"] = pd.DataFrame({"v": value.astype(str), "x": rng.integers(0, 10, rows), "y": label})
+    return frames
+
+
+def test_probabilities_in_shares_classify_as_pooled_training_does():
+    frames = tables()
+    result = ratio.simulate(BOOK, frames, coins=coins("t"))
+    assert result.opened is None
+    assert all(leak.opened == () for leak in result.leakage.values())
+    with pytest.raises(PrivacyError):
+        result.parameters()
+    whole = pd.concat(frames.values(), ignore_index=True)
+    pooled = NaiveBayes(BOOK).fit(whole[["v", "x"]], whole["y"])
+    block = encode({name: whole[name] for name in ("v", "x")}, BOOK, training=False)
+    scores = pooled.predict_joint_log_proba(whole[["v", "x"]])
+    found = result.combine().joint_log_likelihood(block)
+    assert np.abs(found - scores).max() < 1e-7
+    for share in result.shares.values():
+        assert len(set(share)) == len(share)
+
+
+def test_coarse_probabilities_over_tables_and_what_the_statement_says():
+    frames = tables()
+    result = ratio.simulate(BOOK, frames, opening="coarse", fraction=coarse_bits(256), minimum=256, coins=coins("t"))
+    assert result.shares == {}
+    assert result.parameters().terms["v"].log_prob.shape == (3, 2)
+    assert {leak.opened for leak in result.leakage.values()} == {("minimum_reached", "probabilities")}
+    fine = ratio.simulate(BOOK, frames, opening="fine", fraction=16, coins=coins("t"))
+    assert "opens the counts" in fine.statement
+    assert "opens the counts" not in result.statement
+    with pytest.raises(PrivacyError, match="third party"):
+        ratio.simulate(BOOK, tables(2), opening="fine", fraction=16)
+    with pytest.raises(PrivacyError, match="minimum"):
+        ratio.simulate(BOOK, frames, opening="coarse", fraction=5, minimum=10**4)
