@@ -395,7 +395,8 @@ two classes (histograms then have L1 sensitivity 2), and the interval [L, U] and
 <h2>Figures</h2>{images}
 <h2>Ours against the best other joint release</h2>
 <p>Each cell: ours / the best of Laplace, K-norm and Gaussian histograms with 4, 8, 16 or 32 bins and Gaussian sums, chosen
-<i>in hindsight</i> for that cell by a run with other noise, on the same 70/30 splits. + and -: better or worse by more than two paired standard errors.
+<i>in hindsight</i> for that cell by a run with other noise, on the same 70/30 splits.
++ and -: better or worse by more than two paired standard errors.
 Better in {len(better)}, worse in {len(worse)} of {len(comparisons)}.</p>
 {_table(["dataset", "privacy", *(f"{epsilon:g}" for epsilon in EPSILONS)], accuracy_rows)}
 <h2>Smooth sensitivity of the variance</h2>
