@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -31,10 +31,12 @@ from blindbayes.protocol import shared_argmax, transfer
 from blindbayes.protocol.columns import Columns, Trained
 from blindbayes.protocol.core import Role
 from blindbayes.protocol.shared_argmax import Mesh
+from blindbayes.report import LeakReport, leak_report, run_files, seal_files
+from blindbayes.runtime.folder import write_folder
 from blindbayes.runtime.memory import Outcome, local_runs, run_in_memory
 from blindbayes.runtime.transcript import Cost
 from blindbayes.statistics import Block, Layout, Statistics, count_block
-from blindbayes.study import Leak, Result, Study
+from blindbayes.study import Leak, Result, Study, report_of
 
 _OPTIONS = ("queries", "together")
 _BATCH = 1 << 14  # instances classified in one run: bounds memory; kinds of messages are the same in each
@@ -49,19 +51,17 @@ class JointResult:
     cost: Cost = field(repr=False)
     statement: str = field(repr=False)
     included: tuple[str, ...]
+    report: LeakReport | None = field(default=None, repr=False)
 
     def save(self, folder: str | os.PathLike[str]) -> Path:
-        """Write the release: one share file per party, leakage.json, cost.json, statement.md. The folder must be new."""
-        where = Path(folder)
-        where.mkdir(parents=True, exist_ok=True)
-        if any(where.iterdir()):
-            raise ConfigError("the release folder is not empty; choose another")
+        """Write the release: the leak report, cost, statement, checksums; and beside them one share file per party.
+
+        The checksums leave the shares out: each goes to its party alone. The folder must be new or empty.
+        """
+        report = self.report or report_of((), self.leakage)
+        where = write_folder(folder, seal_files(run_files(report, self.cost, self.statement)))
         for name, share in self.model.shares.items():
             share.save(where / f"{name}.share")
-        leakage = {name: {"received": dict(leak.received), "opened": list(leak.opened)} for name, leak in self.leakage.items()}
-        (where / "leakage.json").write_text(json.dumps(leakage, indent=2, sort_keys=True) + "\n", encoding="utf-8")
-        (where / "cost.json").write_text(json.dumps(asdict(self.cost), indent=2) + "\n", encoding="utf-8")
-        (where / "statement.md").write_text(self.statement + "\n", encoding="utf-8")
         return where
 
 
@@ -330,7 +330,21 @@ def _simulate_shared(study: Study, sources: Mapping[str, Any], coins: Coins) -> 
     model = JointModel(columns, shares, study.reveal_to, together=together)
     model._keepers = dict(outcome.outputs[columns.class_holder].keepers)
     model._planters = {name: outcome.outputs[name].planter for name in columns.holders}
-    return JointResult(model, _leakage(outcome), outcome.cost, _statement(study, columns, queries, together), tuple(sources))
+    report = column_report(("transfer", "class_sums", "shared_model"), outcome)
+    statement = _statement(study, columns, queries, together)
+    return JointResult(model, _leakage(outcome), outcome.cost, statement, tuple(sources), report)
+
+
+def column_report(protocols: tuple[str, ...], outcome: Outcome) -> LeakReport:
+    """The leak report of a run over columns."""
+    transcript = outcome.transcript
+    follows = (
+        "A share alone is uniform: whoever holds one, and the messages above, learns nothing of the other's columns beyond "
+        "what was opened.",
+        "Both parties' shares together are the model. Each classification tells something of it; limit their number.",
+    )
+    parties = len(transcript.received)
+    return leak_report(protocols, parties, transcript.received, outcome.opened, transcript.entries, follows)
 
 
 def _agree(study: Study, opened: Mapping[str, ColumnSource]) -> Columns:

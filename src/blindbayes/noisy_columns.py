@@ -15,6 +15,7 @@ from blindbayes.primitives.coins import Coins
 from blindbayes.privacy.mechanisms import DiscreteLaplace
 from blindbayes.privacy.sensitivity import Query
 from blindbayes.protocol.noisy_histograms import Histograms, contributor, miner
+from blindbayes.report import leak_report
 from blindbayes.runtime.memory import local_runs, run_in_memory
 from blindbayes.statistics import Layout, Statistics, count_block
 from blindbayes.statistics.layout import is_histogram
@@ -81,7 +82,11 @@ def simulate(study: Study, sources: Mapping[str, Any], *, coins: Coins) -> Resul
         for name, got in outcome.transcript.received.items()
     }
     spent = float(sum(mechanism.epsilon for mechanism in mechanisms.values()))
-    return Result(model, statistics, leakage, outcome.cost, _statement(study, share, len(book.features)), names, (spent, 0.0))
+    transcript = outcome.transcript
+    report = leak_report(("noisy_histograms",), len(names), transcript.received, outcome.opened, transcript.entries)
+    known = {"study": study.sha256, "protocol": study.protocol, "opened": "noisy_histograms"}
+    statement = _statement(study, share, len(book.features))
+    return Result(model, statistics, leakage, outcome.cost, statement, names, (spent, 0.0), report=report, facts=known)
 
 
 def _join(study: Study, queries: Mapping[str, Query], released: Mapping[str, Any]) -> Statistics:

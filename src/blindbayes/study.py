@@ -12,7 +12,7 @@ import json
 import math
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any, Literal
@@ -26,14 +26,18 @@ from blindbayes.data.sources import is_source, require_columns, to_arrow
 from blindbayes.errors import ConfigError, DataError, PeerProtocolError, PrivacyError
 from blindbayes.estimators import NaiveBayes
 from blindbayes.ledger import Ledger
-from blindbayes.model.file import ModelRecord
+from blindbayes.model.file import ModelRecord, dump_model
 from blindbayes.plausible import require_plausible
 from blindbayes.primitives.coins import Coins
+from blindbayes.primitives.signatures import SigningKey
 from blindbayes.privacy.accounting import Spend
 from blindbayes.privacy.chance import written
 from blindbayes.privacy.distributed import DistributedNoise, honest_survivors
 from blindbayes.privacy.noisy_sum import NoisySum
+from blindbayes.privacy.statement import Deployment
 from blindbayes.protocol import registry
+from blindbayes.report import LeakReport, PartyView, Received, follows_from_sum, leak_report, model_files, run_files, seal_files
+from blindbayes.runtime.folder import write_folder
 from blindbayes.runtime.memory import Fault, Outcome, local_runs, run_in_memory
 from blindbayes.runtime.transcript import Cost, Keep
 from blindbayes.statistics import Layout, Statistics, count_block
@@ -71,18 +75,44 @@ class Result:
     total: npt.NDArray[Any] | None = field(default=None, repr=False)  # noisy integers as opened, over all those releases
     shares: int = 0  # parties' shares of noise in it
 
-    def save(self, folder: str | os.PathLike[str]) -> Path:
-        """Write the release: model.json, leakage.json, cost.json, statement.md. The folder must be new or empty."""
-        where = Path(folder)
-        where.mkdir(parents=True, exist_ok=True)
-        if any(where.iterdir()):
-            raise ConfigError("the release folder is not empty; choose another")
-        self.model.save(where / "model.json")
-        leakage = {name: {"received": dict(leak.received), "opened": list(leak.opened)} for name, leak in self.leakage.items()}
-        (where / "leakage.json").write_text(json.dumps(leakage, indent=2, sort_keys=True) + "\n", encoding="utf-8")
-        (where / "cost.json").write_text(json.dumps(asdict(self.cost), indent=2) + "\n", encoding="utf-8")
-        (where / "statement.md").write_text(self.statement + "\n", encoding="utf-8")
-        return where
+    report: LeakReport | None = field(default=None, repr=False)  # of this run; None: only what `leakage` says is known
+    facts: Mapping[str, Any] = field(default_factory=dict, repr=False)  # public facts for the model card
+
+    def files(self, deployment: Deployment | None = None) -> dict[str, bytes]:
+        """Every file of the release but the checksums. A deployment adds the record of the OpenDP Deployments Registry."""
+        record = self.model._record()
+        promise = self.model.statement_ if record.privacy and "statement" in record.privacy else None
+        report = self.report or report_of((), self.leakage)
+        rows = {"rows": int(self.statistics.class_counts.sum())} if not self.spent[0] else {}
+        privacy = {"epsilon": self.spent[0], "delta": self.spent[1]} if self.spent[0] else {"differential privacy": "none"}
+        facts = {**self.facts, "included": ", ".join(self.included), **rows, **privacy, "releases added up": self.runs}
+        return {
+            "model.json": dump_model(record).encode(),
+            **run_files(report, self.cost, self.statement),
+            **model_files(record.parameters, facts, promise, deployment),
+        }
+
+    def save(
+        self,
+        folder: str | os.PathLike[str],
+        *,
+        signers: Mapping[str, SigningKey] | None = None,
+        deployment: Deployment | None = None,
+    ) -> Path:
+        """Write the release: the model, its card, explanation and plots, the leak report, the statement, checksums.
+
+        The folder must be new or empty. `signers` maps parties to the keys that sign the checksums.
+        """
+        return write_folder(folder, seal_files(self.files(deployment), signers))
+
+
+def report_of(protocols: Sequence[str], leakage: Mapping[str, Leak]) -> LeakReport:
+    """The leak report of a run of which no more is known than what each party received."""
+    views = tuple(
+        PartyView(name, tuple(Received(kind, trust, count, "") for kind, (trust, count) in leak.received.items()), leak.opened)
+        for name, leak in leakage.items()
+    )
+    return LeakReport(tuple(protocols), len(views), views, ())
 
 
 class Study:
@@ -343,6 +373,8 @@ class Study:
             for name, received in outcome.transcript.received.items()
         }
         runs = 1 if base is None else base.runs + 1
+        report = self._report(setting, total, outcome)
+        known = {"study": self.sha256, "protocol": self.protocol, "opened": setting.label}
         facts = [
             f"Study {self.sha256}",
             f"Protocol {self.protocol}; {len(setting.contributors)} contributors, {len(total.included)} of them in the sum; "
@@ -355,7 +387,10 @@ class Study:
         if plan is None:
             statistics, model = self._exact(total, base)
             facts += [f"Codebook {self.codebook.sha256}", EXACT]
-            return Result(model, statistics, leakage, outcome.cost, "\n\n".join(facts), total.included, (0.0, 0.0), runs)
+            text = "\n\n".join(facts)
+            return Result(
+                model, statistics, leakage, outcome.cost, text, total.included, (0.0, 0.0), runs, report=report, facts=known
+            )
         words = total.words.view(np.int64) + (0 if base is None or base.total is None else base.total)
         shares = len(total.included) + (0 if base is None else base.shares)
         before = (0.0, 0.0) if base is None else base.spent
@@ -373,7 +408,13 @@ class Study:
         record = ModelRecord(parameters, statistics, "text", settings, privacy)
         model = NaiveBayes(plan.codebook, alpha=self.alpha, var_smoothing=self.var_smoothing)._restore(record)
         text = "\n\n".join(facts) + "\n\n" + statement.text
-        return Result(model, statistics, leakage, outcome.cost, text, total.included, spent, runs, words, shares)
+        return Result(model, statistics, leakage, outcome.cost, text, total.included, spent, runs, words, shares, report, known)
+
+    def _report(self, setting: registry.Setting, total: registry.Total, outcome: Outcome) -> LeakReport:
+        size, included = len(setting.contributors), len(total.included)
+        follows = follows_from_sum(self.protocol, size, setting.fewest, included, self.options, noisy=setting.noisy)
+        transcript = outcome.transcript
+        return leak_report((self.protocol,), size, transcript.received, outcome.opened, transcript.entries, follows)
 
     def _exact(self, total: registry.Total, base: Result | None) -> tuple[Statistics, NaiveBayes]:
         statistics = Statistics.from_words(Layout(self.codebook), total.words)

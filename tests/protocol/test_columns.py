@@ -243,7 +243,7 @@ def test_the_model_lives_in_its_files_and_dies_with_one_of_them(tmp_path):
     assert np.array_equal(model.predict(first(queries, 5)), expected[:5])
     assert model.combine().statistics_ == joint.model.combine().statistics_
     leakage = json.loads((tmp_path / "release" / "leakage.json").read_text())
-    assert all(entry["opened"] == [] for entry in leakage.values())
+    assert all(entry["opened"] == [] for entry in leakage["parties"].values())
     assert "semi-honest" in (tmp_path / "release" / "statement.md").read_text()
     model.destroy("insurer")
     with pytest.raises(ConfigError, match="insurer"):

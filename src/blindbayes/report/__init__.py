@@ -1,11 +1,36 @@
-"""Papers for the privacy officer, made from a run: leak report, sequence diagram, model card, checksums.
+"""Papers for the privacy officer, made from a run: leak report, sequence diagram, model card, plots, checksums.
 
 Everything is computed from the run's transcript and the protocol's SPEC; no number is typed by hand. Pages are plain HTML
-without scripts, and hold names of parties and columns, labels and counts of messages, never a value.
+without scripts, and hold names of parties and columns, labels and counts of messages, never a value. Nothing here touches a
+disk: every paper is text or bytes, and `runtime.folder` writes them.
 """
 
 from blindbayes.report.card import model_card
-from blindbayes.report.leakage import Flow, LeakReport, PartyView, Received, leak_report
+from blindbayes.report.checksums import CHECKSUMS, SIGNATURES, Verified, seal_files, verify_files
+from blindbayes.report.leakage import Flow, LeakReport, PartyView, Received, follows_from_sum, leak_report
 from blindbayes.report.page import leak_page, model_page
+from blindbayes.report.release import model_files, run_files
+from blindbayes.report.spec import Coalition, Spec, protocols, read_spec
 
-__all__ = ["Flow", "LeakReport", "PartyView", "Received", "leak_page", "leak_report", "model_card", "model_page"]
+__all__ = [
+    "CHECKSUMS",
+    "SIGNATURES",
+    "Coalition",
+    "Flow",
+    "LeakReport",
+    "PartyView",
+    "Received",
+    "Spec",
+    "Verified",
+    "follows_from_sum",
+    "leak_page",
+    "leak_report",
+    "model_card",
+    "model_files",
+    "model_page",
+    "protocols",
+    "read_spec",
+    "run_files",
+    "seal_files",
+    "verify_files",
+]

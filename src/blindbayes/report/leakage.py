@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from blindbayes.report.spec import Spec, read_spec
 from blindbayes.runtime.transcript import Entry
 from blindbayes.wire import Message, Trust
 
@@ -24,7 +25,15 @@ LABEL_WORDS = {
     "noisy_sum": "the sum of the parties' statistics with differential privacy noise",
     "class": "the class of each instance that was asked for",
     "noisy_histograms": "value by class counts with differential privacy noise",
+    "vectors": "every contributor's own statistics, in clear",
+    "maximum": "the largest of the parties' values",
+    "probabilities": "the probabilities of the model, without the counts behind them",
+    "minimum_reached": "whether the counts reach the agreed minimum (one bit)",
+    "enough_overlap": "whether at least the agreed number of rows joined (one bit)",
 }
+
+
+OTHERS = "other parties"
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,33 +72,64 @@ class PartyView:
 
 @dataclass(frozen=True, slots=True)
 class Flow:
-    """A row of the sequence diagram: messages of one kind at one depth, between two groups of parties."""
+    """A row of the sequence diagram: messages of one kind at one depth."""
 
     depth: int
     kind: str
     trust: str
-    senders: tuple[str, ...]
-    receivers: tuple[str, ...]
+    pairs: tuple[tuple[str, str], ...]  # sender, receiver
     count: int
-    bytes: int
+    bytes: int  # 0: not known
 
 
 @dataclass(frozen=True, slots=True)
 class LeakReport:
     """The whole run."""
 
-    protocol: str
+    protocols: tuple[str, ...]
     contributors: int
     views: tuple[PartyView, ...]
     flows: tuple[Flow, ...]
-    assumptions: tuple[str, ...]
+    follows: tuple[str, ...] = ()  # what can be concluded from it, at this number of parties
+
+    @property
+    def protocol(self) -> str:
+        """The protocols of the run, in words."""
+        return ", ".join(self.protocols)
+
+    @property
+    def specs(self) -> tuple[Spec, ...]:
+        """The pages of these protocols."""
+        return tuple(read_spec(name) for name in self.protocols)
+
+    @property
+    def allowed(self) -> tuple[str, ...]:
+        """Every label that the protocols' pages let a run open."""
+        named = [
+            label for spec in self.specs for key, labels in spec.table.items() if key.startswith("opened") for label in labels
+        ]
+        return tuple(dict.fromkeys(["noisy_sum" if label == "sum" and self._noisy else label for label in named]))
+
+    @property
+    def _noisy(self) -> bool:
+        return any("noisy_sum" in view.opened for view in self.views)
+
+    @property
+    def unforeseen(self) -> tuple[str, ...]:
+        """Labels that were opened and stand on no page: a fault of the software, to be shown in red."""
+        if not self.protocols:
+            return ()
+        return tuple(sorted({label for view in self.views for label in view.opened} - set(self.allowed)))
 
     def to_dict(self) -> dict[str, Any]:
         """Plain builtins, for leakage.json."""
         return {
-            "protocol": self.protocol,
+            "format": "blindbayes.leakage/1",
+            "protocols": list(self.protocols),
             "contributors": self.contributors,
-            "assumptions": list(self.assumptions),
+            "may be opened": list(self.allowed),
+            "unforeseen": list(self.unforeseen),
+            "follows": list(self.follows),
             "parties": {
                 view.party: {
                     "opened": list(view.opened),
@@ -102,19 +142,61 @@ class LeakReport:
 
 
 def leak_report(
-    protocol: str,
+    protocols: Sequence[str],
     contributors: int,
     received: Mapping[str, Mapping[type[Message], int]],
     opened: Mapping[str, Sequence[str]],
     entries: Iterable[Entry],
-    assumptions: Sequence[str] = (),
+    follows: Sequence[str] = (),
 ) -> LeakReport:
-    """From what a driver recorded."""
+    """From what a driver recorded. Without entries (a site sees its own end only) the diagram shows what each seat received."""
     views = []
     for party, kinds in received.items():
         items = tuple(Received(kind.__name__, kind.trust.value, count, _words(kind)) for kind, count in kinds.items())
         views.append(PartyView(party, items, tuple(opened.get(party, ()))))
-    return LeakReport(protocol, contributors, tuple(views), _flows(entries), tuple(assumptions))
+    flows = _flows(entries) or _arrivals(views)
+    return LeakReport(tuple(protocols), contributors, tuple(views), flows, tuple(follows))
+
+
+def follows_from_sum(
+    protocol: str, contributors: int, quorum: int, included: int, options: Mapping[str, Any], *, noisy: bool
+) -> tuple[str, ...]:
+    """What can be concluded from a sum at this number of parties, and how large a coalition the protocol bears."""
+    lines = []
+    found = read_spec(protocol).coalition(contributors, quorum, options)
+    if found is None:
+        lines.append(f"The protocol {protocol} protects nothing: its collector sees every contributor's statistics.")
+    else:
+        if found.active < found.passive:
+            lines.append(_coalition(found.reader, found.passive, contributors, "follow the protocol and pool what they saw"))
+        if found.active >= 0:
+            lines.append(_coalition(found.reader, found.active, contributors, "pool what they saw", "even if it deviates,"))
+        else:
+            lines.append("Nothing is claimed against parties that deviate from the protocol.")
+    if noisy:
+        lines.append("What follows from the opened sum itself is bounded by the privacy statement of this release.")
+    else:
+        lines.append(
+            f"The sum of {included} contributors is exact. Whoever knows it and its own part knows the sum of the other "
+            f"{included - 1}; {included - 1} of them together know the last one's statistics, whatever the protocol."
+        )
+        lines.append("A cell of the sum that counts one person tells the others that such a person exists.")
+    return tuple(lines)
+
+
+def _coalition(reader: str, most: int, contributors: int, doing: str, even: str = "") -> str:
+    if most >= contributors - 1:
+        crowd = "any number of contributors"
+    elif most <= 0:
+        crowd = ""
+    else:
+        crowd = f"up to {most} contributor{'s' * (most != 1)}"
+    if not reader:
+        subject = f"{crowd[0].upper()}{crowd[1:]} that {doing} learn" if crowd else "A contributor alone learns"
+    else:
+        alone = f"{reader[0].upper()}{reader[1:]},"
+        subject = f"{alone} {even} together with {crowd} that {doing}, learns" if crowd else f"{alone} {even} alone, learns"
+    return " ".join(f"{subject} the sum of the other contributors' statistics and nothing else about them.".split())
 
 
 def _words(kind: type[Message]) -> str:
@@ -128,8 +210,15 @@ def _flows(entries: Iterable[Entry]) -> tuple[Flow, ...]:
         grouped.setdefault((entry.depth, entry.kind.__name__), []).append(entry)
     flows = []
     for (depth, kind), group in sorted(grouped.items(), key=lambda item: (item[0][0], item[1][0].index)):
-        senders = tuple(dict.fromkeys(entry.sender for entry in group))
-        receivers = tuple(dict.fromkeys(entry.to for entry in group))
-        size = sum(entry.size for entry in group)
-        flows.append(Flow(depth, kind, group[0].trust.value, senders, receivers, len(group), size))
+        pairs = tuple(dict.fromkeys((entry.sender, entry.to) for entry in group))
+        flows.append(Flow(depth, kind, group[0].trust.value, pairs, len(group), sum(entry.size for entry in group)))
     return tuple(flows)
+
+
+def _arrivals(views: Sequence[PartyView]) -> tuple[Flow, ...]:
+    """Kinds in the order in which each seat first received them, from the others."""
+    return tuple(
+        Flow(depth, item.kind, item.trust, ((OTHERS, view.party),), item.count, 0)
+        for view in views
+        for depth, item in enumerate(view.received)
+    )

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from html import escape
-from itertools import pairwise
 
 import numpy as np
 
 from blindbayes.model.parameters import Gaussian, Histogram, Parameters
-from blindbayes.report.leakage import TRUST_WORDS, Flow, LeakReport
+from blindbayes.report.evidence import weights
+from blindbayes.report.leakage import TRUST_WORDS, Flow, LeakReport, PartyView
 from blindbayes.wire import Trust
 
 COLOURS = {
@@ -28,6 +28,7 @@ td,th{border:1px solid #ccc;padding:.25rem .6rem;text-align:left;vertical-align:
 th{background:#f3f3f3}.cards{display:grid;grid-template-columns:repeat(auto-fit,minmax(20rem,1fr));gap:1rem}
 .card{border:1px solid #ccc;border-radius:.5rem;padding:.6rem 1rem}.card h3{margin:.2rem 0}
 .tag{display:inline-block;padding:0 .5rem;border-radius:.6rem;color:#fff;font-size:.85rem}
+.alarm{border:2px solid #b3261e;padding:.5rem 1rem}.wide{overflow-x:auto}
 .muted{color:#555}.num{text-align:right}svg text{font:13px system-ui,sans-serif}
 """
 
@@ -44,69 +45,105 @@ def _tag(trust: str) -> str:
 
 
 def leak_page(report: LeakReport, title: str = "Who learned what") -> str:
-    """The leak report: plain words per party, the diagram, then every kind of message."""
+    """The leak report: plain words per party, what follows, the diagram, then every kind of message."""
     parts = [
         f"<h1>{escape(title)}</h1>",
         f'<p class="muted">Protocol {escape(report.protocol)}, {report.contributors} contributors. '
-        "Made from the transcript of this run.</p>",
-        '<div class="cards">',
+        "Made from the transcript of this run and the protocol's specification.</p>",
     ]
-    for view in report.views:
+    if report.unforeseen:
+        labels = escape(", ".join(report.unforeseen))
+        parts.append(f'<p class="alarm">Opened, and in no specification: {labels}. Do not use this release; report it.</p>')
+    parts.append('<div class="cards">')
+    for names, view in _alike(report):
         items = "".join(f"<li>{escape(sentence)}</li>" for sentence in view.plain)
-        parts.append(f'<div class="card"><h3>What {escape(view.party)} learns</h3><ul>{items}</ul></div>')
+        verb = "learns" if len(names) == 1 else "learn, each"
+        parts.append(f'<div class="card"><h3>What {escape(_several(names))} {verb}</h3><ul>{items}</ul></div>')
     parts.append("</div>")
-    if report.assumptions:
-        parts.append("<h2>Under which assumptions</h2><ul>")
-        parts.extend(f"<li>{escape(line)}</li>" for line in report.assumptions)
+    if report.follows:
+        parts.append("<h2>What follows</h2><ul>")
+        parts.extend(f"<li>{escape(line)}</li>" for line in report.follows)
         parts.append("</ul>")
+    if report.specs:
+        heads = "<tr><th>protocol</th><th>who learns what</th><th>trust</th></tr>"
+        parts.append(f"<h2>What the specification says</h2><table>{heads}")
+    for spec in report.specs:
+        learns, threat = spec.paragraph("Who learns what"), spec.paragraph("Threat model")
+        if "collusion" in spec.table:  # worked out above, for this number of parties
+            threat = "see What follows"
+        parts.append(f"<tr><td>{escape(spec.name)}</td><td>{escape(learns)}</td><td>{escape(threat)}</td></tr>")
+    if report.specs:
+        parts.append("</table>")
     if report.flows:
         parts.append("<h2>The run, message by message</h2>")
-        parts.append(sequence_diagram(report.flows))
-        legend = " ".join(f"{_tag(trust.value)} {escape(TRUST_WORDS[trust])}<br>" for trust in Trust)
-        parts.append(f"<p>{legend}</p>")
+        parts.append(f'<div class="wide">{sequence_diagram(report.flows)}</div>')
+        rows = "".join(f"<tr><td>{_tag(trust.value)}</td><td>{escape(TRUST_WORDS[trust])}</td></tr>" for trust in Trust)
+        parts.append(f"<table><tr><th>colour</th><th>what the receiver holds</th></tr>{rows}</table>")
     parts.append("<h2>Every kind of message, by receiver</h2>")
-    for view in report.views:
+    for names, view in _alike(report):
         parts.append(
-            f"<h3>{escape(view.party)}</h3><table><tr><th>message</th><th>holds</th><th>how many</th><th>what it is</th></tr>"
+            f"<h3>{escape(_several(names))}{', each' * (len(names) > 1)}</h3>"
+            "<table><tr><th>message</th><th>holds</th><th>how many</th><th>what it is</th></tr>"
         )
         for item in view.received:
             parts.append(
                 f'<tr><td>{escape(item.kind)}</td><td>{_tag(item.trust)}</td><td class="num">{item.count}</td>'
                 f"<td>{escape(item.words)}</td></tr>"
             )
-        parts.append("</table>")
+        parts.append("</table>" if view.received else '<tr><td colspan="4">nothing</td></tr></table>')
     return _document(title, "\n".join(parts))
+
+
+def _alike(report: LeakReport) -> list[tuple[list[str], PartyView]]:
+    """Parties that received the same kinds, as often, and opened the same, together."""
+    found: dict[tuple[object, ...], tuple[list[str], PartyView]] = {}
+    for view in report.views:
+        key = (view.opened, *sorted((item.kind, item.count) for item in view.received))
+        found.setdefault(key, ([], view))[0].append(view.party)
+    return list(found.values())
+
+
+def _several(names: list[str]) -> str:
+    if len(names) == 1:
+        return names[0]
+    if len(names) > 5:
+        return f"{', '.join(names[:3])} and {len(names) - 3} others"
+    return f"{', '.join(names[:-1])} and {names[-1]}"
 
 
 def sequence_diagram(flows: tuple[Flow, ...]) -> str:
     """An SVG with one lifeline per party (or one for all contributors, if they are many) and one row per kind and depth."""
-    parties = tuple(dict.fromkeys(name for flow in flows for name in (*flow.senders, *flow.receivers)))
-    busiest = max(parties, key=lambda name: sum(name in flow.receivers for flow in flows))
+    parties = tuple(dict.fromkeys(name for flow in flows for pair in flow.pairs for name in pair))
+    busiest = max(parties, key=lambda name: sum(name == to for flow in flows for _, to in flow.pairs))
     lanes = parties if len(parties) <= _MANY else (f"{len(parties) - 1} others", busiest)
 
     def lane(name: str) -> int:
         return lanes.index(name) if name in lanes else 0
 
-    gap, top, step = max(150, 760 // max(1, len(lanes))), 46, 40
-    width, height = gap * len(lanes) + 300, top + step * len(flows) + 24
+    gap, top, step, margin = (150 if len(lanes) <= 4 else 100), 46, 34, 320
+    width, height = gap * len(lanes) + margin, top + step * len(flows) + 24
     centres = [gap // 2 + gap * at for at in range(len(lanes))]
-    out = [f'<svg viewBox="0 0 {width} {height}" width="{width}" role="img" aria-label="sequence diagram">']
+    out = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" role="img" '
+        'aria-label="sequence diagram">'
+    ]
     for name, x in zip(lanes, centres, strict=True):
-        out.append(f'<text x="{x}" y="20" text-anchor="middle" font-weight="600">{escape(name)}</text>')
+        shown = name if len(name) <= gap // 8 else f"{name[: gap // 8 - 1]}…"
+        out.append(f'<text x="{x}" y="20" text-anchor="middle" font-weight="600">{escape(shown)}</text>')
         out.append(f'<line x1="{x}" y1="28" x2="{x}" y2="{height - 10}" stroke="#bbb" stroke-dasharray="3 4"/>')
     for row, flow in enumerate(flows):
         y, colour = top + step * row + 12, COLOURS[flow.trust]
-        pairs = sorted({(lane(a), lane(b)) for a in flow.senders for b in flow.receivers if a != b})
-        for start, stop in pairs:
+        for start, stop in sorted({(lane(sender), lane(to)) for sender, to in flow.pairs}):
             x1, x2 = centres[start], centres[stop]
             if start == stop:
-                out.append(f'<circle cx="{x1}" cy="{y}" r="4" fill="{colour}"/>')
+                out.append(f'<circle cx="{x1}" cy="{y}" r="6" fill="none" stroke="{colour}" stroke-width="2"/>')
                 continue
-            head = 7 if x2 > x1 else -7
+            head = 8 if x2 > x1 else -8
             out.append(f'<circle cx="{x1}" cy="{y}" r="3.5" fill="{colour}"/>')
             out.append(f'<line x1="{x1}" y1="{y}" x2="{x2 - head}" y2="{y}" stroke="{colour}" stroke-width="2"/>')
-            out.append(f'<path d="M {x2} {y} l {-head} -4 l 0 8 z" fill="{colour}"/>')
-        label = f"{flow.kind} ({flow.count}, {flow.bytes:,} bytes)"
+            out.append(f'<path d="M {x2} {y} l {-head} -5 l 0 10 z" fill="{colour}"/>')
+        size = f", {flow.bytes:,} bytes" if flow.bytes else ""
+        label = f"{flow.kind} ({flow.count}{size})"
         out.append(f'<text x="{gap * len(lanes) + 6}" y="{y + 4}" fill="{colour}">{escape(label)}</text>')
     out.append("</svg>")
     return "".join(out)
@@ -133,23 +170,15 @@ def model_page(parameters: Parameters, *, title: str = "What the model says", sh
             )
             parts.append(f"<table><tr><th>class</th><th>mean</th><th>deviation</th></tr>{rows}</table>")
         elif isinstance(term, Histogram):
-            names = getattr(feature, "values", None) or _cells(feature, term.log_prob.shape[1])
-            weights = term.log_prob - term.log_prob.mean(axis=0, keepdims=True)
-            order = np.argsort(-np.abs(weights).max(axis=0), kind="stable")[:shown]
-            order = np.sort(order)
+            found = weights(parameters, feature.name)
+            strongest = sorted(sorted(found, key=lambda weight: -weight.strength)[:shown], key=lambda weight: weight.at)
             rows = "".join(
-                f"<tr><td>{escape(str(names[at]))}</td>" + "".join(_heat(float(weight)) for weight in weights[:, at]) + "</tr>"
-                for at in order
+                f"<tr><td>{escape(weight.value)}</td>" + "".join(_heat(float(value)) for value in weight.values) + "</tr>"
+                for weight in strongest
             )
-            more = "" if len(names) <= shown else f'<p class="muted">the {shown} strongest of {len(names)} values</p>'
+            more = "" if len(found) <= shown else f'<p class="muted">the {shown} strongest of {len(found)} values</p>'
             parts.append(f"<table><tr><th>value</th>{heads}</tr>{rows}</table>{more}")
     return _document(title, "\n".join(parts))
-
-
-def _cells(feature: object, count: int) -> list[str]:
-    low, high = float(getattr(feature, "low", 0.0)), float(getattr(feature, "high", 1.0))
-    edges = np.linspace(low, high, count + 1)
-    return [f"{start:.4g} to {stop:.4g}" for start, stop in pairwise(edges)]
 
 
 def _heat(weight: float) -> str:

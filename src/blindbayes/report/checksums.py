@@ -1,0 +1,76 @@
+"""Checksums of a release, in the format of `sha256sum`, and signatures over them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from blindbayes.errors import DataError, IntegrityError
+from blindbayes.primitives.signatures import verify
+
+CHECKSUMS, SIGNATURES = "checksums", "signatures.json"
+PRIVATE = (".share", ".share.spent")  # a party's share of a model lies beside a release and is no part of it
+_CONTEXT = b"blindbayes release v1\n"
+
+
+class Signer(Protocol):
+    """An identity that signs."""
+
+    public: bytes
+
+    def sign(self, payload: bytes) -> bytes: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Verified:
+    """What a release's checksums and signatures say."""
+
+    files: int
+    signers: Mapping[str, bytes]  # party -> public key of the signature, which is good
+
+
+def seal_files(files: Mapping[str, bytes], signers: Mapping[str, Signer] | None = None) -> dict[str, bytes]:
+    """The files with their checksums and, if anybody signs, the signatures over the checksums."""
+    lines = [f"{hashlib.sha256(content).hexdigest()}  {name}\n" for name, content in sorted(files.items())]
+    sealed = {**files, CHECKSUMS: "".join(lines).encode()}
+    if signers:
+        payload = _CONTEXT + sealed[CHECKSUMS]
+        found = {name: {"identity": key.public.hex(), "signature": key.sign(payload).hex()} for name, key in signers.items()}
+        sealed[SIGNATURES] = (json.dumps(found, indent=2, sort_keys=True) + "\n").encode()
+    return sealed
+
+
+def verify_files(files: Mapping[str, bytes]) -> Verified:
+    """Raise `DataError` unless every file is listed and as it was, nothing is missing, and every signature is good."""
+    listed: dict[str, str] = {}
+    try:
+        for line in files[CHECKSUMS].decode().splitlines():
+            digest, name = line.split("  ", 1)
+            listed[name] = digest
+    except KeyError:
+        raise DataError("the folder has no checksums: it is no release, or an incomplete one") from None
+    except ValueError:
+        raise DataError("the checksums are not readable; ask for the release again") from None
+    there = {name for name in files if name not in (CHECKSUMS, SIGNATURES) and not name.endswith(PRIVATE)}
+    if missing := sorted(set(listed) - there):
+        raise DataError(f"{missing[0]} is missing; ask for the release again")
+    if added := sorted(there - set(listed)):
+        raise DataError(f"{added[0]} is not part of the release; take it out of the folder")
+    for name, digest in listed.items():
+        if hashlib.sha256(files[name]).hexdigest() != digest:
+            raise DataError(f"{name} was changed after the release; ask for it again")
+    signers: dict[str, bytes] = {}
+    if SIGNATURES in files:
+        payload = _CONTEXT + files[CHECKSUMS]
+        try:
+            for name, entry in json.loads(files[SIGNATURES]).items():
+                signers[name] = bytes.fromhex(entry["identity"])
+                verify(signers[name], payload, bytes.fromhex(entry["signature"]), party=name)
+        except IntegrityError as cause:
+            raise DataError(f"the signature of {cause.party} does not fit the checksums; ask for the release again") from None
+        except (ValueError, KeyError, TypeError, AttributeError):
+            raise DataError("the signatures are not readable; ask for the release again") from None
+    return Verified(len(listed), signers)

@@ -1,0 +1,105 @@
+"""Plots of a model as SVG: priors, the strongest evidence, means. Drawn here, so that equal models give equal files."""
+
+from __future__ import annotations
+
+from html import escape
+
+import numpy as np
+
+from blindbayes.model.parameters import Gaussian, Parameters
+from blindbayes.report.evidence import Weight, weights
+
+_FONT = 'font-family="system-ui,sans-serif" font-size="13"'
+_BLUE, _RED = (31, 95, 168), (179, 38, 30)
+
+
+def priors_plot(parameters: Parameters) -> str:
+    """A bar per class."""
+    labels, values = parameters.codebook.classes, np.exp(parameters.log_prior)
+    left, width, step = _margin(labels), 420, 28
+    out = _open(left + width + 70, 40 + step * len(labels), f"Prior of {parameters.codebook.target}")
+    for at, (label, value) in enumerate(zip(labels, values, strict=True)):
+        y = 36 + step * at
+        out.append(f'<text x="{left - 8}" y="{y + 14}" text-anchor="end">{escape(_short(label))}</text>')
+        out.append(f'<rect x="{left}" y="{y}" width="{max(width * float(value), 1):.1f}" height="20" fill="rgb{_BLUE}"/>')
+        out.append(f'<text x="{left + width * float(value) + 6:.1f}" y="{y + 14}">{value:.3f}</text>')
+    return "".join([*out, "</svg>\n"])
+
+
+def evidence_plot(parameters: Parameters, *, shown: int = 30) -> str:
+    """A heat map: the values that say most, one row each, and how far each speaks for or against each class."""
+    found = sorted(weights(parameters), key=lambda weight: -weight.strength)[:shown]
+    order = {name: at for at, name in enumerate(parameters.terms)}
+    found.sort(key=lambda weight: (order[weight.feature], weight.at))
+    classes, names = parameters.codebook.classes, [_name(weight) for weight in found]
+    left, cell, step, top = _margin(names), 110, 24, 64
+    out = _open(left + cell * len(classes) + 20, top + step * max(len(found), 1) + 20, "Weight of evidence, by value and class")
+    for at, label in enumerate(classes):
+        x = left + cell * at + cell / 2
+        out.append(f'<text x="{x}" y="{top - 8}" text-anchor="middle" font-weight="600">{escape(_short(label, 14))}</text>')
+    for row, (weight, name) in enumerate(zip(found, names, strict=True)):
+        y = top + step * row
+        out.append(f'<text x="{left - 8}" y="{y + 16}" text-anchor="end">{escape(_short(name))}</text>')
+        for at, value in enumerate(weight.values):
+            x = left + cell * at
+            out.append(f'<rect x="{x}" y="{y}" width="{cell - 2}" height="{step - 2}" fill="{_heat(float(value))}"/>')
+            out.append(f'<text x="{x + cell / 2}" y="{y + 16}" text-anchor="middle">{value:+.2f}</text>')
+    if not found:
+        out.append(f'<text x="20" y="{top + 16}">no feature with cells</text>')
+    return "".join([*out, "</svg>\n"])
+
+
+def gaussian_plot(parameters: Parameters) -> str | None:
+    """Per Gaussian feature, mean and one deviation of each class inside the feature's bounds; None without such a feature."""
+    found = [(name, term) for name, term in parameters.terms.items() if isinstance(term, Gaussian)]
+    if not found:
+        return None
+    classes = parameters.codebook.classes
+    left, width, step = _margin([f"{name}: {label}" for name, _ in found for label in classes]), 480, 22
+    out = _open(left + width + 90, 44 + (step * len(classes) + 14) * len(found), "Mean and deviation, by class")
+    y = 40.0
+    for name, term in found:
+        feature = parameters.codebook.feature(name)
+        low, high = float(getattr(feature, "low", 0.0)), float(getattr(feature, "high", 1.0))
+        for label, mean, variance in zip(classes, term.mean, term.variance, strict=True):
+            spread = float(np.sqrt(variance)) if np.isfinite(variance) else high - low
+            ends = [
+                left + width * min(max((edge - low) / (high - low), 0.0), 1.0) for edge in (mean - spread, mean, mean + spread)
+            ]
+            out.append(f'<text x="{left - 8}" y="{y + 14}" text-anchor="end">{escape(_short(f"{name}: {label}"))}</text>')
+            out.append(f'<line x1="{left}" y1="{y + 10}" x2="{left + width}" y2="{y + 10}" stroke="#ddd"/>')
+            out.append(
+                f'<line x1="{ends[0]:.1f}" y1="{y + 10}" x2="{ends[2]:.1f}" y2="{y + 10}" stroke="rgb{_BLUE}" '
+                'stroke-width="5"/>'
+            )
+            out.append(f'<circle cx="{ends[1]:.1f}" cy="{y + 10}" r="5" fill="rgb{_RED}"/>')
+            out.append(f'<text x="{left + width + 8}" y="{y + 14}">{mean:.4g}</text>')
+            y += step
+        y += 14
+    return "".join([*out, "</svg>\n"])
+
+
+def _open(width: int, height: int, title: str) -> list[str]:
+    return [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" {_FONT}>',
+        f'<rect width="{width}" height="{height}" fill="#fff"/>',
+        f'<text x="12" y="20" font-size="15" font-weight="600">{escape(title)}</text>',
+    ]
+
+
+def _margin(names: list[str] | tuple[str, ...]) -> int:
+    return 24 + 8 * max((len(_short(name)) for name in names), default=4)
+
+
+def _short(text: str, most: int = 34) -> str:
+    return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
+def _name(weight: Weight) -> str:
+    return f"{weight.feature}: {weight.value}"
+
+
+def _heat(value: float) -> str:
+    strength = 0.6 * min(abs(value) / 2.0, 1.0)
+    red, green, blue = (round(255 + strength * (part - 255)) for part in (_BLUE if value > 0 else _RED))
+    return f"rgb({red},{green},{blue})"

@@ -1,0 +1,90 @@
+"""What a protocol's SPEC.md says, for reports and pages: its paragraphs, its labels, and how large a coalition it bears.
+
+A protocol for rows states under `[collusion]`, as formulas in n (contributors), q (quorum) and its options: `passive`, the
+number of contributors that may pool what they saw with the `reader` of the sum and still learn nothing but the sum of the
+others; `active`, the same for a reader that deviates from the protocol (negative: nothing is claimed).
+"""
+
+from __future__ import annotations
+
+import importlib.resources
+import re
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from blindbayes.errors import ConfigError
+from blindbayes.report.formula import value_of
+
+_FIXED = ("reader", "passive", "active", "defaults")
+
+
+@dataclass(frozen=True, slots=True)
+class Coalition:
+    """How many contributors may collude, besides the reader of the sum."""
+
+    reader: str  # empty: every party reads
+    passive: int
+    active: int  # negative: nothing is claimed
+
+
+@dataclass(frozen=True, slots=True)
+class Spec:
+    """A SPEC.md."""
+
+    name: str
+    text: str
+
+    @property
+    def table(self) -> dict[str, Any]:
+        """The machine-readable part."""
+        return tomllib.loads(self.text.split("```toml\n", 1)[1].split("```", 1)[0])
+
+    @property
+    def opened(self) -> tuple[str, ...]:
+        """Every label that the protocol opens, noise off."""
+        return tuple(self.table["opened"])
+
+    @property
+    def prose(self) -> str:
+        """The page without its machine-readable part."""
+        return re.sub(r"```toml\n.*?```\n*", "", self.text, flags=re.DOTALL)
+
+    def paragraph(self, title: str) -> str:
+        """The text under a title, bold at the start of a paragraph or a heading; as plain text. Empty if there is none."""
+        bold = re.search(rf"^\*\*{title}[.,]?\*\*[.,]?\s+(.*?)(?=\n\n|\n```|\Z)", self.prose, flags=re.DOTALL | re.MULTILINE)
+        heading = re.search(rf"^## {title}[^\n]*\n+(.*?)(?=\n\n|\Z)", self.prose, flags=re.DOTALL | re.MULTILINE)
+        found = bold or heading
+        return _plain(found.group(1)) if found else ""
+
+    def coalition(self, contributors: int, quorum: int, options: Mapping[str, Any]) -> Coalition | None:
+        """What the protocol bears at this number of contributors. None if it claims nothing."""
+        rules = self.table.get("collusion")
+        if rules is None:
+            return None
+        names: dict[str, float] = {"n": contributors, "q": quorum, **rules.get("defaults", {})}
+        names.update({name: value for name, value in options.items() if isinstance(value, int | float)})
+        for name, formula in rules.items():
+            if name not in _FIXED:
+                names[name] = value_of(formula, names)
+        passive, active = (int(value_of(rules.get(kind, "-1"), names)) for kind in ("passive", "active"))
+        return Coalition(rules["reader"], passive, active)
+
+
+def protocols() -> tuple[str, ...]:
+    """Every protocol that has a SPEC.md, by name."""
+    room = importlib.resources.files("blindbayes.protocol")
+    return tuple(sorted(folder.name for folder in room.iterdir() if (folder / "SPEC.md").is_file()))
+
+
+def read_spec(name: str) -> Spec:
+    """The SPEC.md of a protocol."""
+    file = importlib.resources.files("blindbayes.protocol") / name / "SPEC.md"
+    if not re.fullmatch(r"[a-z_]+", name) or not file.is_file():
+        raise ConfigError(f"there is no protocol {name!r}; known: {', '.join(protocols())}")
+    return Spec(name, file.read_text("utf-8"))
+
+
+def _plain(markdown: str) -> str:
+    return re.sub(r"[*`]", "", " ".join(markdown.split()))

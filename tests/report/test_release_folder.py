@@ -1,0 +1,175 @@
+"""The release folder: complete, true to the run, sealed."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import shutil
+import subprocess
+from datetime import date
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from blindbayes import Study, load
+from blindbayes.datasets import hospitals
+from blindbayes.errors import ConfigError, DataError
+from blindbayes.primitives.coins import Coins
+from blindbayes.primitives.signatures import SigningKey
+from blindbayes.privacy.statement import Deployment, PrivacyStatement
+from blindbayes.report import seal_files, verify_files
+from blindbayes.runtime.folder import read_folder
+
+DATA = hospitals(900)
+ALWAYS = {
+    "model.json",
+    "model_card.md",
+    "leakage.json",
+    "leakage.html",
+    "cost.json",
+    "statement.md",
+    "statement.json",
+    "explain.html",
+    "plots/priors.svg",
+    "plots/evidence.svg",
+    "checksums",
+}
+DEPLOYMENT = Deployment(
+    name="Readmission",
+    curators=("north", "south", "west"),
+    intended_use="Planning of home care",
+    region="Synthetic",
+    description="A model of readmission",
+    published=date(2025, 1, 31),
+    sector="Healthcare",
+    actors="Three hospitals",
+    justification="Epsilon 1 is what the three boards agreed on",
+    sources="none",
+    authors=("The consortium",),
+)
+
+
+@pytest.fixture(scope="module")
+def exact(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return Study(DATA.codebook).simulate(DATA.tables).save(tmp_path_factory.mktemp("exact") / "release")
+
+
+@pytest.fixture(scope="module")
+def private(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    result = Study(DATA.codebook, epsilon=1.0).simulate(DATA.tables)
+    return result.save(tmp_path_factory.mktemp("private") / "release", deployment=DEPLOYMENT)
+
+
+def test_an_exact_release_is_complete_and_loads(exact: Path) -> None:
+    assert set(read_folder(exact)) == ALWAYS | {"plots/numbers.svg"}
+    queries = DATA.tables["south"].drop_columns([DATA.codebook.target])
+    expected = Study(DATA.codebook).simulate(DATA.tables).model.predict(queries)
+    assert np.array_equal(load(exact / "model.json").predict(queries), expected)
+
+
+def test_a_private_release_carries_its_promise_in_three_forms(private: Path) -> None:
+    assert set(read_folder(private)) == ALWAYS | {"statement.yaml"}
+    promise = PrivacyStatement.from_json((private / "statement.json").read_text())
+    assert promise.epsilon == pytest.approx(1.0, rel=1e-6)
+    assert promise.epsilon <= 1.0
+    assert f"epsilon: {promise.epsilon}" in (private / "statement.yaml").read_text()
+    assert "epsilon: 1" in (private / "model_card.md").read_text()
+
+
+def test_a_private_release_does_not_tell_an_exact_number_of_rows(private: Path) -> None:
+    for name in ("model_card.md", "explain.html", "leakage.html", "statement.md"):
+        assert not re.search(r"\b900\b", (private / name).read_text()), name
+    assert "rows:" not in (private / "model_card.md").read_text()
+
+
+def test_the_checksums_are_those_that_sha256sum_checks(exact: Path) -> None:
+    for line in (exact / "checksums").read_text().splitlines():
+        digest, name = line.split("  ")
+        assert hashlib.sha256((exact / name).read_bytes()).hexdigest() == digest
+    if shutil.which("sha256sum"):
+        subprocess.run(["sha256sum", "--quiet", "-c", "checksums"], cwd=exact, check=True, timeout=30)
+
+
+def test_equal_runs_write_equal_papers() -> None:
+    first, second = (Study(DATA.codebook).simulate(DATA.tables, coins=Coins.seeded(bytes(32))).files() for _ in range(2))
+    assert {name for name in first if first[name] != second[name]} <= {"cost.json"}  # which holds seconds
+
+
+@pytest.mark.parametrize("protocol", ["masked_sum", "ring_sum", "chain_sum", "reference"])
+def test_the_leak_report_tells_the_run_as_it_was(protocol: str) -> None:
+    options = {"key_bits": 512, "toy_keys": True} if protocol == "chain_sum" else {}
+    result = Study(DATA.codebook, protocol=protocol, options=options).simulate(DATA.tables)
+    files = result.files()
+    found = json.loads(files["leakage.json"])
+    assert found["protocols"] == [protocol]
+    assert found["unforeseen"] == []
+    assert {name: tuple(entry["opened"]) for name, entry in found["parties"].items()} == {
+        name: leak.opened for name, leak in result.leakage.items()
+    }
+    page = files["leakage.html"].decode()
+    for leak in result.leakage.values():
+        for kind in leak.received:
+            assert kind in page
+    assert ("protects nothing" in page) == (protocol == "reference")
+    assert sum(flow.count for flow in result.report.flows) == result.cost.messages
+    assert sum(flow.bytes for flow in result.report.flows) == result.cost.bytes
+
+
+def test_pages_load_nothing_and_run_nothing(exact: Path, private: Path) -> None:
+    for path in (*exact.rglob("*"), *private.rglob("*")):
+        if path.suffix in {".html", ".svg"}:
+            text = path.read_text().replace('xmlns="http://www.w3.org/2000/svg"', "")
+            assert not re.search(r"<script|<link|<img|src=|href=|https?://|@import|url\(", text), path.name
+
+
+def test_names_are_escaped_on_every_page() -> None:
+    nasty = "<script>alert(1)</script>"
+    tables = dict(zip((nasty, "b", "c"), DATA.tables.values(), strict=True))
+    files = Study(DATA.codebook).simulate(tables).files()
+    assert nasty.encode() not in files["leakage.html"]
+    assert b"&lt;script&gt;" in files["leakage.html"]
+
+
+def test_whoever_signs_can_be_checked_and_nobody_else(tmp_path: Path) -> None:
+    keys = {name: SigningKey(bytes([at]) * 32) for at, name in enumerate(("north", "south"))}
+    folder = Study(DATA.codebook).simulate(DATA.tables).save(tmp_path / "release", signers=keys)
+    verified = verify_files(read_folder(folder))
+    assert verified.signers == {name: key.public for name, key in keys.items()}
+    signatures = json.loads((folder / "signatures.json").read_text())
+    signatures["north"]["signature"] = signatures["south"]["signature"]
+    (folder / "signatures.json").write_text(json.dumps(signatures))
+    with pytest.raises(DataError, match="north"):
+        verify_files(read_folder(folder))
+
+
+FILES = {"a.txt": b"one", "plots/b.svg": b"two"}
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"a.txt": b"ONE"}, "a.txt was changed"),
+        ({"c.txt": b"new"}, "c.txt is not part"),
+        ({"a.txt": None}, "a.txt is missing"),
+        ({"checksums": None}, "no checksums"),
+        ({"checksums": b"nonsense\n"}, "not readable"),
+        ({"signatures.json": b"[]"}, "not readable"),
+    ],
+)
+def test_every_change_is_noticed(change: dict[str, bytes | None], told: str) -> None:
+    sealed = seal_files(FILES, {"north": SigningKey(bytes(32))})
+    assert verify_files(sealed).files == 2
+    changed = {name: content for name, content in {**sealed, **change}.items() if content is not None}
+    with pytest.raises(DataError, match=told):
+        verify_files(changed)
+
+
+def test_a_folder_in_use_and_a_link_are_refused(exact: Path, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="choose another"):
+        Study(DATA.codebook).simulate(DATA.tables).save(exact)
+    copy = shutil.copytree(exact, tmp_path / "copy")
+    (copy / "link").symlink_to(copy / "model.json")
+    with pytest.raises(ConfigError, match="link"):
+        read_folder(copy)
