@@ -1,7 +1,7 @@
 """Lower bounds on epsilon from samples: what an attacker can prove against a privacy claim.
 
-Given outputs on a table and on its neighbour, an event is looked for in the first half of the samples, anywhere and by any
-means, and its probabilities are bounded in the second half alone (Clopper and Pearson). So the bound holds with the stated
+Given outputs on a table and on its neighbour, an event is looked for in the first third of the samples, anywhere and by any
+means, and its probabilities are bounded in the other two alone (Clopper and Pearson). So the bound holds with the stated
 confidence whatever was tried in the search; a bound above the claim refutes the claim.
 """
 
@@ -64,19 +64,19 @@ def epsilon_lower(
     `learn` also trains classifiers to tell the two apart; without it only the outputs given are looked at.
     """
     one, other = _table(first), _table(second)
-    half_one, half_other = len(one) // 2, len(other) // 2
+    search_one, search_other = len(one) // 3, len(other) // 3
     labels = list(names) if names is not None else [f"output {index}" for index in range(one.shape[1])]
-    scores = _scores(one, other, half_one, half_other, labels) if learn else _Scores(labels, one, other)
+    scores = _scores(one, other, search_one, search_other, labels) if learn else _Scores(labels, one, other)
     best = (-math.inf, "", 0, 0.0, "", False)
     for column, name in enumerate(scores.names):
-        a, b = scores.first[:half_one, column], scores.second[:half_other, column]
+        a, b = scores.first[:search_one, column], scores.second[:search_other, column]
         for threshold, kind, swapped, value in _candidates(a, b, delta, alpha):
             if value > best[0]:
                 best = (value, name, column, threshold, kind, swapped)
     if not math.isfinite(best[0]):
         return Bound(0.0, "no event was found")
     _, name, column, threshold, kind, swapped = best
-    a, b = scores.first[half_one:, column], scores.second[half_other:, column]
+    a, b = scores.first[search_one:, column], scores.second[search_other:, column]
     if swapped:
         a, b = b, a
     hits_a, hits_b = int(_inside(a, threshold, kind).sum()), int(_inside(b, threshold, kind).sum())
@@ -92,25 +92,25 @@ def _table(outputs: npt.NDArray[Any]) -> Floats:
     return np.nan_to_num(table, nan=1e300, posinf=1e301, neginf=-1e301)
 
 
-def _scores(one: Floats, other: Floats, half_one: int, half_other: int, labels: list[str]) -> _Scores:
-    """Single outputs, their distance from the middle, and two classifiers trained on the first halves."""
-    middle = np.median(one[:half_one], axis=0)
+def _scores(one: Floats, other: Floats, search_one: int, search_other: int, labels: list[str]) -> _Scores:
+    """Single outputs, their distance from the middle, and two classifiers trained on the search part."""
+    middle = np.median(one[:search_one], axis=0)
     parts_one, parts_other, names = [one], [other], list(labels)
     parts_one.append(-np.abs(one - middle))
     parts_other.append(-np.abs(other - middle))
     names += [f"closeness of {label}" for label in labels]
     a, b = np.hstack(parts_one), np.hstack(parts_other)
-    learned_a, learned_b = _learned(a, b, half_one, half_other)
+    learned_a, learned_b = _learned(a, b, search_one, search_other)
     return _Scores([*names, "linear score", "tree score"], np.hstack([a, learned_a]), np.hstack([b, learned_b]))
 
 
-def _learned(a: Floats, b: Floats, half_a: int, half_b: int) -> tuple[Floats, Floats]:
+def _learned(a: Floats, b: Floats, search_a: int, search_b: int) -> tuple[Floats, Floats]:
     from sklearn.linear_model import LogisticRegression
     from sklearn.tree import DecisionTreeClassifier
 
-    half_a, half_b = min(half_a, _LEARN_FROM), min(half_b, _LEARN_FROM)
-    train = np.vstack([a[:half_a], b[:half_b]])
-    side = np.r_[np.zeros(half_a), np.ones(half_b)]
+    search_a, search_b = min(search_a, _LEARN_FROM), min(search_b, _LEARN_FROM)
+    train = np.vstack([a[:search_a], b[:search_b]])
+    side = np.r_[np.zeros(search_a), np.ones(search_b)]
     middle = np.median(train, axis=0)
     spread = np.subtract(*np.percentile(train, [75, 25], axis=0))
     spread = np.where(spread > 0, spread, 1.0)
