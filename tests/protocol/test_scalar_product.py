@@ -1,0 +1,319 @@
+"""The paper's route for columns: Protocols 4 and 5, ln, exp, and the evaluation protocol."""
+
+import math
+import tomllib
+from fractions import Fraction
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import blindbayes.protocol.scalar_product as route
+from blindbayes.errors import ConfigError, DataError, PeerProtocolError
+from blindbayes.primitives import circuits as c
+from blindbayes.primitives import polynomial as poly
+from blindbayes.primitives.garbling import Plain
+from blindbayes.primitives.paillier import generate_keypair
+from blindbayes.primitives.scalar_product import STATISTICAL
+from blindbayes.protocol.scalar_product import Measured, Nominal, Terms, connect, training
+from blindbayes.protocol.scalar_product.exponential import EXP_ERROR, IN_BITS, OUT_BITS, exp
+from blindbayes.protocol.scalar_product.logarithm import FRACTION, key_bits, ln_error, ln_evaluator, ln_garbler, phase_one
+from blindbayes.protocol.scalar_product.messages import CiphertextsSent
+from blindbayes.runtime.memory import Duplicate, Replace, Swap, local_runs, run_in_memory
+from blindbayes.wire import Trust
+from support.two_party import coins
+
+SPEC = tomllib.loads((Path(route.__file__).parent / "SPEC.md").read_text("utf-8").split("```toml\n", 1)[1].split("```", 1)[0])
+
+
+@lru_cache
+def keys(bits):
+    return {name: generate_keypair(bits, coins(f"{name} {bits}"), toy_keys=True) for name in ("c", "d")}
+
+
+def both(terms, class_holder, attribute_holder, name="run", **options):
+    """Run a pair of roles, each given a channel."""
+    runs = local_runs(("c", "d"), study="0" * 64, run_id="1", coins=coins(name), signed=False)
+    ready = keys(terms.key_bits)
+
+    def role(party, other, body):
+        channel = yield from connect(runs[party], other, terms, coins(f"{name} {party}"), ready[party])
+        return (yield from body(channel))
+
+    return run_in_memory({"c": role("c", "d", class_holder), "d": role("d", "c", attribute_holder)}, **options)
+
+
+def toy(rows, classes, **more):
+    return Terms(rows, classes, **{"key_bits": 512, "toy_keys": True, "degree": 10, **more})
+
+
+RNG = np.random.default_rng(8)
+LABELS = [int(x) for x in RNG.integers(0, 2, 24)] + [2] * 3  # class 3 of four has no rows
+CODES = [int(x) for x in RNG.integers(0, 3, 27)]
+VALUES = [int(x) for x in RNG.integers(0, 1000, 27)]
+
+
+# -- Protocol 4 --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("alpha", [1.0, 0.3])
+def test_protocol_4_gives_shares_of_scaled_probabilities(alpha):
+    terms = toy(27, 4, alpha=alpha)
+    outcome = both(
+        terms,
+        lambda ch: training.nominal_class_holder(ch, LABELS, 3),
+        lambda ch: training.nominal_attribute_holder(ch, CODES, 3),
+    )
+    ours, theirs = outcome.outputs["c"], outcome.outputs["d"]
+    for at in range(4):
+        n = LABELS.count(at)
+        for value in range(3):
+            found = ours[at][value] + theirs[at][value]
+            count = sum(1 for label, code in zip(LABELS, CODES, strict=True) if (label, code) == (at, value))
+            if not n:
+                assert found == 0
+                continue
+            exact = terms.const * (count + Fraction(alpha)) / (n + 3 * Fraction(alpha))
+            assert 0 <= exact - found < count + alpha + 1  # the stated truncation
+    assert outcome.opened == {"c": (), "d": ()}
+
+
+def test_a_share_alone_does_not_depend_on_the_other_partys_data():
+    """The attribute holder's shares are its own masks; the class holder's are the value under a mask 64 bits wider."""
+    terms = toy(27, 3)
+    runs = {}
+    for name, codes in {"one": CODES, "other": [0] * 27}.items():
+        runs[name] = both(
+            terms,
+            lambda ch: training.nominal_class_holder(ch, LABELS, 3),
+            lambda ch, codes=codes: training.nominal_attribute_holder(ch, codes, 3),
+            "same coins",
+        ).outputs
+    assert runs["one"]["d"] == runs["other"]["d"]
+    masks = [-share for row in runs["one"]["d"] for share in row]
+    assert all(0 <= mask < 1 << (terms.const_bits + STATISTICAL) for mask in masks)
+    assert len(set(masks)) == 9
+    assert max(masks) >> (terms.const_bits + STATISTICAL - 8)  # nine masks below 2^-8 of the range: chance 2^-72
+
+
+# -- Protocol 5 --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("as_printed", [False, True])
+@pytest.mark.parametrize("divisor", ["n", "n-1"])
+def test_protocol_5_gives_shares_of_scaled_means_and_variances(divisor, as_printed):
+    terms = toy(27, 4, divisor=divisor, as_printed=as_printed)
+    span = 1000
+    outcome = both(
+        terms,
+        lambda ch: training.numeric_class_holder(ch, LABELS, span),
+        lambda ch: training.numeric_attribute_holder(ch, VALUES, span),
+    )
+    ours, theirs = outcome.outputs["c"], outcome.outputs["d"]
+    for at in range(4):
+        mine = [value for label, value in zip(LABELS, VALUES, strict=True) if label == at]
+        mean = ours.means[at] + theirs.means[at]
+        variance = ours.variances[at] + theirs.variances[at]
+        if not mine:
+            assert mean == variance == 0
+            continue
+        n = len(mine)
+        assert 0 <= terms.const * Fraction(sum(mine), n) - mean <= n * span
+        exact = sum((value - Fraction(sum(mine), n)) ** 2 for value in mine) / (n if divisor == "n" else n - 1)
+        scaled = Fraction(variance, terms.const**3)
+        assert exact * (1 - Fraction(n, terms.const)) <= scaled <= exact + 2 * Fraction(n * span, terms.const) ** 2
+    assert outcome.opened == {"c": (), "d": ()}
+
+
+def test_small_keys_missing_values_and_unequal_terms_are_refused():
+    with pytest.raises(PeerProtocolError, match="2048"):
+        both(Terms(10, 2, key_bits=512), None, None)
+    with pytest.raises(ConfigError, match="too short"):
+        both(toy(27, 3, const_bits=128), *numeric(LABELS, VALUES, 1 << 40))
+    for codes in ([-1, *CODES[1:]], [3, *CODES[1:]]):
+        with pytest.raises(DataError):
+            both(
+                toy(27, 3),
+                lambda ch: training.nominal_class_holder(ch, LABELS, 3),
+                lambda ch, codes=codes: training.nominal_attribute_holder(ch, codes, 3),
+            )
+    runs = local_runs(("c", "d"), study="0" * 64, run_id="1", coins=coins("unequal"), signed=False)
+    parts = {
+        "c": connect(runs["c"], "d", toy(27, 3), coins("a"), keys(512)["c"]),
+        "d": connect(runs["d"], "c", toy(27, 3, degree=12), coins("b"), keys(512)["d"]),
+    }
+    with pytest.raises(PeerProtocolError, match="do not agree"):
+        run_in_memory(parts)
+
+
+def numeric(labels, values, span=1000):
+    return (
+        lambda ch: training.numeric_class_holder(ch, labels, span),
+        lambda ch: training.numeric_attribute_holder(ch, values, span),
+    )
+
+
+def test_what_comes_twice_out_of_order_or_malformed_is_refused():
+    colour = (Nominal("colour", 3),)
+    roles = (
+        lambda ch: route.train_class_holder(ch, colour, LABELS),
+        lambda ch: route.train_attribute_holder(ch, colour, {"colour": CODES}),
+    )
+    shorter = Replace(5, lambda message: CiphertextsSent(message.mark, message.ciphertexts[1:]))
+    outside = Replace(4, lambda message: CiphertextsSent(message.mark, bytes(len(message.ciphertexts))))
+    for fault in (Duplicate(4), Duplicate(5), Swap(10), shorter, outside):
+        with pytest.raises(PeerProtocolError) as caught:
+            both(toy(27, 3), *roles, faults=[fault])
+        assert caught.value.party in ("c", "d")
+
+
+# -- ln and exp --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("degree", "bits"), [(2, 8), (10, 8), (10, 66), (20, 40)])
+def test_the_first_phase_and_the_polynomial_keep_their_bound(degree, bits):
+    own = coins(f"ln {degree} {bits}")
+    xs = [1, 2, 3, 5, 6, 7, (1 << bits) - 1, 3 << (bits - 2), *(1 + own.below((1 << own.below(bits)) or 1) for _ in range(300))]
+    e, power = (c.from_bits(part) for part in phase_one(Plain(), c.to_bits(xs, bits), 1, degree))
+    from blindbayes.protocol.scalar_product.logarithm import _ln2_bits, epsilon_bits
+
+    width, coefficients = epsilon_bits(degree), poly.taylor(degree, epsilon_bits(degree))
+    for x, a, b in zip(xs, e, power, strict=True):
+        a -= 1 << width
+        assert -(1 << width) <= 4 * a < 2 << width
+        taylor = Fraction(sum(k * a**i for i, k in enumerate(coefficients)), poly.scale(degree, width))
+        assert abs(float(taylor + Fraction(b, 1 << _ln2_bits(degree))) - math.log(x)) <= ln_error(degree)
+
+
+def test_ln_of_shares():
+    bits = 40
+    own = coins("shares of ln")
+    xs = [0, 1, 2, 6, 999, (1 << bits) - 1, *(own.bits(bits) for _ in range(6))]
+    masks = [own.bits(bits + 64) for _ in xs]
+    terms = toy(1, 2)
+    outcome = both(
+        terms,
+        lambda ch: ln_garbler(ch, [-mask for mask in masks], bits, 2),
+        lambda ch: ln_evaluator(ch, [x + mask for x, mask in zip(xs, masks, strict=True)], bits, 2),
+    )
+    for x, a, b in zip(xs, outcome.outputs["c"], outcome.outputs["d"], strict=True):
+        assert abs((a + b) / 2**FRACTION - math.log(max(2, x))) <= ln_error(terms.degree)
+    assert all(abs(share) > 1 << FRACTION + 40 for party in "cd" for share in outcome.outputs[party])  # far wider than ln x
+    assert outcome.opened == {"c": (), "d": ()}
+
+
+def test_a_polynomial_that_does_not_fit_the_key_is_refused():
+    assert key_bits(10) <= 512 < key_bits(20) <= 1024  # Table 1 has 512 bits with degree 20
+    with pytest.raises(ConfigError, match="too short"):
+        both(toy(1, 2, degree=20), lambda ch: ln_garbler(ch, [1], 8), lambda ch: ln_evaluator(ch, [1], 8))
+
+
+def test_exp_keeps_its_bound():
+    own = coins("exp")
+    edge = [
+        -(1 << IN_BITS - 1),
+        (1 << IN_BITS - 1) - 1,
+        0,
+        -1,
+        1,
+        *(s * (32 * 2977044472 + d) for s in (-1, 1) for d in (-9, 0, 9)),
+    ]
+    ys = [*edge, *(own.below(2 * 23 << FRACTION) - (23 << FRACTION) for _ in range(500))]
+    for y, found in zip(ys, c.from_bits(exp(Plain(), c.to_bits(ys, IN_BITS))), strict=True):
+        true = math.exp(y / 2**FRACTION) * 2.0**FRACTION if y / 2**FRACTION < 100 else math.inf
+        true = min(true, 2.0**OUT_BITS - 1)
+        assert abs(found - true) <= EXP_ERROR * true + 1, y / 2**FRACTION
+
+
+# -- evaluation --------------------------------------------------------------------------------------------------------------
+
+ATTRIBUTES = (Nominal("colour", 3), Measured("size", 1000, Fraction(1, 4)))
+
+
+def trained_and_classified(terms, columns, queries, local=None, attributes=ATTRIBUTES, **options):
+    count = len(next(iter(queries.values())))
+    local = local or [[0.0] * terms.classes] * count
+
+    def class_holder(channel):
+        held = yield from route.train_class_holder(channel, attributes, LABELS)
+        found = yield from route.classify_class_holder(channel, attributes, held, local)
+        return held, found
+
+    def attribute_holder(channel):
+        held = yield from route.train_attribute_holder(channel, attributes, columns)
+        found = yield from route.classify_attribute_holder(channel, attributes, held, queries, count)
+        return held, found
+
+    return both(terms, class_holder, attribute_holder, **options)
+
+
+def plain_scores(terms, columns, queries):
+    """2 ln P per class, and the quotients on which the error bound depends."""
+    scores, quotients = [], []
+    for at in range(terms.classes):
+        mine = [row for row, label in enumerate(LABELS) if label == at]
+        if not mine:
+            scores.append([-math.inf] * len(queries["size"]))
+            quotients.append([0.0] * len(queries["size"]))
+            continue
+        sizes = [columns["size"][row] for row in mine]
+        mean = sum(sizes) / len(mine)
+        variance = max(0.25, sum((x - mean) ** 2 for x in sizes) / len(mine))
+        count = [sum(columns["colour"][row] == value for row in mine) for value in range(3)]
+        row, quotient = [], []
+        for colour, size in zip(queries["colour"], queries["size"], strict=True):
+            q = (size - mean) ** 2 / variance
+            p = (count[colour] + 1) / (len(mine) + 3)
+            row.append(2 * math.log(len(mine) / len(LABELS)) + 2 * math.log(p) - math.log(variance) - q)
+            quotient.append(q)
+        scores.append(row)
+        quotients.append(quotient)
+    return scores, quotients
+
+
+def test_the_evaluation_protocol_gives_the_class_and_nothing_else():
+    terms = toy(27, 4)
+    columns = {
+        "colour": CODES,
+        "size": [
+            value + 300 * label if label < 2 else 77
+            for value, label in zip(RNG.integers(0, 300, 27).tolist(), LABELS, strict=True)
+        ],
+    }
+    queries = {"colour": [0, 1, 2, 0, 1, 2, 0], "size": [10, 500, 77, 1000, 0, 310, 77]}
+    outcome = trained_and_classified(terms, columns, queries)
+    scores, quotients = plain_scores(terms, columns, queries)
+    assert outcome.outputs["c"][1] == outcome.outputs["d"][1]
+    near = 0
+    for at, found in enumerate(outcome.outputs["c"][1]):
+        ranked = sorted(range(4), key=lambda k: -scores[k][at])
+        if found != ranked[0]:
+            bound = sum(route.score_error(terms, 1, [quotients[k][at]]) for k in (found, ranked[0]))
+            assert scores[ranked[0]][at] - scores[found][at] <= bound
+            near += 1
+    assert near == 0
+    assert len(set(outcome.outputs["c"][1])) == 3  # the test tells classes apart, the constant attribute's among them
+    assert {name: list(labels) for name, labels in outcome.opened.items()} == {"c": SPEC["opened"], "d": SPEC["opened"]}
+    assert outcome.cost.messages == eval(SPEC["messages"], {}, {"nominal": 1, "numeric": 1, "K": 4})
+    assert outcome.cost.rounds == eval(SPEC["rounds"], {}, {"nominal": 1, "numeric": 1, "K": 4})
+    for kinds in outcome.transcript.received.values():
+        clear = {kind.__name__ for kind in kinds if kind.trust is Trust.CLEAR}
+        assert clear <= {"LabelsGivenBack"}
+
+
+def test_what_the_class_holder_knows_alone_is_added():
+    terms = toy(27, 4)
+    queries = {"colour": [0, 0], "size": [500, 500]}
+    local = [[0.0, 5e3, 0.0, 0.0], [5e3, 0.0, 0.0, 0.0]]
+    outcome = trained_and_classified(terms, {"colour": CODES, "size": VALUES}, queries, local)
+    assert outcome.outputs["d"][1] == [1, 0]
+
+
+def test_the_cost_of_two_nominal_attributes_is_as_the_spec_says():
+    terms = toy(27, 3, degree=2)
+    attributes = (Nominal("colour", 3), Nominal("again", 4))
+    columns = {"colour": CODES, "again": CODES}
+    outcome = trained_and_classified(terms, columns, {"colour": [1], "again": [2]}, attributes=attributes)
+    names = {"nominal": 2, "numeric": 0, "K": 3}
+    assert (outcome.cost.messages, outcome.cost.rounds) == (eval(SPEC["messages"], {}, names), eval(SPEC["rounds"], {}, names))
