@@ -44,7 +44,11 @@ def _fresh(out: str | None) -> Path | None:
 
 @command.command("hospitals")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-@click.option("--out", type=click.Path(file_okay=False), help="Write the release folder here (a new name is found if taken).")
+@click.option(
+    "--out",
+    type=click.Path(file_okay=False),
+    help="Write the hospitals' releases here (a new name if taken).",
+)
 @click.option("--rows", type=click.IntRange(300, 5_000_000), default=1500, show_default=True, help="Patients in all.")
 def hospitals(as_json: bool, out: str | None, rows: int) -> None:
     """Three hospitals train one model of readmission; no row leaves its hospital.
@@ -109,7 +113,11 @@ def hospitals(as_json: bool, out: str | None, rows: int) -> None:
     console.print(leak)
     console.print(f"{joint.bytes:,} bytes sent; {facts['seconds']} s in all, start of the processes included", highlight=False)
     if folder is not None:
-        console.print(f"release folder: {folder} (open {folder / 'leakage.html'} in a browser)", highlight=False)
+        first = next(iter(data.tables))
+        console.print("what each hospital wrote, signed by it:", highlight=False)
+        console.print(f"  {folder / 'exact' / first / 'leakage.html'}  (open it in a browser)", highlight=False, soft_wrap=True)
+        sites = " ".join(str(folder / "exact" / site) for site in data.tables)
+        console.print(f"  blindbayes report {sites}", highlight=False, soft_wrap=True)
 
 
 @dataclass(frozen=True)
@@ -121,7 +129,7 @@ class _Joint:
 
 
 def _run_hospitals(data: Any, folder: Path | None, tell: Callable[[str], None]) -> tuple[_Joint, _Joint]:
-    """The exact study and the private one, each over real processes; the exact one's release goes to `folder`."""
+    """The exact study and the private one, each over real processes; what each site wrote goes to `folder`."""
     import duckdb
 
     from blindbayes.runtime.loopback import Loopback
@@ -142,13 +150,15 @@ def _run_hospitals(data: Any, folder: Path | None, tell: Callable[[str], None]) 
                 tell(f"running the study: {title} ...")
                 study = sites.make_study(data.codebook, title=title, protocol="masked_sum", privacy=privacy)
                 sites.approve(study)
-                results.append(_collected(sites.run(study)))
-                if folder is not None and not privacy.epsilon:
-                    shutil.copytree(results[-1][1], folder, dirs_exist_ok=True)
-            return results[0][0], results[1][0]
+                ended = sites.run(study)
+                results.append(_collected(ended))
+                if folder is not None:
+                    for site, outcome in ended.items():
+                        shutil.copytree(outcome["release"], folder / ("private" if privacy.epsilon else "exact") / site)
+            return results[0], results[1]
 
 
-def _collected(ended: dict[str, dict[str, Any]]) -> tuple[_Joint, Path]:
+def _collected(ended: dict[str, dict[str, Any]]) -> _Joint:
     """What all sites report of one run."""
     from blindbayes import load
 
@@ -158,11 +168,11 @@ def _collected(ended: dict[str, dict[str, Any]]) -> tuple[_Joint, Path]:
         if outcome.get("state") != "done":
             raise PeerLost(f"the run ended with {outcome.get('text') or outcome.get('message')}", party=name)
         report = json.loads((Path(outcome["release"]) / "leakage.json").read_text(encoding="utf-8"))
-        leakage |= report.get("parties", report)
+        leakage |= report["parties"]
         sent += sum(seat["bytes_out"] for seat in outcome["seats"].values())
     release = Path(next(iter(ended.values()))["release"])
     seconds = max(outcome["protocol_seconds"] for outcome in ended.values())
-    return _Joint(load(release / "model.json"), leakage, sent, seconds), release
+    return _Joint(load(release / "model.json"), leakage, sent, seconds)
 
 
 @command.command("census")

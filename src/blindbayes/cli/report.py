@@ -1,0 +1,134 @@
+"""`blindbayes report`: check a release folder and say who learned what."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from blindbayes.errors import ConfigError, DataError
+from blindbayes.report import Verified, verify_files
+from blindbayes.runtime.folder import read_folder
+
+
+@dataclass(frozen=True)
+class _Release:
+    folder: str
+    files: Mapping[str, bytes]
+    verified: Verified
+
+    def json(self, name: str) -> dict[str, Any]:
+        try:
+            found = json.loads(self.files[name])
+        except KeyError:
+            return {}
+        except ValueError:
+            raise DataError(f"{name} is not readable; ask for the release again") from None
+        if not isinstance(found, dict):
+            raise DataError(f"{name} is not readable; ask for the release again")
+        return found
+
+    def digest(self, name: str) -> str | None:
+        return hashlib.sha256(self.files[name]).hexdigest() if name in self.files else None
+
+
+@click.command()
+@click.argument("folders", nargs=-1, required=True, type=click.Path(exists=True, file_okay=False))
+@click.option(
+    "--card", "cards", multiple=True, type=click.Path(exists=True, dir_okay=False), help="Card of a site that must have signed."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def command(folders: tuple[str, ...], cards: tuple[str, ...], as_json: bool) -> None:
+    """Check release folders and say who learned what.
+
+    Every file is compared with the checksums and every signature is checked. Several folders are those of several sites
+    of one run: their models must be the same. With --card, that site must have signed, with the key on its card.
+
+    \b
+    Example:
+      blindbayes report demo/exact/north demo/exact/south --card north.toml
+    """
+    releases = [
+        _Release(folder, files, verify_files(files)) for folder, files in ((name, read_folder(name)) for name in folders)
+    ]
+    _require_one_run(releases)
+    signers = {name: key for release in releases for name, key in release.verified.signers.items()}
+    checked = _require_cards(cards, signers)
+    reports = [release.json("leakage.json") for release in releases]
+    parties = {name: entry for report in reports for name, entry in report.get("parties", {}).items()}
+    facts = {
+        "folders": list(folders),
+        "files": sum(release.verified.files for release in releases),
+        "model": releases[0].digest("model.json"),
+        "signed by": {name: key.hex() for name, key in signers.items()},
+        "cards that fit": checked,
+        "protocols": reports[0].get("protocols", []),
+        "unforeseen": sorted({label for report in reports for label in report.get("unforeseen", [])}),
+        "parties": parties,
+        "follows": list(dict.fromkeys(line for report in reports for line in report.get("follows", []))),
+        "statement": {key: value for key, value in releases[0].json("statement.json").items() if key in _SHOWN},
+    }
+    if as_json:
+        click.echo(json.dumps(facts, indent=2))
+    else:
+        _show(facts, Console())
+    if facts["unforeseen"]:
+        raise DataError("something was opened that stands in no specification; do not use this release, and report it")
+
+
+_SHOWN = ("epsilon", "delta", "unit", "mechanism", "differential privacy", "study", "included", "codebook")
+
+
+def _require_one_run(releases: list[_Release]) -> None:
+    for name in ("model.json", "study.toml"):
+        digests = {release.digest(name) for release in releases} - {None}
+        if len(digests) > 1:
+            raise DataError(f"the folders hold different {name}: they are not of one run, or one site was told another result")
+    runs = {release.json("run.json").get("run") for release in releases if "run.json" in release.files}
+    if len(runs) > 1:
+        raise ConfigError("the folders are of different runs; name those of one run")
+
+
+def _require_cards(paths: tuple[str, ...], signers: Mapping[str, bytes]) -> list[str]:
+    from blindbayes.runtime.identity import Card
+
+    names = []
+    for path in paths:
+        card = Card.from_toml(Path(path).read_text(encoding="utf-8"))
+        if signers.get(card.name) != card.identity:
+            raise DataError(f"no folder is signed with the key on the card of {card.name}; ask {card.name} for its release")
+        names.append(card.name)
+    return names
+
+
+def _show(facts: Mapping[str, Any], console: Console) -> None:
+    console.print(f"[bold]{facts['files']} files are as they were released.[/]", highlight=False)
+    if facts["signed by"]:
+        for name, key in facts["signed by"].items():
+            note = "the key on its card" if name in facts["cards that fit"] else "compare the key with its card, or use --card"
+            console.print(f"signed by {name}: {key[:16]}… ({note})", highlight=False, markup=False)
+    else:
+        console.print("Not signed: a simulation in one process, or nobody signed.", highlight=False)
+    if facts["model"]:
+        console.print(f"model.json  {facts['model']}", highlight=False, soft_wrap=True)
+    for key, value in facts["statement"].items():
+        console.print(f"{key}: {value}", highlight=False, markup=False, soft_wrap=True)
+    table = Table("party", "learned, in plain words", title="Who learned what", title_justify="left", show_lines=True)
+    for name, entry in facts["parties"].items():
+        table.add_row(_plain(name), _plain("\n".join(entry.get("in plain words", []))))
+    console.print(table)
+    for line in facts["follows"]:
+        console.print(f"- {line}", highlight=False, markup=False)
+
+
+def _plain(text: str) -> str:
+    from rich.markup import escape
+
+    return escape(text)
