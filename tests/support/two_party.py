@@ -27,6 +27,6 @@ class RecordingHash(TweakedHash):
         super().__init__(session)
         self.seen = Counter()
 
-    def at(self, blocks, domain, indices):
+    def at(self, blocks, domain, indices, *, keep=True):
         self.seen.update((int(domain), int(index)) for index in np.asarray(indices))
-        return super().at(blocks, domain, indices)
+        return super().at(blocks, domain, indices, keep=keep)

@@ -78,6 +78,7 @@ class Garbler:
         self._delta = delta
         self._tables: list[npt.NDArray[np.uint64]] = []
         self._last_ramp = np.zeros(0, dtype=np.uint64)
+        self._scratch = np.empty(8 * _ROWS_AT_ONCE, dtype=np.uint64)  # fresh memory would cost more than the hashes
         self.and_count = 0
 
     def own(self, bits: npt.NDArray[np.uint8]) -> Wires:
@@ -115,13 +116,13 @@ class Garbler:
     def _and(self, left: Blocks, right: Blocks, first: int, tables: npt.NDArray[np.uint64]) -> Blocks:
         rows = left.shape[0]
         delta = self._delta
-        labels = np.empty((4, rows, 2), dtype=np.uint64)
+        labels = self._scratch[: 8 * rows].reshape(4, rows, 2)
         labels[0] = left
         np.bitwise_xor(left, delta, out=labels[1])
         labels[2] = right
         np.bitwise_xor(right, delta, out=labels[3])
         tweaks = self._ramp(rows) + np.uint64(first)
-        hashed = self._tmmo.at(labels.reshape(-1, 2), Domain.GATE, tweaks).reshape(4, rows, 2)
+        hashed = self._tmmo.at(labels.reshape(-1, 2), Domain.GATE, tweaks, keep=False).reshape(4, rows, 2)
         left_colour, right_colour = _masks(left[:, 0] & _ONE), _masks(right[:, 0] & _ONE)
         generator = hashed[0] ^ hashed[1]
         generator ^= right_colour & delta
@@ -227,7 +228,7 @@ class Evaluator:
     def _and(self, left: Blocks, right: Blocks, first: int, tables: npt.NDArray[np.uint64]) -> Blocks:
         rows = left.shape[0]
         labels = np.concatenate([left, right])
-        hashed = self._tmmo.run(labels, Domain.GATE, first)
+        hashed = self._tmmo.run(labels, Domain.GATE, first, keep=False)
         out: Blocks = tables[:, 1] ^ left
         out &= _masks(right[:, 0] & _ONE)
         out ^= tables[:, 0] & _masks(left[:, 0] & _ONE)

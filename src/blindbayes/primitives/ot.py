@@ -125,8 +125,8 @@ def sender_pads(tmmo: TweakedHash, q: Blocks, delta: Blocks, entries: int, width
                 pad: Blocks | None = None
                 for bit in range(bits):
                     tweak = _pad_tweak(first, part, bits, bit, entries, np.uint64(value), blocks, block)
-                    hashed = tmmo.at(keys[bit][(value >> bit) & 1], Domain.TRANSFER, tweak)
-                    pad = hashed if pad is None else np.bitwise_xor(pad, hashed, out=pad)
+                    hashed = tmmo.at(keys[bit][(value >> bit) & 1], Domain.TRANSFER, tweak, keep=False)
+                    pad = (hashed if bits == 1 else hashed.copy()) if pad is None else np.bitwise_xor(pad, hashed, out=pad)
                 if pad is not None:
                     pads[value, low : low + len(part), 2 * block : 2 * block + 2] = pad[:, : width - 2 * block]
     return pads
@@ -145,8 +145,8 @@ def chooser_pads(tmmo: TweakedHash, t: Blocks, choices: Words, entries: int, wid
             pad: Blocks | None = None
             for bit in range(bits):
                 tweak = _pad_tweak(first, part, bits, bit, entries, chosen, blocks, block)
-                hashed = tmmo.at(t[low : low + len(part), bit], Domain.TRANSFER, tweak)
-                pad = hashed if pad is None else np.bitwise_xor(pad, hashed, out=pad)
+                hashed = tmmo.at(t[low : low + len(part), bit], Domain.TRANSFER, tweak, keep=False)
+                pad = (hashed if bits == 1 else hashed.copy()) if pad is None else np.bitwise_xor(pad, hashed, out=pad)
             if pad is not None:
                 pads[low : low + len(part), 2 * block : 2 * block + 2] = pad[:, : width - 2 * block]
     return pads

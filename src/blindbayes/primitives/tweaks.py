@@ -46,6 +46,7 @@ class TweakedHash:
         # ECB here is the bare permutation that the construction asks for; nothing is encrypted with it.
         self._permutation = Cipher(algorithms.AES(key), modes.ECB()).encryptor()  # noqa: S305
         self._next = dict.fromkeys(Domain, 0)
+        self._scratch = [np.zeros(0, dtype=np.uint8) for _ in range(3)]
 
     def reserve(self, domain: Domain, count: int) -> int:
         """The first of `count` tweak indices that nobody used before in this session."""
@@ -55,41 +56,51 @@ class TweakedHash:
         self._next[domain] = first + count
         return first
 
-    def permute(self, blocks: Blocks) -> Blocks:
-        """P on each of (n, 2) contiguous blocks."""
+    def permute(self, blocks: Blocks, into: int | None = None) -> Blocks:
+        """P on each of (n, 2) contiguous blocks; with `into` the result stands in that scratch buffer."""
         size = blocks.shape[0] * 16
-        out = np.empty(size + 16, dtype=np.uint8)  # `update_into` asks for one spare block
+        # `update_into` asks for one spare block.
+        out = np.empty(size + 16, dtype=np.uint8) if into is None else self._buffer(into, size + 16)
         self._permutation.update_into(blocks.data.cast("B"), out.data)
         return out[:size].view(np.uint64).reshape(-1, 2)
 
-    def at(self, blocks: Blocks, domain: Domain, indices: npt.NDArray[np.uint64]) -> Blocks:
-        """H of each of (n, 2) blocks under the tweak (domain, indices[row])."""
+    def _buffer(self, number: int, size: int) -> npt.NDArray[np.uint8]:
+        """Scratch that is used again: fresh memory of this size costs more, in page faults, than the hash itself."""
+        if len(self._scratch[number]) < size:
+            self._scratch[number] = np.empty(size, dtype=np.uint8)
+        return self._scratch[number][:size]
+
+    def at(self, blocks: Blocks, domain: Domain, indices: npt.NDArray[np.uint64], *, keep: bool = True) -> Blocks:
+        """H of each of (n, 2) blocks under the tweak (domain, indices[row]).
+
+        With `keep` false the result stands in scratch memory, and is gone at the next call.
+        """
         if blocks.shape[0] == 0:
             return np.empty((0, 2), dtype=np.uint64)
-        inner = self.permute(np.ascontiguousarray(blocks))
-        tweaked = np.empty_like(inner)
+        inner = self.permute(np.ascontiguousarray(blocks), into=0)
+        tweaked = self._buffer(1, inner.nbytes).view(np.uint64).reshape(inner.shape)
         np.bitwise_xor(inner[:, 0], indices, out=tweaked[:, 0])
         np.bitwise_xor(inner[:, 1], np.uint64(domain), out=tweaked[:, 1])
-        out = self.permute(tweaked)
+        out = self.permute(tweaked, into=None if keep else 2)
         out ^= inner
         return out
 
-    def run(self, blocks: Blocks, domain: Domain, first: int) -> Blocks:
+    def run(self, blocks: Blocks, domain: Domain, first: int, *, keep: bool = True) -> Blocks:
         """H of each of (n, 2) blocks under consecutive tweaks from `first`."""
-        return self.at(blocks, domain, np.arange(first, first + blocks.shape[0], dtype=np.uint64))
+        return self.at(blocks, domain, np.arange(first, first + blocks.shape[0], dtype=np.uint64), keep=keep)
 
-    def expand(self, seeds: Blocks, domain: Domain, first: int, words: int) -> npt.NDArray[np.uint64]:
+    def expand(self, seeds: Blocks, domain: Domain, first: int, words: int, *, keep: bool = True) -> npt.NDArray[np.uint64]:
         """(n, words) pseudo-random words from (n, 2) seeds; block b of row r has the tweak first + r * blocks + b.
 
-        The same hash as `at`, with the inner permutation made once per seed. `words` must be even for a whole number of
-        blocks; an odd count drops half a block.
+        The same hash as `at`, with the inner permutation made once per seed. An odd number of words drops half a block. With
+        `keep` false the result stands in scratch memory, and is gone at the next call.
         """
         rows, blocks = seeds.shape[0], -(-words // 2)
-        inner = self.permute(np.ascontiguousarray(seeds))
-        tweaked = np.empty((rows, blocks, 2), dtype=np.uint64)
+        inner = self.permute(np.ascontiguousarray(seeds), into=0)
+        tweaked = self._buffer(1, 16 * rows * blocks).view(np.uint64).reshape(rows, blocks, 2)
         indices = np.arange(first, first + rows * blocks, dtype=np.uint64).reshape(rows, blocks)
         np.bitwise_xor(inner[:, None, 0], indices, out=tweaked[:, :, 0])
         tweaked[:, :, 1] = (inner[:, 1] ^ np.uint64(domain))[:, None]
-        out = self.permute(tweaked.reshape(-1, 2)).reshape(rows, blocks, 2)
+        out = self.permute(tweaked.reshape(-1, 2), into=None if keep else 2).reshape(rows, blocks, 2)
         out ^= inner[:, None, :]
         return out.reshape(rows, 2 * blocks)[:, :words]

@@ -79,7 +79,7 @@ def attribute_holder(
             part = slice(low, min(count, low + _ROWS_AT_ONCE))
             for label, leaf in enumerate(leaves):
                 at = first + (label * count + low) * blocks_per_leaf
-                pad = tmmo.expand(leaf[part], Domain.LEAF, at, shape.words)
+                pad = tmmo.expand(leaf[part], Domain.LEAF, at, shape.words, keep=False)
                 share[label] += pad.sum(axis=0, dtype=np.uint64)
                 masked[part] -= pad
         yield Send(class_holder_name, RowsMasked(mark(session, RowsMasked, index), levels.reshape(-1), masked.reshape(-1)))
@@ -123,7 +123,7 @@ def class_holder(
             total = masked[part].copy()
             for label, leaf in enumerate(leaves):
                 at = first + (label * count + low) * blocks_per_leaf
-                pad = tmmo.expand(leaf[part], Domain.LEAF, at, shape.words)
+                pad = tmmo.expand(leaf[part], Domain.LEAF, at, shape.words, keep=False)
                 pad[here == label] = 0  # the leaf of the row's own class is unknown: what stands there is noise
                 share[label] -= pad.sum(axis=0, dtype=np.uint64)
                 total += pad
@@ -193,7 +193,7 @@ def _children(tmmo: TweakedHash, nodes: list[Blocks], width: int) -> list[Blocks
     children: list[Blocks] = []
     first = tmmo.reserve(Domain.TREE, 2 * count * len(nodes))
     for position, node in enumerate(nodes):
-        both = tmmo.expand(node, Domain.TREE, first + 2 * count * position, 4)
+        both = tmmo.expand(node, Domain.TREE, first + 2 * count * position, 4, keep=False)
         children.extend((np.ascontiguousarray(both[:, :2]), np.ascontiguousarray(both[:, 2:])))
     return children[:width]
 
