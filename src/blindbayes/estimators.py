@@ -260,10 +260,13 @@ class NaiveBayes(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             exact, _ = self._training_block(X, y, None, None, release.codebook)
         else:
             exact = self._statistics(X, y, None, classes=None, counting=release.codebook)
+        spent = None
         if self.ledger is not None:
-            Ledger(self.ledger).charge(release, purpose="NaiveBayes.fit", codebook=codebook.sha256)
+            ledger = Ledger(self.ledger)
+            ledger.charge(release, purpose="NaiveBayes.fit", codebook=codebook.sha256)
+            spent = str(ledger.balance())
         parameters, noisy = release.release(exact, self.alpha, Coins.system())
-        self.privacy_ = {**release.facts(), "statement": release.statement().to_dict()}
+        self.privacy_ = {**release.facts(), "statement": release.statement(spent).to_dict()}
         return self._publish(parameters, noisy)
 
     @property

@@ -22,6 +22,9 @@ from blindbayes.privacy.statement import PrivacyStatement
 from blindbayes.statistics import Block, Statistics
 
 
+ALONE = "No ledger was kept: the promise is about this release alone, and adds up with any other from the same table."
+
+
 class PrivateFit(Protocol):
     """A planned release: what `NaiveBayes.fit` needs of it. `name` and `price` are what a ledger charges."""
 
@@ -36,7 +39,7 @@ class PrivateFit(Protocol):
 
     def release(self, exact: Statistics | Block, alpha: float, coins: Coins) -> tuple[Parameters, Statistics | None]: ...
     def facts(self) -> dict[str, Any]: ...
-    def statement(self) -> PrivacyStatement: ...
+    def statement(self, composition: str | None = None) -> PrivacyStatement: ...
 
 
 def plan_fit(
@@ -94,15 +97,19 @@ class JointFit:
         """Public facts for the model file."""
         return self.plan.describe()
 
-    def statement(self) -> PrivacyStatement:
-        """The promise."""
+    def statement(self, composition: str | None = None) -> PrivacyStatement:
+        """The promise; `composition` says what the ledger holds besides."""
         tables = len(self.plan.items)
         sensitivity = (
             f"{self.plan.unit} touches one class and, in each of {tables} released tables, one cell (a moment by at most its "
             "bound); noise is calibrated to all of them moving at once"
         )
         return PrivacyStatement.of(
-            self, sensitivity=sensitivity, codebook=self.plan.declared.sha256, data_domain=data_domain(self.plan.declared)
+            self,
+            sensitivity=sensitivity,
+            codebook=self.plan.declared.sha256,
+            data_domain=data_domain(self.plan.declared),
+            composition=composition or ALONE,
         )
 
 
@@ -147,8 +154,8 @@ class ParameterFit:
         """Public facts for the model file."""
         return self.plan.describe()
 
-    def statement(self) -> PrivacyStatement:
-        """The promise."""
+    def statement(self, composition: str | None = None) -> PrivacyStatement:
+        """The promise; `composition` says what the ledger holds besides."""
         number, table = (float(each) for each in self.plan.budgets)
         sensitivity = (
             f"each mean and variance has epsilon {number:g} of its own, by a "
@@ -156,7 +163,11 @@ class ParameterFit:
             f"has epsilon {table:g}, one record moves one cell by 1"
         )
         return PrivacyStatement.of(
-            self, sensitivity=sensitivity, codebook=self.codebook.sha256, data_domain=data_domain(self.codebook)
+            self,
+            sensitivity=sensitivity,
+            codebook=self.codebook.sha256,
+            data_domain=data_domain(self.codebook),
+            composition=composition or ALONE,
         )
 
 
