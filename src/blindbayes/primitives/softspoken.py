@@ -80,6 +80,13 @@ class _Leaves:
         self._head: Bytes | None = None
         self._at = 0
         self._streams: list[list[CipherContext | None]] | None = None
+        self._scratch: dict[str, Words] = {}
+
+    def buffer(self, name: str, words: int) -> Words:
+        """Memory that is used again: fresh pages would cost as much as the work on them."""
+        if name not in self._scratch or len(self._scratch[name]) < words:
+            self._scratch[name] = np.empty(words, dtype=np.uint64)
+        return self._scratch[name][:words]
 
     def head(self, width: int) -> Words | None:
         """The next `width` bytes of all streams, (trees, leaves, words), or None if they come from the ciphers."""
@@ -217,7 +224,7 @@ class ChooserStream:
             folded, rest = _fold(self._leaves, (part.stop - low) // 8)
             rest ^= packed[low // 8 : part.stop // 8]
             corrections.append(rest.reshape(-1))
-            t[part] = _transpose(folded)
+            _transpose(folded, source=self._leaves, out=t[part])
         words = np.concatenate(corrections).view(np.uint64) if corrections else np.zeros(0, dtype=np.uint64)
         return words, t[:count]
 
@@ -245,7 +252,7 @@ class SenderStream:
             received = raw[TREES * low // 8 : TREES * part.stop // 8].reshape(TREES, width)
             for row in self._rows:
                 folded[row] ^= received[row // TREE_BITS]
-            q[part] = _transpose(folded)
+            _transpose(folded, source=self._leaves, out=q[part])
         return q[:count]
 
 
@@ -256,14 +263,14 @@ def _fold(source: _Leaves, width: int) -> tuple[Bytes, Bytes]:
     is a power of two would make the transposition three times slower.
     """
     words = width // 8
-    padded = np.empty((TREES, TREE_BITS, words + 8), dtype=np.uint64)
+    padded = source.buffer("folded", BASE_COUNT * (words + 8)).reshape(TREES, TREE_BITS, words + 8)
     folded = padded[:, :, :words]
     rest = np.empty((TREES, words), dtype=np.uint64)
     head = source.head(width)
     if head is not None:
         _fold_level(head, folded, rest)
     else:
-        leaves = np.empty((LEAVES, width + 16), dtype=np.uint8)
+        leaves = source.buffer("leaves", LEAVES * (words + 2)).view(np.uint8).reshape(LEAVES, width + 16)
         level = leaves.view(np.uint64)[None, :, :words]
         zeros = np.zeros(width, dtype=np.uint8)
         for tree in range(TREES):
@@ -286,16 +293,16 @@ def _fold_level(level: Words, folded: Words, rest: Words) -> None:
 _SWAPS = ((7, 0x00AA00AA00AA00AA), (14, 0x0000CCCC0000CCCC), (28, 0x00000000F0F0F0F0))
 
 
-def _transpose(rows: Bytes) -> Blocks:
+def _transpose(rows: Bytes, *, source: _Leaves, out: Blocks) -> None:
     """(128, n/8) bytes, bits little-endian, to (n, 2) words: 8x8 bit blocks by swaps, bytes by numpy."""
     width = rows.shape[1]
-    x = np.ascontiguousarray(rows.reshape(16, 8, width).transpose(2, 0, 1)).reshape(width * 16, 8).view(np.uint64).reshape(-1)
+    x, t = source.buffer("x", 16 * width), source.buffer("t", 16 * width)
+    np.copyto(x.view(np.uint8).reshape(width, 16, 8), rows.reshape(16, 8, width).transpose(2, 0, 1))
     for shift, mask in _SWAPS:
-        t = x >> np.uint64(shift)
+        np.right_shift(x, np.uint64(shift), out=t)
         t ^= x
         t &= np.uint64(mask)
         x ^= t
         t <<= np.uint64(shift)
         x ^= t
-    columns = x.view(np.uint8).reshape(width, 16, 8).transpose(0, 2, 1)
-    return np.ascontiguousarray(columns).reshape(width * 8, 16).view(np.uint64)
+    np.copyto(out.view(np.uint8).reshape(width, 8, 16), x.view(np.uint8).reshape(width, 16, 8).transpose(0, 2, 1))
