@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -37,6 +37,9 @@ from blindbayes.runtime.memory import Outcome, local_runs, run_in_memory
 from blindbayes.runtime.transcript import Cost
 from blindbayes.statistics import Block, Layout, Statistics, count_block
 from blindbayes.study import Leak, Result, Study, report_of
+
+if TYPE_CHECKING:
+    from blindbayes.printed_columns import PrintedResult
 
 _OPTIONS = ("queries", "together")
 _BATCH = 1 << 14  # instances classified in one run: bounds memory; kinds of messages are the same in each
@@ -276,8 +279,12 @@ class JointModel:
 # -- training ------------------------------------------------------------------------------------------------------------
 
 
-def simulate(study: Study, sources: Mapping[str, Any], *, coins: Coins) -> JointResult | Result:
+def simulate(study: Study, sources: Mapping[str, Any], *, coins: Coins) -> JointResult | Result | PrintedResult:
     """Train a study over columns with every party in this process. `noisy_histograms` gives a `Result` with a plain model."""
+    if study.protocol == "scalar_product":
+        from blindbayes import printed_columns
+
+        return printed_columns.simulate(study, sources, coins=coins)
     if study.protocol == "noisy_histograms":
         from blindbayes import noisy_columns
 
@@ -292,7 +299,8 @@ def _simulate_shared(study: Study, sources: Mapping[str, Any], coins: Coins) -> 
         return joined.simulate(study, sources, coins=coins)
     if study.protocol != "class_sums":
         raise ConfigError(
-            f"there is no columns protocol {study.protocol!r} for rows that line up; known: class_sums, noisy_histograms"
+            f"there is no columns protocol {study.protocol!r} for rows that line up; known: class_sums, "
+            "noisy_histograms, scalar_product"
         )
     if study.epsilon is not None:
         raise PrivacyError("class_sums opens nothing, so there is nothing to add noise to; leave epsilon out")

@@ -7,10 +7,13 @@ from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import blindbayes.protocol.scalar_product as route
-from blindbayes.errors import ConfigError, DataError, PeerProtocolError
+from blindbayes import Codebook, NaiveBayes, Study
+from blindbayes.codebook import Categorical, Numeric
+from blindbayes.errors import ConfigError, DataError, PeerProtocolError, PrivacyError
 from blindbayes.primitives import circuits as c
 from blindbayes.primitives import polynomial as poly
 from blindbayes.primitives.garbling import Plain
@@ -317,3 +320,58 @@ def test_the_cost_of_two_nominal_attributes_is_as_the_spec_says():
     outcome = trained_and_classified(terms, columns, {"colour": [1], "again": [2]}, attributes=attributes)
     names = {"nominal": 2, "numeric": 0, "K": 3}
     assert (outcome.cost.messages, outcome.cost.rounds) == (eval(SPEC["messages"], {}, names), eval(SPEC["rounds"], {}, names))
+
+
+# -- as a study --------------------------------------------------------------------------------------------------------------
+
+
+def iris_frames():
+    from sklearn.datasets import load_iris
+
+    frame = load_iris(as_frame=True).frame.rename(columns=lambda name: name.replace(" (cm)", "").replace(" ", "_"))
+    frame["petal_size"] = np.where(frame["petal_length"] < 2, "small", np.where(frame["petal_length"] < 4.8, "middle", "large"))
+    frame["species"] = frame.pop("target").map(["setosa", "versicolor", "virginica"].__getitem__)
+    return frame[["sepal_length", "petal_width", "petal_size"]], frame[["sepal_width", "species"]]
+
+
+def test_a_study_on_iris_classifies_as_pooled_training_does():
+    attributes, labelled = iris_frames()
+    book = Codebook(
+        "species",
+        ("setosa", "versicolor", "virginica"),
+        (
+            Categorical("petal_size", ("small", "middle", "large")),
+            Numeric("sepal_length", 4, 8, 0.1),
+            Numeric("petal_width", 0, 3, 0.1),
+            Numeric("sepal_width", 2, 5, 0.1),
+        ),
+        variance_floor=1e-3,
+    )
+    options = {"key_bits": 512, "toy_keys": True, "degree": 10, "queries": 13}
+    study = Study(book, partition="columns", protocol="scalar_product", options=options)
+    result = study.simulate({"hospital": labelled, "insurer": attributes})
+    assert all(not leak.opened for leak in result.leakage.values())
+    assert "TOY KEYS" in result.statement
+    pooled = NaiveBayes(book).fit(pd.concat([attributes, labelled.drop(columns="species")], axis=1), labelled["species"])
+    some = slice(0, 150, 12)
+    queries = {"hospital": labelled.drop(columns="species")[some], "insurer": attributes[some]}
+    found = result.model.classify(queries)
+    assert found.labels.tolist() == pooled.predict(pd.concat([attributes, labelled], axis=1)[some][list(book.names)]).tolist()
+    assert {leak.opened for leak in found.leakage.values()} == {("class",)}
+    groups = (attributes["petal_width"] * 10).round().groupby(labelled["species"])
+    means, variances = result.model.moments()["petal_width"]
+    assert [float(mean) for mean in means] == pytest.approx(groups.mean().tolist(), rel=1e-12)
+    assert [float(variance) for variance in variances] == pytest.approx(groups.var(ddof=0).tolist(), rel=1e-12)
+    with pytest.raises(PrivacyError, match="budget"):
+        result.model.predict(queries)
+
+
+def test_a_study_refuses_what_the_route_does_not_have():
+    attributes, labelled = iris_frames()
+    book = Codebook(
+        "species", ("setosa", "versicolor", "virginica"), (Categorical("petal_size", ("small", "middle", "large")),)
+    )
+    one = {"a": labelled[["species"]], "b": attributes[["petal_size"]]}
+    for change in ({"epsilon": 1.0}, {"reveal_to": "a"}, {"options": {"rings": 2}}):
+        with pytest.raises((ConfigError, PrivacyError)):
+            Study(book, partition="columns", protocol="scalar_product", **change).simulate(one)
