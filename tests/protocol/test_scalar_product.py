@@ -2,6 +2,7 @@
 
 import math
 import tomllib
+from dataclasses import replace
 from fractions import Fraction
 from functools import lru_cache
 from pathlib import Path
@@ -19,7 +20,7 @@ from blindbayes.primitives import polynomial as poly
 from blindbayes.primitives.garbling import Plain
 from blindbayes.primitives.paillier import generate_keypair
 from blindbayes.primitives.scalar_product import STATISTICAL
-from blindbayes.protocol.scalar_product import Measured, Nominal, Terms, connect, training
+from blindbayes.protocol.scalar_product import Measured, Nominal, Terms, connect, ratio, training
 from blindbayes.protocol.scalar_product.exponential import EXP_ERROR, IN_BITS, OUT_BITS, exp
 from blindbayes.protocol.scalar_product.logarithm import FRACTION, key_bits, ln_error, ln_evaluator, ln_garbler, phase_one
 from blindbayes.protocol.scalar_product.messages import CiphertextsSent
@@ -375,3 +376,57 @@ def test_a_study_refuses_what_the_route_does_not_have():
     for change in ({"epsilon": 1.0}, {"reveal_to": "a"}, {"options": {"rings": 2}}):
         with pytest.raises((ConfigError, PrivacyError)):
             Study(book, partition="columns", protocol="scalar_product", **change).simulate(one)
+
+
+# -- Protocol 3 --------------------------------------------------------------------------------------------------------------
+
+
+def protocol_3(plan, vectors, degree=10):
+    parties = tuple(f"p{at}" for at in range(len(vectors)))
+    runs = local_runs(parties, study="0" * 64, run_id="3", coins=coins("ratio"), signed=False)
+    terms = toy(1, 2, degree=degree)
+    ready = {name: keys(512)["cd"[at % 2]] for at, name in enumerate(parties)}
+    ready[parties[0]] = generate_keypair(512, coins("p0"), toy_keys=True)
+    made = {
+        name: ratio.party(runs[name], plan, terms, np.array(vector, dtype=np.uint64), coins(name), ready[name])
+        for name, vector in zip(parties, vectors, strict=True)
+    }
+    return run_in_memory(made)
+
+
+@pytest.mark.parametrize(("parties", "rings"), [(3, 1), (5, 2)])
+def test_protocol_3_keeps_smoothed_probabilities_in_shares(parties, rings):
+    alpha = Fraction(1, 2)
+    counts = [[at, 3 * at + 1, 0] for at in range(parties)]
+    vectors = [[*row, sum(row)] for row in counts]
+    plan, factor = ratio.nominal_ratios(3, alpha, 1000)
+    plan = replace(plan, rings=rings)
+    outcome = protocol_3(plan, [[factor * value for value in vector] for vector in vectors])
+    shares = [found for found in outcome.outputs.values() if found is not None]
+    assert len(shares) == 2
+    totals = [sum(column) for column in zip(*vectors, strict=True)]
+    for at, (a, b) in enumerate(zip(*shares, strict=True)):
+        exact = float((totals[at] + alpha) / (totals[3] + 3 * alpha))
+        found = (a + b) % (1 << ratio.SHARE_BITS) / 2**FRACTION
+        assert abs(found - exact) <= exact * ratio.relative_error(10) + 2.0**-FRACTION
+    assert not any(outcome.opened.values())
+
+
+def test_protocol_3_as_printed_opens_the_probabilities_and_says_what_that_opens():
+    plan = replace(ratio.nominal_ratios(2, Fraction(1), 100)[0], opening="printed")
+    outcome = protocol_3(plan, [[3, 4, 7], [10, 0, 10], [1, 2, 3]])
+    assert set(outcome.opened.values()) == {("probabilities_and_counts",)}
+    for found in outcome.outputs.values():
+        assert [value / 2**FRACTION for value in found] == pytest.approx([15 / 22, 7 / 22], rel=ratio.relative_error(10))
+
+
+def test_protocol_3_gives_means_and_variances():
+    values = [[4, 9, 2], [7], [0, 0, 12]]
+    plan = ratio.Ratios(((1, 0), (2, 0)), (0, 0, 0), 30)
+    outcome = protocol_3(plan, [ratio.numeric_vector(each) for each in values])
+    first, second = (found for found in outcome.outputs.values() if found is not None)
+    mean, square = ((a + b) % (1 << ratio.SHARE_BITS) / 2**FRACTION - 1 for a, b in zip(first, second, strict=True))
+    everyone = [value for each in values for value in each]
+    assert mean == pytest.approx(np.mean(everyone), rel=2 * ratio.relative_error(10))
+    bound = (np.mean(np.square(everyone)) + 1 + 2 * mean * (mean + 1)) * ratio.relative_error(10) + 1e-8
+    assert abs(square - mean**2 - np.var(everyone)) <= bound

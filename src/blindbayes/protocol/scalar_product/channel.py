@@ -107,11 +107,11 @@ class Channel:
 
     def send(self, key: PublicKey, ciphertexts: Sequence[Ciphertext]) -> Role[None]:
         """Ciphertexts under a key, in one message."""
-        yield Send(self.other, CiphertextsSent(self._next_mark(CiphertextsSent), key.pack_ciphertexts(ciphertexts)))
+        yield Send(self.other, CiphertextsSent(self.next_mark(CiphertextsSent), key.pack_ciphertexts(ciphertexts)))
 
     def receive(self, key: PublicKey, count: int) -> Role[list[Ciphertext]]:
         """As many checked ciphertexts under a key."""
-        message = yield from self._due(CiphertextsSent)
+        message = yield from self.due(CiphertextsSent)
         return key.unpack_ciphertexts(message.ciphertexts, count, party=self.other)
 
     def decrypt(self, ciphertexts: Sequence[Ciphertext]) -> list[int]:
@@ -143,7 +143,7 @@ class Channel:
         found: list[int] = []
         for part in _parts(len(own)):
             garbler, out = yield from self._garble(circuit, [own[part]], [width], width)
-            back = yield from self._due(LabelsGivenBack)
+            back = yield from self.due(LabelsGivenBack)
             found.extend(c.from_bits(garbler.read(out, back.labels, self.other)))
         return found
 
@@ -153,7 +153,7 @@ class Channel:
         for part in _parts(len(own)):
             out, evaluator, tags = yield from self._evaluate(circuit, own[part], width, [width])
             found.extend(c.from_bits(evaluator.read(out, tags)))
-            yield Send(self.other, LabelsGivenBack(self._next_mark(LabelsGivenBack), evaluator.skip_read(out)))
+            yield Send(self.other, LabelsGivenBack(self.next_mark(LabelsGivenBack), evaluator.skip_read(out)))
         return found
 
     def _garble(
@@ -164,8 +164,8 @@ class Channel:
         delta[0] |= np.uint64(1)  # the colour bit
         session = self._circuit_session()
         centre = ristretto.random_point(self.coins)
-        yield Send(self.other, CentreOffered(self._next_mark(CentreOffered), centre))
-        chosen = yield from self._due(ChoicesMade)
+        yield Send(self.other, CentreOffered(self.next_mark(CentreOffered), centre))
+        chosen = yield from self.due(ChoicesMade)
         zero = self.coins.words(2 * other_width * lanes).reshape(-1, 2)
         pairs = [(low.tobytes(), high.tobytes()) for low, high in zip(zero, zero ^ delta, strict=True)]
         boxes = naor_pinkas.transfer(pairs, centre, chosen.points, session, self.coins, self.other)
@@ -173,7 +173,7 @@ class Channel:
         bits = np.concatenate([c.to_bits(list(column), width) for column, width in zip(own, widths, strict=True)])
         out = circuit(garbler, garbler.own(bits), zero.reshape(other_width, lanes, 2))
         tables = garbler.take_tables()
-        yield Send(self.other, CircuitGarbled(self._next_mark(CircuitGarbled), boxes, tables, garbler.tags(out)))
+        yield Send(self.other, CircuitGarbled(self.next_mark(CircuitGarbled), boxes, tables, garbler.tags(out)))
         return garbler, out
 
     def _evaluate(
@@ -181,12 +181,12 @@ class Channel:
     ) -> Role[tuple[Wires, Evaluator, Words]]:
         lanes = len(own)
         session = self._circuit_session()
-        centre = yield from self._due(CentreOffered)
+        centre = yield from self.due(CentreOffered)
         bits = c.to_bits(list(own), width)
         flat = [int(bit) for bit in bits.reshape(-1)]
         choice = naor_pinkas.choose(flat, centre.point, session, self.coins, self.other)
-        yield Send(self.other, ChoicesMade(self._next_mark(ChoicesMade), choice.points))
-        garbled = yield from self._due(CircuitGarbled)
+        yield Send(self.other, ChoicesMade(self.next_mark(ChoicesMade), choice.points))
+        garbled = yield from self.due(CircuitGarbled)
         labels = np.frombuffer(b"".join(choice.finish(garbled.boxes, self.other)), dtype=np.uint64)
         evaluator = Evaluator(self.hashes, self.other)
         evaluator.give_tables(garbled.tables)
@@ -198,11 +198,13 @@ class Channel:
         self._circuits += 1
         return self.session + b" circuit %d" % self._circuits
 
-    def _next_mark(self, kind: type[M]) -> int:
+    def next_mark(self, kind: type[M]) -> int:
+        """The mark of the next message to the other."""
         self._sent += 1
         return mark(self.session + self.run.me.encode(), kind, self._sent)
 
-    def _due(self, kind: type[M]) -> Role[M]:
+    def due(self, kind: type[M]) -> Role[M]:
+        """The next message of the other, its mark checked."""
         message = yield from receive(self.other, kind)
         self._received += 1
         require_mark(message.mark, self.session + self.other.encode(), kind, self._received, self.other)  # type: ignore[attr-defined]

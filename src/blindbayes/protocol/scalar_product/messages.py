@@ -54,3 +54,18 @@ class LabelsGivenBack(Message, frozen=True):
     trust: ClassVar[Trust] = Trust.CLEAR
     mark: int
     labels: Words
+
+
+class LogarithmShareSent(Message, frozen=True):
+    """Protocol 3 as printed: one share of each ln ratio, modulo 2^64, to the party that holds the other."""
+
+    trust: ClassVar[Trust] = Trust.SHARE
+    mark: int
+    shares: Words
+
+
+class RatiosAnnounced(Message, frozen=True):
+    """Protocol 3 as printed: the ratios, in fixed point."""
+
+    trust: ClassVar[Trust] = Trust.CLEAR
+    ratios: Words

@@ -202,7 +202,7 @@ def _numeric_class_holder(
         below += yield from ln_garbler(channel, shares, bits, _least(terms, attribute))
     quotients = _differences(above, below, count)
     masks = [coins.bits(width) for _ in quotients]
-    circuit = partial(_quotient, width)
+    circuit = partial(quotient, width)
     yield from channel.garble(circuit, [quotients, masks], [IN_BITS, width], IN_BITS)  # step 22
     _gather(scores, masks, 1)
     _gather(scores, [value for value in below for _ in range(count)], -1)
@@ -235,7 +235,7 @@ def _numeric_attribute_holder(
     for attribute in numeric:
         shares = [each >> 2 * terms.const_bits for each in held.numeric[attribute.name].variances]
         below += yield from ln_evaluator(channel, shares, bits, _least(terms, attribute))
-    circuit = partial(_quotient, width)
+    circuit = partial(quotient, width)
     found = yield from channel.evaluate(circuit, _differences(above, below, count), IN_BITS, [IN_BITS, width])  # step 22
     _gather(scores, found, -1)
     _gather(scores, [value for value in below for _ in range(count)], -1)
@@ -265,7 +265,7 @@ def _packed(row: Sequence[int], bits: int) -> int:
 # -- circuits ------------------------------------------------------------------------------------------------------------------
 
 
-def _quotient(width: int, g: Gates, own: Number, other: Number) -> Number:
+def quotient(width: int, g: Gates, own: Number, other: Number) -> Number:
     """exp of a shared logarithm, under the garbler's mask, modulo 2^width."""
     y = c.add(g, own[:IN_BITS], other, bits=IN_BITS)
     return c.add(g, c.widen(exp(g, y), width), own[IN_BITS:], bits=width)
