@@ -105,12 +105,14 @@ class ReleasePlan:
         """The mechanism with its price; asking it reads no data."""
         classes = len(self.declared.classes)
         if self.mechanism == "knorm":
-            # An error in a class count is spread over the cells of every histogram, 1/r of it in each.
-            spread = 1 + sum(1 / item.cells for item in self.items if not item.number)
+            # Errors are weighed by what they do to a share: an average cell of r holds 1/r of the rows, so an error there
+            # weighs r times as much. One in a class count is spread over every histogram, 1/r of it in each cell; a moment
+            # counts like a table of four.
+            spread = 1.0 + sum(not item.number for item in self.items)
             parts = tuple(
-                Part(item.name, 2, True, item.bound > 1, spread if item.kind == "classes" else 1.0)
+                Part(item.name, 2, True, item.bound > 1, spread if item.kind == "classes" else 4.0)
                 if item.number
-                else Part(item.name, item.cells)
+                else Part(item.name, item.cells, weight=float(item.cells))
                 for item in self.items
             )
             return Classwise(parts, self.epsilon, self.rows_per_unit)
