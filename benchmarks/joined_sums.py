@@ -1,0 +1,141 @@
+"""Columns whose identifiers do not line up: shares of all value x class counts over the hidden join, two processes on loopback.
+
+    python benchmarks/joined_sums.py --ids 100000 1000000
+    python benchmarks/joined_sums.py --ids 100000 --peers other/bin/python
+
+Half of the identifiers are shared; ten attributes of ten values each, two classes. The two roles run in two processes over a
+plain TCP socket on loopback, with the product's messages and encoding and no envelope. CPU seconds are those of each process
+(user and system), from digests of identifiers to shares, setup of the transfers included; making the synthetic table is not.
+`--peers` measures in the same run openmined.psi's intersection cardinality (one number), in an interpreter that has it, and
+Kikuchi's protocol (one distorted intersection per value and class) at a small size, extrapolated. Machine and load are the
+reader's: compare ratios.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import resource
+import subprocess
+import time
+from typing import Any
+
+import numpy as np
+from columns import Line, Meter, cpu, drive, run_for, two_processes
+
+from blindbayes.codebook import Categorical
+from blindbayes.papers.kikuchi2011_measure import per_identifier
+from blindbayes.primitives.coins import Coins
+from blindbayes.protocol import joined_sums, transfer
+from blindbayes.protocol.class_sums import RowLayout
+from blindbayes.protocol.joined_sums import Shape, merge, one_hot
+from blindbayes.statistics import Block
+
+ATTRIBUTES, VALUES, CLASSES = 10, 10, 2
+
+
+def digests(first: int, count: int) -> list[bytes | None]:
+    new, key = hashlib.blake2b, bytes(32)
+    return [new(b"customer %09d" % at, digest_size=16, key=key).digest() for at in range(first, first + count)]
+
+
+def table(count: int) -> tuple[RowLayout, Block, Any]:
+    features = [Categorical(f"v{at}", tuple(str(value) for value in range(VALUES)), optional=True) for at in range(ATTRIBUTES)]
+    source = np.random.default_rng(7)
+    columns = {feature.name: source.integers(-1, VALUES, count) for feature in features}  # one in eleven is missing
+    return RowLayout(features, count), Block(None, columns, count), source.integers(0, CLASSES, count)
+
+
+def ours(count: int) -> float:
+    layout, block, labels = table(count)
+    shape = Shape(count, count, layout.words + 1, CLASSES, 1, layout.facts())
+    half = count // 2
+
+    def work(party: str, line: Line, meter: Meter) -> dict[str, Any]:
+        coins, run = Coins.system(), run_for(party, f"join {count}")
+        started, begun = time.perf_counter(), cpu()
+        if party == "class":
+            entries = merge(digests(half, count), one_hot(labels, CLASSES), "reject", 1)
+            planter = drive(transfer.planter(run, "attributes", coins), line)
+            share = drive(joined_sums.label_holder(run, "attributes", shape, entries, planter, coins), line)
+        else:
+            rows = np.concatenate([layout.encode(block), np.ones((count, 1), dtype=np.uint64)], axis=1)
+            entries = merge(digests(0, count), rows, "reject", 1)
+            keeper = drive(transfer.keeper(run, "class", coins), line)
+            share = drive(joined_sums.row_holder(run, "class", shape, entries, keeper, coins), line)
+        return {
+            "cpu": cpu() - begun,
+            "wall": time.perf_counter() - started,
+            "bytes": meter.bytes,
+            "peak": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+            "share": share,
+        }
+
+    found = two_processes(work)
+    rows = np.concatenate([layout.encode(block), np.ones((count, 1), dtype=np.uint64)], axis=1)[half:]
+    wanted = np.stack([rows[labels[: count - half] == label].sum(axis=0, dtype=np.uint64) for label in range(CLASSES)])
+    exact = np.array_equal(found["class"]["share"] + found["attributes"]["share"], wanted)
+    sides = [found["attributes"], found["class"]]
+    total = sum(side["cpu"] for side in sides)
+    print(
+        f"joined_sums {count:,} + {count:,} identifiers, {ATTRIBUTES * VALUES} values, {CLASSES} classes: exact {exact}, "
+        f"CPU {sides[0]['cpu']:.2f} + {sides[1]['cpu']:.2f} = {total:.2f} s, wall {max(side['wall'] for side in sides):.2f} s, "
+        f"{sum(side['bytes'] for side in sides) / 1e6:.0f} MB, peak {sides[0]['peak']:.0f} / {sides[1]['peak']:.0f} MB",
+        flush=True,
+    )
+    if not exact:
+        raise SystemExit("the shares do not add up to the statistics of the join")
+    return total
+
+
+OPENMINED = """
+import sys, time
+import private_set_intersection.python as psi
+count = int(sys.argv[1])
+server_items = [f"customer {at:09d}" for at in range(count)]
+client_items = [f"customer {at:09d}" for at in range(count // 2, count // 2 + count)]
+begun = time.process_time()
+client, server = psi.client.CreateWithNewKey(False), psi.server.CreateWithNewKey(False)
+setup = server.CreateSetupMessage(1e-12, len(client_items), server_items, psi.DataStructure.GCS)
+answer = server.ProcessRequest(client.CreateRequest(client_items))
+print(client.GetIntersectionSize(setup, answer), time.process_time() - begun)
+"""
+
+
+def openmined(count: int, python: str, own: float) -> None:
+    """In an interpreter of its own: openmined.psi pins an older protobuf than the project needs."""
+    made = subprocess.run([python, "-c", OPENMINED, str(count)], capture_output=True, text=True)
+    if made.returncode:
+        print(f"{python} has no openmined.psi: pip install openmined.psi there")
+        return
+    size, used = made.stdout.split()
+    print(
+        f"openmined.psi, cardinality alone, {count:,} + {count:,}: {int(size):,}, CPU {float(used):.2f} s, "
+        f"{float(used) / own:.1f} times joined_sums",
+        flush=True,
+    )
+
+
+def kikuchi(count: int) -> None:
+    each = per_identifier()
+    # Alice's identifier stands in a set per attribute, which meets every class; Bob's class set meets every value.
+    whole = each * count * (ATTRIBUTES * CLASSES + ATTRIBUTES * VALUES)
+    print(
+        f"Kikuchi's protocol on ristretto255, extrapolated from {1e6 * each:.0f} us per identifier and run: {whole:,.0f} CPU s"
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--ids", type=int, nargs="+", default=[100_000])
+    parser.add_argument("--peers", metavar="PYTHON", help="an interpreter that has openmined.psi")
+    chosen = parser.parse_args()
+    for count in chosen.ids:
+        own = ours(count)
+        if chosen.peers:
+            openmined(count, chosen.peers, own)
+            kikuchi(count)
+
+
+if __name__ == "__main__":
+    main()
