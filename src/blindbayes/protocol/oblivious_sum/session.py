@@ -57,8 +57,9 @@ class Session:
         known = [name for name in setting.contributors if name in set(roster.names)]
         if list(roster.names) != known or self.me not in known or len(known) < setting.fewest:
             raise PeerProtocolError("the roster is not a quorum of the contributors in order", party=MINER)
-        if self.names and not set(known) <= set(self.names):
-            raise PeerProtocolError("the roster grew", party=MINER)
+        if self.names and not set(known) < set(self.names):
+            # The keys that seal shares follow from the roster: dealing twice for one would use a key and nonce twice.
+            raise PeerProtocolError("the next roster is not smaller", party=MINER)
         self.names = tuple(known)
         self.groups = self.terms.groups(known)
         neighbours = self.groups.neighbours(self.me)
