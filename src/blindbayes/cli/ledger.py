@@ -41,7 +41,12 @@ def command() -> None:
 @click.option("--owner", default="", help="Who keeps this ledger.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
 def init(path: str, epsilon: str, delta: str, unit: str, composition: Composition, owner: str, as_json: bool) -> None:
-    """Open a new ledger at PATH with its budget."""
+    """Open a new ledger at PATH with its budget.
+
+    \b
+    Example:
+      blindbayes ledger init ledger.jsonl --epsilon 2 --delta 0.000001
+    """
     ledger = Ledger.create(path, epsilon=epsilon, delta=delta, unit=unit, composition=composition, owner=owner)
     if as_json:
         print_json({"path": path, "head": str(ledger.head), **_facts(ledger.balance())})
@@ -54,7 +59,12 @@ def init(path: str, epsilon: str, delta: str, unit: str, composition: Compositio
 @click.argument("path", type=click.Path(dir_okay=False))
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
 def show(path: str, as_json: bool) -> None:
-    """What was spent, on what, and what is left."""
+    """What was spent, on what, and what is left.
+
+    \b
+    Example:
+      blindbayes ledger show ledger.jsonl
+    """
     ledger = Ledger(path)
     entries, balance = ledger.entries(), ledger.balance()
     if as_json:
@@ -93,7 +103,12 @@ def show(path: str, as_json: bool) -> None:
 @click.option("--head", default=None, help="A head seen before, NUMBER:SHA256; shows truncation and rewriting.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
 def verify(path: str, head: str | None, as_json: bool) -> None:
-    """Check every line and the chain; exit code 9 if the ledger was changed."""
+    """Check every line and the chain; exit code 9 if the ledger was changed.
+
+    \b
+    Example:
+      blindbayes ledger verify ledger.jsonl
+    """
     ledger = Ledger(path)
     found = ledger.verify(Head.parse(head) if head else None)
     if as_json:

@@ -34,7 +34,12 @@ def command() -> None:
 @click.option("--address", required=True, help="host:port under which sites reach it.")
 @PASSPHRASE
 def init(folder: Path, name: str, address: str, passphrase_file: Path | None) -> None:
-    """Make the relay's keys and card in FOLDER."""
+    """Make the relay's keys and card in FOLDER.
+
+    \b
+    Example:
+      blindbayes relay init relay --listen 0.0.0.0:7440 --address relay.example:7440
+    """
     make_private_folder(folder)
     identity = Identity.create(folder, name, address=address, passphrase=passphrase_of(passphrase_file))
     click.echo(f"Hand out {folder / 'card.toml'}; its words:\n  {identity.card.words}")
@@ -45,7 +50,12 @@ def init(folder: Path, name: str, address: str, passphrase_file: Path | None) ->
 @click.argument("card", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option("--words", required=True, help="The words as read out by the site.")
 def pin_card(folder: Path, card: Path, words: str) -> None:
-    """Let the site of CARD use this relay."""
+    """Let the site of CARD use this relay.
+
+    \b
+    Example:
+      blindbayes relay pin north-card.toml --config relay
+    """
     shown = read_card(card)
     if words.strip().lower() != shown.words:
         raise ConfigError(f"the words are not those of this card: do not trust it as {shown.name}")
@@ -58,7 +68,12 @@ def pin_card(folder: Path, card: Path, words: str) -> None:
 @click.option("--listen", required=True, help="host:port to listen on.")
 @PASSPHRASE
 def serve(folder: Path, listen: str, passphrase_file: Path | None) -> None:
-    """Run the relay until it is stopped."""
+    """Run the relay until it is stopped.
+
+    \b
+    Example:
+      blindbayes relay serve --config relay
+    """
     from blindbayes.runtime.relay import Relay
 
     identity = Identity.load(folder, passphrase=passphrase_of(passphrase_file))

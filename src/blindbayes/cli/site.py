@@ -72,7 +72,14 @@ def init(
     passphrase_file: Path | None,
     as_json: bool,
 ) -> None:
-    """Make keys, a card to hand out, a ledger and site.toml in FOLDER."""
+    """Make keys, a card to hand out, a ledger and site.toml in FOLDER.
+
+    \b
+    Example:
+      blindbayes site init north --name north --listen 0.0.0.0:7440 --address north.example:7440 --rows visits.parquet
+    """
+    if rows is not None and Path(rows).exists():
+        rows = str(Path(rows).resolve())  # named from here, read from wherever the agent is started
     config = SiteConfig(listen=listen, operator=operator, rows=None if rows is None else Rows(rows))
     phrase = passphrase_of(passphrase_file)
     home, identity = Home.create(folder, name, config=config, address=address, passphrase=phrase, epsilon=epsilon, delta=delta)
@@ -90,7 +97,12 @@ def init(
 @click.option("--replace", is_flag=True, help="Replace an older card of the same name.")
 @FOLDER
 def pin_card(card: Path, words: str | None, replace: bool, config: Path) -> None:
-    """Trust another site's CARD from now on."""
+    """Trust another site's CARD from now on.
+
+    \b
+    Example:
+      blindbayes site pin south-card.toml --config north
+    """
     home, shown = Home.open(config), read_card(card)
     if words is None:
         click.echo(f"{shown.name}: {shown.words}")
@@ -106,7 +118,12 @@ def pin_card(card: Path, words: str | None, replace: bool, config: Path) -> None
 @FOLDER
 @JSON
 def peers(config: Path, as_json: bool) -> None:
-    """The sites that are pinned here, with their words."""
+    """The sites that are pinned here, with their words.
+
+    \b
+    Example:
+      blindbayes site peers --config north
+    """
     cards = Home.open(config).peers()
     if as_json:
         print_json({name: {"words": card.words, "address": card.address} for name, card in cards.items()})
@@ -125,6 +142,10 @@ def approve(study: str, sha256: str | None, runs: int, config: Path, as_json: bo
     """Say yes to a STUDY: its file, or the hash of a file in the site's folder studies/.
 
     Policy is checked now and again before every run.
+
+    \b
+    Example:
+      blindbayes site approve study.toml --hash HASH --config north
     """
     home = Home.open(config)
     file = _find_study(home, study)
@@ -153,7 +174,12 @@ def _find_study(home: Home, text: str) -> StudyFile:
 @click.argument("sha256")
 @FOLDER
 def revoke(sha256: str, config: Path) -> None:
-    """Take an approval back."""
+    """Take an approval back.
+
+    \b
+    Example:
+      blindbayes site revoke HASH --config north
+    """
     Home.open(config).revoke(sha256)
     click.echo(f"Revoked {sha256}")
 
@@ -163,7 +189,12 @@ def revoke(sha256: str, config: Path) -> None:
 @PASSPHRASE
 @JSON
 def serve_command(config: Path, passphrase_file: Path | None, as_json: bool) -> None:
-    """Run the agent until it is stopped. Runs that were interrupted go on."""
+    """Run the agent until it is stopped. Runs that were interrupted go on.
+
+    \b
+    Example:
+      blindbayes site serve --config north
+    """
     from blindbayes.runtime.serve import serve
 
     home = Home.open(config)
@@ -183,7 +214,12 @@ def serve_command(config: Path, passphrase_file: Path | None, as_json: bool) -> 
 @FOLDER
 @JSON
 def status(config: Path, as_json: bool) -> None:
-    """What the running agent is doing."""
+    """What the running agent is doing.
+
+    \b
+    Example:
+      blindbayes site status --config north
+    """
     shown = OperatorClient(Home.open(config).folder).call("GET", "/status")
     if as_json:
         print_json(shown)
@@ -202,7 +238,12 @@ def status(config: Path, as_json: bool) -> None:
 @FOLDER
 @JSON
 def audit(must_hold: str | None, config: Path, as_json: bool) -> None:
-    """Verify the audit log and show it."""
+    """Verify the audit log and show it.
+
+    \b
+    Example:
+      blindbayes site audit --config north
+    """
     home = Home.open(config)
     number = home.audit.verify(must_hold=must_hold)
     entries = list(home.audit.entries())
@@ -218,6 +259,11 @@ def audit(must_hold: str | None, config: Path, as_json: bool) -> None:
 @command.command("policy")
 @FOLDER
 def show_policy(config: Path) -> None:
-    """What this site allows."""
+    """What this site allows.
+
+    \b
+    Example:
+      blindbayes site policy --config north
+    """
     policy = Home.open(config).config.policy
     print_json({name: getattr(policy, name) for name in Policy.__struct_fields__})

@@ -82,7 +82,13 @@ def init(
     join_seconds: float,
     run_seconds: float,
 ) -> None:
-    """Write a STUDY from a codebook and the cards of the sites."""
+    """Write a STUDY from a codebook and the cards of the sites.
+
+    \b
+    Example:
+      blindbayes study init study.toml --title Readmission --codebook codebook.toml \\
+        --card north.toml --card south.toml --card west.toml
+    """
     book = Codebook.from_toml(codebook)
     shown = [read_card(card) for card in cards]
     parties = tuple(Party(card.name, card.identity.hex(), contributes=card.name not in without_rows) for card in shown)
@@ -108,7 +114,12 @@ def init(
 @command.command("hash")
 @FILE
 def show_hash(path: Path) -> None:
-    """The SHA-256 that identifies the study."""
+    """The SHA-256 that identifies the study.
+
+    \b
+    Example:
+      blindbayes study hash study.toml
+    """
     click.echo(StudyFile.from_toml(path).sha256)
 
 
@@ -116,7 +127,12 @@ def show_hash(path: Path) -> None:
 @FILE
 @JSON
 def check(path: Path, as_json: bool) -> None:
-    """What the study says, who signed it, what would be opened and to whom."""
+    """What the study says, who signed it, what would be opened and to whom.
+
+    \b
+    Example:
+      blindbayes study check study.toml
+    """
     study = StudyFile.from_toml(path)
     signed = study.require_signatures()
     protocol, setting = registry.load(study.protocol), study.setting
@@ -146,7 +162,12 @@ def check(path: Path, as_json: bool) -> None:
 @FOLDER
 @PASSPHRASE
 def sign(path: Path, config: Path, passphrase_file: Path | None) -> None:
-    """Add this site's signature to the STUDY."""
+    """Add this site's signature to the STUDY.
+
+    \b
+    Example:
+      blindbayes study sign study.toml --config north
+    """
     study = StudyFile.from_toml(path)
     study.require_signatures()
     identity = Identity.load(Home.open(config).folder, passphrase=passphrase_of(passphrase_file))
@@ -164,7 +185,12 @@ def _missing(study: StudyFile) -> str:
 @FOLDER
 @JSON
 def dry_run(path: Path, config: Path, as_json: bool) -> None:
-    """What would leave this site, by kind of cell, without anything leaving. Counts the rows to see that they fit."""
+    """What would leave this site, by kind of cell, without anything leaving. Counts the rows to see that they fit.
+
+    \b
+    Example:
+      blindbayes study dry-run study.toml --config north
+    """
     home, study = Home.open(config), StudyFile.from_toml(path)
     problems: list[str] = []
     try:
@@ -218,7 +244,12 @@ def dry_run(path: Path, config: Path, as_json: bool) -> None:
 @click.option("--out", type=click.Path(file_okay=False, path_type=Path), help="Copy the release folder there.")
 @JSON
 def run(path: Path, config: Path, out: Path | None, as_json: bool) -> None:
-    """Run an approved STUDY through this site's running agent, and wait for its end."""
+    """Run an approved STUDY through this site's running agent, and wait for its end.
+
+    \b
+    Example:
+      blindbayes study run study.toml --config north --out release
+    """
     study = StudyFile.from_toml(path)
     client = OperatorClient(Home.open(config).folder)
     begun = client.call("POST", "/runs", {"study": study.sha256})

@@ -30,7 +30,17 @@ LABEL_WORDS = {
     "probabilities": "the probabilities of the model, without the counts behind them",
     "minimum_reached": "whether the counts reach the agreed minimum (one bit)",
     "enough_overlap": "whether at least the agreed number of rows joined (one bit)",
+    "intersection_size": "how many identifiers the two parties have in common",
+    "matching": "which of its identifiers the other party has too",
+    "thinned_size": "a random part of the number of common identifiers, which bounds it from below",
+    "winner": "which of the compared values is the largest",
+    "noisy_probabilities": "the probabilities of a model from counts with differential privacy noise",
 }
+
+
+def label_words(label: str) -> str:
+    """What is opened under a label, in plain words."""
+    return LABEL_WORDS.get(label, label.replace("_", " "))
 
 
 OTHERS = "other parties"
@@ -60,7 +70,7 @@ class PartyView:
         sentences = []
         for label, times in Counter(self.opened).items():
             often = "" if times == 1 else f" ({times} times)"
-            sentences.append(f"It learned {LABEL_WORDS.get(label, label.replace('_', ' '))}{often}.")
+            sentences.append(f"It learned {label_words(label)}{often}.")
         if not self.opened:
             sentences.append("Nothing was opened to it.")
         for trust in Trust:

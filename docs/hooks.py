@@ -1,0 +1,126 @@
+"""Pages that are made, not written: one per protocol from its SPEC.md, and the commands from their own help."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import click
+from mkdocs.structure.files import File, Files
+
+from blindbayes.cli import root
+from blindbayes.report import Spec, protocols, read_spec
+from blindbayes.report.leakage import label_words
+
+SIZES = ((3, 3), (5, 4), (10, 7), (100, 90))  # contributors and quorum, as the default of masked_sum has them
+
+
+def on_config(config: Any) -> Any:
+    """Every protocol that has a SPEC.md stands in the navigation."""
+    pages = ["protocols/index.md", *(f"protocols/{name}.md" for name in protocols())]
+    for entry in config.nav:
+        if isinstance(entry, dict) and "Protocols" in entry:
+            entry["Protocols"] = pages
+    return config
+
+
+def on_files(files: Files, config: Any) -> Files:
+    """Add the pages."""
+    for name in protocols():
+        files.append(File.generated(config, f"protocols/{name}.md", content=protocol_page(read_spec(name))))
+    files.append(File.generated(config, "protocols/index.md", content=protocol_index()))
+    files.append(File.generated(config, "commands.md", content=commands_page()))
+    return files
+
+
+def protocol_index() -> str:
+    rows = [
+        f"| [{name}]({name}.md) | {', '.join(f'`{label}`' for label in read_spec(name).opened) or 'nothing'} | "
+        f"{_cell(read_spec(name).paragraph('Who learns what'))} |"
+        for name in protocols()
+    ]
+    return "\n".join(
+        [
+            "# Protocols",
+            "",
+            "Each page is the specification that stands beside the code; tests hold the two together: the labels that a run "
+            "opens equal the list, and its measured cost equals the formula.",
+            "",
+            "| protocol | opened | who learns what |",
+            "|---|---|---|",
+            *rows,
+            "",
+        ]
+    )
+
+
+def protocol_page(spec: Spec) -> str:
+    """The SPEC.md, and the closing box that every protocol has."""
+    return f"{_spaced(spec.prose).rstrip()}\n\n{closing_box(spec)}\n"
+
+
+def closing_box(spec: Spec) -> str:
+    """Who learns what, in the same form for every protocol."""
+    lines = ['!!! abstract "Who learns what"', ""]
+    lines += [f"    {spec.paragraph('Who learns what')}", ""]
+    if spec.opened:
+        lines += [f"    - `{label}`: {label_words(label)}" for label in spec.opened]
+    else:
+        lines.append("    - Nothing is opened.")
+    for key, labels in spec.table.items():
+        if key.startswith("opened_") and labels:
+            when = key.removeprefix("opened_").replace("_", " ")
+            lines += [f"    - {when}: `{label}`: {label_words(label)}" for label in labels]
+    if "collusion" in spec.table:
+        lines += [
+            "",
+            "    How many contributors may pool what they saw with whoever reads the sum, and learn no more than it:",
+            "",
+        ]
+        lines += ["    | contributors | quorum | reader follows the protocol | reader deviates |", "    |---|---|---|---|"]
+        for contributors, quorum in SIZES:
+            found = spec.coalition(contributors, quorum, {})
+            if found is not None:
+                shown = [str(most) if most >= 0 else "nothing is claimed" for most in (found.passive, found.active)]
+                lines.append(f"    | {contributors} | {quorum} | {shown[0]} | {shown[1]} |")
+    return "\n".join(lines)
+
+
+def commands_page() -> str:
+    """Every command with its help, as the program prints it."""
+    parts = ["# Commands", "", "As `--help` prints them. Exit codes: 0 done, 1 unexpected, 2 configuration, 3 data, 4 privacy,",
+             "5 to 8 protocol, 9 ledger.", ""]  # fmt: skip
+    for path, command in walk(root, ("blindbayes",)):
+        context = click.Context(command, info_name=" ".join(path), max_content_width=96)
+        parts += [f"{'#' * min(len(path), 3)}# {' '.join(path)}", "", "```text", command.get_help(context).rstrip(), "```", ""]
+    return "\n".join(parts)
+
+
+def walk(command: click.Command, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], click.Command]]:
+    """Every command below this one, depth first."""
+    if len(path) > 1:
+        yield path, command
+    if isinstance(command, click.Group):
+        context = click.Context(command)
+        for name in command.list_commands(context):
+            found = command.get_command(context, name)
+            if found is not None:
+                yield from walk(found, (*path, name))
+
+
+def _spaced(text: str) -> str:
+    """Markdown that every reader takes the same way: an empty line before a list, a product that is no emphasis."""
+    out: list[str] = []
+    for line in text.splitlines():
+        starts = re.match(r"(- |\d+\. |\|)", line)
+        if starts and out and out[-1].strip() and not re.match(r"\s|- |\d+\. |\|", out[-1]):
+            out.append("")
+        # A product is no emphasis: c*n + 8*words.
+        parts = re.split(r"(`[^`]*`)", line)
+        out.append("".join(part if part.startswith("`") else re.sub(r"(?<=[\w)])\*(?=[\w(])", r"\\*", part) for part in parts))
+    return "\n".join(out)
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")

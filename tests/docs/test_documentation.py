@@ -1,0 +1,125 @@
+"""The documentation: it builds without a warning, and what it shows can be pasted and runs."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+import pytest
+
+from blindbayes.cli import root
+from blindbayes.report import protocols
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", flags=re.DOTALL | re.MULTILINE)
+PAGES = sorted(path.relative_to(DOCS).as_posix() for path in DOCS.rglob("*.md"))
+
+
+def blocks(page: str) -> list[tuple[str, str]]:
+    """What is meant to be run: python and bash. Blocks marked console or text are not."""
+    found = BLOCK.findall((DOCS / page).read_text(encoding="utf-8"))
+    return [(kind, text) for kind, text in found if kind in ("python", "bash")]
+
+
+RUN = [page for page in PAGES if blocks(page) and page != "tutorials/consortium.md"]
+
+
+def run_shell_line(line: str) -> None:
+    """A line of a bash block, in this process."""
+    words = shlex.split(line)
+    assert words[0] == "blindbayes", f"only commands of the package are run here: {line}"
+    root.main(args=words[1:], prog_name="blindbayes", standalone_mode=False)
+
+
+def test_there_is_something_to_run() -> None:
+    assert {"index.md", "tutorials/hospitals.md", "tutorials/census.md", "tutorials/columns.md"} <= set(RUN)
+
+
+@pytest.mark.parametrize("page", RUN)
+def test_what_a_page_shows_runs_from_top_to_bottom(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, object] = {"__name__": "__main__"}
+    for kind, text in blocks(page):
+        if kind == "python":
+            exec(compile(text, page, "exec"), names)
+        else:
+            for line in text.splitlines():
+                run_shell_line(line)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1000)
+def test_the_consortium_runs_as_it_is_pasted(tmp_path: Path) -> None:
+    script = ["set -eu", f"export PATH={shlex.quote(str(Path(sys.executable).parent))}:$PATH"]
+    for at, (kind, text) in enumerate(blocks("tutorials/consortium.md")):
+        if kind == "python":
+            (tmp_path / f"step{at}.py").write_text(text)
+            script.append(f"{shlex.quote(sys.executable)} step{at}.py")
+        else:
+            script.append(text)
+    script.append("wait")
+    done = subprocess.run(["bash", "-c", "\n".join(script)], cwd=tmp_path, capture_output=True, text=True, timeout=900)
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+    assert (tmp_path / "release" / "model.json").is_file()
+    assert "the key on its card" in " ".join(done.stdout.split())
+
+
+def test_the_site_builds_with_warnings_as_errors(tmp_path: Path) -> None:
+    for module in ("mkdocs", "material", "mkdocstrings_handlers.python"):
+        if os.environ.get("CI") != "true":
+            pytest.importorskip(module, reason="the documentation's tools are not installed: pip install --group docs")
+    environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1", "PYTHONWARNINGS": "ignore"}
+    done = subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path / "site")],
+        cwd=ROOT,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    for name in protocols():
+        text = (tmp_path / "site" / "protocols" / f"{name}.html").read_text(encoding="utf-8")
+        assert text.count("Who learns what</p>") == 1, f"{name} has no closing box"
+    for page in (tmp_path / "site").rglob("*.html"):
+        fetched = re.findall(r'<(?:script|link|img)[^>]+(?:src|href)="(https?:[^"]+)"', page.read_text(encoding="utf-8"))
+        assert fetched == [], f"{page.name} fetches from elsewhere"
+
+
+def commands(command: click.Command, path: str) -> list[tuple[str, click.Command]]:
+    found = [(path, command)]
+    if isinstance(command, click.Group):
+        context = click.Context(command)
+        for name in command.list_commands(context):
+            below = command.get_command(context, name)
+            if below is not None:
+                found += commands(below, f"{path} {name}")
+    return found
+
+
+def test_every_command_has_an_example_and_every_option_a_help() -> None:
+    without = []
+    for path, command in commands(root, "blindbayes")[1:]:
+        if not re.search(rf"^\s+{path}\b", command.help or "", flags=re.MULTILINE):
+            without.append(path)
+        for parameter in command.params:
+            if isinstance(parameter, click.Option) and not parameter.help:
+                without.append(f"{path} {parameter.opts[0]}")
+    assert without == []
+
+
+def test_every_setting_of_a_study_and_of_the_estimator_is_described() -> None:
+    import inspect
+
+    from blindbayes import NaiveBayes, Study
+
+    for kind in (Study, NaiveBayes):
+        described = kind.__doc__ or ""
+        for name in inspect.signature(kind.__init__).parameters:
+            assert name == "self" or re.search(rf"^\s+.*\b{name}\b", described, flags=re.MULTILINE), f"{kind.__name__}: {name}"
