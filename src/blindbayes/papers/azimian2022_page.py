@@ -20,9 +20,11 @@ def plot(made: list[Measurement], out: pathlib.Path) -> list[str]:
     for number, (bits, what) in enumerate([(bits, what) for bits in KEY_SIZES for what in ("time", "memory")], start=9):
         figure, axes = plt.subplots(figsize=(9, 4.5))
         width = 0.8 / len(SCHEMES)
+        top = 0.0
         for at, (scheme, title) in enumerate(SCHEMES.items()):
             rows = [one for name in DATASETS for one in made if (one.dataset, one.key_bits, one.scheme) == (name, bits, scheme)]
             heights = [row.total_seconds if what == "time" else row.peak_mb for row in rows]
+            top = max(top, *heights)
             places = [group + at * width for group in range(len(rows))]
             bars = axes.bar(places, heights, width, label=title)
             axes.bar_label(bars, [f"{height:.3g}" for height in heights], fontsize=6, rotation=90, padding=2)
@@ -30,7 +32,6 @@ def plot(made: list[Measurement], out: pathlib.Path) -> list[str]:
         axes.set_xticks([group + 0.4 - width / 2 for group in range(len(DATASETS))], [name.capitalize() for name in DATASETS])
         axes.set_ylabel("CPU seconds, all parties" if what == "time" else "peak memory of the process, MB")
         axes.set_title(f"Figure {number}: {what} with {bits}-bit keys")
-        top = max(bar.get_height() for bar in axes.patches)
         axes.set_ylim(None if what == "time" else 1, top * (300 if what == "time" else 30))  # room for the legend
         axes.legend(fontsize=7, ncols=2, loc="upper center")
         figure.tight_layout()

@@ -21,7 +21,6 @@ from blindbayes.privacy.smooth import ParameterPlan, plan_parameters
 from blindbayes.privacy.statement import PrivacyStatement
 from blindbayes.statistics import Block, Statistics
 
-
 ALONE = "No ledger was kept: the promise is about this release alone, and adds up with any other from the same table."
 
 
