@@ -8,7 +8,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help setup demo test test-slow lint format bench lock clean
+.PHONY: help setup demo test test-slow lint format docs bench lock clean
 
 help:  ## List the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -39,6 +39,9 @@ lint: $(READY)  ## ruff and mypy --strict
 format: $(READY)  ## Format the code
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
+
+docs: $(READY)  ## Build the documentation into out/docs, warnings as errors
+	$(BIN)/mkdocs build --strict --quiet
 
 bench: $(READY)  ## Every benchmark, in its short form
 	for file in benchmarks/*.py; do $(BIN)/python $$file --quick || exit 1; done
