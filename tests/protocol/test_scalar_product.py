@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from gmpy2 import invert
 
 import blindbayes.protocol.scalar_product as route
 from blindbayes import Codebook, NaiveBayes, Study
@@ -18,14 +19,15 @@ from blindbayes.errors import ConfigError, DataError, PeerProtocolError, Privacy
 from blindbayes.primitives import circuits as c
 from blindbayes.primitives import polynomial as poly
 from blindbayes.primitives.garbling import Plain
-from blindbayes.primitives.paillier import generate_keypair
+from blindbayes.primitives.paillier import PublicKey, generate_keypair
 from blindbayes.primitives.scalar_product import STATISTICAL
 from blindbayes.protocol.scalar_product import Measured, Nominal, Terms, connect, ratio, training
 from blindbayes.protocol.scalar_product.exponential import EXP_ERROR, IN_BITS, OUT_BITS, exp
 from blindbayes.protocol.scalar_product.logarithm import FRACTION, key_bits, ln_error, ln_evaluator, ln_garbler, phase_one
 from blindbayes.protocol.scalar_product.messages import CiphertextsSent
 from blindbayes.runtime.memory import Duplicate, Replace, Swap, local_runs, run_in_memory
-from blindbayes.wire import Trust
+from blindbayes.runtime.transcript import Keep
+from blindbayes.wire import Trust, decode
 from support.two_party import coins
 
 SPEC = tomllib.loads((Path(route.__file__).parent / "SPEC.md").read_text("utf-8").split("```toml\n", 1)[1].split("```", 1)[0])
@@ -128,6 +130,27 @@ def test_protocol_5_gives_shares_of_scaled_means_and_variances(divisor, as_print
         scaled = Fraction(variance, terms.const**3)
         assert exact * (1 - Fraction(n, terms.const)) <= scaled <= exact + 2 * Fraction(n * span, terms.const) ** 2
     assert outcome.opened == {"c": (), "d": ()}
+
+
+def read_classes():
+    """The attribute holder's attack on step 9: it made E(d) and E(mean), so it divides them out, class by class, and looks
+    for a quotient without randomness. Returns the classes it finds, None where it finds none."""
+    outcome = both(toy(27, 3), *numeric(LABELS, VALUES), keep=Keep.FRAMES)
+    key = keys(512)["d"].public
+    sent = [decode(entry.frame, CiphertextsSent) for entry in outcome.transcript.entries if entry.kind is CiphertextsSent]
+    values, means, distances = (key.unpack_ciphertexts(sent[at].ciphertexts, count) for at, count in ((0, 27), (2, 3), (3, 27)))
+    found = []
+    for value, distance in zip(values, distances, strict=True):
+        bare = pow(value, 1 << 64, key.n_squared)
+        quotients = [distance * mean * invert(bare, key.n_squared) % key.n_squared for mean in means]
+        found.append(next((at for at, quotient in enumerate(quotients) if quotient % key.n == 1), None))
+    return found
+
+
+def test_without_fresh_randomness_the_attribute_holder_reads_every_class_and_with_it_none(monkeypatch):
+    assert read_classes() == [None] * 27
+    monkeypatch.setattr(PublicKey, "rerandomise", lambda self, ciphertext, coins: ciphertext)
+    assert read_classes() == LABELS
 
 
 def test_small_keys_missing_values_and_unequal_terms_are_refused():

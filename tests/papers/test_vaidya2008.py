@@ -1,0 +1,82 @@
+"""The reproduction of Vaidya et al. 2008: that it measures what it says, at sizes that a test can afford."""
+
+import csv
+
+import pytest
+
+from blindbayes.papers import vaidya2008, vaidya2008_measure
+from blindbayes.papers.vaidya2008_measure import Figure, line
+from blindbayes.protocol.scalar_product.channel import Channel
+
+
+def test_a_line_through_measured_sizes():
+    points = {10: 1.0, 30: 2.0}
+    assert line(points, 30) == Figure(2.0, "measured")
+    found = line(points, 1010)
+    assert found.seconds == pytest.approx(51.0)
+    assert not found.measured
+    assert "10 and 30" in found.how
+
+
+def test_the_papers_estimates_follow_its_own_formulas():
+    """So that no figure of the paper was copied wrongly: its tables follow from its cost formulas, up to its rounding."""
+    exponentiation = {512: 0.0015, 1024: 0.0104}
+    for (bits, tuples, degree), seconds in vaidya2008.TABLE_1.items():
+        assert seconds == pytest.approx((16 * {10**6: 20, 10**8: 27}[tuples] + 2 * degree) * exponentiation[bits], abs=0.06)
+    for (bits, tuples, classes), seconds in vaidya2008.TABLE_2.items():
+        assert seconds == pytest.approx({512: 3.8e-6, 1024: 12e-6}[bits] * tuples * classes, rel=1e-3)
+    for (bits, tuples, classes), seconds in vaidya2008.TABLE_3.items():
+        assert seconds == pytest.approx((2 * classes + 5) * tuples * exponentiation[bits], rel=1e-9)
+    for (bits, degree, each, classes), seconds in vaidya2008.TABLE_4.items():
+        count = (48 + degree) * each + (99 + 2 * degree) * each
+        formula = count * exponentiation[bits] + classes / 2
+        slip = vaidya2008.SLIPS.get((bits, degree, each, classes))
+        assert formula == pytest.approx(seconds if slip is None else slip, abs=0.011)
+        assert slip is None or abs(slip - seconds) > 0.1
+
+
+def test_degree_20_does_not_fit_512_bits():
+    assert vaidya2008.fits(512, 10)
+    assert not vaidya2008.fits(512, 20)
+    assert vaidya2008.fits(1024, 20)
+    assert vaidya2008_measure.degree_key_bits(512, 20) > 512
+
+
+def test_the_made_up_model_is_classified_like_a_trained_one(monkeypatch):
+    """The measured classification really runs: of means 500, 400, 300 the last is nearest to the instance's 1."""
+    seen = []
+    original = Channel.garble_open
+
+    def spy(self, *arguments):
+        found = yield from original(self, *arguments)
+        seen.append(found)
+        return found
+
+    monkeypatch.setattr(Channel, "garble_open", spy)
+    assert vaidya2008_measure.classify_seconds(1, 1, 3, 10, 512) > 0
+    assert seen == [[2]]
+
+
+def test_the_tables_are_written_with_how_each_figure_was_found(tmp_path):
+    made = vaidya2008.tables((512,), quick=True)
+    assert [len(rows) for rows in made.values()] == [4, 4, 4, 8]
+    path = vaidya2008.write(tmp_path, made)
+    text = path.read_text("utf-8")
+    assert "extrapolated from" in text
+    assert "does not fit 512 bits" in text
+    for number, rows in made.items():
+        with (tmp_path / f"table{number}.csv").open(encoding="utf-8") as file:
+            found = list(csv.DictReader(file))
+        assert len(found) == len(rows)
+        assert all(float(row["paper_protocol_s"]) > 0 and float(row["ours_s"]) > 0 for row in found)
+    assert all(row.theirs.measured for row in made[1])
+    assert not any(row.theirs.measured for row in made[2])  # 10^6 tuples and more are never run under Paillier
+    assert {row.run_bits for row in made[1]} == {512, vaidya2008_measure.degree_key_bits(512, 20)}
+    # The claims of the page, with a wide margin: training is far cheaper by transfers than under Paillier, even at toy keys.
+    assert all(row.ratio > 5 for row in made[2])
+
+
+@pytest.mark.slow
+def test_the_whole_reproduction(tmp_path):
+    path = vaidya2008.reproduce(tmp_path, quick=True)
+    assert "At 128-bit security" in path.read_text("utf-8")
