@@ -6,6 +6,7 @@ shares. At a prediction the parties bring the same instances in the same order, 
 
 from __future__ import annotations
 
+import copy
 import json
 import os
 from collections.abc import Mapping
@@ -15,24 +16,26 @@ import numpy as np
 
 from blindbayes.codebook import Codebook
 from blindbayes.data.columns import ColumnSource, open_columns
-from blindbayes.data.keys import read_digests, recipe_of
+from blindbayes.data.keys import read_digests, recipe_of, rows_at
 from blindbayes.errors import ConfigError, DataError, LocalProtocolError, PrivacyError
-from blindbayes.joint import JointModel, JointResult, Prediction, _count_local, _leakage
+from blindbayes.joint import JointModel, JointResult, Prediction, _count_local, _leakage, column_report
+from blindbayes.joint import simulate as simulate_aligned
 from blindbayes.model.shares import ModelShare
+from blindbayes.primitives.circuits import ln_error
 from blindbayes.primitives.coins import Coins
 from blindbayes.primitives.softspoken import Keeper, Planter
 from blindbayes.protocol import joined as roles
-from blindbayes.protocol import transfer
+from blindbayes.protocol import matching, transfer
 from blindbayes.protocol.class_sums import RowLayout
 from blindbayes.protocol.core import Role
 from blindbayes.protocol.joined import Join, Joined
 from blindbayes.protocol.joined_sums import LEAST, Entries, merge, one_hot
 from blindbayes.runtime.memory import local_runs, run_in_memory
-from blindbayes.statistics import Statistics
-from blindbayes.study import Study
+from blindbayes.statistics import Block, Statistics
+from blindbayes.study import Leak, Study
 from blindbayes.wire import Words
 
-_OPTIONS = ("bounds", "join", "min_overlap", "multiplicity", "queries", "together")
+_OPTIONS = ("bounds", "join", "min_overlap", "multiplicity", "queries", "reveal", "together")
 
 
 class JoinedModel(JointModel):
@@ -69,22 +72,20 @@ class JoinedModel(JointModel):
         )
         return cls(join, plain.shares, reveal_to)
 
-    def classify(self, frames: Mapping[str, Any], *, coins: Coins | None = None) -> Prediction:
-        """`predict`, with the leak report and the cost of the run."""
-        coins = Coins.system() if coins is None else coins
-        for share in self.shares.values():
-            share.require_alive()
-        blocks = self._query_blocks(frames)
-        count = next(iter(blocks.values())).rows
-        query = self.columns.query(count, self.reveal_to)
-        for share in self.shares.values():  # each party for itself, before it sends anything
-            share.charge(count)
-        self._connect(coins)
-        self._connect_back(coins)
+    @property
+    def tie_bound(self) -> float:
+        """The class equals that of the plain model of the join wherever its two best scores differ by more than this."""
+        plan = self.columns.plan
+        return plan.tie_bound + 4 * ln_error(plan.fraction)  # the priors are fixed-point logarithms too
+
+    def _classify(self, blocks: Mapping[str, Block], coins: Coins) -> Prediction:
+        """One batch, small enough for memory."""
         if self._back is None:
             raise LocalProtocolError("the transfers of both directions are set up")
+        query = self.columns.query(next(iter(blocks.values())).rows, self.reveal_to)
         runs = self._runs(coins)
         holder, other = self.join.class_holder, self.join.holders[0]
+        own = {name: coins.derive(f"prediction {runs[name].run_id} {name}") for name in (holder, other)}
         parts: dict[str, Role[Any]] = {
             holder: roles.predict_class_holder(
                 runs[holder],
@@ -94,7 +95,7 @@ class JoinedModel(JointModel):
                 blocks[holder].columns,
                 self._keepers[other],
                 self._back[1],
-                coins.derive("prediction class holder"),
+                own[holder],
             ),
             other: roles.predict_attribute_holder(
                 runs[other],
@@ -104,7 +105,7 @@ class JoinedModel(JointModel):
                 blocks[other].columns,
                 self._back[0],
                 self._planters[other],
-                coins.derive("prediction attribute holder"),
+                own[other],
             ),
         }
         outcome = run_in_memory(parts)
@@ -136,14 +137,16 @@ class JoinedModel(JointModel):
                 named["n"][name] = [row[0] for row in kinds["n"]]
         return Statistics.from_names(join.codebook, named)
 
-    def _connect_back(self, coins: Coins) -> None:
+    def _connect(self, coins: Coins) -> None:
+        super()._connect(coins)
         if self._back is not None:
             return
         holder, other, runs = self.join.class_holder, self.join.holders[0], self._runs(coins)
+        name = runs[holder].run_id
         outcome = run_in_memory(
             {
-                other: transfer.keeper(runs[other], holder, coins.derive("back keeper")),
-                holder: transfer.planter(runs[holder], other, coins.derive("back planter")),
+                other: transfer.keeper(runs[other], holder, coins.derive(f"back keeper {name}")),
+                holder: transfer.planter(runs[holder], other, coins.derive(f"back planter {name}")),
             }
         )
         self._back = (outcome.outputs[other], outcome.outputs[holder])
@@ -167,15 +170,16 @@ def simulate(study: Study, sources: Mapping[str, Any], *, coins: Coins) -> Joint
             raise PrivacyError(f"{name}: the study asks for at least {study.min_rows} rows per party")
     salt = bytes.fromhex(study.sha256)
     digests = {name: read_digests(source, recipe, salt) for name, source in opened.items()}
+    if options["reveal"] == "matching":
+        return _simulate_matched(study, opened, digests, options, coins)
     join = _agree(study, opened, digests, options)
     entries = {name: _entries(join, name, source, digests[name]) for name, source in opened.items()}
     for name, (first, _) in entries.items():
-        if len(first) > join.bounds[name]:
-            raise DataError(f"{name}: more identifiers than the agreed bound of {join.bounds[name]}; agree on a larger one")
+        _require_bound(name, len(first), join.bounds[name])
     runs = local_runs(tuple(sources), study=study.sha256, run_id=coins.bytes(16).hex(), coins=coins, signed=False)
     parts: dict[str, Role[Joined]] = {}
     for name in sources:
-        own = coins.derive(f"training {name}")
+        own = coins.derive(f"training {runs[name].run_id} {name}")
         first, second = entries[name]
         if name == join.class_holder:
             parts[name] = roles.train_class_holder(runs[name], join, first, second, own)
@@ -192,7 +196,66 @@ def simulate(study: Study, sources: Mapping[str, Any], *, coins: Coins) -> Joint
         known = local if name == join.class_holder else None
         shares[name] = ModelShare(study.sha256, name, public, trained.tables, trained.sums, known, queries)
     model = _model(join, shares, study, options, outcome.outputs)
-    return JointResult(model, _leakage(outcome), outcome.cost, _statement(study, join, queries), tuple(sources))
+    report = column_report(("transfer", "joined_sums", "shared_model"), outcome)
+    return JointResult(model, _leakage(outcome), outcome.cost, _statement(study, join, queries), tuple(sources), report)
+
+
+def _simulate_matched(
+    study: Study,
+    opened: Mapping[str, ColumnSource],
+    digests: Mapping[str, list[bytes | None]],
+    options: Mapping[str, Any],
+    coins: Coins,
+) -> JointResult:
+    """With reveal = "matching": both learn whom they share, line their rows up, and go on with class_sums."""
+    if len(opened) != 2:
+        raise ConfigError("the matching is revealed between two parties; with more, leave the option reveal out")
+    if study.duplicates == "join":
+        raise ConfigError("rows that are to line up need duplicates = 'first' or 'reject'")
+    if options["min_overlap"] or options["join"] == "left":
+        raise ConfigError("reveal = 'matching' takes neither min_overlap nor join")
+    first, second = opened
+    entries = {
+        name: merge(digests[name], np.arange(source.rows, dtype=np.uint64)[:, None], study.duplicates, 1)
+        for name, source in opened.items()
+    }
+    bounds = _bounds(opened, digests, options)
+    for name, found in entries.items():
+        _require_bound(name, len(found), bounds[name])
+    sizes = matching.Sizes(bounds[first], bounds[second], study.codebook.sha256.encode())
+    runs = local_runs((first, second), study=study.sha256, run_id=coins.bytes(16).hex(), coins=coins, signed=False)
+    own = {name: coins.derive(f"matching {runs[name].run_id} {name}") for name in opened}
+
+    def asker() -> Role[Any]:
+        keeper = yield from transfer.keeper(runs[first], second, own[first])
+        return (yield from matching.asker(runs[first], second, sizes, entries[first].items, keeper, own[first]))
+
+    def owner() -> Role[Any]:
+        planter = yield from transfer.planter(runs[second], first, own[second])
+        return (yield from matching.owner(runs[second], first, sizes, entries[second].items, planter, own[second]))
+
+    outcome = run_in_memory({first: asker(), second: owner()})
+    if not len(outcome.outputs[first]):
+        raise DataError("the parties share no identifier")
+    aligned = {}
+    for name, source in opened.items():
+        # Entries stand in the order of their digests at both parties, so what matches lines up.
+        places = entries[name].words[outcome.outputs[name], 0].astype(np.int64)
+        aligned[name] = rows_at(source, places)
+    kept = {key: value for key, value in study.options.items() if key in ("queries", "together")}
+    lined_up = copy.copy(study)
+    lined_up.protocol, lined_up.options, lined_up.key, lined_up.aligned = "class_sums", kept, None, True
+    result = simulate_aligned(lined_up, aligned, coins=coins)
+    if not isinstance(result, JointResult):
+        raise LocalProtocolError("class_sums gives a joint result")
+    before, leakage = _leakage(outcome), {}
+    for name, leak in result.leakage.items():
+        leakage[name] = Leak({**before[name].received, **leak.received}, before[name].opened + leak.opened)
+    statement = (
+        f"Study {study.sha256}\n\nBefore training, both parties learned which identifiers they share (matching): who is a "
+        "customer of both is known to both. What follows is the training on those rows.\n\n" + result.statement
+    )
+    return JointResult(result.model, leakage, result.cost, statement, result.included)
 
 
 def _options(study: Study) -> dict[str, Any]:
@@ -200,7 +263,9 @@ def _options(study: Study) -> dict[str, Any]:
         raise ConfigError(f"unknown protocol option {unknown[0]!r}; known: {', '.join(_OPTIONS)}")
     most = 4 if study.duplicates == "join" else 1
     found: dict[str, Any] = {"bounds": {}, "join": None, "min_overlap": 0, "multiplicity": most}
-    found |= {"queries": None, "together": False, **study.options}
+    found |= {"queries": None, "reveal": "nothing", "together": False, **study.options}
+    if found["reveal"] not in ("nothing", "matching"):
+        raise ConfigError("the option reveal is 'nothing' or 'matching'")
     for name in ("min_overlap", "multiplicity"):
         if type(found[name]) is not int:
             raise ConfigError(f"the option {name} is a whole number")
@@ -216,6 +281,24 @@ def _options(study: Study) -> dict[str, Any]:
     return found
 
 
+def _bounds(
+    opened: Mapping[str, ColumnSource], digests: Mapping[str, list[bytes | None]], options: Mapping[str, Any]
+) -> dict[str, int]:
+    if unknown := sorted(set(options["bounds"]) - set(opened)):
+        raise ConfigError(f"bounds name {unknown[0]!r}, who is no party")
+    bounds = {}
+    for name in opened:
+        # Without an agreed bound the number of identifiers is rounded up to a power of two, and that is what the others see.
+        count = len({digest for digest in digests[name] if digest is not None})
+        bounds[name] = options["bounds"].get(name, max(LEAST, 1 << max(0, count - 1).bit_length()))
+    return bounds
+
+
+def _require_bound(party: str, count: int, bound: int) -> None:
+    if count > bound:
+        raise DataError(f"{party}: more identifiers than the agreed bound of {bound}; agree on a larger one")
+
+
 def _agree(
     study: Study, opened: Mapping[str, ColumnSource], digests: Mapping[str, list[bytes | None]], options: Mapping[str, Any]
 ) -> Join:
@@ -224,13 +307,7 @@ def _agree(
         raise ConfigError(
             f"one party, and only one, must have the class column {study.codebook.target!r} where identifiers do not line up"
         )
-    if unknown := sorted(set(options["bounds"]) - set(opened)):
-        raise ConfigError(f"bounds name {unknown[0]!r}, who is no party")
-    bounds = {}
-    for name in opened:
-        # Without an agreed bound the number of identifiers is rounded up to a power of two, and that is what the others see.
-        count = len({digest for digest in digests[name] if digest is not None})
-        bounds[name] = options["bounds"].get(name, max(LEAST, 1 << max(0, count - 1).bit_length()))
+    bounds = _bounds(opened, digests, options)
     owners = {name: tuple(feature.name for feature in source.features) for name, source in opened.items()}
     inner = len(opened) == 2 if options["join"] is None else options["join"] == "inner"
     if inner and options["together"]:

@@ -15,7 +15,6 @@ from blindbayes import Study
 from blindbayes.codebook import Categorical, Codebook, IdPart, IdRecipe, Numeric
 from blindbayes.errors import ConfigError, DataError, PeerProtocolError, PrivacyError
 from blindbayes.joined import JoinedModel
-from blindbayes.primitives.circuits import ln_error
 from blindbayes.protocol import transfer
 from blindbayes.protocol.joined_sums import LEAST, Entries, Shape, label_holder, merge, row_holder
 from blindbayes.runtime.memory import Replace, local_runs, run_in_memory
@@ -358,8 +357,7 @@ def test_joint_classes_equal_those_of_the_plain_model_of_the_join(joint):
     both = pa.table({"a1": alice["a1"], "a2": alice["a2"], "a3": bob["a3"]})
     prediction = result.model.classify({"alice": alice, "bob": bob})
     scores = plain.predict_joint_log_proba(both)
-    bound = result.model.columns.plan.tie_bound + 4 * ln_error(result.model.columns.plan.fraction)
-    clear = np.abs(scores[:, 0] - scores[:, 1]) > bound
+    clear = np.abs(scores[:, 0] - scores[:, 1]) > result.model.tie_bound
     assert clear.mean() > 0.9
     assert (prediction.labels == plain.predict(both))[clear].all()
     assert len(set(prediction.labels)) == 2

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from blindbayes.codebook import Codebook, IdPart, IdRecipe
@@ -36,3 +38,10 @@ def read_digests(source: ColumnSource, recipe: IdRecipe, salt: bytes) -> list[by
     read = table.select(names) if isinstance(table, pa.Table) else table.select(*names).to_pyarrow()
     identifiers, _ = identify({name: read.column(name) for name in names}, recipe)
     return digests(identifiers, salt)
+
+
+def rows_at(source: ColumnSource, places: npt.NDArray[np.int64]) -> pa.Table:
+    """The columns of the codebook at some rows, in that order."""
+    names = [feature.name for feature in source.features] + ([source.codebook.target] if source.labelled else [])
+    table = source._table.select(names) if isinstance(source._table, pa.Table) else source._table.select(*names).to_pyarrow()
+    return table.take(pa.array(places))

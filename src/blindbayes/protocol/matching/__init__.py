@@ -1,0 +1,5 @@
+"""`matching`: two parties learn which identifiers they share, and nothing of the others. See SPEC.md."""
+
+from blindbayes.protocol.matching.roles import Sizes, asker, owner
+
+__all__ = ["Sizes", "asker", "owner"]

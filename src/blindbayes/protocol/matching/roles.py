@@ -1,0 +1,141 @@
+"""Roles of matching. Step numbers as in SPEC.md."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from blindbayes.errors import ConfigError, DataError, PeerProtocolError
+from blindbayes.primitives import cuckoo
+from blindbayes.primitives.coins import Coins
+from blindbayes.primitives.oprf import WIDTH, Asker, Owner, codewords, hashed
+from blindbayes.primitives.ot import chooser_pads, sender_pads
+from blindbayes.primitives.softspoken import Keeper, Planter
+from blindbayes.primitives.tweaks import Blocks, TweakedHash
+from blindbayes.protocol.core import Role, Run, Send, open_value, receive
+from blindbayes.protocol.joined_sums.messages import ItemsMasked, SeedsChosen
+from blindbayes.protocol.matching.messages import MatchesTold, ValuesListed
+from blindbayes.protocol.transfer import agree
+from blindbayes.wire import Words
+
+LABEL = "matching"
+_ASK_BINS = 1 << 17
+_PIECE_WORDS = 1 << 21
+Positions = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """What is public: the bounds that both numbers of items are padded to."""
+
+    asker: int
+    owner: int
+    facts: bytes = b""
+
+    def __post_init__(self) -> None:
+        if min(self.asker, self.owner) < cuckoo.LEAST or max(self.asker, self.owner) > 2**24:
+            raise ConfigError(f"bounds on the number of identifiers lie between {cuckoo.LEAST} and 2^24")
+
+    @property
+    def bins(self) -> int:
+        """Bins of the asker's items."""
+        return cuckoo.bin_count(self.asker)
+
+    def blocks(self) -> list[slice]:
+        """The bins, cut."""
+        return [slice(low, min(self.bins, low + _ASK_BINS)) for low in range(0, self.bins, _ASK_BINS)]
+
+    def agreed(self) -> bytes:
+        """Bytes of all of it."""
+        return b"matching v1" + repr((self.asker, self.owner)).encode() + self.facts
+
+
+def asker(run: Run, other: str, sizes: Sizes, items: Blocks, keeper: Keeper, coins: Coins) -> Role[Positions]:
+    """Learns which of its items (n, 2), all different, the other has: their positions."""
+    _require_size(len(items), sizes.asker)
+    session = yield from agree(run, other, "matching", sizes.agreed(), coins)  # step 1
+    tmmo = TweakedHash(session)
+    table = cuckoo.place(cuckoo.bins_of(session, items, sizes.bins), sizes.bins, coins)  # step 2
+    placed = coins.words(2 * sizes.bins).reshape(-1, 2)
+    placed[table >= 0] = items[table[table >= 0]]
+    chosen = yield from receive(other, SeedsChosen)
+    q = keeper.session(session).extend(chosen.corrections, WIDTH, other).reshape(WIDTH, 1, 2)
+    source = Asker(session, sender_pads(tmmo, q, keeper.delta, 2, 2))  # step 3
+    parts = []
+    for part in sizes.blocks():  # step 4
+        planes, rows = source.ask(placed[part])
+        yield Send(other, ItemsMasked(planes))
+        parts.append(hashed(session, rows, np.arange(part.start, part.stop), 2))
+    own = np.concatenate(parts)
+    listed = yield from _receive_values(other, 3 * sizes.owner)
+    matched = np.flatnonzero((table >= 0) & is_among(own, listed))  # step 6
+    told = own[matched]
+    yield Send(other, MatchesTold(_sorted(told).reshape(-1)))
+    return (yield from open_value(LABEL, np.sort(table[matched])))
+
+
+def owner(run: Run, other: str, sizes: Sizes, items: Blocks, planter: Planter, coins: Coins) -> Role[Positions]:
+    """Learns which of its items the other has: their positions."""
+    _require_size(len(items), sizes.owner)
+    session = yield from agree(run, other, "matching", sizes.agreed(), coins)  # step 1
+    tmmo = TweakedHash(session)
+    bits = np.unpackbits(np.frombuffer(coins.bytes(WIDTH // 8), dtype=np.uint8))
+    corrections, t = planter.session(session).extend(bits)
+    yield Send(other, SeedsChosen(corrections))  # step 3
+    source = Owner(session, bits, chooser_pads(tmmo, t.reshape(WIDTH, 1, 2), bits.astype(np.uint64), 2, 2))
+    rows = []
+    for part in sizes.blocks():
+        asked = yield from receive(other, ItemsMasked)
+        rows.append(source.answer(asked.planes, part.stop - part.start, other))
+    whole, three, code = np.concatenate(rows), cuckoo.bins_of(session, items, sizes.bins), codewords(session, items)
+    values = coins.words(3 * sizes.owner * 2).reshape(-1, 2)  # what pads is random
+    for choice in range(3):  # step 5
+        bins = three[:, choice]
+        values[choice * len(items) : (choice + 1) * len(items)] = source.evaluate(whole[bins], code, bins, 2)
+    flat = _sorted(values).reshape(-1)
+    for low in range(0, len(flat), _PIECE_WORDS):
+        yield Send(other, ValuesListed(flat[low : low + _PIECE_WORDS]))
+    told = yield from receive(other, MatchesTold)
+    if len(told.values) % 2 or len(told.values) > 2 * len(items):
+        raise PeerProtocolError("the matches have the wrong length", party=other)
+    matches = told.values.reshape(-1, 2)
+    found = is_among(values[: 3 * len(items)], matches).reshape(3, -1)
+    if int(found.sum()) != len(matches) or (found.sum(axis=0) > 1).any():
+        raise PeerProtocolError("a match is none", party=other)
+    return (yield from open_value(LABEL, np.flatnonzero(found.any(axis=0))))
+
+
+def _require_size(count: int, bound: int) -> None:
+    if count > bound:
+        raise DataError(f"there are more identifiers than the agreed bound of {bound}; agree on a larger one")
+
+
+def _sorted(values: Words) -> Words:
+    return values[np.lexsort((values[:, 1], values[:, 0]))]
+
+
+def is_among(values: Words, listed: Words) -> npt.NDArray[np.bool_]:
+    """Which of the values (n, 2) stand in the list (m, 2). First words of random values are all different but by accident;
+    where they are not, the neighbours are looked at too."""
+    if not len(listed) or not len(values):
+        return np.zeros(len(values), dtype=np.bool_)
+    ordered = _sorted(listed)
+    firsts = np.ascontiguousarray(ordered[:, 0])
+    at = np.searchsorted(firsts, values[:, 0])
+    found = np.zeros(len(values), dtype=np.bool_)
+    for step in range(4):
+        near = np.minimum(at + step, len(ordered) - 1)
+        found |= (ordered[near] == values).all(axis=1)
+    return found
+
+
+def _receive_values(other: str, count: int) -> Role[Words]:
+    parts = []
+    for low in range(0, 2 * count, _PIECE_WORDS):
+        piece = yield from receive(other, ValuesListed)
+        if len(piece.values) != min(_PIECE_WORDS, 2 * count - low):
+            raise PeerProtocolError("a piece of the list has the wrong length", party=other)
+        parts.append(piece.values)
+    return np.concatenate(parts).reshape(-1, 2)
