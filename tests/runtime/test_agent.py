@@ -178,7 +178,15 @@ class Gate:
         return [] if self.shut.is_set() and sender == self.site else [frame]
 
 
-@pytest.mark.parametrize(("site", "messages"), [("north", 0), ("north", 3), ("south", 0), ("south", 2), ("west", 4)])
+@pytest.mark.parametrize(
+    ("site", "messages"),
+    [
+        ("north", 3),
+        ("south", 2),
+        ("west", 4),
+        *(pytest.param(site, messages, marks=pytest.mark.slow) for site in NAMES for messages in (0, 1)),
+    ],
+)
 def test_a_site_that_crashes_goes_on_and_pays_once(tmp_path: Path, site: str, messages: int) -> None:
     async def test() -> None:
         hub = MemoryHub()
@@ -285,7 +293,7 @@ def test_no_value_of_a_row_stands_in_an_error_log_or_file(tmp_path: Path, caplog
     bounded(test)
 
 
-@pytest.mark.parametrize("jump", [-10 * 365 * 86400, 10 * 365 * 86400])
+@pytest.mark.parametrize("jump", [-10 * 365 * 86400, pytest.param(10 * 365 * 86400, marks=pytest.mark.slow)])
 def test_a_clock_that_jumps_during_a_run_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, jump: int) -> None:
     async def test() -> None:
         hub = MemoryHub()

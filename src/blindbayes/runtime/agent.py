@@ -22,6 +22,7 @@ from blindbayes.primitives.coins import Coins
 from blindbayes.runtime.courier import Courier
 from blindbayes.runtime.envelope import Offer, Pair, pack
 from blindbayes.runtime.identity import Identity
+from blindbayes.runtime.journal import code_version
 from blindbayes.runtime.link import Timing
 from blindbayes.runtime.policy import Data, require_independent, require_rate, require_rows, require_study
 from blindbayes.runtime.release import write_release
@@ -122,6 +123,7 @@ class Agent:
     async def start(self) -> None:
         """Connect, and take up the runs that a crash interrupted."""
         self.home.erase_leftovers()
+        await asyncio.to_thread(code_version)  # reads all sources once; every journal names it
         await self.board.courier.start(self.board)
         for run_id in self.home.interrupted():
             self._resume(run_id)

@@ -388,7 +388,7 @@ class RoleDriver:
             if not waiting:
                 return
             self._show("", waiting, len(self._links), self._loop.time() + self._timing.step)
-            await self._sleep(self._timing.beat)
+            await self._sleep(min(self._timing.beat, 0.01))
 
 
 def _kind_of(code: int) -> str:

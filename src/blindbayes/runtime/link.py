@@ -167,8 +167,9 @@ class Link:
 
     @property
     def drained(self) -> bool:
-        """The peer has everything on disk, or will never have it."""
-        return self._outbox.is_empty or self.is_lost
+        """The peer has everything on disk and knows what we have; or it will never hear."""
+        told = self._ack_at is None or self._current is None
+        return (self._outbox.is_empty and told) or self.is_lost
 
     def abort(self, code: int, about: int) -> None:
         """Tell the peer that this side gave up: an error code and whom it names, nothing else."""
