@@ -50,6 +50,7 @@ EXACT = (
     "whoever knows all other records of a cell can compute the last one."
 )
 FEWEST_EXACT = 3  # an exact sum of two tells each the other's
+RATIO = "private_ratio"  # for rows, but no sum: it has its own run
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +125,8 @@ class Study:
     partition : "rows" or "columns"
         Whether the parties hold different records or different columns of the same records.
     protocol : str, default=None
-        For rows "masked_sum" (default), "ring_sum", "chain_sum", "oblivious_sum", or "reference", which protects nothing.
+        For rows "masked_sum" (default), "ring_sum", "chain_sum", "oblivious_sum", or "reference", which protects nothing;
+        or "private_ratio", which sums nothing in the open: probabilities in shares, or opened as its options say.
     epsilon, delta : float
         Differential privacy of the opened sum, by noise that the parties add together. None: the exact sum is opened.
     mechanism : str
@@ -179,8 +181,8 @@ class Study:
             raise ConfigError("partition is 'rows' or 'columns'")
         if protocol is None:
             protocol = "masked_sum" if partition == "rows" else ("class_sums" if aligned else "joined_sums")
-        if partition == "rows" and protocol not in registry.ROWS:
-            raise ConfigError(f"there is no rows protocol {protocol!r}; known: {', '.join(registry.ROWS)}")
+        if partition == "rows" and protocol not in (*registry.ROWS, RATIO):
+            raise ConfigError(f"there is no rows protocol {protocol!r}; known: {', '.join((*registry.ROWS, RATIO))}")
         if epsilon is not None and not (math.isfinite(epsilon) and epsilon > 0):
             raise PrivacyError("epsilon must be a positive number, or None for an exact sum")
         if not 0 <= delta < 1:
@@ -310,7 +312,8 @@ class Study:
 
         With `base`, an earlier result, the sources hold only new rows (and `removed` rows to take back), and the new
         statistics are added to the earlier ones. `ledgers` maps parties to their ledger files, which a study with epsilon
-        charges before anything is sent. Returns a `Result` for rows, and what the protocol for columns returns.
+        charges before anything is sent. Returns a `Result` for rows, a `RatioResult` for private_ratio, and what the
+        protocol for columns returns.
         """
         coins = Coins.system() if coins is None else coins
         if self.partition == "columns":
@@ -321,6 +324,12 @@ class Study:
             return joint.simulate(self, sources, coins=coins)
         if unknown := sorted({*(removed or {}), *(ledgers or {})} - set(sources)):
             raise ConfigError(f"{unknown[0]!r} is no party of this run")
+        if self.protocol == RATIO:
+            if base is not None or removed or faults:
+                raise ConfigError("private_ratio takes no base, removed rows or faults")
+            from blindbayes import ratio
+
+            return ratio.simulate_study(self, sources, ledgers=ledgers or {}, coins=coins)
         return self._simulate_rows(sources, base, removed or {}, ledgers or {}, coins, faults, keep)
 
     def _simulate_rows(

@@ -56,6 +56,7 @@ class Ratios:
     fraction: int = SHARE_BITS
     minimum: int = 0  # every class must have so many rows, or nothing is opened
     alpha: float = 1.0
+    noise_bound: int = 0  # noise in a total lies within +- this
 
     def __post_init__(self) -> None:
         wrong = [feature.name for feature in self.codebook.features if not is_histogram(feature)]
@@ -65,6 +66,10 @@ class Ratios:
             raise ConfigError("probabilities have 1 to 48 fraction bits")
         if not 2**-8 <= self.alpha <= 2**16:
             raise ConfigError("alpha must lie between 2^-8 and 2^16")
+        if not 0 <= self.minimum <= self.codebook.max_rows:
+            raise ConfigError("the minimum class size lies between 0 and the codebook's max_rows")
+        if not 0 <= self.noise_bound < 2**62 - self.codebook.max_rows:
+            raise ConfigError("counts and their noise must fit 62 bits: declare a smaller max_rows or a larger epsilon")
         if self.opening == "coarse" and self.fraction > coarse_bits(self.minimum):
             raise PrivacyError(
                 f"with classes of at least {self.minimum} rows at most {coarse_bits(self.minimum)} bits may be opened: finer "
@@ -90,11 +95,11 @@ class Ratios:
     @property
     def count_bits(self) -> int:
         """Width of a count."""
-        return self.codebook.max_rows.bit_length()
+        return (self.codebook.max_rows + self.noise_bound).bit_length()
 
     def facts(self) -> bytes:
         """What both computing parties must agree on."""
-        return repr((self.codebook.sha256, self.opening, self.fraction, self.minimum, self.alpha)).encode()
+        return repr((self.codebook.sha256, self.opening, self.fraction, self.minimum, self.alpha, self.noise_bound)).encode()
 
 
 # -- the circuit ---------------------------------------------------------------------------------------------------------

@@ -1,0 +1,210 @@
+"""Studies with protocol="private_ratio": in shares by default, opened only as the rule of the minimum class size allows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from blindbayes import Codebook, NaiveBayes, Study, load
+from blindbayes.codebook import Categorical, Numeric
+from blindbayes.errors import ConfigError, PrivacyError
+from blindbayes.ledger import Ledger
+from blindbayes.privacy.statement import PrivacyStatement
+from blindbayes.protocol.private_ratio import Ratios, coarse_bits
+from blindbayes.ratio import RatioResult, _Noise
+from blindbayes.report import read_spec
+from support.two_party import coins
+
+BOOK = Codebook(
+    "ill", ("no", "yes"), (Categorical("smoker", ("no", "yes")), Numeric("age", 0, 99, bins=4, optional=True)), max_rows=5000
+)
+SPEC = read_spec("private_ratio").table
+RNG = np.random.default_rng(45)
+
+
+def table(rows: int) -> pd.DataFrame:
+    ill = RNG.random(rows) < 0.4
+    smoker = np.where(RNG.random(rows) < 0.75, ill, ~ill)
+    age = np.clip(RNG.normal(40 + 20 * ill, 15, rows), 0, 99).round().astype(object)
+    age[RNG.random(rows) < 0.05] = None
+    text = np.array(["no", "yes"])
+    return pd.DataFrame({"smoker": text[smoker.astype(int)], "age": age, "ill": text[ill.astype(int)]})
+
+
+TABLES = {"north": table(400), "south": table(300), "west": table(500)}
+ALL = pd.concat(TABLES.values(), ignore_index=True)
+X = ALL[["smoker", "age"]]
+POOLED = NaiveBayes(BOOK).fit(X, ALL["ill"])
+SMALLEST = int(ALL["ill"].value_counts().min())
+
+
+def study(epsilon: float | None = None, delta: float = 0.0, **options: Any) -> Study:
+    return Study(BOOK, protocol="private_ratio", epsilon=epsilon, delta=delta, options=options)
+
+
+def run(tables: Any = TABLES, epsilon: float | None = None, delta: float = 0.0, **options: Any) -> RatioResult:
+    result = study(epsilon, delta, **options).simulate(tables, coins=coins("study"))
+    assert isinstance(result, RatioResult)
+    return result
+
+
+def opened(result: RatioResult) -> set[tuple[str, ...]]:
+    return {leak.opened for leak in result.leakage.values()}
+
+
+def test_by_default_every_probability_stays_in_shares(tmp_path: Path) -> None:
+    result = run()
+    assert set(result.leakage) == set(TABLES)
+    assert opened(result) == {tuple(SPEC["opened_shares"])} == {()}
+    assert result.opened is None
+    assert "Nothing was opened" in result.statement
+    assert result.spent == (0.0, 0.0)
+    with pytest.raises(PrivacyError, match="in shares"):
+        _ = result.model
+    # Two parties hold shares, neither of which is a probability; together they are those of pooled training.
+    assert set(result.shares) == {"north", "west"}
+    assert all(len(set(share)) == len(share) for share in result.shares.values())
+    found, pooled = result.combine(), POOLED.parameters_
+    for name in BOOK.names:
+        assert np.abs(found.terms[name].log_prob - pooled.terms[name].log_prob).max() < 1e-6  # 32 bits
+    again = study().simulate(TABLES, coins=coins("another"))
+    assert not set(again.shares["north"]) & set(result.shares["north"])
+    folder = Path(result.save(tmp_path / "release"))
+    assert not (folder / "model.json").exists()
+    assert "Nothing was opened to it." in (folder / "leakage.json").read_text()
+
+
+def test_coarse_opening_takes_its_bits_from_the_public_minimum(tmp_path: Path) -> None:
+    """SCIENCE: at most log2(minimum class size) - 2 bits."""
+    assert SMALLEST >= 256
+    result = run(opening="coarse", minimum=256)
+    assert result.ratios.fraction == coarse_bits(256) == 6
+    assert result.shares == {}
+    assert opened(result) == {tuple(SPEC["opened"])} == {("minimum_reached", "probabilities")}
+    assert result.report.unforeseen == ()
+    assert "probabilities at 6 bits" in result.statement
+    assert "class of 256 rows" in result.statement
+    assert "opens the counts" not in result.statement
+    values = np.array(result.opened)
+    assert values.max() <= 2**6
+    exact = np.exp(POOLED.parameters_.terms["smoker"].log_prob).ravel()
+    assert values[2:6].tolist() == np.floor(exact * 2**6).tolist()
+    assert (result.model.predict(X) == POOLED.predict(X)).mean() > 0.95
+    assert not hasattr(result.model, "statistics_")
+    folder = Path(result.save(tmp_path / "release"))
+    assert (load(folder / "model.json").predict(X) == result.model.predict(X)).all()
+    assert "the probabilities of the model, without the counts behind them" in (folder / "leakage.json").read_text()
+
+
+def test_finer_than_the_minimum_allows_is_refused_before_anything_is_sent() -> None:
+    for options in ({"minimum": 256, "fraction": 7}, {"minimum": 7}, {}):
+        with pytest.raises(PrivacyError, match="finer probabilities open the counts"):
+            run(opening="coarse", **options)
+    assert run(opening="coarse", minimum=8).ratios.fraction == 1
+    # The circuit compares with the minimum modulo a power of two: one that wraps round to 0 must not get that far.
+    with pytest.raises(ConfigError, match="max_rows"):
+        run(opening="coarse", minimum=8192)
+
+
+def test_a_class_below_the_minimum_opens_nothing_but_that() -> None:
+    assert run(opening="coarse", minimum=SMALLEST).opened is not None
+    with pytest.raises(PrivacyError, match="fewer rows than the study's minimum; nothing was opened"):
+        run(opening="coarse", minimum=SMALLEST + 1)
+
+
+def test_fine_opening_must_be_chosen_and_says_that_it_opens_the_counts() -> None:
+    result = run(opening="fine", fraction=16)
+    assert opened(result) == {tuple(SPEC["opened_fine"])}
+    assert "opens the counts" in result.statement
+    assert "opens the counts" in " ".join(result.report.follows)
+    assert any("counts" in sentence for sentence in result.report.views[0].plain)
+    assert result.report.unforeseen == ()
+
+
+def test_noisy_opening_carries_noise_and_the_rule_of_the_minimum(tmp_path: Path) -> None:
+    result = run(epsilon=2.0, opening="noisy", minimum=64)
+    assert opened(result) == {tuple(SPEC["opened_noisy"])}
+    assert "noisy_probabilities" in result.statement
+    assert "epsilon" in result.statement
+    assert "opens the counts" not in result.statement
+    assert 1.999999 < result.spent[0] <= 2.0
+    assert result.opened != run(opening="fine").opened
+    assert (result.model.predict(X) == POOLED.predict(X)).mean() > 0.9
+    assert result.model.statement_.epsilon == result.spent[0]
+    with pytest.raises(PrivacyError, match="nothing was opened"):
+        run(epsilon=2.0, opening="noisy", minimum=4096)
+    promise = PrivacyStatement.from_json((Path(result.save(tmp_path / "release")) / "statement.json").read_text())
+    assert promise.epsilon == result.spent[0]
+
+
+def test_every_count_has_the_noise_that_the_statement_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three counts per record (class, smoker, age), two honest shares: polya shares of rate epsilon / 3, 1/2 each. Spread of
+    the sum of three shares over 14 cells x 60 runs within six standard errors (alpha = 2e-9); rate epsilon would fail."""
+    ratios = Ratios(BOOK, "noisy")
+    noise = _Noise.make(study(1.0, opening="noisy"), ratios, 3)
+    assert (noise.law.touched, noise.law.honest, noise.law.mechanism) == (3, 2, "polya")
+    assert noise.price.unit == "one record"
+    seen: list[np.ndarray] = []
+
+    def watched(ratios: Any, vectors: Any, *rest: Any) -> None:
+        seen.append((sum(vectors.values()) - POOLED.statistics_.words).view(np.int64).astype(float))
+
+    monkeypatch.setattr("blindbayes.ratio._run", watched)
+    for number in range(60):
+        study(1.0, opening="noisy").simulate(TABLES, coins=coins(f"noise {number}"))
+    draws = np.concatenate(seen)
+    error = np.sqrt((np.mean(draws**4) - draws.var() ** 2) / len(draws))
+    assert abs(draws.var() - noise.law.deviation(3) ** 2) < 6 * error
+    assert abs(draws.var() - noise.law.deviation(3) ** 2 / 9) > 6 * error
+
+
+def test_counts_with_noise_above_max_rows_do_not_wrap_round() -> None:
+    """All rows have one class and one value: with noise their count may pass max_rows, and must stay a large count."""
+    book = Codebook("y", ("a", "b"), (Categorical("v", ("0", "1")),), max_rows=511)
+    tables = {name: pd.DataFrame({"v": ["0"] * rows, "y": ["a"] * rows}) for name, rows in (("p", 300), ("q", 100), ("r", 111))}
+    for number in range(8):
+        agreed = Study(book, protocol="private_ratio", epsilon=0.5, options={"opening": "noisy"})
+        result = agreed.simulate(tables, coins=coins(f"wrap {number}"))
+        assert np.exp(result.parameters().log_prior[0]) > 0.8
+
+
+def test_the_ledger_is_charged_before_anything_is_opened(tmp_path: Path) -> None:
+    ledger = Ledger.create(tmp_path / "north.ledger", epsilon=1.5)
+    agreed = study(1.0, opening="noisy", minimum=4096)
+    with pytest.raises(PrivacyError, match="fewer rows than the study's minimum"):
+        agreed.simulate(TABLES, ledgers={"north": ledger.path}, coins=coins("l"))  # the bit was opened, and is paid for
+    assert ledger.balance().spent_epsilon == 1
+    with pytest.raises(PrivacyError, match="budget"):
+        agreed.simulate(TABLES, ledgers={"north": ledger.path}, coins=coins("l"))
+
+
+def test_what_is_refused() -> None:
+    with pytest.raises(PrivacyError, match="go together"):
+        run(epsilon=1.0)
+    with pytest.raises(PrivacyError, match="go together"):
+        run(opening="noisy")
+    with pytest.raises(ConfigError, match="unknown protocol option 'bits'"):
+        run(bits=3)
+    with pytest.raises(ConfigError, match="opening is one of"):
+        run(opening="open")
+    with pytest.raises(ConfigError, match="whole numbers"):
+        run(opening="coarse", minimum="256")
+    two = {name: TABLES[name] for name in ("north", "south")}
+    with pytest.raises(PrivacyError, match="at least 3 parties"):
+        run(two)
+    pair = Study(BOOK, protocol="private_ratio", min_parties=2)
+    assert opened(pair.simulate(two)) == {()}
+    with pytest.raises(PrivacyError, match="third party"):
+        Study(BOOK, protocol="private_ratio", min_parties=2, options={"opening": "coarse", "minimum": 64}).simulate(two)
+    with pytest.raises(PrivacyError, match="at least 400 rows"):
+        Study(BOOK, protocol="private_ratio", min_rows=400).simulate(TABLES)
+    with pytest.raises(ConfigError, match="every party"):
+        Study(BOOK, protocol="private_ratio", quorum=2).simulate(TABLES)
+    with pytest.raises(ConfigError, match="no base"):
+        study().simulate(TABLES, base=run())  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match=r"known: .*private_ratio"):
+        Study(BOOK, protocol="private_sum")
