@@ -35,6 +35,7 @@ LABEL_WORDS = {
     "thinned_size": "a random part of the number of common identifiers, which bounds it from below",
     "winner": "which of the compared values is the largest",
     "noisy_probabilities": "the probabilities of a model from counts with differential privacy noise",
+    "probabilities_and_counts": "the probabilities of the model so finely that every count follows from them",
 }
 
 
