@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from html import escape
 
 import numpy as np
@@ -19,6 +20,7 @@ COLOURS = {
     Trust.ENCRYPTED.value: "#1b6e55",
     Trust.KEY.value: "#7a7a7a",
 }
+_MOST_ROWS = 48  # more steps than this are drawn by kind
 _MANY = 8  # more parties than this are drawn as one lifeline
 _STYLE = """
 body{font:16px/1.5 system-ui,sans-serif;color:#1c1c1c;max-width:70rem;margin:2rem auto;padding:0 1rem}
@@ -111,8 +113,23 @@ def _several(names: list[str]) -> str:
     return f"{', '.join(names[:-1])} and {names[-1]}"
 
 
+def _condensed(flows: tuple[Flow, ...]) -> tuple[Flow, ...]:
+    """A run of very many steps, by kind and direction only, in the order of first appearance."""
+    if len(flows) <= _MOST_ROWS:
+        return flows
+    found: dict[tuple[str, tuple[tuple[str, str], ...]], Flow] = {}
+    for flow in flows:
+        key = (flow.kind, flow.pairs)
+        first = found.get(key)
+        if first is not None:
+            flow = replace(first, count=first.count + flow.count, bytes=first.bytes + flow.bytes)
+        found[key] = flow
+    return tuple(found.values())
+
+
 def sequence_diagram(flows: tuple[Flow, ...]) -> str:
     """An SVG with one lifeline per party (or one for all contributors, if they are many) and one row per kind and depth."""
+    flows = _condensed(flows)
     parties = tuple(dict.fromkeys(name for flow in flows for pair in flow.pairs for name in pair))
     busiest = max(parties, key=lambda name: sum(name == to for flow in flows for _, to in flow.pairs))
     lanes = parties if len(parties) <= _MANY else (f"{len(parties) - 1} others", busiest)
