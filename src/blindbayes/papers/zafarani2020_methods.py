@@ -200,7 +200,7 @@ def printed_variance_bound(ordered: Floats, beta: float, *, every: bool = False)
         start = np.arange(n - k + 1) if every or n - k < _WINDOWS else np.linspace(0, n - k, _WINDOWS).astype(int)
         inside, inside_squares = sums[start + k] - sums[start], squares[start + k] - squares[start]
         rest, rest_squares = sums[n] - inside, squares[n] - inside_squares
-        lows = np.clip(np.floor((k + rest) / 2 + 0.5), 0, k)  # how many of the k go to the lower bound: brings the mean to the middle
+        lows = np.clip(np.floor((k + rest) / 2 + 0.5), 0, k)  # of the k, to the lower bound: the mean goes to the middle
         largest = (rest_squares + k) / n - ((rest + k - 2 * lows) / n) ** 2
         # The n - k kept are consecutive: the k outermost go to their mean.
         first = np.arange(k + 1) if every or k < _WINDOWS else np.linspace(0, k, _WINDOWS).astype(int)
