@@ -145,7 +145,7 @@ def test_dummies_look_like_items(group):
     assert counting.powers == eval(spec(distorted)["exponentiations"], {}, {"n_alice": 4, "n_bob": 9})
     assert (outcome.cost.rounds, outcome.cost.messages) == (int(spec(distorted)["rounds"]), int(spec(distorted)["messages"]))
     if group is SAFE_PRIME:
-        drawn = [int.from_bytes(group.random(coins(f"dummy {at}")), "big") for at in range(20)]
+        drawn = [int.from_bytes(group.draw(coins(f"dummy {at}")), "big") for at in range(20)]
         assert all(gmpy2.legendre(value, group._p) == 1 for value in drawn)
         integers = [1 + coins(f"integer {at}").below(int(group._p) - 1) for at in range(20)]  # the paper's r_i
         assert any(gmpy2.legendre(value, group._p) == -1 for value in integers)

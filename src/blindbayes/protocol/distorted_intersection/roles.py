@@ -56,7 +56,7 @@ def bob(run: Run, alice_name: str, items: Sequence[bytes], coins: Coins, *, grou
     for item in items:
         is_kept = coins.below(len(items)) < kept
         # A dummy is raised to v as well: it took as long, and it is a uniform element like the others.
-        sent.append(group.power(secret, group.hash(item) if is_kept else group.random(coins)))
+        sent.append(group.power(secret, group.hash(item) if is_kept else group.draw(coins)))
     coins.shuffle(sent)
     yield Send(alice_name, ItemsLocked(b"".join(sent)))
     return Thinning(len(items), kept)

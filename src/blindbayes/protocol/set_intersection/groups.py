@@ -28,7 +28,7 @@ class Group(Protocol):
 
     def power(self, secret: bytes, element: bytes) -> bytes: ...
 
-    def random(self, coins: Coins) -> bytes: ...
+    def draw(self, coins: Coins) -> bytes: ...
 
     def require(self, element: bytes, party: str | None) -> bytes: ...
 
@@ -51,7 +51,7 @@ class Ristretto:
         """element^secret."""
         return ristretto.multiply(secret, element)
 
-    def random(self, coins: Coins) -> bytes:
+    def draw(self, coins: Coins) -> bytes:
         """A uniform element that is nobody's item."""
         return ristretto.random_point(coins)
 
@@ -94,7 +94,7 @@ class SafePrime:
         found = gmpy2.powmod(int.from_bytes(element, "big"), int.from_bytes(secret, "big"), self._p)
         return int(found).to_bytes(self.size, "big")
 
-    def random(self, coins: Coins) -> bytes:
+    def draw(self, coins: Coins) -> bytes:
         """A uniform square: a random integer instead would show by its Legendre symbol that it is nobody's item."""
         return self._bytes(gmpy2.mpz(1 + coins.below(int(self._p) - 1)))
 
