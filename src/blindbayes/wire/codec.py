@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from blindbayes.errors import LocalProtocolError, PeerProtocolError
+from blindbayes.wire.items import MAX_ITEMS, has_few_items
 
 VERSION = 1
 MAX_FRAME_BYTES = 64 * 1024 * 1024
@@ -87,6 +88,8 @@ def encode(message: Message, *, limit: int = MAX_FRAME_BYTES) -> bytes:
         raise LocalProtocolError(f"a {type(message).__name__} cannot be sent: {type(cause).__name__}") from None
     if len(frame) > limit:
         raise LocalProtocolError(f"a {type(message).__name__} of {len(frame)} bytes is over the frame limit of {limit}")
+    if len(frame) > MAX_ITEMS and not has_few_items(memoryview(frame)[1:]):
+        raise LocalProtocolError(f"a {type(message).__name__} has more than {MAX_ITEMS} items; pack them into bytes")
     return frame
 
 
@@ -113,6 +116,8 @@ def decode(frame: bytes, kind: type[M], *, sender: str | None = None, limit: int
         _DECODERS[kind] = (msgspec.msgpack.Decoder(kind, dec_hook=_from_wire), _opening(kind))
     decoder, opening = _DECODERS[kind]
     if not frame.startswith(opening):
+        raise PeerProtocolError(f"the frame is not a well-formed {kind.__name__}", party=sender)
+    if len(frame) > MAX_ITEMS and not has_few_items(memoryview(frame)[1:]):  # a shorter one cannot hold more
         raise PeerProtocolError(f"the frame is not a well-formed {kind.__name__}", party=sender)
     try:
         message: M = decoder.decode(memoryview(frame)[1:])
