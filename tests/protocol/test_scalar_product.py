@@ -21,10 +21,11 @@ from blindbayes.primitives import polynomial as poly
 from blindbayes.primitives.garbling import Plain
 from blindbayes.primitives.paillier import PublicKey, generate_keypair
 from blindbayes.primitives.scalar_product import STATISTICAL
-from blindbayes.protocol.scalar_product import Measured, Nominal, Terms, connect, ratio, training
+from blindbayes.protocol.scalar_product import Channel, Measured, Nominal, Terms, connect, ratio, training
 from blindbayes.protocol.scalar_product.exponential import EXP_ERROR, IN_BITS, OUT_BITS, exp
 from blindbayes.protocol.scalar_product.logarithm import FRACTION, key_bits, ln_error, ln_evaluator, ln_garbler, phase_one
 from blindbayes.protocol.scalar_product.messages import CiphertextsSent
+from blindbayes.protocol.scalar_product.roles import score_bits
 from blindbayes.runtime.memory import Duplicate, Replace, Swap, local_runs, run_in_memory
 from blindbayes.runtime.transcript import Keep
 from blindbayes.wire import Trust, decode
@@ -299,7 +300,22 @@ def plain_scores(terms, columns, queries):
     return scores, quotients
 
 
-def test_the_evaluation_protocol_gives_the_class_and_nothing_else():
+def seen_scores(monkeypatch):
+    """Both parties' shares of the scores, as they enter the last circuit."""
+    seen = {}
+    for name in ("garble_open", "evaluate_open"):
+        original = getattr(Channel, name)
+
+        def spy(self, circuit, own, width, original=original):
+            seen[self.run.me] = own
+            return (yield from original(self, circuit, own, width))
+
+        monkeypatch.setattr(Channel, name, spy)
+    return seen
+
+
+def test_the_evaluation_protocol_gives_the_class_and_nothing_else(monkeypatch):
+    seen = seen_scores(monkeypatch)
     terms = toy(27, 4)
     columns = {
         "colour": CODES,
@@ -313,10 +329,21 @@ def test_the_evaluation_protocol_gives_the_class_and_nothing_else():
     scores, quotients = plain_scores(terms, columns, queries)
     assert outcome.outputs["c"][1] == outcome.outputs["d"][1]
     near = 0
+    bits = score_bits(2)
+    for at, (a, b) in enumerate(zip(seen["c"], seen["d"], strict=True)):  # the scores themselves, within the stated bound
+        joined = [((a >> bits * k) + (b >> bits * k)) % (1 << bits) for k in range(3)]
+        joined = [(value - ((value >> bits - 1) << bits)) / 2**FRACTION for value in joined]
+        errors = [route.score_error(terms, ATTRIBUTES[:1], [(ATTRIBUTES[1], quotients[k][at])]) for k in range(3)]
+        for k in (1, 2):
+            plain = scores[k][at] - scores[0][at]
+            assert abs(joined[k] - joined[0] - plain) <= errors[k] + errors[0]
+    assert all(route.score_error(terms, ATTRIBUTES[:1], [(ATTRIBUTES[1], q)]) < 3e-4 + 2e-4 * q for q in (0.0, 1.0, 1e6))
     for at, found in enumerate(outcome.outputs["c"][1]):
         ranked = sorted(range(4), key=lambda k: -scores[k][at])
         if found != ranked[0]:
-            bound = sum(route.score_error(terms, 1, [quotients[k][at]]) for k in (found, ranked[0]))
+            bound = sum(
+                route.score_error(terms, ATTRIBUTES[:1], [(ATTRIBUTES[1], quotients[k][at])]) for k in (found, ranked[0])
+            )
             assert scores[ranked[0]][at] - scores[found][at] <= bound
             near += 1
     assert near == 0

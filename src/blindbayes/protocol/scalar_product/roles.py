@@ -102,11 +102,25 @@ def empty_prior(attributes: int) -> float:
     return -(attributes + 2) * 2.0 ** (HEIGHT + 2)
 
 
-def score_error(terms: Terms, nominal: int, quotients: Sequence[float]) -> float:
-    """Bound on the error of one class's score, 2 ln P up to a constant: `quotients` are its (x - mean)^2 / variance."""
+def score_error(terms: Terms, nominal: Sequence[Nominal], numeric: Sequence[tuple[Measured, float]]) -> float:
+    """Bound on the error of one class's score, 2 ln P up to a constant; numeric attributes come with (x - mean)^2 / variance.
+
+    ln and exp have their own bounds; the rest is truncation by Const: of a probability, of the mean (by up to n span / Const)
+    and of the variance, and the cut of both to Const times their value. A quotient beyond 2^HEIGHT is capped: no bound.
+    """
     ln = ln_error(terms.degree)
-    relative = math.expm1(2 * ln) + 2 * EXP_ERROR + 2.0 ** (4 - terms.const_bits // 2)
-    return 2 * nominal * (ln + 2.0**-30) + sum(ln + 2.0**-30 + quotient * relative for quotient in quotients) + 2.0**-30
+    error = 2.0**-FRACTION
+    for each in nominal:
+        error += 2 * (ln + (terms.rows + terms.alpha * each.values) * (1 + 1 / terms.alpha) / terms.const)
+    for attribute, quotient in numeric:
+        if quotient >= 2.0**HEIGHT / 2:
+            return math.inf
+        floor = float(attribute.variance_floor) or 1 / terms.const
+        moved = terms.rows * attribute.span / (terms.const * math.sqrt(floor))
+        spread = terms.rows / terms.const + 2 * moved**2 + 2 / (terms.const * floor)
+        exact = 2 * math.sqrt(quotient) * moved + moved**2 + (quotient + 1) * spread
+        error += ln + 2 * spread + 2 * exact + quotient * (math.expm1(2 * ln) + 2 * EXP_ERROR) + 2.0 ** (1 - FRACTION)
+    return error
 
 
 def _split(attributes: Sequence[Attribute]) -> tuple[list[Nominal], list[Measured]]:

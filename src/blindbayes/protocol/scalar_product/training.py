@@ -133,7 +133,7 @@ def numeric_class_holder(channel: Channel, labels: Sequence[int], span: int) -> 
     own_parts = [0] * terms.classes
     for part in channel.pieces(terms.rows):
         some = labels[part]
-        masks = [sp.draw_mask(mean_bits(terms, span), coins) for _ in some]
+        masks = [sp.draw_mask(mean_bits(terms, span) + 1, coins) for _ in some]  # a distance has a sign
         distances = []
         for label, ciphertext, mask in zip(some, values[part], masks, strict=True):
             distance = key.add(key.multiply(ciphertext, terms.const), minus_means[label])
