@@ -283,17 +283,21 @@ def classify(batches: list[int], book: Codebook, name: str, repeat: int) -> None
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("train", "classify"))
+    parser.add_argument("what", nargs="?", choices=("train", "classify", "both"), default="both")
     parser.add_argument("--rows", type=int, nargs="+", default=[1_000_000])
     parser.add_argument("--batch", type=int, nargs="+", default=[1, 1000, 10_000])
     parser.add_argument("--repeat", type=int, default=20, help="single queries to take the median of")
     parser.add_argument("--code-bits", type=int, default=12)
     parser.add_argument("--sums-only", action="store_true", help="class_sums without shared_model")
+    parser.add_argument("--quick", action="store_true", help="small sizes, to see that it runs")
     chosen = parser.parse_args()
-    if chosen.what == "train":
+    if chosen.quick:
+        chosen.rows, chosen.batch, chosen.repeat = [5_000], [1, 100], 3
+    if chosen.what in ("train", "both"):
         print(f"50 columns: 45 categorical of 2 values, 5 Gaussian of {chosen.code_bits}-bit codes; {len(CLASSES)} classes")
         for rows in chosen.rows:
             train(rows, codebook(45, 2, 5, chosen.code_bits), not chosen.sums_only)
+    if chosen.what == "train":
         return
     classify(chosen.batch, codebook(10, 4, 0, 2), "10 categorical of 4 values", chosen.repeat)
     mixed = f"5 categorical of 4 values + 5 Gaussian of {chosen.code_bits}-bit codes"

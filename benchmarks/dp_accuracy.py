@@ -20,7 +20,10 @@ def main() -> None:
     parser.add_argument("--splits", type=int, default=20)
     parser.add_argument("--datasets", default=",".join(TABLE))
     parser.add_argument("--csv")
+    parser.add_argument("--quick", action="store_true", help="small sizes, to see that it runs")
     options = parser.parse_args()
+    if options.quick:
+        options.splits, options.datasets = 2, "iris"
     rows = []
     print(f"{'dataset':<12} {'privacy':<17}" + "".join(f"{epsilon:>15g}" for epsilon in EPSILONS))
     for name in options.datasets.split(","):

@@ -129,7 +129,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--ids", type=int, nargs="+", default=[100_000])
     parser.add_argument("--peers", metavar="PYTHON", help="an interpreter that has openmined.psi")
+    parser.add_argument("--quick", action="store_true", help="small sizes, to see that it runs")
     chosen = parser.parse_args()
+    if chosen.quick:
+        chosen.ids = [4096]
     for count in chosen.ids:
         own = ours(count)
         if chosen.peers:

@@ -90,7 +90,10 @@ def main() -> None:
     parser.add_argument("--parties", type=int, nargs="*", default=[250, 1000])
     parser.add_argument("--json", type=Path)
     parser.add_argument("--skip-azimian", action="store_true")
+    parser.add_argument("--quick", action="store_true", help="small sizes, to see that it runs")
     arguments = parser.parse_args()
+    if arguments.quick:
+        arguments.parties, arguments.skip_azimian = [40], True
     report: dict[str, Any] = {"azimian": {}, "growth": []}
     if not arguments.skip_azimian:
         one = baseline_ms()

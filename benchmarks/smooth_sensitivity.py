@@ -5,6 +5,7 @@ python benchmarks/smooth_sensitivity.py
 
 from __future__ import annotations
 
+import argparse
 import time
 
 import numpy as np
@@ -27,9 +28,12 @@ def seconds(task) -> float:
 
 def main() -> None:
     """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="small sizes, to see that it runs")
+    sizes = (500, 1000) if parser.parse_args().quick else (500, 1000, 2000, 10_000, 100_000, 1_700_000)
     generator = np.random.default_rng(2020)
     print(f"{'n':>10} {'beta':>8} {'ours, both':>12} {'printed mean':>13} {'printed variance':>17}  CPU seconds with sorting")
-    for count in (500, 1000, 2000, 10_000, 100_000, 1_700_000):
+    for count in sizes:
         values = np.clip(generator.normal(0.1, 0.25, count), -1, 1)
         for beta in BETAS:
 

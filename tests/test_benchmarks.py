@@ -1,0 +1,31 @@
+"""Every benchmark runs in its short form, so that none rots. Its figures are for people, not for tests."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+FOLDER = Path(__file__).parent.parent / "benchmarks"
+LONG = {"chain_sum", "counting", "courier", "oblivious_sum"}  # tens of seconds even when short: `make bench` runs them
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(path.stem, marks=[pytest.mark.slow] if path.stem in LONG else [])
+        for path in sorted(FOLDER.glob("*.py"))
+        if not path.stem.startswith("_")
+    ],
+)
+def test_a_benchmark_runs_in_its_short_form(name: str, tmp_path: Path) -> None:
+    if name == "dp_accuracy" and not os.environ.get("BLINDBAYES_DATA"):
+        pytest.skip("needs the papers' datasets in BLINDBAYES_DATA")
+    done = subprocess.run(
+        [sys.executable, str(FOLDER / f"{name}.py"), "--quick"], cwd=tmp_path, capture_output=True, text=True, timeout=280
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert done.stdout.strip()
