@@ -31,7 +31,9 @@ def test_the_bank_and_the_telecom(tmp_path: Path) -> None:
 def test_the_census_office(tmp_path: Path) -> None:
     facts = told("census", "--rows", "2000", "--out", str(tmp_path / "office"))
     assert facts["epsilon left"]["before"] - facts["epsilon left"]["after"] == pytest.approx(0.1)
-    assert (tmp_path / "office" / "statement.md").read_text().startswith("# Privacy statement")
+    assert (tmp_path / "office" / "release" / "statement.md").read_text().startswith("# Privacy statement")
+    shown = json.loads(CliRunner().invoke(report, [str(tmp_path / "office" / "release"), "--json"]).output)
+    assert shown["statement"]["epsilon"] == pytest.approx(0.1)
 
 
 @pytest.mark.slow

@@ -282,7 +282,7 @@ def _join(tables: dict[str, pa.Table]) -> pa.Table:
 
 @command.command("census")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-@click.option("--out", type=click.Path(file_okay=False), help="Write the model, the statement and the ledger here.")
+@click.option("--out", type=click.Path(file_okay=False), help="Write the release and the ledger here.")
 @click.option("--rows", type=click.IntRange(500, 5_000_000), default=50_000, show_default=True, help="People in the census.")
 def census(as_json: bool, out: str | None, rows: int) -> None:
     """One statistics office: accuracy against epsilon, one private release, the ledger before and after.
@@ -294,6 +294,8 @@ def census(as_json: bool, out: str | None, rows: int) -> None:
     from blindbayes import NaiveBayes
     from blindbayes.datasets import census as generate
     from blindbayes.ledger import Ledger
+    from blindbayes.report import release_files, seal_files
+    from blindbayes.runtime.folder import write_folder
 
     data, later = generate(rows), generate(20_000, seed=41)
     table, test = data.tables["office"], later.tables["office"]
@@ -316,8 +318,7 @@ def census(as_json: bool, out: str | None, rows: int) -> None:
         after = Ledger(path).balance().left
         lines.append(("epsilon = 0.1, the release", float(release.score(queries, truth))))
         if folder is not None:
-            release.save(where / "model.json")
-            (where / "statement.md").write_text(release.statement_.text, encoding="utf-8")
+            write_folder(where / "release", seal_files(release_files(release)))
     facts = {
         "accuracy": {name: round(score, 4) for name, score in lines},
         "epsilon left": {"before": before, "after": after},
@@ -335,4 +336,5 @@ def census(as_json: bool, out: str | None, rows: int) -> None:
     console.print(shown)
     console.print(f"epsilon left in the ledger: {before:g} before, {after:g} after", highlight=False)
     if folder is not None:
-        console.print(f"release folder: {folder}", highlight=False)
+        page = folder / "release" / "explain.html"
+        console.print(f"release folder: {folder / 'release'}  (open {page} in a browser)", highlight=False, soft_wrap=True)

@@ -7,9 +7,10 @@ disk: every paper is text or bytes, and `runtime.folder` writes them.
 
 from blindbayes.report.card import model_card
 from blindbayes.report.checksums import CHECKSUMS, SIGNATURES, Verified, seal_files, verify_files
+from blindbayes.report.evidence import Noise
 from blindbayes.report.leakage import Flow, LeakReport, PartyView, Received, follows_from_sum, leak_report
 from blindbayes.report.page import leak_page, model_page
-from blindbayes.report.release import model_files, run_files
+from blindbayes.report.release import model_files, release_files, run_files
 from blindbayes.report.spec import Coalition, Spec, protocols, read_spec
 
 __all__ = [
@@ -18,6 +19,7 @@ __all__ = [
     "Coalition",
     "Flow",
     "LeakReport",
+    "Noise",
     "PartyView",
     "Received",
     "Spec",
@@ -30,6 +32,7 @@ __all__ = [
     "model_page",
     "protocols",
     "read_spec",
+    "release_files",
     "run_files",
     "seal_files",
     "verify_files",

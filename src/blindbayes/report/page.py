@@ -8,7 +8,7 @@ from html import escape
 import numpy as np
 
 from blindbayes.model.parameters import Gaussian, Histogram, Parameters
-from blindbayes.report.evidence import weights
+from blindbayes.report.evidence import Noise, Weight, weights
 from blindbayes.report.leakage import TRUST_WORDS, Flow, LeakReport, PartyView
 from blindbayes.wire import Trust
 
@@ -166,7 +166,9 @@ def sequence_diagram(flows: tuple[Flow, ...]) -> str:
     return "".join(out)
 
 
-def model_page(parameters: Parameters, *, title: str = "What the model says", shown: int = 12) -> str:
+def model_page(
+    parameters: Parameters, *, title: str = "What the model says", shown: int = 12, noise: Noise | None = None
+) -> str:
     """Per feature, how far each value speaks for or against each class: ln P(value | class) less the mean over classes."""
     codebook = parameters.codebook
     parts = [f"<h1>{escape(title)}</h1>", f'<p class="muted">Codebook {codebook.sha256}</p>']
@@ -174,6 +176,11 @@ def model_page(parameters: Parameters, *, title: str = "What the model says", sh
         "<p>Each cell is the weight of evidence: how much that value raises (blue) or lowers (red) the log-score of the "
         "class against the mean of all classes. A Gaussian feature is shown by its mean and deviation per class.</p>"
     )
+    if noise is not None:
+        parts.append(
+            "<p>The counts carry differential privacy noise. ± says how far it moves a weight, in 95 of 100 releases, before "
+            "smoothing; <em>noise</em> stands where it is too large to tell.</p>"
+        )
     heads = "".join(f"<th>{escape(label)}</th>" for label in codebook.classes)
     priors = "".join(f'<td class="num">{np.exp(value):.3f}</td>' for value in parameters.log_prior)
     parts.append(f"<h2>Prior</h2><table><tr>{heads}</tr><tr>{priors}</tr></table>")
@@ -187,10 +194,12 @@ def model_page(parameters: Parameters, *, title: str = "What the model says", sh
             )
             parts.append(f"<table><tr><th>class</th><th>mean</th><th>deviation</th></tr>{rows}</table>")
         elif isinstance(term, Histogram):
-            found = weights(parameters, feature.name)
+            found = weights(parameters, feature.name, noise)
             strongest = sorted(sorted(found, key=lambda weight: -weight.strength)[:shown], key=lambda weight: weight.at)
             rows = "".join(
-                f"<tr><td>{escape(weight.value)}</td>" + "".join(_heat(float(value)) for value in weight.values) + "</tr>"
+                f"<tr><td>{escape(weight.value)}</td>"
+                + "".join(_heat(float(value), half) for value, half in _pairs(weight))
+                + "</tr>"
                 for weight in strongest
             )
             more = "" if len(found) <= shown else f'<p class="muted">the {shown} strongest of {len(found)} values</p>'
@@ -198,7 +207,13 @@ def model_page(parameters: Parameters, *, title: str = "What the model says", sh
     return _document(title, "\n".join(parts))
 
 
-def _heat(weight: float) -> str:
+def _pairs(weight: Weight) -> list[tuple[float, float | None]]:
+    halves = [None] * len(weight.values) if weight.noise is None else [float(half) for half in weight.noise]
+    return list(zip((float(value) for value in weight.values), halves, strict=True))
+
+
+def _heat(weight: float, half: float | None = None) -> str:
     strength = min(abs(weight) / 2.0, 1.0)
     colour = f"rgba(31,95,168,{0.55 * strength:.2f})" if weight > 0 else f"rgba(179,38,30,{0.55 * strength:.2f})"
-    return f'<td class="num" style="background:{colour}">{weight:+.2f}</td>'
+    note = "" if half is None else f' <span class="muted">± {half:.2f}</span>' if np.isfinite(half) else " <em>noise</em>"
+    return f'<td class="num" style="background:{colour}">{weight:+.2f}{note}</td>'

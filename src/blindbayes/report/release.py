@@ -5,15 +5,20 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from blindbayes.model.file import dump_model
 from blindbayes.model.parameters import Parameters
 from blindbayes.privacy.statement import Deployment, PrivacyStatement
 from blindbayes.report.card import model_card
+from blindbayes.report.evidence import Noise
 from blindbayes.report.leakage import LeakReport
 from blindbayes.report.page import leak_page, model_page
 from blindbayes.report.plots import evidence_plot, gaussian_plot, priors_plot
 from blindbayes.runtime.transcript import Cost
+
+if TYPE_CHECKING:
+    from blindbayes.estimators import NaiveBayes
 
 
 def run_files(report: LeakReport, cost: Cost, statement: str) -> dict[str, bytes]:
@@ -26,13 +31,32 @@ def run_files(report: LeakReport, cost: Cost, statement: str) -> dict[str, bytes
     }
 
 
+def release_files(
+    model: NaiveBayes, facts: Mapping[str, Any] | None = None, deployment: Deployment | None = None
+) -> dict[str, bytes]:
+    """The release of a model that one organisation fitted with differential privacy, on its own table."""
+    promise = model.statement_
+    known = {"mechanism": promise.mechanism, "epsilon": promise.epsilon, "delta": promise.delta, **(facts or {})}
+    record = model._record()
+    noise = Noise.of(record.privacy, None if record.statistics is None else record.statistics.class_counts)
+    return {
+        "model.json": dump_model(record).encode(),
+        "statement.md": promise.text.encode(),
+        **model_files(record.parameters, known, promise, deployment, noise),
+    }
+
+
 def model_files(
-    parameters: Parameters, facts: Mapping[str, Any], promise: PrivacyStatement | None, deployment: Deployment | None
+    parameters: Parameters,
+    facts: Mapping[str, Any],
+    promise: PrivacyStatement | None,
+    deployment: Deployment | None,
+    noise: Noise | None = None,
 ) -> dict[str, bytes]:
     """What a model in the open adds: its card, its explanation, plots, and the promise in forms for machines."""
     files = {
         "model_card.md": model_card(parameters, facts).encode(),
-        "explain.html": model_page(parameters).encode(),
+        "explain.html": model_page(parameters, noise=noise).encode(),
         "plots/priors.svg": priors_plot(parameters).encode(),
         "plots/evidence.svg": evidence_plot(parameters).encode(),
     }
