@@ -15,7 +15,7 @@ from gmpy2 import invert
 import blindbayes.protocol.scalar_product as route
 from blindbayes import Codebook, NaiveBayes, Study
 from blindbayes.codebook import Categorical, Numeric
-from blindbayes.errors import ConfigError, DataError, PeerProtocolError, PrivacyError
+from blindbayes.errors import ConfigError, DataError, IntegrityError, PeerProtocolError, PrivacyError
 from blindbayes.primitives import circuits as c
 from blindbayes.primitives import polynomial as poly
 from blindbayes.primitives.garbling import Plain
@@ -24,7 +24,7 @@ from blindbayes.primitives.scalar_product import STATISTICAL
 from blindbayes.protocol.scalar_product import Channel, Measured, Nominal, Terms, connect, ratio, training
 from blindbayes.protocol.scalar_product.exponential import EXP_ERROR, IN_BITS, OUT_BITS, exp
 from blindbayes.protocol.scalar_product.logarithm import FRACTION, key_bits, ln_error, ln_evaluator, ln_garbler, phase_one
-from blindbayes.protocol.scalar_product.messages import CiphertextsSent
+from blindbayes.protocol.scalar_product.messages import CentreOffered, ChoicesMade, CiphertextsSent, CircuitGarbled
 from blindbayes.protocol.scalar_product.roles import score_bits
 from blindbayes.runtime.memory import Duplicate, Replace, Swap, local_runs, run_in_memory
 from blindbayes.runtime.transcript import Keep
@@ -480,3 +480,24 @@ def test_protocol_3_gives_means_and_variances():
     assert mean == pytest.approx(np.mean(everyone), rel=2 * ratio.relative_error(10))
     bound = (np.mean(np.square(everyone)) + 1 + 2 * mean * (mean + 1)) * ratio.relative_error(10) + 1e-8
     assert abs(square - mean**2 - np.var(everyone)) <= bound
+
+
+@pytest.mark.parametrize(
+    ("kind", "change"),
+    [
+        (ChoicesMade, lambda message: ChoicesMade(message.mark, bytes(len(message.points)))),
+        (ChoicesMade, lambda message: ChoicesMade(message.mark, message.points[:-32])),
+        (CentreOffered, lambda message: CentreOffered(message.mark, b"\xff" * 32)),
+        (CircuitGarbled, lambda m: CircuitGarbled(m.mark, m.boxes[:-1], m.tables, m.tags)),
+        (CircuitGarbled, lambda m: CircuitGarbled(m.mark, m.boxes, m.tables[:-4], m.tags)),
+        (CircuitGarbled, lambda m: CircuitGarbled(m.mark, m.boxes, m.tables ^ np.uint64(1), m.tags)),
+        (CircuitGarbled, lambda m: CircuitGarbled(m.mark + 1, m.boxes, m.tables, m.tags)),
+    ],
+)
+def test_bad_points_boxes_and_tables_are_typed_errors_and_open_nothing(kind, change):
+    fault = Replace(lambda entry: entry.kind is kind, change)
+    roles = (lambda ch: ln_garbler(ch, [5], 8), lambda ch: ln_evaluator(ch, [9], 8))
+    outcome = both(toy(1, 2), *roles, faults=[fault], check=False)
+    assert isinstance(outcome.error, PeerProtocolError | IntegrityError)
+    assert outcome.error.party in ("c", "d")
+    assert not any(outcome.opened.values())
