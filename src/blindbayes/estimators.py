@@ -217,7 +217,7 @@ class NaiveBayes(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             raise ValueError("requires y to be passed, but the target y is None; pass y, or a frame with the class column")
         labels, label_kind = _plain_labels(y)
         check_consistent_length(*columns.values(), labels)
-        if len(labels) == 0:
+        if len(labels) == 0 and self.epsilon is None:  # a private fit must not tell an empty table from one with a record
             raise DataError("0 sample(s): the table is empty; a model needs at least one row")
         if codebook is None:
             codebook = _infer(columns, labels, classes, label_kind)
@@ -485,7 +485,7 @@ def _plain_labels(y: Any) -> tuple[pa.Array, str]:
             raise DataError("the class column has rows without a label; drop them")
         if len(flat) and all(isinstance(value, bool | np.bool_) for value in flat):
             flat = flat.astype(bool)
-        elif all(isinstance(value, int | np.integer) and abs(int(value)) < 2**63 for value in flat):
+        elif len(flat) and all(_is_whole(value) for value in flat):
             flat = flat.astype(np.int64)
     if len(flat):
         check_classification_targets(flat)
@@ -503,6 +503,11 @@ def _plain_labels(y: Any) -> tuple[pa.Array, str]:
     if not all(isinstance(value, str) for value in flat):
         raise DataError("the class column holds objects that are neither text, whole numbers nor truth values")
     return pa.array([str(value) for value in flat], pa.string()), "text"
+
+
+def _is_whole(value: Any) -> bool:
+    """A whole number of 64 bits. A truth value is none: one row must not change how the others are read."""
+    return isinstance(value, int | np.integer) and not isinstance(value, bool) and abs(int(value)) < 2**63
 
 
 def _native_labels(classes: tuple[str, ...], kind: str) -> npt.NDArray[Any]:

@@ -138,6 +138,7 @@ def simulate_study(
         own = require_plausible(count_source(source, study.codebook))
         if int(own.class_counts.sum()) < study.min_rows:
             raise PrivacyError(f"the study asks for at least {study.min_rows} rows per party")
+        study.require_party_rows(own)
         vectors[name] = own.words
     if noise is not None:
         for name in names:
@@ -219,8 +220,9 @@ class _Noise:
             f"feature. Probabilities, and the bit about the minimum, are computed from noisy counts",
             codebook=study.codebook.sha256,
             data_domain=data_domain(study.codebook),
-            trust_model=f"At least {study.gamma:.0%} of the parties follow the protocol and add their noise: calibrated to "
-            f"{self.law.honest} honest shares beside a reader's own. The two computing parties do not collude",
+            trust_model=f"At least {study.gamma:.0%} of the parties follow the protocol, add their noise and keep it to "
+            f"themselves: calibrated to {self.law.honest} honest shares; a party that takes its own share off what is opened "
+            "counts among the others. The two computing parties do not collude",
             model="Federated",
         )
 

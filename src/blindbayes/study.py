@@ -290,12 +290,20 @@ class Study:
             raise ConfigError("the statistics were not counted with the codebook of `counting`")
         if int(statistics.class_counts.sum()) < self.min_rows:
             raise PrivacyError(f"the study asks for at least {self.min_rows} rows per party")
+        self.require_party_rows(statistics, *([] if removed is None else [removed]))
         changed = statistics if removed is None else statistics - removed
         plan = self.plan(setting)
         if plan is None:
             return changed.words
         noisy: Words = (plan.vector(changed) + plan.noise.share(coins.derive("noise"))).view(np.uint64)
         return noisy
+
+    def require_party_rows(self, *parts: Statistics) -> None:
+        """Refuse more rows, added and taken back together, than the noise that protects a whole party is made for."""
+        if self.epsilon is None or self.unit != "party" or self.party_rows is None:
+            return
+        if sum(int(part.class_counts.sum()) for part in parts) > self.party_rows:
+            raise PrivacyError("this party brings more rows than the study's party_rows, which the noise is made for")
 
     def simulate(
         self,
@@ -405,8 +413,9 @@ class Study:
         before = (0.0, 0.0) if base is None else base.spent
         spent = (before[0] + plan.price.epsilon, before[1] + plan.price.delta)
         statement = plan.statement(
-            trust=f"At least {self.gamma:.0%} of the parties follow the protocol and add their noise, and {setting.fewest} of "
-            f"all may be what is left: calibrated to {plan.noise.honest} honest shares beside a reader's own. Fewer give less.",
+            trust=f"At least {self.gamma:.0%} of the parties follow the protocol, add their noise and keep it to themselves, "
+            f"and {setting.fewest} of all may be what is left: calibrated to {plan.noise.honest} honest shares. A party that "
+            "takes its own share off the sum counts among the others. Fewer honest shares give less.",
             composition=f"{runs} release(s) of this study add up to epsilon = {spent[0]:g}, delta = {spent[1]:g} for whoever "
             "is in the tables of all of them.",
         )

@@ -10,6 +10,7 @@ as soon as both ends agree on them. They always come to agree, since e^-x is irr
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from decimal import Decimal
 from fractions import Fraction
@@ -42,7 +43,7 @@ def fraction(value: Number, name: str = "value") -> Fraction:
 
 def written(value: Number, name: str = "value") -> Fraction:
     """The number as a person writes it: a float counts as its shortest decimal form (0.1 is one tenth). For ledgers."""
-    return fraction(repr(value) if isinstance(value, float) else value, name)
+    return fraction(repr(float(value)) if isinstance(value, float) else value, name)  # NumPy's floats have another repr
 
 
 def spendable(value: Number, name: str = "epsilon") -> Fraction:
@@ -51,6 +52,14 @@ def spendable(value: Number, name: str = "epsilon") -> Fraction:
     So noise never costs more than either the number given or the number `written` to a ledger.
     """
     return min(positive(value, name), written(value, name))
+
+
+def charged(value: Fraction) -> float:
+    """The least float found that, as `written` to a ledger, is not below the exact cost: rounding never undercharges."""
+    found = float(value)
+    while written(found) < value:
+        found = math.nextafter(found, math.inf)
+    return found
 
 
 def positive(value: Number, name: str) -> Fraction:

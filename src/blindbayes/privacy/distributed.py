@@ -15,16 +15,17 @@ polya    shares are differences of NegativeBinomial(1/honest, e^-rate); `honest`
          geometric (discrete Laplace) variable. Pure epsilon.
 skellam  shares are differences of Poisson variables; the sum is Skellam. (epsilon, delta), calibrated on the exact law.
 diluted  the two-sided geometric with probability beta, else 0 (Shi et al. 2011, Huai et al. 2015), with epsilon and delta
-         split over the touched cells. Kept as the paper's; never chosen by "auto".
+         split over the cells that a unit can move. Kept as the paper's; never chosen by "auto".
 
 "auto" takes the smaller variance of polya and skellam: about polya up to 8 touched cells and skellam from 10 on, at delta 1e-6.
 More than `honest` honest shares only add independent noise, which cannot hurt privacy. Fewer do: see `remaining`.
 
 Why. A row moves at most `touched` cells, cell j by at most bounds[j]; a unit has `reach` rows. polya: the rate in cell j is
 epsilon / (touched reach bounds[j]), so the log-ratio of the sum's law at two neighbours is at most sum |move_j| rate_j <=
-epsilon. diluted: the same once every touched cell has one honest geometric variable, which fails with at most
-(1 - beta)^honest <= exp(-beta honest) = delta / touched in each. skellam: `losses`. In all three, the shares of the
-dishonest are treated as known.
+epsilon. diluted: the same once every moved cell has one honest geometric variable, which fails with at most
+(1 - beta)^honest <= exp(-beta honest) = delta / moved in each of the `moved` cells that a unit can change: `touched` for a row,
+up to touched * reach for a party, whose rows may all lie in different cells. skellam: `losses`. In all three, the shares of
+the dishonest are treated as known.
 """
 
 from __future__ import annotations
@@ -42,6 +43,7 @@ import numpy.typing as npt
 from blindbayes.errors import ConfigError, PrivacyError
 from blindbayes.primitives.coins import Coins
 from blindbayes.privacy import losses, samplers
+from blindbayes.privacy.chance import charged, spendable
 
 Mechanism = Literal["polya", "skellam", "diluted"]
 Unit = Literal["person", "party"]
@@ -113,7 +115,7 @@ class DistributedNoise:
         if (unit == "party") != (party_rows is not None) or (party_rows is not None and party_rows < 1):
             raise ConfigError("the unit 'party', and it alone, needs party_rows, the largest number of rows of a party")
         reach = party_rows or 1
-        exact = Fraction(epsilon)
+        exact = spendable(epsilon)
         if max(limits) * touched * reach / exact > _MAX_SCALE:
             raise PrivacyError("the noise would be wider than 2^44: use bins, a coarser precision or a larger epsilon")
 
@@ -175,11 +177,16 @@ class DistributedNoise:
         return self.epsilon / (self.touched * self.reach * bound)
 
     @property
+    def moved(self) -> int:
+        """The most cells that one unit can change: each of its rows may touch cells of its own."""
+        return min(self.touched * self.reach, len(self.bounds))
+
+    @property
     def beta(self) -> Fraction:
-        """diluted: the chance that a share is not 0; with it, a cell has no honest noise with at most delta / touched."""
+        """diluted: the chance that a share is not 0; with it, a cell has no honest noise with at most delta / moved."""
         if self.delta <= 0:
             raise ConfigError("beta is defined for diluted noise")
-        found = math.log(self.touched / self.delta) / self.honest
+        found = math.log(self.moved / self.delta) / self.honest
         return min(Fraction(math.ceil(found * _GRAIN), _GRAIN), Fraction(1))
 
     # -- what it means -------------------------------------------------------------------------------------------------
@@ -187,7 +194,7 @@ class DistributedNoise:
     @property
     def price(self) -> Price:
         """Charged once per release, before it."""
-        return Price(float(self.epsilon), self.delta, self.unit)
+        return Price(charged(self.epsilon), self.delta, self.unit)
 
     def deviation(self, parties: int | None = None, bound: int = 1) -> float:
         """Standard deviation of the noise in a cell's sum, when `parties` (default: just the honest minimum) add theirs."""

@@ -21,7 +21,7 @@ from blindbayes.errors import ConfigError
 from blindbayes.model.parameters import Parameters, estimate
 from blindbayes.primitives.coins import Coins
 from blindbayes.privacy import samplers
-from blindbayes.privacy.chance import Number, below
+from blindbayes.privacy.chance import Number, below, charged, written
 from blindbayes.privacy.joint import ReleasePlan, fit_parameters, plan_release
 from blindbayes.privacy.mechanisms import Price
 from blindbayes.statistics import MISSING, Block, Layout, count_block
@@ -190,7 +190,8 @@ class PrivateForecast:
     def price(self) -> Price:
         """What it costs. A person's records may fall into both parts, so with several records per person both are paid."""
         epsilon = sum((plan.epsilon for plan in self.plans), Fraction(0)) * (1 if self.rows_per_unit == 1 else 2)
-        return Price(float(epsilon), sum(plan.price.delta for plan in self.plans), self.plans[0].unit)
+        delta = sum((written(plan.price.delta) for plan in self.plans), Fraction(0))
+        return Price(charged(epsilon), charged(delta), self.plans[0].unit)
 
     def run(self, block: Block, coins: Coins) -> Forecast:
         """One split, one model and one noisy accuracy per epsilon. The caller has charged the price."""

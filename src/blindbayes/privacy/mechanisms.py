@@ -22,7 +22,7 @@ import numpy.typing as npt
 from blindbayes.errors import ConfigError, DataError
 from blindbayes.primitives.coins import Coins
 from blindbayes.privacy import gaussian, norms, samplers
-from blindbayes.privacy.chance import Number, spendable
+from blindbayes.privacy.chance import Number, charged, spendable
 from blindbayes.privacy.sensitivity import ADJACENCY, IntVector, Sensitivity
 
 Floats = npt.NDArray[np.float64]
@@ -79,7 +79,7 @@ class Mechanism(ABC):
     @property
     def price(self) -> Price:
         """The cost of one release, from public facts."""
-        return Price(float(self.epsilon), self.delta, self.sensitivity.unit)
+        return Price(charged(self.epsilon), self.delta, self.sensitivity.unit)
 
     @property
     @abstractmethod
@@ -263,7 +263,7 @@ class DiscreteGaussian(Mechanism):
     @property
     def price(self) -> Price:
         rho = gaussian.rho_of(self.variance, len(self.sensitivity.blocks), self.reach)
-        return Price(float(self.epsilon), self.delta, self.sensitivity.unit, rho=float(rho))
+        return Price(charged(self.epsilon), self.delta, self.sensitivity.unit, rho=float(rho))
 
     def noise(self, coins: Coins, count: int = 1) -> npt.NDArray[np.int64]:
         return samplers.discrete_gaussian(coins, self.variance, count * self.sensitivity.size).reshape(count, -1)

@@ -28,12 +28,16 @@ from blindbayes.privacy.distributed import DistributedNoise, Mechanism, Unit
 from blindbayes.privacy.fitting import data_domain
 from blindbayes.privacy.joint import NoisyStatistics, ReleasePlan, fit_parameters, plan_release
 from blindbayes.privacy.mechanisms import Price
-from blindbayes.privacy.statement import PrivacyStatement
+from blindbayes.privacy.statement import NOT_PROTECTED, PrivacyStatement
 from blindbayes.statistics import Statistics
 
 _MOST_MOMENT_POINTS = 1 << 15  # grid points beyond which sums of squares do not fit 64-bit words with 10^9 rows
 _WIDE_BINS = 48
 _ROUNDS = 3
+REFUSALS = (
+    "Which parties took part, and that a party refused: it does so by its exact number of rows, where it or the study asks for "
+    "a least or a largest one. Several records of one person, at one site or at several, are several records."
+)
 
 
 @dataclass(frozen=True)
@@ -155,6 +159,7 @@ class NoisySum:
             data_domain=data_domain(self.tables.declared),
             trust_model=trust,
             composition=composition,
+            not_protected=f"{NOT_PROTECTED} {REFUSALS}",
             model="Federated",
         )
 

@@ -16,6 +16,7 @@ from blindbayes.codebook import Codebook, Numeric
 from blindbayes.errors import ConfigError
 from blindbayes.primitives.coins import Coins
 from blindbayes.privacy import postprocess
+from blindbayes.privacy.chance import charged
 from blindbayes.privacy.classwise import Classwise, Part
 from blindbayes.privacy.mechanisms import Mechanism, Price, make
 from blindbayes.privacy.sensitivity import ADJACENCY, Block, Sensitivity
@@ -127,7 +128,7 @@ class ReleasePlan:
     def price(self) -> Price:
         """What the release costs."""
         if isinstance(self.noise, Classwise):
-            return Price(float(self.epsilon), 0.0, self.unit)
+            return Price(charged(self.epsilon), 0.0, self.unit)
         return self.noise.price
 
     @property

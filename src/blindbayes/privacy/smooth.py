@@ -43,7 +43,7 @@ from blindbayes.errors import ConfigError, PrivacyError
 from blindbayes.model.parameters import Gaussian, Histogram, Parameters, Term
 from blindbayes.primitives.coins import Coins
 from blindbayes.privacy import heavy_tails, samplers
-from blindbayes.privacy.chance import Number, positive, spendable
+from blindbayes.privacy.chance import Number, charged, positive, spendable
 from blindbayes.privacy.mechanisms import Price, make
 from blindbayes.privacy.sensitivity import ADJACENCY, BlockKind, Query
 from blindbayes.statistics import MISSING, Block, Layout, count_block
@@ -133,7 +133,7 @@ class ParameterPlan:
     def price(self) -> Price:
         """What the release costs."""
         unit = "one record" if self.rows_per_unit == 1 else f"one person with at most {self.rows_per_unit} records"
-        return Price(float(self.epsilon), 0.0, unit)
+        return Price(charged(self.epsilon), 0.0, unit)
 
     @cached_property
     def budgets(self) -> tuple[Fraction, Fraction]:

@@ -129,13 +129,13 @@ class Home:
 
     def charge(self, study: StudyFile, run_id: str) -> None:
         """Pay for a run, once, before anything of it is computed. Raises `PrivacyError` if the budget does not suffice."""
-        noise = study.study.noise(study.setting)
-        if noise is None or any(
-            entry.kind == "charge" and entry.fields.get("run") == run_id for entry in self.ledger.entries()
-        ):
+        plan = study.study.plan(study.setting)
+        if plan is None or any(entry.kind == "charge" and entry.fields.get("run") == run_id for entry in self.ledger.entries()):
             return
-        spend = Spend(written(noise.price.epsilon), written(noise.price.delta))
-        self.ledger.charge(spend, purpose=f"study {study.title[:80]}", run=run_id, study=study.sha256)
+        spend = Spend(written(plan.price.epsilon), written(plan.price.delta))
+        # What protects all rows of a party protects a record and a person; what protects a record protects nothing more.
+        unit = plan.price.unit if plan.noise.unit == "person" else None
+        self.ledger.charge(spend, purpose=f"study {study.title[:80]}", unit=unit, run=run_id, study=study.sha256)
 
     # -- people ------------------------------------------------------------------------------------------------------
 

@@ -1,0 +1,215 @@
+"""Attempts to refute the privacy claims: each of these once succeeded, or is the exact loss that an attacker would look for."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from blindbayes.codebook import Categorical, Codebook, Numeric
+from blindbayes.errors import ConfigError, DataError, PrivacyError
+from blindbayes.estimators import NaiveBayes
+from blindbayes.ledger import Ledger
+from blindbayes.privacy.chance import charged, written
+from blindbayes.privacy.classwise import Classwise
+from blindbayes.privacy.distributed import DistributedNoise
+from blindbayes.privacy.joint import ReleasePlan, plan_release
+from blindbayes.privacy.mechanisms import DiscreteLaplace
+from blindbayes.statistics import MISSING, Block, Layout, count_block
+from blindbayes.study import Study
+
+BOOK = Codebook("y", ("a", "b"), (Categorical("c", ("u", "v")), Numeric("x", 0, 10, 1.0)), max_rows=1000)
+MIXED = Codebook(
+    "y",
+    ("a", "b", "c"),
+    (
+        Categorical("colour", ("r", "g", "b"), optional=True),
+        Categorical("flag", ("n", "y")),
+        Numeric("short", 0, 10, 0.5, optional=True),
+        Numeric("wide", -3, 200_000, 1.0, optional=True),
+        Numeric("full", 0, 300_000, 1.0),
+        Numeric("binned", 0, 9, 1.0, bins=3, optional=True),
+        Numeric("constant", 5, 5, 1.0),
+    ),
+    max_rows=10**6,
+)
+
+
+def frame(rows: int) -> tuple[pd.DataFrame, Any]:
+    table = pd.DataFrame({"c": ["u", "v", "u"], "x": [1.0, 2.0, 9.0]})[:rows]
+    return table, np.array(["a", "b", "b"])[:rows]
+
+
+# -- an empty table is a neighbour of one with a single record --------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mechanism", ["auto", "discrete_laplace", "smooth", "global"])
+def test_an_empty_table_is_fitted_like_one_with_a_record(mechanism: str) -> None:
+    """An error on the empty table alone told it from its neighbour with certainty, and without a charge."""
+    models = [NaiveBayes(BOOK, epsilon=1.0, mechanism=mechanism).fit(*frame(rows)) for rows in (0, 1)]
+    empty, single = (model._record() for model in models)
+    assert empty.label_kind == single.label_kind
+    assert empty.privacy == single.privacy
+    assert models[0].feature_names_in_.tolist() == models[1].feature_names_in_.tolist()
+
+
+def test_an_empty_table_in_one_frame_too() -> None:
+    for rows in (0, 1):
+        table, labels = frame(rows)
+        table["y"] = labels.astype(object)
+        assert NaiveBayes(BOOK, epsilon=1.0).fit(table).label_kind_ == "text"
+
+
+def test_without_epsilon_an_empty_table_is_still_refused() -> None:
+    with pytest.raises(DataError, match="empty"):
+        NaiveBayes(BOOK).fit(*frame(0))
+
+
+# -- one row does not change how the others are read ------------------------------------------------------------------------
+
+
+def test_one_whole_number_does_not_turn_truth_values_into_numbers() -> None:
+    """A single label 1 among truth values made "1" of every "true": one row moved all counts."""
+    book = Codebook("y", ("true", "false", "1"), BOOK.features, max_rows=10)
+    X = pd.DataFrame({"c": ["u", "v", "u"], "x": [1.0, 2.0, 3.0]})
+    with pytest.raises(ValueError, match="label type"):
+        NaiveBayes(book).fit(X, np.array([True, True, 1], dtype=object))
+
+
+# -- cost and charge --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("epsilon", [Fraction(1, 3), Fraction(2, 3), Fraction(1, 7), 0.1, 0.3, 1e-3, 1, "0.7"])
+def test_a_charge_is_never_below_the_loss(epsilon: Any) -> None:
+    plan = plan_release(BOOK, epsilon=epsilon, mechanism="knorm")
+    assert isinstance(plan.noise, Classwise)
+    assert sum((group.epsilon for group in plan.noise.groups), Fraction(0)) == plan.epsilon <= written(plan.price.epsilon)
+    noise = DistributedNoise.plan(touched=2, cells=4, epsilon=Fraction(epsilon), honest=2)
+    assert noise.epsilon <= written(noise.price.epsilon)
+    assert charged(plan.epsilon) - float(plan.epsilon) <= math.ulp(float(plan.epsilon))
+
+
+@pytest.mark.parametrize("kind", [np.float64, float])
+def test_numpy_numbers_are_prices_like_any_other(kind: Any, tmp_path: Path) -> None:
+    Ledger.create(tmp_path / "ledger", epsilon=kind(0.1))
+    model = NaiveBayes(BOOK, epsilon=kind(0.1), ledger=tmp_path / "ledger").fit(*frame(3))
+    assert Ledger(tmp_path / "ledger").balance().basic_epsilon == Fraction(1, 10)
+    with pytest.raises(PrivacyError):
+        model.fit(*frame(3))
+
+
+# -- a whole party ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("touched", "cells", "reach"), [(1, 50, 50), (3, 40, 5), (3, 12, 100), (4, 8, 1)])
+def test_diluted_noise_covers_every_cell_that_a_party_can_move(touched: int, cells: int, reach: int) -> None:
+    """delta was split over the cells of one row, but the rows of a party may lie in as many cells as there are rows."""
+    delta, honest = 0.01, 40
+    unit: dict[str, Any] = {"unit": "party", "party_rows": reach} if reach > 1 else {}
+    noise = DistributedNoise.plan(
+        touched=touched, cells=cells, epsilon=1.0, delta=delta, honest=honest, mechanism="diluted", **unit
+    )
+    bare = (1 - float(noise.beta)) ** honest  # a cell without any honest noise shows its exact change
+    moved = min(touched * reach, cells)
+    assert 1 - (1 - bare) ** moved <= delta
+
+
+def test_a_party_with_more_rows_than_declared_is_refused() -> None:
+    X, labels = frame(3)
+    big, small = X.assign(y=labels), X.assign(y=labels)[:1]
+
+    def study(rows: int) -> Study:
+        return Study(BOOK, protocol="reference", epsilon=1.0, unit="party", party_rows=rows, min_parties=2, gamma=1.0)
+
+    study(3).simulate({"p": big, "q": small, "r": small})
+    with pytest.raises(PrivacyError, match="party_rows"):
+        study(2).simulate({"p": big, "q": small, "r": small})
+    with pytest.raises(PrivacyError, match="party_rows"):  # rows taken back move the sum as well
+        study(2).simulate({"p": big[:2], "q": small, "r": small}, removed={"p": big[2:]})
+
+
+# -- the exact loss of every output, in rational numbers ----------------------------------------------------------------------
+
+
+def rows_of(book: Codebook, count: int, rng: np.random.Generator) -> Block:
+    columns = {}
+    for feature in book.features:
+        if isinstance(feature, Categorical) or feature.bins is not None:
+            codes = rng.integers(-1 if feature.optional else 0, feature.size, count)
+        else:
+            ends = [feature.code_low, feature.code_high, (feature.code_low + feature.code_high) // 2, feature.code_low + 1]
+            codes = rng.choice(ends, count)
+            if feature.optional:
+                codes[rng.random(count) < 0.3] = MISSING
+        columns[feature.name] = codes.astype(np.int64)
+    return Block(rng.integers(0, len(book.classes), count), columns, count)
+
+
+def neighbours(book: Codebook, unit: int, rng: np.random.Generator) -> Iterator[tuple[Block, Block]]:
+    """Tables with and without the `unit` first rows, which may be equal, of one class, or anything."""
+    for turn in range(40):
+        block = rows_of(book, unit + 3, rng)
+        assert block.labels is not None
+        if turn % 2:
+            block.labels[:unit] = block.labels[0]
+        if turn % 3 == 0:
+            for codes in block.columns.values():
+                codes[:unit] = codes[0]
+        rest = Block(block.labels[unit:], {name: codes[unit:] for name, codes in block.columns.items()}, 3)
+        yield block, rest
+
+
+def nearest(value: int, step: int, bound: int) -> int:
+    return (2 * value * step + bound) // (2 * bound)
+
+
+def largest_loss(plan: ReleasePlan, one: list[Any], other: list[Any]) -> Fraction:
+    """max over outputs of the log-ratio: reached at an output on the side of one table, as both laws fall with a norm."""
+    loss = Fraction(0)
+    if isinstance(plan.noise, Classwise):
+        for group in plan.noise.groups:
+            for label in range(len(plan.declared.classes)):
+                norm = 0
+                for index in group.parts:
+                    pair = list(zip(one[index][label].tolist(), other[index][label].tolist(), strict=True))
+                    if plan.noise.parts[index].number:
+                        (left, right), bound = pair[0], plan.items[index].bound
+                        norm = max(norm, abs(nearest(left, group.step, bound) - nearest(right, group.step, bound)))
+                    else:
+                        moved = sorted((left - right) * group.step for left, right in pair)
+                        norm = max(norm, sum(abs(each - moved[len(moved) // 2]) for each in moved))
+                loss += group.rate * norm
+        return loss
+    assert isinstance(plan.noise, DiscreteLaplace)
+    step = plan.noise.step
+    for item, left, right, scale in zip(plan.items, one, other, plan.noise.scales, strict=True):
+        for value, without in zip(left.ravel().tolist(), right.ravel().tolist(), strict=True):
+            loss += abs(nearest(value, step, item.bound) - nearest(without, step, item.bound)) / scale
+    return loss
+
+
+@pytest.mark.parametrize("mechanism", ["knorm", "discrete_laplace"])
+@pytest.mark.parametrize("unit", [1, 3])
+@pytest.mark.parametrize("rows", [400, 10**6])
+def test_no_output_tells_neighbours_apart_by_more_than_epsilon(mechanism: str, unit: int, rows: int) -> None:
+    """Missing values, moments on a grid, several classes of one person: the worst output costs epsilon, no more, no less."""
+    plan = plan_release(MIXED, epsilon=3.0, rows=rows, rows_per_unit=unit, mechanism=mechanism)
+    assert ("moments" in {cut.kind for cut in plan.cuts}) == (rows == 10**6)
+    layout, rng = Layout(plan.codebook), np.random.default_rng(5)
+    losses = [
+        largest_loss(plan, plan.tables(count_block(layout, block)), plan.tables(count_block(layout, rest)))
+        for block, rest in neighbours(plan.codebook, unit, rng)
+    ]
+    assert Fraction(99, 100) * plan.epsilon < max(losses) <= plan.epsilon
+
+
+def test_epsilon_of_nothing_is_refused() -> None:
+    for epsilon in (0.0, -1.0, math.nan, math.inf, np.float64(0)):
+        with pytest.raises(ConfigError):
+            NaiveBayes(BOOK, epsilon=epsilon).fit(*frame(3))
