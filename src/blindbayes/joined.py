@@ -29,7 +29,7 @@ from blindbayes.protocol import matching, transfer
 from blindbayes.protocol.class_sums import RowLayout
 from blindbayes.protocol.core import Role
 from blindbayes.protocol.joined import Join, Joined
-from blindbayes.protocol.joined_sums import LEAST, Entries, merge, one_hot
+from blindbayes.protocol.joined_sums import LEAST, MOST, Entries, merge, one_hot
 from blindbayes.runtime.memory import local_runs, run_in_memory
 from blindbayes.statistics import Block, Statistics
 from blindbayes.study import Leak, Study
@@ -290,7 +290,7 @@ def _bounds(
     for name in opened:
         # Without an agreed bound the number of identifiers is rounded up to a power of two, and that is what the others see.
         count = len({digest for digest in digests[name] if digest is not None})
-        bounds[name] = options["bounds"].get(name, max(LEAST, 1 << max(0, count - 1).bit_length()))
+        bounds[name] = options["bounds"].get(name, min(MOST, max(LEAST, 1 << max(0, count - 1).bit_length())))
     return bounds
 
 
@@ -402,8 +402,8 @@ def _statement(study: Study, join: Join, queries: int | None) -> str:
         ),
         f"Public: the numbers that identifiers are padded to ({bounds}), at most {join.most} rows per identifier and party, "
         f"duplicates: {join.duplicates}. Identifiers and their digests never left a site.",
-        f"A classification opens the class, to {study.reveal_to}; the parties bring the same instances in the same order, so "
-        "each knows whom it has scored. "
+        f"A classification opens the class, to {study.reveal_to}; where the parties bring the same instances in the same order, "
+        "each knows whom they score together; a party that brings nulls learns the number of instances alone. "
         + (f"At most {queries} instances may be classified." if queries else "The number of queries is not limited.")
         + " Repeated queries let the model be read off; limit them.",
         f"Scores: {plan.bits} bits, {plan.fraction} after the point.",

@@ -16,7 +16,8 @@ from blindbayes.codebook import Categorical, Codebook, IdPart, IdRecipe, Numeric
 from blindbayes.errors import ConfigError, DataError, PeerProtocolError, PrivacyError
 from blindbayes.joined import JoinedModel
 from blindbayes.protocol import transfer
-from blindbayes.protocol.joined_sums import LEAST, Entries, Shape, label_holder, merge, row_holder
+from blindbayes.protocol.joined_sums import LEAST, MOST, Entries, Shape, label_holder, merge, row_holder
+from blindbayes.protocol.joined_sums import roles as joined_roles
 from blindbayes.runtime.memory import Replace, local_runs, run_in_memory
 from blindbayes.runtime.transcript import Keep
 from support.two_party import coins
@@ -187,8 +188,10 @@ def test_sets_over_the_bound_are_refused():
     rows, labels = entries(LEAST + 1, 1, 5, 2)
     with pytest.raises(DataError, match="bound"):
         run_in_memory(parts(Shape(LEAST, LEAST, 1, 2), rows, labels))
-    with pytest.raises(ConfigError, match="bounds"):
-        Shape(LEAST - 1, LEAST, 1, 2)
+    for bad in (LEAST - 1, MOST + 1):
+        with pytest.raises(ConfigError, match="bounds"):
+            Shape(bad, LEAST, 1, 2)
+    assert Shape(MOST, MOST, 1, 2).tag_bits == 64  # a tag is one word
 
 
 # -- merging rows ------------------------------------------------------------------------------------------------------------
@@ -311,6 +314,23 @@ def test_random_tables_equal_the_sql_join(left, right, policy):
     most = {"multiplicity": 13} if policy == "join" else {}
     result = study(policy, **most).simulate(made)
     check(result.model.statistics(), sql(made["alice"], made["bob"], policy))
+
+
+def test_a_larger_table_with_duplicates_and_gaps_on_both_sides():
+    rng = np.random.default_rng(11)
+
+    def key():
+        return None if rng.random() < 0.02 else str(rng.integers(0, 2500))
+
+    def pick(*values):
+        return values[rng.integers(0, len(values))]
+
+    left = [(key(), pick(None, "sunny", "rain"), pick(None, float(rng.integers(-100, 101)) / 2)) for _ in range(3000)]
+    right = [(key(), pick("high", "low"), pick("no", "yes")) for _ in range(3000)]
+    made = tables(left, right)
+    rows = sql(made["alice"], made["bob"], "join")
+    assert len(rows) > 3000
+    check(study(multiplicity=12).simulate(made).model.statistics(), rows)
 
 
 @pytest.mark.parametrize("overlap", [0, 200])
@@ -488,3 +508,62 @@ def test_bad_options_are_refused():
         Study(recipe, partition="columns", key="other", aligned=False).simulate(TABLE_2)
     with pytest.raises(ConfigError, match="identifiers"):
         Study(BOOK, partition="columns", aligned=False).simulate(TABLE_2)
+
+
+def test_one_side_may_score_alone_with_the_others_columns_missing(joint):
+    """Whom alice scores, bob does not learn: he brings nulls. The answer is the plain model's with those columns missing."""
+    result, made = joint
+    alice = made["alice"].slice(0, 60).select(["a1", "a2"])
+    labels = result.model.predict({"alice": alice, "bob": pa.table({"a3": pa.nulls(60, pa.string())})})
+    both = pa.table({"a1": alice["a1"], "a2": alice["a2"], "a3": pa.nulls(60, pa.string())})
+    scores = result.model.combine().predict_joint_log_proba(both)
+    clear = np.abs(scores[:, 0] - scores[:, 1]) > result.model.tie_bound
+    assert clear.any()
+    assert (labels == np.array(["no", "yes"])[scores.argmax(axis=1)])[clear].all()
+
+
+def test_what_the_row_holder_decodes_says_nothing_of_a_match(monkeypatch):
+    """Tags and masked labels of bins that match and of those that do not: mean bit within six standard deviations of 1/2,
+    alpha = 2e-9 each. With a label holder that forgets to draw its tags and masks, those of the matches fail."""
+    seen = []
+    bits = joined_roles._bits
+    monkeypatch.setattr(joined_roles, "_bits", lambda words, shape: seen.append(words.copy()) or bits(words, shape))
+    shape = Shape(LEAST, LEAST, 1, 2)
+    rows, labels = entries(LEAST, 1, 2000, 2)
+
+    def scores():
+        seen.clear()
+        run_in_memory(parts(shape, rows, labels))
+        mine, theirs = (seen[0], seen[1]) if len(seen) == 2 else (np.concatenate(seen[::2]), np.concatenate(seen[1::2]))
+        match = (mine[:, 0] == theirs[:, 0]) & ((mine[:, 1] ^ theirs[:, 1]) < 4)
+        assert match.sum() == 2000
+        found = []
+        for part in (mine[match], mine[~match], theirs[match]):
+            flat = np.unpackbits(np.ascontiguousarray(part).view(np.uint8))
+            found.append(abs(flat.mean() - 0.5) * 2 * np.sqrt(flat.size))
+        return found
+
+    assert max(scores()) < 6
+    fill = joined_roles._fill
+
+    def forgetful(session, shape, entries, owner, masked, secret, coins):
+        secret[:] = 0
+        return fill(session, shape, entries, owner, masked, secret, coins)
+
+    monkeypatch.setattr(joined_roles, "_fill", forgetful)
+    assert scores()[0] > 6
+
+
+@pytest.mark.parametrize("kind", ["CountsChosen", "CountsGarbled"])
+def test_circuits_over_counts_refuse_wrong_lengths(kind, monkeypatch):
+    import blindbayes.joined as joined
+
+    def shorter(message):
+        first = message.__struct_fields__[0]
+        values = {name: getattr(message, name) for name in message.__struct_fields__}
+        return type(message)(**(values | {first: values[first][:-1]}))
+
+    fault = Replace(lambda entry: entry.kind.__name__ == kind, shorter)
+    monkeypatch.setattr(joined, "run_in_memory", lambda roles: run_in_memory(roles, faults=[fault]))
+    with pytest.raises(PeerProtocolError):
+        study(min_overlap=1).simulate(TABLE_2)

@@ -28,6 +28,7 @@ from blindbayes.protocol.transfer import agree
 from blindbayes.wire import Words
 
 LEAST = cuckoo.LEAST
+MOST = 12_000_000  # bins stay below 2^24, so that a tag fits a word
 FAILURE_BITS = 40
 _BLOCK_BYTES = 1 << 24  # of one message, about
 _ASK_BINS = 1 << 17  # bins per message of questions: 8 MB
@@ -47,8 +48,8 @@ class Shape:
     facts: bytes = b""  # anything else both must agree on
 
     def __post_init__(self) -> None:
-        if min(self.row_ids, self.label_ids) < LEAST or max(self.row_ids, self.label_ids) > 2**24:
-            raise ConfigError(f"bounds on the number of identifiers lie between {LEAST} and 2^24")
+        if min(self.row_ids, self.label_ids) < LEAST or max(self.row_ids, self.label_ids) > MOST:
+            raise ConfigError(f"bounds on the number of identifiers lie between {LEAST} and {MOST}")
         if self.words < 1 or self.labels < 1 or self.most < 1:
             raise LocalProtocolError("joined_sums needs words and labels")
         if self.payload_words > MOST_WORDS:
