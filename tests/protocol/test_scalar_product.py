@@ -501,3 +501,14 @@ def test_bad_points_boxes_and_tables_are_typed_errors_and_open_nothing(kind, cha
     assert isinstance(outcome.error, PeerProtocolError | IntegrityError)
     assert outcome.error.party in ("c", "d")
     assert not any(outcome.opened.values())
+
+
+@pytest.mark.slow
+def test_the_whole_route_at_128_bit_security():
+    terms = Terms(27, 4)
+    assert terms.key_bits == 3072
+    columns = {"colour": CODES, "size": VALUES}
+    queries = {"colour": [0, 2], "size": [10, 900]}
+    outcome = trained_and_classified(terms, columns, queries)
+    scores, _ = plain_scores(terms, columns, queries)
+    assert outcome.outputs["d"][1] == [max(range(4), key=lambda k, at=at: scores[k][at]) for at in range(2)]
