@@ -109,6 +109,8 @@ class StudyFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=Tr
 
     def __post_init__(self) -> None:
         names = [party.name for party in self.parties]
+        if not all(text.isprintable() for text in (self.title, *names)):  # people approve what their terminal shows them
+            raise ConfigError("the title and the names of a study hold printable characters only")
         if len(set(names)) != len(names):
             raise ConfigError("a party stands twice in the study")
         if len({party.identity for party in self.parties}) != len(names):
@@ -191,7 +193,10 @@ class StudyFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=Tr
         fields = msgspec.to_builtins(self)
         del fields["signatures"]
         fields["codebook"] = self.book.sha256
-        return json.dumps(fields, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
+        try:
+            return json.dumps(fields, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
+        except ValueError:
+            raise ConfigError("the numbers of a study are finite") from None
 
     @cached_property
     def sha256(self) -> str:

@@ -2,21 +2,33 @@
 
 from __future__ import annotations
 
+import dataclasses
+import math
 import tracemalloc
+from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 
-from blindbayes.errors import PeerProtocolError
+from blindbayes.errors import ConfigError, PeerProtocolError
+from blindbayes.primitives.agreement import AgreementKey
 from blindbayes.primitives.coins import Coins
 from blindbayes.protocol import registry
 from blindbayes.protocol.core import Send
 from blindbayes.protocol.masked_sum.messages import MaskedVectorSent
 from blindbayes.protocol.oblivious_sum.messages import CorrectionsSent, KeyAnnounced, ModulusDealt, RosterNamed, SharesSealed
+from blindbayes.runtime.driver import Finished
+from blindbayes.runtime.envelope import Pair, pack
+from blindbayes.runtime.identity import Card, Identity
 from blindbayes.runtime.memory import local_runs
+from blindbayes.runtime.release import write_release
+from blindbayes.runtime.transcript import PartyCost
+from blindbayes.study_file import StudyFile
 from blindbayes.wire import Message, decode
 from blindbayes.wire.codec import _opening
 from blindbayes.wire.items import has_few_items
+from support.sites import BOOK, Office, bounded
 
 SEED = bytes(range(32))
 
@@ -91,3 +103,68 @@ def _count(value: object) -> int:
     if isinstance(value, dict):
         return 1 + sum(1 + _count(item) for item in value.values())
     return 1
+
+
+def _card(identity: Identity, certificate: bytes, address: str = "") -> Card:
+    unsigned = Card(identity.name, identity.card.identity, certificate, address)
+    return dataclasses.replace(unsigned, signature=identity.signing.sign(unsigned._signed_bytes()))
+
+
+def test_a_card_holds_one_certificate_and_nothing_that_its_words_leave_out() -> None:
+    """The words cover the first certificate; the TLS roots took whatever stood behind it as well."""
+    mine, other = Identity.generate("evil"), Identity.generate("other")
+    good = mine.card.certificate
+    assert Card.from_toml(_card(mine, good, "host:1").to_toml()).words == mine.card.words
+    for certificate in (good + other.card.certificate, b"\n" + good, b'"""\nname = "x"\n' + good, good + b"\n"):
+        with pytest.raises(ConfigError, match="not a site's card"):
+            Card.from_toml(_card(mine, certificate).to_toml())
+    with pytest.raises(ConfigError, match="not a site's card"):
+        Card.from_toml(_card(mine, good, "host:1\x1b[2J").to_toml())
+
+
+@pytest.mark.parametrize(
+    "change", [{"title": "harmless\x1b[2K\rApproved"}, {"title": "two\nlines"}, {"model": {"alpha": math.nan}}]
+)
+def test_a_study_cannot_write_over_the_screen_of_who_approves_it(change: dict[str, Any]) -> None:
+    parties = [{"name": name, "identity": f"{number:064x}"} for number, name in enumerate(("a", "b", "c"), 1)]
+    fields = {"title": "t", "parties": parties, "codebook": BOOK.to_dict(), "hosts": {"server": "a"}}
+    assert len(StudyFile.from_dict(fields).sha256) == 64
+    with pytest.raises(ConfigError):
+        StudyFile.from_dict({**fields, **change}).sha256  # noqa: B018
+
+
+def test_offers_leave_nothing_on_the_screen_that_a_terminal_obeys(tmp_path: Path) -> None:
+    """A pinned site chooses the study's hash and the run id of its offers; both are shown to people here."""
+
+    async def attack() -> None:
+        async with Office(tmp_path, ("north", "south", "west")) as office:
+            study = office.net.make_study(BOOK)
+            office.net.approve(study)
+            south, north = office.net.sites["south"], office.agents["north"]
+            for run_id in ("\x1b[2J" * 8, "../" * 10):
+                pair = Pair(study.sha256, run_id, "south", "north", north.identity.card.identity, south.identity.signing)
+                north.board.frame_arrived("south", pack(pair.offer(AgreementKey.generate(Coins.system()))))
+                unknown = dataclasses.replace(pair, study=("\x1b[2J" * 16))
+                north.board.frame_arrived("south", pack(unknown.offer(AgreementKey.generate(Coins.system()))))
+            assert north.seen == {}
+            assert north.home.audit.path.read_text().isascii()
+            assert all(str(entry.get("run", "")).isprintable() for entry in north.home.audit.entries())
+            assert [entry["run"] for entry in north.home.audit.entries() if entry["event"] == "refused"] != []
+
+    bounded(attack)
+
+
+def test_a_release_is_for_its_owner_alone(tmp_path: Path) -> None:
+    """A site's folder that was there before may be open to all; the exact sum in it must not be."""
+    tmp_path.chmod(0o755)
+    study = StudyFile.from_dict(
+        {
+            "title": "t",
+            "parties": [{"name": name, "identity": f"{number:064x}"} for number, name in enumerate(("a", "b", "c"), 1)],
+            "codebook": BOOK.to_dict(),
+            "hosts": {"server": "a"},
+        }
+    )
+    finished = Finished(None, (), {}, (), PartyCost())
+    write_release(tmp_path / "releases", "ab" * 16, study, {"a": finished})
+    assert (tmp_path / "releases").stat().st_mode & 0o077 == 0

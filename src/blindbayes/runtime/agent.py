@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import json
 import logging
+import re
 import time
 from collections import Counter, deque
 from dataclasses import dataclass, field
@@ -33,6 +34,7 @@ from blindbayes.statistics import Statistics
 from blindbayes.study_file import StudyFile
 
 log = logging.getLogger(__name__)
+_HASH = re.compile("[0-9a-f]{64}")
 _KEEP_ENDED = 16
 _KEEP_SEEN = 64
 
@@ -179,7 +181,7 @@ class Agent:
         run_id = offer.run_id
         found = self.home.approved(offer.study)
         if found is None:
-            if offer.study not in self.seen and len(self.seen) < _KEEP_SEEN and len(offer.study) == 64:
+            if offer.study not in self.seen and len(self.seen) < _KEEP_SEEN and _HASH.fullmatch(offer.study):
                 self.seen[offer.study] = site
                 log.info("a site proposed a study that is not approved here")
             self.counters["offers_refused"] += 1
@@ -203,7 +205,8 @@ class Agent:
             self.counters["offers_refused"] += 1
             if run_id not in self._refused and len(self._refused) < 1024:
                 self._refused.add(run_id)
-                self.home.audit.append("refused", run=run_id[:64], study=study.sha256, site=site, why=str(error))
+                shown = run_id[:64] if run_id.isalnum() and run_id.isascii() else "no run id"  # nothing for a terminal to obey
+                self.home.audit.append("refused", run=shown, study=study.sha256, site=site, why=str(error))
             return
         self._launch(run_id, study, site)
 

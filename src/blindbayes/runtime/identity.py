@@ -125,6 +125,11 @@ class Card:
             )
             if not card.tls_name:
                 raise ValueError("no name")
+            shown = x509.load_pem_x509_certificate(card.certificate).public_bytes(serialization.Encoding.PEM)
+            if shown != card.certificate:  # a second one would be trusted too, and the words do not cover it
+                raise ValueError("more than one certificate")
+            if not card.address.isprintable():
+                raise ValueError("no address")
         except ConfigError:
             raise
         except (ValueError, TypeError, AttributeError, IndexError, x509.ExtensionNotFound) as cause:

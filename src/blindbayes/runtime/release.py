@@ -11,6 +11,7 @@ from pathlib import Path
 from blindbayes.errors import PeerProtocolError
 from blindbayes.report import leak_report, run_files, seal_files
 from blindbayes.runtime.driver import Finished
+from blindbayes.runtime.files import make_private_folder
 from blindbayes.runtime.folder import write_folder
 from blindbayes.runtime.identity import Identity
 from blindbayes.runtime.memory import Outcome
@@ -39,7 +40,7 @@ def write_release(
         return final
     draft = folder / f".{run_id}.draft"
     shutil.rmtree(draft, ignore_errors=True)
-    folder.mkdir(exist_ok=True)
+    make_private_folder(folder)
     outcome = outcome_of(finished)
     if totals:
         if any(other.included != totals[0].included or (other.words != totals[0].words).any() for other in totals[1:]):
