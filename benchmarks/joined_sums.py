@@ -26,7 +26,7 @@ from columns import Line, Meter, cpu, drive, run_for, two_processes
 from blindbayes.codebook import Categorical
 from blindbayes.papers.kikuchi2011_measure import per_identifier
 from blindbayes.primitives.coins import Coins
-from blindbayes.protocol import joined_sums, transfer
+from blindbayes.protocol import joined_sums, matching, transfer
 from blindbayes.protocol.class_sums import RowLayout
 from blindbayes.protocol.joined_sums import Shape, merge, one_hot
 from blindbayes.statistics import Block
@@ -88,6 +88,34 @@ def ours(count: int) -> float:
     return total
 
 
+def matched(count: int) -> None:
+    """The matching itself, to both."""
+    half, sizes = count // 2, matching.Sizes(count, count)
+
+    def work(party: str, line: Line, meter: Meter) -> dict[str, Any]:
+        coins, run = Coins.system(), run_for(party, f"matching {count}")
+        begun = cpu()
+        own = digests(0 if party == "attributes" else half, count)
+        items = np.frombuffer(b"".join(digest for digest in own if digest is not None), dtype=np.uint64).reshape(-1, 2)
+        if party == "class":
+            planter = drive(transfer.planter(run, "attributes", coins), line)
+            found = drive(matching.owner(run, "attributes", sizes, items, planter, coins), line)
+        else:
+            keeper = drive(transfer.keeper(run, "class", coins), line)
+            found = drive(matching.asker(run, "class", sizes, items, keeper, coins), line)
+        return {"cpu": cpu() - begun, "bytes": meter.bytes, "found": found}
+
+    found = two_processes(work)
+    exact = found["attributes"]["found"].tolist() == list(range(half, count)) and len(found["class"]["found"]) == count - half
+    sides = [found["attributes"], found["class"]]
+    print(
+        f"matching {count:,} + {count:,} identifiers: exact {exact}, CPU {sides[0]['cpu']:.2f} + {sides[1]['cpu']:.2f} s, "
+        f"{1e6 * sum(side['cpu'] for side in sides) / (2 * count):.1f} us per identifier, "
+        f"{sum(side['bytes'] for side in sides) / 1e6:.0f} MB",
+        flush=True,
+    )
+
+
 OPENMINED = """
 import sys, time
 import private_set_intersection.python as psi
@@ -128,6 +156,7 @@ def kikuchi(count: int) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--ids", type=int, nargs="+", default=[100_000])
+    parser.add_argument("--matching", action="store_true", help="the matching that is revealed, too")
     parser.add_argument("--peers", metavar="PYTHON", help="an interpreter that has openmined.psi")
     parser.add_argument("--quick", action="store_true", help="small sizes, to see that it runs")
     chosen = parser.parse_args()
@@ -135,6 +164,8 @@ def main() -> None:
         chosen.ids = [4096]
     for count in chosen.ids:
         own = ours(count)
+        if chosen.matching:
+            matched(count)
         if chosen.peers:
             openmined(count, chosen.peers, own)
             kikuchi(count)

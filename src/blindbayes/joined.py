@@ -402,7 +402,7 @@ def _statement(study: Study, join: Join, queries: int | None) -> str:
         ),
         f"Public: the numbers that identifiers are padded to ({bounds}), at most {join.most} rows per identifier and party, "
         f"duplicates: {join.duplicates}. Identifiers and their digests never left a site.",
-        f"A classification opens the class, to {study.reveal_to}; where the parties bring the same instances in the same order, "
+        f"A classification opens the class, to {study.reveal_to}; where the parties bring the same instances in one order, "
         "each knows whom they score together; a party that brings nulls learns the number of instances alone. "
         + (f"At most {queries} instances may be classified." if queries else "The number of queries is not limited.")
         + " Repeated queries let the model be read off; limit them.",
