@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 import blindbayes.protocol.joined_sums as package
 from blindbayes import Study
 from blindbayes.codebook import Categorical, Codebook, IdPart, IdRecipe, Numeric
-from blindbayes.errors import ConfigError, DataError, PeerProtocolError, PrivacyError
+from blindbayes.errors import ConfigError, DataError, PeerLost, PeerProtocolError, PrivacyError
 from blindbayes.joined import JoinedModel
 from blindbayes.protocol import transfer
 from blindbayes.protocol.joined_sums import LEAST, MOST, Entries, Shape, label_holder, merge, row_holder
 from blindbayes.protocol.joined_sums import roles as joined_roles
-from blindbayes.runtime.memory import Replace, local_runs, run_in_memory
+from blindbayes.runtime.memory import Drop, Duplicate, Replace, Tamper, local_runs, run_in_memory
 from blindbayes.runtime.transcript import Keep
 from support.two_party import coins
 
@@ -182,6 +182,23 @@ def test_a_message_of_a_wrong_length_is_refused(kind):
     outcome = run_in_memory(parts(Shape(LEAST, LEAST, 2, 2), rows, labels), faults=[fault], check=False)
     assert isinstance(outcome.error, PeerProtocolError)
     assert outcome.error.party == ("rows" if kind in ("ItemsMasked", "BinsCompared") else "labels")
+
+
+def test_every_message_may_be_lost_doubled_or_cut():
+    """A typed error names the sender, or (a message doubled after the last one that is read) the run ends as it should."""
+    rows, labels = entries(10, 2, 5, 2)
+    shape = Shape(LEAST, LEAST, 2, 2)
+    whole = run_in_memory(parts(shape, rows, labels))
+    wanted = whole.outputs["rows"] + whole.outputs["labels"]
+    for entry in whole.transcript.entries:
+        for fault in (Drop(entry.index), Duplicate(entry.index), Tamper(entry.index, lambda frame: frame[: len(frame) // 2])):
+            outcome = run_in_memory(parts(shape, rows, labels), faults=[fault], check=False)
+            if outcome.error is None:
+                assert isinstance(fault, Duplicate)
+                assert np.array_equal(outcome.outputs["rows"] + outcome.outputs["labels"], wanted)
+                continue
+            assert isinstance(outcome.error, PeerProtocolError | PeerLost)
+            assert outcome.error.party == entry.sender
 
 
 def test_sets_over_the_bound_are_refused():
