@@ -18,7 +18,7 @@ SIZES = ((3, 3), (5, 4), (10, 7), (100, 90))  # contributors and quorum, as the 
 
 def on_config(config: Any) -> Any:
     """Every protocol that has a SPEC.md stands in the navigation."""
-    pages = ["protocols/index.md", *(f"protocols/{name}.md" for name in protocols())]
+    pages = [{"All": "protocols/index.md"}, *({name: f"protocols/{name}.md"} for name in protocols())]
     for entry in config.nav:
         if isinstance(entry, dict) and "Protocols" in entry:
             entry["Protocols"] = pages

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import importlib.util
+import json
 import os
 import re
 import shlex
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 
 import click
 import pytest
@@ -51,6 +54,31 @@ def test_what_a_page_shows_runs_from_top_to_bottom(page: str, tmp_path: Path, mo
         else:
             for line in text.splitlines():
                 run_shell_line(line)
+
+
+def maker() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("notebooks", DOCS / "notebooks.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize("name", ["hospitals", "census", "columns"])
+def test_the_notebooks_are_the_tutorials_and_run(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = (DOCS / "notebooks" / f"{name}.ipynb").read_text(encoding="utf-8")
+    assert text == maker().made(name), "out of date: python docs/notebooks.py"
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, object] = {"__name__": "__main__"}
+    for cell in json.loads(text)["cells"]:
+        if cell["cell_type"] == "code":
+            source = "".join(cell["source"])
+            if source.startswith("!"):
+                for line in source.splitlines():
+                    run_shell_line(line.removeprefix("!"))
+            else:
+                exec(compile(source, name, "exec"), names)
 
 
 @pytest.mark.slow

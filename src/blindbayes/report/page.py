@@ -9,7 +9,7 @@ import numpy as np
 
 from blindbayes.model.parameters import Gaussian, Histogram, Parameters
 from blindbayes.report.evidence import Noise, Weight, weights
-from blindbayes.report.leakage import TRUST_WORDS, Flow, LeakReport, PartyView
+from blindbayes.report.leakage import OTHERS, TRUST_WORDS, Flow, LeakReport, PartyView
 from blindbayes.wire import Trust
 
 COLOURS = {
@@ -78,6 +78,11 @@ def leak_page(report: LeakReport, title: str = "Who learned what") -> str:
         parts.append("</table>")
     if report.flows:
         parts.append("<h2>The run, message by message</h2>")
+        if any(sender == OTHERS for flow in report.flows for sender, _ in flow.pairs):
+            parts.append(
+                '<p class="muted">As seen from one site, by receiver: what it was handed, in the order in which the kinds '
+                "first came. The other sites' releases hold their own views.</p>"
+            )
         parts.append(f'<div class="wide">{sequence_diagram(report.flows)}</div>')
         rows = "".join(f"<tr><td>{_tag(trust.value)}</td><td>{escape(TRUST_WORDS[trust])}</td></tr>" for trust in Trust)
         parts.append(f"<table><tr><th>colour</th><th>what the receiver holds</th></tr>{rows}</table>")
