@@ -23,6 +23,9 @@ from blindbayes.privacy.joint import ReleasePlan, plan_release
 from blindbayes.privacy.mechanisms import DiscreteLaplace
 from blindbayes.statistics import MISSING, Block, Layout, count_block
 from blindbayes.study import Study
+from blindbayes.study_file import Privacy
+from support.sites import BOOK as SITES_BOOK
+from support.sites import Office, bounded
 
 BOOK = Codebook("y", ("a", "b"), (Categorical("c", ("u", "v")), Numeric("x", 0, 10, 1.0)), max_rows=1000)
 MIXED = Codebook(
@@ -102,6 +105,22 @@ def test_numpy_numbers_are_prices_like_any_other(kind: Any, tmp_path: Path) -> N
     assert Ledger(tmp_path / "ledger").balance().basic_epsilon == Fraction(1, 10)
     with pytest.raises(PrivacyError):
         model.fit(*frame(3))
+
+
+def test_a_site_whose_ledger_protects_persons_pays_for_no_release_that_protects_records(tmp_path: Path) -> None:
+    """The site charged without naming the unit: five records of a person then cost five times what the ledger held."""
+
+    async def test() -> None:
+        async with Office(tmp_path, ("north", "south", "west")) as office:
+            study = office.net.make_study(SITES_BOOK, privacy=Privacy(epsilon=1.0))
+            home = office.net.sites["north"].home
+            home.ledger.path.unlink()
+            Ledger.create(home.ledger.path, epsilon=10, unit="one person with at most 5 records")
+            with pytest.raises(PrivacyError, match="one unit"):
+                home.charge(study, "ab" * 8)
+            office.net.sites["south"].home.charge(study, "ab" * 8)
+
+    bounded(test)
 
 
 # -- a whole party ----------------------------------------------------------------------------------------------------------
@@ -207,6 +226,13 @@ def test_no_output_tells_neighbours_apart_by_more_than_epsilon(mechanism: str, u
         for block, rest in neighbours(plan.codebook, unit, rng)
     ]
     assert Fraction(99, 100) * plan.epsilon < max(losses) <= plan.epsilon
+
+
+def test_the_statement_of_smooth_does_not_deny_its_floating_point() -> None:
+    """Means and their sensitivity are floats; the statement said that there were none."""
+    smooth = NaiveBayes(BOOK, epsilon=1.0, mechanism="smooth").fit(*frame(3)).statement_
+    assert "No floating point" not in smooth.side_channels
+    assert "No floating point" in NaiveBayes(BOOK, epsilon=1.0).fit(*frame(3)).statement_.side_channels
 
 
 def test_epsilon_of_nothing_is_refused() -> None:

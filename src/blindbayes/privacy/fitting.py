@@ -18,10 +18,15 @@ from blindbayes.privacy.chance import Number
 from blindbayes.privacy.joint import ReleasePlan, fit_parameters, plan_release
 from blindbayes.privacy.mechanisms import Price
 from blindbayes.privacy.smooth import ParameterPlan, plan_parameters
-from blindbayes.privacy.statement import PrivacyStatement
+from blindbayes.privacy.statement import SIDE_CHANNELS, PrivacyStatement
 from blindbayes.statistics import Block, Statistics
 
 ALONE = "No ledger was kept: the promise is about this release alone, and adds up with any other from the same table."
+SMOOTH_SIDE_CHANNELS = (
+    "Means, variances and the bounds on their sensitivity are computed in floating point, and a margin above its rounding is "
+    "added to every bound; they lie on a public grid before exact noise is added. The time to count, to find the bounds and to "
+    "draw noise of that width depends on the data and is not hidden."
+)
 
 
 class PrivateFit(Protocol):
@@ -167,6 +172,7 @@ class ParameterFit:
             codebook=self.codebook.sha256,
             data_domain=data_domain(self.codebook),
             composition=composition or ALONE,
+            side_channels=SMOOTH_SIDE_CHANNELS if self.name == "smooth" else SIDE_CHANNELS,
         )
 
 
