@@ -86,10 +86,11 @@ def ours(epsilon: float, parties: int) -> Draw:
     if plan.mechanism != "polya":
         half = float(plan.variance) / 2
         return lambda rng, parties, shape: rng.poisson(half, shape) - rng.poisson(half, shape)
-    return _one_copy(float(plan.rate()))
+    return one_copy(float(plan.rate()))
 
 
-def _one_copy(rate: float) -> Draw:
+def one_copy(rate: float) -> Draw:
+    """One two-sided geometric variable: discrete Laplace of scale 1 / rate."""
     stop = -math.expm1(-rate)
     return lambda rng, parties, shape: rng.geometric(stop, shape) - rng.geometric(stop, shape)
 
