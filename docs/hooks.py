@@ -78,12 +78,16 @@ def closing_box(spec: Spec) -> str:
             "    How many contributors may pool what they saw with whoever reads the sum, and learn no more than it:",
             "",
         ]
-        lines += ["    | contributors | quorum | reader follows the protocol | reader deviates |", "    |---|---|---|---|"]
+        # A protocol that loses nobody has no quorum.
+        quorums = any(re.search(r"\bq\b", formula) for formula in spec.table["collusion"].values() if isinstance(formula, str))
+        heads = ["contributors", *(["quorum"] if quorums else []), "reader follows the protocol", "reader deviates"]
+        lines += [f"    | {' | '.join(heads)} |", f"    |{'---|' * len(heads)}"]
         for contributors, quorum in SIZES:
-            found = spec.coalition(contributors, quorum, {})
+            found = spec.coalition(contributors, quorum if quorums else contributors, {})
             if found is not None:
                 shown = [str(most) if most >= 0 else "nothing is claimed" for most in (found.passive, found.active)]
-                lines.append(f"    | {contributors} | {quorum} | {shown[0]} | {shown[1]} |")
+                cells = [str(contributors), *([str(quorum)] if quorums else []), *shown]
+                lines.append(f"    | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 

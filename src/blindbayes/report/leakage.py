@@ -203,6 +203,7 @@ def _coalition(reader: str, most: int, contributors: int, doing: str, even: str 
     else:
         crowd = f"up to {most} contributor{'s' * (most != 1)}"
     if not reader:
+        crowd = "" if most == 1 else crowd
         subject = f"{crowd[0].upper()}{crowd[1:]} that {doing} learn" if crowd else "A contributor alone learns"
     else:
         alone = f"{reader[0].upper()}{reader[1:]},"
