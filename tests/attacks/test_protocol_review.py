@@ -9,9 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import pandas as pd
 import pytest
 
-from blindbayes.errors import ConfigError, PeerProtocolError
+from blindbayes.codebook import Categorical, Codebook, Numeric
+from blindbayes.data import count
+from blindbayes.errors import ConfigError, PeerProtocolError, PrivacyError
 from blindbayes.primitives.agreement import AgreementKey
 from blindbayes.primitives.coins import Coins
 from blindbayes.protocol import registry
@@ -22,7 +25,9 @@ from blindbayes.runtime.driver import Finished
 from blindbayes.runtime.envelope import Pair, pack
 from blindbayes.runtime.identity import Card, Identity
 from blindbayes.runtime.memory import local_runs
+from blindbayes.runtime.policy import Data, PastSum, Policy, require_independent
 from blindbayes.runtime.release import write_release
+from blindbayes.runtime.site import data_state
 from blindbayes.runtime.transcript import PartyCost
 from blindbayes.study_file import StudyFile
 from blindbayes.wire import Message, decode
@@ -67,8 +72,8 @@ def test_a_miner_cannot_make_a_contributor_deal_twice_under_the_same_keys() -> N
 )
 def test_a_frame_cannot_unfold_into_far_more_memory_than_it_has_bytes(kind: type[Message], name: str, filler: bytes) -> None:
     """Empty lists took 66 bytes of memory for each byte on the wire: 4 GB for one frame within the limit."""
-    count = 1_200_000
-    frame = _opening(kind) + msgspec.msgpack.encode(name) + b"\xdd" + count.to_bytes(4, "big") + filler * count
+    many = 1_200_000
+    frame = _opening(kind) + msgspec.msgpack.encode(name) + b"\xdd" + many.to_bytes(4, "big") + filler * many
     tracemalloc.start()
     try:
         with pytest.raises(PeerProtocolError):
@@ -168,3 +173,49 @@ def test_a_release_is_for_its_owner_alone(tmp_path: Path) -> None:
     finished = Finished(None, (), {}, (), PartyCost())
     write_release(tmp_path / "releases", "ab" * 16, study, {"a": finished})
     assert (tmp_path / "releases").stat().st_mode & 0o077 == 0
+
+
+def _state(book: Codebook, colour: str, age: float = 3.0) -> Data:
+    rows = {"class": ["ill", "well"] * 10, "colour": [colour] + ["red"] * 19, "age": [age] * 20}
+    return data_state(SEED, count(pd.DataFrame({name: rows[name] for name in ("class", *book.names)}), book))
+
+
+COLOUR, AGE = BOOK.features
+BOOKS = {
+    "another limit": Codebook("class", ("ill", "well"), (COLOUR, AGE), max_rows=99_999),
+    "one column less": Codebook("class", ("ill", "well"), (COLOUR,)),
+    "one value more": Codebook("class", ("ill", "well"), (Categorical("colour", ("red", "blue", "green", "violet")), AGE)),
+    "other bounds": Codebook("class", ("ill", "well"), (COLOUR, Numeric("age", 0, 130))),
+}
+
+
+@pytest.mark.parametrize("name", BOOKS)
+def test_another_codebook_is_no_way_around_the_difference_rule(name: str) -> None:
+    """A record that changed between two exact sums of the same sites stands in their difference, whatever the codebook says.
+
+    With the class counts alone to go by, `max_rows = 99_999` instead of 100_000 was enough to get both sums.
+    """
+    book = BOOKS[name]
+    parties = [{"name": site, "identity": f"{number:064x}"} for number, site in enumerate(("a", "b", "c"), 1)]
+    fields = {"title": "t", "parties": parties, "hosts": {"server": "a"}, "thresholds": {"quorum": 3}}
+    study = StudyFile.from_dict({**fields, "codebook": book.to_dict()})
+    me, everybody = parties[0]["identity"], frozenset(party["identity"] for party in parties)
+    past = [PastSum(everybody, _state(BOOK, "red"))]
+    with pytest.raises(PrivacyError, match="could open"):
+        require_independent(Policy(), study, me, _state(book, "blue"), past)
+    if name != "other bounds":  # there the codes of the column have another centre, and nobody can tell
+        require_independent(Policy(), study, me, _state(book, "red"), past)
+
+
+def test_a_change_is_seen_through_a_sum_over_other_columns() -> None:
+    """Colour first, then age, then another age: the last is compared with every earlier sum, not with the first alone."""
+    colour, age = (Codebook("class", ("ill", "well"), (feature,)) for feature in (COLOUR, AGE))
+    other = Codebook("class", ("ill", "well"), (AGE,), max_rows=99_999)
+    parties = [{"name": site, "identity": f"{number:064x}"} for number, site in enumerate(("a", "b", "c"), 1)]
+    fields = {"title": "t", "parties": parties, "hosts": {"server": "a"}, "thresholds": {"quorum": 3}}
+    study = StudyFile.from_dict({**fields, "codebook": other.to_dict()})
+    me, everybody = parties[0]["identity"], frozenset(party["identity"] for party in parties)
+    past = [PastSum(everybody, _state(colour, "red")), PastSum(everybody, _state(age, "red"))]
+    require_independent(Policy(), study, me, _state(other, "red"), past)
+    with pytest.raises(PrivacyError, match="could open"):
+        require_independent(Policy(), study, me, _state(other, "red", age=4.0), past)

@@ -324,6 +324,7 @@ class Agent:
             columns=sorted(data.columns),
             data=data.statistics,
             class_data=data.class_counts,
+            tables=[f"{digest} {column}" for column, digest in sorted(data.tables.items())],
             fewest=study.setting.fewest,
             contributors=[study.party(name).identity for name in study.contributors],
         )

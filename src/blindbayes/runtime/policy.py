@@ -8,8 +8,8 @@ survive is not known beforehand, so every set that the quorum allows counts. Noi
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from fractions import Fraction
 
 import msgspec
@@ -38,18 +38,24 @@ class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @dataclass(frozen=True, slots=True)
 class Data:
-    """The state of this site's data, by keyed digests: within one codebook by all statistics, else by the class counts."""
+    """The state of this site's data, by keyed digests: within one codebook by all statistics, else by class counts and tables.
+
+    A column that two codebooks declare differently has, as a rule, different tables: it counts as changed, since nobody
+    can tell. Otherwise a slightly different codebook would be a way around the difference rule.
+    """
 
     codebook: str
     columns: frozenset[str]
     statistics: str
     class_counts: str
+    tables: Mapping[str, str] = field(default_factory=dict)  # per feature's column
 
     def is_same(self, other: Data) -> bool:
         """No change is seen between the two."""
         if self.codebook == other.codebook:
             return self.statistics == other.statistics
-        return self.class_counts == other.class_counts
+        common = self.tables.keys() & other.tables.keys()
+        return self.class_counts == other.class_counts and all(self.tables[name] == other.tables[name] for name in common)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,12 +110,14 @@ def require_independent(policy: Policy, study: StudyFile, identity: str, data: D
         raise PrivacyError("this site takes part in one exact sum per codebook only")
     if not all(each.certain for each in past):
         raise PrivacyError("an earlier exact sum did not say whom it included; no further exact sum is safe")
-    states: list[Data] = []  # of my data, in the order they were first seen
+    states: list[list[Data]] = []  # of my data, in the order they were first seen; alike with every one seen before
     numbers = []
     for state in [*(each.data for each in past), data]:
-        number = next((at for at, known in enumerate(states) if known.is_same(state)), len(states))
+        alike = (at for at, known in enumerate(states) if all(each.is_same(state) for each in known))
+        number = next(alike, len(states))
         if number == len(states):
-            states.append(state)
+            states.append([])
+        states[number].append(state)
         numbers.append(number)
     if not policy.changed_data:
         equations = [_variables(each.included, identity, number) for each, number in zip(past, numbers, strict=False)]

@@ -22,7 +22,7 @@ from typing import Any
 import msgspec
 import tomlkit
 
-from blindbayes.codebook import Codebook
+from blindbayes.codebook import Categorical, Codebook
 from blindbayes.errors import BlindbayesError, ConfigError
 from blindbayes.ledger import Ledger
 from blindbayes.privacy.accounting import Spend
@@ -278,11 +278,30 @@ def data_state(key: bytes, statistics: Statistics) -> Data:
     counts = {label: int(count) for label, count in zip(book.classes, statistics.class_counts, strict=True)}
     columns = frozenset((book.target, *book.names))
     by_class = digest(json.dumps(counts, sort_keys=True).encode())
-    return Data(book.sha256, columns, digest(statistics.words.tobytes()), by_class)
+    tables = {name: digest(json.dumps(table, sort_keys=True).encode()) for name, table in _tables(statistics).items()}
+    return Data(book.sha256, columns, digest(statistics.words.tobytes()), by_class, tables)
+
+
+def _tables(statistics: Statistics) -> dict[str, dict[str, Any]]:
+    """Each feature's statistics by labels, without empty cells: the same for codebooks that differ elsewhere."""
+    book, named = statistics.codebook, statistics.by_name()
+    found: dict[str, dict[str, Any]] = {}
+    for feature in book.features:
+        values = feature.values if isinstance(feature, Categorical) else None
+        for at, label in enumerate(book.classes):
+            cells: dict[str, int] = {}
+            for kind in ("n", "sums", "squares"):
+                if feature.name in named[kind]:
+                    cells[kind] = named[kind][feature.name][at]
+            for place, count in enumerate(named["counts"].get(feature.name, [()] * len(book.classes))[at]):
+                cells[f"value {values[place] if values is not None and place < len(values) else place}"] = count
+            found.setdefault(feature.name, {})[label] = {name: count for name, count in cells.items() if count}
+    return found
 
 
 def _data_of(entry: dict[str, Any]) -> Data:
-    return Data(entry["codebook"], frozenset(entry["columns"]), entry["data"], entry["class_data"])
+    tables = dict(line.split(" ", 1)[::-1] for line in entry.get("tables", ()))
+    return Data(entry["codebook"], frozenset(entry["columns"]), entry["data"], entry["class_data"], tables)
 
 
 def _no_none(value: Any) -> Any:
