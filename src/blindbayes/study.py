@@ -36,7 +36,17 @@ from blindbayes.privacy.distributed import DistributedNoise, honest_survivors
 from blindbayes.privacy.noisy_sum import NoisySum
 from blindbayes.privacy.statement import Deployment
 from blindbayes.protocol import registry
-from blindbayes.report import LeakReport, PartyView, Received, follows_from_sum, leak_report, model_files, run_files, seal_files
+from blindbayes.report import (
+    LeakReport,
+    Noise,
+    PartyView,
+    Received,
+    follows_from_sum,
+    leak_report,
+    model_files,
+    run_files,
+    seal_files,
+)
 from blindbayes.runtime.folder import write_folder
 from blindbayes.runtime.memory import Fault, Outcome, local_runs, run_in_memory
 from blindbayes.runtime.transcript import Cost, Keep
@@ -90,7 +100,9 @@ class Result:
         return {
             "model.json": dump_model(record).encode(),
             **run_files(report, self.cost, self.statement),
-            **model_files(record.parameters, facts, promise, deployment),
+            **model_files(
+                record.parameters, facts, promise, deployment, Noise.of(record.privacy, self.statistics.class_counts)
+            ),
         }
 
     def save(

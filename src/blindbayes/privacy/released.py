@@ -166,6 +166,7 @@ class ReleasePlan:
             sampler = "exact K-norm by class on centred histograms: radius by rejection from exact geometrics, uniform point"
         else:
             shares, sampler = None, self.noise.sampler
+        spread = {item.name: value for item, value in zip(self.items, self.deviations, strict=True) if item.kind == "cells"}
         return {
             "mechanism": self.mechanism,
             "epsilon": float(self.epsilon),
@@ -179,6 +180,7 @@ class ReleasePlan:
                 cut.feature: {
                     "released_as": cut.kind,
                     "cells": cut.cells if cut.kind == "cells" else None,
+                    "noise": spread.get(cut.feature),  # standard deviation in a cell, in counts
                     "why": cut.reason,
                 }
                 for cut in self.cuts
