@@ -113,7 +113,7 @@ def serving(world: Path) -> Iterator[Path]:
     processes = []
     try:
         for name in NAMES:
-            command = [BLINDBAYES, "site", "serve", "--config", str(world / name), "--json"]
+            command = [BLINDBAYES, "site", "serve", "--config", str(world / name), "--json", "--log-json"]
             with (world / f"{name}.err").open("wb") as errors:
                 processes.append(subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, env=dict(os.environ)))
         for process in processes:
@@ -148,3 +148,9 @@ def test_from_init_to_release(serving: Path, capsys: pytest.CaptureFixture[str])
     assert shown["runs"][0]["run"] == ended["run"]
     assert call("study", "run", study, "--config", serving / "north", "--json") == 4  # approved for one run
     assert "used up" in answer(capsys)["message"]
+    for name in NAMES:
+        events = [json.loads(line) for line in (serving / f"{name}.err").read_text().splitlines()]  # JSON lines, nothing else
+        mine = [event["event"] for event in events if event.get("run") == ended["run"]]
+        assert mine[0] == "run_joined"
+        assert mine[-1] == "run_done"
+        assert "agent_started" in {event["event"] for event in events}

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from blindbayes.cli.site import PASSPHRASE, passphrase_of
+from blindbayes.cli.site import PASSPHRASE, log_as_json, passphrase_of
 from blindbayes.errors import ConfigError
 from blindbayes.runtime.files import make_private_folder
 from blindbayes.runtime.identity import Identity, pin, pinned, read_card
@@ -67,13 +67,16 @@ def pin_card(folder: Path, card: Path, words: str) -> None:
 @FOLDER
 @click.option("--listen", required=True, help="host:port to listen on.")
 @PASSPHRASE
-def serve(folder: Path, listen: str, passphrase_file: Path | None) -> None:
+@click.option("--log-json", "json_log", is_flag=True, help="Log to standard error as JSON lines: events, names, counts.")
+def serve(folder: Path, listen: str, passphrase_file: Path | None, json_log: bool) -> None:
     """Run the relay until it is stopped.
 
     \b
     Example:
       blindbayes relay serve --config relay
     """
+    if json_log:
+        log_as_json()
     from blindbayes.runtime.relay import Relay
 
     identity = Identity.load(folder, passphrase=passphrase_of(passphrase_file))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from pathlib import Path
 
 import click
@@ -10,6 +11,7 @@ import click
 from blindbayes.cli import print_json
 from blindbayes.errors import ConfigError
 from blindbayes.runtime.client import OperatorClient
+from blindbayes.runtime.events import log_json
 from blindbayes.runtime.identity import Identity, pin, read_card
 from blindbayes.runtime.policy import Policy, require_study
 from blindbayes.runtime.site import Home, Rows, SiteConfig
@@ -29,6 +31,12 @@ PASSPHRASE = click.option(
     help="File whose first line opens the keys.",
 )
 JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+
+
+def log_as_json() -> None:
+    """JSON lines on standard error, and nothing else there; before gRPC is imported, which would write text of its own."""
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
+    log_json()
 
 
 def passphrase_of(path: Path | None) -> str | None:
@@ -188,13 +196,16 @@ def revoke(sha256: str, config: Path) -> None:
 @FOLDER
 @PASSPHRASE
 @JSON
-def serve_command(config: Path, passphrase_file: Path | None, as_json: bool) -> None:
+@click.option("--log-json", "json_log", is_flag=True, help="Log to standard error as JSON lines: events, names, counts.")
+def serve_command(config: Path, passphrase_file: Path | None, as_json: bool, json_log: bool) -> None:
     """Run the agent until it is stopped. Runs that were interrupted go on.
 
     \b
     Example:
-      blindbayes site serve --config north
+      blindbayes site serve --config north --log-json
     """
+    if json_log:
+        log_as_json()
     from blindbayes.runtime.serve import serve
 
     home = Home.open(config)

@@ -22,6 +22,7 @@ from blindbayes.errors import BlindbayesError, ConfigError, IntegrityError, Loca
 from blindbayes.primitives.coins import Coins
 from blindbayes.runtime.courier import Courier
 from blindbayes.runtime.envelope import Offer, Pair, pack
+from blindbayes.runtime.events import tell
 from blindbayes.runtime.identity import Identity
 from blindbayes.runtime.journal import code_version
 from blindbayes.runtime.link import Timing
@@ -33,7 +34,6 @@ from blindbayes.runtime.switchboard import Switchboard
 from blindbayes.statistics import Statistics
 from blindbayes.study_file import StudyFile
 
-log = logging.getLogger(__name__)
 _HASH = re.compile("[0-9a-f]{64}")
 _KEEP_ENDED = 16
 _KEEP_SEEN = 64
@@ -127,7 +127,9 @@ class Agent:
         self.home.erase_leftovers()
         await asyncio.to_thread(code_version)  # reads all sources once; every journal names it
         await self.board.courier.start(self.board)
-        for run_id in self.home.interrupted():
+        interrupted = self.home.interrupted()
+        tell("agent_started", site=self.name, pinned=len(self.home.peers()), interrupted=len(interrupted))
+        for run_id in interrupted:
             self._resume(run_id)
 
     async def stop(self) -> None:
@@ -140,6 +142,7 @@ class Agent:
             for seat in run.seats.values():
                 await seat.close()
         await self.board.courier.stop()
+        tell("agent_stopped", site=self.name, kept=sum(1 for run in self.runs.values() if not run.done.is_set()))
 
     # -- beginning -----------------------------------------------------------------------------------------------------
 
@@ -175,7 +178,7 @@ class Agent:
             self._consider(site, offer)
         except (BlindbayesError, OSError) as error:  # such as an audit log that cannot be written: then nothing runs
             self.counters["offers_refused"] += 1
-            log.error("an offer could not be considered: %s", type(error).__name__)
+            tell("offer_refused", level=logging.ERROR, run=offer.run_id, site=site, error=error)
 
     def _consider(self, site: str, offer: Offer) -> None:
         run_id = offer.run_id
@@ -183,7 +186,7 @@ class Agent:
         if found is None:
             if offer.study not in self.seen and len(self.seen) < _KEEP_SEEN and _HASH.fullmatch(offer.study):
                 self.seen[offer.study] = site
-                log.info("a site proposed a study that is not approved here")
+                tell("study_proposed", site=site, study=offer.study)
             self.counters["offers_refused"] += 1
             return
         study, runs = found
@@ -207,6 +210,7 @@ class Agent:
                 self._refused.add(run_id)
                 shown = run_id[:64] if run_id.isalnum() and run_id.isascii() else "no run id"  # nothing for a terminal to obey
                 self.home.audit.append("refused", run=shown, study=study.sha256, site=site, why=str(error))
+                tell("offer_refused", level=logging.WARNING, run=run_id, site=site, study=study.sha256, error=error)
             return
         self._launch(run_id, study, site)
 
@@ -229,13 +233,15 @@ class Agent:
         if found is None:
             self.home.end(run_id, {"state": "burned", "message": "its study is no longer approved here"})
             self.home.audit.append("burned", run=run_id, why="its study is no longer approved here")
+            tell("run_burned", level=logging.WARNING, run=run_id)
             self.home.erase_journals(run_id)
             return
-        log.info("taking up an interrupted run")
+        tell("run_resumed", run=run_id, study=hashes[0])
         self._launch(run_id, found[0], "resumed")
 
     def _launch(self, run_id: str, study: StudyFile, proposed_by: str) -> AgentRun:
         self.home.audit.append("joined", run=run_id, study=study.sha256, proposed_by=proposed_by)
+        tell("run_joined", run=run_id, site=None if proposed_by == "resumed" else proposed_by, study=study.sha256)
         run = self.runs[run_id] = AgentRun(run_id, study, proposed_by)
         run.task = asyncio.create_task(self._carry_out(run), name=f"run {run_id}")
         return run
@@ -250,7 +256,7 @@ class Agent:
         except OSError as error:
             await self._fail(run, LocalProtocolError(f"the operating system refused: {error.strerror}", party=self.name))
         except Exception as error:
-            log.error("a run failed unexpectedly: %s", type(error).__name__)
+            tell("run_failed", level=logging.ERROR, run=run.run_id, error=error)
             await self._fail(run, LocalProtocolError(f"unexpected {type(error).__name__}", party=self.name))
 
     async def _compute(self, run: AgentRun) -> None:
@@ -290,6 +296,7 @@ class Agent:
         if totals:
             included = [study.party(name).identity for name in totals[0].included]
             self.home.audit.append("opened", run=run.run_id, study=study.sha256, included=included)
+            tell("run_opened", run=run.run_id, study=study.sha256, sites=len(included))
         run.release = await asyncio.to_thread(
             write_release, self.home.folder / "releases", run.run_id, study, finished, self.identity
         )
@@ -297,6 +304,10 @@ class Agent:
         self.home.audit.append("ended", run=run.run_id, study=study.sha256, state="done")
         run.state = "done"
         self.counters["runs_done"] += 1
+        shown = [seat.show() for seat in run.seats.values()]
+        counted = ("messages_in", "messages_out", "bytes_in", "bytes_out", "resumed")
+        traffic: dict[str, Any] = {name: sum(seat[name] for seat in shown) for name in counted}
+        tell("run_done", run=run.run_id, study=study.sha256, milliseconds=round(run.protocol_seconds * 1000), **traffic)
         for seat in run.seats.values():
             seat.retire()
         self._remember_ended(run)
@@ -328,11 +339,13 @@ class Agent:
             fewest=study.setting.fewest,
             contributors=[study.party(name).identity for name in study.contributors],
         )
+        tell("run_computing", run=run.run_id, study=study.sha256, contributors=len(study.contributors))
 
     async def _fail(self, run: AgentRun, error: BlindbayesError) -> None:
         run.error, run.state = error, "failed"
         self.counters["runs_failed"] += 1
-        log.warning("a run failed: %s", type(error).__name__)
+        party = error.party if isinstance(error, ProtocolError) else None
+        tell("run_failed", level=logging.WARNING, run=run.run_id, site=party, study=run.study.sha256, error=error)
         for seat in run.seats.values():
             seat.abort(error)
         for _ in range(20):

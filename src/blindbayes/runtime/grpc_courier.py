@@ -21,6 +21,7 @@ from cryptography.hazmat.primitives import hashes
 from blindbayes.errors import ConfigError, PeerLost, PeerProtocolError
 from blindbayes.runtime.courier import Latency, Listener
 from blindbayes.runtime.envelope import MAX_ENVELOPE_BYTES
+from blindbayes.runtime.events import tell
 from blindbayes.runtime.identity import Card, Identity
 
 try:
@@ -28,8 +29,6 @@ try:
     from grpc import aio
 except ImportError as missing:  # pragma: no cover
     raise ConfigError("parties as processes need gRPC: pip install 'blindbayes[net]'") from missing
-
-log = logging.getLogger(__name__)
 
 METHOD = "/blindbayes.Courier/Frames"
 _QUEUE_FRAMES = 32
@@ -315,7 +314,7 @@ class GrpcCourier:
                     self._down(stream)
                     call.cancel()
             except (grpc.RpcError, asyncio.InvalidStateError, OSError, aio.UsageError, PeerLost) as error:
-                log.debug("dialling %s failed: %s", name, type(error).__name__)
+                tell("dialling_failed", level=logging.DEBUG, site=name, error=error, tries=tries)
             finally:
                 await channel.close()
             await asyncio.sleep(_BACKOFF[min(tries, len(_BACKOFF) - 1)])

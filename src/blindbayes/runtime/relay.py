@@ -13,6 +13,7 @@ from typing import Any
 import grpc
 
 from blindbayes.errors import PeerLost, PeerProtocolError
+from blindbayes.runtime.events import tell
 from blindbayes.runtime.grpc_courier import Stream, addressed, caller, certificate_names, open_port, parse_addressed
 from blindbayes.runtime.identity import Card, Identity
 
@@ -36,6 +37,7 @@ class Relay:
     async def start(self) -> None:
         """Listen for the users."""
         self._server, self.port = await open_port(self._identity, self._users, self._listen, self._serve)
+        tell("relay_started", site=self._identity.name, users=len(self._users))
 
     async def stop(self) -> None:
         """Close all connections."""
@@ -43,6 +45,7 @@ class Relay:
             stream.closed.set()
         if self._server is not None:
             await self._server.stop(0.2)
+            tell("relay_stopped", site=self._identity.name, passed=self.passed, dropped=self.dropped)
 
     async def _serve(self, _requests: Any, context: Any) -> None:
         name = caller(context, self._names)

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from blindbayes.errors import PeerProtocolError
 from blindbayes.runtime.courier import Courier
 from blindbayes.runtime.envelope import Ended, Offer, unpack
+from blindbayes.runtime.events import tell
 from blindbayes.runtime.link import Link
 
 
@@ -90,11 +91,13 @@ class Switchboard:
             found[1].accept(envelope)
 
     def peer_up(self, peer: str) -> None:
+        tell("site_up", site=peer)
         for site, link in list(self._links.values()):
             if site == peer:
                 link.up()
 
     def peer_down(self, peer: str) -> None:
+        tell("site_down", site=peer)
         for site, link in list(self._links.values()):
             if site == peer:
                 link.down()
