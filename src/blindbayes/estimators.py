@@ -245,6 +245,8 @@ class NaiveBayes(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 f"column {_first_name(X)!r} has no declared domain: epsilon needs a codebook made from public knowledge "
                 "(bounds, categories, class labels); write one and pass it as codebook="
             )
+        if not is_source(X):
+            _require_one_type(X)
         release = plan_fit(
             codebook,
             epsilon=epsilon,
@@ -423,6 +425,42 @@ def _first_name(X: Any) -> str:
     """A column to name in an error: the frame's first, or the array's."""
     names = getattr(X, "columns", None)
     return str(names[0]) if names is not None and len(names) and isinstance(names[0], str) else "x0"
+
+
+def _require_one_type(X: Any) -> None:
+    """Refuse columns of mixed objects in a private fit: a single row would decide how all the others are read."""
+    if isinstance(X, pa.Table | pa.RecordBatch):
+        return
+    framed = hasattr(X, "columns")
+    if framed:
+        columns = {str(name): np.asarray(X[name]) for name in X.columns if str(getattr(X[name], "dtype", "")) == "object"}
+    elif (array := np.asarray(X)).dtype == object and array.ndim == 2:
+        columns = {f"x{at}": array[:, at] for at in range(array.shape[1])}
+    else:
+        return
+    for name, column in columns.items():
+        kinds = {_KINDS.get(kind, kind.__name__) for kind in _types(column)}
+        if len(kinds) > 1:
+            raise DataError(
+                f"column {name!r} mixes {' and '.join(sorted(kinds))}: a private fit needs one type; cast it before"
+            )
+        if "truth values" in kinds and not framed:  # NumPy makes numbers of them, unless a text stands in another column
+            raise DataError(f"column {name!r} holds truth values in an array of objects; pass a frame")
+
+
+_KINDS: dict[type, str] = {
+    str: "text",
+    np.str_: "text",
+    bool: "truth values",
+    np.bool_: "truth values",
+    **dict.fromkeys((int, float, np.int64, np.int32, np.float64, np.float32), "numbers"),
+}
+
+
+def _types(column: npt.NDArray[Any]) -> set[type]:
+    """The types of the values that are present."""
+    found = {kind for kind in set(map(type, column.tolist())) if kind.__name__ not in {"NoneType", "NAType", "NaTType"}}
+    return {kind for kind in found if kind not in (float, np.float64) or any(v == v for v in column if type(v) is kind)}
 
 
 def _split_columns(X: Any, codebook: Codebook | None) -> tuple[list[Any] | None, dict[str, Any]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -83,6 +84,42 @@ def test_one_whole_number_does_not_turn_truth_values_into_numbers() -> None:
     X = pd.DataFrame({"c": ["u", "v", "u"], "x": [1.0, 2.0, 3.0]})
     with pytest.raises(ValueError, match="label type"):
         NaiveBayes(book).fit(X, np.array([True, True, 1], dtype=object))
+
+
+OPTIONAL = Codebook(
+    "y",
+    ("a", "b"),
+    (Categorical("k", ("1", "0", "true", "false", "1.0"), optional=True), Numeric("x", 0, 10, 1.0, optional=True)),
+    max_rows=100,
+    missing=("?", "0.0"),
+)
+
+
+@pytest.mark.parametrize(
+    ("k", "x"),
+    [
+        ([1, 1, 1], [0.0, 0.0, "?"]),  # zeros were missing as numbers, and present beside a text
+        ([Decimal("1.0"), Decimal("1.0"), "true"], [1.0, 2.0, 3.0]),  # "1" alone, "1.0" beside a text
+        ([True, True, "?"], [1.0, 2.0, 3.0]),
+    ],
+)
+@pytest.mark.parametrize("as_array", [False, True])
+def test_a_private_fit_refuses_columns_of_mixed_objects(k: list[Any], x: list[Any], as_array: bool) -> None:
+    """Such a column is read as numbers or as text, by what a single row holds: one row moved the counts of all."""
+    table = pd.DataFrame({"k": pd.Series(k, dtype=object), "x": pd.Series(x, dtype=object)})
+    X: Any = table.to_numpy() if as_array else table
+    NaiveBayes(OPTIONAL).fit(X, ["a", "b", "a"])
+    with pytest.raises(DataError, match=r"one type|pass a frame"):
+        NaiveBayes(OPTIONAL, epsilon=1.0).fit(X, ["a", "b", "a"])
+    clean = pd.DataFrame({"k": pd.Series([1, None, 1], dtype=object), "x": pd.Series([0.0, 3, np.nan], dtype=object)})
+    NaiveBayes(OPTIONAL, epsilon=1.0).fit(clean.to_numpy() if as_array else clean, ["a", "b", "a"])
+
+
+def test_truth_values_in_an_array_of_objects_are_refused() -> None:
+    """They were "1" or "true" depending on whether any other column held a text."""
+    array = np.array([[True, 1.0], [False, 2.0]], dtype=object)
+    with pytest.raises(DataError, match="pass a frame"):
+        NaiveBayes(OPTIONAL, epsilon=1.0).fit(array, ["a", "b"])
 
 
 # -- cost and charge --------------------------------------------------------------------------------------------------------

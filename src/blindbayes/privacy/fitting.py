@@ -181,5 +181,6 @@ def data_domain(codebook: Codebook) -> str:
     numeric = sum(isinstance(feature, Numeric) for feature in codebook.features)
     return (
         f"Tables with a class column of {len(codebook.classes)} labels, {len(codebook.features) - numeric} categorical and "
-        f"{numeric} numeric features, within the domains that the codebook declares, of at most {codebook.max_rows} rows"
+        f"{numeric} numeric features, within the domains that the codebook declares, each column of one type that was not read "
+        f"off its rows, of at most {codebook.max_rows} rows"
     )
