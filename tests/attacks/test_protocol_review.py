@@ -14,7 +14,7 @@ import pytest
 
 from blindbayes.codebook import Categorical, Codebook, Numeric
 from blindbayes.data import count
-from blindbayes.errors import ConfigError, PeerProtocolError, PrivacyError
+from blindbayes.errors import ConfigError, LocalProtocolError, PeerProtocolError, PrivacyError
 from blindbayes.primitives.agreement import AgreementKey
 from blindbayes.primitives.coins import Coins
 from blindbayes.protocol import registry
@@ -24,6 +24,7 @@ from blindbayes.protocol.oblivious_sum.messages import CorrectionsSent, KeyAnnou
 from blindbayes.runtime.driver import Finished
 from blindbayes.runtime.envelope import Pair, pack
 from blindbayes.runtime.identity import Card, Identity
+from blindbayes.runtime.journal import Begun, Journal
 from blindbayes.runtime.memory import local_runs
 from blindbayes.runtime.policy import Data, PastSum, Policy, require_independent
 from blindbayes.runtime.release import write_release
@@ -219,3 +220,18 @@ def test_a_change_is_seen_through_a_sum_over_other_columns() -> None:
     require_independent(Policy(), study, me, _state(other, "red"), past)
     with pytest.raises(PrivacyError, match="could open"):
         require_independent(Policy(), study, me, _state(other, "red", age=4.0), past)
+
+
+def test_a_flood_of_empty_messages_meets_the_quota_before_it_fills_the_memory(tmp_path: Path) -> None:
+    """An empty message is 51 bytes on disk and 280 in memory: 4 GB of journal were 23 GB of memory."""
+    begun = Begun("s", "ab" * 16, "me", SEED, b"", "c")
+    journal = Journal.create(tmp_path / "me", begun, SEED, quota=1024**2)
+    for _ in range(255):
+        journal.receive("peer", "KeysListed", b"")
+    with pytest.raises(LocalProtocolError, match="quota"):
+        journal.receive("peer", "KeysListed", b"")
+    journal.close()
+    again = Journal.open(tmp_path / "me", begun.run_id, SEED, quota=1024**2)
+    with pytest.raises(LocalProtocolError, match="quota"):
+        again.receive("peer", "KeysListed", b"")
+    again.close()

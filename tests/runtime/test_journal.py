@@ -124,12 +124,12 @@ def test_a_run_begins_once(tmp_path: Path) -> None:
 
 
 def test_the_quota_holds(tmp_path: Path) -> None:
-    journal = fresh(tmp_path, quota=2000)
-    while journal.size < 1900:
-        journal.receive("south", "KeysSent", b"")
+    journal = fresh(tmp_path, quota=100_000)
+    while journal.size < 90_000:
+        journal.receive("south", "KeysSent", bytes(5000))
     with pytest.raises(LocalProtocolError, match="quota"):
-        journal.receive("south", "KeysSent", bytes(100))
-    assert journal.size <= 2000
+        journal.receive("south", "KeysSent", bytes(10_000))
+    assert journal.size <= 100_000
 
 
 def test_a_full_disk_is_a_typed_error_and_leaves_whole_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -32,6 +32,7 @@ _NONCE_BYTES = 12
 _HEAD_BYTES = 4 + _NONCE_BYTES
 DEFAULT_QUOTA = 4 * 1024**3
 _CACHE_BYTES = 32 * 1024**2
+_LEAST_CHARGE = 4096  # a record counts as a page: its place in memory is larger than an empty message on disk
 _FIRST_BYTES = 1024  # the first record is smaller; a longer file once had one
 
 
@@ -124,6 +125,7 @@ class Journal:
         self._handle = handle
         self._coins = Coins.system()
         self._size = 0
+        self._charged = 0  # against the quota
         self._number = 0
         self._link = bytes(32)
         self._committed = 0
@@ -243,7 +245,7 @@ class Journal:
         nonce = self._coins.bits(96)
         body = seal(self._key, msgspec.msgpack.encode(record), associated=self._place(), nonce=nonce)
         raw = len(body).to_bytes(4, "big") + nonce.to_bytes(_NONCE_BYTES, "big") + body
-        if self._size + len(raw) > self._quota:
+        if self._charged + len(raw) > self._quota:
             raise LocalProtocolError("the journal is over its quota of disk")
         done = 0
         try:
@@ -262,6 +264,7 @@ class Journal:
         self._link = hashlib.sha256(self._link + raw).digest()
         self._number += 1
         self._size += len(raw)
+        self._charged += max(len(raw), _LEAST_CHARGE)
         if isinstance(record, Begun):
             self._begun = record
         elif isinstance(record, Decided):

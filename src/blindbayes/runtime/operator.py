@@ -104,7 +104,8 @@ class OperatorPort:
         if (method, path) == ("GET", "/status"):
             return self._agent.show()
         if (method, path) == ("POST", "/runs"):
-            study = json.loads(body).get("study")
+            asked = json.loads(body)
+            study = asked.get("study") if isinstance(asked, dict) else None
             if not isinstance(study, str):
                 raise Refused(400, "which study?")
             try:
