@@ -88,3 +88,18 @@ def test_a_card_must_fit_the_signature(tmp_path: Path) -> None:
     done = called(str(folder), "--card", str(tmp_path / "north.toml"), "--json")
     assert json.loads(done.output)["cards that fit"] == ["north"]
     assert "no folder is signed" in str(refused(str(folder), "--card", str(tmp_path / "stranger.toml")))
+
+
+def test_the_registry_record_is_made_from_the_release_and_the_publishers_facts(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "how-to" / "officer.md").read_text(encoding="utf-8")
+    facts = page.split("```toml\n")[1].split("```")[0]
+    (tmp_path / "publisher.toml").write_text(facts)
+    folder = Study(DATA.codebook, epsilon=1.0).simulate(DATA.tables).save(tmp_path / "private")
+    done = called(str(folder), "--registry", str(tmp_path / "publisher.toml"))
+    assert done.exit_code == 0, done.output
+    assert 'name: "Readmission"' in done.output
+    assert "epsilon: 1.0" in done.output
+    (tmp_path / "gap.toml").write_text(facts.replace('region = "Norway"\n', ""))
+    assert "'region' is missing" in str(refused(str(folder), "--registry", str(tmp_path / "gap.toml")))
+    exact = Study(DATA.codebook).simulate(DATA.tables).save(tmp_path / "exact")
+    assert "not differentially private" in str(refused(str(exact), "--registry", str(tmp_path / "publisher.toml")))

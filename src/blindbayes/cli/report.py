@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from datetime import date, datetime
 from pathlib import Path
 from typing import Any
 
@@ -44,8 +46,13 @@ class _Release:
 @click.option(
     "--card", "cards", multiple=True, type=click.Path(exists=True, dir_okay=False), help="Card of a site that must have signed."
 )
+@click.option(
+    "--registry",
+    type=click.Path(exists=True, dir_okay=False),
+    help="TOML with the publisher's facts: print the record for the OpenDP Deployments Registry instead.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def command(folders: tuple[str, ...], cards: tuple[str, ...], as_json: bool) -> None:
+def command(folders: tuple[str, ...], cards: tuple[str, ...], registry: str | None, as_json: bool) -> None:
     """Check release folders and say who learned what.
 
     Every file is compared with the checksums and every signature is checked. Several folders are those of several sites
@@ -54,6 +61,7 @@ def command(folders: tuple[str, ...], cards: tuple[str, ...], as_json: bool) -> 
     \b
     Example:
       blindbayes report demo/exact/north demo/exact/south --card north.toml
+      blindbayes report demo/private/north --registry publisher.toml > statement.yaml
     """
     releases = [
         _Release(folder, files, verify_files(files)) for folder, files in ((name, read_folder(name)) for name in folders)
@@ -61,6 +69,9 @@ def command(folders: tuple[str, ...], cards: tuple[str, ...], as_json: bool) -> 
     _require_one_run(releases)
     signers = {name: key for release in releases for name, key in release.verified.signers.items()}
     checked = _require_cards(cards, signers)
+    if registry is not None:
+        click.echo(_registry(releases[0], Path(registry)), nl=False)
+        return
     reports = [release.json("leakage.json") for release in releases]
     parties = {name: entry for report in reports for name, entry in report.get("parties", {}).items()}
     facts = {
@@ -106,6 +117,25 @@ def _require_cards(paths: tuple[str, ...], signers: Mapping[str, bytes]) -> list
             raise DataError(f"no folder is signed with the key on the card of {card.name}; ask {card.name} for its release")
         names.append(card.name)
     return names
+
+
+def _registry(release: _Release, path: Path) -> str:
+    from blindbayes.privacy.statement import Deployment, PrivacyStatement
+
+    if "epsilon" not in release.json("statement.json"):
+        raise ConfigError("this release is not differentially private; the registry is for those that are")
+    promise = PrivacyStatement.from_json(release.files["statement.json"].decode())
+    names = {item.name for item in fields(Deployment)}
+    try:
+        found = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError):
+        raise ConfigError(f"{path.name} is not valid TOML") from None
+    if wrong := sorted(names ^ set(found)):
+        raise ConfigError(f"{path.name}: {wrong[0]!r} is missing or unknown; it needs {', '.join(sorted(names))}")
+    if not isinstance(found["published"], date) or isinstance(found["published"], datetime):
+        raise ConfigError(f"{path.name}: published is a date, such as 2025-01-31")
+    known: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in found.items()}
+    return promise.to_yaml(Deployment(**known))
 
 
 def _show(facts: Mapping[str, Any], console: Console) -> None:
