@@ -20,7 +20,7 @@ from typing import Any
 
 from blindbayes.errors import BlindbayesError, ConfigError, IntegrityError, LocalProtocolError, PrivacyError, ProtocolError
 from blindbayes.primitives.coins import Coins
-from blindbayes.runtime.courier import Courier
+from blindbayes.runtime.courier import Courier, require_latency
 from blindbayes.runtime.envelope import Offer, Pair, pack
 from blindbayes.runtime.events import tell
 from blindbayes.runtime.identity import Identity
@@ -159,6 +159,7 @@ class Agent:
             raise ConfigError("this site is no party of the study")
         if study.party(self.name).identity != self.identity.card.identity.hex():
             raise ConfigError("the study names another identity for this site")
+        require_latency(self.board.courier.latency, study.protocol, study.deadlines.step)
         peers = self.home.peers()
         for party in study.parties:
             if party.name != self.name and (party.name not in peers or peers[party.name].identity.hex() != party.identity):
@@ -261,6 +262,7 @@ class Agent:
 
     async def _compute(self, run: AgentRun) -> None:
         study = run.study
+        require_latency(self.board.courier.latency, study.protocol, study.deadlines.step)  # a run taken up may meet another one
         statistics: Statistics | None = None
         if self.name in study.contributors:
             statistics = await asyncio.to_thread(self.home.count, study.study.counting(study.setting))

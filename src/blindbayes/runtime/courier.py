@@ -22,6 +22,28 @@ class Latency(enum.Enum):
     SECONDS = "seconds"
 
 
+FEW_ROUNDS = frozenset(("reference", "masked_sum", "oblivious_sum"))
+"""Protocols whose rounds do not grow with the number of parties, nor with their columns or rows."""
+SLOW_STEP = 60.0
+"""Seconds of silence that a study must bear if one message may take seconds: polling engines were measured at 14 a round."""
+
+
+def require_latency(offered: Latency, protocol: str, step: float) -> None:
+    """Refuse a courier of seconds to whatever needs milliseconds. A protocol that is not known to be patient is not."""
+    if offered is Latency.MILLISECONDS:
+        return
+    if protocol not in FEW_ROUNDS:
+        raise ConfigError(
+            f"{protocol} sends too many messages one after another for a courier that takes {offered.value} for each; "
+            f"use the grpc courier, or one of {', '.join(sorted(FEW_ROUNDS - {'reference'}))}"
+        )
+    if step < SLOW_STEP:
+        raise ConfigError(
+            f"the study lets a party be silent for {step:g} s, and this courier may take {offered.value} for each message: "
+            f"set deadlines.step to at least {SLOW_STEP:g}, or use the grpc courier"
+        )
+
+
 class Listener(Protocol):
     """Who gets the frames. Called on the event loop; must not block."""
 
