@@ -17,6 +17,7 @@ from blindbayes.data import count
 from blindbayes.errors import ConfigError, LocalProtocolError, PeerProtocolError, PrivacyError
 from blindbayes.primitives.agreement import AgreementKey
 from blindbayes.primitives.coins import Coins
+from blindbayes.primitives.paillier import generate_keypair
 from blindbayes.protocol import registry
 from blindbayes.protocol.core import Send
 from blindbayes.protocol.masked_sum.messages import MaskedVectorSent
@@ -26,7 +27,7 @@ from blindbayes.runtime.envelope import Pair, pack
 from blindbayes.runtime.identity import Card, Identity
 from blindbayes.runtime.journal import Begun, Journal
 from blindbayes.runtime.memory import local_runs
-from blindbayes.runtime.policy import Data, PastSum, Policy, require_independent
+from blindbayes.runtime.policy import Data, PastSum, Policy, require_independent, require_study
 from blindbayes.runtime.release import write_release
 from blindbayes.runtime.site import data_state
 from blindbayes.runtime.transcript import PartyCost
@@ -235,3 +236,21 @@ def test_a_flood_of_empty_messages_meets_the_quota_before_it_fills_the_memory(tm
     with pytest.raises(LocalProtocolError, match="quota"):
         again.receive("peer", "KeysListed", b"")
     again.close()
+
+
+def test_a_study_cannot_bring_a_modulus_whose_factors_its_author_knows() -> None:
+    """Miner and dealer must be apart; a modulus in the study's options would make the author both."""
+    modulus = generate_keypair(2048, Coins.seeded(SEED)).public.n
+    study = StudyFile.from_dict(
+        {
+            "title": "t",
+            "parties": [{"name": name, "identity": f"{number:064x}"} for number, name in enumerate(("a", "b", "c"), 1)],
+            "codebook": BOOK.to_dict(),
+            "protocol": "oblivious_sum",
+            "hosts": {"miner": "a"},
+            "options": {"modulus": f"{int(modulus):x}"},
+        }
+    )
+    with pytest.raises(PrivacyError, match="modulus"):
+        require_study(Policy(), study)
+    require_study(Policy(given_modulus=True), study)

@@ -34,6 +34,7 @@ class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     max_runs_per_day: int = 24
     max_running: int = 4
     require_all_signatures: bool = False
+    given_modulus: bool = False  # allow a study to bring the modulus of an oblivious sum: who made it can read every vector
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +74,8 @@ def require_study(policy: Policy, study: StudyFile) -> None:
         raise PrivacyError(f"this site does not allow the protocol {study.protocol!r}")
     if study.options.get("toy_keys"):
         raise PrivacyError("the study asks for toy keys, which protect nothing; remove the option toy_keys")
+    if study.options.get("modulus") is not None and not policy.given_modulus:
+        raise PrivacyError("the study brings a modulus of its own, and who knows its factors reads all; leave it to a dealer")
     setting = study.setting
     exact = study.privacy.epsilon is None
     if exact and not policy.exact_sums:
