@@ -13,6 +13,7 @@ from pathlib import Path
 from types import ModuleType
 
 import click
+import msgspec
 import pytest
 
 from blindbayes.cli import root
@@ -151,3 +152,44 @@ def test_every_setting_of_a_study_and_of_the_estimator_is_described() -> None:
         described = kind.__doc__ or ""
         for name in inspect.signature(kind.__init__).parameters:
             assert name == "self" or re.search(rf"^\s+.*\b{name}\b", described, flags=re.MULTILINE), f"{kind.__name__}: {name}"
+
+
+def settings(section: str, below: str) -> dict[str, str]:
+    """The table under a heading of the page of settings: name and default."""
+    page = (DOCS / "settings.md").read_text(encoding="utf-8").split(f"\n## {section}\n", 1)[1].split("\n## ", 1)[0]
+    part = f"\n### x\n{page}".split(f"\n### {below}\n", 1)[1].split("\n### ", 1)[0]
+    return {name: default.strip() for name, default in re.findall(r"^\| `(\w+)` \| (.*?) \|", part, flags=re.MULTILINE)}
+
+
+@pytest.mark.parametrize(
+    ("section", "below", "kind", "elsewhere"),
+    [
+        ("site.toml", "x", "blindbayes.runtime.site:SiteConfig", {"rows", "relay", "policy"}),
+        ("site.toml", "[rows]", "blindbayes.runtime.site:Rows", set()),
+        ("site.toml", "[relay]", "blindbayes.runtime.site:RelayUse", set()),
+        ("site.toml", "[policy]", "blindbayes.runtime.policy:Policy", set()),
+        ("study.toml", "x", "blindbayes.study_file:StudyFile", {"parties", "privacy", "thresholds", "deadlines", "model"}),
+        ("study.toml", "[[parties]]", "blindbayes.study_file:Party", set()),
+        ("study.toml", "[privacy]", "blindbayes.study_file:Privacy", set()),
+        ("study.toml", "[thresholds]", "blindbayes.study_file:Thresholds", set()),
+        ("study.toml", "[deadlines]", "blindbayes.study_file:Deadlines", set()),
+        ("study.toml", "[model]", "blindbayes.study_file:Model", set()),
+    ],
+)
+def test_every_setting_of_a_file_is_on_its_page_with_its_default(
+    section: str, below: str, kind: str, elsewhere: set[str]
+) -> None:
+    module, _, name = kind.partition(":")
+    struct = getattr(importlib.import_module(module), name)
+    told = settings(section, below)
+    fields = {field.name: field for field in msgspec.structs.fields(struct)}
+    assert set(told) == set(fields) - elsewhere
+    for field, text in told.items():
+        default = fields[field].default
+        assert (text == "required") == (fields[field].required), field
+        if isinstance(default, bool):
+            assert text == f"`{str(default).lower()}`", field
+        elif isinstance(default, str | int) or (isinstance(default, float) and field != "gamma"):
+            assert text == f"`{default}`", field
+        elif isinstance(default, tuple):
+            assert text == ", ".join(f"`{item}`" for item in default), field
