@@ -307,7 +307,8 @@ class Study:
         plan = self.plan(setting)
         if plan is None:
             return changed.words
-        noisy: Words = (plan.vector(changed) + plan.noise.share(coins.derive("noise"))).view(np.uint64)
+        fresh = coins.derive(f"noise {coins.bytes(16).hex()}")  # a second vector on the same coins gets noise of its own
+        noisy: Words = (plan.vector(changed) + plan.noise.share(fresh)).view(np.uint64)
         return noisy
 
     def require_party_rows(self, *parts: Statistics) -> None:
