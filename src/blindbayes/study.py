@@ -157,6 +157,8 @@ class Study:
         Refuse a run with fewer parties. By default 3, or 2 with epsilon.
     min_rows : int, default=0
         Refuse a run in which a party holds fewer rows.
+    min_cell : int, default=0
+        With epsilon: noisy counts below it are published as 0. Exact sums are never altered.
     options : mapping
         Options of the protocol, as its SPEC lists them.
     alpha, var_smoothing : float
@@ -181,6 +183,7 @@ class Study:
         quorum: int | None = None,
         min_parties: int | None = None,
         min_rows: int = 0,
+        min_cell: int = 0,
         options: Mapping[str, Any] | None = None,
         alpha: float = 1.0,
         var_smoothing: float = 1e-9,
@@ -205,6 +208,13 @@ class Study:
             min_parties = FEWEST_EXACT if epsilon is None else 2
         if min_parties < 2 or min_rows < 0:
             raise ConfigError("min_parties is at least 2 and min_rows is not negative")
+        if min_cell < 0:
+            raise ConfigError("min_cell is not negative")
+        if min_cell and (epsilon is None or partition != "rows" or protocol == RATIO):
+            raise ConfigError(
+                "min_cell hides small counts of noisy sums over rows only: an exact sum with altered cells is neither exact "
+                "nor private; set epsilon, or min_cell = 0"
+            )
         self.codebook = codebook
         self.partition: Partition = partition
         self.protocol = protocol
@@ -218,6 +228,7 @@ class Study:
         self.quorum = quorum
         self.min_parties = min_parties
         self.min_rows = min_rows
+        self.min_cell = min_cell
         self.options = dict(options or {})
         self.alpha = alpha
         self.var_smoothing = var_smoothing
@@ -431,8 +442,9 @@ class Study:
             "takes its own share off the sum counts among the others. Fewer honest shares give less.",
             composition=f"{runs} release(s) of this study add up to epsilon = {spent[0]:g}, delta = {spent[1]:g} for whoever "
             "is in the tables of all of them.",
+            min_cell=self.min_cell,
         )
-        parameters, statistics = plan.fit(words, shares=shares, alpha=self.alpha)
+        parameters, statistics = plan.fit(words, shares=shares, alpha=self.alpha, min_cell=self.min_cell)
         settings = {"alpha": self.alpha, "var_smoothing": self.var_smoothing, "named": False}
         privacy = {**plan.tables.describe(), "mechanism": plan.name, "epsilon": spent[0], "delta": spent[1]}
         privacy["statement"] = statement.to_dict()

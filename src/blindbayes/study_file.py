@@ -60,11 +60,12 @@ class Privacy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Thresholds(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Below these nothing is opened."""
+    """Below these nothing is opened; below `min_cell` a noisy count is published as 0 (refused for exact sums)."""
 
     min_parties: int = 3
     min_rows: int = 0
     quorum: int | None = None
+    min_cell: int = 0
 
 
 class Deadlines(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -260,6 +261,8 @@ class StudyFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=Tr
         document.add(tomlkit.comment(f"sha256 {self.sha256}"))
         for name in sorted(fields, key=lambda name: isinstance(fields[name], dict | list)):  # plain values first
             document[name] = fields[name]
+        limits: Any = document["thresholds"]
+        limits["min_cell"].comment("with epsilon only: noisy counts below it are published as 0; exact sums are never altered")
         document["codebook"] = _no_none(codebook)
         return tomlkit.dumps(document)
 

@@ -112,3 +112,14 @@ def test_a_party_without_rows_hosts_by_default() -> None:
     assert default_hosts("masked_sum", study.setting, parties) == {"server": "office"}
     assert default_hosts("masked_sum", study.setting, study.parties) == {"server": "north"}
     assert default_hosts("ring_sum", study.setting, study.parties) == {}
+
+
+def test_small_cells_are_hidden_in_noisy_sums_only(tmp_path: Path) -> None:
+    study = make(privacy=Privacy(epsilon=1.0), thresholds=Thresholds(min_cell=5))
+    text = study.to_toml()
+    assert "min_cell = 5 # with epsilon only" in text
+    assert StudyFile.from_text(text) == study
+    assert study.study.min_cell == 5
+    assert study.sha256 != make(privacy=Privacy(epsilon=1.0)).sha256
+    with pytest.raises(ConfigError, match="exact sum"):
+        make(thresholds=Thresholds(min_cell=5))

@@ -63,6 +63,7 @@ def command() -> None:
 @click.option("--quorum", type=int, help="Fewest sites whose sum may be opened.")
 @click.option("--min-parties", type=int, default=3, show_default=True, help="Fewest sites that must take part.")
 @click.option("--min-rows", type=int, default=0, show_default=True, help="Fewest rows per site.")
+@click.option("--min-cell", type=int, default=0, show_default=True, help="With epsilon: publish noisy counts below it as 0.")
 @click.option("--step-seconds", type=float, default=60.0, show_default=True, help="How long a site may be silent.")
 @click.option("--join-seconds", type=float, default=600.0, show_default=True, help="How long sites have to come.")
 @click.option("--run-seconds", type=float, default=3600.0, show_default=True, help="The whole run.")
@@ -78,6 +79,7 @@ def init(
     quorum: int | None,
     min_parties: int,
     min_rows: int,
+    min_cell: int,
     step_seconds: float,
     join_seconds: float,
     run_seconds: float,
@@ -92,7 +94,7 @@ def init(
     book = Codebook.from_toml(codebook)
     shown = [read_card(card) for card in cards]
     parties = tuple(Party(card.name, card.identity.hex(), contributes=card.name not in without_rows) for card in shown)
-    privacy, limits = Privacy(epsilon=epsilon, delta=delta), Thresholds(min_parties, min_rows, quorum)
+    privacy, limits = Privacy(epsilon=epsilon, delta=delta), Thresholds(min_parties, min_rows, quorum, min_cell)
     plain = Study(book, protocol=protocol, **msgspec.structs.asdict(privacy), **msgspec.structs.asdict(limits))
     hosts = default_hosts(protocol, plain.setting([party.name for party in parties if party.contributes]), parties)
     study = StudyFile(
@@ -147,6 +149,7 @@ def check(path: Path, as_json: bool) -> None:
         "opened": [setting.label],
         "learners": [study.host(seat) for seat in protocol.learners(setting)],
         "epsilon": study.privacy.epsilon,
+        "min_cell": study.thresholds.min_cell,
         "signed": list(signed),
         "not_signed": [name for name in study.names if name not in signed],
     }

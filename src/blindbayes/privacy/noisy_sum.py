@@ -28,7 +28,7 @@ from blindbayes.privacy.distributed import DistributedNoise, Mechanism, Unit
 from blindbayes.privacy.fitting import data_domain
 from blindbayes.privacy.joint import NoisyStatistics, ReleasePlan, fit_parameters, plan_release
 from blindbayes.privacy.mechanisms import Price
-from blindbayes.privacy.statement import NOT_PROTECTED, PrivacyStatement
+from blindbayes.privacy.statement import NOT_PROTECTED, POST_PROCESSING, PrivacyStatement
 from blindbayes.statistics import Statistics
 
 _MOST_MOMENT_POINTS = 1 << 15  # grid points beyond which sums of squares do not fit 64-bit words with 10^9 rows
@@ -37,6 +37,11 @@ _ROUNDS = 3
 REFUSALS = (
     "Which parties took part, and that a party refused: it does so by its exact number of rows, where it or the study asks for "
     "a least or a largest one. Several records of one person, at one site or at several, are several records."
+)
+
+HIDDEN = (
+    "Noisy counts below {} (of a class, or of a value in a class) are published as 0, and the model is made without them. "
+    "Nothing is altered before the noise; whoever learned the sum has seen these counts too, with their noise."
 )
 
 
@@ -119,8 +124,11 @@ class NoisySum:
         """One party's exact integers, before its share of the noise."""
         return np.concatenate([table.ravel() for table in self.tables.tables(statistics)]).astype(np.int64)
 
-    def fit(self, total: npt.NDArray[Any], *, shares: int, alpha: float) -> tuple[Parameters, Statistics]:
-        """The model and whole-number statistics of a sum with that many shares of noise in it. Post-processing only."""
+    def fit(self, total: npt.NDArray[Any], *, shares: int, alpha: float, min_cell: int = 0) -> tuple[Parameters, Statistics]:
+        """The model and whole-number statistics of a sum with that many shares of noise in it. Post-processing only.
+
+        Noisy counts below `min_cell` become 0 in the statistics, and the model is made without them.
+        """
         drawn = {item.name: getattr(self.tables, item.name) for item in fields(ReleasePlan)}
         plan = _Tables(**drawn, drawn=self.noise, shares=shares)
         classes, at, found = len(plan.declared.classes), 0, []
@@ -128,7 +136,7 @@ class NoisySum:
             part = np.array([int(value) for value in total[at : at + classes * item.cells]], dtype=np.float64)
             found.append(part.reshape(classes, item.cells) / item.bound)
             at += classes * item.cells
-        noisy = NoisyStatistics(plan, tuple(found))
+        noisy = NoisyStatistics(plan, tuple(found), min_cell)
         return fit_parameters(noisy, alpha=alpha), noisy.statistics
 
     # -- what it promises ------------------------------------------------------------------------------------------------
@@ -149,7 +157,7 @@ class NoisySum:
         unit = "one record" if self.noise.unit == "person" else f"one party with at most {self.noise.reach} records"
         return Price(self.noise.price.epsilon, self.noise.price.delta, unit)
 
-    def statement(self, trust: str, composition: str) -> PrivacyStatement:
+    def statement(self, trust: str, composition: str, min_cell: int = 0) -> PrivacyStatement:
         """The promise, under the trust that the study states."""
         return PrivacyStatement.of(
             self,
@@ -160,6 +168,7 @@ class NoisySum:
             trust_model=trust,
             composition=composition,
             not_protected=f"{NOT_PROTECTED} {REFUSALS}",
+            post_processing=POST_PROCESSING + (f" {HIDDEN.format(min_cell)}" if min_cell else ""),
             model="Federated",
         )
 

@@ -250,6 +250,10 @@ class NoisyStatistics:
 
     plan: ReleasePlan
     tables: tuple[Floats, ...]
+    min_cell: int = 0  # noisy counts below it are published as 0, and the model is made without them
+
+    def _kept(self, counts: Floats) -> Floats:
+        return np.where(counts < self.min_cell, 0.0, counts) if self.min_cell else counts
 
     @cached_property
     def _counts(self) -> tuple[Floats, float]:
@@ -269,22 +273,30 @@ class NoisyStatistics:
     @property
     def class_counts(self) -> Floats:
         """Noisy class counts: released, or the weighted mean of what the histograms add up to."""
-        return self._counts[0]
+        return self._kept(self._counts[0])
 
     @cached_property
     def sizes(self) -> postprocess.ClassSizes:
         """Estimated class sizes."""
-        return postprocess.class_sizes(self._counts[0], self._counts[1], self.plan.rows)
+        return postprocess.class_sizes(self.class_counts, self._counts[1], self.plan.rows)
 
     def cells(self, name: str) -> tuple[Floats, float]:
         """A feature's noisy counts, made to add up to the class sizes, and the noise deviation of a cell."""
         index = next(at for at, item in enumerate(self.plan.items) if item.name == name and item.kind == "cells")
-        table, deviation = self.tables[index], self.plan.deviations[index]
+        table, deviation = self._kept(self.tables[index]), self.plan.deviations[index]
         width = table.shape[1]
         level = table + ((self.sizes.rows - table.sum(axis=1)) / width)[:, None]
         if not isinstance(self.plan.noise, Classwise):
             deviation *= math.sqrt((width - 1) / width)
         return np.asarray(level), deviation
+
+    def _hidden(self, cut: Cut, cells: Floats, rows: Floats) -> npt.NDArray[np.bool_]:
+        """Which cells are published as 0: below the least count, as released or as made to add up, or of such a class."""
+        hidden = (cells < self.min_cell) | (rows == 0)[:, None]
+        for item, table in zip(self.plan.items, self.tables, strict=True):
+            if item.name == cut.feature and item.kind == "cells" and cut.cells > 1:
+                hidden |= table[:, : cells.shape[1]] < self.min_cell
+        return np.asarray(hidden)
 
     def moments(self, name: str) -> tuple[Floats, Floats, float, Floats | None]:
         """Noisy sums of z and 2 z^2 - 1 per class (z in [-1, 1]), the noise deviation, and noisy numbers of values."""
@@ -293,8 +305,9 @@ class NoisyStatistics:
             for item, table, deviation in zip(self.plan.items, self.tables, self.plan.deviations, strict=True)
             if item.name == name
         }
-        present = found["n"][0] if "n" in found else None
-        return found["sum"][0], found["square"][0], max(found["sum"][1], found["square"][1]), present
+        present = self._kept(found["n"][0]) if "n" in found else None
+        kept = (self.class_counts if present is None else present) >= self.min_cell if self.min_cell else np.True_
+        return found["sum"][0] * kept, found["square"][0] * kept, max(found["sum"][1], found["square"][1]), present
 
     @cached_property
     def statistics(self) -> Statistics:
@@ -303,6 +316,8 @@ class NoisyStatistics:
         layout = Layout(plan.codebook)
         vector = np.zeros(layout.size, dtype=object)
         rows = self.sizes.rows
+        if self.min_cell:
+            rows = self._kept(np.where(self.class_counts > 0, rows, 0.0))
         for group in layout.groups:
             where = layout.slice(group)
             if group.feature is None:
@@ -316,7 +331,10 @@ class NoisyStatistics:
                     cells = rows[:, None]
                 edges = cut.edges if cut.kind == "cells" else (0, group.columns)
                 fine = postprocess.spread_cells(cells, edges)
-                vector[where] = np.diff(np.floor(np.cumsum(fine, axis=1) + 0.5), axis=1, prepend=0).astype(np.int64).ravel()
+                whole = np.diff(np.floor(np.cumsum(fine, axis=1) + 0.5), axis=1, prepend=0).astype(np.int64)
+                if self.min_cell:
+                    whole[np.repeat(self._hidden(cut, cells, rows), np.diff(edges), axis=1)] = 0
+                vector[where] = whole.ravel()
                 continue
             assert isinstance(group.feature, Numeric)
             if cut.kind == "nothing":
@@ -332,6 +350,8 @@ class NoisyStatistics:
                 sums = (first * width + middle * n) / 2
                 doubled = (second + n) * width**2 / 2  # sum of y^2
                 vector[where] = _whole((doubled + 4 * middle * sums - middle**2 * n) / 4)
+            if self.min_cell:
+                vector[where][(n < self.min_cell) | (rows == 0)] = 0
         return Statistics(layout, vector)
 
 

@@ -1,0 +1,77 @@
+"""Small counts: hidden after the noise, never before it, and never in an exact sum."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from blindbayes.codebook import Categorical, Codebook, Numeric
+from blindbayes.errors import ConfigError
+from blindbayes.primitives.coins import Coins
+from blindbayes.study import Study, count_source
+
+BOOK = Codebook(
+    "class",
+    ("ill", "well", "rare"),
+    (Categorical("colour", ("red", "blue", "green", "grey")), Numeric("age", 0, 120)),
+    max_rows=100_000,
+)
+LEAST = 60
+
+
+def sources() -> dict[str, pd.DataFrame]:
+    """Three parties; `green` is rare in every class, and so is the class `rare`."""
+    rng = np.random.default_rng(5)
+    frames = {}
+    for name in ("north", "south", "west"):
+        label = rng.choice(BOOK.classes, 500, p=(0.5, 0.49, 0.01))
+        colour = rng.choice(("red", "blue", "green", "grey"), 500, p=(0.4, 0.4, 0.02, 0.18))
+        frames[name] = pd.DataFrame({"class": label, "colour": colour, "age": rng.integers(0, 121, 500).astype(float)})
+    return frames
+
+
+def test_noisy_counts_below_the_least_are_published_as_zero(tmp_path: Path) -> None:
+    found = {
+        least: Study(BOOK, epsilon=4.0, min_cell=least, rows=1500).simulate(sources(), coins=Coins.seeded(bytes(32)))
+        for least in (0, LEAST)
+    }
+    plain, hidden = found[0].statistics, found[LEAST].statistics
+    assert 0 < plain.counts["colour"][0, 2] < LEAST  # the case is there
+    assert 0 < plain.class_counts[2] < LEAST
+    assert list(hidden.counts["colour"][:2, 2]) == [0, 0]
+    assert hidden.class_counts[2] == 0
+    assert not hidden.counts["colour"][2].any()
+    assert hidden.class_counts[:2] == pytest.approx(plain.class_counts[:2], rel=0.1)
+    for count in (*hidden.class_counts, *hidden.counts["colour"].ravel()):
+        assert count == 0 or count >= LEAST
+    large = plain.counts["colour"][:2, (0, 1, 3)]
+    assert hidden.counts["colour"][:2, (0, 1, 3)] == pytest.approx(large, rel=0.2)
+    predicted = found[LEAST].model.predict_proba(sources()["north"].drop(columns="class"))
+    assert np.isfinite(predicted).all()
+    assert f"Noisy counts below {LEAST}" in found[LEAST].statement
+    assert "Noisy counts below" not in found[0].statement
+    assert (found[LEAST].save(tmp_path / "release") / "model.json").exists()
+
+
+def test_what_each_party_sends_does_not_know_of_it() -> None:
+    frame = sources()["north"]
+    vectors = []
+    for least in (0, LEAST):
+        study = Study(BOOK, epsilon=4.0, min_cell=least, rows=1500)
+        setting = study.setting(("north", "south", "west"))
+        statistics = count_source(frame, study.counting(setting))
+        vectors.append(study.contribution(statistics, setting, Coins.seeded(bytes(32))))
+    assert np.array_equal(*vectors)
+
+
+@pytest.mark.parametrize(
+    "fields", [{}, {"epsilon": 1.0, "protocol": "private_ratio"}, {"epsilon": 1.0, "partition": "columns"}]
+)
+def test_cells_of_anything_but_a_noisy_sum_are_not_altered(fields: dict[str, object]) -> None:
+    with pytest.raises(ConfigError, match="min_cell"):
+        Study(BOOK, min_cell=5, **fields)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="min_cell"):
+        Study(BOOK, epsilon=1.0, min_cell=-1)
