@@ -41,7 +41,8 @@ format: $(READY)  ## Format the code
 	$(BIN)/ruff format
 
 docs: $(READY)  ## Build the documentation into out/docs, warnings as errors
-	$(BIN)/mkdocs build --strict --quiet
+	$(BIN)/python docs/notebooks.py
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 bench: $(READY)  ## Every benchmark, in its short form
 	for file in benchmarks/*.py; do $(BIN)/python $$file --quick || exit 1; done
