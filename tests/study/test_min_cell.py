@@ -75,3 +75,20 @@ def test_cells_of_anything_but_a_noisy_sum_are_not_altered(fields: dict[str, obj
         Study(BOOK, min_cell=5, **fields)  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="min_cell"):
         Study(BOOK, epsilon=1.0, min_cell=-1)
+
+
+def test_moments_of_a_small_class_are_hidden_with_its_count() -> None:
+    book = Codebook("class", BOOK.classes, (Numeric("income", 0, 20_000),), max_rows=100_000)
+    frames = {
+        name: frame.assign(income=frame["age"] * 100).drop(columns=["colour", "age"]) for name, frame in sources().items()
+    }
+    study = Study(book, epsilon=4.0, min_cell=LEAST, rows=1500)
+    plan = study.plan(study.setting(tuple(frames)))
+    assert plan is not None
+    assert [cut.kind for cut in plan.tables.cuts] == ["moments"]
+    found = study.simulate(frames, coins=Coins.seeded(bytes(32)))
+    statistics = found.statistics
+    for table in (statistics.class_counts, statistics.n["income"], statistics.sums["income"], statistics.squares["income"]):
+        assert table[2] == 0
+    assert (statistics.n["income"][:2] > LEAST).all()
+    assert np.isfinite(found.model.predict_proba(frames["north"].drop(columns="class"))).all()
