@@ -164,9 +164,10 @@ def settings(section: str, below: str) -> dict[str, str]:
 @pytest.mark.parametrize(
     ("section", "below", "kind", "elsewhere"),
     [
-        ("site.toml", "x", "blindbayes.runtime.site:SiteConfig", {"rows", "relay", "policy"}),
+        ("site.toml", "x", "blindbayes.runtime.site:SiteConfig", {"rows", "relay", "tls", "policy"}),
         ("site.toml", "[rows]", "blindbayes.runtime.site:Rows", set()),
         ("site.toml", "[relay]", "blindbayes.runtime.site:RelayUse", set()),
+        ("site.toml", "[tls]", "blindbayes.runtime.site:Tls", set()),
         ("site.toml", "[policy]", "blindbayes.runtime.policy:Policy", set()),
         ("study.toml", "x", "blindbayes.study_file:StudyFile", {"parties", "privacy", "thresholds", "deadlines", "model"}),
         ("study.toml", "[[parties]]", "blindbayes.study_file:Party", set()),

@@ -122,6 +122,22 @@ def pin_card(card: Path, words: str | None, replace: bool, config: Path) -> None
     click.echo(f"Pinned {shown.name}. A running agent knows it after a restart.")
 
 
+@command.command("request")
+@FOLDER
+@PASSPHRASE
+def request_certificate(config: Path, passphrase_file: Path | None) -> None:
+    """Print a signing request for a certificate authority. Only for consortia that want one beside the pins.
+
+    \b
+    Example:
+      blindbayes site request --config north > north.csr
+    """
+    from blindbayes.runtime.authority import request
+
+    home = Home.open(config)
+    click.echo(request(Identity.load(home.folder, passphrase=passphrase_of(passphrase_file))).decode(), nl=False)
+
+
 @command.command()
 @FOLDER
 @JSON

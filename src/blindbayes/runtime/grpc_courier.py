@@ -19,6 +19,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 
 from blindbayes.errors import ConfigError, PeerLost, PeerProtocolError
+from blindbayes.runtime.authority import Authority, key_digest, key_names
 from blindbayes.runtime.courier import Latency, Listener
 from blindbayes.runtime.envelope import MAX_ENVELOPE_BYTES
 from blindbayes.runtime.events import tell
@@ -129,13 +130,13 @@ class Stream:
 
 
 def caller(context: Any, names: Mapping[bytes, str]) -> str | None:
-    """The site whose pinned certificate the connection has, or None."""
+    """The site whose pinned certificate (or, under an authority, pinned key) the connection has, or None."""
     shown = context.auth_context().get("x509_pem_cert") or [b""]
     try:
-        digest = x509.load_pem_x509_certificate(bytes(shown[0])).fingerprint(hashes.SHA256())
+        certificate = x509.load_pem_x509_certificate(bytes(shown[0]))
+        return names.get(certificate.fingerprint(hashes.SHA256())) or names.get(key_digest(certificate))
     except ValueError:
         return None
-    return names.get(digest)
 
 
 def certificate_names(cards: Mapping[str, Card]) -> dict[bytes, str]:
@@ -144,7 +145,11 @@ def certificate_names(cards: Mapping[str, Card]) -> dict[bytes, str]:
 
 
 async def open_port(
-    identity: Identity, cards: Mapping[str, Card], listen: str, serve: Callable[[Any, Any], Awaitable[None]]
+    identity: Identity,
+    cards: Mapping[str, Card],
+    listen: str,
+    serve: Callable[[Any, Any], Awaitable[None]],
+    authority: Authority | None = None,
 ) -> tuple[aio.Server, int]:
     """A server that only the owners of `cards` can speak to; the server and its port."""
     if not cards:
@@ -158,8 +163,8 @@ async def open_port(
         )
     )
     credentials = grpc.ssl_server_credentials(
-        [(identity.tls_key, identity.card.certificate)],
-        root_certificates=b"".join(card.certificate for card in cards.values()),
+        [(identity.tls_key, authority.chain if authority else identity.card.certificate)],
+        root_certificates=authority.roots if authority else b"".join(card.certificate for card in cards.values()),
         require_client_auth=True,
     )
     try:
@@ -170,10 +175,12 @@ async def open_port(
     return server, port
 
 
-def open_channel(identity: Identity, card: Card) -> aio.Channel:
+def open_channel(identity: Identity, card: Card, authority: Authority | None = None) -> aio.Channel:
     """A channel to exactly the site of `card`."""
     credentials = grpc.ssl_channel_credentials(
-        root_certificates=card.certificate, private_key=identity.tls_key, certificate_chain=identity.card.certificate
+        root_certificates=authority.roots if authority else card.certificate,
+        private_key=identity.tls_key,
+        certificate_chain=authority.chain if authority else identity.card.certificate,
     )
     return aio.secure_channel(card.address, credentials, options=[*_OPTIONS, ("grpc.ssl_target_name_override", card.tls_name)])
 
@@ -191,6 +198,7 @@ class GrpcCourier:
         listen: str | None = None,
         relay: Card | None = None,
         via_relay: frozenset[str] = frozenset(),
+        authority: Authority | None = None,
     ) -> None:
         if not via_relay <= set(peers) or (via_relay and relay is None):
             raise ConfigError("a site reached through a relay is pinned, and the relay is named")
@@ -199,7 +207,9 @@ class GrpcCourier:
         self._relay = relay
         self._via_relay = via_relay
         self._listen = listen
-        self._names = certificate_names({name: card for name, card in peers.items() if name not in via_relay})
+        self._authority = authority  # for sites; a relay is known by its card alone
+        direct = {name: card for name, card in peers.items() if name not in via_relay}
+        self._names = key_names(direct) if authority else certificate_names(direct)
         self._streams: dict[str, Stream] = {}
         self._tasks: list[asyncio.Task[None]] = []
         self._server: aio.Server | None = None
@@ -214,10 +224,10 @@ class GrpcCourier:
         self._listener = listener
         if self._listen is not None and self._names:
             direct = {name: self._peers[name] for name in self._names.values()}
-            self._server, self.port = await open_port(self._identity, direct, self._listen, self._serve)
+            self._server, self.port = await open_port(self._identity, direct, self._listen, self._serve, self._authority)
         for name, card in self._peers.items():
             if name not in self._via_relay and card.address and self._dials(name):
-                self._tasks.append(asyncio.create_task(self._dial(name, card)))
+                self._tasks.append(asyncio.create_task(self._dial(name, card, self._authority)))
         if self._relay is not None:
             self._tasks.append(asyncio.create_task(self._dial(self._relay.name, self._relay)))
 
@@ -297,10 +307,10 @@ class GrpcCourier:
         finally:
             self._down(stream)
 
-    async def _dial(self, name: str, card: Card) -> None:
+    async def _dial(self, name: str, card: Card, authority: Authority | None = None) -> None:
         tries = 0
         while True:
-            channel = open_channel(self._identity, card)
+            channel = open_channel(self._identity, card, authority)
             try:
                 call: Any = channel.stream_stream(METHOD)(wait_for_ready=False)
                 await call.initial_metadata()  # the other side has accepted us, unless the call is over already

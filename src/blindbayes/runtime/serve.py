@@ -12,6 +12,7 @@ from pathlib import Path
 
 from blindbayes.errors import ConfigError
 from blindbayes.runtime.agent import Agent
+from blindbayes.runtime.authority import Authority
 from blindbayes.runtime.grpc_courier import GrpcCourier
 from blindbayes.runtime.identity import Identity
 from blindbayes.runtime.link import Timing
@@ -37,7 +38,11 @@ def make_courier(home: Home, identity: Identity) -> GrpcCourier:
     """The courier that site.toml asks for."""
     use = home.config.relay
     via = frozenset(use.sites) if use is not None else frozenset()
-    return GrpcCourier(identity, home.peers(), listen=home.config.listen, relay=home.relay(), via_relay=via)
+    tls, authority = home.config.tls, None
+    if tls is not None:
+        authority = Authority.load(identity, home.folder / tls.authority, home.folder / tls.certificate)
+    listen = home.config.listen
+    return GrpcCourier(identity, home.peers(), listen=listen, relay=home.relay(), via_relay=via, authority=authority)
 
 
 async def serve(

@@ -50,6 +50,13 @@ class RelayUse(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     sites: tuple[str, ...]
 
 
+class Tls(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """PEM files: the authority's certificates, and the chain that it made for this site's key (`blindbayes site request`)."""
+
+    authority: str
+    certificate: str
+
+
 class SiteConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """`site.toml`."""
 
@@ -57,6 +64,7 @@ class SiteConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     operator: str = "127.0.0.1:7441"  # for this site's own people; loopback only
     rows: Rows | None = None
     relay: RelayUse | None = None
+    tls: Tls | None = None  # certificates of an authority, in addition to the pins
     policy: Policy = Policy()
     ledger: str = "ledger.jsonl"  # the site's own record of privacy spent
     journal_quota_mb: int = 4096
