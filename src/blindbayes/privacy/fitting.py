@@ -7,8 +7,9 @@ parameters, noisy = release.release(statistics, alpha, coins)    # the caller ha
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 from blindbayes.codebook import Codebook, Numeric
 from blindbayes.errors import ConfigError
@@ -29,21 +30,48 @@ SMOOTH_SIDE_CHANNELS = (
 )
 
 
-class PrivateFit(Protocol):
+@dataclass(frozen=True)
+class PrivateFit(ABC):
     """A planned release: what `NaiveBayes.fit` needs of it. `name` and `price` are what a ledger charges."""
 
-    @property
-    def name(self) -> str: ...
-    @property
-    def price(self) -> Price: ...
-    @property
-    def codebook(self) -> Codebook: ...
-    @property
-    def wants_rows(self) -> bool: ...
+    plan: ReleasePlan | ParameterPlan
 
-    def release(self, exact: Statistics | Block, alpha: float, coins: Coins) -> tuple[Parameters, Statistics | None]: ...
-    def facts(self) -> dict[str, Any]: ...
-    def statement(self, composition: str | None = None) -> PrivacyStatement: ...
+    @property
+    def name(self) -> str:
+        """The mechanism, with what `auto` chose."""
+        return self.plan.mechanism
+
+    @property
+    def price(self) -> Price:
+        """What the release costs."""
+        return self.plan.price
+
+    @property
+    def codebook(self) -> Codebook:
+        """The codebook to count or code rows with."""
+        return self.plan.codebook
+
+    @property
+    def sampler(self) -> str:
+        """How the noise is drawn."""
+        return str(self.plan.describe()["sampler"])
+
+    def facts(self) -> dict[str, Any]:
+        """Public facts for the model file."""
+        return self.plan.describe()
+
+    @property
+    @abstractmethod
+    def wants_rows(self) -> bool:
+        """Whether `release` takes a block of coded rows instead of statistics."""
+
+    @abstractmethod
+    def release(self, exact: Statistics | Block, alpha: float, coins: Coins) -> tuple[Parameters, Statistics | None]:
+        """The noise, once, and the model that follows from it, with the noisy statistics where they are released."""
+
+    @abstractmethod
+    def statement(self, composition: str | None = None) -> PrivacyStatement:
+        """The promise; `composition` says what the ledger holds besides."""
 
 
 def plan_fit(
@@ -60,30 +88,10 @@ def plan_fit(
 
 
 @dataclass(frozen=True)
-class JointFit:
+class JointFit(PrivateFit):
     """One joint release of all statistics."""
 
     plan: ReleasePlan
-
-    @property
-    def name(self) -> str:
-        """The mechanism, with what `auto` chose."""
-        return self.plan.mechanism
-
-    @property
-    def price(self) -> Price:
-        """What the release costs."""
-        return self.plan.price
-
-    @property
-    def codebook(self) -> Codebook:
-        """The codebook to count with."""
-        return self.plan.codebook
-
-    @property
-    def sampler(self) -> str:
-        """How the noise is drawn."""
-        return str(self.plan.describe()["sampler"])
 
     @property
     def wants_rows(self) -> bool:
@@ -96,10 +104,6 @@ class JointFit:
             raise ConfigError("a joint release is made from statistics")
         noisy = self.plan.release(exact, coins)
         return fit_parameters(noisy, alpha=alpha), noisy.statistics
-
-    def facts(self) -> dict[str, Any]:
-        """Public facts for the model file."""
-        return self.plan.describe()
 
     def statement(self, composition: str | None = None) -> PrivacyStatement:
         """The promise; `composition` says what the ledger holds besides."""
@@ -118,30 +122,10 @@ class JointFit:
 
 
 @dataclass(frozen=True)
-class ParameterFit:
+class ParameterFit(PrivateFit):
     """A release parameter by parameter: the literature's way, mended."""
 
     plan: ParameterPlan
-
-    @property
-    def name(self) -> str:
-        """The mechanism."""
-        return self.plan.mechanism
-
-    @property
-    def price(self) -> Price:
-        """What the release costs."""
-        return self.plan.price
-
-    @property
-    def codebook(self) -> Codebook:
-        """The codebook to code rows with: the declared one."""
-        return self.plan.codebook
-
-    @property
-    def sampler(self) -> str:
-        """How the noise is drawn."""
-        return str(self.plan.describe()["sampler"])
 
     @property
     def wants_rows(self) -> bool:
@@ -153,10 +137,6 @@ class ParameterFit:
         if not isinstance(exact, Block):
             raise ConfigError("a release parameter by parameter is made from coded rows")
         return self.plan.fit(exact, coins, alpha=alpha), None
-
-    def facts(self) -> dict[str, Any]:
-        """Public facts for the model file."""
-        return self.plan.describe()
 
     def statement(self, composition: str | None = None) -> PrivacyStatement:
         """The promise; `composition` says what the ledger holds besides."""
