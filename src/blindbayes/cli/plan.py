@@ -121,11 +121,8 @@ def _show(found: Forecast, cost: str | None, files: list[str]) -> None:
     for heading in ("epsilon", "accuracy", "10% to 90%", "", "mechanism"):
         table.add_column(heading, no_wrap=True)
     for line in found.lines:
-        close = found.smallest is not None and line.epsilon >= found.smallest
-        bar = "#" * round(40 * line.mean)
-        table.add_row(
-            f"{line.epsilon:g}", f"{line.mean:.3f}", f"{line.low:.3f} to {line.high:.3f}", bar + " *" * close, line.mechanism
-        )
+        bar = "#" * round(16 * line.mean) + " *" * found.is_close(line)
+        table.add_row(f"{line.epsilon:g}", f"{line.mean:.3f}", f"{line.low:.3f} to {line.high:.3f}", bar, line.mechanism)
     console = Console()
     console.print(table)
     if found.not_private is not None:

@@ -55,15 +55,19 @@ class Forecast:
 
     @property
     def smallest(self) -> float | None:
-        """The smallest epsilon from which on the mean stays within one point of the model without privacy."""
-        if self.not_private is None:
-            return None
-        found = None
-        for line in sorted(self.lines, key=lambda line: -line.epsilon):
-            if line.mean < self.not_private - CLOSE:
-                break
-            found = line.epsilon
-        return found
+        """The smallest epsilon whose mean is within one point of the model without privacy, and the next one's too.
+
+        One lucky point does not count; nor does one unlucky point far above spoil it.
+        """
+        ordered = sorted(self.lines, key=lambda line: line.epsilon)
+        for line, following in zip(ordered, [*ordered[1:], *ordered[-1:]], strict=True):
+            if self.is_close(line) and self.is_close(following):
+                return line.epsilon
+        return None
+
+    def is_close(self, line: Line) -> bool:
+        """Whether the mean is within one point of the model without privacy."""
+        return self.not_private is not None and line.mean >= self.not_private - CLOSE
 
 
 def _take(block: Block, rows: npt.NDArray[np.int64]) -> Block:
