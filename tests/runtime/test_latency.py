@@ -22,7 +22,7 @@ PATIENT = Deadlines(step=60, join=60, run=120)
     ("protocol", "deadlines", "why"),
     [
         ("ring_sum", PATIENT, "too many messages"),
-        ("chain_sum", PATIENT, "too many messages"),
+        pytest.param("chain_sum", PATIENT, "too many messages", marks=pytest.mark.slow),
         ("masked_sum", Deadlines(step=5, join=60, run=120), "deadlines.step"),
     ],
 )

@@ -19,8 +19,8 @@ from blindbayes.study_file import StudyFile
 from support.sites import BOOK, Office, bounded
 
 ALPHA = 1e-3  # of one measurement; the test fails when two in a row reject: one time in a million if there is nothing to tell
-STUDIES = 30  # of each kind
-REPEATS = 25
+STUDIES = 20  # of each kind
+REPEATS = 15
 PLANTED = 20e-6
 """Seconds: the least difference that the measurement must notice, about what reading a small file takes."""
 
