@@ -254,17 +254,53 @@ class StudyFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=Tr
             raise ConfigError(f"study file {os.fspath(path)!r} cannot be read as UTF-8 text") from None
 
     def to_toml(self) -> str:
-        """The study as TOML."""
+        """The study as TOML, with a comment to each setting that people decide on."""
         fields = {name: value for name, value in _no_none(msgspec.to_builtins(self)).items() if value not in ({}, [])}
         codebook = fields.pop("codebook")
         document = tomlkit.document()
         document.add(tomlkit.comment(f"sha256 {self.sha256}"))
         for name in sorted(fields, key=lambda name: isinstance(fields[name], dict | list)):  # plain values first
             document[name] = fields[name]
-        limits: Any = document["thresholds"]
-        limits["min_cell"].comment("with epsilon only: noisy counts below it are published as 0; exact sums are never altered")
+        _comment(document, _COMMENTS)
+        if self.privacy.epsilon is None:
+            document["privacy"].comment("no epsilon: the exact sum is opened")
         document["codebook"] = _no_none(codebook)
         return tomlkit.dumps(document)
+
+
+_COMMENTS: dict[str, Any] = {
+    "protocol": "how the sums are added up, and so who learns them; `blindbayes study check` says who",
+    "partition": "each party holds other records of the same columns",
+    "hosts": "who runs the roles that no contributor fills",
+    "privacy": {
+        "epsilon": "privacy loss of one run: smaller hides more; take the line out for an exact sum",
+        "delta": "chance that epsilon does not hold; 0 for none",
+        "unit": "whom epsilon protects: one person, or all rows of a party",
+        "rows": "rows of all parties together, about, from public knowledge: how fine the noisy tables are",
+        "gamma": "the fraction of parties assumed to add their noise",
+    },
+    "thresholds": {
+        "min_parties": "fewest parties that bring rows",
+        "min_rows": "fewest rows of each party",
+        "quorum": "fewest parties whose sum may be opened",
+        "min_cell": "with epsilon only: noisy counts below it are published as 0; exact sums are never altered",
+    },
+    "deadlines": {
+        "step": "seconds that a site may be silent within a step",
+        "join": "seconds until everybody has come",
+        "run": "seconds of the whole run",
+    },
+    "model": {"alpha": "Laplace smoothing", "var_smoothing": "share of the largest variance that is added to all"},
+    "signatures": "who agreed; outside the hash",
+}
+
+
+def _comment(document: Any, comments: Mapping[str, Any]) -> None:
+    for name, text in comments.items():
+        if name in document and isinstance(text, str):
+            document[name].comment(text)
+        elif name in document:
+            _comment(document[name], text)
 
 
 def _no_none(value: Any) -> Any:

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import click
-import msgspec
+from click.core import ParameterSource
 
-from blindbayes.cli import print_json
+from blindbayes.cli import print_json, wizard
 from blindbayes.cli.site import FOLDER, JSON, PASSPHRASE, passphrase_of
 from blindbayes.codebook import Codebook
 from blindbayes.errors import BlindbayesError, ConfigError, PrivacyError
@@ -20,8 +20,7 @@ from blindbayes.runtime.files import write_whole
 from blindbayes.runtime.identity import Identity, read_card
 from blindbayes.runtime.policy import require_rows, require_study
 from blindbayes.runtime.site import Home
-from blindbayes.study import Study
-from blindbayes.study_file import Deadlines, Party, Privacy, StudyFile, Thresholds, default_hosts
+from blindbayes.study_file import Deadlines, Privacy, StudyFile, Thresholds
 
 FILE = click.argument("path", metavar="STUDY", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 
@@ -39,14 +38,16 @@ def command() -> None:
 
 
 @command.command()
-@click.argument("path", metavar="STUDY", type=click.Path(dir_okay=False, path_type=Path))
-@click.option("--title", required=True, help="What people call it.")
-@click.option("--codebook", required=True, type=click.Path(exists=True, dir_okay=False), help="The codebook file.")
+@click.argument("path", metavar="STUDY", required=False, type=click.Path(dir_okay=False, path_type=Path))
+@click.option(
+    "--ask", is_flag=True, help="Ask for whatever is not given; so it does on a terminal if something needed is missing."
+)
+@click.option("--title", help="What people call it.")
+@click.option("--codebook", type=click.Path(exists=True, dir_okay=False), help="The codebook file.")
 @click.option(
     "--card",
     "cards",
     multiple=True,
-    required=True,
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="A site's card; once per site.",
 )
@@ -60,6 +61,7 @@ def command() -> None:
 )
 @click.option("--epsilon", type=float, help="Privacy loss of the opened sum; without it the sum is exact.")
 @click.option("--delta", type=float, default=0.0, show_default=True, help="Second privacy parameter; 0 for pure privacy.")
+@click.option("--rows", type=int, help="With epsilon: rows of all sites together, about; a public figure or a guess.")
 @click.option("--quorum", type=int, help="Fewest sites whose sum may be opened.")
 @click.option("--min-parties", type=int, default=3, show_default=True, help="Fewest sites that must take part.")
 @click.option("--min-rows", type=int, default=0, show_default=True, help="Fewest rows per site.")
@@ -67,15 +69,19 @@ def command() -> None:
 @click.option("--step-seconds", type=float, default=60.0, show_default=True, help="How long a site may be silent.")
 @click.option("--join-seconds", type=float, default=600.0, show_default=True, help="How long sites have to come.")
 @click.option("--run-seconds", type=float, default=3600.0, show_default=True, help="The whole run.")
+@click.pass_context
 def init(
-    path: Path,
-    title: str,
-    codebook: str,
+    context: click.Context,
+    path: Path | None,
+    ask: bool,
+    title: str | None,
+    codebook: str | None,
     cards: tuple[Path, ...],
     without_rows: tuple[str, ...],
     protocol: str,
     epsilon: float | None,
     delta: float,
+    rows: int | None,
     quorum: int | None,
     min_parties: int,
     min_rows: int,
@@ -84,28 +90,31 @@ def init(
     join_seconds: float,
     run_seconds: float,
 ) -> None:
-    """Write a STUDY from a codebook and the cards of the sites.
+    """Write a STUDY from a codebook and the cards of the sites. On a terminal it asks for what is missing.
 
     \b
     Example:
+      blindbayes study init
       blindbayes study init study.toml --title Readmission --codebook codebook.toml \\
         --card north.toml --card south.toml --card west.toml
     """
-    book = Codebook.from_toml(codebook)
-    shown = [read_card(card) for card in cards]
-    parties = tuple(Party(card.name, card.identity.hex(), contributes=card.name not in without_rows) for card in shown)
-    privacy, limits = Privacy(epsilon=epsilon, delta=delta), Thresholds(min_parties, min_rows, quorum, min_cell)
-    plain = Study(book, protocol=protocol, **msgspec.structs.asdict(privacy), **msgspec.structs.asdict(limits))
-    hosts = default_hosts(protocol, plain.setting([party.name for party in parties if party.contributes]), parties)
-    study = StudyFile(
-        title=title,
-        parties=parties,
-        codebook=book.to_dict(),
-        protocol=protocol,
-        hosts=hosts,
-        privacy=privacy,
-        thresholds=limits,
-        deadlines=Deadlines(step_seconds, join_seconds, run_seconds),
+    if ask or (wizard.on_terminal() and not (path and title and codebook and cards)):
+        given = {name for name in context.params if context.get_parameter_source(name) is ParameterSource.COMMANDLINE}
+        wizard.Wizard({name: value for name, value in context.params.items() if name in given}).run()
+        return
+    if path is None or title is None or codebook is None or not cards:
+        needed = {"path": path, "title": title, "codebook": codebook, "cards": cards}
+        missing = next(option for option in context.command.params if needed.get(str(option.name), ...) in (None, ()))
+        raise click.MissingParameter(ctx=context, param=missing)
+    study = wizard.make_study(
+        title,
+        Codebook.from_toml(codebook),
+        [read_card(card) for card in cards],
+        without_rows,
+        protocol,
+        Privacy(epsilon=epsilon, delta=delta, rows=rows),
+        Thresholds(min_parties, min_rows, quorum, min_cell),
+        Deadlines(step_seconds, join_seconds, run_seconds),
     )
     if path.exists():
         raise ConfigError(f"{path.name} exists already; nothing was overwritten")

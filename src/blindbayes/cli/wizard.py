@@ -1,0 +1,550 @@
+"""The questions of `blindbayes study init`: plain words, a default where there is a sensible one, each answer checked at once.
+
+Nothing is written before the last answer. An option given on the command line is not asked for.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import shlex
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+import msgspec
+import tomlkit
+
+from blindbayes.codebook import DEFAULT_MAX_ROWS, Categorical, Codebook, Feature, Numeric
+from blindbayes.errors import BlindbayesError, ConfigError
+from blindbayes.protocol import registry
+from blindbayes.runtime.files import write_whole
+from blindbayes.runtime.identity import Card, pinned, read_card
+from blindbayes.study import Study
+from blindbayes.study_file import Deadlines, Party, Privacy, StudyFile, Thresholds, default_hosts
+
+T = TypeVar("T")
+
+# Who learns what, as the SPEC of each says. `reference` protects nothing: it runs only for those who ask by name.
+PROTOCOLS = {
+    "masked_sum": "masks that cancel. The server and every site learn the sum and who is in it. A site may drop out.",
+    "ring_sum": "shares passed from site to site, no server. Every site learns the sum. All must answer.",
+    "chain_sum": "encrypted, along a chain of sites. Only the builder learns the sum. All must answer.",
+    "oblivious_sum": "encrypted to a miner. Only the miner learns the sum and who is in it. A site may drop out if you say so.",
+}
+_LOSES = ("masked_sum", "oblivious_sum")  # those that may open a sum without everybody
+_SECONDS = {"": 1, "s": 1, "min": 60, "m": 60, "h": 3600, "d": 86400}
+_NUMBER = r"[+-]?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?"
+_BOUNDS = re.compile(rf"({_NUMBER})\s*(?:to|\.\.)\s*({_NUMBER})(?:\s*by\s*({_NUMBER}))?")
+_STAND_IN: Feature = Categorical("column", ("a", "b"))  # sizes a study whose columns are still to be filled in
+
+
+def on_terminal() -> bool:
+    """Whether there is somebody to ask."""
+    return sys.stdin.isatty()
+
+
+def make_study(
+    title: str,
+    book: Codebook,
+    cards: Sequence[Card],
+    without_rows: Sequence[str],
+    protocol: str,
+    privacy: Privacy,
+    limits: Thresholds,
+    deadlines: Deadlines,
+) -> StudyFile:
+    """The study that these answers describe. Raises what `Study` and `StudyFile` raise."""
+    parties = tuple(Party(card.name, card.identity.hex(), contributes=card.name not in without_rows) for card in cards)
+    plain = Study(book, protocol=protocol, **msgspec.structs.asdict(privacy), **msgspec.structs.asdict(limits))
+    hosts = default_hosts(protocol, plain.setting([party.name for party in parties if party.contributes]), parties)
+    return StudyFile(
+        title=title,
+        parties=parties,
+        codebook=book.to_dict(),
+        protocol=protocol,
+        hosts=hosts,
+        privacy=privacy,
+        thresholds=limits,
+        deadlines=deadlines,
+    )
+
+
+@dataclass(frozen=True)
+class _Book:
+    """The codebook as far as it is known, where it stands or will stand, and what to write there."""
+
+    book: Codebook
+    path: Path
+    text: str | None = None  # None: the file exists
+    complete: bool = True
+
+
+class Wizard:
+    """One conversation. `given` holds the options that stood on the command line."""
+
+    def __init__(self, given: Mapping[str, Any]) -> None:
+        self._given = given
+
+    def run(self) -> None:
+        """Ask, show what follows from the answers, and write."""
+        click.echo("Return takes the answer in brackets; Ctrl-C stops, and then nothing is written.\n")
+        path = self._answer("path", "Study file", _new_file, "study.toml")
+        title = self._answer("title", "Title of the study, as people will call it", _text)
+        known = self._codebook(path)
+        paths, cards = self._cards()
+        names = [card.name for card in cards]
+        click.echo("\nA site without rows may host a role, such as the server, and is no contributor.")
+        without = self._answer("without_rows", "Sites that bring no rows (names; Return: none)", _among(names), "", show=False)
+        count = len(names) - len(without)
+        click.echo("\nThresholds: below them nothing is opened.")
+        fewest = self._answer("min_parties", "Fewest sites that bring rows", _whole(2, count), str(min(3, count)))
+        least = self._answer(
+            "min_rows", "Fewest rows of each site (sites ask for 10 unless they say otherwise)", _whole(0), "10"
+        )
+        click.echo("\nHow the sites' sums are added up, and who learns what:")
+        for name, line in PROTOCOLS.items():
+            click.echo(f"  {name}: {line}")
+        protocol = self._answer("protocol", "Protocol", self._protocol(names, without), "masked_sum")
+
+        def trial(privacy: Privacy, quorum: int | None = self._given.get("quorum"), cell: int = 0) -> StudyFile:
+            limits = Thresholds(fewest, least, quorum, cell)
+            return make_study(title, known.book, cards, without, protocol, privacy, limits, Deadlines())
+
+        privacy = self._privacy(trial, count)
+        quorum = self._quorum(trial, protocol, count, privacy)
+        cell = 0
+        if privacy.epsilon is not None or "min_cell" in self._given:
+            click.echo("\nSmall noisy counts are mostly noise. Those below this number are published as 0; 0 keeps all.")
+            cell = self._answer("min_cell", "Smallest noisy count to publish", _whole(0), "0")
+        deadlines = self._deadlines()
+        limits = Thresholds(fewest, least, quorum, cell)
+        study = make_study(title, known.book, cards, without, protocol, privacy, limits, deadlines)
+        _tell(study)
+        files = {} if known.text is None else {known.path: known.text}
+        if known.complete:
+            files[path] = study.to_toml()
+        click.confirm(f"\nWrite {' and '.join(map(str, files))}?", default=True, abort=True)
+        _write(files)
+        if known.complete:
+            click.echo(f"Wrote {' and '.join(map(str, files))}. sha256 {study.sha256}")
+            click.echo(f"Next: blindbayes study check {path}; then send it to every site, which reads and signs it:")
+            click.echo(f"  blindbayes study sign {path} --config FOLDER")
+        else:
+            click.echo(f"Wrote {known.path}, a template. Fill in its columns; `blindbayes codebook check {known.path}` says")
+            click.echo("what is missing. Then this writes the study from your answers:")
+            click.echo("  " + _command(path, study, known.path, paths))
+
+    # -- one question ------------------------------------------------------------------------------------------------------
+
+    def _answer(self, name: str, text: str, check: Callable[[str], T], default: str | None = None, *, show: bool = True) -> T:
+        """The option of that name, or else the first answer that `check` takes. `check` raises an error of the package."""
+        if name in self._given:
+            value = self._given[name]
+            return check(" ".join(value) if isinstance(value, tuple) else str(value))
+        return _asked(text, check, default, show=show)
+
+    # -- the codebook ------------------------------------------------------------------------------------------------------
+
+    def _codebook(self, study: Path) -> _Book:
+        if "codebook" in self._given:
+            path = Path(self._given["codebook"])
+            return _shown(_Book(Codebook.from_toml(path), path))
+        click.echo(
+            "\nThe codebook says what every site may find in its columns. It is public: never fill it from private rows."
+        )
+        click.echo("  file: you have one")
+        click.echo("  dictionary: you have a data dictionary, a CSV with one line per column")
+        click.echo("  new: neither; name the columns here, or get a template to fill in")
+        kind = _asked("Codebook", _one_of(("file", "dictionary", "new")), "new")
+        if kind == "file":
+            path, book = _asked("Codebook file", lambda text: (Path(text), Codebook.from_toml(text)), "codebook.toml")
+            return _shown(_Book(book, path))
+        book, complete = (self._from_dictionary(), True) if kind == "dictionary" else self._new_codebook()
+        click.echo("\nThe study holds the codebook; a file of its own lets each site check its table against it.")
+        path = _asked("Write the codebook to", _new_file_beside(study), str(study.with_name("codebook.toml")))
+        return _shown(_Book(book, path, book.to_toml() if complete else template(book), complete))
+
+    def _from_dictionary(self) -> Codebook:
+        path, target = "columns.csv", "class"
+        while True:  # either answer may be the wrong one: both are asked again
+            path, target = _asked("Data dictionary", _text, path), _asked("Class column, the one to predict", _text, target)
+            try:
+                return Codebook.from_dictionary(path, target, max_rows=DEFAULT_MAX_ROWS)
+            except BlindbayesError as problem:
+                click.echo(f"Error: {problem}")
+
+    def _new_codebook(self) -> tuple[Codebook, bool]:
+        target = _asked("Class column, the one to predict", _text, "class")
+
+        def labels(text: str) -> tuple[str, ...]:
+            found = _several(text)
+            return Codebook(target, found, (_stand_in(target),)).classes
+
+        classes = _asked("Its labels, separated by commas", labels)
+        rows = _asked("Most rows that any table may hold", _whole(1, 2**48), str(DEFAULT_MAX_ROWS))
+        click.echo(
+            "\nNow the columns to predict from: a list of values, such as `f, m`, or bounds and step, such as `0 to 120 by 1`."
+        )
+        features: list[Feature] = []
+        while True:
+
+            def name_of(text: str) -> str:
+                if text.strip():
+                    Codebook(target, classes, (*features, Categorical(text.strip(), ("a",))))
+                return text.strip()
+
+            name = _asked("Column (Return: no more)", name_of, "", show=False)
+            if not name:
+                break
+            feature = _asked(f"Values or bounds of {name}", lambda text, name=name: _feature(name, text))  # type: ignore[misc]
+            if isinstance(feature, Numeric):
+                click.echo("Bell-shaped numbers need no bins; others are better counted in 5 to 20 bins.")
+                feature = _asked("Bins (0: none)", lambda text, feature=feature: _binned(feature, text), "0")  # type: ignore[misc]
+            if click.confirm(f"May {name} be missing in a row?", default=False):
+                feature = msgspec.structs.replace(feature, optional=True)
+            features.append(feature)
+        return Codebook(target, classes, tuple(features) or (_stand_in(target),), max_rows=rows), bool(features)
+
+    # -- who, how, how private, how long -------------------------------------------------------------------------------------
+
+    def _cards(self) -> tuple[list[Path], list[Card]]:
+        click.echo(
+            "\nWho takes part? Each site hands out a card.toml; a site's folder stands for its own card and all that it pinned."
+        )
+        paths: list[Path] = []
+        cards: list[Card] = []
+
+        def add(text: str) -> None:
+            found = _cards_of(Path(text.strip())) if text.strip() else []
+            for _, card in found:
+                if any(card.name == other.name or card.identity == other.identity for other in cards):
+                    raise ConfigError(f"{card.name} takes part already")
+            for path, card in found:
+                paths.append(path)
+                cards.append(card)
+                click.echo(f"  {card.name}: {card.words}")
+            if not found and len(cards) < 2:
+                raise ConfigError("a study has at least two sites (three, if sums are exact); give the cards of all, yours too")
+
+        for path in self._given.get("cards", ()):
+            add(str(path))
+        if not cards:
+            while True:
+                before = len(cards)
+                _asked("Card or folder (Return: no more)", add, "", show=False)
+                if len(cards) == before:
+                    break
+        if len(cards) < 2:
+            raise ConfigError("a study has at least two sites; give --card once per site")
+        click.echo("Compare the words with each site by telephone before you sign.")
+        return paths, cards
+
+    def _protocol(self, names: Sequence[str], without: Sequence[str]) -> Callable[[str], str]:
+        rows = tuple(name for name in names if name not in without)
+
+        def check(text: str) -> str:
+            known = tuple(registry.ROWS) if "protocol" in self._given else tuple(PROTOCOLS)
+            name = _one_of(known)(text)
+            if len(rows) < (minimum := registry.spec(name)["minimum"]):
+                raise ConfigError(f"{name} needs at least {minimum} sites that bring rows; there are {len(rows)}")
+            roles = registry.load(name).roster(registry.Setting(("-", "--", "---"), 1))[3:]  # no site has such a name
+            if clash := sorted(set(roles) & set(names)):
+                raise ConfigError(f"a site is called {clash[0]!r}, which {name} keeps for a role; take another protocol")
+            return name
+
+        return check
+
+    def _privacy(self, trial: Callable[..., StudyFile], count: int) -> Privacy:
+        click.echo("\nexact: the sum is opened as it is; who knows all records of a cell but one can compute the last.")
+        click.echo("epsilon: noise hides any one person in the sum; smaller hides more, 1 is common. Each run spends it.")
+
+        def epsilon_of(text: str) -> float | None:
+            value = (
+                None if text.strip().lower() == "exact" else _number(text, "epsilon is a positive number, or the word exact")
+            )
+            if value is not None and value <= 0:
+                raise ConfigError("epsilon is a positive number, or the word exact")
+            if "delta" not in self._given:
+                trial(Privacy(epsilon=value))
+            return value
+
+        epsilon = self._answer("epsilon", "Epsilon, or exact", epsilon_of, "exact" if count >= 3 else "1")
+        if epsilon is None:
+            return Privacy()
+
+        def delta_of(text: str) -> float:
+            value = _number(text, "delta is a number from 0 to below 1")
+            trial(Privacy(epsilon=epsilon, delta=value))
+            return value
+
+        click.echo("Delta is the chance that epsilon does not hold: 0, or far below one over the number of people.")
+        delta = self._answer("delta", "Delta", delta_of, "0")
+
+        def rows_of(text: str) -> int | None:
+            rows = _whole(1)(text) if text.strip() else None
+            trial(Privacy(epsilon=epsilon, delta=delta, rows=rows))
+            return rows
+
+        click.echo(
+            "How fine the noisy tables are depends on the number of rows: a public figure or a guess, never the true count."
+        )
+        rows = self._answer("rows", "Rows of all sites together, about (Return: unknown)", rows_of, "", show=False)
+        return Privacy(epsilon=epsilon, delta=delta, rows=rows)
+
+    def _quorum(self, trial: Callable[..., StudyFile], protocol: str, count: int, privacy: Privacy) -> int | None:
+        usual = trial(privacy, None).setting.fewest
+        if protocol not in _LOSES and "quorum" not in self._given:
+            return None  # everybody must answer
+
+        def check(text: str) -> int | None:
+            quorum = _whole(count // 2 + 1, count)(text)
+            if protocol not in _LOSES and quorum < count:
+                raise ConfigError(f"{protocol} needs every site: leave the quorum out")
+            trial(privacy, quorum)
+            return None if quorum == usual else quorum
+
+        click.echo("\nIf a site is lost on the way, the sum of the others may still be opened, if that many are left.")
+        return self._answer("quorum", "Fewest sites in an opened sum", check, str(usual))
+
+    def _deadlines(self) -> Deadlines:
+        click.echo("\nDeadlines, in seconds, or such as 10 min, 1 h, 2 d. A site that misses one counts as lost.")
+        step = self._answer("step_seconds", "How long a site may be silent within a step", _duration, "60")
+        join = self._answer("join_seconds", "How long sites have to come", _duration, "10 min")
+        longest = max(step, join)
+
+        def run_of(text: str) -> float:
+            run = _duration(text)
+            if run < longest:
+                raise ConfigError(f"the whole run is not shorter than its parts: at least {longest:g} seconds")
+            return run
+
+        run = self._answer("run_seconds", "The whole run", run_of, "1 h" if longest <= 3600 else f"{longest:g}")
+        return Deadlines(step, join, run)
+
+
+def template(book: Codebook) -> str:
+    """A codebook with class column and labels, and columns to fill in; `codebook check` refuses it until they are."""
+    target, classes = tomlkit.item(book.target).as_string(), tomlkit.item(list(book.classes)).as_string()
+    return f"""\
+# A blindbayes codebook: public facts only. Never fill it from private rows: bounds and categories read off
+# private data are a leak that no noise repairs.
+format = "{book.format}"
+# The class column.
+target = {target}
+# Every label the class column may hold.
+classes = {classes}
+# No table may hold more rows than this; it proves that no sum overflows.
+max_rows = {book.max_rows}
+# Texts that stand for a missing value, besides null, NaN and the empty text.
+missing = []
+
+# FILL IN: one [[features]] table for each column to predict from.
+# A column with a closed list of values:
+[[features]]
+kind = "categorical"
+name = "FILL IN the name of the column"
+values = []               # FILL IN every value, as texts: ["f", "m"]
+# optional = true         # if it may be missing in a row
+
+# A column of numbers: take the marks off and fill in.
+# [[features]]
+# kind = "numeric"
+# name = "age"
+# low = 0                 # public bounds, not the smallest and largest of your rows
+# high = 120
+# precision = 1           # the step: numbers are rounded to it
+# bins = 12               # only where numbers are not bell-shaped
+"""
+
+
+# -- checks: each takes a text and returns what it means, or raises -----------------------------------------------------------
+
+
+def _asked(text: str, check: Callable[[str], T], default: str | None = None, *, show: bool = True) -> T:
+    def checked(answer: str) -> T:
+        try:
+            return check(answer)
+        except BlindbayesError as problem:
+            raise click.UsageError(str(problem)) from None
+        except OSError as problem:
+            raise click.UsageError(f"cannot be read: {problem.strerror}") from None
+
+    result: T = click.prompt(text, default=default, show_default=show, value_proc=checked)
+    return result
+
+
+def _text(text: str) -> str:
+    if not text.strip() or not text.isprintable():
+        raise ConfigError("give a text of printable characters")
+    return text.strip()
+
+
+def _new_file(text: str) -> Path:
+    path = Path(_text(text))
+    if path.exists():
+        raise ConfigError(f"{path.name} exists already; nothing was overwritten. Take another name")
+    if not path.parent.is_dir():
+        raise ConfigError(f"the folder {path.parent} does not exist; make it first")
+    return path
+
+
+def _new_file_beside(other: Path) -> Callable[[str], Path]:
+    def check(text: str) -> Path:
+        path = _new_file(text)
+        if path.resolve() == other.resolve():
+            raise ConfigError("that is the study file; take another name")
+        return path
+
+    return check
+
+
+def _one_of(known: Sequence[str]) -> Callable[[str], str]:
+    def check(text: str) -> str:
+        if text.strip() not in known:
+            raise ConfigError(f"answer one of: {', '.join(known)}")
+        return text.strip()
+
+    return check
+
+
+def _among(names: Sequence[str]) -> Callable[[str], tuple[str, ...]]:
+    def check(text: str) -> tuple[str, ...]:
+        chosen = tuple(dict.fromkeys(re.split(r"[\s,]+", text.strip()))) if text.strip() else ()
+        if unknown := [name for name in chosen if name not in names]:
+            raise ConfigError(f"{unknown[0]!r} takes no part; sites: {', '.join(names)}")
+        if len(names) - len(chosen) < 2:
+            raise ConfigError("at least two sites bring rows")
+        return chosen
+
+    return check
+
+
+def _whole(low: int, high: int | None = None) -> Callable[[str], int]:
+    span = f"from {low}" + ("" if high is None else f" to {high}")
+
+    def check(text: str) -> int:
+        digits = text.strip().replace("_", "")
+        if (
+            not re.fullmatch(r"\d{1,18}", digits, flags=re.ASCII)
+            or int(digits) < low
+            or (high is not None and int(digits) > high)
+        ):
+            raise ConfigError(f"give a whole number {span}")
+        return int(digits)
+
+    return check
+
+
+def _number(text: str, rule: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value):
+        raise ConfigError(rule)
+    return value
+
+
+def _duration(text: str) -> float:
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(s|min|m|h|d|)", text.strip().lower(), flags=re.ASCII)
+    seconds = float(found[1]) * _SECONDS[found[2]] if found else 0.0
+    if not 0 < seconds <= 30 * 86400:
+        raise ConfigError("give seconds, or such as 10 min, 1 h, 2 d; more than 0, at most 30 days")
+    return seconds
+
+
+def _several(text: str) -> tuple[str, ...]:
+    """Texts between commas, or between | where a text holds a comma."""
+    found = tuple(part.strip() for part in text.split("|" if "|" in text else ","))
+    if len(found) < 2:
+        raise ConfigError("give at least two, separated by commas")
+    return found
+
+
+def _stand_in(target: str) -> Feature:
+    return _STAND_IN if target.casefold() != _STAND_IN.name else msgspec.structs.replace(_STAND_IN, name="other column")
+
+
+def _feature(name: str, text: str) -> Feature:
+    if found := _BOUNDS.fullmatch(text.strip()):
+        return Numeric(name, float(found[1]), float(found[2]), float(found[3] or 1))
+    if "," not in text and "|" not in text:
+        raise ConfigError("give values separated by commas, such as `f, m`, or bounds, such as `0 to 120 by 1`")
+    return Categorical(name, _several(text))
+
+
+def _binned(feature: Numeric, text: str) -> Numeric:
+    return msgspec.structs.replace(feature, bins=_whole(0)(text) or None)
+
+
+def _cards_of(path: Path) -> list[tuple[Path, Card]]:
+    path = path.expanduser()
+    if not path.is_dir():
+        return [(path, read_card(path))]
+    peers = [(path / "peers" / f"{name}.toml", card) for name, card in pinned(path).items()]
+    return [(path / "card.toml", read_card(path / "card.toml")), *peers]
+
+
+# -- what follows, and the files -----------------------------------------------------------------------------------------------
+
+
+def _shown(known: _Book) -> _Book:
+    book = known.book
+    click.echo(f"  class column {book.target}: {', '.join(book.classes)}")
+    click.echo(f"  columns: {', '.join(book.names) if known.complete else 'to be filled in'}")
+    return known
+
+
+def _tell(study: StudyFile) -> None:
+    setting, protocol = study.setting, registry.load(study.protocol)
+    learners = sorted({study.host(seat) for seat in protocol.learners(setting)})
+    click.echo(f"\n{study.title}: rows of {', '.join(study.contributors)}, by {study.protocol}.")
+    for seat, host in study.hosts.items():
+        click.echo(f"  {host} hosts the role {seat}.")
+    promise = "exact" if study.privacy.epsilon is None else f"with noise, epsilon {study.privacy.epsilon:g}"
+    click.echo(f"  Opened, {promise}: the sum over at least {setting.fewest} sites, to {', '.join(learners)}.")
+    if more := [label for label in registry.spec(study.protocol)["opened"] if label != "sum"]:
+        click.echo(f"  {study.protocol} opens more than the sum: {', '.join(more)}.")
+
+
+def _write(files: Mapping[Path, str]) -> None:
+    """All of them or none."""
+    written: list[Path] = []
+    try:
+        for path, text in files.items():
+            write_whole(path, text.encode(), private=False, replace=False)
+            written.append(path)
+    except BaseException:
+        for path in written:
+            path.unlink()
+        raise
+
+
+def _command(path: Path, study: StudyFile, codebook: Path, cards: Sequence[Path]) -> str:
+    """The call without questions that gives this study."""
+    limits, times, privacy = study.thresholds, study.deadlines, study.privacy
+    words = ["blindbayes", "study", "init", str(path), "--title", study.title, "--codebook", str(codebook)]
+    for card in cards:
+        words += ["--card", str(card)]
+    for party in study.parties:
+        words += [] if party.contributes else ["--without-rows", party.name]
+    words += ["--protocol", study.protocol]
+    options = {
+        "--epsilon": privacy.epsilon,
+        "--delta": privacy.delta or None,
+        "--rows": privacy.rows,
+        "--quorum": limits.quorum,
+        "--min-parties": limits.min_parties,
+        "--min-rows": limits.min_rows,
+        "--min-cell": limits.min_cell or None,
+        "--step-seconds": times.step,
+        "--join-seconds": times.join,
+        "--run-seconds": times.run,
+    }
+    for name, value in options.items():
+        words += [] if value is None else [name, f"{value}"]
+    return shlex.join(words)

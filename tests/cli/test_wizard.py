@@ -1,0 +1,320 @@
+"""`blindbayes study init` asks: what it writes, what it asks again, what it leaves alone."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pty
+import select
+import shlex
+import signal
+import subprocess
+import sys
+import time
+import tomllib
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from blindbayes.cli import root, wizard
+from blindbayes.codebook import Categorical, Codebook, Numeric
+from blindbayes.errors import BlindbayesError, ConfigError
+from blindbayes.protocol import registry
+from blindbayes.runtime.identity import Identity, pin
+from blindbayes.study_file import StudyFile
+
+NAMES = ("north", "south", "west")
+CARDS = [f"{name}/card.toml" for name in NAMES]
+BOOK = ["new", "outcome", "no, yes", "", "sex", "f, m", "", "age", "0 to 120 by 1", "12", "y", "", ""]
+DEFAULTS = [""] * 9  # everybody brings rows, thresholds, protocol, exact, quorum, deadlines; then write
+HAPPY = ["", "Readmission", *BOOK, *CARDS, "", *DEFAULTS, ""]
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    for name in NAMES:
+        (tmp_path / name).mkdir()
+        Identity.create(tmp_path / name, name)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def call(arguments: Sequence[str], answers: Sequence[str] = ()) -> Result:
+    return CliRunner().invoke(root, ["study", *arguments], input="".join(f"{answer}\n" for answer in answers))
+
+
+def ask(answers: Sequence[str], *arguments: str) -> Result:
+    return call(["init", "--ask", *arguments], answers)
+
+
+def files(place: Path) -> set[str]:
+    return {path.name for path in place.iterdir()} - set(NAMES)
+
+
+def test_defaults_give_a_study_that_check_accepts_and_a_codebook(place: Path) -> None:
+    done = ask(HAPPY)
+    assert done.exit_code == 0, done.output
+    assert "Error" not in done.output
+    assert call(["check", "study.toml"]).exit_code == 0
+    study = StudyFile.from_toml("study.toml")
+    assert study.names == study.contributors == NAMES
+    assert (study.title, study.protocol, study.privacy.epsilon, study.thresholds.quorum) == (
+        "Readmission",
+        "masked_sum",
+        None,
+        None,
+    )
+    assert (study.thresholds.min_parties, study.thresholds.min_rows) == (3, 10)
+    expected = Codebook(
+        "outcome", ("no", "yes"), (Categorical("sex", ("f", "m")), Numeric("age", 0, 120, bins=12, optional=True))
+    )
+    assert study.book == expected == Codebook.from_toml("codebook.toml")
+    assert CliRunner().invoke(root, ["codebook", "check", "codebook.toml"]).exit_code == 0
+    assert files(place) == {"study.toml", "codebook.toml"}
+
+
+def test_the_study_is_commented_and_stays_so_when_signed(place: Path) -> None:
+    assert ask(HAPPY).exit_code == 0
+    signed = StudyFile.from_toml("study.toml").sign("north", Identity.load(place / "north").signing)
+    for text in (Path("study.toml").read_text(), signed.to_toml()):
+        for comment in ("# no epsilon: the exact sum is opened", "min_rows = 10 # fewest", "step = 60.0 # seconds"):
+            assert comment in text
+
+
+def test_what_the_wizard_says_is_opened_is_what_check_says(place: Path) -> None:
+    done = ask(["", "T", *BOOK, *CARDS, "", "south", "2", "", "chain_sum", "1", "0", "5000", "3", "", "", "", ""])
+    assert done.exit_code == 0, done.output
+    study = StudyFile.from_toml("study.toml")
+    assert study.contributors == ("north", "west")
+    assert study.hosts == {"builder": "south"}
+    assert (study.privacy.epsilon, study.privacy.rows, study.thresholds.min_cell) == (1.0, 5000, 3)
+    assert "south hosts the role builder" in done.output
+    assert "with noise, epsilon 1: the sum over at least 2 sites, to south." in done.output
+
+
+@pytest.mark.parametrize(
+    ("at", "wrong", "told"),
+    [
+        (0, "nowhere/study.toml", "does not exist"),
+        (0, "north/card.toml", "exists already"),
+        (2, "maybe", "answer one of: file, dictionary, new"),
+        (4, "yes", "at least two"),
+        (4, "yes, yes", "stands twice"),
+        (5, "0", "a whole number from 1"),
+        (6, "Outcome", "upper and lower case"),
+        (7, "old", "separated by commas"),
+        (10, "120 to 0", "low is above high"),
+        (11, "1000", "bins must be between"),
+        (14, "study.toml", "that is the study file"),
+        (15, "absent.toml", "absent.toml is missing"),
+        (15, "", "at least two sites"),
+        (16, "north/card.toml", "north takes part already"),
+        (19, "east", "'east' takes no part"),
+        (19, "north, south", "at least two sites bring rows"),
+        (20, "4", "a whole number from 2 to 3"),
+        (21, "-1", "a whole number from 0"),
+        (22, "reference", "answer one of: masked_sum"),
+        (23, "0", "epsilon is a positive number"),
+        (23, "nan", "epsilon is a positive number"),
+        (24, "1", "a whole number from 2 to 3"),
+        (24, "2", "an exact sum of two parties"),
+        (25, "soon", "give seconds"),
+        (27, "9 min", "not shorter than its parts"),
+        (28, "perhaps", "invalid input"),
+    ],
+)
+def test_a_wrong_answer_is_asked_again_at_once(place: Path, at: int, wrong: str, told: str) -> None:
+    answers = [*HAPPY]
+    answers.insert(at, wrong)
+    done = ask(answers)
+    assert done.exit_code == 0, done.output
+    assert done.output.count("Error") == 1
+    assert told in next(line for line in done.output.splitlines() if "Error" in line)
+    assert StudyFile.from_toml("study.toml").title == "Readmission"
+
+
+def test_a_codebook_file_and_a_folder_of_pinned_cards_save_questions(place: Path) -> None:
+    for other in NAMES[1:]:
+        pin(place / "north", Identity.load(place / other).card)
+    Codebook("outcome", ("no", "yes"), (Categorical("sex", ("f", "m")),)).to_toml("mine.toml")
+    done = ask(["", "T", "file", "absent.toml", "mine.toml", "north", "", *DEFAULTS, ""])
+    assert done.exit_code == 0, done.output
+    assert "class column outcome: no, yes" in done.output
+    assert StudyFile.from_toml("study.toml").names == NAMES
+    assert files(place) == {"study.toml", "mine.toml"}
+
+
+def test_a_data_dictionary_becomes_a_codebook_and_both_of_its_answers_can_be_mended(place: Path) -> None:
+    Path("columns.csv").write_text("name,kind,values,low,high\noutcome,,no|yes,,\nage,numeric,,0,120\n")
+    book = ["dictionary", "absent.csv", "outcome", "columns.csv", "klass", "columns.csv", "outcome", ""]
+    done = ask(["", "T", *book, *CARDS, "", *DEFAULTS, ""])
+    assert done.exit_code == 0, done.output
+    assert "does not exist" in done.output
+    assert "no row is named 'klass'" in done.output
+    assert StudyFile.from_toml("study.toml").book == Codebook.from_toml("codebook.toml")
+    assert Codebook.from_toml("codebook.toml").names == ("age",)
+
+
+def test_without_columns_there_is_a_template_and_the_call_that_finishes(place: Path) -> None:
+    study = ["", "four words of title", "new", 'the "class"', "no, yes", "", "", ""]
+    done = ask([*study, *CARDS, "", "", "2", "5", "masked_sum", "2", "1e-6", "900", "", "4", "30", "5 min", "2 h", ""])
+    assert done.exit_code == 0, done.output
+    assert files(place) == {"codebook.toml"}
+    with pytest.raises(ConfigError, match=r"FILL IN the name of the column.*at least one label"):
+        Codebook.from_toml("codebook.toml")
+    text = (
+        Path("codebook.toml")
+        .read_text()
+        .replace("FILL IN the name of the column", "sex")
+        .replace("values = []", 'values = ["f", "m"]')
+    )
+    Path("codebook.toml").write_text(text)
+    assert Codebook.from_toml("codebook.toml").target == 'the "class"'
+    finish = shlex.split(done.output.strip().splitlines()[-1])
+    assert finish[:3] == ["blindbayes", "study", "init"]
+    assert call(finish[2:]).exit_code == 0
+    made = StudyFile.from_toml("study.toml")
+    assert made.title == "four words of title"
+    assert (made.privacy.epsilon, made.privacy.delta, made.privacy.rows) == (2.0, 1e-6, 900)
+    assert (made.thresholds.min_parties, made.thresholds.min_rows, made.thresholds.min_cell) == (2, 5, 4)
+    assert (made.deadlines.step, made.deadlines.join, made.deadlines.run) == (30, 300, 7200)
+
+
+def test_the_commented_lines_of_the_template_are_a_column_too() -> None:
+    book = Codebook("outcome", ("no", "yes"), (Categorical("x", ("a",)),))
+    text = wizard.template(book).replace("values = []", 'values = ["f", "m"]')
+    head, numeric = text.split("# A column of numbers", 1)
+    filled = head + "\n".join(line.removeprefix("# ") for line in numeric.splitlines()[1:])
+    assert Codebook.from_dict(tomllib.loads(filled)).names == ("FILL IN the name of the column", "age")
+
+
+def test_two_sites_are_led_to_an_epsilon(place: Path) -> None:
+    done = ask(
+        ["", "T", *BOOK, *CARDS[:2], "", "", "", "", "ring_sum", "masked_sum", "exact", "", "", "", "", "", "", "", "", ""]
+    )
+    assert done.exit_code == 0, done.output
+    assert "ring_sum needs at least 3 sites" in done.output
+    assert "an exact sum of two parties" in done.output
+    assert StudyFile.from_toml("study.toml").privacy.epsilon == 1.0
+
+
+def test_options_are_not_asked_for(place: Path) -> None:
+    Codebook("outcome", ("no", "yes"), (Categorical("sex", ("f", "m")),)).to_toml("mine.toml")
+    cards = [word for card in CARDS for word in ("--card", card)]
+    given = ["s.toml", "--title", "T", "--codebook", "mine.toml", *cards, "--without-rows", "west", "--epsilon", "0.5"]
+    done = ask([""] * 11, *given)
+    assert done.exit_code == 0, done.output
+    for question in ("Title", "Codebook [", "Card or", "Sites that bring", "Epsilon, or"):
+        assert question not in done.output
+    study = StudyFile.from_toml("s.toml")
+    assert (study.contributors, study.privacy.epsilon) == (("north", "south"), 0.5)
+
+
+# -- what is left alone ------------------------------------------------------------------------------------------------
+
+
+def test_an_existing_study_is_refused_before_any_question(place: Path) -> None:
+    Path("study.toml").write_text("mine")
+    done = ask(HAPPY, "study.toml")
+    assert isinstance(done.exception, ConfigError)
+    assert "Title" not in done.output
+    assert Path("study.toml").read_text() == "mine"
+
+
+def test_existing_files_are_never_overwritten(place: Path) -> None:
+    for name in ("study.toml", "codebook.toml"):
+        Path(name).write_text("mine")
+    done = ask(["", "other.toml", "Readmission", *BOOK, "book.toml", *CARDS, "", *DEFAULTS, ""])
+    assert done.exit_code == 0, done.output
+    assert done.output.count("exists already") == 2
+    assert {Path(name).read_text() for name in ("study.toml", "codebook.toml")} == {"mine"}
+    assert StudyFile.from_toml("other.toml").book == Codebook.from_toml("book.toml")
+
+
+def test_a_file_that_appears_during_the_questions_is_kept_and_nothing_else_is_left(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tell = wizard._tell
+
+    def appear(study: StudyFile) -> None:
+        Path("study.toml").write_text("theirs")
+        tell(study)
+
+    monkeypatch.setattr(wizard, "_tell", appear)
+    done = ask(HAPPY)
+    assert isinstance(done.exception, BlindbayesError)
+    assert files(place) == {"study.toml"}
+    assert Path("study.toml").read_text() == "theirs"
+
+
+@pytest.mark.parametrize("count", range(len(HAPPY)))
+def test_whoever_stops_at_any_question_leaves_nothing_behind(place: Path, count: int) -> None:
+    done = ask(HAPPY[:count])
+    assert done.exit_code == 1
+    assert "Abort" in done.output
+    assert files(place) == set()
+
+
+def test_no_at_the_end_writes_nothing(place: Path) -> None:
+    assert ask([*HAPPY[:-1], "n"]).exit_code == 1
+    assert files(place) == set()
+
+
+# -- when it asks --------------------------------------------------------------------------------------------------------
+
+
+def test_without_a_terminal_a_missing_option_is_an_error_as_ever(place: Path) -> None:
+    for arguments, told in (([], "STUDY"), (["s.toml"], "--title"), (["s.toml", "--title", "T"], "--codebook")):
+        done = call(["init", *arguments], HAPPY)
+        assert done.exit_code == 2
+        assert "Missing" in done.output
+        assert told in done.output
+    assert files(place) == set()
+
+
+def test_on_a_terminal_it_asks_and_an_interrupt_leaves_nothing(place: Path) -> None:
+    ours, theirs = pty.openpty()
+    script = "from blindbayes.cli import main; main()"
+    child = subprocess.Popen(
+        [sys.executable, "-c", script, "study", "init"], stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True
+    )
+    os.close(theirs)
+    try:
+        _read_until(ours, "Study file [study.toml]")
+        os.write(ours, b"\n")
+        _read_until(ours, "Title")
+        for _ in range(8):  # a signal between the prompt and the read is noticed only with the next key, or signal
+            time.sleep(0.3)
+            child.send_signal(signal.SIGINT)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                child.wait(timeout=5)
+                break
+        assert child.returncode == 130
+    finally:
+        child.kill()
+        child.wait()
+        os.close(ours)
+    assert files(place) == set()
+
+
+def _read_until(handle: int, text: str) -> None:
+    seen, end = "", time.monotonic() + 40
+    while text not in seen:
+        assert select.select([handle], [], [], max(0.0, end - time.monotonic()))[0], f"no {text!r} in {seen!r}"
+        seen += os.read(handle, 4096).decode()
+
+
+# -- what it says of the protocols ------------------------------------------------------------------------------------------
+
+
+def test_every_protocol_that_protects_is_offered_and_its_line_names_its_learners() -> None:
+    assert set(wizard.PROTOCOLS) == set(registry.ROWS) - {"reference"}
+    setting = registry.Setting(NAMES, 4)
+    for name, line in wizard.PROTOCOLS.items():
+        learners = set(registry.load(name).learners(setting))
+        assert ("every site learn" in line.lower()) == (set(NAMES) <= learners), name
+        for role in learners - set(NAMES):
+            assert f"the {role}" in line.lower(), name
+        assert ("Only the" in line) == (len(learners) == 1), name
