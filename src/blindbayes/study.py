@@ -407,17 +407,25 @@ class Study:
             spend = Spend(written(price.epsilon), written(price.delta))
             Ledger(ledger).charge(spend, purpose=f"study {self.protocol}", unit=price.unit, study=self.sha256)
 
-    def result(self, setting: registry.Setting, total: registry.Total, outcome: Outcome, base: Result | None) -> Result:
-        """What the opened total means."""
+    def result(
+        self,
+        setting: registry.Setting,
+        total: registry.Total,
+        outcome: Outcome,
+        base: Result | None,
+        agreed: str | None = None,
+    ) -> Result:
+        """What the opened total means. `agreed` is the hash of the study file that the sites approved, where there is one."""
+        sha256 = self.sha256 if agreed is None else agreed
         leakage = {
             name: Leak({kind.__name__: (kind.trust.value, count) for kind, count in received.items()}, outcome.opened[name])
             for name, received in outcome.transcript.received.items()
         }
         runs = 1 if base is None else base.runs + 1
         report = self._report(setting, total, outcome)
-        known = {"study": self.sha256, "protocol": self.protocol, "opened": setting.label}
+        known = {"study": sha256, "protocol": self.protocol, "opened": setting.label}
         facts = [
-            f"Study {self.sha256}",
+            f"Study {sha256}",
             f"Protocol {self.protocol}; {len(setting.contributors)} contributors, {len(total.included)} of them in the sum; "
             f"quorum {setting.fewest}.",
             f"Opened: {setting.label}. Who learned it stands in the leak report.",

@@ -16,6 +16,7 @@ import pytest
 from blindbayes.cli import main
 from blindbayes.runtime.identity import Identity, read_card
 from blindbayes.runtime.ports import free_port
+from blindbayes.study_file import StudyFile
 from support.sites import BOOK, make_rows
 
 NAMES = ("north", "south", "west")
@@ -97,6 +98,22 @@ def test_wrong_words_pin_nothing(world: Path, capsys: pytest.CaptureFixture[str]
     assert "do not trust" in capsys.readouterr().err
 
 
+def test_the_words_are_asked_for_and_not_shown(world: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    other = Identity.generate("east").card
+    (world / "east.toml").write_text(other.to_toml())
+    asked = []
+
+    def prompt(text: str) -> str:
+        asked.append(text)
+        return other.words.replace("-", " ").upper()  # as somebody types what is read out
+
+    monkeypatch.setattr("click.prompt", prompt)
+    assert call("site", "pin", world / "east.toml", "--config", world / "north") == 0
+    assert (world / "north" / "peers" / "east.toml").exists()
+    assert len(asked) == 1
+    assert other.words not in asked[0]
+
+
 def test_an_open_operator_port_is_refused(tmp_path: Path) -> None:
     assert call("site", "init", tmp_path / "x", "--name", "x", "--operator", "0.0.0.0:7441") == 2
     assert not (tmp_path / "x" / "keys").exists()
@@ -142,6 +159,9 @@ def test_from_init_to_release(serving: Path, capsys: pytest.CaptureFixture[str])
     ended = answer(capsys)
     assert ended["state"] == "done"
     assert {path.name for path in (serving / "release").iterdir()} >= {"model.json", "leakage.json", "statement.md", "run.json"}
+    agreed = StudyFile.from_toml(study).sha256  # the hash that people compared is the one that the release names
+    assert f"Study {agreed}\n" in (serving / "release" / "statement.md").read_text()
+    assert json.loads((serving / "release" / "statement.json").read_text())["study"] == agreed
     assert call("site", "status", "--config", serving / "south", "--json") == 0
     shown = answer(capsys)
     assert shown["peers"] == {"north": True, "west": True}

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import click
 
-from blindbayes.cli.site import PASSPHRASE, log_as_json, passphrase_of
-from blindbayes.errors import ConfigError
+from blindbayes.cli.site import PASSPHRASE, log_as_json, passphrase_of, require_words
 from blindbayes.runtime.files import make_private_folder
 from blindbayes.runtime.identity import Identity, pin, pinned, read_card
 
@@ -23,7 +22,7 @@ def command() -> None:
     \b
     Example:
       blindbayes relay init hub --name hub --address relay.example:7450
-      blindbayes relay pin hub north-card.toml --words ...
+      blindbayes relay pin hub north-card.toml --words "the words that north reads out"
       blindbayes relay serve hub --listen 0.0.0.0:7450
     """
 
@@ -38,7 +37,7 @@ def init(folder: Path, name: str, address: str, passphrase_file: Path | None) ->
 
     \b
     Example:
-      blindbayes relay init relay --listen 0.0.0.0:7440 --address relay.example:7440
+      blindbayes relay init hub --name hub --address relay.example:7450
     """
     make_private_folder(folder)
     identity = Identity.create(folder, name, address=address, passphrase=passphrase_of(passphrase_file))
@@ -54,11 +53,10 @@ def pin_card(folder: Path, card: Path, words: str) -> None:
 
     \b
     Example:
-      blindbayes relay pin north-card.toml --config relay
+      blindbayes relay pin hub north-card.toml --words "the words that north reads out"
     """
     shown = read_card(card)
-    if words.strip().lower() != shown.words:
-        raise ConfigError(f"the words are not those of this card: do not trust it as {shown.name}")
+    require_words(shown, words)
     pin(folder, shown)
     click.echo(f"Pinned {shown.name}")
 
@@ -73,7 +71,7 @@ def serve(folder: Path, listen: str, passphrase_file: Path | None, json_log: boo
 
     \b
     Example:
-      blindbayes relay serve --config relay
+      blindbayes relay serve hub --listen 0.0.0.0:7450
     """
     if json_log:
         log_as_json()

@@ -12,7 +12,7 @@ from blindbayes.cli import print_json
 from blindbayes.errors import ConfigError
 from blindbayes.runtime.client import OperatorClient
 from blindbayes.runtime.events import log_json
-from blindbayes.runtime.identity import Identity, pin, read_card
+from blindbayes.runtime.identity import Card, Identity, pin, read_card
 from blindbayes.runtime.policy import Policy, require_study
 from blindbayes.runtime.site import Home, Rows, SiteConfig
 from blindbayes.study_file import StudyFile
@@ -44,15 +44,24 @@ def passphrase_of(path: Path | None) -> str | None:
     return None if path is None else path.read_text(encoding="utf-8").splitlines()[0]
 
 
+def require_words(card: Card, words: str) -> None:
+    """Refuse a card whose words are not those that were read out; spaces do for dashes."""
+    if "-".join(words.lower().replace("-", " ").split()) != card.words:
+        raise ConfigError(
+            f"the words are not those of this card: ask {card.name} to read them out again from its own card.toml; if they "
+            "still differ, the card was changed on its way: do not trust it"
+        )
+
+
 @click.group(name="site")
 def command() -> None:
     """One organisation's agent: keys, policy, approvals.
 
     \b
     Example:
-      blindbayes site init north --name north --listen 0.0.0.0:7440 --address north.example:7440 --rows visits.duckdb
+      blindbayes site init north --name north --listen 0.0.0.0:7440 --address north.example:7440 --rows visits.parquet
       blindbayes site pin south-card.toml --config north
-      blindbayes site approve study.toml --config north
+      blindbayes site approve study.toml --hash HASH --config north
       blindbayes site serve --config north
     """
 
@@ -63,7 +72,7 @@ def command() -> None:
 @click.option("--address", default="", help="host:port under which others reach this site; leave out if it only dials out.")
 @click.option("--listen", help="host:port to listen on; leave out if the site only dials out.")
 @click.option("--operator", default="127.0.0.1:7441", show_default=True, help="Loopback host:port for the site's own people.")
-@click.option("--rows", help="CSV or Parquet path, or database URL with #table.")
+@click.option("--rows", help="CSV or Parquet path, or database URL with its table: duckdb:///visits.duckdb#visits.")
 @click.option("--epsilon", default="10", show_default=True, help="Budget of the site's ledger.")
 @click.option("--delta", default="0.00001", show_default=True, help="Budget of the site's ledger.")
 @PASSPHRASE
@@ -113,10 +122,9 @@ def pin_card(card: Path, words: str | None, replace: bool, config: Path) -> None
     """
     home, shown = Home.open(config), read_card(card)
     if words is None:
-        click.echo(f"{shown.name}: {shown.words}")
-        words = click.prompt("Telephone the other site and type the words that it reads out")
-    if words.strip().lower() != shown.words:
-        raise ConfigError(f"the words are not those of this card: do not trust it as {shown.name}")
+        # Not shown here: whoever sees them copies them, and nothing is compared.
+        words = click.prompt(f"Telephone {shown.name} and type the words that it reads out")
+    require_words(shown, words)
     pin(home.folder, shown, replace=replace)
     home.audit.append("pinned", site=shown.name, fingerprint=shown.words)
     click.echo(f"Pinned {shown.name}. A running agent knows it after a restart.")
@@ -174,7 +182,9 @@ def approve(study: str, sha256: str | None, runs: int, config: Path, as_json: bo
     home = Home.open(config)
     file = _find_study(home, study)
     if sha256 is not None and sha256 != file.sha256:
-        raise ConfigError(f"the file has another hash than the one you agreed on; it holds {file.sha256}")
+        raise ConfigError(
+            f"the file has another hash than the one you agreed on: {file.sha256}; ask who wrote it for the file you agreed on"
+        )
     file.require_signatures()
     require_study(home.config.policy, file)
     home.approve(file, runs=runs)
@@ -191,7 +201,7 @@ def _find_study(home: Home, text: str) -> StudyFile:
         found = StudyFile.from_toml(path)
         if found.sha256 == text:
             return found
-    raise ConfigError("there is no such file, and no study of that hash in the site's folder studies/")
+    raise ConfigError(f"there is no file {text!r}, and no study of that hash in the site's folder studies/")
 
 
 @command.command()

@@ -18,7 +18,7 @@ class OperatorClient:
 
     def __init__(self, folder: Path) -> None:
         if not (folder / "operator.token").exists():
-            raise ConfigError("the agent of this site is not running: start it with `blindbayes site serve`")
+            raise ConfigError(f"the agent of this site is not running: start it with `blindbayes site serve --config {folder}`")
         self.address, _, self._token = read_private(folder / "operator.token").decode().partition(" ")
 
     def call(self, method: str, path: str, body: dict[str, Any] | None = None) -> Any:
@@ -31,7 +31,7 @@ class OperatorClient:
             answer = connection.getresponse()
             text = answer.read().decode()
         except OSError:
-            raise ConfigError("the agent of this site does not answer; is it still running?") from None
+            raise ConfigError("the agent of this site does not answer: start it again with `blindbayes site serve`") from None
         finally:
             connection.close()
         if answer.status != 200:

@@ -45,7 +45,7 @@ def write_release(
     if totals:
         if any(other.included != totals[0].included or (other.words != totals[0].words).any() for other in totals[1:]):
             raise PeerProtocolError("two roles of this site learned different totals")
-        files = study.study.result(study.setting, totals[0], outcome, None).files()
+        files = study.study.result(study.setting, totals[0], outcome, None, agreed=study.sha256).files()
     else:
         statement = f"Study {study.sha256}\n\nThis site contributed to the sum and did not learn it."
         names = (study.study.protocol,)
