@@ -258,6 +258,26 @@ def test_train_writes_the_model_that_fit_makes(run: Any, folder: Path, model: Pa
     assert load(folder / "m2.json").alpha == 2.0
 
 
+def test_train_spends_nothing_on_a_model_that_cannot_be_written(run: Any, folder: Path) -> None:
+    ledger = folder / "ledger.jsonl"
+    assert run("ledger", "init", ledger, "--epsilon", "1").code == 0
+    before = ledger.read_bytes()
+    book, out = folder / "codebook.toml", folder / "nowhere" / "model.json"
+    done = run("train", folder / "rows.csv", "--codebook", book, "--out", out, "--epsilon", "1", "--ledger", ledger)
+    assert done.code == 2
+    assert "nowhere" in done.err
+    assert ledger.read_bytes() == before
+
+
+def test_a_misspelt_column_is_named(run: Any, folder: Path) -> None:
+    book = folder / "codebook.toml"
+    name = CODEBOOK.names[0]
+    rows().rename(columns={name: f"{name}s"}).to_csv(folder / "typo.csv", index=False)
+    done = run("train", folder / "typo.csv", "--codebook", book, "--out", folder / "m.json")
+    assert done.code == 3
+    assert f"is '{name}s' a misspelling of it?" in done.err
+
+
 def test_predict_prints_one_line_per_row_in_order(run: Any, folder: Path, model: Path) -> None:
     expected = load(model).predict(rows()).tolist()
     printed = list(csv.DictReader(io.StringIO(run("predict", model, folder / "rows.csv").out)))

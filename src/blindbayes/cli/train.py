@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+
 import click
 
 from blindbayes.cli import print_json
 from blindbayes.codebook import Codebook
+from blindbayes.errors import ConfigError
 
 
 @click.command()
@@ -18,7 +22,12 @@ from blindbayes.codebook import Codebook
 )
 @click.option("--epsilon", type=float, help="Privacy loss of the release; without it the model is not private.")
 @click.option("--delta", type=float, default=0.0, show_default=True, help="Second privacy parameter; 0 for pure privacy.")
-@click.option("--mechanism", default="auto", show_default=True, help="Noise mechanism; see the documentation.")
+@click.option(
+    "--mechanism",
+    default="auto",
+    show_default=True,
+    help="With epsilon: auto, knorm, discrete_laplace or discrete_gaussian (which needs delta).",
+)
 @click.option("--ledger", type=click.Path(dir_okay=False), help="Ledger file to charge before the release.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(
@@ -42,6 +51,9 @@ def command(
     """
     from blindbayes.estimators import NaiveBayes
 
+    folder = Path(out).parent
+    if not (folder.is_dir() and os.access(folder, os.W_OK)):  # before the ledger pays for a model that nobody could keep
+        raise ConfigError(f"no file can be written in the folder {os.fspath(folder)!r}; make it, or choose another --out")
     model = NaiveBayes(
         Codebook.from_toml(codebook_path),
         alpha=alpha,

@@ -26,6 +26,7 @@ _CODE_BITS = 45
 _FINEST = 490  # a finer binary grid has no square in floating point
 _LARGEST = 1e148  # with room around it still within what a codebook allows
 _ROOM = 16  # an inferred codebook leaves this many ranges on each side, for later batches and queries
+_FIELDS = "name, kind, values, low, high, precision, bins, optional"
 
 
 def infer_codebook(
@@ -34,7 +35,7 @@ def infer_codebook(
     """Text, truth values and dictionaries become categories; numbers become numeric features on the grid they lie on."""
     table = to_arrow(frame)
     if target not in table.column_names:
-        raise DataError(f"class column {target!r} is missing from the frame")
+        raise DataError(f"class column {target!r} is missing from the table; name the column that is to be predicted as target")
     if table.num_rows == 0:
         raise DataError("the frame is empty; a codebook needs rows to take bounds and categories from")
     columns = {name: table.column(name) for name in table.column_names if name != target}
@@ -139,7 +140,9 @@ def codebook_from_dictionary(
         fields = {str(key).strip().lower(): value for key, value in row.items() if value not in (None, "")}
         name = str(fields.get("name", "")).strip()
         if not name:
-            raise ConfigError(f"data dictionary: row {position} has no name")
+            raise ConfigError(
+                f"data dictionary: row {position} has no name; each row describes a column, by the fields {_FIELDS}"
+            )
         values = fields.pop("values", None)
         listed_values = values.split("|") if isinstance(values, str) else values
         if name == target:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import difflib
 import glob
 import gzip
 import os
@@ -89,7 +90,9 @@ def require_columns(
     if required:
         for name in wanted:
             if name not in present:
-                raise DataError(f"column {name!r} of the codebook is missing from the table; add it or change the codebook")
+                near = difflib.get_close_matches(name, sorted(present - {*wanted}), n=1)
+                hint = f"is {near[0]!r} a misspelling of it? Rename it" if near else "add it"
+                raise DataError(f"column {name!r} of the codebook is missing from the table; {hint} or change the codebook")
     known = {*codebook.names, codebook.target}
     if codebook.identifier is not None:
         known |= {part.column for part in codebook.identifier.parts}
@@ -143,7 +146,7 @@ def _open_path(path: str, memory_limit: str, ordered: bool) -> Source:
     lower = path.lower()
     wild = any(mark in path for mark in "*?[")
     if not wild and not Path(path).exists():
-        raise DataError(f"{path!r} does not exist")
+        raise DataError(f"{path!r} does not exist; a path is read from the folder where the command is started")
     backend = _embedded(memory_limit, ordered)
     with _reading(repr(path), backend):
         if lower.endswith((".parquet", ".pq")) or Path(path).is_dir():

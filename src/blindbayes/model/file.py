@@ -60,9 +60,9 @@ def parse_model(text: str) -> ModelRecord:
     try:
         document = json.loads(text, parse_constant=_refuse_constant)
     except (ValueError, RecursionError):  # ValueError: no JSON, or a number of thousands of digits
-        raise ConfigError("the model file is not valid JSON") from None
+        raise ConfigError("the model file is not valid JSON; `blindbayes train` writes one") from None
     if not isinstance(document, dict) or document.get("format") != FORMAT:
-        raise ConfigError(f"the model file is not of format {FORMAT}")
+        raise ConfigError(f"the model file is not of format {FORMAT}; `blindbayes train` writes one")
     if set(document) != _FIELDS:
         raise ConfigError("the model file has unknown or missing fields")
     try:
