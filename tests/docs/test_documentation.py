@@ -143,6 +143,32 @@ def test_every_command_has_an_example_and_every_option_a_help() -> None:
     assert without == []
 
 
+def shown_lines() -> list[str]:
+    """Every command line that the help texts, the pages and the README show, outside of running text."""
+    texts = [command.help or "" for _, command in commands(root, "blindbayes")]
+    pages = [ROOT / "README.md", *(DOCS / page for page in PAGES)]
+    for page in pages:
+        texts += re.findall(r"^```[^\n]*\n(.*?)^```$", page.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
+    return [line for text in texts for line in re.findall(r"^ *(blindbayes .*)$", text.replace("\\\n", " "), re.MULTILINE)]
+
+
+def test_every_command_line_that_is_shown_could_be_typed() -> None:
+    lines = shown_lines()
+    assert len(lines) > 60
+    for line in lines:
+        words = shlex.split(re.sub(r"\$\([^)]*\)", "HASH", re.split(r" (?:2?>|&)", line)[0]))[1:]
+        command: click.Command | None = root
+        context = click.Context(root)
+        while isinstance(command, click.Group) and words and not words[0].startswith("-"):
+            command, context = command.get_command(context, words.pop(0)), click.Context(command, parent=context)
+        assert command is not None, line
+        given, _, order = command.make_parser(click.Context(command)).parse_args(words)  # refuses an unknown option
+        if "--help" not in words and "-h" not in words and not isinstance(command, click.Group):
+            for parameter in command.params:
+                assert not parameter.required or parameter.name in given, f"{line}: {parameter.name} is required"
+            assert not [word for word in order if isinstance(word, click.Argument) and given.get(word.name) is None], line
+
+
 def test_every_setting_of_a_study_and_of_the_estimator_is_described() -> None:
     import inspect
 
