@@ -257,6 +257,24 @@ def test_whoever_stops_at_any_question_leaves_nothing_behind(place: Path, count:
     assert files(place) == set()
 
 
+@pytest.mark.parametrize("written", [0, 1])
+def test_an_interrupt_while_writing_leaves_neither_file_nor_draft(
+    place: Path, monkeypatch: pytest.MonkeyPatch, written: int
+) -> None:
+    replace, calls = os.replace, []
+
+    def stop(source: Path, target: Path) -> None:
+        calls.append(target)
+        if len(calls) > written:
+            raise KeyboardInterrupt
+        replace(source, target)
+
+    monkeypatch.setattr(os, "replace", stop)
+    assert ask(HAPPY).exit_code == 1
+    assert len(calls) == written + 1
+    assert files(place) == set()
+
+
 def test_no_at_the_end_writes_nothing(place: Path) -> None:
     assert ask([*HAPPY[:-1], "n"]).exit_code == 1
     assert files(place) == set()

@@ -5,8 +5,6 @@ Nothing is written before the last answer. An option given on the command line i
 
 from __future__ import annotations
 
-import math
-import re
 import shlex
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -18,11 +16,26 @@ import click
 import msgspec
 import tomlkit
 
+from blindbayes.cli.answers import (
+    among,
+    asked,
+    binned,
+    cards_of,
+    duration,
+    feature_of,
+    new_file,
+    new_file_beside,
+    number,
+    one_of,
+    printable,
+    several,
+    whole,
+)
 from blindbayes.codebook import DEFAULT_MAX_ROWS, Categorical, Codebook, Feature, Numeric
 from blindbayes.errors import BlindbayesError, ConfigError
 from blindbayes.protocol import registry
 from blindbayes.runtime.files import write_whole
-from blindbayes.runtime.identity import Card, pinned, read_card
+from blindbayes.runtime.identity import Card
 from blindbayes.study import Study
 from blindbayes.study_file import Deadlines, Party, Privacy, StudyFile, Thresholds, default_hosts
 
@@ -36,9 +49,6 @@ PROTOCOLS = {
     "oblivious_sum": "encrypted to a miner. Only the miner learns the sum and who is in it. A site may drop out if you say so.",
 }
 _LOSES = ("masked_sum", "oblivious_sum")  # those that may open a sum without everybody
-_SECONDS = {"": 1, "s": 1, "min": 60, "m": 60, "h": 3600, "d": 86400}
-_NUMBER = r"[+-]?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?"
-_BOUNDS = re.compile(rf"({_NUMBER})\s*(?:to|\.\.)\s*({_NUMBER})(?:\s*by\s*({_NUMBER}))?")
 _STAND_IN: Feature = Categorical("column", ("a", "b"))  # sizes a study whose columns are still to be filled in
 
 
@@ -92,18 +102,18 @@ class Wizard:
     def run(self) -> None:
         """Ask, show what follows from the answers, and write."""
         click.echo("Return takes the answer in brackets; Ctrl-C stops, and then nothing is written.\n")
-        path = self._answer("path", "Study file", _new_file, "study.toml")
-        title = self._answer("title", "Title of the study, as people will call it", _text)
+        path = self._answer("path", "Study file", new_file, "study.toml")
+        title = self._answer("title", "Title of the study, as people will call it", printable)
         known = self._codebook(path)
         paths, cards = self._cards()
         names = [card.name for card in cards]
         click.echo("\nA site without rows may host a role, such as the server, and is no contributor.")
-        without = self._answer("without_rows", "Sites that bring no rows (names; Return: none)", _among(names), "", show=False)
+        without = self._answer("without_rows", "Sites that bring no rows (names; Return: none)", among(names), "", show=False)
         count = len(names) - len(without)
         click.echo("\nThresholds: below them nothing is opened.")
-        fewest = self._answer("min_parties", "Fewest sites that bring rows", _whole(2, count), str(min(3, count)))
+        fewest = self._answer("min_parties", "Fewest sites that bring rows", whole(2, count), str(min(3, count)))
         least = self._answer(
-            "min_rows", "Fewest rows of each site (sites ask for 10 unless they say otherwise)", _whole(0), "10"
+            "min_rows", "Fewest rows of each site (sites ask for 10 unless they say otherwise)", whole(0), "10"
         )
         click.echo("\nHow the sites' sums are added up, and who learns what:")
         for name, line in PROTOCOLS.items():
@@ -119,7 +129,7 @@ class Wizard:
         cell = 0
         if privacy.epsilon is not None or "min_cell" in self._given:
             click.echo("\nSmall noisy counts are mostly noise. Those below this number are published as 0; 0 keeps all.")
-            cell = self._answer("min_cell", "Smallest noisy count to publish", _whole(0), "0")
+            cell = self._answer("min_cell", "Smallest noisy count to publish", whole(0), "0")
         deadlines = self._deadlines()
         limits = Thresholds(fewest, least, quorum, cell)
         study = make_study(title, known.book, cards, without, protocol, privacy, limits, deadlines)
@@ -145,7 +155,7 @@ class Wizard:
         if name in self._given:
             value = self._given[name]
             return check(" ".join(value) if isinstance(value, tuple) else str(value))
-        return _asked(text, check, default, show=show)
+        return asked(text, check, default, show=show)
 
     # -- the codebook ------------------------------------------------------------------------------------------------------
 
@@ -159,33 +169,36 @@ class Wizard:
         click.echo("  file: you have one")
         click.echo("  dictionary: you have a data dictionary, a CSV with one line per column")
         click.echo("  new: neither; name the columns here, or get a template to fill in")
-        kind = _asked("Codebook", _one_of(("file", "dictionary", "new")), "new")
+        kind = asked("Codebook", one_of(("file", "dictionary", "new")), "new")
         if kind == "file":
-            path, book = _asked("Codebook file", lambda text: (Path(text), Codebook.from_toml(text)), "codebook.toml")
+            path, book = asked("Codebook file", lambda text: (Path(text), Codebook.from_toml(text)), "codebook.toml")
             return _shown(_Book(book, path))
         book, complete = (self._from_dictionary(), True) if kind == "dictionary" else self._new_codebook()
         click.echo("\nThe study holds the codebook; a file of its own lets each site check its table against it.")
-        path = _asked("Write the codebook to", _new_file_beside(study), str(study.with_name("codebook.toml")))
+        path = asked("Write the codebook to", new_file_beside(study), str(study.with_name("codebook.toml")))
         return _shown(_Book(book, path, book.to_toml() if complete else template(book), complete))
 
     def _from_dictionary(self) -> Codebook:
         path, target = "columns.csv", "class"
         while True:  # either answer may be the wrong one: both are asked again
-            path, target = _asked("Data dictionary", _text, path), _asked("Class column, the one to predict", _text, target)
+            path, target = (
+                asked("Data dictionary", printable, path),
+                asked("Class column, the one to predict", printable, target),
+            )
             try:
                 return Codebook.from_dictionary(path, target, max_rows=DEFAULT_MAX_ROWS)
             except BlindbayesError as problem:
                 click.echo(f"Error: {problem}")
 
     def _new_codebook(self) -> tuple[Codebook, bool]:
-        target = _asked("Class column, the one to predict", _text, "class")
+        target = asked("Class column, the one to predict", printable, "class")
 
         def labels(text: str) -> tuple[str, ...]:
-            found = _several(text)
+            found = several(text)
             return Codebook(target, found, (_stand_in(target),)).classes
 
-        classes = _asked("Its labels, separated by commas", labels)
-        rows = _asked("Most rows that any table may hold", _whole(1, 2**48), str(DEFAULT_MAX_ROWS))
+        classes = asked("Its labels, separated by commas", labels)
+        rows = asked("Most rows that any table may hold", whole(1, 2**48), str(DEFAULT_MAX_ROWS))
         click.echo(
             "\nNow the columns to predict from: a list of values, such as `f, m`, or bounds and step, such as `0 to 120 by 1`."
         )
@@ -197,13 +210,13 @@ class Wizard:
                     Codebook(target, classes, (*features, Categorical(text.strip(), ("a",))))
                 return text.strip()
 
-            name = _asked("Column (Return: no more)", name_of, "", show=False)
+            name = asked("Column (Return: no more)", name_of, "", show=False)
             if not name:
                 break
-            feature = _asked(f"Values or bounds of {name}", lambda text, name=name: _feature(name, text))  # type: ignore[misc]
+            feature = asked(f"Values or bounds of {name}", lambda text, name=name: feature_of(name, text))  # type: ignore[misc]
             if isinstance(feature, Numeric):
                 click.echo("Bell-shaped numbers need no bins; others are better counted in 5 to 20 bins.")
-                feature = _asked("Bins (0: none)", lambda text, feature=feature: _binned(feature, text), "0")  # type: ignore[misc]
+                feature = asked("Bins (0: none)", lambda text, feature=feature: binned(feature, text), "0")  # type: ignore[misc]
             if click.confirm(f"May {name} be missing in a row?", default=False):
                 feature = msgspec.structs.replace(feature, optional=True)
             features.append(feature)
@@ -219,7 +232,7 @@ class Wizard:
         cards: list[Card] = []
 
         def add(text: str) -> None:
-            found = _cards_of(Path(text.strip())) if text.strip() else []
+            found = cards_of(Path(text.strip())) if text.strip() else []
             for _, card in found:
                 if any(card.name == other.name or card.identity == other.identity for other in cards):
                     raise ConfigError(f"{card.name} takes part already")
@@ -235,7 +248,7 @@ class Wizard:
         if not cards:
             while True:
                 before = len(cards)
-                _asked("Card or folder (Return: no more)", add, "", show=False)
+                asked("Card or folder (Return: no more)", add, "", show=False)
                 if len(cards) == before:
                     break
         if len(cards) < 2:
@@ -248,7 +261,7 @@ class Wizard:
 
         def check(text: str) -> str:
             known = tuple(registry.ROWS) if "protocol" in self._given else tuple(PROTOCOLS)
-            name = _one_of(known)(text)
+            name = one_of(known)(text)
             if len(rows) < (minimum := registry.spec(name)["minimum"]):
                 raise ConfigError(f"{name} needs at least {minimum} sites that bring rows; there are {len(rows)}")
             roles = registry.load(name).roster(registry.Setting(("-", "--", "---"), 1))[3:]  # no site has such a name
@@ -263,9 +276,7 @@ class Wizard:
         click.echo("epsilon: noise hides any one person in the sum; smaller hides more, 1 is common. Each run spends it.")
 
         def epsilon_of(text: str) -> float | None:
-            value = (
-                None if text.strip().lower() == "exact" else _number(text, "epsilon is a positive number, or the word exact")
-            )
+            value = None if text.strip().lower() == "exact" else number(text, "epsilon is a positive number, or the word exact")
             if value is not None and value <= 0:
                 raise ConfigError("epsilon is a positive number, or the word exact")
             if "delta" not in self._given:
@@ -277,7 +288,7 @@ class Wizard:
             return Privacy()
 
         def delta_of(text: str) -> float:
-            value = _number(text, "delta is a number from 0 to below 1")
+            value = number(text, "delta is a number from 0 to below 1")
             trial(Privacy(epsilon=epsilon, delta=value))
             return value
 
@@ -285,7 +296,7 @@ class Wizard:
         delta = self._answer("delta", "Delta", delta_of, "0")
 
         def rows_of(text: str) -> int | None:
-            rows = _whole(1)(text) if text.strip() else None
+            rows = whole(1)(text) if text.strip() else None
             trial(Privacy(epsilon=epsilon, delta=delta, rows=rows))
             return rows
 
@@ -301,7 +312,7 @@ class Wizard:
             return None  # everybody must answer
 
         def check(text: str) -> int | None:
-            quorum = _whole(count // 2 + 1, count)(text)
+            quorum = whole(count // 2 + 1, count)(text)
             if protocol not in _LOSES and quorum < count:
                 raise ConfigError(f"{protocol} needs every site: leave the quorum out")
             trial(privacy, quorum)
@@ -312,12 +323,12 @@ class Wizard:
 
     def _deadlines(self) -> Deadlines:
         click.echo("\nDeadlines, in seconds, or such as 10 min, 1 h, 2 d. A site that misses one counts as lost.")
-        step = self._answer("step_seconds", "How long a site may be silent within a step", _duration, "60")
-        join = self._answer("join_seconds", "How long sites have to come", _duration, "10 min")
+        step = self._answer("step_seconds", "How long a site may be silent within a step", duration, "60")
+        join = self._answer("join_seconds", "How long sites have to come", duration, "10 min")
         longest = max(step, join)
 
         def run_of(text: str) -> float:
-            run = _duration(text)
+            run = duration(text)
             if run < longest:
                 raise ConfigError(f"the whole run is not shorter than its parts: at least {longest:g} seconds")
             return run
@@ -361,132 +372,8 @@ values = []               # FILL IN every value, as texts: ["f", "m"]
 """
 
 
-# -- checks: each takes a text and returns what it means, or raises -----------------------------------------------------------
-
-
-def _asked(text: str, check: Callable[[str], T], default: str | None = None, *, show: bool = True) -> T:
-    def checked(answer: str) -> T:
-        try:
-            return check(answer)
-        except BlindbayesError as problem:
-            raise click.UsageError(str(problem)) from None
-        except OSError as problem:
-            raise click.UsageError(f"cannot be read: {problem.strerror}") from None
-
-    result: T = click.prompt(text, default=default, show_default=show, value_proc=checked)
-    return result
-
-
-def _text(text: str) -> str:
-    if not text.strip() or not text.isprintable():
-        raise ConfigError("give a text of printable characters")
-    return text.strip()
-
-
-def _new_file(text: str) -> Path:
-    path = Path(_text(text))
-    if path.exists():
-        raise ConfigError(f"{path.name} exists already; nothing was overwritten. Take another name")
-    if not path.parent.is_dir():
-        raise ConfigError(f"the folder {path.parent} does not exist; make it first")
-    return path
-
-
-def _new_file_beside(other: Path) -> Callable[[str], Path]:
-    def check(text: str) -> Path:
-        path = _new_file(text)
-        if path.resolve() == other.resolve():
-            raise ConfigError("that is the study file; take another name")
-        return path
-
-    return check
-
-
-def _one_of(known: Sequence[str]) -> Callable[[str], str]:
-    def check(text: str) -> str:
-        if text.strip() not in known:
-            raise ConfigError(f"answer one of: {', '.join(known)}")
-        return text.strip()
-
-    return check
-
-
-def _among(names: Sequence[str]) -> Callable[[str], tuple[str, ...]]:
-    def check(text: str) -> tuple[str, ...]:
-        chosen = tuple(dict.fromkeys(re.split(r"[\s,]+", text.strip()))) if text.strip() else ()
-        if unknown := [name for name in chosen if name not in names]:
-            raise ConfigError(f"{unknown[0]!r} takes no part; sites: {', '.join(names)}")
-        if len(names) - len(chosen) < 2:
-            raise ConfigError("at least two sites bring rows")
-        return chosen
-
-    return check
-
-
-def _whole(low: int, high: int | None = None) -> Callable[[str], int]:
-    span = f"from {low}" + ("" if high is None else f" to {high}")
-
-    def check(text: str) -> int:
-        digits = text.strip().replace("_", "")
-        if (
-            not re.fullmatch(r"\d{1,18}", digits, flags=re.ASCII)
-            or int(digits) < low
-            or (high is not None and int(digits) > high)
-        ):
-            raise ConfigError(f"give a whole number {span}")
-        return int(digits)
-
-    return check
-
-
-def _number(text: str, rule: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not math.isfinite(value):
-        raise ConfigError(rule)
-    return value
-
-
-def _duration(text: str) -> float:
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(s|min|m|h|d|)", text.strip().lower(), flags=re.ASCII)
-    seconds = float(found[1]) * _SECONDS[found[2]] if found else 0.0
-    if not 0 < seconds <= 30 * 86400:
-        raise ConfigError("give seconds, or such as 10 min, 1 h, 2 d; more than 0, at most 30 days")
-    return seconds
-
-
-def _several(text: str) -> tuple[str, ...]:
-    """Texts between commas, or between | where a text holds a comma."""
-    found = tuple(part.strip() for part in text.split("|" if "|" in text else ","))
-    if len(found) < 2:
-        raise ConfigError("give at least two, separated by commas")
-    return found
-
-
 def _stand_in(target: str) -> Feature:
     return _STAND_IN if target.casefold() != _STAND_IN.name else msgspec.structs.replace(_STAND_IN, name="other column")
-
-
-def _feature(name: str, text: str) -> Feature:
-    if found := _BOUNDS.fullmatch(text.strip()):
-        return Numeric(name, float(found[1]), float(found[2]), float(found[3] or 1))
-    if "," not in text and "|" not in text:
-        raise ConfigError("give values separated by commas, such as `f, m`, or bounds, such as `0 to 120 by 1`")
-    return Categorical(name, _several(text))
-
-
-def _binned(feature: Numeric, text: str) -> Numeric:
-    return msgspec.structs.replace(feature, bins=_whole(0)(text) or None)
-
-
-def _cards_of(path: Path) -> list[tuple[Path, Card]]:
-    path = path.expanduser()
-    if not path.is_dir():
-        return [(path, read_card(path))]
-    peers = [(path / "peers" / f"{name}.toml", card) for name, card in pinned(path).items()]
-    return [(path / "card.toml", read_card(path / "card.toml")), *peers]
 
 
 # -- what follows, and the files -----------------------------------------------------------------------------------------------

@@ -39,7 +39,7 @@ def write_whole(path: Path, payload: bytes, *, private: bool = True, replace: bo
             file.flush()
             os.fsync(file.fileno())
         os.replace(draft, path)
-    except OSError:
+    except BaseException:  # an interrupt too leaves no draft behind
         draft.unlink(missing_ok=True)
         raise
     sync_folder(path.parent)

@@ -1,0 +1,159 @@
+"""What people type at a question, checked at once: each check takes a text and returns what it means, or raises."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+import click
+import msgspec
+
+from blindbayes.codebook import Categorical, Feature, Numeric
+from blindbayes.errors import BlindbayesError, ConfigError
+from blindbayes.runtime.identity import Card, pinned, read_card
+
+T = TypeVar("T")
+
+_SECONDS = {"": 1, "s": 1, "min": 60, "m": 60, "h": 3600, "d": 86400}
+_NUMBER = r"[+-]?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?"
+_BOUNDS = re.compile(rf"({_NUMBER})\s*(?:to|\.\.)\s*({_NUMBER})(?:\s*by\s*({_NUMBER}))?")
+
+
+def asked(text: str, check: Callable[[str], T], default: str | None = None, *, show: bool = True) -> T:
+    """The first answer that `check` takes; what it refuses is said, and asked again."""
+
+    def checked(answer: str) -> T:
+        try:
+            return check(answer)
+        except BlindbayesError as problem:
+            raise click.UsageError(str(problem)) from None
+        except OSError as problem:
+            raise click.UsageError(f"cannot be read: {problem.strerror}") from None
+
+    result: T = click.prompt(text, default=default, show_default=show, value_proc=checked)
+    return result
+
+
+def printable(text: str) -> str:
+    """A text that a terminal shows as it is."""
+    if not text.strip() or not text.isprintable():
+        raise ConfigError("give a text of printable characters")
+    return text.strip()
+
+
+def new_file(text: str) -> Path:
+    """A path where nothing stands yet, in a folder that exists."""
+    path = Path(printable(text))
+    if path.exists():
+        raise ConfigError(f"{path.name} exists already; nothing was overwritten. Take another name")
+    if not path.parent.is_dir():
+        raise ConfigError(f"the folder {path.parent} does not exist; make it first")
+    return path
+
+
+def new_file_beside(other: Path) -> Callable[[str], Path]:
+    """A new file that is not the other one."""
+
+    def check(text: str) -> Path:
+        path = new_file(text)
+        if path.resolve() == other.resolve():
+            raise ConfigError("that is the study file; take another name")
+        return path
+
+    return check
+
+
+def one_of(known: Sequence[str]) -> Callable[[str], str]:
+    """One of some words."""
+
+    def check(text: str) -> str:
+        if text.strip() not in known:
+            raise ConfigError(f"answer one of: {', '.join(known)}")
+        return text.strip()
+
+    return check
+
+
+def among(names: Sequence[str]) -> Callable[[str], tuple[str, ...]]:
+    """Some of the sites, by name; at least two are left."""
+
+    def check(text: str) -> tuple[str, ...]:
+        chosen = tuple(dict.fromkeys(re.split(r"[\s,]+", text.strip()))) if text.strip() else ()
+        if unknown := [name for name in chosen if name not in names]:
+            raise ConfigError(f"{unknown[0]!r} takes no part; sites: {', '.join(names)}")
+        if len(names) - len(chosen) < 2:
+            raise ConfigError("at least two sites bring rows")
+        return chosen
+
+    return check
+
+
+def whole(low: int, high: int | None = None) -> Callable[[str], int]:
+    """A whole number between bounds."""
+    span = f"from {low}" + ("" if high is None else f" to {high}")
+
+    def check(text: str) -> int:
+        digits = text.strip().replace("_", "")
+        if (
+            not re.fullmatch(r"\d{1,18}", digits, flags=re.ASCII)
+            or int(digits) < low
+            or (high is not None and int(digits) > high)
+        ):
+            raise ConfigError(f"give a whole number {span}")
+        return int(digits)
+
+    return check
+
+
+def number(text: str, rule: str) -> float:
+    """A finite number; `rule` is what is said of anything else."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value):
+        raise ConfigError(rule)
+    return value
+
+
+def duration(text: str) -> float:
+    """Seconds, from seconds, minutes, hours or days."""
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(s|min|m|h|d|)", text.strip().lower(), flags=re.ASCII)
+    seconds = float(found[1]) * _SECONDS[found[2]] if found else 0.0
+    if not 0 < seconds <= 30 * 86400:
+        raise ConfigError("give seconds, or such as 10 min, 1 h, 2 d; more than 0, at most 30 days")
+    return seconds
+
+
+def several(text: str) -> tuple[str, ...]:
+    """Texts between commas, or between | where a text holds a comma."""
+    found = tuple(part.strip() for part in text.split("|" if "|" in text else ","))
+    if len(found) < 2:
+        raise ConfigError("give at least two, separated by commas")
+    return found
+
+
+def feature_of(name: str, text: str) -> Feature:
+    """A column: values between commas, or bounds and step."""
+    if found := _BOUNDS.fullmatch(text.strip()):
+        return Numeric(name, float(found[1]), float(found[2]), float(found[3] or 1))
+    if "," not in text and "|" not in text:
+        raise ConfigError("give values separated by commas, such as `f, m`, or bounds, such as `0 to 120 by 1`")
+    return Categorical(name, several(text))
+
+
+def binned(feature: Numeric, text: str) -> Numeric:
+    """The column cut into that many bins; 0 leaves it whole."""
+    return msgspec.structs.replace(feature, bins=whole(0)(text) or None)
+
+
+def cards_of(path: Path) -> list[tuple[Path, Card]]:
+    """The card in a file; of a site's folder its own and those it pinned."""
+    path = path.expanduser()
+    if not path.is_dir():
+        return [(path, read_card(path))]
+    peers = [(path / "peers" / f"{name}.toml", card) for name, card in pinned(path).items()]
+    return [(path / "card.toml", read_card(path / "card.toml")), *peers]
