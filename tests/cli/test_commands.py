@@ -126,6 +126,7 @@ def test_the_console_script_runs() -> None:
 
 def test_unknown_commands_and_options_exit_with_2(run: Any) -> None:
     assert run("no-such-command").code == 2
+    assert "Did you mean 'train'?" in run("trian").err
     assert run("predict").code == 2
     assert run("codebook", "show", "--no-such-option").code == 2
 

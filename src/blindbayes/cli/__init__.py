@@ -5,6 +5,7 @@ Exit codes: 0 done; 1 unexpected; 2 configuration; 3 data; 4 privacy; 5 to 8 pro
 
 from __future__ import annotations
 
+import difflib
 import json
 import os
 import sys
@@ -44,6 +45,12 @@ class _Commands(click.Group):
             return None
         command: click.Command = import_module(f"blindbayes.cli.{cmd_name}").command
         return command
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
+        if args[0] not in COMMANDS and not args[0].startswith("-"):
+            near = difflib.get_close_matches(args[0], COMMANDS, n=1)
+            ctx.fail(f"No such command {args[0]!r}." + (f" Did you mean {near[0]!r}?" if near else ""))
+        return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):

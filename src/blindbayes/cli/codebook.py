@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 
@@ -173,4 +172,4 @@ def _write(codebook: Codebook, out: str | None) -> None:
     if Path(out).exists():
         raise ConfigError(f"{out!r} exists; choose another path or move it away")
     codebook.to_toml(out)
-    click.echo(json.dumps({"written": out, "sha256": codebook.sha256}))
+    click.echo(f"codebook written to {out}; sha256 {codebook.sha256}")

@@ -84,7 +84,12 @@ def command(folders: tuple[str, ...], cards: tuple[str, ...], registry: str | No
         "unforeseen": sorted({label for report in reports for label in report.get("unforeseen", [])}),
         "parties": parties,
         "follows": list(dict.fromkeys(line for report in reports for line in report.get("follows", []))),
-        "statement": {key: value for key, value in releases[0].json("statement.json").items() if key in _SHOWN},
+        "statement": {
+            key: value
+            for name in ("run.json", "statement.json")  # the first is there for sites that ran a study they had agreed on
+            for key, value in releases[0].json(name).items()
+            if key in _SHOWN
+        },
     }
     if as_json:
         click.echo(json.dumps(facts, indent=2))
@@ -94,7 +99,7 @@ def command(folders: tuple[str, ...], cards: tuple[str, ...], registry: str | No
         raise DataError("something was opened that stands in no specification; do not use this release, and report it")
 
 
-_SHOWN = ("epsilon", "delta", "unit", "mechanism", "differential privacy", "study", "included", "codebook")
+_SHOWN = ("epsilon", "delta", "unit", "mechanism", "differential privacy", "title", "study", "run", "included", "codebook")
 
 
 def _require_one_run(releases: list[_Release]) -> None:
@@ -149,7 +154,8 @@ def _show(facts: Mapping[str, Any], console: Console) -> None:
     if facts["model"]:
         console.print(f"model.json  {facts['model']}", highlight=False, soft_wrap=True)
     for key, value in facts["statement"].items():
-        console.print(f"{key}: {value}", highlight=False, markup=False, soft_wrap=True)
+        shown = ", ".join(map(str, value)) if isinstance(value, list) else value
+        console.print(f"{key}: {shown}", highlight=False, markup=False, soft_wrap=True)
     table = Table("party", "learned, in plain words", title="Who learned what", title_justify="left", show_lines=True)
     for name, entry in facts["parties"].items():
         table.add_row(_plain(name), _plain("\n".join(entry.get("in plain words", []))))

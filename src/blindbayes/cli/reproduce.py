@@ -9,21 +9,27 @@ import click
 from blindbayes.cli import print_json
 from blindbayes.papers import PAPERS, reproduce
 
+_PAGE = """Regenerate a paper's experiment: CSV files, pictures and a page that compares theirs with ours.
 
-@click.command()
-@click.argument("paper", type=click.Choice(sorted(PAPERS)))
+\b
+Papers:
+{papers}
+
+\b
+Example:
+  blindbayes reproduce zafarani2020 --quick
+"""
+
+
+@click.command(help=_PAGE.format(papers="\n".join(f"  {name:13} {about}" for name, about in sorted(PAPERS.items()))))
+@click.argument("paper", metavar="PAPER", type=click.Choice(sorted(PAPERS)))
 @click.option(
-    "--out", type=click.Path(file_okay=False, path_type=Path), help="Folder for the results; by default the paper's name."
+    "--out", type=click.Path(file_okay=False, path_type=Path), help="Folder for the results; by default reproduced/PAPER."
 )
 @click.option("--quick", is_flag=True, help="A short form: fewer repetitions, smaller tables.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(paper: str, out: Path | None, quick: bool, as_json: bool) -> None:
-    """Regenerate a paper's experiment: CSV files, pictures and a page that compares theirs with ours.
-
-    \b
-    Example:
-      blindbayes reproduce zafarani2020 --quick
-    """
+    """See `_PAGE`: the help, which lists the papers."""
     folder = out or Path("reproduced") / paper
     page = reproduce(paper, folder, quick=quick)
     if as_json:
