@@ -97,6 +97,11 @@ def init(
     """
     if rows is not None and Path(rows).exists():
         rows = str(Path(rows).resolve())  # named from here, read from wherever the agent is started
+    elif rows is not None and "://" not in rows and not any(mark in rows for mark in "*?["):
+        click.echo(
+            f"note: {rows!r} does not exist; put the rows into the site's folder under that name, or mend `source` in site.toml",
+            err=True,
+        )
     config = SiteConfig(listen=listen, operator=operator, rows=None if rows is None else Rows(rows))
     phrase = passphrase_of(passphrase_file)
     home, identity = Home.create(folder, name, config=config, address=address, passphrase=phrase, epsilon=epsilon, delta=delta)

@@ -146,7 +146,8 @@ def _open_path(path: str, memory_limit: str, ordered: bool) -> Source:
     lower = path.lower()
     wild = any(mark in path for mark in "*?[")
     if not wild and not Path(path).exists():
-        raise DataError(f"{path!r} does not exist; a path is read from the folder where the command is started")
+        where = "" if Path(path).is_absolute() else " in the folder where the command was started"
+        raise DataError(f"{path!r} does not exist{where}")
     backend = _embedded(memory_limit, ordered)
     with _reading(repr(path), backend):
         if lower.endswith((".parquet", ".pq")) or Path(path).is_dir():

@@ -95,7 +95,9 @@ class Home:
             table = tomllib.loads(path.read_text(encoding="utf-8"))
             config = msgspec.convert(table, SiteConfig, strict=True)
         except FileNotFoundError:
-            raise ConfigError(f"{path.name} does not exist; make a site with `blindbayes site init`") from None
+            raise ConfigError(
+                f"there is no {path.name}; name the site's folder with --config, or make a site with `blindbayes site init`"
+            ) from None
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as cause:
             raise ConfigError(f"{path.name} is not valid TOML") from cause
         except msgspec.ValidationError as cause:
