@@ -99,7 +99,7 @@ def init(
         rows = str(Path(rows).resolve())  # named from here, read from wherever the agent is started
     elif rows is not None and "://" not in rows and not any(mark in rows for mark in "*?["):
         click.echo(
-            f"note: {rows!r} does not exist; put the rows into the site's folder under that name, or mend `source` in site.toml",
+            f"note: {rows!r} does not exist; put the rows into the site's folder under that name or mend `source` in site.toml",
             err=True,
         )
     config = SiteConfig(listen=listen, operator=operator, rows=None if rows is None else Rows(rows))
