@@ -45,6 +45,14 @@ def _folder() -> Path | None:
     return next((folder for folder in folders if (folder / "postgres").exists()), None)
 
 
+def _open_folder() -> Path:
+    """A folder for temporary files that every user can reach: the server does not run as root."""
+    for folder in (Path(tempfile.gettempdir()), Path("/var/tmp"), Path("/dev/shm")):
+        if folder.is_dir() and all(part.stat().st_mode & 0o001 for part in (folder, *folder.parents)):
+            return folder
+    raise Unavailable("there is no folder for temporary files that every user can reach")
+
+
 @contextmanager
 def postgres_server() -> Iterator[str]:
     """The URL of a running server, without a table."""
@@ -55,7 +63,7 @@ def postgres_server() -> Iterator[str]:
         user = next((name for name in ("postgres", "nobody") if name in names), None)
         if user is None:
             raise Unavailable("there is no user to run PostgreSQL as")
-    folder = Path(tempfile.mkdtemp(prefix="bbpg"))
+    folder = Path(tempfile.mkdtemp(prefix="bbpg", dir=None if user is None else _open_folder()))
     process = None
     try:
         if user is not None:
