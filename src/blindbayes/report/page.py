@@ -176,7 +176,9 @@ def model_page(
 ) -> str:
     """Per feature, how far each value speaks for or against each class: ln P(value | class) less the mean over classes."""
     codebook = parameters.codebook
-    parts = [f"<h1>{escape(title)}</h1>", f'<p class="muted">Codebook {codebook.sha256}</p>']
+    labels = ", ".join(codebook.classes)
+    about = f"What is predicted: {codebook.target} ({labels}). Codebook {codebook.sha256}"
+    parts = [f"<h1>{escape(title)}</h1>", f'<p class="muted">{escape(about)}</p>']
     parts.append(
         "<p>Each cell is the weight of evidence: how much that value raises (blue) or lowers (red) the log-score of the "
         "class against the mean of all classes. A Gaussian feature is shown by its mean and deviation per class.</p>"
