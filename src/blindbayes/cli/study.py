@@ -156,7 +156,7 @@ def check(path: Path, as_json: bool) -> None:
         "hosts": dict(study.hosts),
         "quorum": setting.fewest,
         "opened": [setting.label],
-        "learners": [study.host(seat) for seat in protocol.learners(setting)],
+        "learners": list(dict.fromkeys(study.host(seat) for seat in protocol.learners(setting))),
         "epsilon": study.privacy.epsilon,
         "min_cell": study.thresholds.min_cell,
         "signed": list(signed),

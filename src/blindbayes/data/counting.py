@@ -29,11 +29,10 @@ def count(source: Any, codebook: Codebook, *, extra_columns: str = "refuse", pro
         labels = Labels(codebook)
         groups, many = grouped(opened.table, codebook, None)
         labels.require_few(many)
-        group = layout.find("class_count")
         for item in groups:
             vector[labels.position(item.label, item.rows)] += item.rows
         labels.require_clean()
-        if group is None or int(vector.sum()) > codebook.max_rows:
+        if int(vector.sum()) > codebook.max_rows:
             raise DataError(f"more rows than the codebook's max_rows = {codebook.max_rows}; raise it in the codebook")
         for done, feature in enumerate(codebook.features, start=1):
             _tell(progress, done, steps, feature.name)

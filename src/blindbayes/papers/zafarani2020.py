@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from blindbayes.papers.zafarani2020_data import STATES, Rows, load_rows, part, synthetic_census
+from blindbayes.papers.zafarani2020_data import STATES, Rows, load_rows, synthetic_census
 from blindbayes.papers.zafarani2020_losses import true_losses
 from blindbayes.papers.zafarani2020_methods import (
     DELTA,
@@ -108,11 +108,11 @@ class Ours:
         total = self._totals[plan.codebook.sha256]
         found = []
         for at, (_, test, left_out) in enumerate(folds):
-            statistics = Statistics(layout, total.vector - count_block(layout, part(block, left_out)).vector)
+            statistics = Statistics(layout, total.vector - count_block(layout, block.take(left_out)).vector)
             stem = f"{self.rows.name} {self.delta} {epsilon} {seed} {at}".encode()
             coins = Coins.seeded(stem.ljust(32, b".")[-32:]).derive(stem.decode())
             parameters = fit_parameters(plan.release(statistics, coins))
-            there = part(block, test)
+            there = block.take(test)
             found.append(float((parameters.joint_log_likelihood(there).argmax(axis=1) == there.labels).mean()))
         return found
 
@@ -126,8 +126,8 @@ def smooth_accuracies(
     for at, (train, test, _) in enumerate(folds):
         stem = f"smooth {rows.name} {epsilon} {allocation} {seed} {at}"
         coins = Coins.seeded(bytes(32)).derive(stem)
-        parameters = plan.fit(part(rows.block, train), coins)
-        there = part(rows.block, test)
+        parameters = plan.fit(rows.block.take(train), coins)
+        there = rows.block.take(test)
         found.append(float((parameters.joint_log_likelihood(there).argmax(axis=1) == there.labels).mean()))
     return found
 

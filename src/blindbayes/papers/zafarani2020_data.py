@@ -48,12 +48,6 @@ class Rows:
         return self._counted[codebook.sha256]
 
 
-def part(block: Block, rows: Codes) -> Block:
-    """Some rows of a block."""
-    assert block.labels is not None
-    return Block(block.labels[rows], {name: codes[rows] for name, codes in block.columns.items()}, len(rows))
-
-
 def load_rows(name: str) -> Rows:
     """A dataset by name, read with the codebook declared for it; numbers outside the bounds are held to them."""
     codebook = DECLARED[name]

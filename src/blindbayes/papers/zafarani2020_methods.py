@@ -52,7 +52,7 @@ class Table:
     @classmethod
     def of(cls, codebook: Codebook, block: Block) -> Table:
         """From codes of the declared codebook."""
-        assert block.labels is not None
+        labels = block.known_labels
         numbers, widths, categories, sizes = [], [], [], []
         for feature in codebook.features:
             codes = block.columns[feature.name]
@@ -64,7 +64,7 @@ class Table:
                 numbers.append(np.where(codes == MISSING, np.nan, z))
                 widths.append(feature.width)
         matrix = np.stack(numbers, axis=1) if numbers else np.zeros((block.rows, 0))
-        return cls(block.labels, len(codebook.classes), matrix, tuple(widths), tuple(categories), tuple(sizes))
+        return cls(labels, len(codebook.classes), matrix, tuple(widths), tuple(categories), tuple(sizes))
 
     def cells(self, column: int, bins: int) -> tuple[Codes, int]:
         """Positions of a number among equal-width bins, never more than it has grid points."""

@@ -70,11 +70,6 @@ class Forecast:
         return self.not_private is not None and line.mean >= self.not_private - CLOSE
 
 
-def _take(block: Block, rows: npt.NDArray[np.int64]) -> Block:
-    assert block.labels is not None
-    return Block(block.labels[rows], {name: codes[rows] for name, codes in block.columns.items()}, len(rows))
-
-
 def in_cells(block: Block, declared: Codebook, counted: Codebook) -> Block:
     """Codes of the declared codebook, joined into the cells of a plan's codebook."""
     columns = {}
@@ -124,13 +119,13 @@ def forecast(
         cut = round(TEST_SHARE * block.rows)
         test, pool = order[:cut], order[cut:]
         train = pool if size == len(pool) else pool[below(coins, np.full(size, len(pool)))]
-        exact = count_block(layout, _take(block, train))
-        base.append(_accuracy(estimate(exact), _take(block, test)))
+        exact = count_block(layout, block.take(train))
+        base.append(_accuracy(estimate(exact), block.take(test)))
         flat.append(float((block.labels[test] == int(np.argmax(exact.class_counts))).mean()))
         for at, plan in enumerate(plans):
             cells = in_cells(block, plan.declared, plan.codebook)
-            noisy = plan.release(count_block(Layout(plan.codebook), _take(cells, train)), coins)
-            scores[at].append(_accuracy(fit_parameters(noisy), _take(cells, test)))
+            noisy = plan.release(count_block(Layout(plan.codebook), cells.take(train)), coins)
+            scores[at].append(_accuracy(fit_parameters(noisy), cells.take(test)))
     lines = tuple(
         Line(
             float(epsilon),
@@ -199,14 +194,13 @@ class PrivateForecast:
 
     def run(self, block: Block, coins: Coins) -> Forecast:
         """One split, one model and one noisy accuracy per epsilon. The caller has charged the price."""
-        assert block.labels is not None
         bits = np.frombuffer(coins.bytes(2 * block.rows), dtype="<u2") < round(TEST_SHARE * 65536)
         test, train = np.flatnonzero(bits), np.flatnonzero(~bits)
         lines = []
         for plan in self.plans:
             cells = in_cells(block, plan.declared, plan.codebook)
-            parameters = fit_parameters(plan.release(count_block(Layout(plan.codebook), _take(cells, train)), coins))
-            there = _take(cells, test)
+            parameters = fit_parameters(plan.release(count_block(Layout(plan.codebook), cells.take(train)), coins))
+            there = cells.take(test)
             right = int((parameters.joint_log_likelihood(there).argmax(axis=1) == there.labels).sum())
             scale = 2 * self.rows_per_unit / plan.epsilon  # half for the right answers, half for the number of rows
             noise = samplers.discrete_laplace(coins, scale, 2)

@@ -188,9 +188,7 @@ class Query:
         return Sensitivity(tuple(part.block for part in self._parts), self.rows_per_unit)
 
     def _view(self, vector: IntVector, kind: Any, name: str | None) -> IntVector:
-        group = self.layout.find(kind, name)
-        assert group is not None
-        return vector[self.layout.slice(group)]
+        return vector[self.layout.slice(self.layout.require(kind, name))]
 
     def _present(self, vector: IntVector, feature: Numeric) -> IntVector:
         """Rows per class in which the feature is present."""

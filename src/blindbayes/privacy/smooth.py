@@ -176,21 +176,21 @@ class ParameterPlan:
         return self._fit_smooth(block, coins, alpha) if self.mechanism == "smooth" else self._fit_global(block, coins, alpha)
 
     def _fit_smooth(self, block: Block, coins: Coins, alpha: float) -> Parameters:
-        assert block.labels is not None
+        labels = block.known_labels
         number, table = self.budgets
         classes = len(self.codebook.classes)
         scale = 1 / table
-        counts = np.bincount(block.labels, minlength=classes) + samplers.discrete_laplace(coins, scale, classes)
+        counts = np.bincount(labels, minlength=classes) + samplers.discrete_laplace(coins, scale, classes)
         terms: dict[str, Term] = {}
         for feature in self.codebook.features:
             codes = block.columns[feature.name]
             if isinstance(feature, Categorical) or feature.bins is not None:
                 present = codes >= 0
-                cells = np.bincount(block.labels[present] * feature.size + codes[present], minlength=classes * feature.size)
+                cells = np.bincount(labels[present] * feature.size + codes[present], minlength=classes * feature.size)
                 noisy = cells + samplers.discrete_laplace(coins, scale, cells.size)
                 terms[feature.name] = _histogram(noisy.reshape(classes, feature.size), alpha)
             else:
-                lists = [codes[(block.labels == label) & (codes != MISSING)] for label in range(classes)]
+                lists = [codes[(labels == label) & (codes != MISSING)] for label in range(classes)]
                 terms[feature.name] = self._smooth_gaussian(feature, lists, float(number), coins)
         return Parameters(self.codebook, _log_prior(counts), terms)
 
@@ -243,9 +243,7 @@ class ParameterPlan:
         layout = query.layout
 
         def part(kind: Any, name: str | None) -> npt.NDArray[np.float64]:
-            group = layout.find(kind, name)
-            assert group is not None
-            return noisy[layout.slice(group)].astype(np.float64)
+            return noisy[layout.slice(layout.require(kind, name))].astype(np.float64)
 
         counts = part("class_count", None)
         terms: dict[str, Term] = {}

@@ -28,18 +28,28 @@ class Block:
     columns: Mapping[str, npt.NDArray[np.int64]]
     rows: int
 
+    @property
+    def known_labels(self) -> npt.NDArray[np.int64]:
+        """The class positions, or an error where the class is not at hand."""
+        if self.labels is None:
+            raise DataError("rows without a class column cannot be counted")
+        return self.labels
+
+    def take(self, rows: npt.NDArray[np.int64]) -> Block:
+        """Some rows, by position, with their labels."""
+        return Block(self.known_labels[rows], {name: codes[rows] for name, codes in self.columns.items()}, len(rows))
+
     def __repr__(self) -> str:
         return f"Block(rows={self.rows}, columns={len(self.columns)})"
 
 
 def count_block(layout: Layout, block: Block, weights: npt.NDArray[np.int64] | None = None) -> Statistics:
     """Statistics of a block; whole-number `weights` count a row that many times."""
-    if block.labels is None:
-        raise DataError("rows without a class column cannot be counted")
+    labels = block.known_labels
     vector = np.zeros(layout.size, dtype=object)
     for start in range(0, block.rows, _ROWS_AT_ONCE):
         part = slice(start, start + _ROWS_AT_ONCE)
-        _add_part(layout, vector, block.labels[part], block.columns, part, None if weights is None else weights[part])
+        _add_part(layout, vector, labels[part], block.columns, part, None if weights is None else weights[part])
     return Statistics(layout, vector).require_bounds()
 
 

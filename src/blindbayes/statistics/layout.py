@@ -113,6 +113,13 @@ class Layout:
         """The group of that kind and feature, if the layout has one."""
         return self._index.get((kind, feature))
 
+    def require(self, kind: Kind, feature: str | None = None) -> Group:
+        """The group of that kind and feature, which the layout must have."""
+        group = self.find(kind, feature)
+        if group is None:
+            raise KeyError((kind, feature))
+        return group
+
     @cached_property
     def _index(self) -> dict[tuple[Kind, str | None], Group]:
         return {(group.kind, group.feature.name if group.feature else None): group for group in self.groups}
