@@ -197,7 +197,7 @@ def adult() -> dict[str, Any]:
     from blindbayes.datasets import dataset_path
     from blindbayes.runtime.loopback import Loopback
     from blindbayes.runtime.policy import Policy
-    from blindbayes.study_file import Deadlines
+    from blindbayes.study.file import Deadlines
 
     table: pa.Table = pacsv.read_csv(dataset_path("adult"))
     target = "income" if "income" in table.column_names else table.column_names[-1]

@@ -129,8 +129,7 @@ def test_files_are_touched_at_the_edges_only() -> None:
         "codebook": "a codebook is read from and written to TOML",
         "estimators": "the model file is saved and loaded",
         "datasets": "public datasets come from a folder or the cache",
-        "study": "a study's release folder is written",
-        "study_file": "a study is read from and written to TOML",
+        "study": "studies are read from and written to TOML, their releases to folders",
         "joint": "a joint model's shares are saved",
         "model/shares": "a party's share of a model is a file of its own",
     }

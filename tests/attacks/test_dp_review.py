@@ -25,7 +25,7 @@ from blindbayes.privacy.joint import ReleasePlan, plan_release
 from blindbayes.privacy.mechanisms import DiscreteLaplace
 from blindbayes.statistics import MISSING, Block, Layout, count_block
 from blindbayes.study import Study, count_source
-from blindbayes.study_file import Privacy
+from blindbayes.study.file import Privacy
 from support.sites import BOOK as SITES_BOOK
 from support.sites import Office, bounded
 

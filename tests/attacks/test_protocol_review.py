@@ -31,7 +31,7 @@ from blindbayes.runtime.policy import Data, PastSum, Policy, require_independent
 from blindbayes.runtime.release import write_release
 from blindbayes.runtime.site import data_state
 from blindbayes.runtime.transcript import PartyCost
-from blindbayes.study_file import StudyFile
+from blindbayes.study.file import StudyFile
 from blindbayes.wire import Message, decode
 from blindbayes.wire.codec import _opening
 from blindbayes.wire.items import has_few_items

@@ -23,7 +23,7 @@ from blindbayes.codebook import Categorical, Codebook, Numeric
 from blindbayes.errors import BlindbayesError, ConfigError
 from blindbayes.protocol import registry
 from blindbayes.runtime.identity import Identity, pin
-from blindbayes.study_file import StudyFile
+from blindbayes.study.file import StudyFile
 
 NAMES = ("north", "south", "west")
 CARDS = [f"{name}/card.toml" for name in NAMES]

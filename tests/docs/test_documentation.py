@@ -195,12 +195,12 @@ def settings(section: str, below: str) -> dict[str, str]:
         ("site.toml", "[relay]", "blindbayes.runtime.site:RelayUse", set()),
         ("site.toml", "[tls]", "blindbayes.runtime.site:Tls", set()),
         ("site.toml", "[policy]", "blindbayes.runtime.policy:Policy", set()),
-        ("study.toml", "x", "blindbayes.study_file:StudyFile", {"parties", "privacy", "thresholds", "deadlines", "model"}),
-        ("study.toml", "[[parties]]", "blindbayes.study_file:Party", set()),
-        ("study.toml", "[privacy]", "blindbayes.study_file:Privacy", set()),
-        ("study.toml", "[thresholds]", "blindbayes.study_file:Thresholds", set()),
-        ("study.toml", "[deadlines]", "blindbayes.study_file:Deadlines", set()),
-        ("study.toml", "[model]", "blindbayes.study_file:Model", set()),
+        ("study.toml", "x", "blindbayes.study.file:StudyFile", {"parties", "privacy", "thresholds", "deadlines", "model"}),
+        ("study.toml", "[[parties]]", "blindbayes.study.file:Party", set()),
+        ("study.toml", "[privacy]", "blindbayes.study.file:Privacy", set()),
+        ("study.toml", "[thresholds]", "blindbayes.study.file:Thresholds", set()),
+        ("study.toml", "[deadlines]", "blindbayes.study.file:Deadlines", set()),
+        ("study.toml", "[model]", "blindbayes.study.file:Model", set()),
     ],
 )
 def test_every_setting_of_a_file_is_on_its_page_with_its_default(

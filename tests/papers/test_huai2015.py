@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from blindbayes import Codebook, Study, noisy_columns
+from blindbayes import Codebook, Study
 from blindbayes.codebook import Categorical
 from blindbayes.papers import huai2015
 from blindbayes.papers import huai2015_columns as columns
@@ -20,6 +20,7 @@ from blindbayes.papers import huai2015_figure as fig
 from blindbayes.primitives.coins import Coins
 from blindbayes.privacy.distributed import DistributedNoise
 from blindbayes.protocol.oblivious_sum.membership import pattern
+from blindbayes.study import noisy_columns
 
 
 @pytest.mark.parametrize("reading", fig.READINGS)

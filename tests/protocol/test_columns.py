@@ -11,8 +11,8 @@ from sklearn.datasets import load_breast_cancer
 from blindbayes import Codebook, NaiveBayes, Study
 from blindbayes.codebook import Categorical, Numeric
 from blindbayes.errors import ConfigError, DataError, PrivacyError
-from blindbayes.joint import JointModel
 from blindbayes.model.shares import ModelShare
+from blindbayes.study.columns import JointModel
 from support.two_party import coins
 
 
@@ -280,7 +280,7 @@ def test_shares_of_two_studies_do_not_mix(tmp_path):
 def test_a_large_batch_is_cut_and_gives_the_same_classes(monkeypatch):
     joint, queries = trained()
     whole = joint.model.classify(queries)
-    monkeypatch.setattr("blindbayes.joint._BATCH", 30)
+    monkeypatch.setattr("blindbayes.study.columns._BATCH", 30)
     cut = joint.model.classify(queries)
     assert np.array_equal(whole.labels, cut.labels)
     assert cut.cost.rounds == whole.cost.rounds * 7

@@ -14,12 +14,12 @@ import blindbayes.protocol.joined_sums as package
 from blindbayes import Study
 from blindbayes.codebook import Categorical, Codebook, IdPart, IdRecipe, Numeric
 from blindbayes.errors import ConfigError, DataError, PeerLost, PeerProtocolError, PrivacyError
-from blindbayes.joined import JoinedModel
 from blindbayes.protocol import transfer
 from blindbayes.protocol.joined_sums import LEAST, MOST, Entries, Shape, label_holder, merge, row_holder
 from blindbayes.protocol.joined_sums import roles as joined_roles
 from blindbayes.runtime.memory import Drop, Duplicate, Replace, Tamper, local_runs, run_in_memory
 from blindbayes.runtime.transcript import Keep
+from blindbayes.study.joined import JoinedModel
 from support.two_party import coins
 
 SPEC = tomllib.loads((Path(package.__file__).parent / "SPEC.md").read_text().split("```toml\n", 1)[1].split("```", 1)[0])
@@ -455,7 +455,7 @@ def test_three_parties_are_joined_pairwise_from_the_class_holder():
 
 
 def test_canary_identifiers_never_stand_in_a_frame(monkeypatch):
-    import blindbayes.joined as joined
+    import blindbayes.study.joined as joined
 
     kept = []
 
@@ -496,7 +496,7 @@ def test_canary_identifiers_never_stand_in_a_frame(monkeypatch):
     ],
 )
 def test_bad_tables_are_refused_before_anything_leaves(change, error, text, monkeypatch):
-    import blindbayes.joined as joined
+    import blindbayes.study.joined as joined
 
     monkeypatch.setattr(joined, "run_in_memory", lambda roles: pytest.fail("something was sent"))
     with pytest.raises(error, match=text):
@@ -573,7 +573,7 @@ def test_what_the_row_holder_decodes_says_nothing_of_a_match(monkeypatch):
 
 @pytest.mark.parametrize("kind", ["CountsChosen", "CountsGarbled"])
 def test_circuits_over_counts_refuse_wrong_lengths(kind, monkeypatch):
-    import blindbayes.joined as joined
+    import blindbayes.study.joined as joined
 
     def shorter(message):
         first = message.__struct_fields__[0]

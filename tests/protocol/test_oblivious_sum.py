@@ -40,7 +40,7 @@ from blindbayes.protocol.oblivious_sum.standing import StandingKeys, StandingMin
 from blindbayes.protocol.oblivious_sum.terms import DEALER, MINER, Terms
 from blindbayes.runtime.memory import Drop, Duplicate, Outcome, Replace, Tamper, Vanish, local_runs, run_in_memory
 from blindbayes.runtime.transcript import Keep
-from blindbayes.study_file import Party, default_hosts
+from blindbayes.study.file import Party, default_hosts
 from blindbayes.wire import Big, Message, decode
 from support.sums import costs, formula, names, pooled, run_sum
 

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 import blindbayes.protocol.private_ratio as package
-from blindbayes import NaiveBayes, ratio
+from blindbayes import NaiveBayes
 from blindbayes.codebook import Categorical, Codebook, Numeric
 from blindbayes.data import encode
 from blindbayes.errors import ConfigError, IntegrityError, LocalProtocolError, PrivacyError, ProtocolError
@@ -19,6 +19,7 @@ from blindbayes.protocol.private_ratio.messages import MaskSent, RatiosGarbled, 
 from blindbayes.runtime.memory import Drop, Replace, Tamper, local_runs, run_in_memory
 from blindbayes.runtime.transcript import Keep
 from blindbayes.statistics import Block, Layout, count_block
+from blindbayes.study import ratio
 from support.two_party import coins
 
 SPEC = tomllib.loads((Path(package.__file__).parent / "SPEC.md").read_text().split("```toml\n", 1)[1].split("```", 1)[0])

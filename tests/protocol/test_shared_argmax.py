@@ -188,13 +188,13 @@ def test_more_holders_hand_their_shares_to_the_first():
 def test_what_a_coalition_learns_of_another_holder(monkeypatch):
     """SPEC: the class holder and the first holder together get another holder's part of the scores; either alone, noise."""
     setup = Setup(MIXED, 40, holders=("first", "second"))
-    served, genuine = {}, argmax_roles._serve
+    served, genuine = {}, argmax_roles.serve
 
     def watched(query, holder, *rest):
         served[holder] = yield from genuine(query, holder, *rest)
         return served[holder]
 
-    monkeypatch.setattr(argmax_roles, "_serve", watched)
+    monkeypatch.setattr(argmax_roles, "serve", watched)
     outcome = setup.run(keep=Keep.FRAMES)
     frame = next(e.frame for e in outcome.transcript.entries if e.kind is ScoresHanded)
     handed = decode(frame, ScoresHanded).shares.reshape(40, -1, setup.plan.limbs)

@@ -18,7 +18,7 @@ from blindbayes.runtime.envelope import Offer, Sealed, unpack
 from blindbayes.runtime.identity import framed
 from blindbayes.runtime.operator import metrics
 from blindbayes.runtime.policy import Policy
-from blindbayes.study_file import Deadlines, Privacy, StudyFile, Thresholds
+from blindbayes.study.file import Deadlines, Privacy, StudyFile, Thresholds
 from support.sites import BOOK, CANARY, Office, bounded
 
 NAMES = ("north", "south", "west")

@@ -16,7 +16,7 @@ import pytest
 from blindbayes.cli import main
 from blindbayes.runtime.identity import Identity, read_card
 from blindbayes.runtime.ports import free_port
-from blindbayes.study_file import StudyFile
+from blindbayes.study.file import StudyFile
 from support.sites import BOOK, make_rows
 
 NAMES = ("north", "south", "west")

@@ -17,7 +17,7 @@ import pytest
 from blindbayes.cli.log import set_up_logging
 from blindbayes.errors import DataError
 from blindbayes.runtime.events import log_json, tell
-from blindbayes.study_file import Deadlines
+from blindbayes.study.file import Deadlines
 from support.sites import BOOK, CANARY, Office, bounded
 
 NAMES = ("north", "south", "west")

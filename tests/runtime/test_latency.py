@@ -11,7 +11,7 @@ from blindbayes.protocol import registry
 from blindbayes.runtime.courier import FEW_ROUNDS, Latency, MemoryHub, require_latency
 from blindbayes.runtime.identity import Identity
 from blindbayes.runtime.serve import make_courier
-from blindbayes.study_file import Deadlines
+from blindbayes.study.file import Deadlines
 from support.sites import BOOK, Office, bounded
 
 NAMES = ("north", "south", "west")

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from blindbayes.runtime.loopback import Loopback
-from blindbayes.study_file import Deadlines
+from blindbayes.study.file import Deadlines
 from support.sites import BOOK, make_rows
 
 NAMES = ("north", "south", "west")

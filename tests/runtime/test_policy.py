@@ -25,7 +25,7 @@ from blindbayes.runtime.policy import (
     require_rows,
     require_study,
 )
-from blindbayes.study_file import Party, Privacy, StudyFile, Thresholds
+from blindbayes.study.file import Party, Privacy, StudyFile, Thresholds
 
 BOOK = Codebook("class", ("a", "b"), (Categorical("colour", ("red", "blue")),))
 IDS = {name: f"{number:064x}" for number, name in enumerate(("north", "south", "west", "east"), 1)}

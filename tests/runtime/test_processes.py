@@ -21,7 +21,7 @@ from blindbayes.runtime.identity import Identity
 from blindbayes.runtime.loopback import Loopback, LoopbackSite
 from blindbayes.runtime.policy import Policy
 from blindbayes.runtime.serve import sole_agent
-from blindbayes.study_file import Deadlines, Privacy, StudyFile
+from blindbayes.study.file import Deadlines, Privacy, StudyFile
 from support.sites import BOOK, make_rows
 
 NAMES = ("north", "south", "west")

@@ -10,7 +10,7 @@ from blindbayes.runtime.grpc_courier import GrpcCourier
 from blindbayes.runtime.identity import Identity
 from blindbayes.runtime.loopback import Loopback
 from blindbayes.runtime.relay import Relay
-from blindbayes.study_file import Deadlines
+from blindbayes.study.file import Deadlines
 from support.sites import BOOK, FAST, bounded, make_rows
 
 NAMES = ("north", "south", "west")

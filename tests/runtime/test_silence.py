@@ -15,7 +15,7 @@ from blindbayes.runtime.agent import Agent
 from blindbayes.runtime.courier import MemoryHub
 from blindbayes.runtime.envelope import Offer, pack
 from blindbayes.runtime.site import Home
-from blindbayes.study_file import StudyFile
+from blindbayes.study.file import StudyFile
 from support.sites import BOOK, Office, bounded
 
 ALPHA = 1e-3  # of one measurement; the test fails when two in a row reject: one time in a million if there is nothing to tell

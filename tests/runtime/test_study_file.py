@@ -11,7 +11,7 @@ import pytest
 from blindbayes.codebook import Categorical, Codebook, Numeric
 from blindbayes.errors import ConfigError, PrivacyError
 from blindbayes.runtime.identity import Identity
-from blindbayes.study_file import Deadlines, Party, Privacy, StudyFile, Thresholds, default_hosts
+from blindbayes.study.file import Deadlines, Party, Privacy, StudyFile, Thresholds, default_hosts
 
 SITES = {name: Identity.generate(name) for name in ("north", "south", "west")}
 BOOK = Codebook("class", ("a", "b"), (Categorical("colour", ("red", "blue")), Numeric("age", 0, 120)))

@@ -18,13 +18,13 @@ from blindbayes.codebook import Categorical, Numeric
 from blindbayes.data import count
 from blindbayes.errors import ConfigError, DataError, PeerLost, PeerProtocolError, PrivacyError
 from blindbayes.ledger import Ledger
-from blindbayes.plausible import require_plausible
 from blindbayes.primitives.coins import Coins
 from blindbayes.protocol.reference.messages import VectorShown
 from blindbayes.runtime.memory import Drop, Replace, Vanish
 from blindbayes.runtime.transcript import Keep
 from blindbayes.statistics import Layout, Statistics
 from blindbayes.study import count_source
+from blindbayes.study.plausible import require_plausible
 from support.sums import SEED
 
 CODEBOOK = Codebook(

@@ -16,7 +16,7 @@ from blindbayes.runtime.courier import MemoryHub
 from blindbayes.runtime.link import Timing
 from blindbayes.runtime.loopback import Loopback
 from blindbayes.runtime.policy import Policy
-from blindbayes.study_file import StudyFile
+from blindbayes.study.file import StudyFile
 
 BOOK = Codebook(
     "class", ("ill", "well"), (Categorical("colour", ("red", "blue", "green")), Numeric("age", 0, 120)), max_rows=100_000

@@ -133,7 +133,7 @@ def _run_hospitals(data: Any, folder: Path | None, tell: Callable[[str], None]) 
     import duckdb
 
     from blindbayes.runtime.loopback import Loopback
-    from blindbayes.study_file import Privacy
+    from blindbayes.study.file import Privacy
 
     with tempfile.TemporaryDirectory(prefix="blindbayes-demo-") as scratch:
         sources: dict[str, str | None] = {}

@@ -15,7 +15,7 @@ from blindbayes.runtime.events import log_json
 from blindbayes.runtime.identity import Card, Identity, pin, read_card
 from blindbayes.runtime.policy import Policy, require_study
 from blindbayes.runtime.site import Home, Rows, SiteConfig
-from blindbayes.study_file import StudyFile
+from blindbayes.study.file import StudyFile
 
 FOLDER = click.option(
     "--config",

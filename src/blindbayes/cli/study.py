@@ -20,7 +20,7 @@ from blindbayes.runtime.files import write_whole
 from blindbayes.runtime.identity import Identity, read_card
 from blindbayes.runtime.policy import require_rows, require_study
 from blindbayes.runtime.site import Home
-from blindbayes.study_file import Deadlines, Privacy, StudyFile, Thresholds
+from blindbayes.study.file import Deadlines, Privacy, StudyFile, Thresholds
 
 FILE = click.argument("path", metavar="STUDY", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 

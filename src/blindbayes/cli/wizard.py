@@ -37,7 +37,7 @@ from blindbayes.protocol import registry
 from blindbayes.runtime.files import write_whole
 from blindbayes.runtime.identity import Card
 from blindbayes.study import Study
-from blindbayes.study_file import Deadlines, Party, Privacy, StudyFile, Thresholds, default_hosts
+from blindbayes.study.file import Deadlines, Party, Privacy, StudyFile, Thresholds, default_hosts
 
 T = TypeVar("T")
 

@@ -33,8 +33,7 @@ from blindbayes.protocol.core import Role, Run
 from blindbayes.protocol.joined_sums import Entries, Shape
 from blindbayes.protocol.joined_sums import counts as on_counts
 from blindbayes.protocol.shared_argmax import Query
-from blindbayes.protocol.shared_argmax.roles import _look_up as look_up
-from blindbayes.protocol.shared_argmax.roles import _serve as serve
+from blindbayes.protocol.shared_argmax.roles import look_up, serve
 from blindbayes.protocol.transfer import agree
 from blindbayes.wire import Words
 

@@ -32,7 +32,7 @@ from blindbayes.runtime.seat import Seat
 from blindbayes.runtime.site import Home, data_state
 from blindbayes.runtime.switchboard import Switchboard
 from blindbayes.statistics import Statistics
-from blindbayes.study_file import StudyFile
+from blindbayes.study.file import StudyFile
 
 _HASH = re.compile("[0-9a-f]{64}")
 _KEEP_ENDED = 16

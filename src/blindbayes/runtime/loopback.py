@@ -25,7 +25,7 @@ from blindbayes.runtime.identity import Identity, pin
 from blindbayes.runtime.policy import Policy
 from blindbayes.runtime.ports import free_port
 from blindbayes.runtime.site import Home, Rows, SiteConfig
-from blindbayes.study_file import Party, StudyFile, default_hosts
+from blindbayes.study.file import Party, StudyFile, default_hosts
 
 
 class LoopbackSite:

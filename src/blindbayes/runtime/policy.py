@@ -15,7 +15,7 @@ from fractions import Fraction
 import msgspec
 
 from blindbayes.errors import PrivacyError
-from blindbayes.study_file import StudyFile
+from blindbayes.study.file import StudyFile
 
 MAX_DISTINCT_SUMS = 14
 

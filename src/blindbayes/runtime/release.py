@@ -16,7 +16,7 @@ from blindbayes.runtime.folder import write_folder
 from blindbayes.runtime.identity import Identity
 from blindbayes.runtime.memory import Outcome
 from blindbayes.runtime.transcript import Cost, Keep, Transcript
-from blindbayes.study_file import StudyFile
+from blindbayes.study.file import StudyFile
 
 
 def outcome_of(finished: Mapping[str, Finished]) -> Outcome:

@@ -20,7 +20,7 @@ from blindbayes.runtime.link import Link, Timing
 from blindbayes.runtime.site import Home
 from blindbayes.runtime.switchboard import Switchboard
 from blindbayes.statistics import Statistics
-from blindbayes.study_file import StudyFile
+from blindbayes.study.file import StudyFile
 
 Witness = Callable[[str, str, bytes, bytes, bytes], None]
 

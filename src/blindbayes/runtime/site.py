@@ -32,7 +32,7 @@ from blindbayes.runtime.files import erase, make_private_folder, write_whole
 from blindbayes.runtime.identity import Card, Identity, pinned, read_card
 from blindbayes.runtime.policy import Data, PastSum, Policy
 from blindbayes.statistics import Statistics
-from blindbayes.study_file import StudyFile
+from blindbayes.study.file import StudyFile
 
 
 class Rows(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

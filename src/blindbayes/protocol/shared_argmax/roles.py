@@ -111,7 +111,7 @@ def _look_up_shape(query: Query, holder: str) -> list[tuple[int, int]]:
     return [(entries, sum(plan.features[name].selectors for name in names)) for entries, names in _groups(query, holder)]
 
 
-def _serve(query: Query, holder: str, tables: Tables, tmmo: TweakedHash, stream: SenderStream) -> Role[Limbs]:
+def serve(query: Query, holder: str, tables: Tables, tmmo: TweakedHash, stream: SenderStream) -> Role[Limbs]:
     """Steps 2 and 3, the class holder's side: its shares of the looked-up sums, (count, K - 1, limbs)."""
     plan, groups = query.plan, _groups(query, holder)
     total = np.zeros((query.count, plan.classes - 1, plan.limbs), dtype=np.uint64)
@@ -196,7 +196,7 @@ def _hear(query: Query, me: str, asked: _Asked, tmmo: TweakedHash) -> Role[Limbs
     return total
 
 
-def _look_up(
+def look_up(
     query: Query, columns: Mapping[str, npt.NDArray[np.int64]], me: str, tmmo: TweakedHash, stream: ChooserStream
 ) -> Role[Limbs]:
     """Steps 2 and 3 for the whole batch."""
@@ -333,7 +333,7 @@ def class_holder(
     hashes = {name: TweakedHash(session) for name, session in sessions.items()}
     streams = {name: keepers[name].session(session) for name, session in sessions.items()}
     for name in query.holders:
-        total = lm.add(total, (yield from _serve(query, name, tables.get(name, {}), hashes[name], streams[name])))
+        total = lm.add(total, (yield from serve(query, name, tables.get(name, {}), hashes[name], streams[name])))
     classes = yield from _garble(query, total, hashes[first], streams[first], run)
     for name in query.holders[1:]:  # step 7
         if name in query.learners and classes is not None:
@@ -355,7 +355,7 @@ def attribute_holder(
     session = yield from agree(run, sender, "shared_argmax", query.facts(), coins)  # step 1
     tmmo, stream = TweakedHash(session), planter.session(session)
     if run.me != query.holders[0]:
-        total = lm.add(local, (yield from _look_up(query, columns, run.me, tmmo, stream)))
+        total = lm.add(local, (yield from look_up(query, columns, run.me, tmmo, stream)))
         yield Send(query.holders[0], ScoresHanded(lm.cut(total, query.plan.bits).reshape(-1)))
         if run.me not in query.learners:
             return None
@@ -382,7 +382,7 @@ def class_holder_together(
     for name in query.holders:
         session = yield from agree(run, name, "shared_argmax", query.facts(), coins)  # step 1
         stream = keepers[name].session(session)
-        total = lm.add(total, (yield from _serve(query, name, tables.get(name, {}), TweakedHash(session), stream)))
+        total = lm.add(total, (yield from serve(query, name, tables.get(name, {}), TweakedHash(session), stream)))
     return (yield from _together(run, query, total, mesh, coins))
 
 
@@ -398,7 +398,7 @@ def attribute_holder_together(
     """An attribute holder, where all parties compare."""
     _require_scores(local, query)
     session = yield from agree(run, query.class_holder, "shared_argmax", query.facts(), coins)  # step 1
-    total = lm.add(local, (yield from _look_up(query, columns, run.me, TweakedHash(session), planter.session(session))))
+    total = lm.add(local, (yield from look_up(query, columns, run.me, TweakedHash(session), planter.session(session))))
     return (yield from _together(run, query, total, mesh, coins))
 
 

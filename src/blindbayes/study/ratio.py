@@ -19,7 +19,6 @@ from blindbayes.estimators import NaiveBayes
 from blindbayes.ledger import Ledger
 from blindbayes.model.file import ModelRecord, dump_model
 from blindbayes.model.parameters import Histogram, Parameters, Term
-from blindbayes.plausible import require_plausible
 from blindbayes.primitives.coins import Coins
 from blindbayes.privacy.accounting import Spend
 from blindbayes.privacy.chance import spendable, written
@@ -33,7 +32,8 @@ from blindbayes.report import LeakReport, leak_report, model_files, run_files, s
 from blindbayes.runtime.folder import write_folder
 from blindbayes.runtime.memory import local_runs, run_in_memory
 from blindbayes.runtime.transcript import Cost
-from blindbayes.study import Leak, Study, count_source
+from blindbayes.study.plausible import require_plausible
+from blindbayes.study.study import Leak, Study, count_source
 from blindbayes.wire import Words
 
 _OPTIONS = ("fraction", "minimum", "opening")

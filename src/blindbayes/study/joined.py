@@ -18,8 +18,6 @@ from blindbayes.codebook import Codebook
 from blindbayes.data.columns import ColumnSource, open_columns
 from blindbayes.data.keys import read_digests, recipe_of, rows_at
 from blindbayes.errors import ConfigError, DataError, LocalProtocolError, PrivacyError
-from blindbayes.joint import JointModel, JointResult, Prediction, _count_local, _leakage, column_report
-from blindbayes.joint import simulate as simulate_aligned
 from blindbayes.model.shares import ModelShare
 from blindbayes.primitives.circuits import ln_error
 from blindbayes.primitives.coins import Coins
@@ -32,7 +30,9 @@ from blindbayes.protocol.joined import Join, Joined
 from blindbayes.protocol.joined_sums import LEAST, MOST, Entries, merge, one_hot
 from blindbayes.runtime.memory import local_runs, run_in_memory
 from blindbayes.statistics import Block, Statistics
-from blindbayes.study import Leak, Study
+from blindbayes.study.columns import JointModel, JointResult, Prediction, column_report, count_local, leakage_of
+from blindbayes.study.columns import simulate as simulate_aligned
+from blindbayes.study.study import Leak, Study
 from blindbayes.wire import Words
 
 _OPTIONS = ("bounds", "join", "min_overlap", "multiplicity", "queries", "reveal", "together")
@@ -112,7 +112,7 @@ class JoinedModel(JointModel):
         learned = [outcome.outputs[name] for name in query.learners]
         if any(not np.array_equal(learned[0], found) for found in learned[1:]):
             raise LocalProtocolError("two parties learned different classes")
-        return Prediction(self.classes_[learned[0]], _leakage(outcome), outcome.cost)
+        return Prediction(self.classes_[learned[0]], leakage_of(outcome), outcome.cost)
 
     def statistics(self) -> Statistics:
         """Simulation only: the exact statistics of the join that the shares stand for."""
@@ -188,7 +188,7 @@ def simulate(study: Study, sources: Mapping[str, Any], *, coins: Coins) -> Joint
         else:
             parts[name] = roles.train_attribute_holder(runs[name], join, first, second, own)
     outcome = run_in_memory(parts)
-    local = None if join.inner else _count_local(join.columns, join.class_holder, opened[join.class_holder])
+    local = None if join.inner else count_local(join.columns, join.class_holder, opened[join.class_holder])
     public, queries = join.to_dict(), options["queries"]
     shares = {}
     for name in sources:
@@ -197,7 +197,7 @@ def simulate(study: Study, sources: Mapping[str, Any], *, coins: Coins) -> Joint
         shares[name] = ModelShare(study.sha256, name, public, trained.tables, trained.sums, known, queries)
     model = _model(join, shares, study, options, outcome.outputs)
     report = column_report(("transfer", "joined_sums", "shared_model"), outcome)
-    return JointResult(model, _leakage(outcome), outcome.cost, _statement(study, join, queries), tuple(sources), report)
+    return JointResult(model, leakage_of(outcome), outcome.cost, _statement(study, join, queries), tuple(sources), report)
 
 
 def _simulate_matched(
@@ -248,7 +248,7 @@ def _simulate_matched(
     result = simulate_aligned(lined_up, aligned, coins=coins)
     if not isinstance(result, JointResult):
         raise LocalProtocolError("class_sums gives a joint result")
-    before, leakage = _leakage(outcome), {}
+    before, leakage = leakage_of(outcome), {}
     for name, leak in result.leakage.items():
         leakage[name] = Leak({**before[name].received, **leak.received}, before[name].opened + leak.opened)
     statement = (

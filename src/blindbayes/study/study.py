@@ -27,7 +27,6 @@ from blindbayes.errors import ConfigError, DataError, PeerProtocolError, Privacy
 from blindbayes.estimators import NaiveBayes
 from blindbayes.ledger import Ledger
 from blindbayes.model.file import ModelRecord, dump_model
-from blindbayes.plausible import require_plausible
 from blindbayes.primitives.coins import Coins
 from blindbayes.primitives.signatures import SigningKey
 from blindbayes.privacy.accounting import Spend
@@ -51,6 +50,7 @@ from blindbayes.runtime.folder import write_folder
 from blindbayes.runtime.memory import Fault, Outcome, local_runs, run_in_memory
 from blindbayes.runtime.transcript import Cost, Keep
 from blindbayes.statistics import Layout, Statistics, count_block
+from blindbayes.study.plausible import require_plausible
 from blindbayes.wire import Words
 
 Partition = Literal["rows", "columns"]
@@ -351,15 +351,15 @@ class Study:
         if self.partition == "columns":
             if base is not None or removed is not None or ledgers is not None or faults:
                 raise ConfigError("a study over columns takes no base, removed rows, ledgers or faults")
-            from blindbayes import joint
+            from blindbayes.study import columns
 
-            return joint.simulate(self, sources, coins=coins)
+            return columns.simulate(self, sources, coins=coins)
         if unknown := sorted({*(removed or {}), *(ledgers or {})} - set(sources)):
             raise ConfigError(f"{unknown[0]!r} is no party of this run")
         if self.protocol == RATIO:
             if base is not None or removed or faults:
                 raise ConfigError("private_ratio takes no base, removed rows or faults")
-            from blindbayes import ratio
+            from blindbayes.study import ratio
 
             return ratio.simulate_study(self, sources, ledgers=ledgers or {}, coins=coins)
         return self._simulate_rows(sources, base, removed or {}, ledgers or {}, coins, faults, keep)

@@ -23,7 +23,7 @@ from blindbayes.codebook import Codebook
 from blindbayes.errors import ConfigError, IntegrityError
 from blindbayes.primitives.signatures import SigningKey, verify
 from blindbayes.protocol import registry
-from blindbayes.study import Study
+from blindbayes.study.study import Study
 
 FORMAT = "blindbayes.study-file/1"
 

@@ -19,7 +19,7 @@ from blindbayes.report import leak_report
 from blindbayes.runtime.memory import local_runs, run_in_memory
 from blindbayes.statistics import Layout, Statistics, count_block
 from blindbayes.statistics.layout import is_histogram
-from blindbayes.study import Leak, Result, Study
+from blindbayes.study.study import Leak, Result, Study
 
 MINER = "miner"
 

@@ -36,10 +36,10 @@ from blindbayes.runtime.folder import write_folder
 from blindbayes.runtime.memory import Outcome, local_runs, run_in_memory
 from blindbayes.runtime.transcript import Cost
 from blindbayes.statistics import Block, Layout, Statistics, count_block
-from blindbayes.study import Leak, Result, Study, report_of
+from blindbayes.study.study import Leak, Result, Study, report_of
 
 if TYPE_CHECKING:
-    from blindbayes.printed_columns import PrintedResult
+    from blindbayes.study.printed_columns import PrintedResult
 
 _OPTIONS = ("queries", "together")
 _BATCH = 1 << 14  # instances classified in one run: bounds memory; kinds of messages are the same in each
@@ -166,7 +166,7 @@ class JointModel:
         learned = [outcome.outputs[name] for name in query.learners]
         if any(not np.array_equal(learned[0], other) for other in learned[1:]):
             raise LocalProtocolError("two parties learned different classes")
-        return Prediction(self.classes_[learned[0]], _leakage(outcome), outcome.cost)
+        return Prediction(self.classes_[learned[0]], leakage_of(outcome), outcome.cost)
 
     def combine(self) -> NaiveBayes:
         """Simulation only: join the shares in one place and return the plain model they stand for."""
@@ -227,7 +227,7 @@ class JointModel:
             source = open_columns(frames[party], self.columns.codebook)
             if {feature.name for feature in source.features} != set(names):
                 raise DataError(f"{party}: the frame must hold the columns {', '.join(names)}")
-            blocks[party] = _whole(source)
+            blocks[party] = whole_block(source)
         sizes = {block.rows for block in blocks.values() if block is not None}
         if len(sizes) != 1 or 0 in sizes:
             raise DataError("all parties must bring the same instances, at least one, in the same order")
@@ -244,7 +244,7 @@ class JointModel:
         if party == columns.class_holder:
             scores += roles.prior(self._class_counts(), columns.plan)
         if columns.owners[party]:
-            parameters = _parameters(columns, party, local)
+            parameters = local_parameters(columns, party, local)
             for name, term in parameters.terms.items():
                 scores += parameters.score(name, term, block.columns[name])
         return scores
@@ -282,11 +282,11 @@ class JointModel:
 def simulate(study: Study, sources: Mapping[str, Any], *, coins: Coins) -> JointResult | Result | PrintedResult:
     """Train a study over columns with every party in this process. `noisy_histograms` gives a `Result` with a plain model."""
     if study.protocol == "scalar_product":
-        from blindbayes import printed_columns
+        from blindbayes.study import printed_columns
 
         return printed_columns.simulate(study, sources, coins=coins)
     if study.protocol == "noisy_histograms":
-        from blindbayes import noisy_columns
+        from blindbayes.study import noisy_columns
 
         return noisy_columns.simulate(study, sources, coins=coins)
     return _simulate_shared(study, sources, coins)
@@ -294,7 +294,7 @@ def simulate(study: Study, sources: Mapping[str, Any], *, coins: Coins) -> Joint
 
 def _simulate_shared(study: Study, sources: Mapping[str, Any], coins: Coins) -> JointResult:
     if study.protocol == "joined_sums":
-        from blindbayes import joined
+        from blindbayes.study import joined
 
         return joined.simulate(study, sources, coins=coins)
     if study.protocol != "class_sums":
@@ -314,12 +314,12 @@ def _simulate_shared(study: Study, sources: Mapping[str, Any], coins: Coins) -> 
         raise ConfigError("the option together is true or false")
     keys = (study.key,) if isinstance(study.key, str) else tuple(study.key or ())
     opened = {name: open_columns(source, study.codebook, ignore=keys) for name, source in sources.items()}
-    columns = _agree(study, opened)
+    columns = agree_columns(study, opened)
     if study.reveal_to != "all" and study.reveal_to not in opened:
         raise ConfigError(f"reveal_to is 'all' or a party; {study.reveal_to!r} is none")
     if columns.rows < study.min_rows:
         raise PrivacyError(f"the study asks for at least {study.min_rows} rows per party")
-    locals_ = {name: _count_local(columns, name, opened[name]) for name in columns.labelled}
+    locals_ = {name: count_local(columns, name, opened[name]) for name in columns.labelled}
     counts = np.array(locals_[columns.class_holder]["class_counts"], dtype=np.int64)
     runs = local_runs(tuple(sources), study=study.sha256, run_id=coins.bytes(16).hex(), coins=coins, signed=False)
     parts: dict[str, Role[Trained]] = {}
@@ -340,7 +340,7 @@ def _simulate_shared(study: Study, sources: Mapping[str, Any], coins: Coins) -> 
     model._planters = {name: outcome.outputs[name].planter for name in columns.holders}
     report = column_report(("transfer", "class_sums", "shared_model"), outcome)
     statement = _statement(study, columns, queries, together)
-    return JointResult(model, _leakage(outcome), outcome.cost, statement, tuple(sources), report)
+    return JointResult(model, leakage_of(outcome), outcome.cost, statement, tuple(sources), report)
 
 
 def column_report(protocols: tuple[str, ...], outcome: Outcome) -> LeakReport:
@@ -355,7 +355,7 @@ def column_report(protocols: tuple[str, ...], outcome: Outcome) -> LeakReport:
     return leak_report(protocols, parties, transcript.received, outcome.opened, transcript.entries, follows)
 
 
-def _agree(study: Study, opened: Mapping[str, ColumnSource]) -> Columns:
+def agree_columns(study: Study, opened: Mapping[str, ColumnSource]) -> Columns:
     sizes = {source.rows for source in opened.values()}
     if len(sizes) != 1:
         raise DataError("the parties' tables have different numbers of rows; line them up by key first, or set aligned=False")
@@ -378,7 +378,7 @@ def _sub_codebook(columns: Columns, party: str) -> Codebook:
     return columns.codebook.with_features(columns.features(party))
 
 
-def _count_local(columns: Columns, party: str, source: ColumnSource) -> dict[str, Any]:
+def count_local(columns: Columns, party: str, source: ColumnSource) -> dict[str, Any]:
     """Statistics of a party's own columns, which it computes alone because it knows the class."""
     classes = len(columns.codebook.classes)
     counts = np.zeros(classes, dtype=np.int64)
@@ -395,12 +395,12 @@ def _count_local(columns: Columns, party: str, source: ColumnSource) -> dict[str
     return {"class_counts": [int(value) for value in counts], "statistics": named}
 
 
-def _parameters(columns: Columns, party: str, local: Mapping[str, Any]) -> Parameters:
+def local_parameters(columns: Columns, party: str, local: Mapping[str, Any]) -> Parameters:
     statistics = Statistics.from_names(_sub_codebook(columns, party), local["statistics"])
     return estimate(statistics, alpha=columns.alpha)
 
 
-def _whole(source: ColumnSource) -> Block:
+def whole_block(source: ColumnSource) -> Block:
     blocks = list(source.blocks(training=False))
     if not blocks:
         return Block(None, {feature.name: np.zeros(0, dtype=np.int64) for feature in source.features}, 0)
@@ -431,7 +431,7 @@ def _added(costs: Sequence[Cost]) -> Cost:
     return total
 
 
-def _leakage(outcome: Outcome) -> dict[str, Leak]:
+def leakage_of(outcome: Outcome) -> dict[str, Leak]:
     return {
         name: Leak({kind.__name__: (kind.trust.value, count) for kind, count in received.items()}, outcome.opened[name])
         for name, received in outcome.transcript.received.items()

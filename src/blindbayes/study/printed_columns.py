@@ -20,7 +20,6 @@ import numpy.typing as npt
 from blindbayes.codebook import Categorical, Feature, Numeric
 from blindbayes.data.columns import open_columns
 from blindbayes.errors import ConfigError, DataError, PrivacyError
-from blindbayes.joint import Prediction, _agree, _count_local, _leakage, _parameters, _whole
 from blindbayes.primitives.coins import Coins
 from blindbayes.protocol import scalar_product as route
 from blindbayes.protocol.columns import Columns
@@ -29,7 +28,8 @@ from blindbayes.protocol.scalar_product import Attribute, Channel, HeldShare, Me
 from blindbayes.runtime.memory import local_runs, run_in_memory
 from blindbayes.runtime.transcript import Cost
 from blindbayes.statistics import Block
-from blindbayes.study import Leak, Study
+from blindbayes.study.columns import Prediction, agree_columns, count_local, leakage_of, local_parameters, whole_block
+from blindbayes.study.study import Leak, Study
 
 _TERMS = ("key_bits", "toy_keys", "degree", "const_bits", "divisor")
 
@@ -82,9 +82,9 @@ class PrintedModel:
         holder, other = columns.class_holder, columns.holders[0]
         if set(frames) != set(columns.owners):
             raise ConfigError("predict takes one frame per party: " + ", ".join(columns.owners))
-        block = _whole(open_columns(frames[other], book))
+        block = whole_block(open_columns(frames[other], book))
         count = block.rows
-        own = _whole(open_columns(frames[holder], book)) if columns.owners[holder] else Block(None, {}, count)
+        own = whole_block(open_columns(frames[holder], book)) if columns.owners[holder] else Block(None, {}, count)
         if own.rows != count or not count:
             raise DataError("all parties must bring the same instances, at least one, in the same order")
         if self.queries is not None:
@@ -99,7 +99,7 @@ class PrintedModel:
                 other: route.classify_attribute_holder(self.channels[other], self.attributes, self.held[other], values, count),
             }
         )
-        return Prediction(self.classes_[outcome.outputs[holder]], _leakage(outcome), outcome.cost)
+        return Prediction(self.classes_[outcome.outputs[holder]], leakage_of(outcome), outcome.cost)
 
     def moments(self) -> dict[str, tuple[list[Fraction], list[Fraction]]]:
         """Simulation only: means and variances that the shares stand for, in codes from 0, per class."""
@@ -126,7 +126,7 @@ class PrintedModel:
     def _local(self, block: Block) -> npt.NDArray[np.float64]:
         scores = np.zeros((block.rows, len(self.columns.codebook.classes)))
         if self.columns.owners[self.columns.class_holder]:
-            parameters = _parameters(self.columns, self.columns.class_holder, self.local)
+            parameters = local_parameters(self.columns, self.columns.class_holder, self.local)
             for name, term in parameters.terms.items():
                 scores += parameters.score(name, term, block.columns[name])
         return scores
@@ -153,7 +153,7 @@ def simulate(study: Study, sources: Mapping[str, Any], *, coins: Coins) -> Print
         raise ConfigError(f"unknown protocol option {unknown[0]!r}; known: {', '.join((*_TERMS, 'queries'))}")
     keys = (study.key,) if isinstance(study.key, str) else tuple(study.key or ())
     opened = {name: open_columns(source, study.codebook, ignore=keys) for name, source in sources.items()}
-    columns = _agree(study, opened)
+    columns = agree_columns(study, opened)
     if len(opened) != 2 or len(columns.labelled) != 1:
         raise ConfigError("scalar_product is for two parties of which one has the class; use class_sums")
     if columns.rows < study.min_rows:
@@ -170,7 +170,7 @@ def simulate(study: Study, sources: Mapping[str, Any], *, coins: Coins) -> Print
         alpha=study.alpha,
         **{name: study.options[name] for name in _TERMS if name in study.options},
     )
-    block = _whole(opened[other])
+    block = whole_block(opened[other])
     values = {feature.name: _column(feature, block) for feature in features}
     labels = [int(label) for each in opened[holder].blocks() for label in _labels(each)]
     runs = local_runs(tuple(sources), study=study.sha256, run_id=coins.bytes(16).hex(), coins=coins, signed=False)
@@ -189,10 +189,10 @@ def simulate(study: Study, sources: Mapping[str, Any], *, coins: Coins) -> Print
         attributes,
         {name: outcome.outputs[name][1] for name in sources},
         {name: outcome.outputs[name][0] for name in sources},
-        _count_local(columns, holder, opened[holder]),
+        count_local(columns, holder, opened[holder]),
         study.options.get("queries"),
     )
-    return PrintedResult(model, _leakage(outcome), outcome.cost, _statement(study, columns, terms), tuple(sources))
+    return PrintedResult(model, leakage_of(outcome), outcome.cost, _statement(study, columns, terms), tuple(sources))
 
 
 def _labels(block: Block) -> Sequence[int]:
