@@ -1,0 +1,5 @@
+"""`python -m blindbayes`."""
+
+from blindbayes.cli import main
+
+main()
