@@ -18,7 +18,7 @@ import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import msgspec
 import numpy as np
@@ -28,6 +28,7 @@ from blindbayes.errors import ConfigError, DataError, PrivacyError
 
 _MAGIC = b"blindbayes share 1\n"
 Words = npt.NDArray[np.uint64]
+R = TypeVar("R", bound=msgspec.Struct)
 
 
 class _Array(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -55,20 +56,23 @@ class _Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     queries: int | None
 
 
-@dataclass(slots=True)
-class ModelShare:
-    """One party's share. `public` is what all parties agreed on; other fields never leave the party."""
+class KeptShare:
+    """What every kind of share has in common: a file for its owner alone, a budget of queries, an end."""
 
     study: str
     party: str
-    public: Mapping[str, Any]
-    tables: dict[str, dict[str, Words]] = field(repr=False)  # per other party: shares of score tables by feature
-    sums: dict[str, Words] = field(repr=False)  # per other party: shares of the class-conditional sums
-    local: Mapping[str, Any] | None = field(repr=False)  # statistics of own columns, by name, if the class is known
-    queries: int | None = None  # instances that may be classified; None: no limit
-    path: Path | None = None
-    _spent: int = 0
-    _destroyed: bool = False
+    queries: int | None  # instances that may be classified; None: no limit
+    path: Path | None
+    _spent: int
+    _destroyed: bool
+
+    def body(self) -> bytes:
+        """The file's content, without its frame."""
+        raise NotImplementedError
+
+    def wipe(self) -> None:
+        """Overwrite and forget what is secret, in memory."""
+        raise NotImplementedError
 
     # -- budget --------------------------------------------------------------------------------------------------------
 
@@ -123,7 +127,7 @@ class ModelShare:
         target = Path(path)
         if target.exists():
             raise ConfigError(f"{target.name} exists already; a share is never overwritten")
-        body = msgspec.msgpack.encode(self._record())
+        body = self.body()
         write_whole(target, _MAGIC + hashlib.sha256(body).digest() + body)
         spent, self.path = self._spent, target
         if spent:
@@ -131,42 +135,12 @@ class ModelShare:
                 os.write(file, f"{spent}\n".encode())
                 os.fsync(file)
 
-    @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> ModelShare:
-        """Read a share file. A damaged one, or one that others may read, is refused."""
-        from blindbayes.runtime.files import read_private
-
-        raw = read_private(Path(path))
-        head = len(_MAGIC)
-        body = raw[head + 32 :]
-        if raw[:head] != _MAGIC or hashlib.sha256(body).digest() != raw[head : head + 32]:
-            raise DataError("the share file is damaged, or is none")
-        try:
-            record = msgspec.msgpack.decode(body, type=_Record)
-        except (msgspec.MsgspecError, ValueError):
-            raise DataError("the share file is of another version") from None
-        tables = {other: {name: item.array() for name, item in own.items()} for other, own in record.tables.items()}
-        sums = {other: item.array() for other, item in record.sums.items()}
-        return cls(record.study, record.party, record.public, tables, sums, record.local, record.queries, Path(path))
-
-    def _record(self) -> _Record:
-        tables = {other: {name: _Array.of(item) for name, item in own.items()} for other, own in self.tables.items()}
-        sums = {other: _Array.of(item) for other, item in self.sums.items()}
-        local = None if self.local is None else dict(self.local)
-        return _Record("blindbayes.share/1", self.study, self.party, dict(self.public), tables, sums, local, self.queries)
-
     def destroy(self) -> None:
         """Erase the share, in memory and on disk. Without it the other share is noise: the model no longer exists."""
         from blindbayes.runtime.files import erase
 
-        for own in self.tables.values():
-            for item in own.values():
-                item.setflags(write=True)
-                item.fill(0)
-        for item in self.sums.values():
-            item.setflags(write=True)
-            item.fill(0)
-        self.tables, self.sums, self.local, self._destroyed = {}, {}, None, True
+        self.wipe()
+        self._destroyed = True
         if self.path is not None:
             for path in (self.path, self.path.with_name(self.path.name + ".spent")):
                 if path.exists():
@@ -176,6 +150,62 @@ class ModelShare:
         """Refuse to work with a share that was destroyed."""
         if self._destroyed or (self.path is not None and not self.path.exists()):
             raise ConfigError(f"{self.party}: this share of the model was destroyed; train again")
+
+
+def read_share(path: str | os.PathLike[str], kind: type[R]) -> R:
+    """The record in a share file. A damaged one, one of another kind, or one that others may read, is refused."""
+    from blindbayes.runtime.files import read_private
+
+    raw = read_private(Path(path))
+    head = len(_MAGIC)
+    body = raw[head + 32 :]
+    if raw[:head] != _MAGIC or hashlib.sha256(body).digest() != raw[head : head + 32]:
+        raise DataError("the share file is damaged, or is none")
+    try:
+        return msgspec.msgpack.decode(body, type=kind)
+    except (msgspec.MsgspecError, ValueError):
+        raise DataError("the share file is of another version, or of another protocol") from None
+
+
+@dataclass(slots=True)
+class ModelShare(KeptShare):
+    """One party's share. `public` is what all parties agreed on; other fields never leave the party."""
+
+    study: str
+    party: str
+    public: Mapping[str, Any]
+    tables: dict[str, dict[str, Words]] = field(repr=False)  # per other party: shares of score tables by feature
+    sums: dict[str, Words] = field(repr=False)  # per other party: shares of the class-conditional sums
+    local: Mapping[str, Any] | None = field(repr=False)  # statistics of own columns, by name, if the class is known
+    queries: int | None = None
+    path: Path | None = None
+    _spent: int = 0
+    _destroyed: bool = False
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> ModelShare:
+        """Read a share file. A damaged one, or one that others may read, is refused."""
+        record = read_share(path, _Record)
+        tables = {other: {name: item.array() for name, item in own.items()} for other, own in record.tables.items()}
+        sums = {other: item.array() for other, item in record.sums.items()}
+        return cls(record.study, record.party, record.public, tables, sums, record.local, record.queries, Path(path))
+
+    def body(self) -> bytes:
+        """The file's content, without its frame."""
+        tables = {other: {name: _Array.of(item) for name, item in own.items()} for other, own in self.tables.items()}
+        sums = {other: _Array.of(item) for other, item in self.sums.items()}
+        local = None if self.local is None else dict(self.local)
+        return msgspec.msgpack.encode(
+            _Record("blindbayes.share/1", self.study, self.party, dict(self.public), tables, sums, local, self.queries)
+        )
+
+    def wipe(self) -> None:
+        """Overwrite and forget what is secret, in memory."""
+        for own in (*self.tables.values(), self.sums):
+            for item in own.values():
+                item.setflags(write=True)
+                item.fill(0)
+        self.tables, self.sums, self.local = {}, {}, None
 
 
 def _read_spent(file: int) -> int:
