@@ -106,7 +106,7 @@ def test_cost_equals_the_spec(words):
     known = cost_of(shape)
     assert (known["bins"], known["tag_bits"], known["planes"]) == (shape.bins, shape.tag_bits, shape.planes)
     assert (known["payload"], known["block"]) == (shape.payload_words, shape.block)
-    assert known["blocks"] == (4 if words == 200 else 1)
+    assert known["blocks"] == (7 if words == 200 else 1)
     assert outcome.cost.messages == 4 + eval(SPEC["messages"], {}, known)
     assert outcome.cost.rounds == 3 + eval(SPEC["rounds"], {}, known)
 
@@ -208,7 +208,29 @@ def test_sets_over_the_bound_are_refused():
     for bad in (LEAST - 1, MOST + 1):
         with pytest.raises(ConfigError, match="bounds"):
             Shape(bad, LEAST, 1, 2)
-    assert Shape(MOST, MOST, 1, 2).tag_bits == 64  # a tag is one word
+    assert Shape(MOST, MOST, 1, 2).tag_bits == 67  # a tag may span words
+    with pytest.raises(ConfigError, match="multiplicity"):
+        Shape(LEAST, LEAST, 1, 60, 255)
+
+
+@pytest.mark.parametrize("bound", [LEAST, MOST])
+def test_labels_stand_behind_a_tag_of_any_width(bound):
+    """At the largest bound a tag has more bits than a word."""
+    shape = Shape(bound, LEAST, 1, 5, 3)
+    labels = coins("wide").words(5 * 40).reshape(40, 5) % np.uint64(4)
+    bits = joined_roles._bits(joined_roles._payload(labels, shape), shape)
+    assert bits.shape == (shape.tag_bits + 10, 40)
+    assert not bits[: shape.tag_bits].any()
+    assert np.array_equal(bits[shape.tag_bits :: 2].T + 2 * bits[shape.tag_bits + 1 :: 2].T, labels)
+
+
+def test_a_run_fails_with_probability_below_two_to_the_minus_forty_three():
+    """False matches of occupied bins, placement and store, added up, at sizes where bins are just below a power of two."""
+    for bound in (LEAST, 6206, 99_296, MOST):
+        shape = Shape(bound, bound, 1, 2)
+        false = bound / 2.0**shape.tag_bits
+        assert false + 2.0**-48 + 2.0**-70 + bound * bound / 2.0**128 < 2.0**-43
+    assert 99_296 / 2.0 ** (Shape(99_296, LEAST, 1, 2).tag_bits - 1) > 2.0**-43  # a bit less would not do
 
 
 # -- merging rows ------------------------------------------------------------------------------------------------------------
@@ -456,6 +478,7 @@ def test_three_parties_are_joined_pairwise_from_the_class_holder():
 
 def test_canary_identifiers_never_stand_in_a_frame(monkeypatch):
     import blindbayes.study.joined as joined
+    from blindbayes.study import joined_parts
 
     kept = []
 
@@ -466,8 +489,8 @@ def test_canary_identifiers_never_stand_in_a_frame(monkeypatch):
 
     monkeypatch.setattr(joined, "run_in_memory", keeping)
     seen = []
-    read = joined.read_digests
-    monkeypatch.setattr(joined, "read_digests", lambda *given: seen.append(read(*given)) or seen[-1])
+    read = joined_parts.read_digests
+    monkeypatch.setattr(joined_parts, "read_digests", lambda *given: seen.append(read(*given)) or seen[-1])
     left = [(f"canary-{at:06d}@example.com", "rain", 1.0) for at in range(40)]
     right = [(f"canary-{at:06d}@example.com", "low", "yes") for at in range(20, 60)]
     study().simulate(tables(left, right))
@@ -552,7 +575,8 @@ def test_what_the_row_holder_decodes_says_nothing_of_a_match(monkeypatch):
         seen.clear()
         run_in_memory(parts(shape, rows, labels))
         mine, theirs = (seen[0], seen[1]) if len(seen) == 2 else (np.concatenate(seen[::2]), np.concatenate(seen[1::2]))
-        match = (mine[:, 0] == theirs[:, 0]) & ((mine[:, 1] ^ theirs[:, 1]) < 4)
+        tag = np.uint64((1 << shape.tag_bits) - 1)
+        match = ((mine[:, 0] ^ theirs[:, 0]) & tag == 0) & (mine[:, 1] == theirs[:, 1])
         assert match.sum() == 2000
         found = []
         for part in (mine[match], mine[~match], theirs[match]):

@@ -1,7 +1,7 @@
 """Cuckoo hashing without a stash: every item has three distinct bins and lies alone in one of them.
 
 With `bin_count(size)` bins for at most `size` items, size >= `LEAST`, some placement exists except with probability below
-2^-40. Why: by Hall's theorem none exists only if some k items have k - 1 bins together; a smallest such set uses each of
+2^-48. Why: by Hall's theorem none exists only if some k items have k - 1 bins together; a smallest such set uses each of
 these bins at least twice. The expected number of such sets is at most
 
     sum over k of C(n, k) C(m, k-1) (3k)! min_z (e^z - 1 - z)^(k-1) z^(-3k) / (m (m-1) (m-2))^k,
@@ -106,4 +106,4 @@ def _augment(bins: Positions, table: Positions, item: int) -> None:
                 table[target] = mover
                 target = origin
             return
-    raise LocalProtocolError("the identifiers have no placement in their bins (chance below 2^-40); start a new run")
+    raise LocalProtocolError("the identifiers have no placement in their bins (chance below 2^-48); start a new run")

@@ -28,8 +28,8 @@ from blindbayes.protocol.transfer import agree
 from blindbayes.wire import Words
 
 LEAST = cuckoo.LEAST
-MOST = 12_000_000  # bins stay below 2^24, so that a tag fits a word
-FAILURE_BITS = 40
+MOST = 12_000_000
+FAILURE_BITS = 43  # one run fails with probability below 2^-43, so that a study of at most eight stays below 2^-40
 _BLOCK_BYTES = 1 << 24  # of one message, about
 _ASK_BINS = 1 << 17  # bins per message of questions: 8 MB
 _ROWS_AT_ONCE = 1 << 11  # expanded at once: keeps pads in the cache
@@ -53,7 +53,8 @@ class Shape:
         if self.words < 1 or self.labels < 1 or self.most < 1:
             raise LocalProtocolError("joined_sums needs words and labels")
         if self.payload_words > MOST_WORDS:
-            raise ConfigError("classes times bits of the multiplicity pass 448; lower the multiplicity")
+            most = 64 * MOST_WORDS - self.tag_bits
+            raise ConfigError(f"classes times bits of the multiplicity pass {most}; lower the multiplicity")
 
     @property
     def bins(self) -> int:
@@ -62,7 +63,7 @@ class Shape:
 
     @property
     def tag_bits(self) -> int:
-        """Bits of a tag: a false match anywhere has probability below 2^-40."""
+        """Bits of a tag: a false match anywhere has probability below 2^-43 / 1.32, since empty bins add nothing."""
         return FAILURE_BITS + (self.bins - 1).bit_length()
 
     @property
@@ -72,8 +73,8 @@ class Shape:
 
     @property
     def payload_words(self) -> int:
-        """Words per entry in the store: the tag, then the labels' bits."""
-        return 1 + -(-self.planes // 64)
+        """Words per entry in the store: the tag, then the labels' bits; two or more, as the function has 128 bits."""
+        return max(2, -(-(self.tag_bits + self.planes) // 64))
 
     @property
     def keys(self) -> int:
@@ -95,7 +96,7 @@ class Shape:
     def agreed(self) -> bytes:
         """Bytes of all of it."""
         parts = (self.row_ids, self.label_ids, self.words, self.labels, self.most)
-        return b"joined_sums v1" + repr(parts).encode() + self.facts
+        return b"joined_sums v2" + repr(parts).encode() + self.facts
 
 
 def row_holder(run: Run, other: str, shape: Shape, entries: Entries, keeper: Keeper, coins: Coins) -> Role[Words]:
@@ -221,15 +222,13 @@ def _fill(session: bytes, shape: Shape, entries: Entries, owner: Owner, rows: Wo
 
 
 def _payload(labels: Words, shape: Shape) -> Words:
-    """Labels (n, labels) as the words behind the tag: the bits of one label after those of the other."""
-    width = shape.most.bit_length()
+    """Labels (n, labels) as the bits behind the tag: the bits of one label after those of the other."""
+    width, first = shape.most.bit_length(), shape.tag_bits
     bits = ((labels[:, :, None] >> np.arange(width, dtype=np.uint64)) & np.uint64(1)).astype(np.uint8)
-    padded = np.zeros((len(labels), 64 * (shape.payload_words - 1)), dtype=np.uint8)
-    padded[:, : shape.planes] = bits.reshape(len(labels), shape.planes)
-    words = np.zeros((len(labels), shape.payload_words), dtype=np.uint64)
+    padded = np.zeros((len(labels), 64 * shape.payload_words), dtype=np.uint8)
+    padded[:, first : first + shape.planes] = bits.reshape(len(labels), shape.planes)
     packed = np.ascontiguousarray(np.packbits(padded, axis=1, bitorder="little"))
-    words[:, 1:] = packed.view("<u8")
-    return words
+    return packed.view("<u8").astype(np.uint64)
 
 
 def _receive_store(shape: Shape, other: str) -> Role[Words]:
@@ -250,8 +249,8 @@ def _receive_store(shape: Shape, other: str) -> Role[Words]:
 def _bits(words: Words, shape: Shape) -> npt.NDArray[np.uint8]:
     """Tag bits, then label bits, of (n, payload) words: (tag_bits + planes, n)."""
     columns = np.ascontiguousarray(words.T)
-    planes = [(columns[0] >> np.uint64(bit)) & np.uint64(1) for bit in range(shape.tag_bits)]
-    planes += [(columns[1 + bit // 64] >> np.uint64(bit % 64)) & np.uint64(1) for bit in range(shape.planes)]
+    count = shape.tag_bits + shape.planes
+    planes = [(columns[bit // 64] >> np.uint64(bit % 64)) & np.uint64(1) for bit in range(count)]
     return np.stack(planes).astype(np.uint8)
 
 
