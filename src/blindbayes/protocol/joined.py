@@ -10,6 +10,7 @@ Rows stay outside: these roles take entries (keyed digests and words) and return
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -53,8 +54,11 @@ class Join:
     most: int = 1  # rows of one identifier at one party
     min_overlap: int = 0
     alpha: float = 1.0
+    key: tuple[str, ...] = ()  # identifier columns, where the codebook has no recipe
 
     def __post_init__(self) -> None:
+        if self.class_holder not in self.owners or set(self.bounds) != set(self.owners):
+            raise ConfigError("a join names its class holder and a bound for each of its parties")
         if self.inner and len(self.owners) != 2:
             raise ConfigError("an inner join is between two parties; with more, take join = 'left'")
         if self.duplicates not in ("join", "first", "reject"):
@@ -114,7 +118,8 @@ class Join:
     def facts(self) -> bytes:
         """What all must agree on: the recipe of identifiers stands in the codebook's hash."""
         parts = (sorted(self.owners.items()), self.class_holder, sorted(self.bounds.items()), self.inner)
-        return repr((self.codebook.sha256, *parts, self.duplicates, self.most, self.min_overlap, self.alpha)).encode()
+        rest = (self.duplicates, self.most, self.min_overlap, self.alpha, self.key)
+        return repr((self.codebook.sha256, *parts, *rest)).encode()
 
     def to_dict(self) -> dict[str, Any]:
         """Plain builtins, for a share file."""
@@ -127,8 +132,28 @@ class Join:
                 "duplicates": self.duplicates,
                 "most": self.most,
                 "min_overlap": self.min_overlap,
+                "key": list(self.key),
             },
         }
+
+    @classmethod
+    def from_dict(cls, public: Mapping[str, Any]) -> Join:
+        """From the public facts of a share file."""
+        facts = public.get("join")
+        if facts is None:
+            raise ConfigError("the share is not of a study whose identifiers do not line up")
+        return cls(
+            Codebook.from_dict(json.loads(facts["codebook"])),
+            {party: tuple(names) for party, names in public["owners"].items()},
+            public["labelled"][0],
+            facts["bounds"],
+            facts["inner"],
+            facts["duplicates"],
+            facts["most"],
+            facts["min_overlap"],
+            public["alpha"],
+            tuple(facts.get("key", ())),
+        )
 
 
 @dataclass(slots=True)
@@ -137,6 +162,25 @@ class Joined(Trained):
 
     back_planters: dict[str, Planter] = field(default_factory=dict, repr=False)  # the class holder's other direction
     back_keeper: Keeper | None = field(default=None, repr=False)  # the attribute holder's
+
+
+@dataclass(frozen=True, slots=True)
+class Links:
+    """One party's transfers with another, both directions: as sender (keeper) and as chooser (planter)."""
+
+    keeper: Keeper = field(repr=False)
+    planter: Planter = field(repr=False)
+
+
+def connect(run: Run, other: str, coins: Coins) -> Role[Links]:
+    """Set up both directions. The party that stands first in the roster is the sender of the first."""
+    if run.parties.index(run.me) < run.parties.index(other):
+        keeper = yield from transfer.keeper(run, other, coins)
+        planter = yield from transfer.planter(run, other, coins)
+    else:
+        planter = yield from transfer.planter(run, other, coins)
+        keeper = yield from transfer.keeper(run, other, coins)
+    return Links(keeper, planter)
 
 
 # -- training ------------------------------------------------------------------------------------------------------------
@@ -212,9 +256,14 @@ def _any_counts(join: Join) -> IntArray:
 
 
 def predict_class_holder(
-    run: Run, join: Join, query: Query, tables: Mapping[str, Limbs], columns: Mapping[str, IntArray], keeper: Keeper,
-    planter: Planter, coins: Coins,
-) -> Role[IntArray | None]:  # fmt: skip
+    run: Run,
+    join: Join,
+    query: Query,
+    tables: Mapping[str, Limbs],
+    columns: Mapping[str, IntArray],
+    links: Links,
+    coins: Coins,
+) -> Role[IntArray | None]:
     """The class holder's role: both sides' tables are shares, so each looks up in the other's."""
     other = join.holders[0]
     own = {name: tables[name] for name in join.owners[run.me]}
@@ -222,15 +271,22 @@ def predict_class_holder(
     if own:
         back = _backwards(join, query)
         session = yield from agree(run, other, "joined look-up", back.facts(), coins)
-        scores = lm.add(scores, (yield from look_up(back, columns, run.me, TweakedHash(session), planter.session(session))))
+        scores = lm.add(
+            scores, (yield from look_up(back, columns, run.me, TweakedHash(session), links.planter.session(session)))
+        )
     theirs = {other: {name: tables[name] for name in join.owners[other]}}
-    return (yield from shared_argmax.class_holder(run, query, scores, theirs, {other: keeper}, coins))
+    return (yield from shared_argmax.class_holder(run, query, scores, theirs, {other: links.keeper}, coins))
 
 
 def predict_attribute_holder(
-    run: Run, join: Join, query: Query, tables: Mapping[str, Limbs], columns: Mapping[str, IntArray], keeper: Keeper,
-    planter: Planter, coins: Coins,
-) -> Role[IntArray | None]:  # fmt: skip
+    run: Run,
+    join: Join,
+    query: Query,
+    tables: Mapping[str, Limbs],
+    columns: Mapping[str, IntArray],
+    links: Links,
+    coins: Coins,
+) -> Role[IntArray | None]:
     """The attribute holder's role."""
     other = join.class_holder
     own = {name: tables[name] for name in join.owners[run.me]}
@@ -239,8 +295,8 @@ def predict_attribute_holder(
     if theirs:
         back = _backwards(join, query)
         session = yield from agree(run, other, "joined look-up", back.facts(), coins)
-        scores = lm.add(scores, (yield from serve(back, other, theirs, TweakedHash(session), keeper.session(session))))
-    return (yield from shared_argmax.attribute_holder(run, query, scores, columns, planter, coins))
+        scores = lm.add(scores, (yield from serve(back, other, theirs, TweakedHash(session), links.keeper.session(session))))
+    return (yield from shared_argmax.attribute_holder(run, query, scores, columns, links.planter, coins))
 
 
 def _with_prior(scores: Limbs, table: Limbs) -> Limbs:

@@ -1,0 +1,315 @@
+"""One party's part in a study over columns whose identifiers do not line up: training, and joint classification.
+
+A part knows its party's table and the public facts (`Join`). `study/joined.py` runs all parts in one process; a site's agent
+runs its own.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from blindbayes.data.columns import ColumnSource
+from blindbayes.data.keys import read_digests, recipe_of
+from blindbayes.errors import ConfigError, DataError, LocalProtocolError, PrivacyError
+from blindbayes.model.shares import ModelShare
+from blindbayes.primitives.coins import Coins
+from blindbayes.protocol import joined as roles
+from blindbayes.protocol import transfer
+from blindbayes.protocol.core import Role, Run
+from blindbayes.protocol.joined import Join, Joined, Links
+from blindbayes.protocol.joined_sums import LEAST, Entries, merge, one_hot
+from blindbayes.statistics import Block
+from blindbayes.study.columns import ColumnScoring, count_local, require_held
+from blindbayes.study.part import Steady
+from blindbayes.study.study import Study
+from blindbayes.wire import Words
+
+OPTIONS = ("bounds", "join", "min_overlap", "multiplicity", "queries", "reveal", "together")
+BATCH = 1 << 14  # instances classified at once: bounds memory
+Digests = list[bytes | None]
+
+
+# -- what is public ----------------------------------------------------------------------------------------------------------
+
+
+def options_of(study: Study) -> dict[str, Any]:
+    """The options of joined_sums, checked, with their defaults."""
+    if unknown := sorted(set(study.options) - set(OPTIONS)):
+        raise ConfigError(f"unknown protocol option {unknown[0]!r}; known: {', '.join(OPTIONS)}")
+    most = 4 if study.duplicates == "join" else 1
+    found: dict[str, Any] = {"bounds": {}, "join": None, "min_overlap": 0, "multiplicity": most}
+    found |= {"queries": None, "reveal": "nothing", "together": False, **study.options}
+    if found["reveal"] not in ("nothing", "matching"):
+        raise ConfigError("the option reveal is 'nothing' or 'matching'")
+    for name in ("min_overlap", "multiplicity"):
+        if type(found[name]) is not int:
+            raise ConfigError(f"the option {name} is a whole number")
+    if found["queries"] is not None and (type(found["queries"]) is not int or found["queries"] < 1):
+        raise ConfigError("the option queries is the number of instances that may be classified")
+    if not isinstance(found["together"], bool):
+        raise ConfigError("the option together is true or false")
+    if found["join"] not in (None, "inner", "left"):
+        raise ConfigError("the option join is 'inner' or 'left'")
+    bounds = found["bounds"]
+    if not isinstance(bounds, Mapping) or any(type(bound) is not int or bound < LEAST for bound in bounds.values()):
+        raise ConfigError(f"the option bounds gives each party the number that its identifiers are padded to, {LEAST} or more")
+    return found
+
+
+def key_of(study: Study) -> tuple[str, ...]:
+    """The identifier columns that the study names, where the codebook has no recipe."""
+    if study.codebook.identifier is not None:
+        return ()
+    return tuple(part.column for part in recipe_of(study.codebook, study.key).parts)
+
+
+def join_of(study: Study, owners: Mapping[str, tuple[str, ...]], class_holder: str, bounds: Mapping[str, int]) -> Join:
+    """What is public about the join: the study's options, who holds which features, what identifiers are padded to."""
+    options = options_of(study)
+    inner = len(owners) == 2 if options["join"] is None else options["join"] == "inner"
+    if inner and options["together"]:
+        raise ConfigError("an inner join has two parties, who compare together anyway; leave the option together out")
+    if missing := [name for name in owners if name not in bounds]:
+        raise ConfigError(f"bounds give no number for {missing[0]}: say what its identifiers are padded to")
+    if unknown := sorted(set(bounds) - set(owners)):
+        raise ConfigError(f"bounds name {unknown[0]!r}, who is no party")
+    return Join(
+        study.codebook,
+        dict(owners),
+        class_holder,
+        {name: bounds[name] for name in owners},
+        inner,
+        study.duplicates,
+        options["multiplicity"],
+        options["min_overlap"],
+        study.alpha,
+        key_of(study),
+    )
+
+
+# -- training ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class JoinedTraining:
+    """One party's part of training over a join."""
+
+    party: str
+    rows: int
+    join: Join = field(repr=False)
+    first: Entries = field(repr=False)  # the class holder's labels, or another's rows
+    second: Entries | None = field(repr=False)  # the class holder's own columns class by class, or another's counts
+    local: Mapping[str, Any] | None = field(repr=False)  # statistics that the class holder keeps to itself in a left join
+    queries: int | None = None
+
+    def digest(self, key: bytes) -> bytes:
+        """Keyed digest of the coded input."""
+        arrays = [self.first.items, self.first.words]
+        if self.second is not None:
+            arrays += [self.second.items, self.second.words]
+        facts = json.dumps(self.local, sort_keys=True).encode() + self.join.facts()
+        return keyed_digest(key, facts, arrays)
+
+    def role(self, run: Run, coins: Coins) -> Role[Joined]:
+        """The party's role."""
+        if self.party == self.join.class_holder:
+            return roles.train_class_holder(run, self.join, self.first, self.second, coins)
+        if self.second is None:
+            raise LocalProtocolError("an attribute holder counts its rows")
+        return roles.train_attribute_holder(run, self.join, self.first, self.second, coins)
+
+    def share(self, trained: Joined, study: str) -> ModelShare:
+        """What the party keeps."""
+        public = self.join.to_dict()
+        return ModelShare(study, self.party, public, trained.tables, trained.sums, self.local, self.queries)
+
+
+def training(study: Study, join: Join, party: str, source: ColumnSource) -> JoinedTraining:
+    """A party's part of training. Everything about its table is checked here, before anything leaves."""
+    return training_of(study, join, party, source, digests_of(study, source))
+
+
+def training_of(study: Study, join: Join, party: str, source: ColumnSource, digests: Digests) -> JoinedTraining:
+    """`training` of a table whose identifiers are read already."""
+    require_held(join.columns, party, source)
+    is_holder = party == join.class_holder
+    if source.labelled != is_holder:
+        raise ConfigError(
+            f"one party, and only one, must have the class column {study.codebook.target!r} where identifiers do not line up"
+        )
+    if source.rows < study.min_rows:
+        raise PrivacyError(f"{party}: the study asks for at least {study.min_rows} rows per party")
+    first, second = _entries(join, party, source, digests)
+    require_bound(party, len(first), join.bounds[party])
+    local = count_local(join.columns, party, source) if is_holder and not join.inner else None
+    return JoinedTraining(party, source.rows, join, first, second, local, options_of(study)["queries"])
+
+
+def digests_of(study: Study, source: ColumnSource) -> Digests:
+    """Keyed digests of a table's identifiers, row by row."""
+    return read_digests(source, recipe_of(study.codebook, study.key), bytes.fromhex(study.sha256))
+
+
+def require_bound(party: str, count: int, bound: int) -> None:
+    """Refuse more identifiers than were agreed."""
+    if count > bound:
+        raise DataError(f"{party}: more identifiers than the agreed bound of {bound}; agree on a larger one")
+
+
+def keyed_digest(key: bytes, facts: bytes, arrays: list[npt.NDArray[Any]]) -> bytes:
+    """Of public facts and arrays, shapes included."""
+    digest = hashlib.blake2b(key=key[:64], digest_size=32, person=b"blindbayes part")
+    digest.update(len(facts).to_bytes(8, "big") + facts)
+    for array in arrays:
+        digest.update(repr((array.shape, array.dtype.str)).encode())
+        digest.update(np.ascontiguousarray(array).data)
+    return digest.digest()
+
+
+def _entries(join: Join, party: str, source: ColumnSource, digests: Digests) -> tuple[Entries, Entries | None]:
+    """What a party brings: the class holder its labels and its own columns, class by class; another its rows and counts."""
+    classes = len(join.codebook.classes)
+    if party != join.class_holder:
+        layout = join.columns.layout(party)
+        counted = [
+            np.concatenate([layout.encode(block), np.ones((block.rows, 1), dtype=np.uint64)], axis=1)
+            for block in source.blocks()
+        ]
+        found = merge(digests, _stack(counted, layout.words + 1), join.duplicates, join.most)
+        return found, Entries(found.items, np.ascontiguousarray(found.words[:, -1:]))
+    own = join.own_layout
+    labels: list[Words] = []
+    rows: list[Words] = []
+    for block in source.blocks():
+        hot = one_hot(block.known_labels, classes)
+        labels.append(hot)
+        if own is not None:
+            rows.append((hot[:, :, None] * own.encode(block)[:, None, :]).reshape(block.rows, -1))
+    first = merge(digests, _stack(labels, classes), join.duplicates, join.most)
+    if own is None:
+        return first, None
+    return first, merge(digests, _stack(rows, classes * own.words), join.duplicates, join.most)
+
+
+def _stack(parts: list[Words], width: int) -> Words:
+    return np.concatenate(parts) if parts else np.zeros((0, width), dtype=np.uint64)
+
+
+# -- the same instances in one order ---------------------------------------------------------------------------------------
+
+
+class JoinedScoring:
+    """One party's part of classifying instances that both bring in one order, with a model over an inner join."""
+
+    def __init__(self, share: ModelShare, source: ColumnSource | int, reveal_to: str) -> None:
+        share.require_alive()
+        self.share, self.party, self.join = share, share.party, Join.from_dict(share.public)
+        self._reveal_to = reveal_to
+        self.kept: Links | None = None  # transfers from before; None: the role sets them up
+        columns = self.join.columns
+        columns.query(1, reveal_to)  # a wrong name is noticed here
+        self._table: Steady | None = None
+        if isinstance(source, int):
+            if columns.owners[self.party]:
+                raise ConfigError(f"{self.party} holds columns: it brings rows, not only their number")
+            self.count = source
+        else:
+            require_held(columns, self.party, source)
+            self._table, self.count = Steady(source, training=False, size=BATCH), source.rows
+        if self.count < 1:
+            raise DataError("a batch has at least one instance")
+
+    @property
+    def other(self) -> str:
+        """The other party."""
+        return next(name for name in self.join.owners if name != self.party)
+
+    def digest(self, key: bytes) -> bytes:
+        """Keyed digest of the coded instances."""
+        return bytes(32) if self._table is None else self._table.digest(key)
+
+    def connect(self, run: Run, coins: Coins) -> Role[Links]:
+        """Agree on what is public about this classification, then set up the transfers."""
+        facts = self.join.facts() + repr((self.count, self._reveal_to)).encode()
+        yield from transfer.agree(run, self.other, "classification", facts, coins)
+        return (yield from roles.connect(run, self.other, coins))
+
+    def role(self, run: Run, coins: Coins) -> Role[npt.NDArray[np.int64] | None]:
+        """Batch after batch, on transfers that are set up first."""
+        kept = self.kept
+        if kept is None:
+            kept = yield from self.connect(run, coins.derive("transfers"))
+        is_holder = self.party == self.join.class_holder
+        play = roles.predict_class_holder if is_holder else roles.predict_attribute_holder
+        learned = []
+        for at, block in enumerate(self._batches()):
+            query = self.join.columns.query(block.rows, self._reveal_to)
+            tables, own = self.share.tables[self.other], coins.derive(f"batch {at}")
+            found = yield from play(run, self.join, query, tables, block.columns, kept, own)
+            if found is not None:
+                learned.append(found)
+        return np.concatenate(learned) if learned else None
+
+    def _batches(self) -> Iterator[Block]:
+        if self._table is not None:
+            yield from self._table.blocks()
+            return
+        for low in range(0, self.count, BATCH):
+            yield Block(None, {}, min(BATCH, self.count - low))
+
+
+def scoring(
+    share: ModelShare, source: ColumnSource | int, reveal_to: str = "all", *, together: bool = False
+) -> JoinedScoring | ColumnScoring:
+    """A party's part of classifying instances that all bring in one order, from its share alone; a party without columns
+    brings the number of instances."""
+    if not Join.from_dict(share.public).inner:
+        return ColumnScoring(share, source, reveal_to, together=together)
+    if together:
+        raise ConfigError("a model over an inner join has two parties, who compare together anyway")
+    return JoinedScoring(share, source, reveal_to)
+
+
+# -- in words --------------------------------------------------------------------------------------------------------------
+
+
+def training_statement(study: Study, join: Join, sha256: str) -> str:
+    """What training promises, in words; `sha256` is the hash that the parties agreed on."""
+    plan, queries = join.columns.plan, study.options.get("queries")
+    kind = (
+        "Counted: the rows of the SQL inner join on the identifier, class counts and all columns; all of it stays in shares."
+        if join.inner
+        else "Counted: every row of the class holder (its class counts and own columns are known to it alone), and for each "
+        "attribute holder the rows of its own SQL join with the class holder; elsewhere its columns are missing."
+    )
+    bounds = ", ".join(f"{name} {bound}" for name, bound in join.bounds.items())
+    lines = [
+        f"Study {sha256}",
+        f"Codebook {study.codebook.sha256}",
+        f"Protocols joined_sums, shared_model, shared_argmax. Class holder: {join.class_holder}.",
+        kind,
+        "Who is in the join, and how many, was not opened"
+        + (
+            f"; one bit was: that at least {join.min_overlap} rows joined (per pair of parties). Whoever knows of "
+            f"{join.min_overlap - 1} matches learns from it about one more: limit how often such studies run."
+            if join.min_overlap
+            else "."
+        ),
+        f"Public: the numbers that identifiers are padded to ({bounds}), at most {join.most} rows per identifier and party, "
+        f"duplicates: {join.duplicates}. Identifiers and their digests never left a site.",
+        f"A classification opens the class, to {study.reveal_to}; where the parties bring the same instances in one order, "
+        "each knows whom they score together; a party that brings nulls learns the number of instances alone. "
+        + (f"At most {queries} instances may be classified." if queries else "The number of queries is not limited.")
+        + " Repeated queries let the model be read off; limit them.",
+        f"Scores: {plan.bits} bits, {plan.fraction} after the point.",
+        "Security: parties that follow the protocol and look at what they received (semi-honest), no dealer, computational; "
+        "wrong results with probability below 2^-38.",
+    ]
+    return "\n\n".join(lines)
