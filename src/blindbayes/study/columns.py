@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,13 +28,14 @@ from blindbayes.primitives.softspoken import Keeper, Planter
 from blindbayes.protocol import columns as roles
 from blindbayes.protocol import shared_argmax, transfer
 from blindbayes.protocol.columns import Columns, Trained
-from blindbayes.protocol.core import Role
+from blindbayes.protocol.core import Role, Run
 from blindbayes.protocol.shared_argmax import Mesh
 from blindbayes.report import LeakReport, leak_report, run_files, seal_files
 from blindbayes.runtime.folder import write_folder
 from blindbayes.runtime.memory import Outcome, local_runs, run_in_memory
 from blindbayes.runtime.transcript import Cost
 from blindbayes.statistics import Block, Layout, Statistics, count_block
+from blindbayes.study.part import Steady
 from blindbayes.study.study import Leak, Result, Study, report_of
 
 if TYPE_CHECKING:
@@ -87,9 +87,7 @@ class JointModel:
         self.shares = dict(shares)
         self.reveal_to = reveal_to
         self.together = together
-        self._keepers: dict[str, Keeper] = {}
-        self._planters: dict[str, Planter] = {}
-        self._meshes: dict[str, Mesh] = {}
+        self._kept: dict[str, Any] = {}  # transfers of each party, set up once in a process
         columns.query(1, reveal_to)  # a wrong name is noticed here
 
     def __repr__(self) -> str:
@@ -104,12 +102,9 @@ class JointModel:
             raise ConfigError("the share files are not of one study")
         if any(share.party != name for name, share in shares.items()):
             raise ConfigError("a share file belongs to another party")
-        public = first.public
-        book = Codebook.from_dict(json.loads(public["codebook"]))
-        owners = {party: tuple(names) for party, names in public["owners"].items()}
-        if set(owners) != set(shares):
+        columns = columns_of(first.public)
+        if set(columns.owners) != set(shares):
             raise ConfigError("every party of the study must bring its share file")
-        columns = Columns(book, public["rows"], owners, tuple(public["labelled"]), public["alpha"])
         return cls(columns, shares, reveal_to, together=together)
 
     @property
@@ -131,42 +126,35 @@ class JointModel:
         coins = Coins.system() if coins is None else coins
         for share in self.shares.values():
             share.require_alive()
-        blocks = self._query_blocks(frames)
-        count = next(iter(blocks.values())).rows
+        parts = self._scorings(frames)
+        count = next(iter(parts.values())).count
         for share in self.shares.values():  # each party for itself, before it sends anything
             share.charge(count)
-        self._connect(coins)
-        done = [
-            self._classify({party: _cut(block, low) for party, block in blocks.items()}, coins)
-            for low in range(0, count, _BATCH)
-        ]
-        return Prediction(np.concatenate([part.labels for part in done]), done[0].leakage, _added([part.cost for part in done]))
-
-    def _classify(self, blocks: Mapping[str, Block], coins: Coins) -> Prediction:
-        """One batch, small enough for memory."""
-        query = self.columns.query(next(iter(blocks.values())).rows, self.reveal_to, together=self.together)
-        runs = self._runs(coins)
-        parts: dict[str, Role[Any]] = {}
-        for party, share in self.shares.items():
-            own = coins.derive(f"prediction {runs[party].run_id} {party}")
-            local = self._local_scores(party, blocks[party])
-            if party == self.columns.class_holder:
-                if local is None:
-                    raise LocalProtocolError("the class holder knows its own scores")
-                parts[party] = roles.predict_class_holder(
-                    runs[party], query, local, share.tables, self._keepers, own, self._meshes.get(party)
-                )
-            else:
-                tables = share.tables.get(self.columns.class_holder, {})
-                planter = self._planters[party]
-                parts[party] = roles.predict_attribute_holder(
-                    runs[party], query, local, tables, blocks[party].columns, planter, own, self._meshes.get(party)
-                )
-        outcome = run_in_memory(parts)
-        learned = [outcome.outputs[name] for name in query.learners]
+        if not self._kept:
+            made = {name: part.connect for name, part in parts.items()}
+            self._kept = self._run(made, coins).outputs
+        for name, part in parts.items():
+            part.kept = self._kept[name]
+        outcome = self._run({name: part.role for name, part in parts.items()}, coins)
+        learned = [outcome.outputs[name] for name in self.columns.query(1, self.reveal_to).learners]
         if any(not np.array_equal(learned[0], other) for other in learned[1:]):
             raise LocalProtocolError("two parties learned different classes")
         return Prediction(self.classes_[learned[0]], leakage_of(outcome), outcome.cost)
+
+    def _scorings(self, frames: Mapping[str, Any]) -> dict[str, Any]:
+        """Every party's part of a classification."""
+        opened = self._open(frames)
+        return {name: self._scoring(share, opened[name]) for name, share in self.shares.items()}
+
+    def _scoring(self, share: ModelShare, source: ColumnSource | int) -> Any:
+        return scoring(share, source, self.reveal_to, together=self.together)
+
+    def _run(self, parts: Mapping[str, Callable[[Run, Coins], Role[Any]]], coins: Coins) -> Outcome:
+        study = next(iter(self.shares.values())).study
+        names = tuple(self.columns.owners)
+        runs = local_runs(names, study=study, run_id=coins.bytes(16).hex(), coins=coins, signed=False)
+        own = {name: coins.derive(f"prediction {runs[name].run_id} {name}") for name in names}
+        return run_in_memory({name: parts[name](runs[name], own[name]) for name in names})
 
     def combine(self) -> NaiveBayes:
         """Simulation only: join the shares in one place and return the plain model they stand for."""
@@ -178,7 +166,7 @@ class JointModel:
         for share in self.shares.values():
             share.require_alive()
         holder = self.shares[columns.class_holder]
-        counts = self._class_counts()
+        counts = _class_counts(holder.local)
         named: dict[str, Any] = {
             "class_counts": [int(value) for value in counts],
             "counts": {},
@@ -210,70 +198,15 @@ class JointModel:
 
     # -- inside --------------------------------------------------------------------------------------------------------
 
-    def _class_counts(self) -> npt.NDArray[np.int64]:
-        local = self.shares[self.columns.class_holder].local
-        if local is None:
-            raise LocalProtocolError("the class holder knows the class counts")
-        return np.array(local["class_counts"], dtype=np.int64)
-
-    def _query_blocks(self, frames: Mapping[str, Any]) -> dict[str, Block]:
+    def _open(self, frames: Mapping[str, Any]) -> dict[str, ColumnSource | int]:
         if set(frames) != set(self.columns.owners):
             raise ConfigError("predict takes one frame per party: " + ", ".join(self.columns.owners))
-        blocks: dict[str, Block | None] = {}
-        for party, names in self.columns.owners.items():
-            if not names:
-                blocks[party] = None
-                continue
-            source = open_columns(frames[party], self.columns.codebook)
-            if {feature.name for feature in source.features} != set(names):
-                raise DataError(f"{party}: the frame must hold the columns {', '.join(names)}")
-            blocks[party] = whole_block(source)
-        sizes = {block.rows for block in blocks.values() if block is not None}
+        opened = {name: open_columns(frames[name], self.columns.codebook) for name, held in self.columns.owners.items() if held}
+        sizes = {source.rows for source in opened.values()}
         if len(sizes) != 1 or 0 in sizes:
             raise DataError("all parties must bring the same instances, at least one, in the same order")
         rows = sizes.pop()
-        return {party: Block(None, {}, rows) if block is None else block for party, block in blocks.items()}
-
-    def _local_scores(self, party: str, block: Block) -> npt.NDArray[np.float64] | None:
-        """What a party that knows the class of its rows computes alone."""
-        columns = self.columns
-        if party not in columns.labelled:
-            return None
-        local = self.shares[party].local or {}
-        scores = np.zeros((block.rows, len(columns.codebook.classes)))
-        if party == columns.class_holder:
-            scores += roles.prior(self._class_counts(), columns.plan)
-        if columns.owners[party]:
-            parameters = local_parameters(columns, party, local)
-            for name, term in parameters.terms.items():
-                scores += parameters.score(name, term, block.columns[name])
-        return scores
-
-    def _connect(self, coins: Coins) -> None:
-        """Set up the transfers of prediction, if this process has not kept those of training."""
-        holder = self.columns.class_holder
-        for name in self.columns.holders:
-            if name in self._keepers and name in self._planters:
-                continue
-            runs = self._runs(coins)
-            outcome = run_in_memory(
-                {
-                    holder: transfer.keeper(runs[holder], name, coins.derive(f"keeper {runs[holder].run_id} {name}")),
-                    name: transfer.planter(runs[name], holder, coins.derive(f"planter {runs[name].run_id} {name}")),
-                }
-            )
-            self._keepers[name], self._planters[name] = outcome.outputs[holder], outcome.outputs[name]
-        if self.together and not self._meshes:
-            runs = self._runs(coins)
-            parties = self.columns.owners
-            made = {
-                name: shared_argmax.connect(runs[name], coins.derive(f"mesh {runs[name].run_id} {name}")) for name in parties
-            }
-            self._meshes = run_in_memory(made).outputs
-
-    def _runs(self, coins: Coins) -> dict[str, Any]:
-        study = next(iter(self.shares.values())).study
-        return local_runs(tuple(self.columns.owners), study=study, run_id=coins.bytes(16).hex(), coins=coins, signed=False)
+        return {name: opened.get(name, rows) for name in self.columns.owners}
 
 
 # -- training ------------------------------------------------------------------------------------------------------------
@@ -302,45 +235,219 @@ def _simulate_shared(study: Study, sources: Mapping[str, Any], coins: Coins) -> 
             f"there is no columns protocol {study.protocol!r} for rows that line up; known: class_sums, "
             "noisy_histograms, scalar_product"
         )
+    options_of(study)
+    keys = (study.key,) if isinstance(study.key, str) else tuple(study.key or ())
+    opened = {name: open_columns(source, study.codebook, ignore=keys) for name, source in sources.items()}
+    columns = agree_columns(study, opened)
+    require_learner(study.reveal_to, columns.owners)
+    parts = {name: training(study, columns, name, source) for name, source in opened.items()}
+    runs = local_runs(tuple(sources), study=study.sha256, run_id=coins.bytes(16).hex(), coins=coins, signed=False)
+    own = {name: coins.derive(f"training {runs[name].run_id} {name}") for name in sources}
+    outcome = run_in_memory({name: part.role(runs[name], own[name]) for name, part in parts.items()})
+    shares = {name: part.share(outcome.outputs[name], study.sha256) for name, part in parts.items()}
+    together = study.options.get("together", False)
+    model = JointModel(columns, shares, study.reveal_to, together=together)
+    if not together:  # what training set up serves prediction too
+        model._kept = {name: Transfers.of(outcome.outputs[name]) for name in parts}
+    report = column_report(("transfer", "class_sums", "shared_model"), outcome)
+    statement = training_statement(study, columns, study.sha256)
+    return JointResult(model, leakage_of(outcome), outcome.cost, statement, tuple(sources), report)
+
+
+def options_of(study: Study) -> dict[str, Any]:
+    """The options of class_sums, checked, with their defaults."""
     if study.epsilon is not None:
         raise PrivacyError("class_sums opens nothing, so there is nothing to add noise to; leave epsilon out")
     if unknown := sorted(set(study.options) - set(_OPTIONS)):
         raise ConfigError(f"unknown protocol option {unknown[0]!r}; known: {', '.join(_OPTIONS)}")
     queries = study.options.get("queries")
-    if queries is not None and (not isinstance(queries, int) or queries < 1):
+    if queries is not None and (type(queries) is not int or queries < 1):
         raise ConfigError("the option queries is the number of instances that may be classified")
     together = study.options.get("together", False)
     if not isinstance(together, bool):
         raise ConfigError("the option together is true or false")
-    keys = (study.key,) if isinstance(study.key, str) else tuple(study.key or ())
-    opened = {name: open_columns(source, study.codebook, ignore=keys) for name, source in sources.items()}
-    columns = agree_columns(study, opened)
-    if study.reveal_to != "all" and study.reveal_to not in opened:
-        raise ConfigError(f"reveal_to is 'all' or a party; {study.reveal_to!r} is none")
+    return {"queries": queries, "together": together}
+
+
+def require_learner(reveal_to: str, parties: Iterable[str]) -> None:
+    """Who learns the class is everybody or a party."""
+    if reveal_to != "all" and reveal_to not in parties:
+        raise ConfigError(f"reveal_to is 'all' or a party; {reveal_to!r} is none")
+
+
+def require_held(columns: Columns, party: str, source: ColumnSource) -> None:
+    """Refuse a table that does not hold what the study says this party holds."""
+    found = {feature.name for feature in source.features}
+    if missing := [name for name in columns.owners[party] if name not in found]:
+        raise DataError(f"{party}: the table lacks column {missing[0]!r}, which the study says this party holds; add it")
+    if extra := sorted(found - set(columns.owners[party])):
+        raise DataError(f"{party}: the table holds column {extra[0]!r}, which the study gives to another party; drop it")
+
+
+class ColumnTraining:
+    """One party's part of training by class_sums. See `part.Training`."""
+
+    def __init__(self, columns: Columns, party: str, source: ColumnSource, queries: int | None) -> None:
+        self.columns, self.party = columns, party
+        self._table = Steady(source, training=True)
+        self._queries = queries
+        self._local: dict[str, Any] | None = None
+
+    @property
+    def rows(self) -> int:
+        """Rows of this party."""
+        return self._table.rows
+
+    def digest(self, key: bytes) -> bytes:
+        """Keyed digest of the coded rows."""
+        return self._table.digest(key)
+
+    def role(self, run: Run, coins: Coins) -> Role[Trained]:
+        """The class holder's role, or an attribute holder's."""
+        if self.party in self.columns.labelled:
+            self._local = count_local(self.columns, self.party, self._table)
+        if self.party != self.columns.class_holder:
+            return (yield from roles.train_attribute_holder(run, self.columns, self._table.blocks(), coins))
+        counts = _class_counts(self._local)
+        return (yield from roles.train_class_holder(run, self.columns, counts, self._table.labels, coins))
+
+    def share(self, trained: Trained, study: str) -> ModelShare:
+        """What this party keeps."""
+        public = self.columns.to_dict()
+        return ModelShare(study, self.party, public, trained.tables, trained.sums, self._local, self._queries)
+
+
+def training(study: Study, columns: Columns, party: str, source: ColumnSource) -> ColumnTraining:
+    """A party's part of training, its table checked against what is agreed."""
+    require_held(columns, party, source)
+    if (party in columns.labelled) and not source.labelled:
+        raise DataError(f"{party}: the table lacks the class column {columns.codebook.target!r}")
+    if source.rows != columns.rows:
+        raise DataError(f"{party}: the table has another number of rows than the study, which says {columns.rows}")
     if columns.rows < study.min_rows:
         raise PrivacyError(f"the study asks for at least {study.min_rows} rows per party")
-    locals_ = {name: count_local(columns, name, opened[name]) for name in columns.labelled}
-    counts = np.array(locals_[columns.class_holder]["class_counts"], dtype=np.int64)
-    runs = local_runs(tuple(sources), study=study.sha256, run_id=coins.bytes(16).hex(), coins=coins, signed=False)
-    parts: dict[str, Role[Trained]] = {}
-    for name, source in opened.items():
-        own = coins.derive(f"training {runs[name].run_id} {name}")
-        if name == columns.class_holder:
-            parts[name] = roles.train_class_holder(runs[name], columns, counts, partial(_labels, source), own)
+    return ColumnTraining(columns, party, source, study.options.get("queries"))
+
+
+# -- prediction ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class Transfers:
+    """What a party keeps of the setup of transfers."""
+
+    keepers: dict[str, Keeper] = field(default_factory=dict, repr=False)
+    planter: Planter | None = field(default=None, repr=False)
+    mesh: Mesh | None = field(default=None, repr=False)
+
+    @classmethod
+    def of(cls, trained: Trained) -> Transfers:
+        """Those of training."""
+        return cls(dict(trained.keepers), trained.planter)
+
+
+class ColumnScoring:
+    """One party's part of a joint classification. See `part.Scoring`."""
+
+    def __init__(self, share: ModelShare, source: ColumnSource | int, reveal_to: str = "all", together: bool = False) -> None:
+        self.share, self.party, self.columns = share, share.party, columns_of(share.public)
+        self._reveal_to, self._together = reveal_to, together
+        self.kept: Transfers | None = None  # transfers from before; None: the role sets them up
+        if isinstance(source, int):
+            if self.columns.owners[self.party]:
+                raise ConfigError(f"{self.party} holds columns: it brings rows, not only their number")
+            self._table, self.count = None, source
         else:
-            parts[name] = roles.train_attribute_holder(runs[name], columns, source.blocks(), own)
-    outcome = run_in_memory(parts)
-    public = columns.to_dict()
-    shares = {}
-    for name in sources:
-        trained: Trained = outcome.outputs[name]
-        shares[name] = ModelShare(study.sha256, name, public, trained.tables, trained.sums, locals_.get(name), queries)
-    model = JointModel(columns, shares, study.reveal_to, together=together)
-    model._keepers = dict(outcome.outputs[columns.class_holder].keepers)
-    model._planters = {name: outcome.outputs[name].planter for name in columns.holders}
-    report = column_report(("transfer", "class_sums", "shared_model"), outcome)
-    statement = _statement(study, columns, queries, together)
-    return JointResult(model, leakage_of(outcome), outcome.cost, statement, tuple(sources), report)
+            require_held(self.columns, self.party, source)
+            self._table, self.count = Steady(source, training=False, size=_BATCH), source.rows
+        if self.count < 1:
+            raise DataError("a batch has at least one instance")
+
+    def digest(self, key: bytes) -> bytes:
+        """Keyed digest of the coded instances."""
+        return bytes(32) if self._table is None else self._table.digest(key)
+
+    def role(self, run: Run, coins: Coins) -> Role[npt.NDArray[np.int64] | None]:
+        """Batch after batch, on transfers that are set up first."""
+        kept = self.kept
+        if kept is None:
+            kept = yield from self.connect(run, coins.derive("transfers"))
+        learned: list[npt.NDArray[np.int64]] = []
+        for at, block in enumerate(self._batches()):
+            found = yield from self._batch(run, block, kept, coins.derive(f"batch {at}"))
+            if found is not None:
+                learned.append(found)
+        return np.concatenate(learned) if learned else None
+
+    def connect(self, run: Run, coins: Coins) -> Role[Transfers]:
+        """Agree on what is public about this classification, then set up the transfers."""
+        holder, kept = self.columns.class_holder, Transfers()
+        facts = json.dumps([self.columns.to_dict(), self.count, self._reveal_to, self._together], sort_keys=True).encode()
+        others = self.columns.holders if self.party == holder else (holder,)
+        for name in others:
+            yield from transfer.agree(run, name, "classification", facts, coins)
+        for name in others:
+            if self.party == holder:
+                kept.keepers[name] = yield from transfer.keeper(run, name, coins)
+            else:
+                kept.planter = yield from transfer.planter(run, name, coins)
+        if self._together:
+            kept.mesh = yield from shared_argmax.connect(run, coins)
+        return kept
+
+    def _batches(self) -> Iterator[Block]:
+        if self._table is not None:
+            yield from self._table.blocks()
+            return
+        for low in range(0, self.count, _BATCH):
+            yield Block(None, {}, min(_BATCH, self.count - low))
+
+    def _batch(self, run: Run, block: Block, kept: Transfers, coins: Coins) -> Role[npt.NDArray[np.int64] | None]:
+        query = self.columns.query(block.rows, self._reveal_to, together=self._together)
+        local, tables = self._local_scores(block), self.share.tables
+        if local is not None and self.party == self.columns.class_holder:
+            return (yield from roles.predict_class_holder(run, query, local, tables, kept.keepers, coins, kept.mesh))
+        if kept.planter is None:
+            raise LocalProtocolError("an attribute holder has planted its transfers")
+        own = tables.get(self.columns.class_holder, {})
+        return (
+            yield from roles.predict_attribute_holder(run, query, local, own, block.columns, kept.planter, coins, kept.mesh)
+        )
+
+    def _local_scores(self, block: Block) -> npt.NDArray[np.float64] | None:
+        """What a party that knows the class of its rows computes alone."""
+        columns, party = self.columns, self.party
+        if party not in columns.labelled:
+            return None
+        scores = np.zeros((block.rows, len(columns.codebook.classes)))
+        if party == columns.class_holder:
+            scores += roles.prior(_class_counts(self.share.local), columns.plan)
+        if columns.owners[party]:
+            parameters = local_parameters(columns, party, self.share.local or {})
+            for name, term in parameters.terms.items():
+                scores += parameters.score(name, term, block.columns[name])
+        return scores
+
+
+def scoring(share: ModelShare, source: ColumnSource | int, reveal_to: str = "all", together: bool = False) -> ColumnScoring:
+    """A party's part of a classification, from its share alone; a party without columns brings the number of instances."""
+    return ColumnScoring(share, source, reveal_to, together=together)
+
+
+def columns_of(public: Mapping[str, Any]) -> Columns:
+    """What is public about a study, from a share file."""
+    book = Codebook.from_dict(json.loads(public["codebook"]))
+    owners = {party: tuple(names) for party, names in public["owners"].items()}
+    return Columns(book, public["rows"], owners, tuple(public["labelled"]), public["alpha"])
+
+
+def _class_counts(local: Mapping[str, Any] | None) -> npt.NDArray[np.int64]:
+    if local is None:
+        raise LocalProtocolError("the class holder knows the class counts")
+    return np.array(local["class_counts"], dtype=np.int64)
+
+
+# -- reports and public facts ----------------------------------------------------------------------------------------------
 
 
 def column_report(protocols: tuple[str, ...], outcome: Outcome) -> LeakReport:
@@ -367,23 +474,16 @@ def agree_columns(study: Study, opened: Mapping[str, ColumnSource]) -> Columns:
     return Columns(study.codebook, rows, owners, labelled, study.alpha)
 
 
-def _labels(source: ColumnSource) -> Iterator[npt.NDArray[np.int64]]:
-    for block in source.blocks():
-        if block.labels is None:
-            raise LocalProtocolError("the class holder has the class column")
-        yield block.labels
-
-
 def _sub_codebook(columns: Columns, party: str) -> Codebook:
     return columns.codebook.with_features(columns.features(party))
 
 
-def count_local(columns: Columns, party: str, source: ColumnSource) -> dict[str, Any]:
+def count_local(columns: Columns, party: str, source: ColumnSource | Steady) -> dict[str, Any]:
     """Statistics of a party's own columns, which it computes alone because it knows the class."""
     classes = len(columns.codebook.classes)
     counts = np.zeros(classes, dtype=np.int64)
     total: Statistics | None = None
-    layout = Layout(_sub_codebook(columns, party)) if source.features else None
+    layout = Layout(_sub_codebook(columns, party)) if columns.owners[party] else None
     for block in source.blocks():
         if block.labels is None:
             raise LocalProtocolError("a labelled party has the class column")
@@ -408,29 +508,6 @@ def whole_block(source: ColumnSource) -> Block:
     return Block(None, columns, sum(block.rows for block in blocks))
 
 
-def _cut(block: Block, low: int) -> Block:
-    columns = {name: codes[low : low + _BATCH] for name, codes in block.columns.items()}
-    return Block(None, columns, min(_BATCH, block.rows - low))
-
-
-def _added(costs: Sequence[Cost]) -> Cost:
-    """The cost of batches that run one after the other."""
-    total = costs[0]
-    for other in costs[1:]:
-        total.rounds += other.rounds
-        total.messages += other.messages
-        total.bytes += other.bytes
-        for name, party in total.parties.items():
-            more = other.parties[name]
-            party.sent += more.sent
-            party.sent_bytes += more.sent_bytes
-            party.received += more.received
-            party.received_bytes += more.received_bytes
-            party.effects += more.effects
-            party.seconds += more.seconds
-    return total
-
-
 def leakage_of(outcome: Outcome) -> dict[str, Leak]:
     return {
         name: Leak({kind.__name__: (kind.trust.value, count) for kind, count in received.items()}, outcome.opened[name])
@@ -438,11 +515,12 @@ def leakage_of(outcome: Outcome) -> dict[str, Leak]:
     }
 
 
-def _statement(study: Study, columns: Columns, queries: int | None, together: bool) -> str:
-    plan = columns.plan
+def training_statement(study: Study, columns: Columns, sha256: str) -> str:
+    """What training promises, in words; `sha256` is the hash that the parties agreed on."""
+    plan, queries, together = columns.plan, study.options.get("queries"), study.options.get("together", False)
     shared = [name for name in columns.holders if columns.shared(name)]
     lines = [
-        f"Study {study.sha256}",
+        f"Study {sha256}",
         f"Codebook {study.codebook.sha256}",
         f"Protocols class_sums, shared_model, shared_argmax. Class holder: {columns.class_holder}. "
         f"Shared with it: {', '.join(shared) or 'nobody (all parties know the class)'}.",

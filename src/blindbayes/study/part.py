@@ -1,19 +1,24 @@
 """One party's part in a study over columns: used unchanged in one process and by a site's agent.
 
 A part knows its party's input and nothing of the others' but what is public. It makes the role; whoever drives the role brings
-the run and the coins.
+the run and the coins. `Steady` reads the party's table: after `digest` it gives the same rows each time, or an error.
 """
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Iterator
 from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
+from blindbayes.data.columns import ColumnSource
+from blindbayes.errors import LocalProtocolError
 from blindbayes.model.shares import ModelShare
 from blindbayes.primitives.coins import Coins
 from blindbayes.protocol.core import Role, Run
+from blindbayes.statistics import Block
 
 
 class Training(Protocol):
@@ -62,3 +67,91 @@ class Scoring(Protocol):
     def role(self, run: Run, coins: Coins) -> Role[npt.NDArray[np.int64] | None]:
         """The party's role: class indices for a learner, None for another. Works in batches of bounded size."""
         ...
+
+
+class Steady:
+    """A party's coded table, read block by block, any number of times.
+
+    A role that is replayed after a crash uses its coins again: on other rows the same masks would show the difference. So each
+    block is compared with its digest before it is used, once `digest` has been asked.
+    """
+
+    def __init__(self, source: ColumnSource, *, training: bool, size: int = 1 << 16) -> None:
+        self.source = source
+        self.rows = source.rows
+        self._training = training
+        self._size = size
+        self._key = b""
+        self._marks: list[tuple[bytes, bytes]] = []  # per block: of the columns, of the labels
+
+    def digest(self, key: bytes) -> bytes:
+        """Keyed digest of all codes. From now on what is read must have it."""
+        self._key, self._marks = key, []
+        marks = [(self._columns_mark(block), self._labels_mark(block.labels)) for block in self._read(self.source)]
+        self._marks = marks
+        return self._hash([b"table", self.rows.to_bytes(8, "big"), *(mark for pair in marks for mark in pair)])
+
+    def blocks(self) -> Iterator[Block]:
+        """Codes with labels, in blocks that are full but for the last."""
+        for at, block in enumerate(self._read(self.source)):
+            if self._marks:
+                self._require(at, 0, self._columns_mark(block))
+                self._require(at, 1, self._labels_mark(block.labels))
+            yield block
+
+    def labels(self) -> Iterator[npt.NDArray[np.int64]]:
+        """The class column alone, without reading the others."""
+        source = self.source
+        alone = ColumnSource(source.codebook, (), source.labelled, source.rows, source._table)
+        for at, block in enumerate(self._read(alone)):
+            if block.labels is None:
+                raise LocalProtocolError("a labelled party has the class column")
+            if self._marks:
+                self._require(at, 1, self._labels_mark(block.labels))
+            yield block.labels
+
+    def _read(self, source: ColumnSource) -> Iterator[Block]:
+        """Full blocks, whatever sizes the engine gives."""
+        kept: list[Block] = []
+        held = 0
+        for block in source.blocks(training=self._training, size=self._size):
+            kept.append(block)
+            held += block.rows
+            while held >= self._size:
+                whole = _join(kept)
+                yield _part(whole, 0, self._size)
+                kept, held = [_part(whole, self._size, held)], held - self._size
+        if held:
+            yield _join(kept)
+
+    def _hash(self, parts: list[bytes]) -> bytes:
+        state = hashlib.blake2b(key=self._key[:64], digest_size=32, person=b"blindbayes rows")
+        for part in parts:
+            state.update(len(part).to_bytes(8, "big") + part)
+        return state.digest()
+
+    def _columns_mark(self, block: Block) -> bytes:
+        parts = [b"%d" % block.rows]
+        for name, codes in block.columns.items():
+            parts += [name.encode(), np.ascontiguousarray(codes, dtype="<i8").tobytes()]
+        return self._hash(parts)
+
+    def _labels_mark(self, labels: npt.NDArray[np.int64] | None) -> bytes:
+        return b"" if labels is None else self._hash([b"labels", np.ascontiguousarray(labels, dtype="<i8").tobytes()])
+
+    def _require(self, at: int, which: int, mark: bytes) -> None:
+        if at >= len(self._marks) or self._marks[at][which] != mark:
+            raise LocalProtocolError("the rows changed during the run: it is burned", party=None)
+
+
+def _join(blocks: list[Block]) -> Block:
+    if len(blocks) == 1:
+        return blocks[0]
+    labels = [block.labels for block in blocks if block.labels is not None]
+    columns = {name: np.concatenate([block.columns[name] for block in blocks]) for name in blocks[0].columns}
+    return Block(np.concatenate(labels) if labels else None, columns, sum(block.rows for block in blocks))
+
+
+def _part(block: Block, low: int, high: int) -> Block:
+    columns = {name: codes[low:high] for name, codes in block.columns.items()}
+    return Block(None if block.labels is None else block.labels[low:high], columns, min(high, block.rows) - low)
