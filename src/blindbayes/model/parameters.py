@@ -18,7 +18,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -95,8 +95,13 @@ def _density(term: Gaussian, feature: Numeric, codes: npt.NDArray[np.int64]) -> 
     return scores
 
 
-def estimate(statistics: Statistics, *, alpha: float = 1.0, var_smoothing: float = 1e-9) -> Parameters:
-    """Maximum-likelihood parameters with Laplace smoothing and a variance floor, from exact statistics."""
+def estimate(
+    statistics: Statistics, *, alpha: float = 1.0, var_smoothing: float = 1e-9, divisor: Literal["n", "n-1"] = "n"
+) -> Parameters:
+    """Maximum-likelihood parameters with Laplace smoothing and a variance floor, from exact statistics.
+
+    `divisor` "n-1" takes the unbiased variance (of a single value: 0), as some papers print it.
+    """
     if not (math.isfinite(alpha) and alpha > 0):
         raise ConfigError("alpha must be a positive number")
     if not (math.isfinite(var_smoothing) and var_smoothing >= 0):
@@ -117,7 +122,7 @@ def estimate(statistics: Statistics, *, alpha: float = 1.0, var_smoothing: float
             totals = counts.sum(axis=1, keepdims=True)
             terms[feature.name] = Histogram(np.log(counts + alpha) - np.log(totals + alpha * counts.shape[1]))
         elif isinstance(feature, Numeric):
-            terms[feature.name] = _gaussian(statistics, feature, added)
+            terms[feature.name] = _gaussian(statistics, feature, added, less=1 if divisor == "n-1" else 0)
     return Parameters(codebook, log_prior, terms)
 
 
@@ -148,7 +153,7 @@ def _pooled(statistics: Statistics, name: str) -> tuple[Fraction, Fraction]:
     return _moments(n, total, square, feature)
 
 
-def _gaussian(statistics: Statistics, feature: Numeric, added: Fraction) -> Gaussian:
+def _gaussian(statistics: Statistics, feature: Numeric, added: Fraction, less: int = 0) -> Gaussian:
     name = feature.name
     floor = statistics.codebook.variance_floor
     means, variances = [], []
@@ -159,6 +164,7 @@ def _gaussian(statistics: Statistics, feature: Numeric, added: Fraction) -> Gaus
             variances.append(math.inf)
             continue
         mean, variance = _moments(n, total, square, feature) if int(n) else _pooled(statistics, name)
+        variance = variance * int(n) / max(1, int(n) - less) if int(n) else variance
         variance = max(variance, Fraction(floor)) if floor is not None else variance + added
         if variance <= 0:
             variance = 1 / (12 * _scale(feature) ** 2)

@@ -211,6 +211,12 @@ class PrivateKey:
     def __reduce__(self) -> Any:
         raise TypeError("a private key is not copied or pickled")
 
+    @property
+    def primes(self) -> tuple[bytes, bytes]:
+        """The secret itself, big-endian: for the owner's own file and nothing else."""
+        size = (self.public.bits // 2 + 7) // 8
+        return _bytes(self._p, size), _bytes(self._q, size)
+
     @cached_property
     def _combs(self) -> tuple[_Comb, _Comb]:
         bits, square = self.public.exponent_bits, self.public._square

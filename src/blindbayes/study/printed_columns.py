@@ -3,32 +3,41 @@
     study = Study(codebook, partition="columns", protocol="scalar_product", options={"key_bits": 3072, "degree": 20})
     result = study.simulate({"hospital": a, "insurer": b})
     result.model.predict({"hospital": xa, "insurer": xb})
+    result.save("release/")                     # the leak report, and one share file per party
+    PrintedModel.load({"hospital": "release/hospital.share", "insurer": "release/insurer.share"})
 
 Two parties, one of which has the class; complete data. Options: key_bits, toy_keys, degree, const_bits, divisor, queries.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import json
+import os
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from blindbayes.codebook import Categorical, Feature, Numeric
+from blindbayes.codebook import Categorical, Codebook, Feature, Numeric
 from blindbayes.data.columns import open_columns
 from blindbayes.errors import ConfigError, DataError, PrivacyError
+from blindbayes.model.parameters import estimate
 from blindbayes.primitives.coins import Coins
 from blindbayes.protocol import scalar_product as route
 from blindbayes.protocol.columns import Columns
-from blindbayes.protocol.core import Role
+from blindbayes.protocol.core import Role, Run
 from blindbayes.protocol.scalar_product import Attribute, Channel, HeldShare, Measured, Nominal, Terms
+from blindbayes.report import LeakReport, run_files, seal_files
+from blindbayes.runtime.folder import write_folder
 from blindbayes.runtime.memory import local_runs, run_in_memory
 from blindbayes.runtime.transcript import Cost
-from blindbayes.statistics import Block
-from blindbayes.study.columns import Prediction, agree_columns, count_local, leakage_of, local_parameters, whole_block
+from blindbayes.statistics import Block, Statistics
+from blindbayes.study.columns import Prediction, agree_columns, column_report, count_local, leakage_of, whole_block
+from blindbayes.study.printed_share import PrintedShare
 from blindbayes.study.study import Leak, Study
 
 _TERMS = ("key_bits", "toy_keys", "degree", "const_bits", "divisor")
@@ -42,69 +51,104 @@ def attribute_of(feature: Feature, variance_floor: float) -> Attribute:
     return Measured(feature.name, feature.code_high - feature.code_low, floor)
 
 
+def attributes_of(columns: Columns) -> tuple[Attribute, ...]:
+    """The attribute holder's features, as the protocol sees them."""
+    features, floor = columns.features(columns.holders[0]), columns.codebook.variance_floor
+    if floor is None and any(isinstance(each, Numeric) and each.bins is None for each in features):
+        raise ConfigError("a study over columns needs a variance_floor in its codebook")
+    return tuple(attribute_of(feature, floor or 0.0) for feature in features)
+
+
 def _column(feature: Feature, block: Block) -> list[int]:
     codes = block.columns[feature.name]
-    if isinstance(feature, Numeric) and feature.bins is None:
-        if (codes < feature.code_low).any():
-            raise DataError(f"column {feature.name!r}: scalar_product takes complete data; a value is missing")
-        codes = codes - feature.code_low
-    return [int(code) for code in codes]
+    least = feature.code_low if isinstance(feature, Numeric) and feature.bins is None else 0
+    if (codes < least).any():
+        raise DataError(f"column {feature.name!r}: scalar_product takes complete data; a value is missing")
+    return [int(code) for code in codes - least]
 
 
-@dataclass
 class PrintedModel:
-    """Shares of scaled probabilities, means and variances, one end per party, and the channel between them."""
+    """Shares of scaled probabilities, means and variances, one per party."""
 
-    columns: Columns
-    attributes: tuple[Attribute, ...]
-    held: Mapping[str, HeldShare] = field(repr=False)
-    channels: Mapping[str, Channel] = field(repr=False)
-    local: Mapping[str, Any] = field(repr=False)
-    queries: int | None = None
+    def __init__(self, columns: Columns, shares: Mapping[str, PrintedShare]) -> None:
+        self.columns = columns
+        self.shares = dict(shares)
+        self.attributes = attributes_of(columns)
+
+    def __repr__(self) -> str:
+        return f"PrintedModel({', '.join(self.shares)})"
+
+    @classmethod
+    def load(cls, files: Mapping[str, str | os.PathLike[str]]) -> PrintedModel:
+        """From both parties' share files, in one process: for simulation."""
+        shares = {name: PrintedShare.load(path) for name, path in files.items()}
+        facts = {(share.study, json.dumps(share.public, sort_keys=True), share.terms.facts()) for share in shares.values()}
+        if len(facts) != 1:
+            raise ConfigError("the share files are not of one study")
+        if any(share.party != name for name, share in shares.items()):
+            raise ConfigError("a share file belongs to another party")
+        public = next(iter(shares.values())).public
+        owners = {party: tuple(names) for party, names in public["owners"].items()}
+        if set(owners) != set(shares):
+            raise ConfigError("every party of the study must bring its share file")
+        book = Codebook.from_dict(json.loads(public["codebook"]))
+        return cls(Columns(book, public["rows"], owners, tuple(public["labelled"]), public["alpha"]), shares)
 
     @property
     def terms(self) -> Terms:
         """What the parties agreed on."""
-        return self.channels[self.columns.class_holder].terms
+        return self.shares[self.columns.class_holder].terms
 
     @property
     def classes_(self) -> npt.NDArray[Any]:
         """Class labels, in the codebook's order."""
         return np.array(self.columns.codebook.classes, dtype=str)
 
-    def predict(self, frames: Mapping[str, Any]) -> npt.NDArray[Any]:
+    def predict(self, frames: Mapping[str, Any], *, coins: Coins | None = None) -> npt.NDArray[Any]:
         """The class of each instance, whose attributes the parties bring in the same order. Opens the class only."""
-        return self.classify(frames).labels
+        return self.classify(frames, coins=coins).labels
 
-    def classify(self, frames: Mapping[str, Any]) -> Prediction:
+    def classify(self, frames: Mapping[str, Any], *, coins: Coins | None = None) -> Prediction:
         """`predict`, with the leak report and the cost of the run."""
-        columns, book = self.columns, self.columns.codebook
-        holder, other = columns.class_holder, columns.holders[0]
-        if set(frames) != set(columns.owners):
-            raise ConfigError("predict takes one frame per party: " + ", ".join(columns.owners))
-        block = whole_block(open_columns(frames[other], book))
-        count = block.rows
-        own = whole_block(open_columns(frames[holder], book)) if columns.owners[holder] else Block(None, {}, count)
-        if own.rows != count or not count:
-            raise DataError("all parties must bring the same instances, at least one, in the same order")
-        if self.queries is not None:
-            if count > self.queries:
-                raise PrivacyError("the query budget of this model is used up")
-            self.queries -= count
+        coins = Coins.system() if coins is None else coins
+        holder, other = self.columns.class_holder, self.columns.holders[0]
+        for share in self.shares.values():
+            share.require_alive()
+        own, asked = self._blocks(frames)
+        count = asked.rows
         local = [[2 * float(value) for value in row] for row in self._local(own)]
-        values = {feature.name: _column(feature, block) for feature in columns.features(other)}
-        outcome = run_in_memory(
-            {
-                holder: route.classify_class_holder(self.channels[holder], self.attributes, self.held[holder], local),
-                other: route.classify_attribute_holder(self.channels[other], self.attributes, self.held[other], values, count),
-            }
-        )
+        values = {feature.name: _column(feature, asked) for feature in self.columns.features(other)}
+        for share in self.shares.values():  # each party for itself, before it sends anything
+            share.charge(count)
+        mine, theirs, run_id = self.shares[holder], self.shares[other], coins.bytes(16).hex()
+        runs = local_runs(tuple(self.columns.owners), study=mine.study, run_id=run_id, coins=coins, signed=False)
+
+        def class_holder() -> Role[list[int]]:
+            channel = yield from self._connect(runs[holder], mine, other, coins)
+            return (yield from route.classify_class_holder(channel, self.attributes, mine.held, local))
+
+        def attribute_holder() -> Role[list[int]]:
+            channel = yield from self._connect(runs[other], theirs, holder, coins)
+            return (yield from route.classify_attribute_holder(channel, self.attributes, theirs.held, values, count))
+
+        outcome = run_in_memory({holder: class_holder(), other: attribute_holder()})
         return Prediction(self.classes_[outcome.outputs[holder]], leakage_of(outcome), outcome.cost)
+
+    def _connect(self, run: Run, share: PrintedShare, other: str, coins: Coins) -> Role[Channel]:
+        """A session of its own for every batch, under the keys of the training."""
+        own = coins.derive(f"prediction {run.run_id} {run.me}")
+        return (yield from route.connect(run, other, share.terms, own, share.own_key, share.other_key))
+
+    def destroy(self, party: str) -> None:
+        """One party erases its share. Nobody can classify any more."""
+        if party not in self.shares:
+            raise ConfigError(f"{party!r} holds no share of this model")
+        self.shares[party].destroy()
 
     def moments(self) -> dict[str, tuple[list[Fraction], list[Fraction]]]:
         """Simulation only: means and variances that the shares stand for, in codes from 0, per class."""
         const = self.terms.const
-        first, second = (self.held[name].numeric for name in self.columns.owners)
+        first, second = (self._held(name).numeric for name in self.columns.owners)
         found = {}
         for name in first:
             means = [Fraction(a + b, const) for a, b in zip(first[name].means, second[name].means, strict=True)]
@@ -114,7 +158,7 @@ class PrintedModel:
 
     def probabilities(self) -> dict[str, list[list[Fraction]]]:
         """Simulation only: P(value | class) that the shares stand for, per class and value."""
-        first, second = (self.held[name].nominal for name in self.columns.owners)
+        first, second = (self._held(name).nominal for name in self.columns.owners)
         return {
             name: [
                 [Fraction(a + b, self.terms.const) for a, b in zip(left, right, strict=True)]
@@ -123,10 +167,35 @@ class PrintedModel:
             for name in first
         }
 
+    def _held(self, party: str) -> HeldShare:
+        self.shares[party].require_alive()
+        return self.shares[party].held
+
+    def _blocks(self, frames: Mapping[str, Any]) -> tuple[Block, Block]:
+        """The instances' codes: the class holder's own, and the attribute holder's."""
+        if set(frames) != set(self.columns.owners):
+            raise ConfigError("predict takes one frame per party: " + ", ".join(self.columns.owners))
+        blocks = {}
+        for party, names in self.columns.owners.items():
+            if names:
+                source = open_columns(frames[party], self.columns.codebook)
+                if {feature.name for feature in source.features} != set(names):
+                    raise DataError(f"{party}: the frame must hold the columns {', '.join(names)}")
+                blocks[party] = whole_block(source)
+        asked = blocks[self.columns.holders[0]]
+        own = blocks.get(self.columns.class_holder, Block(None, {}, asked.rows))
+        if own.rows != asked.rows or not asked.rows:
+            raise DataError("all parties must bring the same instances, at least one, in the same order")
+        return own, asked
+
     def _local(self, block: Block) -> npt.NDArray[np.float64]:
+        """What the class holder's own columns add to the scores; it computes them alone, with the divisor of the terms."""
         scores = np.zeros((block.rows, len(self.columns.codebook.classes)))
-        if self.columns.owners[self.columns.class_holder]:
-            parameters = local_parameters(self.columns, self.columns.class_holder, self.local)
+        holder = self.columns.class_holder
+        if self.columns.owners[holder]:
+            book = self.columns.codebook.with_features(self.columns.features(holder))
+            named = (self.shares[holder].local or {})["statistics"]
+            parameters = estimate(Statistics.from_names(book, named), alpha=self.columns.alpha, divisor=self.terms.divisor)
             for name, term in parameters.terms.items():
                 scores += parameters.score(name, term, block.columns[name])
         return scores
@@ -141,6 +210,17 @@ class PrintedResult:
     cost: Cost = field(repr=False)
     statement: str = field(repr=False)
     included: tuple[str, ...]
+    report: LeakReport = field(repr=False)
+
+    def save(self, folder: str | os.PathLike[str]) -> Path:
+        """Write the release: the leak report, cost, statement, checksums; and beside them one share file per party.
+
+        The checksums leave the shares out: each goes to its party alone. The folder must be new or empty.
+        """
+        where = write_folder(folder, seal_files(run_files(self.report, self.cost, self.statement)))
+        for name, share in self.model.shares.items():
+            share.save(where / f"{name}.share")
+        return where
 
 
 def simulate(study: Study, sources: Mapping[str, Any], *, coins: Coins) -> PrintedResult:
@@ -151,6 +231,9 @@ def simulate(study: Study, sources: Mapping[str, Any], *, coins: Coins) -> Print
         raise ConfigError("scalar_product tells the class to both parties; leave reveal_to at 'all', or use class_sums")
     if unknown := sorted(set(study.options) - {*_TERMS, "queries"}):
         raise ConfigError(f"unknown protocol option {unknown[0]!r}; known: {', '.join((*_TERMS, 'queries'))}")
+    queries = study.options.get("queries")
+    if queries is not None and (type(queries) is not int or queries < 1):
+        raise ConfigError("the option queries is the number of instances that may be classified")
     keys = (study.key,) if isinstance(study.key, str) else tuple(study.key or ())
     opened = {name: open_columns(source, study.codebook, ignore=keys) for name, source in sources.items()}
     columns = agree_columns(study, opened)
@@ -159,49 +242,43 @@ def simulate(study: Study, sources: Mapping[str, Any], *, coins: Coins) -> Print
     if columns.rows < study.min_rows:
         raise PrivacyError(f"the study asks for at least {study.min_rows} rows per party")
     holder, other = columns.class_holder, columns.holders[0]
-    floor = study.codebook.variance_floor
-    features = columns.features(other)
-    if floor is None and any(isinstance(each, Numeric) and each.bins is None for each in features):
-        raise ConfigError("a study over columns needs a variance_floor in its codebook")
-    attributes = tuple(attribute_of(feature, floor or 0.0) for feature in features)
+    attributes = attributes_of(columns)
     terms = Terms(
         columns.rows,
         len(study.codebook.classes),
         alpha=study.alpha,
         **{name: study.options[name] for name in _TERMS if name in study.options},
     )
-    block = whole_block(opened[other])
-    values = {feature.name: _column(feature, block) for feature in features}
-    labels = [int(label) for each in opened[holder].blocks() for label in _labels(each)]
-    runs = local_runs(tuple(sources), study=study.sha256, run_id=coins.bytes(16).hex(), coins=coins, signed=False)
+    blocks = list(opened[other].blocks())  # as training data: a value outside the codebook is an error, not clamped
+    values = {each.name: [code for block in blocks for code in _column(each, block)] for each in columns.features(other)}
+    labels = [int(label) for each in opened[holder].blocks() for label in each.known_labels]
+    run_id = coins.bytes(16).hex()
+    runs = local_runs(tuple(sources), study=study.sha256, run_id=run_id, coins=coins, signed=False)
 
     def class_holder() -> Role[tuple[Channel, HeldShare]]:
-        channel = yield from route.connect(runs[holder], other, terms, coins.derive(f"training {holder}"))
+        channel = yield from route.connect(runs[holder], other, terms, coins.derive(f"training {run_id} {holder}"))
         return channel, (yield from route.train_class_holder(channel, attributes, labels))
 
     def attribute_holder() -> Role[tuple[Channel, HeldShare]]:
-        channel = yield from route.connect(runs[other], holder, terms, coins.derive(f"training {other}"))
+        channel = yield from route.connect(runs[other], holder, terms, coins.derive(f"training {run_id} {other}"))
         return channel, (yield from route.train_attribute_holder(channel, attributes, values))
 
     outcome = run_in_memory({holder: class_holder(), other: attribute_holder()})
-    model = PrintedModel(
-        columns,
-        attributes,
-        {name: outcome.outputs[name][1] for name in sources},
-        {name: outcome.outputs[name][0] for name in sources},
-        count_local(columns, holder, opened[holder]),
-        study.options.get("queries"),
+    shares = {}
+    for name in sources:
+        channel, held = outcome.outputs[name]
+        local = count_local(columns, name, opened[name]) if name == holder else None
+        shares[name] = PrintedShare(
+            study.sha256, name, columns.to_dict(), terms, held, channel.private, channel.public, local, queries
+        )
+    report = column_report(("scalar_product",), outcome)
+    model = PrintedModel(columns, shares)
+    return PrintedResult(
+        model, leakage_of(outcome), outcome.cost, _statement(study, columns, terms, queries), tuple(sources), report
     )
-    return PrintedResult(model, leakage_of(outcome), outcome.cost, _statement(study, columns, terms), tuple(sources))
 
 
-def _labels(block: Block) -> Sequence[int]:
-    if block.labels is None:
-        raise DataError("the class holder has the class column")
-    return [int(label) for label in block.labels]
-
-
-def _statement(study: Study, columns: Columns, terms: Terms) -> str:
+def _statement(study: Study, columns: Columns, terms: Terms, queries: int | None) -> str:
     lines = [
         f"Study {study.sha256}",
         "Protocol scalar_product (Vaidya, Kantarcioglu and Clifton 2008), for comparison. "
@@ -211,5 +288,8 @@ def _statement(study: Study, columns: Columns, terms: Terms) -> str:
         f"Paillier keys of {terms.key_bits} bits" + (" (TOY KEYS: no security)." if terms.key_bits < 2048 else "."),
         "Security: parties that follow the protocol and look at what they received (semi-honest), computational; shares are "
         "within 2^-64 of independence from what they share.",
+        f"The variance is divided by {terms.divisor}. "
+        + (f"At most {queries} instances may be classified." if queries else "The number of queries is not limited.")
+        + " Repeated queries let the model be read off; limit them.",
     ]
     return "\n\n".join(lines)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import Literal
+from dataclasses import dataclass, field, fields
+from typing import Any, Literal
 
 import numpy as np
 
@@ -71,10 +71,13 @@ class Terms:
         """The paper's Const."""
         return 1 << self.const_bits
 
+    def to_dict(self) -> dict[str, Any]:
+        """Plain builtins, for a share file."""
+        return {each.name: getattr(self, each.name) for each in fields(self)}
+
     def facts(self) -> bytes:
         """Bytes of all of it."""
-        names = ("rows", "classes", "const_bits", "degree", "divisor", "alpha", "key_bits", "toy_keys", "as_printed")
-        return repr([(name, getattr(self, name)) for name in names]).encode()
+        return repr(list(self.to_dict().items())).encode()
 
 
 @dataclass(slots=True)
@@ -218,8 +221,13 @@ def _parts(lanes: int) -> Iterator[slice]:
         yield slice(low, low + _LANES_AT_ONCE)
 
 
-def connect(run: Run, other: str, terms: Terms, coins: Coins, key: PrivateKey | None = None) -> Role[Channel]:
-    """Steps 1 and 2: agree on the terms, exchange moduli. `key` is a ready one of the terms' size; else it is made here."""
+def connect(
+    run: Run, other: str, terms: Terms, coins: Coins, key: PrivateKey | None = None, known: PublicKey | None = None
+) -> Role[Channel]:
+    """Steps 1 and 2: agree on the terms, exchange moduli. `key` is a ready one of the terms' size; else it is made here.
+
+    `known` is the other's key of an earlier session (training), which it must come with again: ciphertexts are kept under it.
+    """
     session = yield from agree(run, other, "scalar_product", terms.facts(), coins)  # step 1
     private = generate_keypair(terms.key_bits, coins, toy_keys=terms.toy_keys) if key is None else key
     if private.public.bits != terms.key_bits:
@@ -229,4 +237,6 @@ def connect(run: Run, other: str, terms: Terms, coins: Coins, key: PrivateKey | 
     public = PublicKey.from_bytes(published.modulus, toy_keys=terms.toy_keys, party=other)
     if public.bits != terms.key_bits or public == private.public:
         raise PeerProtocolError("the public key has another size than the terms say", party=other)
+    if known is not None and public != known:
+        raise PeerProtocolError("the public key is not that of the training", party=other)
     return Channel(run, other, terms, session, private, public, coins, TweakedHash(session))

@@ -93,7 +93,8 @@ def train_attribute_holder(
 
 
 def score_bits(attributes: int) -> int:
-    """Width of a score: every attribute adds less than 2^(HEIGHT + 1), and an empty class lies below all of that."""
+    """Width of a score: every attribute, and what the class holder knows alone, adds less than 2^(HEIGHT + 1), and an empty
+    class lies below all of that."""
     return FRACTION + HEIGHT + 4 + (attributes + 2).bit_length()
 
 
@@ -139,14 +140,17 @@ def _least(terms: Terms, attribute: Measured) -> int:
 def classify_class_holder(
     channel: Channel, attributes: Sequence[Attribute], held: HeldShare, local: Sequence[Sequence[float]]
 ) -> Role[list[int]]:
-    """P_c. `local`: per instance and class, twice the ln of what it knows alone (besides the prior)."""
+    """P_c. `local`: per instance and class, twice the ln of what it knows alone (besides the prior).
+
+    Only differences between classes count; one that reaches 2^(HEIGHT + 1) is capped there, as quotients are.
+    """
     terms, count = channel.terms, len(local)
     nominal, numeric = _split(attributes)
     if held.class_counts is None or any(len(row) != terms.classes for row in local):
         raise LocalProtocolError("the class holder brings the class counts and one local score per class")
     total = sum(held.class_counts)
     prior = [2 * math.log(each / total) if each else empty_prior(len(attributes)) for each in held.class_counts]
-    scores = [[_fixed(prior[at] + local[row][at]) for at in range(terms.classes)] for row in range(count)]
+    scores = [[_fixed(prior[at] + own) for at, own in enumerate(_capped(row))] for row in local]
     if nominal:
         answers = []
         for _ in nominal:  # step 19
@@ -265,6 +269,14 @@ def _gather(scores: list[list[int]], terms: Sequence[int], factor: int) -> None:
     count, classes = len(scores), len(scores[0])
     for at, value in enumerate(terms):
         scores[at % count][at // count % classes] += factor * value
+
+
+def _capped(row: Sequence[float]) -> list[float]:
+    """Local scores below the best of them, and no further than the width of a score has room for."""
+    best = max(row)
+    if not math.isfinite(best):
+        raise LocalProtocolError("local scores must be finite")
+    return [max(value - best, -(2.0 ** (HEIGHT + 1))) for value in row]
 
 
 def _fixed(value: float) -> int:
