@@ -180,6 +180,9 @@ def test_every_setting_of_a_study_and_of_the_estimator_is_described() -> None:
             assert name == "self" or re.search(rf"^\s+.*\b{name}\b", described, flags=re.MULTILINE), f"{kind.__name__}: {name}"
 
 
+FILE_TABLES = {"parties", "privacy", "thresholds", "deadlines", "model", "columns"}
+
+
 def settings(section: str, below: str) -> dict[str, str]:
     """The table under a heading of the page of settings: name and default."""
     page = (DOCS / "settings.md").read_text(encoding="utf-8").split(f"\n## {section}\n", 1)[1].split("\n## ", 1)[0]
@@ -195,7 +198,8 @@ def settings(section: str, below: str) -> dict[str, str]:
         ("site.toml", "[relay]", "blindbayes.runtime.site:RelayUse", set()),
         ("site.toml", "[tls]", "blindbayes.runtime.site:Tls", set()),
         ("site.toml", "[policy]", "blindbayes.runtime.policy:Policy", set()),
-        ("study.toml", "x", "blindbayes.study.file:StudyFile", {"parties", "privacy", "thresholds", "deadlines", "model"}),
+        ("study.toml", "x", "blindbayes.study.file:StudyFile", FILE_TABLES),
+        ("study.toml", "[columns]", "blindbayes.study.file:Holdings", set()),
         ("study.toml", "[[parties]]", "blindbayes.study.file:Party", set()),
         ("study.toml", "[privacy]", "blindbayes.study.file:Privacy", set()),
         ("study.toml", "[thresholds]", "blindbayes.study.file:Thresholds", set()),
@@ -219,4 +223,4 @@ def test_every_setting_of_a_file_is_on_its_page_with_its_default(
         elif isinstance(default, str | int) or (isinstance(default, float) and field != "gamma"):
             assert text == f"`{default}`", field
         elif isinstance(default, tuple):
-            assert text == ", ".join(f"`{item}`" for item in default), field
+            assert text == (", ".join(f"`{item}`" for item in default) or "none"), field

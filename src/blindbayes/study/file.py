@@ -14,18 +14,24 @@ import tomllib
 from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 import tomlkit
 
 from blindbayes.codebook import Codebook
-from blindbayes.errors import ConfigError, IntegrityError
+from blindbayes.errors import ConfigError, IntegrityError, PrivacyError
 from blindbayes.primitives.signatures import SigningKey, verify
 from blindbayes.protocol import registry
-from blindbayes.study.study import Study
+from blindbayes.study.study import RATIO, Study
+
+if TYPE_CHECKING:
+    from blindbayes.protocol.columns import Columns
+    from blindbayes.protocol.joined import Join
 
 FORMAT = "blindbayes.study-file/1"
+COLUMNS = ("class_sums", "joined_sums")
+SIMULATED = ("scalar_product", "noisy_histograms", RATIO)  # in one process only: no site's agent runs them
 
 
 def _as_floats(struct: msgspec.Struct, *names: str) -> None:
@@ -91,13 +97,21 @@ class Model(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         _as_floats(self, "alpha", "var_smoothing")
 
 
+class Holdings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Of a study over columns: who holds what. The first of `labelled` acts for the class."""
+
+    holds: dict[str, tuple[str, ...]]  # party -> its features
+    labelled: tuple[str, ...]  # parties that have the class column
+    rows: int | None = None  # aligned only: the number of rows, which is public
+
+
 class StudyFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=True):
     """What stands in the file."""
 
     title: str
     parties: tuple[Party, ...]
     codebook: dict[str, Any]
-    partition: Literal["rows"] = "rows"
+    partition: Literal["rows", "columns"] = "rows"
     protocol: str = "masked_sum"
     hosts: dict[str, str] = {}  # roles that no contributor fills (such as `server`) -> the party that hosts them
     privacy: Privacy = Privacy()
@@ -105,6 +119,11 @@ class StudyFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=Tr
     deadlines: Deadlines = Deadlines()
     options: dict[str, Any] = {}
     model: Model = Model()
+    columns: Holdings | None = None
+    reveal_to: str = "all"  # columns: who learns the class of a classified instance
+    key: tuple[str, ...] = ()  # columns that do not line up: the identifier, if the codebook has no recipe
+    aligned: bool = True  # columns: row i of every party is the same entity
+    duplicates: Literal["join", "first", "reject"] = "join"  # columns that do not line up: rows of one identifier
     signatures: dict[str, str] = {}
     format: Literal["blindbayes.study-file/1"] = "blindbayes.study-file/1"
 
@@ -123,6 +142,21 @@ class StudyFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=Tr
             raise ConfigError(f"{unknown[0]!r} hosts a role but is no party of the study")
         if unknown := sorted(set(self.signatures) - set(names)):
             raise ConfigError(f"{unknown[0]!r} signed the study but is no party of it")
+        if self.protocol in SIMULATED:
+            rows = ", ".join(name for name in registry.ROWS if name != "reference")
+            raise ConfigError(
+                f"{self.protocol} runs in one process only (Study.simulate in Python); between sites take one of {rows} for "
+                f"rows, {' or '.join(COLUMNS)} for columns"
+            )
+        if self.partition == "columns":
+            self._require_columns()
+        else:
+            self._require_rows()
+
+    def _require_rows(self) -> None:
+        names = self.names
+        if self.columns is not None or self.reveal_to != "all" or self.key or not self.aligned or self.duplicates != "join":
+            raise ConfigError("[columns], reveal_to, key, aligned and duplicates are for partition = 'columns'; leave them out")
         extra = [name for name in self.seats if name not in self.contributors]
         if clash := sorted(set(extra) & set(names)):
             raise ConfigError(f"a party may not be called {clash[0]!r}: {self.protocol} keeps that name for a role")
@@ -137,6 +171,52 @@ class StudyFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=Tr
                     "every contribution. Change [hosts]"
                 )
 
+    def _require_columns(self) -> None:
+        names, held = self.names, self.columns
+        if self.protocol not in COLUMNS:
+            raise ConfigError(
+                f"{self.protocol} is no protocol for columns: say protocol = 'class_sums' if row i of every party is the same "
+                "entity, 'joined_sums' if rows are matched by an identifier"
+            )
+        if held is None:
+            raise ConfigError("a study over columns says who holds what: add [columns] labelled = [...] and [columns.holds]")
+        if self.hosts:
+            raise ConfigError("a study over columns has no roles to host; take [hosts] out")
+        if idle := [party.name for party in self.parties if not party.contributes]:
+            raise ConfigError(f"{idle[0]} contributes nothing: every party of a study over columns holds columns or the class")
+        if unknown := sorted(set(held.holds) - set(names)):
+            raise ConfigError(f"[columns.holds] names {unknown[0]!r}, who is no party of the study")
+        if missing := [name for name in names if name not in held.holds]:
+            raise ConfigError(f"what does {missing[0]} hold? Add it to [columns.holds], with [] if it has the class alone")
+        if unknown := sorted({name for names_ in held.holds.values() for name in names_} - set(self.book.names)):
+            raise ConfigError(f"[columns.holds] names the feature {unknown[0]!r}, which the codebook does not declare")
+        if not held.labelled:
+            raise ConfigError(f"who has the class column {self.book.target!r}? Say so: [columns] labelled = [...]")
+        if not set(held.labelled) <= set(names) or len(set(held.labelled)) < len(held.labelled):
+            raise ConfigError("[columns] labelled names parties of the study, each once")
+        if self.aligned != (self.protocol == "class_sums"):
+            raise ConfigError(
+                "rows that line up take protocol = 'class_sums', rows matched by an identifier protocol = 'joined_sums' and "
+                "aligned = false; change one of the two"
+            )
+        if self.privacy.epsilon is not None:
+            raise PrivacyError(f"{self.protocol} opens nothing, so there is nothing to add noise to; leave epsilon out")
+        if self.aligned:
+            if held.rows is None:
+                raise ConfigError("how many rows do the tables have? All parties know it: [columns] rows = ...")
+            if not 1 <= held.rows <= self.book.max_rows:
+                raise ConfigError(f"[columns] rows lies between 1 and the codebook's max_rows = {self.book.max_rows}")
+            if self.key or self.duplicates != "join":
+                raise ConfigError("key and duplicates are for rows that do not line up; leave them out, or set aligned = false")
+        elif held.rows is not None:
+            raise ConfigError(
+                "rows that do not line up have no common number; leave [columns] rows out, and give options.bounds"
+            )
+        from blindbayes.study.columns import require_learner
+
+        require_learner(self.reveal_to, names)
+        self.agreed  # noqa: B018 - options, bounds, features held by nobody or by two: all of it is refused here
+
     # -- what it says --------------------------------------------------------------------------------------------------
 
     @cached_property
@@ -150,6 +230,9 @@ class StudyFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=Tr
         agreed: dict[str, Any] = {}
         for part in (self.privacy, self.thresholds, self.model):
             agreed.update(msgspec.structs.asdict(part))
+        if self.partition == "columns":
+            agreed |= {"reveal_to": self.reveal_to, "key": list(self.key) or None}
+            agreed |= {"aligned": self.aligned, "duplicates": self.duplicates}
         return Study(self.book, partition=self.partition, protocol=self.protocol, options=self.options, **agreed)
 
     @property
@@ -163,6 +246,33 @@ class StudyFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=Tr
         return tuple(party.name for party in self.parties if party.contributes)
 
     @cached_property
+    def agreed(self) -> Columns | Join:
+        """What is public about a study over columns."""
+        from blindbayes.protocol.columns import Columns
+        from blindbayes.study import columns, joined_parts
+
+        held = self.holdings
+        owners = {name: tuple(each for each in self.book.names if each in held.holds[name]) for name in self.names}
+        if held.rows is not None:
+            columns.options_of(self.study)
+            return Columns(self.book, held.rows, owners, held.labelled, self.model.alpha)
+        if len(held.labelled) != 1:
+            raise ConfigError("where rows do not line up, one party alone has the class: [columns] labelled = [one name]")
+        options = joined_parts.options_of(self.study)
+        if options["reveal"] != "nothing":
+            raise ConfigError("reveal = 'matching' runs in one process only; between sites leave the option out")
+        found = joined_parts.join_of(self.study, owners, held.labelled[0], options["bounds"])
+        found.columns  # noqa: B018 - what Columns refuses
+        return found
+
+    @property
+    def holdings(self) -> Holdings:
+        """Who holds which columns."""
+        if self.columns is None:
+            raise ConfigError("this is no study over columns")
+        return self.columns
+
+    @cached_property
     def setting(self) -> registry.Setting:
         """The public setting of the sum. Raises `PrivacyError` for one that policy can never allow."""
         return self.study.setting(self.contributors)
@@ -170,6 +280,8 @@ class StudyFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=Tr
     @cached_property
     def seats(self) -> tuple[str, ...]:
         """Every role of the protocol: the contributors under their own names, then the others."""
+        if self.partition == "columns":
+            return self.names
         return registry.load(self.protocol).roster(self.setting)
 
     def host(self, seat: str) -> str:
@@ -190,10 +302,13 @@ class StudyFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=Tr
     # -- hash and signatures ---------------------------------------------------------------------------------------------
 
     def canonical(self) -> bytes:
-        """Canonical JSON of everything but the signatures; the codebook enters as its own canonical form."""
-        fields = msgspec.to_builtins(self)
-        del fields["signatures"]
-        fields["codebook"] = self.book.sha256
+        """Canonical JSON of everything but the signatures; the codebook enters as its own canonical form.
+
+        No field at its default: one that a later version adds leaves the hash of an agreed study as it is.
+        """
+        fields = _without_defaults(self)
+        fields.pop("signatures", None)
+        fields |= {"codebook": self.book.sha256, "format": self.format}
         try:
             return json.dumps(fields, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
         except ValueError:
@@ -228,6 +343,8 @@ class StudyFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=Tr
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> StudyFile:
         """From plain builtins. Unknown fields are refused."""
+        if "features" in fields and "parties" not in fields:
+            raise ConfigError("this is a codebook, not a study; make a study with it: `blindbayes study init --codebook ...`")
         try:
             return msgspec.convert(dict(fields), cls, strict=True)
         except msgspec.ValidationError as cause:
@@ -257,20 +374,32 @@ class StudyFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=Tr
         """The study as TOML, with a comment to each setting that people decide on."""
         fields = {name: value for name, value in _no_none(msgspec.to_builtins(self)).items() if value not in ({}, [])}
         codebook = fields.pop("codebook")
+        for name in _OF_ROWS if self.partition == "columns" else _OF_COLUMNS:  # at their defaults: they say nothing here
+            fields.pop(name, None)
         document = tomlkit.document()
         document.add(tomlkit.comment(f"sha256 {self.sha256}"))
         for name in sorted(fields, key=lambda name: isinstance(fields[name], dict | list)):  # plain values first
             document[name] = fields[name]
         _comment(document, _COMMENTS)
-        if self.privacy.epsilon is None:
-            document["privacy"].comment("no epsilon: the exact sum is opened")
+        if self.partition == "rows":
+            document["partition"].comment("each party holds other records of the same columns")
+            if self.privacy.epsilon is None:
+                document["privacy"].comment("no epsilon: the exact sum is opened")
+        else:
+            document["partition"].comment("each party holds other columns; nothing but classes is ever opened")
         document["codebook"] = _no_none(codebook)
         return tomlkit.dumps(document)
 
 
+_OF_COLUMNS = ("reveal_to", "key", "aligned", "duplicates", "columns")
+_OF_ROWS = ("hosts",)
 _COMMENTS: dict[str, Any] = {
     "protocol": "how the sums are added up, and so who learns them; `blindbayes study check` says who",
-    "partition": "each party holds other records of the same columns",
+    "reveal_to": "who learns the class of a classified instance: all, or one party",
+    "columns": {
+        "rows": "row i of every party is the same entity; so many of them",
+        "labelled": "who has the class column; the first acts for it",
+    },
     "hosts": "who runs the roles that no contributor fills",
     "privacy": {
         "epsilon": "privacy loss of one run: smaller hides more; take the line out for an exact sum",
@@ -293,6 +422,19 @@ _COMMENTS: dict[str, Any] = {
     "model": {"alpha": "Laplace smoothing", "var_smoothing": "share of the largest variance that is added to all"},
     "signatures": "who agreed; outside the hash",
 }
+
+
+def _without_defaults(value: Any) -> Any:
+    """Plain builtins of a struct, without the fields that are at their default."""
+    if not isinstance(value, msgspec.Struct):
+        return [_without_defaults(item) for item in value] if isinstance(value, tuple) else msgspec.to_builtins(value)
+    fields = {}
+    for field in msgspec.structs.fields(value):
+        found = getattr(value, field.name)
+        default = field.default if field.default_factory is msgspec.NODEFAULT else field.default_factory()
+        if default is msgspec.NODEFAULT or found != default:
+            fields[field.name] = _without_defaults(found)
+    return fields
 
 
 def _comment(document: Any, comments: Mapping[str, Any]) -> None:
