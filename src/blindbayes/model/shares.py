@@ -82,10 +82,13 @@ class KeptShare:
         if self.path is None:
             return self._spent
         with self._locked() as file:
-            return _read_spent(file)
+            return _read_spent(file)[0]
 
-    def charge(self, count: int) -> None:
-        """Charge a batch, durably, or refuse it. Called before anything of the batch is sent."""
+    def charge(self, count: int, run: str | None = None) -> None:
+        """Charge a batch, durably, or refuse it. Called before anything of the batch is sent.
+
+        A `run` is charged once: one that goes on after a crash asks again and pays nothing.
+        """
         self.require_alive()
         if count < 1:
             raise ConfigError("a batch has at least one instance")
@@ -94,10 +97,19 @@ class KeptShare:
             self._spent += count
             return
         with self._locked() as file:
-            self._require_budget(_read_spent(file), count)
+            spent, paid, end = _read_spent(file)
+            if run is not None and run in paid:
+                return
+            self._require_budget(spent, count)
+            os.ftruncate(file, end)  # a torn line was never charged: nothing was sent before it was whole
             os.lseek(file, 0, os.SEEK_END)
-            os.write(file, f"{count}\n".encode())
+            os.write(file, f"{count} {run}\n".encode() if run else f"{count}\n".encode())
             os.fsync(file)
+
+    def require_budget(self, count: int) -> None:
+        """Refuse a batch that `charge` would refuse. Charges nothing."""
+        self.require_alive()
+        self._require_budget(self.spent, count)
 
     def _require_budget(self, spent: int, count: int) -> None:
         if self.queries is not None and spent + count > self.queries:
@@ -208,12 +220,15 @@ class ModelShare(KeptShare):
         self.tables, self.sums, self.local = {}, {}, None
 
 
-def _read_spent(file: int) -> int:
+def _read_spent(file: int) -> tuple[int, set[str], int]:
+    """Instances charged, the runs that paid for them, and where the last whole line ends."""
     os.lseek(file, 0, os.SEEK_SET)
     raw = b""
     while piece := os.read(file, 1 << 16):
         raw += piece
+    end = raw.rfind(b"\n") + 1
     try:
-        return sum(int(line) for line in raw.split())
+        lines = [line.split(" ", 1) for line in raw[:end].decode().splitlines()]
+        return sum(int(line[0]) for line in lines), {line[1] for line in lines if len(line) > 1}, end
     except ValueError:
         raise DataError("the record of charged queries is damaged") from None
