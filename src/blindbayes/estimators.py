@@ -22,11 +22,12 @@ from blindbayes.data.infer import infer_feature, infer_labels
 from blindbayes.data.sources import is_source, require_columns, to_arrow
 from blindbayes.errors import ConfigError, DataError, PrivacyError
 from blindbayes.ledger import Ledger
-from blindbayes.model.explain import Explanation, explain
+from blindbayes.model.explain import Explanation, Plausible, explain
 from blindbayes.model.file import MAX_BYTES, ModelRecord, dump_model, parse_model
 from blindbayes.model.parameters import FloatArray, Gaussian, Histogram, Parameters, estimate
 from blindbayes.primitives.coins import Coins
 from blindbayes.privacy.fitting import plan_fit
+from blindbayes.privacy.intervals import plausible_models
 from blindbayes.privacy.statement import PrivacyStatement
 from blindbayes.statistics import Block, Layout, Statistics, count_block
 
@@ -267,8 +268,10 @@ class NaiveBayes(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             ledger = Ledger(self.ledger)
             ledger.charge(release, purpose="NaiveBayes.fit", codebook=codebook.sha256)
             spent = str(ledger.balance())
-        parameters, noisy = release.release(exact, self.alpha, Coins.system())
+        parameters, noisy, record = release.release(exact, self.alpha, Coins.system())
         self.privacy_ = {**release.facts(), "statement": release.statement(spent).to_dict()}
+        if record is not None:
+            self.privacy_["released"] = record
         return self._publish(parameters, noisy)
 
     @property
@@ -311,9 +314,14 @@ class NaiveBayes(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return np.exp(self.predict_log_proba(X))
 
     def explain(self, X: Any) -> Explanation:
-        """What the prior and each feature add to the score of each class, row by row."""
+        """What the prior and each feature add to the score of each class, row by row; its `interval` says what noise did."""
         parameters = self._parameters()
-        return explain(parameters, encode(self._query_columns(X), parameters.codebook, training=False))
+        block = encode(self._query_columns(X), parameters.codebook, training=False)
+        return explain(parameters, block, self._plausible if hasattr(self, "privacy_") else None)
+
+    def _plausible(self) -> Plausible | None:
+        """The models that the exact table may have given, behind a private one; None where nothing is known of its noise."""
+        return plausible_models(getattr(self, "privacy_", None), self._parameters(), self.alpha)
 
     def _parameters(self) -> Parameters:
         check_is_fitted(self, "parameters_")

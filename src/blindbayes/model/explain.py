@@ -1,15 +1,61 @@
-"""Why a row got its class: what each feature adds to the score."""
+"""Why a row got its class: what each feature adds to the score, and how far privacy noise may have moved it."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
 
 from blindbayes.errors import ConfigError
-from blindbayes.model.parameters import Parameters
+from blindbayes.model.parameters import FloatArray, Gaussian, Histogram, Parameters, Term
 from blindbayes.statistics import Block
+
+COVERAGE = 0.9
+_ROWS_AT_ONCE = 4096
+
+
+@dataclass(frozen=True)
+class Plausible:
+    """Models that the exact table may have given, behind a private one: draws along the first axis of every array.
+
+    `terms` maps a feature to log-probabilities (draws, classes, values) or to means and variances (draws, classes), and to
+    None where the feature was not released. `edges` are the cells, in fine ones, that a histogram was released in.
+    """
+
+    log_prior: FloatArray = field(repr=False)
+    terms: Mapping[str, Term | None] = field(repr=False)
+    edges: Mapping[str, tuple[int, ...]] = field(default_factory=dict, repr=False)
+
+    def score(self, parameters: Parameters, name: str, codes: npt.NDArray[np.int64]) -> FloatArray:
+        """ln P(value | class) of some codes, (draws, codes, classes); nan where the feature was not released."""
+        term = self.terms[name]
+        draws, classes = self.log_prior.shape
+        if term is None:
+            return np.where((codes < 0)[None, :, None], 0.0, np.full((draws, 1, classes), np.nan))
+        if isinstance(term, Histogram):
+            table = np.concatenate([term.log_prob, np.zeros((draws, classes, 1))], axis=2)  # the last answers code -1
+            return np.asarray(table.take(codes, axis=2, mode="wrap").transpose(0, 2, 1))
+        scored = [
+            parameters.score(name, Gaussian(mean, variance), codes)
+            for mean, variance in zip(term.mean, term.variance, strict=True)
+        ]
+        return np.stack(scored)
+
+
+def between(draws: FloatArray, coverage: float = COVERAGE) -> tuple[FloatArray, FloatArray]:
+    """The interval of the draws (first axis) that holds this share of them; without end where a draw is not known.
+
+    The k-th smallest and the k-th largest of n draws hold a further one with probability 1 - 2k / (n + 1).
+    """
+    if not 0 < coverage < 1:
+        raise ConfigError("coverage lies between 0 and 1, such as 0.9")
+    count = len(draws)
+    rank = max(int((1 - coverage) / 2 * (count + 1) + 1e-9), 1)
+    ordered = np.sort(draws, axis=0)  # nan comes last
+    unknown = np.isnan(ordered[-1])
+    return np.where(unknown, -np.inf, ordered[rank - 1]), np.where(unknown, np.inf, ordered[count - rank])
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,15 +65,53 @@ class Explanation:
     parts: tuple[str, ...]
     classes: tuple[str, ...]
     terms: npt.NDArray[np.float64]
+    parameters: Parameters = field(repr=False)
+    block: Block = field(repr=False)
+    noise: Callable[[], Plausible | None] | None = field(default=None, repr=False)  # of a private model; drawn when asked for
 
     def log_odds(self, label: str, against: str | None = None) -> npt.NDArray[np.float64]:
         """What each part adds to the log-odds of `label` against another class (or, with two classes, the other), by row."""
+        one, other = self._pair(label, against)
+        odds: npt.NDArray[np.float64] = self.terms[:, :, one] - self.terms[:, :, other]
+        return odds
+
+    def interval(self, label: str, against: str | None = None, *, coverage: float = COVERAGE) -> tuple[FloatArray, FloatArray]:
+        """Where the exact model's log-odds lie, by row and part, and in a last column their sum: (low, high).
+
+        In `coverage` of all releases the number that the same table gives without noise lies in between. A model without
+        noise has intervals of width 0; a feature that was not released has one without end. Raises `ConfigError` for a
+        private model that does not say how its noise was drawn.
+        """
+        one, other = self._pair(label, against)
+        rows = len(self.terms)
+        odds = np.column_stack([self.log_odds(label, against), self.log_odds(label, against).sum(axis=1)])
+        if self.noise is None:
+            return odds, odds
+        plausible = self.noise()
+        if plausible is None:
+            raise ConfigError("this private model does not say how its noise was drawn: no interval can be given")
+        low, high = np.empty_like(odds), np.empty_like(odds)
+        prior = plausible.log_prior[:, one] - plausible.log_prior[:, other]
+        low[:, 0], high[:, 0] = between(prior, coverage)
+        for start in range(0, rows, _ROWS_AT_ONCE):
+            part = slice(start, min(start + _ROWS_AT_ONCE, rows))
+            total = np.repeat(prior[:, None], part.stop - start, axis=1)
+            for at, name in enumerate(self.parts[1:], start=1):
+                codes, where = np.unique(self.block.columns[name][part], return_inverse=True)
+                scores = plausible.score(self.parameters, name, codes)
+                drawn = scores[:, :, one] - scores[:, :, other]
+                ends = between(drawn, coverage)
+                low[part, at], high[part, at] = ends[0][where], ends[1][where]
+                total += drawn[:, where]
+            low[part, -1], high[part, -1] = between(total, coverage)
+        return low, high
+
+    def _pair(self, label: str, against: str | None) -> tuple[int, int]:
         if against is None:
             if len(self.classes) != 2:
                 raise ConfigError("with more than two classes, name the class to compare against")
             against = self.classes[1 - self._at(label)]
-        odds: npt.NDArray[np.float64] = self.terms[:, :, self._at(label)] - self.terms[:, :, self._at(against)]
-        return odds
+        return self._at(label), self._at(against)
 
     def _at(self, label: str) -> int:
         try:
@@ -36,11 +120,11 @@ class Explanation:
             raise ConfigError("that class is not in the codebook") from None
 
 
-def explain(parameters: Parameters, block: Block) -> Explanation:
+def explain(parameters: Parameters, block: Block, noise: Callable[[], Plausible | None] | None = None) -> Explanation:
     """The terms of every row of a block."""
     names = tuple(parameters.terms)
     terms = np.empty((block.rows, len(names) + 1, len(parameters.log_prior)))
     terms[:, 0, :] = parameters.log_prior
     for at, name in enumerate(names, start=1):
         terms[:, at, :] = parameters.score(name, parameters.terms[name], block.columns[name])
-    return Explanation(("(prior)", *names), parameters.codebook.classes, terms)
+    return Explanation(("(prior)", *names), parameters.codebook.classes, terms, parameters, block, noise)

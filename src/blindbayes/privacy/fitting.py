@@ -2,26 +2,28 @@
 
 release = plan_fit(codebook, epsilon=1.0, mechanism="auto")      # price and reasons; no data is read
 statistics = count(source, release.codebook)
-parameters, noisy = release.release(statistics, alpha, coins)    # the caller has charged `release.price`
+parameters, noisy, record = release.release(statistics, alpha, coins)  # the caller has charged `release.price`
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 from blindbayes.codebook import Codebook, Numeric
 from blindbayes.errors import ConfigError
 from blindbayes.model.parameters import Parameters
 from blindbayes.primitives.coins import Coins
 from blindbayes.privacy.chance import Number
+from blindbayes.privacy.intervals import record_of
 from blindbayes.privacy.joint import ReleasePlan, fit_parameters, plan_release
 from blindbayes.privacy.mechanisms import Price
 from blindbayes.privacy.smooth import ParameterPlan, plan_parameters
 from blindbayes.privacy.statement import SIDE_CHANNELS, PrivacyStatement
 from blindbayes.statistics import Block, Statistics
 
+Fitted: TypeAlias = tuple[Parameters, Statistics | None, dict[str, Any] | None]
 ALONE = "No ledger was kept: the promise is about this release alone, and adds up with any other from the same table."
 SMOOTH_SIDE_CHANNELS = (
     "Means, variances and the bounds on their sensitivity are computed in floating point, and a margin above its rounding is "
@@ -66,8 +68,9 @@ class PrivateFit(ABC):
         """Whether `release` takes a block of coded rows instead of statistics."""
 
     @abstractmethod
-    def release(self, exact: Statistics | Block, alpha: float, coins: Coins) -> tuple[Parameters, Statistics | None]:
-        """The noise, once, and the model that follows from it, with the noisy statistics where they are released."""
+    def release(self, exact: Statistics | Block, alpha: float, coins: Coins) -> Fitted:
+        """The noise, once, and the model that follows from it, with the noisy statistics where they are released, and what
+        was released verbatim, for intervals."""
 
     @abstractmethod
     def statement(self, composition: str | None = None) -> PrivacyStatement:
@@ -98,12 +101,12 @@ class JointFit(PrivateFit):
         """Statistics are enough."""
         return False
 
-    def release(self, exact: Statistics | Block, alpha: float, coins: Coins) -> tuple[Parameters, Statistics | None]:
+    def release(self, exact: Statistics | Block, alpha: float, coins: Coins) -> Fitted:
         """The noise, once, and the model that follows from it."""
         if not isinstance(exact, Statistics):
             raise ConfigError("a joint release is made from statistics")
         noisy = self.plan.release(exact, coins)
-        return fit_parameters(noisy, alpha=alpha), noisy.statistics
+        return fit_parameters(noisy, alpha=alpha), noisy.statistics, record_of(noisy)
 
     def statement(self, composition: str | None = None) -> PrivacyStatement:
         """The promise; `composition` says what the ledger holds besides."""
@@ -132,11 +135,11 @@ class ParameterFit(PrivateFit):
         """The sensitivity hangs on the numbers of each class."""
         return True
 
-    def release(self, exact: Statistics | Block, alpha: float, coins: Coins) -> tuple[Parameters, Statistics | None]:
+    def release(self, exact: Statistics | Block, alpha: float, coins: Coins) -> Fitted:
         """Every parameter with its own noise; no statistics are released."""
         if not isinstance(exact, Block):
             raise ConfigError("a release parameter by parameter is made from coded rows")
-        return self.plan.fit(exact, coins, alpha=alpha), None
+        return self.plan.fit(exact, coins, alpha=alpha), None, None
 
     def statement(self, composition: str | None = None) -> PrivacyStatement:
         """The promise; `composition` says what the ledger holds besides."""

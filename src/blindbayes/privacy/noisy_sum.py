@@ -2,7 +2,7 @@
 
     plan = NoisySum.make(codebook, epsilon=1.0, honest=2, parties=3, rows=6000)      # public facts only
     vector = plan.vector(count(source, plan.codebook)) + plan.noise.share(coins)      # each party
-    parameters, statistics = plan.fit(total, shares=3, alpha=1.0)                     # whoever learns the sum
+    parameters, statistics, record = plan.fit(total, shares=3, alpha=1.0)             # whoever learns the sum
 
 The tables that are released, and the post-processing, are those of a central release with independent noise
 (`privacy.joint`); the noise is `privacy.distributed`'s. How fine the tables are is planned for the noise that all parties'
@@ -26,6 +26,7 @@ from blindbayes.model.parameters import Parameters
 from blindbayes.privacy.chance import spendable
 from blindbayes.privacy.distributed import DistributedNoise, Mechanism, Unit
 from blindbayes.privacy.fitting import data_domain
+from blindbayes.privacy.intervals import record_of
 from blindbayes.privacy.joint import NoisyStatistics, ReleasePlan, fit_parameters, plan_release
 from blindbayes.privacy.mechanisms import Price
 from blindbayes.privacy.statement import NOT_PROTECTED, POST_PROCESSING, PrivacyStatement
@@ -124,8 +125,12 @@ class NoisySum:
         """One party's exact integers, before its share of the noise."""
         return np.concatenate([table.ravel() for table in self.tables.tables(statistics)]).astype(np.int64)
 
-    def fit(self, total: npt.NDArray[Any], *, shares: int, alpha: float, min_cell: int = 0) -> tuple[Parameters, Statistics]:
+    def fit(
+        self, total: npt.NDArray[Any], *, shares: int, alpha: float, min_cell: int = 0
+    ) -> tuple[Parameters, Statistics, dict[str, Any]]:
         """The model and whole-number statistics of a sum with that many shares of noise in it. Post-processing only.
+
+        The last is what was released verbatim, for intervals.
 
         Noisy counts below `min_cell` become 0 in the statistics, and the model is made without them.
         """
@@ -137,7 +142,7 @@ class NoisySum:
             found.append(part.reshape(classes, item.cells) / item.bound)
             at += classes * item.cells
         noisy = NoisyStatistics(plan, tuple(found), min_cell)
-        return fit_parameters(noisy, alpha=alpha), noisy.statistics
+        return fit_parameters(noisy, alpha=alpha), noisy.statistics, record_of(noisy, self.noise, shares)
 
     # -- what it promises ------------------------------------------------------------------------------------------------
 

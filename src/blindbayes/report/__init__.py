@@ -7,7 +7,6 @@ disk: every paper is text or bytes, and `runtime.folder` writes them.
 
 from blindbayes.report.card import model_card
 from blindbayes.report.checksums import CHECKSUMS, SIGNATURES, Verified, seal_files, verify_files
-from blindbayes.report.evidence import Noise
 from blindbayes.report.leakage import Flow, LeakReport, PartyView, Received, follows_from_sum, leak_report
 from blindbayes.report.page import leak_page, model_page
 from blindbayes.report.release import model_files, release_files, run_files
@@ -19,7 +18,6 @@ __all__ = [
     "Coalition",
     "Flow",
     "LeakReport",
-    "Noise",
     "PartyView",
     "Received",
     "Spec",

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from blindbayes.codebook import Categorical, Feature
-from blindbayes.model.parameters import Histogram, Parameters
+from blindbayes.codebook import Categorical, Feature, Numeric
+from blindbayes.model.explain import Plausible, between
+from blindbayes.model.parameters import Gaussian, Histogram, Parameters
 
 MOST_RANGES = 12  # a number in finer cells is shown in this many ranges
+POINTS = 5  # a number with a normal law is shown at this many values
+Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,83 +24,85 @@ class Weight:
     feature: str
     value: str
     at: int
-    values: npt.NDArray[np.float64]  # per class
-    noise: npt.NDArray[np.float64] | None = None  # per class: 95% of the noise lies within this; inf where it drowns the value
+    values: Floats  # per class
+    low: Floats | None = None  # per class: the interval that holds the exact weight in 90 of 100 releases; None: exact
+    high: Floats | None = None
 
     @property
     def strength(self) -> float:
         """The largest of them, in size."""
         return float(np.abs(self.values).max())
 
-
-@dataclass(frozen=True, slots=True)
-class Noise:
-    """The noise of a private model: per feature the standard deviation in a cell, and the (noisy) class counts."""
-
-    deviations: Mapping[str, float]
-    class_counts: npt.NDArray[np.float64]
-
-    @classmethod
-    def of(cls, privacy: Mapping[str, Any] | None, class_counts: npt.NDArray[Any] | None) -> Noise | None:
-        """From what a private model's file says; None if it is not private, or does not say."""
-        features = (privacy or {}).get("features")
-        if class_counts is None or not isinstance(features, Mapping):
-            return None
-        found = {name: facts.get("noise") for name, facts in features.items() if isinstance(facts, Mapping)}
-        known = {name: float(value) for name, value in found.items() if isinstance(value, int | float)}
-        return cls(known, class_counts.astype(np.float64)) if known else None
-
-    def within(self, feature: str, log_prob: npt.NDArray[np.float64]) -> npt.NDArray[np.float64] | None:
-        """Per class and value, how far noise moves the weight of evidence (95%, to first order in noise over count).
-
-        A count n with noise of deviation s moves ln n by s / n; the weight is the class's own less the mean of all. Where
-        n is below 3 s the first order says nothing: inf.
-        """
-        deviation = self.deviations.get(feature)
-        if deviation is None:
-            return None
-        counts = np.exp(log_prob) * self.class_counts[:, None]
-        with np.errstate(divide="ignore"):
-            relative = np.where(counts > 3 * deviation, deviation / counts, np.inf)
-        classes = len(relative)
-        share = (relative / classes) ** 2
-        own = (relative * (1 - 1 / classes)) ** 2
-        with np.errstate(invalid="ignore"):
-            variance = own + share.sum(axis=0, keepdims=True) - share
-        half: npt.NDArray[np.float64] = 1.96 * np.sqrt(np.where(np.isnan(variance), np.inf, variance))
-        return half
+    def interval(self, at: int) -> tuple[float, float] | None:
+        """The interval of one class; None for an exact model."""
+        return None if self.low is None or self.high is None else (float(self.low[at]), float(self.high[at]))
 
 
-def weights(parameters: Parameters, only: str | None = None, noise: Noise | None = None) -> list[Weight]:
-    """Every value (or range) of every feature that has cells, in the codebook's order.
+def weights(parameters: Parameters, only: str | None = None, plausible: Plausible | None = None) -> list[Weight]:
+    """Every value of every categorical feature, ranges or values of every number, in the codebook's order.
 
-    With `noise`, categorical features say how far it may have moved each weight. Numbers do not: their cells are smoothed.
+    With `plausible`, each has its interval, and the ranges are the cells that were released (or some of them together).
     """
-    found = []
+    found: list[Weight] = []
     present = np.isfinite(parameters.log_prior)
     for feature in parameters.codebook.features:
-        term = parameters.terms[feature.name]
-        if not isinstance(term, Histogram) or only not in (None, feature.name):
+        if only not in (None, feature.name):
             continue
-        cells = term.log_prob.shape[1]
-        starts = _starts(feature, cells)
-        grouped = np.logaddexp.reduceat(term.log_prob, starts, axis=1)
-        centred = grouped - grouped[present].mean(axis=0, keepdims=True)
-        ends = [*starts[1:], cells]
-        moved = noise.within(feature.name, term.log_prob) if noise and isinstance(feature, Categorical) else None
-        for at, (start, end) in enumerate(zip(starts, ends, strict=True)):
-            found.append(
-                Weight(
-                    feature.name, _name(feature, start, end, cells), at, centred[:, at], None if moved is None else moved[:, at]
-                )
-            )
+        term = parameters.terms[feature.name]
+        if isinstance(term, Histogram):
+            cells = term.log_prob.shape[1]
+            cut = None if plausible is None else plausible.edges.get(feature.name)
+            starts = _starts(feature, cells, cut)
+            ends = [*starts[1:], cells]
+            names = [_name(feature, start, end, cells) for start, end in zip(starts, ends, strict=True)]
+            own = np.logaddexp.reduceat(term.log_prob, starts, axis=1).T
+            other = None if plausible is None else plausible.terms[feature.name]
+            drawn = None
+            if isinstance(other, Histogram):
+                with np.errstate(invalid="ignore"):  # nan: a hidden count
+                    drawn = np.logaddexp.reduceat(other.log_prob, starts, axis=2).transpose(0, 2, 1)
+        elif isinstance(feature, Numeric):
+            codes = _points(term, feature, present)
+            names = [f"at {(code + feature.centre) / feature.scale:.6g}" for code in codes.tolist()]
+            own = parameters.score(feature.name, term, codes)
+            drawn = None if plausible is None else plausible.score(parameters, feature.name, codes)
+        else:
+            continue
+        found += _weights(feature.name, names, own, drawn, present, plausible is not None)
     return found
 
 
-def _starts(feature: Feature, cells: int) -> list[int]:
-    if isinstance(feature, Categorical) or cells <= MOST_RANGES:
+def _weights(
+    feature: str, names: Sequence[str], own: Floats, drawn: Floats | None, present: npt.NDArray[np.bool_], noisy: bool
+) -> list[Weight]:
+    """`own` is (values, classes); `drawn` has the draws before that, or is None where nothing is known."""
+    centred = own - own[:, present].mean(axis=1, keepdims=True)
+    low = high = None
+    if drawn is not None:
+        low, high = between(drawn - drawn[:, :, present].mean(axis=2, keepdims=True))
+    elif noisy:
+        low, high = np.full(own.shape, -np.inf), np.full(own.shape, np.inf)
+    return [
+        Weight(feature, name, at, centred[at], None if low is None else low[at], None if high is None else high[at])
+        for at, name in enumerate(names)
+    ]
+
+
+def _points(term: Gaussian, feature: Numeric, present: npt.NDArray[np.bool_]) -> npt.NDArray[np.int64]:
+    """Codes from the lowest to the highest class mean and a deviation beyond, evenly."""
+    spread = np.where(np.isfinite(term.variance), np.sqrt(term.variance), 0.0)
+    low, high = float((term.mean - spread)[present].min()), float((term.mean + spread)[present].max())
+    codes = np.floor(np.linspace(low, high, POINTS) * feature.scale + 0.5) - feature.centre
+    return np.unique(np.clip(codes, feature.code_low, feature.code_high).astype(np.int64))
+
+
+def _starts(feature: Feature, cells: int, cut: tuple[int, ...] | None) -> list[int]:
+    if isinstance(feature, Categorical):
         return list(range(cells))
-    return [int(part[0]) for part in np.array_split(np.arange(cells), MOST_RANGES)]
+    starts = list(cut[:-1]) if cut and cut[-1] == cells else list(range(cells))
+    if len(starts) <= MOST_RANGES:
+        return starts
+    return [int(part[0]) for part in np.array_split(starts, MOST_RANGES)]
 
 
 def _name(feature: Feature, start: int, end: int, cells: int) -> str:

@@ -7,9 +7,11 @@ from html import escape
 
 import numpy as np
 
-from blindbayes.model.parameters import Gaussian, Histogram, Parameters
-from blindbayes.report.evidence import Noise, Weight, weights
+from blindbayes.model.explain import COVERAGE, Plausible, between
+from blindbayes.model.parameters import FloatArray, Gaussian, Parameters, Term
+from blindbayes.report.evidence import weights
 from blindbayes.report.leakage import OTHERS, TRUST_WORDS, Flow, LeakReport, PartyView
+from blindbayes.report.plots import bracket
 from blindbayes.wire import Trust
 
 COLOURS = {
@@ -172,7 +174,7 @@ def sequence_diagram(flows: tuple[Flow, ...]) -> str:
 
 
 def model_page(
-    parameters: Parameters, *, title: str = "What the model says", shown: int = 12, noise: Noise | None = None
+    parameters: Parameters, *, title: str = "What the model says", shown: int = 12, plausible: Plausible | None = None
 ) -> str:
     """Per feature, how far each value speaks for or against each class: ln P(value | class) less the mean over classes."""
     codebook = parameters.codebook
@@ -181,46 +183,62 @@ def model_page(
     parts = [f"<h1>{escape(title)}</h1>", f'<p class="muted">{escape(about)}</p>']
     parts.append(
         "<p>Each cell is the weight of evidence: how much that value raises (blue) or lowers (red) the log-score of the "
-        "class against the mean of all classes. A Gaussian feature is shown by its mean and deviation per class.</p>"
+        "class against the mean of all classes. A Gaussian feature is shown at some values, after its mean and deviation.</p>"
     )
-    if noise is not None:
+    if plausible is not None:
         parts.append(
-            "<p>The counts carry differential privacy noise. ± says how far it moves a weight, in 95 of 100 releases, before "
-            "smoothing; <em>noise</em> stands where it is too large to tell.</p>"
+            f"<p>The counts carry differential privacy noise. The brackets say where the number lies without it: in "
+            f"{COVERAGE:.0%} of all releases the same table, counted exactly, gives a number between the two. A grey cell may "
+            "be 0. They are worked out from the release and the law of its noise; that other people might have been in the "
+            "table is no part of them.</p>"
         )
     heads = "".join(f"<th>{escape(label)}</th>" for label in codebook.classes)
-    priors = "".join(f'<td class="num">{np.exp(value):.3f}</td>' for value in parameters.log_prior)
+    ends = None if plausible is None else between(np.exp(plausible.log_prior))
+    priors = "".join(
+        f'<td class="num">{np.exp(value):.3f}{_note(ends, at, 3)}</td>' for at, value in enumerate(parameters.log_prior)
+    )
     parts.append(f"<h2>Prior</h2><table><tr>{heads}</tr><tr>{priors}</tr></table>")
     for feature in codebook.features:
         term = parameters.terms[feature.name]
         parts.append(f"<h2>{escape(feature.name)}</h2>")
         if isinstance(term, Gaussian):
-            rows = "".join(
-                f'<tr><td>{escape(label)}</td><td class="num">{mean:.4g}</td><td class="num">{np.sqrt(variance):.4g}</td></tr>'
-                for label, mean, variance in zip(codebook.classes, term.mean, term.variance, strict=True)
-            )
-            parts.append(f"<table><tr><th>class</th><th>mean</th><th>deviation</th></tr>{rows}</table>")
-        elif isinstance(term, Histogram):
-            found = weights(parameters, feature.name, noise)
-            strongest = sorted(sorted(found, key=lambda weight: -weight.strength)[:shown], key=lambda weight: weight.at)
-            rows = "".join(
-                f"<tr><td>{escape(weight.value)}</td>"
-                + "".join(_heat(float(value), half) for value, half in _pairs(weight))
-                + "</tr>"
-                for weight in strongest
-            )
-            more = "" if len(found) <= shown else f'<p class="muted">the {shown} strongest of {len(found)} values</p>'
-            parts.append(f"<table><tr><th>value</th>{heads}</tr>{rows}</table>{more}")
+            parts.append(_moments(codebook.classes, term, None if plausible is None else plausible.terms[feature.name]))
+        found = weights(parameters, feature.name, plausible)
+        strongest = sorted(sorted(found, key=lambda weight: -weight.strength)[:shown], key=lambda weight: weight.at)
+        rows = "".join(
+            f"<tr><td>{escape(weight.value)}</td>"
+            + "".join(_heat(float(value), weight.interval(at)) for at, value in enumerate(weight.values))
+            + "</tr>"
+            for weight in strongest
+        )
+        more = "" if len(found) <= shown else f'<p class="muted">the {shown} strongest of {len(found)} values</p>'
+        parts.append(f"<table><tr><th>value</th>{heads}</tr>{rows}</table>{more}")
     return _document(title, "\n".join(parts))
 
 
-def _pairs(weight: Weight) -> list[tuple[float, float | None]]:
-    halves = [None] * len(weight.values) if weight.noise is None else [float(half) for half in weight.noise]
-    return list(zip((float(value) for value in weight.values), halves, strict=True))
+def _moments(classes: tuple[str, ...], term: Gaussian, drawn: Term | None) -> str:
+    means = deviations = None
+    if isinstance(drawn, Gaussian):
+        means, deviations = between(drawn.mean), between(np.sqrt(drawn.variance))
+    rows = "".join(
+        f'<tr><td>{escape(label)}</td><td class="num">{mean:.4g}{_note(means, at, 4)}</td>'
+        f'<td class="num">{np.sqrt(variance):.4g}{_note(deviations, at, 4)}</td></tr>'
+        for at, (label, mean, variance) in enumerate(zip(classes, term.mean, term.variance, strict=True))
+    )
+    return f"<table><tr><th>class</th><th>mean</th><th>deviation</th></tr>{rows}</table>"
 
 
-def _heat(weight: float, half: float | None = None) -> str:
+def _note(ends: tuple[FloatArray, FloatArray] | None, at: int, digits: int) -> str:
+    if ends is None:
+        return ""
+    low, high = float(ends[0][at]), float(ends[1][at])
+    return f' <span class="muted">[{low:.{digits}g}, {high:.{digits}g}]</span>'
+
+
+def _heat(weight: float, ends: tuple[float, float] | None) -> str:
     strength = min(abs(weight) / 2.0, 1.0)
     colour = f"rgba(31,95,168,{0.55 * strength:.2f})" if weight > 0 else f"rgba(179,38,30,{0.55 * strength:.2f})"
-    note = "" if half is None else f' <span class="muted">± {half:.2f}</span>' if np.isfinite(half) else " <em>noise</em>"
+    if ends is not None and ends[0] <= 0 <= ends[1]:
+        colour = "#eee"
+    note = "" if ends is None else f' <span class="muted">{escape(bracket(*ends))}</span>'
     return f'<td class="num" style="background:{colour}">{weight:+.2f}{note}</td>'

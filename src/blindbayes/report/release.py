@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from blindbayes.model.explain import Plausible
 from blindbayes.model.file import dump_model
 from blindbayes.model.parameters import Parameters
 from blindbayes.privacy.statement import Deployment, PrivacyStatement
 from blindbayes.report.card import model_card
-from blindbayes.report.evidence import Noise
 from blindbayes.report.leakage import LeakReport
 from blindbayes.report.page import leak_page, model_page
 from blindbayes.report.plots import evidence_plot, gaussian_plot, priors_plot
@@ -38,11 +38,10 @@ def release_files(
     promise = model.statement_
     known = {"mechanism": promise.mechanism, "epsilon": promise.epsilon, "delta": promise.delta, **(facts or {})}
     record = model._record()
-    noise = Noise.of(record.privacy, None if record.statistics is None else record.statistics.class_counts)
     return {
         "model.json": dump_model(record).encode(),
         "statement.md": promise.text.encode(),
-        **model_files(record.parameters, known, promise, deployment, noise),
+        **model_files(record.parameters, known, promise, deployment, model._plausible()),
     }
 
 
@@ -51,16 +50,16 @@ def model_files(
     facts: Mapping[str, Any],
     promise: PrivacyStatement | None,
     deployment: Deployment | None,
-    noise: Noise | None = None,
+    plausible: Plausible | None = None,
 ) -> dict[str, bytes]:
     """What a model in the open adds: its card, its explanation, plots, and the promise in forms for machines."""
     files = {
         "model_card.md": model_card(parameters, facts).encode(),
-        "explain.html": model_page(parameters, noise=noise).encode(),
+        "explain.html": model_page(parameters, plausible=plausible).encode(),
         "plots/priors.svg": priors_plot(parameters).encode(),
-        "plots/evidence.svg": evidence_plot(parameters).encode(),
+        "plots/evidence.svg": evidence_plot(parameters, plausible).encode(),
     }
-    if (bars := gaussian_plot(parameters)) is not None:
+    if (bars := gaussian_plot(parameters, plausible)) is not None:
         files["plots/numbers.svg"] = bars.encode()
     if promise is None:
         files["statement.json"] = _json({"format": "blindbayes.facts/1", **facts})

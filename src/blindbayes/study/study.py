@@ -37,7 +37,6 @@ from blindbayes.privacy.statement import Deployment
 from blindbayes.protocol import registry
 from blindbayes.report import (
     LeakReport,
-    Noise,
     PartyView,
     Received,
     follows_from_sum,
@@ -100,9 +99,7 @@ class Result:
         return {
             "model.json": dump_model(record).encode(),
             **run_files(report, self.cost, self.statement),
-            **model_files(
-                record.parameters, facts, promise, deployment, Noise.of(record.privacy, self.statistics.class_counts)
-            ),
+            **model_files(record.parameters, facts, promise, deployment, self.model._plausible()),
         }
 
     def save(
@@ -452,10 +449,10 @@ class Study:
             "is in the tables of all of them.",
             min_cell=self.min_cell,
         )
-        parameters, statistics = plan.fit(words, shares=shares, alpha=self.alpha, min_cell=self.min_cell)
+        parameters, statistics, released = plan.fit(words, shares=shares, alpha=self.alpha, min_cell=self.min_cell)
         settings = {"alpha": self.alpha, "var_smoothing": self.var_smoothing, "named": False}
         privacy = {**plan.tables.describe(), "mechanism": plan.name, "epsilon": spent[0], "delta": spent[1]}
-        privacy["statement"] = statement.to_dict()
+        privacy |= {"statement": statement.to_dict(), "released": released}
         record = ModelRecord(parameters, statistics, "text", settings, privacy)
         model = NaiveBayes(plan.codebook, alpha=self.alpha, var_smoothing=self.var_smoothing)._restore(record)
         text = "\n\n".join(facts) + "\n\n" + statement.text

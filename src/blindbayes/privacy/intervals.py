@@ -1,0 +1,229 @@
+"""How far noise may have moved a private model: the models that the exact table may have given, drawn from what is public.
+
+A release is a table plus noise of a known law, T* = T + Z. So the exact table is T* - Z: `plausible_models` draws Z afresh
+(199 times, by the mechanism's own law, from a seed that is a hash of the release), takes it off, and works out for each draw
+the plain model of that table. An interval of 90% lies between the 10th smallest and the 10th largest of the 199.
+
+What it covers: the number that the exact table would have given, in 90 of 100 releases. That is exact for sums of cells,
+since T* - T and T* - (T* - Z) have the same law, and first-order for their logarithms. Sampling error is no part of it.
+
+- categorical features, and bins of the codebook: ln P(value | class) with Laplace smoothing, as without privacy;
+- a number that was released in cells: the cell's share, likewise; where within the cell a number lies is scored as the model
+  scores it, since the release says nothing about it;
+- a number that was released by its moments: mean and variance; a feature that was not released: nothing is known.
+
+Where a noisy count was hidden (`min_cell`), the interval is without end.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import math
+from collections.abc import Mapping
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from blindbayes.codebook import Categorical, Codebook, Numeric
+from blindbayes.errors import ConfigError
+from blindbayes.model.explain import Plausible
+from blindbayes.model.parameters import Gaussian, Histogram, Parameters
+from blindbayes.primitives.coins import Coins
+from blindbayes.privacy.classwise import Classwise
+from blindbayes.privacy.distributed import DistributedNoise
+from blindbayes.privacy.released import Cut, NoisyStatistics, ReleasePlan
+
+Floats = npt.NDArray[np.float64]
+DRAWS = 199
+FORMAT = "blindbayes.released/1"
+_LEAST_ROWS = 0.5
+
+
+# -- the record in the model file ------------------------------------------------------------------------------------------
+
+
+def record_of(noisy: NoisyStatistics, drawn: DistributedNoise | None = None, shares: int = 1) -> dict[str, Any]:
+    """What was released, and by which law of noise, as plain builtins: public facts. Hidden counts are left out."""
+    plan = noisy.plan
+    found: dict[str, Any] = {
+        "format": FORMAT,
+        "mechanism": plan.mechanism,
+        "epsilon": str(plan.epsilon),
+        "delta": plan.delta,
+        "rows_per_unit": plan.rows_per_unit,
+        "cuts": [[cut.feature, cut.kind, list(cut.edges), cut.missing] for cut in plan.cuts],
+        "tables": [_listed(noisy, item.name, item.kind, table) for item, table in zip(plan.items, noisy.tables, strict=True)],
+    }
+    if drawn is not None:
+        facts = {item.name: getattr(drawn, item.name) for item in dataclasses.fields(drawn) if item.name != "bounds"}
+        found["sum"] = {**facts, "epsilon": str(drawn.epsilon), "variance": str(drawn.variance), "shares": shares}
+    return found
+
+
+def _listed(noisy: NoisyStatistics, name: str, kind: str, table: Floats) -> list[list[float | None]]:
+    hidden = np.zeros(table.shape, dtype=bool)
+    if noisy.min_cell and kind in ("classes", "cells", "n"):
+        hidden = table < noisy.min_cell
+    elif noisy.min_cell:  # moments of too small a class
+        present = noisy.moments(name)[3]
+        hidden |= ((noisy.class_counts if present is None else present) < noisy.min_cell)[:, None]
+    return [
+        [None if gone else float(value) for value, gone in zip(*row, strict=True)] for row in zip(table, hidden, strict=True)
+    ]
+
+
+@dataclasses.dataclass(frozen=True)
+class Released:
+    """A release as its record tells it."""
+
+    plan: ReleasePlan
+    tables: tuple[Floats, ...]  # nan where a count was hidden
+    drawn: DistributedNoise | None
+    shares: int
+    seed: bytes
+
+    @classmethod
+    def of(cls, record: Mapping[str, Any], codebook: Codebook) -> Released:
+        """Read a record; `codebook` is the model's. Raises `ConfigError` for one that does not fit."""
+        try:
+            if record["format"] != FORMAT:
+                raise ValueError
+            cuts = tuple(
+                Cut(name, kind, tuple(map(int, edges)), bool(missing)) for name, kind, edges, missing in record["cuts"]
+            )
+            if [cut.feature for cut in cuts] != list(codebook.names):
+                raise ValueError
+            epsilon, mechanism = Fraction(record["epsilon"]), record["mechanism"]
+            plan = ReleasePlan(
+                codebook,
+                codebook,
+                cuts,
+                mechanism,
+                epsilon,
+                float(record["delta"]),
+                None,
+                int(record["rows_per_unit"]),
+                0.0,
+                (),
+            )
+            tables = tuple(np.array(table, dtype=np.float64) for table in record["tables"])
+            shapes = [(len(codebook.classes), item.cells) for item in plan.items]
+            if [table.shape for table in tables] != shapes or any(np.isinf(table).any() for table in tables):
+                raise ValueError
+            drawn, shares = None, 1
+            if "sum" in record:
+                facts = dict(record["sum"])
+                shares = int(facts.pop("shares"))
+                facts |= {"epsilon": Fraction(facts["epsilon"]), "variance": Fraction(facts["variance"])}
+                drawn = DistributedNoise(**facts, bounds=(1,))
+                if shares < 1:
+                    raise ValueError
+        except (KeyError, TypeError, ValueError, ArithmeticError):
+            raise ConfigError("what the model file says of its noise is not readable; ask for the release again") from None
+        text = json.dumps(record, sort_keys=True, separators=(",", ":"))
+        return cls(plan, tables, drawn, shares, hashlib.sha256(text.encode()).digest())
+
+    def noise(self, draws: int) -> list[Floats]:
+        """Fresh draws of the noise, by item: (draws, classes, cells), in counts or in units of a moment's bound."""
+        coins = Coins.seeded(self.seed)
+        shapes = [(draws, *table.shape) for table in self.tables]
+        if self.drawn is not None:
+            return [_by_law(self.drawn.table(self.shares), coins, shape) for shape in shapes]
+        law = self.plan.noise
+        bounds = [item.bound for item in self.plan.items]
+        if isinstance(law, Classwise):
+            zero = [np.zeros(table.shape, dtype=np.int64) for table in self.tables]
+            each = [law.release(zero, bounds, coins) for _ in range(draws)]
+            return [np.stack([one[at] for one in each]) for at in range(len(shapes))]
+        grid = law.noise(coins, draws).astype(np.float64)
+        pieces = np.split(grid, np.cumsum([table.size for table in self.tables])[:-1], axis=1)
+        step = float(law.step)
+        return [
+            piece.reshape(shape) / (step if step > 1 else bound)
+            for piece, shape, bound in zip(pieces, shapes, bounds, strict=True)
+        ]
+
+
+def _by_law(table: Floats, coins: Coins, shape: tuple[int, ...]) -> Floats:
+    """Draws from a table P(k), k = -K..K, by inversion. A simulation: nothing private hangs on it."""
+    reach = len(table) // 2
+    edges = np.cumsum(table)
+    points = coins.words(math.prod(shape)).astype(np.float64) / 2.0**64 * edges[-1]
+    return np.asarray((np.searchsorted(edges, points) - reach).reshape(shape), dtype=np.float64)
+
+
+# -- from draws to models --------------------------------------------------------------------------------------------------
+
+
+def plausible_models(privacy: Mapping[str, Any] | None, parameters: Parameters, alpha: float) -> Plausible | None:
+    """The models that the exact table may have given; None for an exact model, or one that does not say how it was released.
+
+    The mechanisms that release parameter by parameter (`smooth`, `global`) do not say: the width of `smooth`'s noise is
+    itself private.
+    """
+    record = (privacy or {}).get("released")
+    if not isinstance(record, Mapping):
+        return None
+    released = Released.of(record, parameters.codebook)
+    tables = [table - drawn for table, drawn in zip(released.tables, released.noise(DRAWS), strict=True)]
+    rows = _class_counts(released, tables)
+    with np.errstate(invalid="ignore"):
+        log_prior = np.log(np.maximum(rows, _LEAST_ROWS) / np.maximum(rows, _LEAST_ROWS).sum(axis=1, keepdims=True))
+    terms: dict[str, Histogram | Gaussian | None] = {}
+    for feature, cut in zip(parameters.codebook.features, released.plan.cuts, strict=True):
+        parts: dict[str, Floats] = {
+            item.kind: table for item, table in zip(released.plan.items, tables, strict=True) if item.name == cut.feature
+        }
+        own = parameters.terms[feature.name]
+        if cut.kind == "moments" and isinstance(feature, Numeric):
+            terms[feature.name] = _moments(feature, parts, rows, parameters.codebook.variance_floor)
+        elif "cells" in parts and isinstance(own, Histogram):
+            exact = isinstance(feature, Categorical) or len(cut.edges) - 1 == cut.fine
+            terms[feature.name] = _cells(cut, parts["cells"], rows, alpha, None if exact else own)
+        else:
+            terms[feature.name] = None
+    return Plausible(log_prior, terms, {cut.feature: cut.edges for cut in released.plan.cuts if cut.kind == "cells"})
+
+
+def _class_counts(released: Released, tables: list[Floats]) -> Floats:
+    """Class counts, (draws, classes): released, or the weighted mean of what the histograms add up to."""
+    items = released.plan.items
+    for item, table in zip(items, tables, strict=True):
+        if item.kind == "classes":
+            return table[:, :, 0]
+    deviations = (1.0,) * len(items) if released.drawn is not None else released.plan.deviations  # shares: all cells alike
+    total, weight = np.zeros(tables[0].shape[:2]), np.zeros(tables[0].shape[:2])
+    for item, table, deviation in zip(items, tables, deviations, strict=True):
+        if item.kind == "cells":  # one with a hidden count hardly counts
+            own = np.where(np.isnan(table).any(axis=2), 1e-9, 1.0) / (item.cells * deviation**2)
+            total, weight = total + own * np.nansum(table, axis=2), weight + own
+    return np.asarray(total / weight)
+
+
+def _cells(cut: Cut, table: Floats, rows: Floats, alpha: float, own: Histogram | None) -> Histogram:
+    """ln P(fine cell | class) from plausible counts, (draws, classes, cells); within a wide cell in the model's proportions."""
+    gap = rows - table.sum(axis=2)  # nan: a count is hidden, and the others stay as they are
+    level = table + (np.nan_to_num(gap) / table.shape[2])[:, :, None]  # an exact table adds up, and is left as it is
+    counts = np.maximum(level[:, :, : len(cut.edges) - 1], 0.0)
+    with np.errstate(divide="ignore", invalid="ignore"):  # a class of which every count is hidden
+        log = np.log(counts + alpha) - np.log(np.nansum(counts + alpha, axis=2, keepdims=True))
+    if own is not None:
+        starts, widths = list(cut.edges[:-1]), np.diff(cut.edges)
+        within = own.log_prob - np.repeat(np.logaddexp.reduceat(own.log_prob, starts, axis=1), widths, axis=1)
+        log = np.repeat(log, widths, axis=2) + within[None]
+    return Histogram(log)
+
+
+def _moments(feature: Numeric, parts: Mapping[str, Floats], rows: Floats, floor: float | None) -> Gaussian:
+    """Mean and variance per class, (draws, classes), from plausible sums of z and 2 z^2 - 1, z in [-1, 1]."""
+    n = np.maximum(parts["n"][:, :, 0] if "n" in parts else rows, 1.0)
+    first = np.clip(parts["sum"][:, :, 0] / n, -1.0, 1.0)
+    square = np.clip((parts["square"][:, :, 0] / n + 1) / 2, 0.0, 1.0)
+    half = (feature.width - 1) / 2 / feature.scale
+    middle = (feature.grid_low + feature.grid_high) / 2 / feature.scale
+    least = max(floor or 0.0, 1 / (12 * feature.scale**2))
+    return Gaussian(middle + half * first, np.maximum((square - first**2) * half**2, least))
