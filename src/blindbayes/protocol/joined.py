@@ -55,6 +55,7 @@ class Join:
     min_overlap: int = 0
     alpha: float = 1.0
     key: tuple[str, ...] = ()  # identifier columns, where the codebook has no recipe
+    overlap_epsilon: float | None = None  # of the noisy estimate of joined rows; None: no estimate
 
     def __post_init__(self) -> None:
         if self.class_holder not in self.owners or set(self.bounds) != set(self.owners):
@@ -95,6 +96,12 @@ class Join:
         return max(min(own, self.bounds[name]) for name in self.holders) * self.most * self.most
 
     @property
+    def failure_bits(self) -> int:
+        """Any of the study's runs of joined_sums fails, or counts wrongly, with probability below 2 to the minus this."""
+        runs = len(self.holders) * (2 if self.own_layout is not None else 1)
+        return joined_sums.FAILURE_BITS - (runs - 1).bit_length()
+
+    @property
     def own_layout(self) -> RowLayout | None:
         """Words of the class holder's own columns, if they are shared."""
         if not self.inner or not self.owners[self.class_holder]:
@@ -118,7 +125,7 @@ class Join:
     def facts(self) -> bytes:
         """What all must agree on: the recipe of identifiers stands in the codebook's hash."""
         parts = (sorted(self.owners.items()), self.class_holder, sorted(self.bounds.items()), self.inner)
-        rest = (self.duplicates, self.most, self.min_overlap, self.alpha, self.key)
+        rest = (self.duplicates, self.most, self.min_overlap, self.alpha, self.key, self.overlap_epsilon)
         return repr((self.codebook.sha256, *parts, *rest)).encode()
 
     def to_dict(self) -> dict[str, Any]:
@@ -133,6 +140,7 @@ class Join:
                 "most": self.most,
                 "min_overlap": self.min_overlap,
                 "key": list(self.key),
+                "overlap_epsilon": self.overlap_epsilon,
             },
         }
 
@@ -153,6 +161,7 @@ class Join:
             facts["min_overlap"],
             public["alpha"],
             tuple(facts.get("key", ())),
+            facts.get("overlap_epsilon"),
         )
 
 
@@ -162,6 +171,7 @@ class Joined(Trained):
 
     back_planters: dict[str, Planter] = field(default_factory=dict, repr=False)  # the class holder's other direction
     back_keeper: Keeper | None = field(default=None, repr=False)  # the attribute holder's
+    overlaps: dict[str, int] = field(default_factory=dict)  # other party -> the noisy number of joined rows that was opened
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,8 +196,11 @@ def connect(run: Run, other: str, coins: Coins) -> Role[Links]:
 # -- training ------------------------------------------------------------------------------------------------------------
 
 
-def train_class_holder(run: Run, join: Join, labels: Entries, own: Entries | None, coins: Coins) -> Role[Joined]:
-    """The class holder's role with every attribute holder in turn. `own`: its columns class by class, in an inner join."""
+def train_class_holder(
+    run: Run, join: Join, labels: Entries, own: Entries | None, coins: Coins, noise: Mapping[str, int] | None = None
+) -> Role[Joined]:
+    """The class holder's role with every attribute holder in turn. `own`: its columns class by class, in an inner join;
+    `noise`: its own on each estimate of joined rows, where the study has one."""
     trained = Joined({}, {}, {}, None, {})
     columns, plan = join.columns, join.columns.plan
     for name in join.holders:
@@ -197,6 +210,13 @@ def train_class_holder(run: Run, join: Join, labels: Entries, own: Entries | Non
         if join.min_overlap:
             least = join.min_overlap
             yield from on_counts.overlap_class_holder(run, name, share[:, -1], join.rows, least, keeper, coins)
+        trained.sums[name], trained.keepers[name], trained.back_planters[name] = share, keeper, planter
+    for name in join.holders:  # nothing is opened or used before every join was found large enough
+        if join.overlap_epsilon is not None:
+            own_noise = _noise(noise, name)
+            trained.overlaps[name] = yield from on_counts.noisy_overlap(name, trained.sums[name][:, -1], own_noise)
+    for name in join.holders:
+        share, keeper = trained.sums[name], trained.keepers[name]
         sums, layout = _cut(share), columns.layout(name)
         tables = yield from shared_model.class_holder(run, name, sums, _any_counts(join), layout, plan, keeper, coins)
         if join.inner:
@@ -211,12 +231,14 @@ def train_class_holder(run: Run, join: Join, labels: Entries, own: Entries | Non
                 share = np.concatenate([share, mine], axis=1)
             sums = share
         trained.sums[name], trained.tables[name] = sums, tables
-        trained.keepers[name], trained.back_planters[name] = keeper, planter
     return trained
 
 
-def train_attribute_holder(run: Run, join: Join, rows: Entries, numbers: Entries, coins: Coins) -> Role[Joined]:
-    """An attribute holder's role. `rows`: its columns and a count per identifier; `numbers`: the count alone."""
+def train_attribute_holder(
+    run: Run, join: Join, rows: Entries, numbers: Entries, coins: Coins, noise: Mapping[str, int] | None = None
+) -> Role[Joined]:
+    """An attribute holder's role. `rows`: its columns and a count per identifier; `numbers`: the count alone.
+    `noise` as for the class holder."""
     other, columns, plan = join.class_holder, join.columns, join.columns.plan
     keeper = yield from transfer.keeper(run, other, coins)
     planter = yield from transfer.planter(run, other, coins)
@@ -224,6 +246,9 @@ def train_attribute_holder(run: Run, join: Join, rows: Entries, numbers: Entries
     if join.min_overlap:
         least = join.min_overlap
         yield from on_counts.overlap_attribute_holder(run, other, share[:, -1], join.rows, least, planter, coins)
+    overlaps = {}
+    if join.overlap_epsilon is not None:
+        overlaps[other] = yield from on_counts.noisy_overlap(other, share[:, -1], _noise(noise, other))
     sums, layout = _cut(share), columns.layout(run.me)
     tables = yield from shared_model.attribute_holder(run, other, sums, layout, plan, planter, coins)
     if join.inner:
@@ -237,7 +262,13 @@ def train_attribute_holder(run: Run, join: Join, rows: Entries, numbers: Entries
             tables |= yield from shared_model.attribute_holder(run, other, mine, own_layout, plan, planter, coins)
             share = np.concatenate([share, mine], axis=1)
         sums = share
-    return Joined({other: tables}, {other: sums}, {}, planter, {}, keeper)
+    return Joined({other: tables}, {other: sums}, {}, planter, {}, keeper, overlaps)
+
+
+def _noise(noise: Mapping[str, int] | None, other: str) -> int:
+    if noise is None or other not in noise:
+        raise LocalProtocolError("an estimate of the joined rows is never told without noise")
+    return noise[other]
 
 
 def _cut(share: Words) -> Words:

@@ -29,6 +29,7 @@ LABEL_WORDS = {
     "maximum": "the largest of the parties' values",
     "probabilities": "the probabilities of the model, without the counts behind them",
     "minimum_reached": "whether the counts reach the agreed minimum (one bit)",
+    "noisy_overlap": "an estimate of how many rows joined, with differential privacy noise of both parties",
     "enough_overlap": "whether at least the agreed number of rows joined (one bit)",
     "intersection_size": "how many identifiers the two parties have in common",
     "matching": "which of its identifiers the other party has too",

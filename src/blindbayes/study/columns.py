@@ -212,8 +212,23 @@ class JointModel:
 # -- training ------------------------------------------------------------------------------------------------------------
 
 
-def simulate(study: Study, sources: Mapping[str, Any], *, coins: Coins) -> JointResult | Result | PrintedResult:
-    """Train a study over columns with every party in this process. `noisy_histograms` gives a `Result` with a plain model."""
+def simulate(
+    study: Study,
+    sources: Mapping[str, Any],
+    *,
+    coins: Coins,
+    ledgers: Mapping[str, str | os.PathLike[str]] | None = None,
+) -> JointResult | Result | PrintedResult:
+    """Train a study over columns with every party in this process. `noisy_histograms` gives a `Result` with a plain model.
+
+    `ledgers` pay where joined_sums opens a noisy estimate of the overlap.
+    """
+    if study.protocol == "joined_sums":
+        from blindbayes.study import joined
+
+        return joined.simulate(study, sources, coins=coins, ledgers=ledgers)
+    if ledgers:
+        raise ConfigError(f"{study.protocol} takes no ledgers: only the noisy overlap of joined_sums is paid for here")
     if study.protocol == "scalar_product":
         from blindbayes.study import printed_columns
 
@@ -226,10 +241,6 @@ def simulate(study: Study, sources: Mapping[str, Any], *, coins: Coins) -> Joint
 
 
 def _simulate_shared(study: Study, sources: Mapping[str, Any], coins: Coins) -> JointResult:
-    if study.protocol == "joined_sums":
-        from blindbayes.study import joined
-
-        return joined.simulate(study, sources, coins=coins)
     if study.protocol != "class_sums":
         raise ConfigError(
             f"there is no columns protocol {study.protocol!r} for rows that line up; known: class_sums, "

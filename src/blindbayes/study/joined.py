@@ -11,6 +11,7 @@ from __future__ import annotations
 import copy
 import os
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ import numpy as np
 from blindbayes.data.columns import ColumnSource, open_columns
 from blindbayes.data.keys import recipe_of, rows_at
 from blindbayes.errors import ConfigError, DataError, LocalProtocolError, PrivacyError
+from blindbayes.ledger import Ledger
 from blindbayes.model.shares import ModelShare
 from blindbayes.primitives.circuits import ln_error
 from blindbayes.primitives.coins import Coins
@@ -35,6 +37,7 @@ from blindbayes.study.joined_parts import (
     digests_of,
     join_of,
     options_of,
+    overlap_noise,
     require_bound,
     scoring,
     training,
@@ -43,7 +46,7 @@ from blindbayes.study.joined_parts import (
 )
 from blindbayes.study.study import Leak, Study
 
-__all__ = ["JoinedModel", "join_of", "scoring", "simulate", "training", "training_statement"]
+__all__ = ["JoinedModel", "JoinedResult", "join_of", "scoring", "simulate", "training", "training_statement"]
 
 
 class JoinedModel(JointModel):
@@ -102,10 +105,29 @@ class JoinedModel(JointModel):
 # -- training ------------------------------------------------------------------------------------------------------------
 
 
-def simulate(study: Study, sources: Mapping[str, Any], *, coins: Coins) -> JointResult:
-    """Train a study over columns whose identifiers do not line up, with every party in this process."""
+@dataclass(frozen=True)
+class JoinedResult(JointResult):
+    """How a study over a hidden join ended."""
+
+    overlaps: Mapping[str, int] = field(default_factory=dict)  # attribute holder -> noisy number of rows joined with it
+
+
+def simulate(
+    study: Study,
+    sources: Mapping[str, Any],
+    *,
+    coins: Coins,
+    ledgers: Mapping[str, str | os.PathLike[str]] | None = None,
+) -> JointResult:
+    """Train a study over columns whose identifiers do not line up, with every party in this process.
+
+    `ledgers` pay for a noisy estimate of the overlap (option overlap_epsilon) before anything is sent.
+    """
     if study.epsilon is not None:
-        raise PrivacyError("joined_sums opens nothing, so there is nothing to add noise to; leave epsilon out")
+        raise PrivacyError(
+            "joined_sums opens nothing, so there is nothing to add noise to; leave epsilon out (for a noisy estimate of the "
+            "overlap set the option overlap_epsilon)"
+        )
     options = options_of(study)
     ignored = tuple(part.column for part in recipe_of(study.codebook, study.key).parts)
     opened = {name: open_columns(source, study.codebook, ignore=ignored) for name, source in sources.items()}
@@ -119,14 +141,24 @@ def simulate(study: Study, sources: Mapping[str, Any], *, coins: Coins) -> Joint
         return _simulate_matched(study, opened, digests, options, coins)
     join = _agree(study, opened, digests, options)
     parts = {name: training_of(study, join, name, source, digests[name]) for name, source in opened.items()}
+    _charge(study, join, ledgers or {})
     runs = local_runs(tuple(sources), study=study.sha256, run_id=coins.bytes(16).hex(), coins=coins, signed=False)
     own = {name: coins.derive(f"training {runs[name].run_id} {name}") for name in sources}
     outcome = run_in_memory({name: part.role(runs[name], own[name]) for name, part in parts.items()})
     shares = {name: part.share(outcome.outputs[name], study.sha256) for name, part in parts.items()}
     model = _model(join, shares, study, options, outcome.outputs)
     report = column_report(("transfer", "joined_sums", "shared_model"), outcome)
-    statement = training_statement(study, join, study.sha256)
-    return JointResult(model, leakage_of(outcome), outcome.cost, statement, tuple(sources), report)
+    overlaps = outcome.outputs[join.class_holder].overlaps
+    statement = training_statement(study, join, study.sha256, overlaps)
+    return JoinedResult(model, leakage_of(outcome), outcome.cost, statement, tuple(sources), report, overlaps)
+
+
+def _charge(study: Study, join: Join, ledgers: Mapping[str, str | os.PathLike[str]]) -> None:
+    """Every party's ledger pays for the estimates that its identifiers are in. Refused by one, nothing is sent."""
+    for party, path in ledgers.items():
+        law = overlap_noise(join, party)
+        if law is not None:
+            Ledger(path).charge(law, purpose=f"study {study.protocol}: {law.name}", study=study.sha256)
 
 
 def _simulate_matched(
@@ -141,8 +173,10 @@ def _simulate_matched(
         raise ConfigError("the matching is revealed between two parties; with more, leave the option reveal out")
     if study.duplicates == "join":
         raise ConfigError("rows that are to line up need duplicates = 'first' or 'reject'")
-    if options["min_overlap"] or options["join"] == "left":
-        raise ConfigError("reveal = 'matching' takes neither min_overlap nor join")
+    if options["min_overlap"] or options["join"] == "left" or options["overlap_epsilon"] is not None:
+        raise ConfigError(
+            "reveal = 'matching' takes neither min_overlap nor overlap_epsilon nor join: the overlap is known then"
+        )
     first, second = opened
     entries = {
         name: merge(digests[name], np.arange(source.rows, dtype=np.uint64)[:, None], study.duplicates, 1)

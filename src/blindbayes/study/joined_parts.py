@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -20,6 +21,8 @@ from blindbayes.data.keys import read_digests, recipe_of
 from blindbayes.errors import ConfigError, DataError, LocalProtocolError, PrivacyError
 from blindbayes.model.shares import ModelShare
 from blindbayes.primitives.coins import Coins
+from blindbayes.privacy.chance import spendable
+from blindbayes.privacy.overlap import OverlapNoise
 from blindbayes.protocol import joined as roles
 from blindbayes.protocol import transfer
 from blindbayes.protocol.core import Role, Run
@@ -31,7 +34,7 @@ from blindbayes.study.part import Steady
 from blindbayes.study.study import Study
 from blindbayes.wire import Words
 
-OPTIONS = ("bounds", "join", "min_overlap", "multiplicity", "queries", "reveal", "together")
+OPTIONS = ("bounds", "join", "min_overlap", "multiplicity", "overlap_epsilon", "queries", "reveal", "together")
 BATCH = 1 << 14  # instances classified at once: bounds memory
 Digests = list[bytes | None]
 
@@ -44,13 +47,16 @@ def options_of(study: Study) -> dict[str, Any]:
     if unknown := sorted(set(study.options) - set(OPTIONS)):
         raise ConfigError(f"unknown protocol option {unknown[0]!r}; known: {', '.join(OPTIONS)}")
     most = 4 if study.duplicates == "join" else 1
-    found: dict[str, Any] = {"bounds": {}, "join": None, "min_overlap": 0, "multiplicity": most}
+    found: dict[str, Any] = {"bounds": {}, "join": None, "min_overlap": 0, "multiplicity": most, "overlap_epsilon": None}
     found |= {"queries": None, "reveal": "nothing", "together": False, **study.options}
     if found["reveal"] not in ("nothing", "matching"):
         raise ConfigError("the option reveal is 'nothing' or 'matching'")
     for name in ("min_overlap", "multiplicity"):
         if type(found[name]) is not int:
             raise ConfigError(f"the option {name} is a whole number")
+    epsilon = found["overlap_epsilon"]
+    if epsilon is not None and not (type(epsilon) in (int, float) and math.isfinite(epsilon) and epsilon > 0):
+        raise PrivacyError("the option overlap_epsilon is a positive number, or left out: then no estimate is opened")
     if found["queries"] is not None and (type(found["queries"]) is not int or found["queries"] < 1):
         raise ConfigError("the option queries is the number of instances that may be classified")
     if not isinstance(found["together"], bool):
@@ -91,7 +97,17 @@ def join_of(study: Study, owners: Mapping[str, tuple[str, ...]], class_holder: s
         options["min_overlap"],
         study.alpha,
         key_of(study),
+        None if options["overlap_epsilon"] is None else float(options["overlap_epsilon"]),
     )
+
+
+def overlap_noise(join: Join, party: str) -> OverlapNoise | None:
+    """The noise of a party's estimates of joined rows, with the price that its ledger pays before anything is sent; None if
+    the study has no estimate. `Ledger.charge` takes it as it is."""
+    if join.overlap_epsilon is None:
+        return None
+    joins = len(join.holders) if party == join.class_holder else 1
+    return OverlapNoise(spendable(join.overlap_epsilon, "overlap_epsilon"), join.most, joins)
 
 
 # -- training ------------------------------------------------------------------------------------------------------------
@@ -119,11 +135,16 @@ class JoinedTraining:
 
     def role(self, run: Run, coins: Coins) -> Role[Joined]:
         """The party's role."""
-        if self.party == self.join.class_holder:
-            return roles.train_class_holder(run, self.join, self.first, self.second, coins)
+        is_holder = self.party == self.join.class_holder
+        law, noise = overlap_noise(self.join, self.party), None
+        if law is not None:
+            others = self.join.holders if is_holder else (self.join.class_holder,)
+            noise = {name: law.draw(coins.derive(f"noise on the overlap with {name}")) for name in others}
+        if is_holder:
+            return roles.train_class_holder(run, self.join, self.first, self.second, coins, noise)
         if self.second is None:
             raise LocalProtocolError("an attribute holder counts its rows")
-        return roles.train_attribute_holder(run, self.join, self.first, self.second, coins)
+        return roles.train_attribute_holder(run, self.join, self.first, self.second, coins, noise)
 
     def share(self, trained: Joined, study: str) -> ModelShare:
         """What the party keeps."""
@@ -280,8 +301,9 @@ def scoring(
 # -- in words --------------------------------------------------------------------------------------------------------------
 
 
-def training_statement(study: Study, join: Join, sha256: str) -> str:
-    """What training promises, in words; `sha256` is the hash that the parties agreed on."""
+def training_statement(study: Study, join: Join, sha256: str, overlaps: Mapping[str, int] | None = None) -> str:
+    """What training promises, in words; `sha256` is the hash that the parties agreed on, `overlaps` the noisy numbers of
+    joined rows that were opened, by attribute holder."""
     plan, queries = join.columns.plan, study.options.get("queries")
     kind = (
         "Counted: the rows of the SQL inner join on the identifier, class counts and all columns; all of it stays in shares."
@@ -302,6 +324,7 @@ def training_statement(study: Study, join: Join, sha256: str) -> str:
             if join.min_overlap
             else "."
         ),
+        *_overlap_words(join, overlaps or {}),
         f"Public: the numbers that identifiers are padded to ({bounds}), at most {join.most} rows per identifier and party, "
         f"duplicates: {join.duplicates}. Identifiers and their digests never left a site.",
         f"A classification opens the class, to {study.reveal_to}; where the parties bring the same instances in one order, "
@@ -310,6 +333,27 @@ def training_statement(study: Study, join: Join, sha256: str) -> str:
         + " Repeated queries let the model be read off; limit them.",
         f"Scores: {plan.bits} bits, {plan.fraction} after the point.",
         "Security: parties that follow the protocol and look at what they received (semi-honest), no dealer, computational; "
-        "wrong results with probability below 2^-38.",
+        f"wrong results with probability below 2^-{join.failure_bits}.",
     ]
     return "\n\n".join(lines)
+
+
+def _overlap_words(join: Join, overlaps: Mapping[str, int]) -> list[str]:
+    """The promise of the noisy estimate."""
+    law, holder = overlap_noise(join, join.holders[0]), overlap_noise(join, join.class_holder)
+    if law is None or holder is None:
+        return []
+    found = "; ".join(f"{name}: {count} rows" for name, count in overlaps.items())
+    words = (
+        "An estimate of the number of joined rows was opened to both parties of each join (noisy_overlap"
+        f"{': ' if found else ''}{found}). Each party added discrete Laplace noise of its own, of scale "
+        f"{float(law.scale):g}, drawn exactly (standard "
+        f"deviation of one party's noise {law.deviation:.3g}), so that what the other, or anybody, concludes from it about "
+        f"{law.unit} of its table is {float(law.epsilon):g}-differentially private (add or remove one identifier with all its "
+        f"rows at one party; sensitivity {law.sensitivity}). Charged: epsilon = {holder.price.epsilon:g} to the ledger of "
+        f"{join.class_holder}, {law.price.epsilon:g} to that of each other party. It holds as far as joined_sums does, that "
+        "is computationally."
+    )
+    if join.min_overlap:
+        words += " The bit about the minimum is exact and is not covered by this epsilon."
+    return [words]

@@ -346,11 +346,13 @@ class Study:
         """
         coins = Coins.system() if coins is None else coins
         if self.partition == "columns":
-            if base is not None or removed is not None or ledgers is not None or faults:
-                raise ConfigError("a study over columns takes no base, removed rows, ledgers or faults")
+            if base is not None or removed is not None or faults:
+                raise ConfigError("a study over columns takes no base, removed rows or faults")
+            if unknown := sorted(set(ledgers or {}) - set(sources)):
+                raise ConfigError(f"{unknown[0]!r} is no party of this run")
             from blindbayes.study import columns
 
-            return columns.simulate(self, sources, coins=coins)
+            return columns.simulate(self, sources, coins=coins, ledgers=ledgers)
         if unknown := sorted({*(removed or {}), *(ledgers or {})} - set(sources)):
             raise ConfigError(f"{unknown[0]!r} is no party of this run")
         if self.protocol == RATIO:
@@ -462,7 +464,9 @@ class Study:
         size, included = len(setting.contributors), len(total.included)
         follows = follows_from_sum(self.protocol, size, setting.fewest, included, self.options, noisy=setting.noisy)
         transcript = outcome.transcript
-        return leak_report((self.protocol,), size, transcript.received, outcome.opened, transcript.entries, follows)
+        return leak_report(
+            (self.protocol,), size, transcript.received, outcome.opened, transcript.entries, follows, transcript.traffic
+        )
 
     def _exact(self, total: registry.Total, base: Result | None) -> tuple[Statistics, NaiveBayes]:
         statistics = Statistics.from_words(Layout(self.codebook), total.words)

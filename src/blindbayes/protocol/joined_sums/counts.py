@@ -1,6 +1,7 @@
-"""Circuits over shared counts: are there enough joined rows, and the classes' priors. Step numbers as in SPEC.md.
+"""On shared counts: are there enough joined rows, a noisy estimate of them, the classes' priors. Step numbers as in SPEC.md.
 
-The class holder garbles, the attribute holder evaluates. Counts are words of the shares that joined_sums left, one per class.
+In the circuits the class holder garbles, the attribute holder evaluates. Counts are words of the shares that joined_sums left,
+one per class.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import math
 import numpy as np
 import numpy.typing as npt
 
-from blindbayes.errors import PrivacyError
+from blindbayes.errors import PeerProtocolError, PrivacyError
 from blindbayes.primitives import circuits as c
 from blindbayes.primitives import limbs as lm
 from blindbayes.primitives.circuits import Number
@@ -20,12 +21,13 @@ from blindbayes.primitives.limbs import Limbs
 from blindbayes.primitives.softspoken import Keeper, Planter
 from blindbayes.primitives.tweaks import TweakedHash
 from blindbayes.protocol.core import Role, Run, Send, open_value, receive
-from blindbayes.protocol.joined_sums.messages import CountsChosen, CountsGarbled, OverlapTold
+from blindbayes.protocol.joined_sums.messages import CountsChosen, CountsGarbled, OverlapNoised, OverlapTold
 from blindbayes.protocol.shared_model.plan import ScorePlan
 from blindbayes.protocol.transfer import agree
 from blindbayes.wire import Words
 
 LABEL = "enough_overlap"
+NOISY_LABEL = "noisy_overlap"
 
 
 # -- step 10: enough joined rows? ------------------------------------------------------------------------------------------
@@ -76,7 +78,20 @@ def _require_enough(enough: bool, least: int) -> None:
         raise PrivacyError(f"fewer than {least} rows joined, the study's min_overlap; nothing else was opened")
 
 
-# -- step 11: priors in shares ---------------------------------------------------------------------------------------------
+# -- step 11: about how many joined rows ----------------------------------------------------------------------------------
+
+
+def noisy_overlap(other: str, share: Words, noise: int) -> Role[int]:
+    """Both run this: the number of joined rows plus the noise of both. `noise` alone must protect this party's identifiers."""
+    own = _added(share) + np.array([noise], dtype=np.int64).view(np.uint64)
+    yield Send(other, OverlapNoised(own))
+    told = yield from receive(other, OverlapNoised)
+    if told.share.shape != (1,):
+        raise PeerProtocolError("a share of the overlap is one word", party=other)
+    return (yield from open_value(NOISY_LABEL, int((own + told.share).view(np.int64)[0])))
+
+
+# -- step 12: priors in shares ---------------------------------------------------------------------------------------------
 
 
 def _logs(g: Gates, mine: Number, theirs: Number, plan: ScorePlan) -> Number:

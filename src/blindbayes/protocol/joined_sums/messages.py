@@ -63,3 +63,10 @@ class OverlapTold(Message, frozen=True):
 
     trust: ClassVar[Trust] = Trust.CLEAR
     enough: bool
+
+
+class OverlapNoised(Message, frozen=True):
+    """A party's share of the number of joined rows, with noise that protects its own identifiers."""
+
+    trust: ClassVar[Trust] = Trust.NOISY
+    share: Words

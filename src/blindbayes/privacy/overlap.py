@@ -1,0 +1,70 @@
+"""An estimate of how many rows join, told by two parties to each other: each adds noise of its own to its share.
+
+Either could take its own noise off again, so each alone adds as much as its own people need.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import ClassVar
+
+from blindbayes.errors import ConfigError
+from blindbayes.primitives.coins import Coins
+from blindbayes.privacy.chance import charged, spendable
+from blindbayes.privacy.mechanisms import Price
+from blindbayes.privacy.samplers import discrete_laplace
+
+LARGEST_SCALE = 1 << 40
+
+
+@dataclass(frozen=True, slots=True)
+class OverlapNoise:
+    """Discrete Laplace noise on the number of joined rows, for one party's identifiers.  [overlap]
+
+    `epsilon` is the price of one estimate, `most` the study's bound on the rows of one identifier at one party, `joins` how
+    many estimates the same identifiers are in: one per attribute holder for the class holder, one for everybody else.
+    """
+
+    name: ClassVar[str] = "noisy_overlap"
+    sampler: ClassVar[str] = "discrete Laplace, drawn exactly"
+    epsilon: Fraction
+    most: int = 1
+    joins: int = 1
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "epsilon", spendable(self.epsilon, "overlap_epsilon"))
+        if self.most < 1 or self.joins < 1:
+            raise ConfigError("an estimate is of one join or more, of one row per identifier or more")
+        if self.scale > LARGEST_SCALE:
+            raise ConfigError("overlap_epsilon is so small that the noise drowns any number of rows")
+
+    @property
+    def sensitivity(self) -> int:
+        """By how much one identifier of one party, with all its rows, changes the number of joined rows."""
+        return self.most * self.most
+
+    @property
+    def scale(self) -> Fraction:
+        """Of the discrete Laplace law."""
+        return self.sensitivity / self.epsilon
+
+    @property
+    def deviation(self) -> float:
+        """Standard deviation of one party's noise."""
+        return 1 / (math.sqrt(2) * math.sinh(1 / (2 * float(self.scale))))
+
+    @property
+    def unit(self) -> str:
+        """Who is protected, as ledgers name it."""
+        return "one record" if self.most == 1 else f"one person with at most {self.most} records"
+
+    @property
+    def price(self) -> Price:
+        """What the party's ledger pays, for all its joins."""
+        return Price(charged(self.joins * self.epsilon), 0.0, self.unit)
+
+    def draw(self, coins: Coins) -> int:
+        """The noise of one estimate."""
+        return int(discrete_laplace(coins, self.scale, 1)[0])
