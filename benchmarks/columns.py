@@ -1,18 +1,25 @@
 """Columns split between two parties: training and joint classification, two processes on loopback.
 
     python benchmarks/columns.py train --rows 1000000
-    python benchmarks/columns.py train --rows 10000 100000 1000000 10000000
+    python benchmarks/columns.py growth                    # 10^4 to 10^7 rows: CPU per row, memory; a minute or two
     python benchmarks/columns.py classify --batch 1 1000 10000
+    python benchmarks/columns.py paper                     # the paper's own route beside it, and the ratio
+    python benchmarks/columns.py together                  # three parties: the default against the option `together`
 
 The two roles run in two processes over a plain TCP socket on loopback, with the product's messages and encoding and no
 envelope. CPU seconds are those of each process (user and system), from codes in memory to shares; one block of synthetic rows
 is made beforehand and serves again and again. Peak memory is the process's high-water mark. Machine and load are the reader's:
-compare ratios.
+compare ratios. `paper` and `together` run all parties in one process and count CPU time.
+
+What the figures are held against: training of 10^6 rows x 50 columns x 3 classes in at most 3 CPU s per party and 300 bytes
+per row; 30,000 instances/s with 10 categorical attributes and 10,000/s mixed (batch 10,000); one instance under 25 ms; at
+most 5 round trips.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import multiprocessing
 import queue
 import resource
@@ -26,19 +33,24 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
+from blindbayes import Study
 from blindbayes.codebook import Categorical, Codebook, Numeric
+from blindbayes.papers import vaidya2008_measure as measure
 from blindbayes.primitives.coins import Coins
 from blindbayes.protocol import class_sums, transfer
 from blindbayes.protocol import columns as roles
 from blindbayes.protocol.columns import Columns
 from blindbayes.protocol.core import Open, Receive, Role, Run, Send
+from blindbayes.runtime.memory import run_in_memory
 from blindbayes.runtime.steps import Done, step
 from blindbayes.statistics import Block
 from blindbayes.wire import decode, encode
 
 PARTIES = ("class", "attributes")
 CLASSES = ("a", "b", "c")
+GROWTH = [10_000, 100_000, 1_000_000, 10_000_000]
 
 
 @dataclass
@@ -169,7 +181,8 @@ def run_for(party: str, name: str) -> Run:
 # -- training ------------------------------------------------------------------------------------------------------------
 
 
-def train(rows: int, book: Codebook, whole: bool) -> None:
+def train(rows: int, book: Codebook, whole: bool) -> dict[str, dict[str, Any]]:
+    """Two processes train; returns each one's figures."""
     block = 1 << 16
     owners = {"class": (), "attributes": book.names}
     columns = Columns(book, rows, owners, ("class",))
@@ -218,12 +231,27 @@ def train(rows: int, book: Codebook, whole: bool) -> None:
         f"peak {found['class']['peak']:.0f} / {found['attributes']['peak']:.0f} MB",
         flush=True,
     )
+    return found
+
+
+def growth(sizes: list[int], book: Codebook) -> None:
+    """Training over sizes that grow tenfold: time must grow as the rows do, memory must not."""
+    found = {rows: train(rows, book, True) for rows in sizes}
+    print("rows, CPU us per row beyond the smaller size (class holder, attribute holder), peak MB")
+    for small, large in itertools.pairwise(sizes):
+        each = [1e6 * (found[large][party]["cpu"] - found[small][party]["cpu"]) / (large - small) for party in PARTIES]
+        peak = [found[large][party]["peak"] for party in PARTIES]
+        print(f"{large:>12,}  {each[0]:.2f} + {each[1]:.2f} us  {peak[0]:.0f} / {peak[1]:.0f} MB", flush=True)
+    if len(sizes) > 2:
+        grown = [found[sizes[-1]][party]["peak"] - found[sizes[-2]][party]["peak"] for party in PARTIES]
+        print(f"peak memory from {sizes[-2]:,} to {sizes[-1]:,} rows: {grown[0]:+.1f} and {grown[1]:+.1f} MB")
 
 
 # -- classification --------------------------------------------------------------------------------------------------------
 
 
-def classify(batches: list[int], book: Codebook, name: str, repeat: int) -> None:
+def classify(batches: list[int], book: Codebook, name: str, repeat: int) -> dict[int, dict[str, Any]]:
+    """Two processes classify batches with tables that look like a trained model's shares; figures per batch."""
     rows = 100_000
     owners = {"class": (), "attributes": book.names}
     columns = Columns(book, rows, owners, ("class",))
@@ -270,38 +298,141 @@ def classify(batches: list[int], book: Codebook, name: str, repeat: int) -> None
         return found
 
     found = two_processes(work)
+    trips = round_trips(columns, tables)
+    figures = {}
     for batch in batches:
         sides = [found[party][batch] for party in PARTIES]
         wall = max(side["wall"] for side in sides)
+        figures[batch] = {"wall": wall, "cpu": sum(side["cpu"] for side in sides)}
         print(
             f"classify {name}, {plan.classes} classes, score {plan.bits} bits, batch {batch:,}: "
             f"{batch / wall:,.0f}/s ({1e3 * wall:.1f} ms), CPU {1e6 * sides[0]['cpu'] / batch:.1f} + "
-            f"{1e6 * sides[1]['cpu'] / batch:.1f} us each, {sum(side['bytes'] for side in sides) / batch:,.0f} B each",
+            f"{1e6 * sides[1]['cpu'] / batch:.1f} us each, {sum(side['bytes'] for side in sides) / batch:,.0f} B each, "
+            f"{trips:g} round trips",
+            flush=True,
+        )
+    return figures
+
+
+def round_trips(columns: Columns, tables: dict[str, Any]) -> float:
+    """Half of the longest chain of messages in one classification, transfers ready."""
+    coins, count = Coins.system(), 3
+    runs = {name: run_for(name, "round trips") for name in PARTIES}
+    ready = run_in_memory(
+        {
+            "class": transfer.keeper(runs["class"], "attributes", coins),
+            "attributes": transfer.planter(runs["attributes"], "class", coins),
+        }
+    ).outputs
+    query, block = columns.query(count), synthetic(columns.codebook, count, 7)
+    local, mine = np.zeros((count, len(CLASSES))), {"attributes": tables}
+    made = {
+        "class": roles.predict_class_holder(runs["class"], query, local, mine, {"attributes": ready["class"]}, coins),
+        "attributes": roles.predict_attribute_holder(
+            runs["attributes"], query, None, tables, block.columns, ready["attributes"], coins
+        ),
+    }
+    return run_in_memory(made).cost.rounds / 2
+
+
+# -- beside ----------------------------------------------------------------------------------------------------------------
+
+
+def paper(rows: int, code_bits: int, key_bits: int, quick: bool) -> None:
+    """The paper's own route on the same work, CPU seconds of both parties, and how many times ours is faster."""
+    sizes = (20, 60) if quick else (100, 300)
+    measure.nominal_seconds(2, 2, key_bits)  # keys and caches
+    nominal = measure.line({n: measure.nominal_seconds(n, len(CLASSES), key_bits) for n in sizes}, rows)
+    numeric = measure.line({n // 5: measure.numeric_seconds(n // 5, len(CLASSES), key_bits) for n in sizes}, rows)
+    theirs = 45 * nominal.seconds + 5 * numeric.seconds
+    ours = sum(side["cpu"] for side in train(rows, codebook(45, 2, 5, code_bits), True).values())
+    print(
+        f"paper's route, {key_bits}-bit keys: training {rows:,} rows x 50 columns {theirs:,.0f} CPU s "
+        f"({nominal.how} rows per attribute); ours {ours:.2f}: {theirs / ours:,.0f} times less",
+        flush=True,
+    )
+    for categorical, gaussian in ((10, 0), (5, 5)):
+        one = measure.classify_seconds(categorical, gaussian, len(CLASSES), 20, max(key_bits, measure.degree_key_bits(512, 20)))
+        single = measure.our_classify_seconds(categorical, gaussian, len(CLASSES), 3 if quick else 20)
+        print(
+            f"paper's route: one instance, {categorical} categorical + {gaussian} Gaussian, {one:.2f} CPU s; "
+            f"ours {1e3 * single:.1f} ms alone: {one / single:,.0f} times less",
             flush=True,
         )
 
 
+def together(batch: int) -> None:
+    """Three parties that classify a batch: by default two of them must not collude; together, no coalition short of all but one
+    learns more than the class."""
+    book = codebook(6, 4, 2, 8)
+    rng = np.random.default_rng(3)
+    frame = dict(_decoded(book, synthetic(book, 2000, 5)))
+    names = [feature.name for feature in book.features]
+    table = pa.table({**{name: pa.array(column) for name, column in frame.items()}, "y": rng.choice(CLASSES, 2000)})
+    parts = {"a": table.select([*names[:2], "y"]), "b": table.select(names[2:5]), "c": table.select(names[5:])}
+    queries = {"a": names[:2], "b": names[2:5], "c": names[5:]}
+    asked = {party: table.select(own).slice(0, batch) for party, own in queries.items()}
+    base = None
+    for option in (False, True):
+        made = Study(book, partition="columns", options={"together": option}).simulate(parts)
+        made.model.predict({party: own.slice(0, 1) for party, own in asked.items()})  # transfers are set up
+        started = time.process_time()
+        found = made.model.classify(asked)
+        used = time.process_time() - started
+        labels = found.labels.tolist()
+        if base is None:
+            base = (used, labels)
+        bits, how = made.model.columns.plan.bits, "together" if option else "default"
+        print(
+            f"three parties, {how}, {len(CLASSES)} classes, score {bits} bits, batch {batch:,}: "
+            f"CPU {1e6 * used / batch:,.0f} us each (all parties), {found.cost.bytes / batch:,.0f} B each, "
+            f"{found.cost.rounds / 2:g} round trips, {used / base[0]:.1f} times the default; "
+            f"classes {'equal' if labels == base[1] else 'DIFFER'}",
+            flush=True,
+        )
+
+
+def _decoded(book: Codebook, block: Block) -> Iterator[tuple[str, Any]]:
+    """Columns as a party has them: names of values, or numbers."""
+    for feature in book.features:
+        codes = block.columns[feature.name]
+        if isinstance(feature, Categorical):
+            yield feature.name, np.array(feature.values, dtype=object)[codes]
+        else:
+            yield feature.name, (codes + feature.centre) / feature.scale
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", nargs="?", choices=("train", "classify", "both"), default="both")
+    parser.add_argument("what", nargs="?", choices=("train", "growth", "classify", "paper", "together", "all"), default="all")
     parser.add_argument("--rows", type=int, nargs="+", default=[1_000_000])
     parser.add_argument("--batch", type=int, nargs="+", default=[1, 1000, 10_000])
     parser.add_argument("--repeat", type=int, default=20, help="single queries to take the median of")
     parser.add_argument("--code-bits", type=int, default=12)
+    parser.add_argument("--key-bits", type=int, default=3072, help="Paillier keys of the paper's route")
     parser.add_argument("--sums-only", action="store_true", help="class_sums without shared_model")
     parser.add_argument("--quick", action="store_true", help="small sizes, to see that it runs")
     chosen = parser.parse_args()
+    what, sizes, batch = chosen.what, GROWTH, 1000
     if chosen.quick:
         chosen.rows, chosen.batch, chosen.repeat = [5_000], [1, 100], 3
-    if chosen.what in ("train", "both"):
+        sizes, batch, chosen.key_bits = [1000, 4000], 20, 1024
+    wide = codebook(45, 2, 5, chosen.code_bits)
+    if what in ("train", "growth", "all"):
         print(f"50 columns: 45 categorical of 2 values, 5 Gaussian of {chosen.code_bits}-bit codes; {len(CLASSES)} classes")
+    if what in ("train", "all"):
         for rows in chosen.rows:
-            train(rows, codebook(45, 2, 5, chosen.code_bits), not chosen.sums_only)
-    if chosen.what == "train":
-        return
-    classify(chosen.batch, codebook(10, 4, 0, 2), "10 categorical of 4 values", chosen.repeat)
-    mixed = f"5 categorical of 4 values + 5 Gaussian of {chosen.code_bits}-bit codes"
-    classify(chosen.batch, codebook(5, 4, 5, chosen.code_bits), mixed, chosen.repeat)
+            train(rows, wide, not chosen.sums_only)
+    if what == "growth" or (what == "all" and chosen.quick):
+        growth(sizes, wide)
+    if what in ("classify", "all"):
+        classify(chosen.batch, codebook(10, 4, 0, 2), "10 categorical of 4 values", chosen.repeat)
+        mixed = f"5 categorical of 4 values + 5 Gaussian of {chosen.code_bits}-bit codes"
+        classify(chosen.batch, codebook(5, 4, 5, chosen.code_bits), mixed, chosen.repeat)
+    if what in ("paper", "all"):
+        paper(chosen.rows[0], chosen.code_bits, chosen.key_bits, chosen.quick)
+    if what in ("together", "all"):
+        together(batch)
 
 
 if __name__ == "__main__":
