@@ -33,6 +33,7 @@ LABEL_WORDS = {
     "enough_overlap": "whether at least the agreed number of rows joined (one bit)",
     "intersection_size": "how many identifiers the two parties have in common",
     "matching": "which of its identifiers the other party has too",
+    "shared_identifiers": "which of its identifiers the other party has too, since only those were given a class",
     "thinned_size": "a random part of the number of common identifiers, which bounds it from below",
     "winner": "which of the compared values is the largest",
     "noisy_probabilities": "the probabilities of a model from counts with differential privacy noise",

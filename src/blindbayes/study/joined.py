@@ -1,7 +1,8 @@
 """A study over columns whose identifiers do not line up, in one process. See protocol/joined_sums/SPEC.md.
 
-`simulate` trains; the result's `model` is a `JointModel` (left join) or a `JoinedModel` (inner join), which exists only as
-shares. `predict` classifies instances that the parties bring in one order, as for rows that line up.
+`simulate` trains; the result's `model` is a `LeftJoinedModel` or a `JoinedModel` (inner join), which exists only as shares.
+`predict` classifies instances that the parties bring in one order, as for rows that line up; `score` everybody that one party
+knows, over the hidden join.
 
 What one party does is in `joined_parts`; it is used unchanged by a site's agent.
 """
@@ -44,12 +45,24 @@ from blindbayes.study.joined_parts import (
     training_of,
     training_statement,
 )
+from blindbayes.study.joined_scores import HiddenScores, hidden_scoring, open_keyed
 from blindbayes.study.study import Leak, Study
 
-__all__ = ["JoinedModel", "JoinedResult", "join_of", "scoring", "simulate", "training", "training_statement"]
+__all__ = [
+    "JoinedModel",
+    "JoinedResult",
+    "LeftJoinedModel",
+    "hidden_scoring",
+    "join_of",
+    "open_keyed",
+    "scoring",
+    "simulate",
+    "training",
+    "training_statement",
+]
 
 
-class JoinedModel(JointModel):
+class JoinedModel(HiddenScores):
     """A model over an inner join: class counts and every table exist only as shares."""
 
     def __init__(self, join: Join, shares: Mapping[str, ModelShare], reveal_to: str = "all") -> None:
@@ -100,6 +113,10 @@ class JoinedModel(JointModel):
             if join.codebook.feature(name).optional:
                 named["n"][name] = [row[0] for row in kinds["n"]]
         return Statistics.from_names(join.codebook, named)
+
+
+class LeftJoinedModel(HiddenScores):
+    """A model over a left join: the class holder knows its own part, what the others' columns add exists only as shares."""
 
 
 # -- training ------------------------------------------------------------------------------------------------------------
@@ -251,7 +268,7 @@ def _model(
         inner = JoinedModel(join, shares, study.reveal_to)
         inner._kept = {name: _links(trained) for name, trained in outputs.items()}
         return inner
-    model = JointModel(join.columns, shares, study.reveal_to, together=options["together"])
+    model = LeftJoinedModel(join.columns, shares, study.reveal_to, together=options["together"])
     if not options["together"]:  # what training set up serves prediction too
         model._kept = {name: Transfers.of(trained) for name, trained in outputs.items()}
     return model

@@ -1,0 +1,249 @@
+"""Steps 7 to 10 of joined_scores: one block of bins, between the scorer and one helper. Step numbers as in SPEC.md.
+
+A block has a session of its own. Both sides take pads in the same order: for the scorer's tables, for the helper's tables, for
+the scorer's own features, for the gate.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from blindbayes.errors import PeerProtocolError
+from blindbayes.primitives import limbs as lm
+from blindbayes.primitives.garbling import ROW_WORDS, Evaluator, Garbler, Wires
+from blindbayes.primitives.limbs import Limbs
+from blindbayes.primitives.softspoken import ChooserStream, SenderStream
+from blindbayes.primitives.tweaks import Blocks, TweakedHash
+from blindbayes.protocol.core import Role, Send, receive
+from blindbayes.protocol.joined import Links
+from blindbayes.protocol.joined_scores import lookups
+from blindbayes.protocol.joined_scores.match import compare, unpacked
+from blindbayes.protocol.joined_scores.messages import CodesAnswered, CodesChosen, CodesCompared, ScoresGated
+from blindbayes.protocol.joined_scores.shape import Bits, Group, Shape
+from blindbayes.protocol.shared_argmax import Query
+from blindbayes.protocol.shared_argmax.roles import look_up, serve
+from blindbayes.protocol.transfer import mark, require_mark
+from blindbayes.wire import Message, Words
+
+_ONE = np.uint64(1)
+
+
+def _no_words() -> Words:
+    return np.zeros(0, dtype=np.uint64)
+
+
+def _no_blocks() -> Blocks:
+    return np.zeros((0, 2), dtype=np.uint64)
+
+
+@dataclass(slots=True)
+class Block:
+    """One block of bins with one party: its hash, the transfers of both directions, and what the gate will need."""
+
+    other: str
+    shape: Shape
+    count: int
+    tmmo: TweakedHash = field(repr=False)
+    sends: SenderStream = field(repr=False)
+    chooses: ChooserStream = field(repr=False)
+    equal: Wires = field(default_factory=_no_blocks, repr=False)  # labels of "the identifier is shared", (count, 2)
+    gate: Blocks = field(default_factory=_no_blocks, repr=False)  # transfers on the scorer's share of that bit, (count, 2)
+
+    @classmethod
+    def of(cls, session: bytes, index: int, other: str, shape: Shape, count: int, links: Links) -> Block:
+        """Block number `index` of a session."""
+        name = hashlib.sha256(b"blindbayes joined_scores block" + session + b" %d" % index).digest()
+        return cls(other, shape, count, TweakedHash(name), links.keeper.session(name), links.planter.session(name))
+
+    @property
+    def equal_share(self) -> Words:
+        """This party's XOR share of "the identifier is shared": the colour of its label."""
+        colours: Words = self.equal[:, 0] & _ONE
+        return colours
+
+    @property
+    def score_shape(self) -> tuple[int, int]:
+        """(K - 1, limbs)."""
+        return self.shape.plan.classes - 1, self.shape.plan.limbs
+
+    @property
+    def choice_count(self) -> int:
+        """Transfers on the scorer's shares of choices, and of the gate."""
+        return self.count * (self.shape.planes + self.shape.shared)
+
+    def zeros(self) -> Limbs:
+        """No scores yet."""
+        return np.zeros((self.count, *self.score_shape), dtype=np.uint64)
+
+    def mark(self, kind: type[Message]) -> int:
+        """The mark of this block's message of a kind."""
+        return mark(self.tmmo.session, kind, 0)
+
+    def require_mark(self, found: int, kind: type[Message]) -> None:
+        """Refuse a message that is not this block's."""
+        require_mark(found, self.tmmo.session, kind, 0, self.other)
+
+    def require_words(self, words: Words, count: int) -> Words:
+        """Refuse a message of another length."""
+        if len(words) != count:
+            raise PeerProtocolError("masked table entries have the wrong length", party=self.other)
+        return words
+
+    # -- look-ups --------------------------------------------------------------------------------------------------------
+
+    def offer(self, keys: Sequence[Blocks], shares: Sequence[Bits], tables: Sequence[Limbs]) -> tuple[Limbs, Words]:
+        """The sender of step 8: its shares of scores, and what to send. Per group: `keys` (rows, bits, 2), what leads to the
+        pads where the chooser's bit is 0; `shares` (rows, bits), its XOR shares of the choices; stacked `tables`."""
+        total, sent = self.zeros(), [_no_words()]
+        for group, own, bits, table in zip(self.shape.groups, keys, shares, tables, strict=True):
+            pick = lookups.from_table(table, _numbers(bits).reshape(self.count, group.selectors))
+            found = lookups.offer(self.tmmo, own, self.sends.delta, group.entries, pick, self.score_shape, self.count)
+            total = lm.add(total, found[0])
+            sent.append(found[1])
+        return total, np.concatenate(sent)
+
+    def take(self, keys: Sequence[Blocks], shares: Sequence[Bits], sent: Words) -> Limbs:
+        """The chooser of step 8: its shares of scores."""
+        self.require_words(sent, self.count * self.shape.entry_words)
+        total, at = self.zeros(), 0
+        for group, own, bits in zip(self.shape.groups, keys, shares, strict=True):
+            size = self.count * group.selectors * (group.entries - 1) * self.shape.width
+            words, choices = sent[at : at + size], _numbers(bits)
+            at += size
+            found = lookups.take(self.tmmo, own, choices, group.entries, words, self.score_shape, self.count)
+            total = lm.add(total, found)
+        return total
+
+    def transfers(self, keys: Blocks) -> list[Blocks]:
+        """Transfers on the scorer's shares, cut: per group (rows, bits, 2). What is left is the gate's."""
+        found, at = [], 0
+        for group in self.shape.groups:
+            size = self.count * group.planes
+            found.append(keys[at : at + size].reshape(-1, group.bits, 2))
+            at += size
+        self.gate = keys[at:]
+        return found
+
+
+def _labels(outcomes: Wires, group: Group, count: int) -> Wires:
+    """Labels of a group's choices: (count * selectors, bits, 2) out of (planes, count, 2)."""
+    part = outcomes[group.first : group.first + group.planes].reshape(group.selectors, group.bits, count, 2)
+    return np.ascontiguousarray(part.transpose(2, 0, 1, 3)).reshape(-1, group.bits, 2)
+
+
+def _colours(labels: Wires) -> Bits:
+    """XOR shares of bits: the colours of their labels."""
+    colours: Bits = (labels[..., 0] & _ONE).astype(np.uint8)
+    return colours
+
+
+def _of_colour_zero(labels: Wires, delta: Blocks) -> Blocks:
+    """Of each pair of labels the one whose colour is 0, from the label of the bit 0."""
+    keys: Blocks = labels ^ ((np.uint64(0) - (labels[..., 0] & _ONE))[..., None] & delta)
+    return keys
+
+
+def _numbers(bits: Bits) -> Words:
+    """(rows, bits) to numbers, lowest bit first."""
+    weights = np.uint64(1) << np.arange(bits.shape[1], dtype=np.uint64)
+    numbers: Words = (bits.astype(np.uint64) * weights).sum(axis=1, dtype=np.uint64)
+    return numbers
+
+
+# -- the scorer ------------------------------------------------------------------------------------------------------------
+
+
+def scorer_block(block: Block, learned: Words, tables: Sequence[Limbs]) -> Role[Limbs]:
+    """Steps 7 and 8: its shares of what the helper's features add. `learned`: what it read in the store; `tables`: its shares
+    of the helper's tables, per group, if it has any."""
+    shape, delta = block.shape, block.sends.delta
+    chosen = yield from receive(block.other, CodesChosen)
+    block.require_mark(chosen.mark, CodesChosen)
+    inputs = shape.tag_bits + shape.planes
+    theirs = block.sends.extend(chosen.corrections, inputs * block.count, block.other).reshape(inputs, block.count, 2)
+    garbler = Garbler(block.tmmo, delta)
+    block.equal, outcomes = compare(garbler, garbler.own(unpacked(learned, shape)), theirs, shape)  # step 7
+    labels = [_labels(outcomes, group, block.count) for group in shape.groups]
+    shares = [_colours(own) for own in labels]
+    total, sent = block.zeros(), _no_words()
+    if shape.both:  # step 8: the labels of the outcomes lead to the pads
+        total, sent = block.offer([_of_colour_zero(own, delta) for own in labels], shares, tables)
+    bits = [own.reshape(-1) for own in shares] + ([block.equal_share.astype(np.uint8)] if shape.shared else [])
+    corrections, t = block.chooses.extend(np.concatenate([np.zeros(0, dtype=np.uint8), *bits]))
+    yield Send(block.other, CodesCompared(block.mark(CodesCompared), garbler.take_tables(), sent, corrections))
+    answered = yield from receive(block.other, CodesAnswered)
+    block.require_mark(answered.mark, CodesAnswered)
+    return lm.add(total, block.take(block.transfers(t), shares, answered.entries))
+
+
+def scorer_own(block: Block, query: Query, columns: Mapping[str, npt.NDArray[np.int64]], me: str) -> Role[Limbs]:
+    """Step 9: the scorer's own features, whose codes it knows, in the helper's shares of their tables."""
+    return (yield from look_up(query, columns, me, block.tmmo, block.chooses))
+
+
+def scorer_gate(block: Block, scores: Limbs) -> Role[Limbs]:
+    """Step 10: shares of the scores where the identifier is shared, of 0 elsewhere."""
+    delta, flips = block.sends.delta, block.equal_share
+    keys = _of_colour_zero(block.equal, delta)[:, None]
+    share, sent = lookups.offer(block.tmmo, keys, delta, 2, lookups.gated(scores, flips), block.score_shape, block.count)
+    yield Send(block.other, ScoresGated(block.mark(ScoresGated), sent))
+    words = yield from _receive_gated(block)
+    taken = lookups.take(block.tmmo, block.gate[:, None], flips, 2, words, block.score_shape, block.count)
+    return lm.add(share, taken)
+
+
+# -- the helper ------------------------------------------------------------------------------------------------------------
+
+
+def helper_block(block: Block, secret: Words, tables: Sequence[Limbs]) -> Role[Limbs]:
+    """Steps 7 and 8: its shares of what its own features add. `secret`: its tags and masks; `tables`: per group, stacked."""
+    shape = block.shape
+    corrections, t = block.chooses.extend(unpacked(secret, shape))
+    yield Send(block.other, CodesChosen(block.mark(CodesChosen), corrections))
+    compared = yield from receive(block.other, CodesCompared)
+    block.require_mark(compared.mark, CodesCompared)
+    if len(compared.tables) != ROW_WORDS * block.count * (shape.tag_bits - 1 + shape.planes):
+        raise PeerProtocolError("a block of comparisons has the wrong length", party=block.other)
+    evaluator = Evaluator(block.tmmo, block.other)
+    evaluator.give_tables(compared.tables)
+    theirs = t.reshape(-1, block.count, 2)
+    block.equal, outcomes = compare(evaluator, evaluator.own(theirs.shape[:-1]), theirs, shape)  # step 7
+    evaluator.require_finished()
+    labels = [_labels(outcomes, group, block.count) for group in shape.groups]
+    shares = [_colours(own) for own in labels]
+    total = block.zeros()
+    if shape.both:  # step 8
+        total = block.take(labels, shares, compared.entries)
+    else:
+        block.require_words(compared.entries, 0)
+    keys = block.transfers(block.sends.extend(compared.corrections, block.choice_count, block.other))
+    share, sent = block.offer(keys, shares, tables)
+    yield Send(block.other, CodesAnswered(block.mark(CodesAnswered), sent))
+    return lm.add(total, share)
+
+
+def helper_own(block: Block, query: Query, tables: Mapping[str, Limbs]) -> Role[Limbs]:
+    """Step 9, the helper's side."""
+    return (yield from serve(query, block.other, tables, block.tmmo, block.sends))
+
+
+def helper_gate(block: Block, scores: Limbs) -> Role[Limbs]:
+    """Step 10, the helper's side."""
+    flips = block.equal_share
+    words = yield from _receive_gated(block)
+    taken = lookups.take(block.tmmo, block.equal[:, None], flips, 2, words, block.score_shape, block.count)
+    keys, delta = block.gate[:, None], block.sends.delta
+    share, sent = lookups.offer(block.tmmo, keys, delta, 2, lookups.gated(scores, flips), block.score_shape, block.count)
+    yield Send(block.other, ScoresGated(block.mark(ScoresGated), sent))
+    return lm.add(taken, share)
+
+
+def _receive_gated(block: Block) -> Role[Words]:
+    gated = yield from receive(block.other, ScoresGated)
+    block.require_mark(gated.mark, ScoresGated)
+    return block.require_words(gated.entries, block.count * block.shape.width)

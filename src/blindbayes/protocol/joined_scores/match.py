@@ -1,0 +1,174 @@
+"""Steps 2 to 7 of joined_scores: shares of what the helper's codes select, bin by bin. Step numbers as in SPEC.md.
+
+The scorer's identifiers lie in bins. Of each bin both parties end with a wire per bit of the choices: the helper's codes where
+it has the bin's identifier, and 0 ("missing") where it has not. A wire is an XOR share: the helper has one label, the scorer
+knows both; the colours of the helper's label and of the scorer's label of 0 add up to the bit.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from blindbayes.errors import DataError, LocalProtocolError, PeerProtocolError
+from blindbayes.primitives import circuits as c
+from blindbayes.primitives import cuckoo, okvs
+from blindbayes.primitives.coins import Coins
+from blindbayes.primitives.cuckoo import fixed_words
+from blindbayes.primitives.garbling import Gates, Wires
+from blindbayes.primitives.oprf import WIDTH, Asker, Owner, codewords, hashed
+from blindbayes.primitives.ot import chooser_pads, sender_pads
+from blindbayes.primitives.softspoken import Keeper, Planter
+from blindbayes.primitives.tweaks import Blocks, Domain, TweakedHash
+from blindbayes.protocol.core import Role, Run, Send, receive
+from blindbayes.protocol.joined_scores.shape import Bits, Shape, cut
+from blindbayes.protocol.joined_sums.messages import ItemsMasked, SeedsChosen, StoreFilled
+from blindbayes.wire import Words
+
+_ASK_BINS = 1 << 17  # bins per message of questions: 8 MB
+_PIECE_WORDS = 1 << 21  # of the store
+_AT_ONCE = 1 << 16  # identifiers whose values are made at once
+_SEED_WORDS = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """The scorer's bins: the item of each (random where there is none), and which of its identifiers that is (-1: none)."""
+
+    items: Blocks = field(repr=False)
+    table: npt.NDArray[np.int64] = field(repr=False)
+
+
+def bins_name(run: Run) -> bytes:
+    """What the bins of an identifier depend on: the run, so that they are the same with every helper."""
+    return hashlib.sha256(b"blindbayes joined_scores bins" + run.context("joined_scores")).digest()
+
+
+def place(run: Run, bins: int, items: Blocks, coins: Coins) -> Placed:
+    """Step 2: each identifier alone in one of its three bins."""
+    table = cuckoo.place(cuckoo.bins_of(bins_name(run), items, bins), bins, coins)
+    placed = coins.words(2 * bins).reshape(-1, 2)
+    placed[table >= 0] = items[table[table >= 0]]
+    return Placed(placed, table)
+
+
+def ask(session: bytes, other: str, shape: Shape, placed: Placed, keeper: Keeper) -> Role[Words]:
+    """Steps 3, 4 and 6, the scorer: what it reads in the store, (bins, payload) words. Random where nothing matches."""
+    stream = keeper.session(session)
+    chosen = yield from receive(other, SeedsChosen)
+    q = stream.extend(chosen.corrections, WIDTH, other).reshape(WIDTH, 1, 2)
+    asker = Asker(session, sender_pads(TweakedHash(session), q, keeper.delta, 2, 2))  # step 3
+    learned = np.empty((shape.bins, shape.payload_words), dtype=np.uint64)
+    for part in cut(shape.bins, _ASK_BINS):  # step 4
+        planes, rows = asker.ask(placed.items[part])
+        yield Send(other, ItemsMasked(planes))
+        seeds = hashed(session, rows, np.arange(part.start, part.stop), _SEED_WORDS)
+        learned[part] = _stretched(session, seeds, shape)
+    store = yield from _receive_store(shape, other)
+    for part in cut(shape.bins, _AT_ONCE):  # step 6
+        keys = _store_keys(session, placed.items[part], np.arange(part.start, part.stop))
+        learned[part] ^= okvs.decode(store, okvs.places(session, keys, len(store)))
+    return learned
+
+
+def answer(
+    run: Run, session: bytes, other: str, shape: Shape, items: Blocks, choices: Bits, planter: Planter, coins: Coins
+) -> Role[Words]:
+    """Steps 3 to 5, the helper: its tags and masks, (bins, payload) words. `choices`: (items, planes) bits."""
+    if len(items) > shape.helper_ids:
+        raise DataError(f"there are more identifiers than the agreed bound of {shape.helper_ids}; agree on a larger one")
+    if choices.shape != (len(items), shape.planes):
+        raise LocalProtocolError("the choices do not have the shape's bits")
+    stream = planter.session(session)
+    bits = np.unpackbits(np.frombuffer(coins.bytes(WIDTH // 8), dtype=np.uint8))
+    corrections, t = stream.extend(bits)
+    yield Send(other, SeedsChosen(corrections))  # step 3
+    seeds = chooser_pads(TweakedHash(session), t.reshape(WIDTH, 1, 2), bits.astype(np.uint64), 2, 2)
+    owner = Owner(session, bits, seeds)
+    masked = []
+    for part in cut(shape.bins, _ASK_BINS):  # step 4
+        asked = yield from receive(other, ItemsMasked)
+        masked.append(owner.answer(asked.planes, part.stop - part.start, other))
+    secret = coins.words(shape.bins * shape.payload_words).reshape(shape.bins, -1)
+    three = cuckoo.bins_of(bins_name(run), items, shape.bins)
+    flat = _fill(session, shape, items, choices, three, owner, np.concatenate(masked), secret, coins).reshape(-1)  # step 5
+    del masked
+    for low in range(0, len(flat), _PIECE_WORDS):
+        yield Send(other, StoreFilled(flat[low : low + _PIECE_WORDS]))
+    return secret
+
+
+def _fill(
+    session: bytes,
+    shape: Shape,
+    items: Blocks,
+    choices: Bits,
+    three: npt.NDArray[np.int64],
+    owner: Owner,
+    rows: Words,
+    secret: Words,
+    coins: Coins,
+) -> Words:
+    """Step 5: under the function's value of (item, bin), the bin's tag and the item's choices under the bin's mask."""
+    keys = coins.words(2 * shape.keys).reshape(-1, 2)  # what pads is random: a key that nobody has
+    values = coins.words(shape.keys * shape.payload_words).reshape(shape.keys, -1)
+    for low in range(0, len(items), _AT_ONCE):
+        part = slice(low, min(len(items), low + _AT_ONCE))
+        code, payload = codewords(session, items[part]), packed(choices[part], shape)
+        for choice in range(3):
+            bins = three[part, choice]
+            at = slice(choice * len(items) + part.start, choice * len(items) + part.stop)
+            keys[at] = _store_keys(session, items[part], bins)
+            seeds = owner.evaluate(rows[bins], code, bins, _SEED_WORDS)
+            values[at] = _stretched(session, seeds, shape) ^ secret[bins] ^ payload
+    size = okvs.cells(shape.keys)
+    return okvs.encode(okvs.places(session, keys, size), values, size, coins)
+
+
+def packed(choices: Bits, shape: Shape) -> Words:
+    """(n, planes) bits as the words that stand in the store: zeros in place of the tag, then the choices."""
+    padded = np.zeros((len(choices), 64 * shape.payload_words), dtype=np.uint8)
+    padded[:, shape.tag_bits : shape.tag_bits + shape.planes] = choices
+    return np.packbits(padded, axis=1, bitorder="little").view("<u8").astype(np.uint64)
+
+
+def unpacked(words: Words, shape: Shape) -> Bits:
+    """Tag bits, then choice bits, of (n, payload) words: (tag_bits + planes, n)."""
+    raw = np.ascontiguousarray(words.astype("<u8", copy=False)).view(np.uint8).reshape(len(words), -1)
+    bits = np.unpackbits(raw, axis=1, bitorder="little")[:, : shape.tag_bits + shape.planes]
+    return np.ascontiguousarray(bits.T)
+
+
+def compare(g: Gates, mine: Wires, theirs: Wires, shape: Shape) -> tuple[Wires, Wires]:
+    """Step 7, per bin: whether the tags are equal, (bins,) wires; and the choices where they are, 0 elsewhere, (planes, bins)
+    wires. tag_bits - 1 + planes AND."""
+    both = mine ^ theirs
+    equal = c.is_zero(g, both[: shape.tag_bits])
+    if not shape.planes:
+        return equal, both[shape.tag_bits :]
+    return equal, g.and_(np.broadcast_to(equal[None], both[shape.tag_bits :].shape), both[shape.tag_bits :])
+
+
+def _stretched(session: bytes, seeds: Words, shape: Shape) -> Words:
+    """The function's value, as long as the payload: a stream of its 128 bits."""
+    return fixed_words(TweakedHash(session + b" stretch"), seeds, shape.payload_words)
+
+
+def _store_keys(session: bytes, items: Blocks, bins: npt.NDArray[np.int64]) -> Blocks:
+    """The store's key of an item in a bin."""
+    return TweakedHash(session + b" key").at(items, Domain.TRANSFER, bins.astype(np.uint64))
+
+
+def _receive_store(shape: Shape, other: str) -> Role[Words]:
+    size = okvs.cells(shape.keys)
+    store = np.empty(size * shape.payload_words, dtype=np.uint64)
+    for low in range(0, len(store), _PIECE_WORDS):
+        piece = yield from receive(other, StoreFilled)
+        expected = min(_PIECE_WORDS, len(store) - low)
+        if len(piece.cells) != expected:
+            raise PeerProtocolError("a piece of the store has the wrong length", party=other)
+        store[low : low + expected] = piece.cells
+    return store.reshape(size, shape.payload_words)

@@ -1,0 +1,238 @@
+"""Roles of joined_scores. Step numbers as in SPEC.md.
+
+The *scorer* has identifiers whose class it is to learn; each *helper* has features of some of them. The bins are scored in
+blocks, so that memory per identifier is small.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Literal, TypeAlias, get_args
+
+import numpy as np
+import numpy.typing as npt
+
+from blindbayes.errors import ConfigError, DataError, LocalProtocolError, PeerProtocolError
+from blindbayes.primitives import limbs as lm
+from blindbayes.primitives.coins import Coins
+from blindbayes.primitives.limbs import Limbs
+from blindbayes.primitives.tweaks import Blocks
+from blindbayes.protocol import joined, shared_argmax
+from blindbayes.protocol.core import Role, Run, Send, open_value, receive
+from blindbayes.protocol.joined import Join, Links
+from blindbayes.protocol.joined_scores import blocks as on_blocks
+from blindbayes.protocol.joined_scores.blocks import Block
+from blindbayes.protocol.joined_scores.match import answer, ask, place
+from blindbayes.protocol.joined_scores.messages import SharedTold
+from blindbayes.protocol.joined_scores.shape import Shape, common_block, cut
+from blindbayes.protocol.shared_argmax import Query
+from blindbayes.protocol.shared_model.plan import GaussianPlan
+from blindbayes.protocol.transfer import agree
+from blindbayes.statistics import MISSING
+
+LABEL = "shared_identifiers"
+NONE = -1  # in place of a class
+Scope: TypeAlias = Literal["everybody", "shared"]
+IntArray = npt.NDArray[np.int64]
+Columns: TypeAlias = Mapping[str, IntArray]
+Tables: TypeAlias = Mapping[str, Limbs]
+
+
+@dataclass(frozen=True)
+class Hidden:
+    """What is public about scoring over a join that nobody sees."""
+
+    join: Join
+    to: str  # the scorer, who alone learns classes
+    scope: Scope = "everybody"
+
+    def __post_init__(self) -> None:
+        if self.to not in self.join.owners:
+            raise ConfigError(f"the class goes to a party of the study; {self.to!r} is none")
+        if self.scope not in get_args(Scope):
+            raise ConfigError("the scope is 'everybody' or 'shared'")
+        if len(self.join.owners) > 2 and self.to != self.join.class_holder:
+            raise ConfigError(
+                f"with more than two parties each is joined with {self.join.class_holder} alone, "
+                "so the class can go to no other"
+            )
+        if len(self.join.owners) > 2 and self.scope == "shared":
+            raise ConfigError("scope = 'shared' is for two parties; with more, take 'everybody'")
+
+    @property
+    def helpers(self) -> tuple[str, ...]:
+        """Everybody but the scorer."""
+        return tuple(name for name in self.join.owners if name != self.to)
+
+    @property
+    def count(self) -> int:
+        """What a query budget is charged: the bound that everybody can see, whatever the scorer's number of identifiers."""
+        return self.join.bounds[self.to]
+
+    @property
+    def own(self) -> tuple[str, ...]:
+        """The scorer's features that are looked up because their tables are in shares."""
+        return tuple(name for name in self.join.owners[self.to] if self.join.is_shared(name))
+
+    @cached_property
+    def shapes(self) -> dict[str, Shape]:
+        """Per helper."""
+        join, facts = self.join, self.join.facts() + repr((self.to, self.scope)).encode()
+        shapes = {}
+        for name in self.helpers:
+            names = join.owners[name]
+            both = any(join.is_shared(feature) for feature in names)
+            bounds = join.bounds[self.to], join.bounds[name]
+            shapes[name] = Shape(join.columns.plan, names, *bounds, both, self.scope == "shared", facts)
+        return shapes
+
+    @property
+    def bins(self) -> int:
+        """Bins of the scorer's identifiers."""
+        return self.shapes[self.helpers[0]].bins
+
+    def parts(self) -> list[slice]:
+        """The bins, in blocks."""
+        return list(cut(self.bins, common_block(list(self.shapes.values()))))
+
+    def own_query(self, count: int) -> Query:
+        """The look-ups of the scorer's own features, in the one helper's shares."""
+        plan = self.join.columns.plan
+        return Query(plan, count, self.helpers[0], (self.to,), {self.to: self.own}, (self.to,))
+
+    def query(self, count: int) -> Query:
+        """The comparison of a block: every look-up is done before, so that no feature is named."""
+        holder = self.join.class_holder
+        holders = tuple(name for name in self.join.owners if name != holder)
+        return Query(self.join.columns.plan, count, holder, holders, dict.fromkeys(holders, ()), (self.to,))
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What the scorer brings."""
+
+    items: Blocks = field(repr=False)  # (n, 2) digests, all different
+    known: Limbs = field(repr=False)  # (n, K - 1, limbs): what it knows of the scores, or its shares
+    columns: Columns = field(repr=False)  # codes (n,) of its features that are looked up
+    tables: Mapping[str, Tables] = field(repr=False)  # per helper: its shares of the tables of the helper's features
+
+
+@dataclass(frozen=True, slots=True)
+class Helped:
+    """What a helper brings."""
+
+    items: Blocks = field(repr=False)  # (n, 2) digests, all different
+    columns: Columns = field(repr=False)  # codes (n,) of its features
+    known: Limbs = field(repr=False)  # (K - 1, limbs): what it adds to every score (a prior, or a share of it)
+    tables: Tables = field(repr=False)  # of its own features: shares, or whole where the scorer has none
+    theirs: Tables = field(repr=False)  # its shares of the tables of the scorer's features that are looked up
+
+
+def connect(run: Run, hidden: Hidden, coins: Coins) -> Role[dict[str, Links]]:
+    """Transfers of both directions between the scorer and each helper."""
+    found = {}
+    for name in hidden.helpers if run.me == hidden.to else (hidden.to,):
+        found[name] = yield from joined.connect(run, name, coins)
+    return found
+
+
+def scorer(run: Run, hidden: Hidden, asked: Asked, links: Mapping[str, Links], coins: Coins) -> Role[IntArray]:
+    """The class of each identifier, in the order of `asked.items`; -1 where there is none."""
+    if len(asked.items) > hidden.count:
+        raise DataError(f"there are more identifiers than the agreed bound of {hidden.count}; agree on a larger one")
+    plan = hidden.join.columns.plan
+    if asked.known.shape != (len(asked.items), plan.classes - 1, plan.limbs):
+        raise LocalProtocolError("the known scores have the wrong shape")
+    sessions = {}
+    for name, shape in hidden.shapes.items():  # step 1
+        sessions[name] = yield from agree(run, name, "joined_scores", shape.agreed(), coins)
+    placed = place(run, hidden.bins, asked.items, coins)  # step 2
+    learned, tables = {}, {}
+    for name, shape in hidden.shapes.items():  # steps 3 to 6
+        learned[name] = yield from ask(sessions[name], name, shape, placed, links[name].keeper)
+        tables[name] = shape.stacked(asked.tables[name]) if shape.both else []
+    classes = np.full(len(asked.items), NONE, dtype=np.int64)
+    for index, part in enumerate(hidden.parts()):
+        held = placed.table[part]
+        count, here = len(held), held >= 0
+        scores = np.zeros((count, plan.classes - 1, plan.limbs), dtype=np.uint64)
+        scores[here] = asked.known[held[here]]
+        block: Block | None = None
+        for name, shape in hidden.shapes.items():
+            block = Block.of(sessions[name], index, name, shape, count, links[name])
+            scores = lm.add(scores, (yield from on_blocks.scorer_block(block, learned[name][part], tables[name])))
+        if block is None:
+            raise LocalProtocolError("there is a helper")
+        if hidden.own:  # step 9
+            own = {name: _in_bins(asked.columns[name], held, hidden, name) for name in hidden.own}
+            scores = lm.add(scores, (yield from on_blocks.scorer_own(block, hidden.own_query(count), own, run.me)))
+        if hidden.scope == "shared":  # step 10
+            scores = yield from on_blocks.scorer_gate(block, scores)
+        found = yield from _compare(run, hidden, lm.cut(scores, plan.bits), links, coins)  # step 11
+        if found is None:
+            raise LocalProtocolError("the scorer learns the class")
+        if hidden.scope == "shared":  # step 12
+            there = yield from _hear_shared(block)
+            found = np.where((yield from open_value(LABEL, there)), found, NONE)
+        classes[held[here]] = found[here]
+    return classes
+
+
+def helper(run: Run, hidden: Hidden, helped: Helped, links: Links, coins: Coins) -> Role[None]:
+    """Gives its part and learns nothing."""
+    shape, plan = hidden.shapes[run.me], hidden.join.columns.plan
+    session = yield from agree(run, hidden.to, "joined_scores", shape.agreed(), coins)  # step 1
+    choices = shape.choices(helped.columns, len(helped.items))
+    secret = yield from answer(run, session, hidden.to, shape, helped.items, choices, links.planter, coins)  # steps 3 to 5
+    tables = shape.stacked(helped.tables)
+    for index, part in enumerate(hidden.parts()):
+        count = part.stop - part.start
+        block = Block.of(session, index, hidden.to, shape, count, links)
+        scores = np.broadcast_to(helped.known[None], (count, *helped.known.shape))
+        scores = lm.add(scores, (yield from on_blocks.helper_block(block, secret[part], tables)))
+        if hidden.own:  # step 9
+            scores = lm.add(scores, (yield from on_blocks.helper_own(block, hidden.own_query(count), helped.theirs)))
+        if hidden.scope == "shared":  # step 10
+            scores = yield from on_blocks.helper_gate(block, scores)
+        found = yield from _compare(run, hidden, lm.cut(scores, plan.bits), {hidden.to: links}, coins)  # step 11
+        if found is not None:
+            raise LocalProtocolError("a helper learns no class")
+        if hidden.scope == "shared":  # step 12
+            yield Send(hidden.to, SharedTold(block.mark(SharedTold), _packed(block.equal_share)))
+
+
+def _compare(run: Run, hidden: Hidden, scores: Limbs, links: Mapping[str, Links], coins: Coins) -> Role[IntArray | None]:
+    """Step 11: shared_argmax on shares of whole scores; the class to the scorer."""
+    query = hidden.query(len(scores))
+    if run.me == query.class_holder:
+        keepers = {name: links[name].keeper for name in query.holders}
+        nothing: dict[str, Tables] = {name: {} for name in query.holders}
+        return (yield from shared_argmax.class_holder(run, query, scores, nothing, keepers, coins))
+    planter = links[query.class_holder].planter
+    return (yield from shared_argmax.attribute_holder(run, query, scores, {}, planter, coins))
+
+
+def _in_bins(codes: IntArray, held: IntArray, hidden: Hidden, name: str) -> IntArray:
+    """The codes of the identifiers in a block of bins; missing where there is none."""
+    gap = MISSING if isinstance(hidden.join.columns.plan.features[name], GaussianPlan) else -1
+    if not len(codes):
+        return np.full(len(held), gap, dtype=np.int64)
+    return np.where(held >= 0, codes[np.maximum(held, 0)], gap)
+
+
+def _packed(bits: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
+    """64 bits a word; blocks are multiples of 64 bins."""
+    return np.packbits(bits.astype(np.uint8), bitorder="little").view("<u8").astype(np.uint64)
+
+
+def _hear_shared(block: Block) -> Role[npt.NDArray[np.bool_]]:
+    """Step 12, the scorer: which bins hold an identifier that the helper has."""
+    told = yield from receive(block.other, SharedTold)
+    block.require_mark(told.mark, SharedTold)
+    if len(told.bits) != block.count // 64:
+        raise PeerProtocolError("the shares of the matches have the wrong length", party=block.other)
+    theirs = np.unpackbits(told.bits.astype("<u8").view(np.uint8), bitorder="little").astype(np.uint64)
+    found: npt.NDArray[np.bool_] = (theirs ^ block.equal_share) == 1
+    return found

@@ -1,0 +1,265 @@
+"""Scoring everybody that one party knows, with the others' columns where they have the same person. See
+protocol/joined_scores/SPEC.md.
+
+`hidden_scoring` is one party's part, used unchanged by a site's agent; `HiddenScores` gives a model in one process its `score`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from blindbayes.data.columns import ColumnSource, open_columns
+from blindbayes.data.keys import read_digests, recipe_of
+from blindbayes.errors import ConfigError, LocalProtocolError
+from blindbayes.model.parameters import Histogram, Parameters
+from blindbayes.model.shares import ModelShare
+from blindbayes.primitives import limbs as lm
+from blindbayes.primitives.coins import Coins
+from blindbayes.primitives.limbs import Limbs
+from blindbayes.primitives.tweaks import Blocks
+from blindbayes.protocol import columns as column_roles
+from blindbayes.protocol import joined_scores, shared_model
+from blindbayes.protocol.core import Role, Run
+from blindbayes.protocol.joined import Join
+from blindbayes.protocol.joined_scores import NONE, Asked, Helped, Hidden, Scope
+from blindbayes.protocol.joined_sums import merge
+from blindbayes.protocol.shared_model import ScorePlan
+from blindbayes.protocol.shared_model.plan import GaussianPlan
+from blindbayes.report import LeakReport, leak_report
+from blindbayes.study.columns import JointModel, Prediction, leakage_of, local_parameters, require_held, whole_block
+from blindbayes.study.joined_parts import keyed_digest, require_bound
+
+IntArray = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class HiddenPrediction(Prediction):
+    """Classes over a hidden join: `labels` has one per row of the scorer, None where a row got none."""
+
+    report: LeakReport = field(repr=False)
+    statement: str = field(repr=False)
+
+
+class HiddenScoring:
+    """One party's part of scoring over a hidden join: the scorer's, or a helper's. See `part.Scoring`.
+
+    The scorer's role returns a class per row of its table, -1 where a row gets none: a second row of an identifier, and with
+    the scope "shared" a row whose identifier the other does not have. A helper's returns None.
+    """
+
+    def __init__(self, share: ModelShare, source: ColumnSource, to: str, scope: Scope = "everybody") -> None:
+        share.require_alive()
+        self.share, self.party = share, share.party
+        self.hidden = Hidden(Join.from_dict(share.public), to, scope)
+        join = self.hidden.join
+        require_held(join.columns, self.party, source)
+        recipe = recipe_of(join.codebook, join.key or None)
+        self._digests = read_digests(source, recipe, bytes.fromhex(share.study))
+        self._rows, self._columns = source.rows, whole_block(source).columns
+        # One row speaks for an identifier: the first, unless the study rejects a second.
+        policy = "reject" if join.duplicates == "reject" else "first"
+        entries = merge(self._digests, np.arange(source.rows, dtype=np.uint64)[:, None], policy, 1)
+        self._items, self._places = entries.items, entries.words[:, 0].astype(np.int64)
+        self._nameless = np.zeros(0, dtype=np.int64)
+        if self.party == to and scope == "everybody":  # rows without an identifier join with nothing, and get a class too
+            self._nameless = np.flatnonzero([digest is None for digest in self._digests]).astype(np.int64)
+        require_bound(self.party, len(self._places) + len(self._nameless), join.bounds[self.party])
+
+    @property
+    def count(self) -> int:
+        """What the query budget is charged: the scorer's bound, since nobody else may know its number of identifiers."""
+        return self.hidden.count
+
+    def digest(self, key: bytes) -> bytes:
+        """Keyed digest of identifiers and codes."""
+        facts = self.hidden.join.facts() + repr((self.hidden.to, self.hidden.scope, sorted(self._columns))).encode()
+        arrays = [self._items, self._places, self._nameless, *(self._columns[name] for name in sorted(self._columns))]
+        return keyed_digest(key, facts, arrays)
+
+    def role(self, run: Run, coins: Coins) -> Role[IntArray | None]:
+        """The scorer's role, or a helper's; the transfers are set up first."""
+        links = yield from joined_scores.connect(run, self.hidden, coins.derive("transfers"))
+        if self.party != self.hidden.to:
+            yield from joined_scores.helper(run, self.hidden, self._helped(), links[self.hidden.to], coins.derive("helper"))
+            return None
+        rows = np.concatenate([self._places, self._nameless])
+        nobody: Blocks = coins.derive("nameless").words(2 * len(self._nameless)).reshape(-1, 2)
+        items = np.concatenate([self._items, nobody])
+        found = yield from joined_scores.scorer(run, self.hidden, self._asked(items, rows), links, coins.derive("scorer"))
+        classes = np.full(self._rows, NONE, dtype=np.int64)
+        classes[rows] = found
+        return classes
+
+    # -- what a party brings -----------------------------------------------------------------------------------------------
+
+    def _asked(self, items: Blocks, rows: IntArray) -> Asked:
+        join, plan = self.hidden.join, self.hidden.join.columns.plan
+        columns = {name: codes[rows] for name, codes in self._columns.items()}
+        if not join.inner and self.party == join.class_holder:
+            scores = np.zeros((len(rows), plan.classes)) + self._log_prior()
+            parameters = self._parameters()
+            if parameters is not None:
+                for name, term in parameters.terms.items():
+                    scores += parameters.score(name, term, columns[name])
+            return Asked(items, column_roles.fixed_point(scores, plan), columns, self.share.tables)
+        tables = self.share.tables[self.hidden.helpers[0]]
+        own = {name: tables[name] for name in self.hidden.own}
+        known = shared_model.score(own, columns, plan, len(rows))
+        return Asked(items, lm.add(known, self._prior_share()[None]), columns, self.share.tables)
+
+    def _helped(self) -> Helped:
+        join, plan = self.hidden.join, self.hidden.join.columns.plan
+        columns = {name: codes[self._places] for name, codes in self._columns.items()}
+        tables: Mapping[str, Limbs] = self.share.tables.get(self.hidden.to, {})
+        theirs = {name: tables[name] for name in self.hidden.own}
+        if not join.inner and self.party == join.class_holder:
+            prior = column_roles.fixed_point(self._log_prior()[None], plan)[0]
+            parameters = self._parameters()
+            whole = {} if parameters is None else whole_tables(parameters, plan)
+            return Helped(self._items, columns, prior, whole, theirs)
+        return Helped(self._items, columns, self._prior_share(), tables, theirs)
+
+    def _prior_share(self) -> Limbs:
+        """Its share of the prior, (K - 1, limbs): of an inner join; a left join's class holder adds the prior itself."""
+        join, plan = self.hidden.join, self.hidden.join.columns.plan
+        if not join.inner:
+            return np.zeros((plan.classes - 1, plan.limbs), dtype=np.uint64)
+        other = next(name for name in join.owners if name != self.party)
+        share: Limbs = self.share.tables[other][join.codebook.target][0, 1]
+        return share
+
+    def _log_prior(self) -> npt.NDArray[np.float64]:
+        if self.share.local is None:
+            raise LocalProtocolError("the class holder knows the class counts of a left join")
+        counts = np.array(self.share.local["class_counts"], dtype=np.int64)
+        return column_roles.prior(counts, self.hidden.join.columns.plan)
+
+    def _parameters(self) -> Parameters | None:
+        """Of the class holder's own columns, in a left join."""
+        columns = self.hidden.join.columns
+        return local_parameters(columns, self.party, self.share.local or {}) if columns.owners[self.party] else None
+
+
+def hidden_scoring(share: ModelShare, source: ColumnSource, to: str, scope: Scope = "everybody") -> HiddenScoring:
+    """A party's part of scoring everybody that `to` knows, from its share alone. `open_keyed` opens its table."""
+    return HiddenScoring(share, source, to, scope)
+
+
+def open_keyed(share: ModelShare, source: Any) -> ColumnSource:
+    """A party's table with its identifiers, for `hidden_scoring`."""
+    join = Join.from_dict(share.public)
+    names = tuple(part.column for part in recipe_of(join.codebook, join.key or None).parts)
+    return open_columns(source, join.columns.codebook, ignore=names)
+
+
+def whole_tables(parameters: Parameters, plan: ScorePlan) -> dict[str, Limbs]:
+    """Score tables of parameters in clear: what `shared_model` leaves shares of. Entry 0 is 0, classes against class 0."""
+    tables = {}
+    for name, term in parameters.terms.items():
+        own = plan.features[name]
+        if isinstance(term, Histogram):
+            entries = term.log_prob.T[None]  # (1, values, K)
+        elif isinstance(own, GaussianPlan):
+            scale, centre = float(own.feature.scale), float(own.feature.centre)
+            finite = np.isfinite(term.variance)
+            variance = np.where(finite, term.variance, 1.0) * scale * scale
+            mean = np.where(finite, term.mean, 0.0) * scale - centre
+            square, linear = -0.5 / variance, mean / variance
+            constant = -0.5 * mean * mean / variance - 0.5 * np.log(variance)
+            weights = 2.0 ** np.arange(own.code_bits)
+            weights[-1] *= -1  # two's complement
+            rows = [constant[None], weights[:, None] * linear, 2.0 ** np.arange(own.square_bits)[:, None] * square]
+            entries = np.where(finite, np.concatenate(rows), 0.0)[:, None]  # (selectors, 1, K)
+        else:
+            raise LocalProtocolError("the parameters do not fit the plan")
+        scaled = np.rint((entries[..., 1:] - entries[..., :1]) * 2.0**plan.fraction)
+        table = np.zeros((own.selectors, own.entries, plan.classes - 1, plan.limbs), dtype=np.uint64)
+        table[:, 1:] = lm.cut(lm.from_floats(scaled, plan.limbs), plan.bits)
+        tables[name] = table
+    return tables
+
+
+# -- in one process ----------------------------------------------------------------------------------------------------------
+
+
+class HiddenScores(JointModel):
+    """A model over identifiers that do not line up, which can score over the hidden join."""
+
+    def score(
+        self, frames: Mapping[str, Any], *, to: str, scope: Scope = "everybody", coins: Coins | None = None
+    ) -> HiddenPrediction:
+        """The class of everybody in the table of `to`, with the others' columns where they have the same identifier.
+
+        Parameters
+        ----------
+        frames : one table per party, with its identifiers and its columns; other rows and orders than the others'.
+        to : the party that learns the classes, alone. The others learn nothing but its agreed bound.
+        scope : "everybody": each identifier gets a class, computed without the others' columns where they do not have it.
+            "shared": only those that the other has get one, and `to` learns which these are.
+        """
+        coins = Coins.system() if coins is None else coins
+        if set(frames) != set(self.columns.owners):
+            raise ConfigError("score takes one table per party: " + ", ".join(self.columns.owners))
+        parts = {name: hidden_scoring(share, open_keyed(share, frames[name]), to, scope) for name, share in self.shares.items()}
+        for name, share in self.shares.items():  # each party for itself, before it sends anything
+            share.charge(parts[name].count)
+        outcome = self._run({name: part.role for name, part in parts.items()}, coins)
+        found = outcome.outputs[to]
+        labels = self.classes_.astype(object)[found]
+        labels[found == NONE] = None
+        transcript, hidden = outcome.transcript, parts[to].hidden
+        report = leak_report(
+            ("transfer", "joined_scores", "shared_argmax"),
+            len(parts),
+            transcript.received,
+            outcome.opened,
+            transcript.entries,
+            what_follows(hidden),
+        )
+        return HiddenPrediction(labels, leakage_of(outcome), outcome.cost, report, scoring_statement(hidden))
+
+
+# -- in words ----------------------------------------------------------------------------------------------------------------
+
+
+def what_follows(hidden: Hidden) -> tuple[str, ...]:
+    """What can be concluded from scoring over a hidden join, in plain words."""
+    to, others = hidden.to, " and ".join(hidden.helpers)
+    lines = [
+        f"{others} learned that {to} asked, and that it knows at most {hidden.count} people: neither whom, nor how many, "
+        "nor who is shared, nor a class.",
+    ]
+    if hidden.scope == "shared":
+        lines.append(f"{to} learned which of its people {others} knows too (shared_identifiers), and the class of those.")
+    else:
+        lines.append(
+            f"{to} learned a class for everybody it knows, and was not told who is shared. A class that is not the one its own "
+            f"columns give shows that {others} knows that person."
+        )
+    lines.append(
+        "A class is computed from the others' columns, so it tells something about them. Whoever scores again after changing "
+        "its own columns learns more: limit the number of queries."
+    )
+    return tuple(lines)
+
+
+def scoring_statement(hidden: Hidden) -> str:
+    """What scoring over a hidden join promises, in words."""
+    join = hidden.join
+    bounds = ", ".join(f"{name} {join.bounds[name]}" for name in join.owners)
+    rows = "a second row is an error" if join.duplicates == "reject" else "the first row counts, further ones get no class"
+    return "\n\n".join(
+        [
+            "Scoring over a hidden join (joined_scores, shared_argmax).",
+            *what_follows(hidden),
+            f"Public: the numbers that identifiers are padded to ({bounds}). Of several rows of one identifier {rows}. "
+            f"Charged to every party's query budget: {hidden.count}.",
+            "Security: parties that follow the protocol and look at what they received (semi-honest), no dealer, "
+            "computational; wrong results with probability below 2^-40.",
+        ]
+    )
