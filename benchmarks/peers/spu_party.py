@@ -17,11 +17,14 @@ import time
 from functools import partial
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import spu.api as spu_api
 import spu.libspu as libspu
 import spu.utils.frontend as frontend
+
+jax.config.update("jax_enable_x64", True)  # sums of squares pass 32 bits
 
 
 class Party:
@@ -77,6 +80,7 @@ def add_up(y: Any, x: Any) -> Any:
 
 def coefficients(sums: Any, counts: Any, indicators: int, values: int, scale: float, rows: int) -> Any:
     """Per class: ln of the smoothed probabilities of the indicators, and A, B, C of each number. (columns + 1, classes)"""
+    sums = sums.astype(jnp.float32)
     counted = sums[:, :indicators]
     logs = jnp.log((counted + 1) / rows) - jnp.log((counts + values) / rows)[:, None]
     first, second = sums[:, indicators::2] / scale, sums[:, indicators + 1 :: 2] / (scale * scale)
