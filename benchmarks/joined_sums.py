@@ -57,24 +57,26 @@ def ours(count: int) -> float:
         if party == "class":
             entries = merge(digests(half, count), one_hot(labels, CLASSES), "reject", 1)
             planter = drive(transfer.planter(run, "attributes", coins), line)
-            share = drive(joined_sums.label_holder(run, "attributes", shape, entries, planter, coins), line)
+            shares = drive(joined_sums.label_holder(run, "attributes", shape, entries, planter, coins), line)
         else:
             rows = np.concatenate([layout.encode(block), np.ones((count, 1), dtype=np.uint64)], axis=1)
             entries = merge(digests(0, count), rows, "reject", 1)
             keeper = drive(transfer.keeper(run, "class", coins), line)
-            share = drive(joined_sums.row_holder(run, "class", shape, entries, keeper, coins), line)
+            shares = drive(joined_sums.row_holder(run, "class", shape, entries, keeper, coins), line)
         return {
             "cpu": cpu() - begun,
             "wall": time.perf_counter() - started,
             "bytes": meter.bytes,
             "peak": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
-            "share": share,
+            "share": shares.sums,
+            "matched": shares.matched,
         }
 
     found = two_processes(work)
     rows = np.concatenate([layout.encode(block), np.ones((count, 1), dtype=np.uint64)], axis=1)[half:]
     wanted = np.stack([rows[labels[: count - half] == label].sum(axis=0, dtype=np.uint64) for label in range(CLASSES)])
     exact = np.array_equal(found["class"]["share"] + found["attributes"]["share"], wanted)
+    exact = exact and int((found["class"]["matched"] + found["attributes"]["matched"])[0]) == count - half
     sides = [found["attributes"], found["class"]]
     total = sum(side["cpu"] for side in sides)
     print(

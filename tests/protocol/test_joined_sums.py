@@ -32,16 +32,18 @@ def identifiers(count, name="ids"):
     return coins(name).words(2 * count).reshape(count, 2)
 
 
-def parts(shape, rows, labels, *, other_shape=None, mine="r", theirs="l"):
+def parts(shape, rows, labels, *, other_shape=None, mine="r", theirs="l", counted=False):
     runs = local_runs(["rows", "labels"], coins=coins("run"))
 
     def first():
         keeper = yield from transfer.keeper(runs["rows"], "labels", coins("keeper"))
-        return (yield from row_holder(runs["rows"], "labels", shape, rows, keeper, coins(mine)))
+        made = yield from row_holder(runs["rows"], "labels", shape, rows, keeper, coins(mine))
+        return made if counted else made.sums
 
     def second():
         planter = yield from transfer.planter(runs["labels"], "rows", coins("planter"))
-        return (yield from label_holder(runs["labels"], "rows", other_shape or shape, labels, planter, coins(theirs)))
+        made = yield from label_holder(runs["labels"], "rows", other_shape or shape, labels, planter, coins(theirs))
+        return made if counted else made.sums
 
     return {"rows": first(), "labels": second()}
 
@@ -76,6 +78,17 @@ def test_shares_add_up_to_the_sums_over_the_intersection(count, overlap):
     assert not np.array_equal(outcome.outputs["labels"], total)
     assert outcome.opened == {"rows": (), "labels": ()}
     assert SPEC["opened"] == []
+
+
+@pytest.mark.parametrize(("count", "overlap"), [(0, 0), (1, 1), (300, 0), (300, 77), (LEAST, LEAST)])
+def test_the_number_of_common_identifiers_is_shared_too(count, overlap):
+    """Whatever their labels are, zeros among them."""
+    rows, labels = entries(count, 2, overlap, 2)
+    labels = Entries(labels.items, np.zeros_like(labels.words))
+    first, second = run_in_memory(parts(Shape(LEAST, LEAST, 2, 2), rows, labels, counted=True)).outputs.values()
+    assert int((first.matched + second.matched)[0]) == overlap
+    assert int(first.matched[0]) != overlap
+    assert not (first.sums + second.sums).any()
 
 
 @pytest.mark.parametrize(("labels", "most"), [(1, 1), (5, 3), (40, 7)])
@@ -426,7 +439,7 @@ def test_joint_classes_equal_those_of_the_plain_model_of_the_join(joint):
 def test_only_the_overlap_bit_is_opened(joint):
     result, _ = joint
     assert {leak.opened for leak in result.leakage.values()} == {tuple(SPEC["opened_with_min_overlap"])}
-    assert "at least 100 rows" in result.statement
+    assert "at least 100 identifiers" in result.statement
 
 
 def test_too_small_an_overlap_stops_the_run():

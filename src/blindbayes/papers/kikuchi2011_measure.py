@@ -16,10 +16,9 @@ from blindbayes.protocol import distorted_intersection, joined_sums, transfer
 from blindbayes.protocol.core import Role
 from blindbayes.protocol.distorted_intersection import comparison
 from blindbayes.protocol.distorted_intersection.comparison import Comparison, Kind
-from blindbayes.protocol.joined_sums import LEAST, Entries, Shape
+from blindbayes.protocol.joined_sums import LEAST, Entries, Shape, Shares
 from blindbayes.protocol.set_intersection import RISTRETTO, Group
 from blindbayes.runtime.memory import local_runs, run_in_memory
-from blindbayes.wire import Words
 
 PAPER_KEY_BITS = 1024  # the paper's |n^2| = 2048
 PARTIES = ("alice", "bob")
@@ -147,16 +146,16 @@ def joined_seconds(count: int, values: int, classes: int, coins: Coins) -> float
     shape = Shape(max(LEAST, count), max(LEAST, count), words, classes)
     runs = local_runs(PARTIES, coins=coins, signed=False)
 
-    def alice() -> Role[Words]:
+    def alice() -> Role[Shares]:
         keeper = yield from transfer.keeper(runs["alice"], "bob", coins.derive("k"))
         return (yield from joined_sums.row_holder(runs["alice"], "bob", shape, rows, keeper, coins.derive("r")))
 
-    def bob() -> Role[Words]:
+    def bob() -> Role[Shares]:
         planter = yield from transfer.planter(runs["bob"], "alice", coins.derive("p"))
         return (yield from joined_sums.label_holder(runs["bob"], "alice", shape, labels, planter, coins.derive("l")))
 
-    total: list[Words] = []
+    total: list[Shares] = []
     seconds = timed(lambda: total.extend(run_in_memory({"alice": alice(), "bob": bob()}).outputs.values()))
-    if int((total[0] + total[1]).sum()) != (count - half) * words:
+    if int((total[0].sums + total[1].sums).sum()) != (count - half) * words:
         raise AssertionError("the shares do not add up")
     return seconds

@@ -1,4 +1,4 @@
-"""An estimate of how many rows join, told by two parties to each other: each adds noise of its own to its share.
+"""An estimate of how many identifiers two parties have in common: each adds noise of its own to its share, and tells it.
 
 Either could take its own noise off again, so each alone adds as much as its own people need.
 """
@@ -21,34 +21,28 @@ LARGEST_SCALE = 1 << 40
 
 @dataclass(frozen=True, slots=True)
 class OverlapNoise:
-    """Discrete Laplace noise on the number of joined rows, for one party's identifiers.  [overlap]
+    """Discrete Laplace noise on the number of joined identifiers, for one party's own.  [overlap]
 
-    `epsilon` is the price of one estimate, `most` the study's bound on the rows of one identifier at one party, `joins` how
-    many estimates the same identifiers are in: one per attribute holder for the class holder, one for everybody else.
+    `epsilon` is the price of one estimate, `joins` how many estimates the same identifiers are in: one per attribute holder for
+    the class holder, one for everybody else.
     """
 
     name: ClassVar[str] = "noisy_overlap"
     sampler: ClassVar[str] = "discrete Laplace, drawn exactly"
     epsilon: Fraction
-    most: int = 1
     joins: int = 1
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "epsilon", spendable(self.epsilon, "overlap_epsilon"))
-        if self.most < 1 or self.joins < 1:
-            raise ConfigError("an estimate is of one join or more, of one row per identifier or more")
+        if self.joins < 1:
+            raise ConfigError("an estimate is of one join or more")
         if self.scale > LARGEST_SCALE:
-            raise ConfigError("overlap_epsilon is so small that the noise drowns any number of rows")
-
-    @property
-    def sensitivity(self) -> int:
-        """By how much one identifier of one party, with all its rows, changes the number of joined rows."""
-        return self.most * self.most
+            raise ConfigError("overlap_epsilon is so small that the noise drowns any number of identifiers")
 
     @property
     def scale(self) -> Fraction:
-        """Of the discrete Laplace law."""
-        return self.sensitivity / self.epsilon
+        """Of the discrete Laplace law: one identifier, with all its rows, moves the number by at most one."""
+        return 1 / self.epsilon
 
     @property
     def deviation(self) -> float:
@@ -56,14 +50,9 @@ class OverlapNoise:
         return 1 / (math.sqrt(2) * math.sinh(1 / (2 * float(self.scale))))
 
     @property
-    def unit(self) -> str:
-        """Who is protected, as ledgers name it."""
-        return "one record" if self.most == 1 else f"one person with at most {self.most} records"
-
-    @property
     def price(self) -> Price:
-        """What the party's ledger pays, for all its joins."""
-        return Price(charged(self.joins * self.epsilon), 0.0, self.unit)
+        """What the party's ledger pays, for all its joins. One record is protected, and so are all records of an identifier."""
+        return Price(charged(self.joins * self.epsilon), 0.0, "one record")
 
     def draw(self, coins: Coins) -> int:
         """The noise of one estimate."""

@@ -55,7 +55,7 @@ class Join:
     min_overlap: int = 0
     alpha: float = 1.0
     key: tuple[str, ...] = ()  # identifier columns, where the codebook has no recipe
-    overlap_epsilon: float | None = None  # of the noisy estimate of joined rows; None: no estimate
+    overlap_epsilon: float | None = None  # of the noisy estimate of joined identifiers; None: no estimate
 
     def __post_init__(self) -> None:
         if self.class_holder not in self.owners or set(self.bounds) != set(self.owners):
@@ -68,6 +68,8 @@ class Join:
             raise ConfigError("multiplicity lies between 1 and 65,536, and is 1 unless duplicates = 'join'")
         if self.min_overlap < 0:
             raise ConfigError("min_overlap is not negative")
+        if any(self.min_overlap > min(self.bounds[self.class_holder], self.bounds[name]) for name in self.holders):
+            raise ConfigError("min_overlap is larger than the bounds of a join: it could never be reached")
 
     @cached_property
     def columns(self) -> Columns:
@@ -92,8 +94,12 @@ class Join:
     @property
     def rows(self) -> int:
         """Bound on the rows of any of the joins."""
-        own = self.bounds[self.class_holder]
-        return max(min(own, self.bounds[name]) for name in self.holders) * self.most * self.most
+        return self.joined * self.most * self.most
+
+    @property
+    def joined(self) -> int:
+        """Bound on the identifiers of any of the joins."""
+        return max(min(self.bounds[self.class_holder], self.bounds[name]) for name in self.holders)
 
     @property
     def failure_bits(self) -> int:
@@ -171,7 +177,7 @@ class Joined(Trained):
 
     back_planters: dict[str, Planter] = field(default_factory=dict, repr=False)  # the class holder's other direction
     back_keeper: Keeper | None = field(default=None, repr=False)  # the attribute holder's
-    overlaps: dict[str, int] = field(default_factory=dict)  # other party -> the noisy number of joined rows that was opened
+    overlaps: dict[str, int] = field(default_factory=dict)  # other party -> the noisy number of joined identifiers, as opened
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,21 +206,20 @@ def train_class_holder(
     run: Run, join: Join, labels: Entries, own: Entries | None, coins: Coins, noise: Mapping[str, int] | None = None
 ) -> Role[Joined]:
     """The class holder's role with every attribute holder in turn. `own`: its columns class by class, in an inner join;
-    `noise`: its own on each estimate of joined rows, where the study has one."""
+    `noise`: its own on each estimate of joined identifiers, where the study has one."""
     trained = Joined({}, {}, {}, None, {})
-    columns, plan = join.columns, join.columns.plan
+    columns, plan, matched = join.columns, join.columns.plan, {}
     for name in join.holders:
         planter = yield from transfer.planter(run, name, coins)
         keeper = yield from transfer.keeper(run, name, coins)
-        share = yield from joined_sums.label_holder(run, name, join.shape(name), labels, planter, coins)
+        share, matched[name] = yield from joined_sums.label_holder(run, name, join.shape(name), labels, planter, coins)
         if join.min_overlap:
             least = join.min_overlap
-            yield from on_counts.overlap_class_holder(run, name, share[:, -1], join.rows, least, keeper, coins)
+            yield from on_counts.overlap_class_holder(run, name, matched[name], join.joined, least, keeper, coins)
         trained.sums[name], trained.keepers[name], trained.back_planters[name] = share, keeper, planter
-    for name in join.holders:  # nothing is opened or used before every join was found large enough
+    for name in join.holders:  # nothing else is opened or used before every join was found large enough
         if join.overlap_epsilon is not None:
-            own_noise = _noise(noise, name)
-            trained.overlaps[name] = yield from on_counts.noisy_overlap(name, trained.sums[name][:, -1], own_noise)
+            trained.overlaps[name] = yield from on_counts.noisy_overlap(name, matched[name], _noise(noise, name))
     for name in join.holders:
         share, keeper = trained.sums[name], trained.keepers[name]
         sums, layout = _cut(share), columns.layout(name)
@@ -223,8 +228,8 @@ def train_class_holder(
             tables[join.codebook.target] = yield from on_counts.prior_class_holder(run, name, share[:, -1], plan, keeper, coins)
             own_layout = join.own_layout
             if own_layout is not None and own is not None:
-                mine = yield from joined_sums.row_holder(run, name, join.own_shape(name), own, keeper, coins)
-                mine = mine.reshape(plan.classes, own_layout.words)
+                found = yield from joined_sums.row_holder(run, name, join.own_shape(name), own, keeper, coins)
+                mine = found.sums.reshape(plan.classes, own_layout.words)
                 tables |= yield from shared_model.class_holder(
                     run, name, mine, _any_counts(join), own_layout, plan, keeper, coins
                 )
@@ -242,13 +247,13 @@ def train_attribute_holder(
     other, columns, plan = join.class_holder, join.columns, join.columns.plan
     keeper = yield from transfer.keeper(run, other, coins)
     planter = yield from transfer.planter(run, other, coins)
-    share = yield from joined_sums.row_holder(run, other, join.shape(run.me), rows, keeper, coins)
+    share, matched = yield from joined_sums.row_holder(run, other, join.shape(run.me), rows, keeper, coins)
     if join.min_overlap:
         least = join.min_overlap
-        yield from on_counts.overlap_attribute_holder(run, other, share[:, -1], join.rows, least, planter, coins)
+        yield from on_counts.overlap_attribute_holder(run, other, matched, join.joined, least, planter, coins)
     overlaps = {}
     if join.overlap_epsilon is not None:
-        overlaps[other] = yield from on_counts.noisy_overlap(other, share[:, -1], _noise(noise, other))
+        overlaps[other] = yield from on_counts.noisy_overlap(other, matched, _noise(noise, other))
     sums, layout = _cut(share), columns.layout(run.me)
     tables = yield from shared_model.attribute_holder(run, other, sums, layout, plan, planter, coins)
     if join.inner:
@@ -257,8 +262,8 @@ def train_attribute_holder(
         )
         own_layout = join.own_layout
         if own_layout is not None:
-            mine = yield from joined_sums.label_holder(run, other, join.own_shape(run.me), numbers, planter, coins)
-            mine = mine.reshape(plan.classes, own_layout.words)
+            found = yield from joined_sums.label_holder(run, other, join.own_shape(run.me), numbers, planter, coins)
+            mine = found.sums.reshape(plan.classes, own_layout.words)
             tables |= yield from shared_model.attribute_holder(run, other, mine, own_layout, plan, planter, coins)
             share = np.concatenate([share, mine], axis=1)
         sums = share
@@ -267,7 +272,7 @@ def train_attribute_holder(
 
 def _noise(noise: Mapping[str, int] | None, other: str) -> int:
     if noise is None or other not in noise:
-        raise LocalProtocolError("an estimate of the joined rows is never told without noise")
+        raise LocalProtocolError("an estimate of the joined identifiers is never told without noise")
     return noise[other]
 
 

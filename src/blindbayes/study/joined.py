@@ -35,10 +35,10 @@ from blindbayes.study.columns import simulate as simulate_aligned
 from blindbayes.study.joined_parts import (
     Digests,
     JoinedScoring,
+    charge_overlap,
     digests_of,
     join_of,
     options_of,
-    overlap_noise,
     require_bound,
     scoring,
     training,
@@ -126,7 +126,7 @@ class LeftJoinedModel(HiddenScores):
 class JoinedResult(JointResult):
     """How a study over a hidden join ended."""
 
-    overlaps: Mapping[str, int] = field(default_factory=dict)  # attribute holder -> noisy number of rows joined with it
+    overlaps: Mapping[str, int] = field(default_factory=dict)  # attribute holder -> noisy number of identifiers joined with it
 
 
 def simulate(
@@ -173,9 +173,7 @@ def simulate(
 def _charge(study: Study, join: Join, ledgers: Mapping[str, str | os.PathLike[str]]) -> None:
     """Every party's ledger pays for the estimates that its identifiers are in. Refused by one, nothing is sent."""
     for party, path in ledgers.items():
-        law = overlap_noise(join, party)
-        if law is not None:
-            Ledger(path).charge(law, purpose=f"study {study.protocol}: {law.name}", study=study.sha256)
+        charge_overlap(Ledger(path), join, party, study=study.sha256)
 
 
 def _simulate_matched(

@@ -19,8 +19,10 @@ import numpy.typing as npt
 from blindbayes.data.columns import ColumnSource
 from blindbayes.data.keys import read_digests, recipe_of
 from blindbayes.errors import ConfigError, DataError, LocalProtocolError, PrivacyError
+from blindbayes.ledger import Entry, Ledger
 from blindbayes.model.shares import ModelShare
 from blindbayes.primitives.coins import Coins
+from blindbayes.privacy.accounting import Spend
 from blindbayes.privacy.chance import spendable
 from blindbayes.privacy.overlap import OverlapNoise
 from blindbayes.protocol import joined as roles
@@ -102,12 +104,27 @@ def join_of(study: Study, owners: Mapping[str, tuple[str, ...]], class_holder: s
 
 
 def overlap_noise(join: Join, party: str) -> OverlapNoise | None:
-    """The noise of a party's estimates of joined rows, with the price that its ledger pays before anything is sent; None if
-    the study has no estimate. `Ledger.charge` takes it as it is."""
+    """The noise of a party's estimates of joined identifiers; its `price` is what the party's ledger pays. None if the study
+    has no estimate."""
     if join.overlap_epsilon is None:
         return None
     joins = len(join.holders) if party == join.class_holder else 1
-    return OverlapNoise(spendable(join.overlap_epsilon, "overlap_epsilon"), join.most, joins)
+    return OverlapNoise(spendable(join.overlap_epsilon, "overlap_epsilon"), joins)
+
+
+def charge_overlap(ledger: Ledger, join: Join, party: str, **facts: Any) -> Entry | None:
+    """Pay for a party's estimates, before its part of training sends anything; None if the study has none.
+
+    Raises `PrivacyError`, and writes nothing, if the budget does not suffice. `facts` are public facts to keep (study, run).
+    """
+    law = overlap_noise(join, party)
+    if law is None:
+        return None
+    unit = ledger.balance().unit
+    if not unit.startswith(("one record", "one person")):  # one identifier with all its rows is both
+        raise PrivacyError(f"the ledger protects {unit}; an estimate of the overlap protects one record, or one person")
+    spend = Spend.of(law)
+    return ledger.charge(spend, purpose=f"joined_sums {law.name}", mechanism=law.name, **facts)
 
 
 # -- training ------------------------------------------------------------------------------------------------------------
@@ -303,7 +320,7 @@ def scoring(
 
 def training_statement(study: Study, join: Join, sha256: str, overlaps: Mapping[str, int] | None = None) -> str:
     """What training promises, in words; `sha256` is the hash that the parties agreed on, `overlaps` the noisy numbers of
-    joined rows that were opened, by attribute holder."""
+    joined identifiers that were opened, by attribute holder."""
     plan, queries = join.columns.plan, study.options.get("queries")
     kind = (
         "Counted: the rows of the SQL inner join on the identifier, class counts and all columns; all of it stays in shares."
@@ -319,7 +336,7 @@ def training_statement(study: Study, join: Join, sha256: str, overlaps: Mapping[
         kind,
         "Who is in the join, and how many, was not opened"
         + (
-            f"; one bit was: that at least {join.min_overlap} rows joined (per pair of parties). Whoever knows of "
+            f"; one bit was: that at least {join.min_overlap} identifiers joined (per pair of parties). Whoever knows of "
             f"{join.min_overlap - 1} matches learns from it about one more: limit how often such studies run."
             if join.min_overlap
             else "."
@@ -343,16 +360,14 @@ def _overlap_words(join: Join, overlaps: Mapping[str, int]) -> list[str]:
     law, holder = overlap_noise(join, join.holders[0]), overlap_noise(join, join.class_holder)
     if law is None or holder is None:
         return []
-    found = "; ".join(f"{name}: {count} rows" for name, count in overlaps.items())
+    found = "; ".join(f"{name}: {count}" for name, count in overlaps.items())
     words = (
-        "An estimate of the number of joined rows was opened to both parties of each join (noisy_overlap"
-        f"{': ' if found else ''}{found}). Each party added discrete Laplace noise of its own, of scale "
-        f"{float(law.scale):g}, drawn exactly (standard "
-        f"deviation of one party's noise {law.deviation:.3g}), so that what the other, or anybody, concludes from it about "
-        f"{law.unit} of its table is {float(law.epsilon):g}-differentially private (add or remove one identifier with all its "
-        f"rows at one party; sensitivity {law.sensitivity}). Charged: epsilon = {holder.price.epsilon:g} to the ledger of "
-        f"{join.class_holder}, {law.price.epsilon:g} to that of each other party. It holds as far as joined_sums does, that "
-        "is computationally."
+        "An estimate of the number of joined identifiers was opened to both parties of each join (noisy_overlap"
+        f"{': ' if found else ''}{found}). Each party added discrete Laplace noise of its own, of scale {float(law.scale):g} "
+        f"(standard deviation {law.deviation:.3g}), drawn exactly. So whatever the other party, or anybody, concludes from it "
+        f"about one identifier of its table, with all rows of it, is {float(law.epsilon):g}-differentially private (add or "
+        "remove; sensitivity 1), as far as joined_sums hides its inputs, that is computationally. Charged: epsilon = "
+        f"{holder.price.epsilon:g} to the ledger of {join.class_holder}, {law.price.epsilon:g} to that of each other party."
     )
     if join.min_overlap:
         words += " The bit about the minimum is exact and is not covered by this epsilon."

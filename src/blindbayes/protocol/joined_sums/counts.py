@@ -1,7 +1,7 @@
-"""On shared counts: are there enough joined rows, a noisy estimate of them, the classes' priors. Step numbers as in SPEC.md.
+"""On shared counts: are there enough joined identifiers, about how many, and the classes' priors. Step numbers as in SPEC.md.
 
-In the circuits the class holder garbles, the attribute holder evaluates. Counts are words of the shares that joined_sums left,
-one per class.
+In the circuits the class holder garbles, the attribute holder evaluates. The number of joined identifiers and the rows per
+class are words of the shares that joined_sums left.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ LABEL = "enough_overlap"
 NOISY_LABEL = "noisy_overlap"
 
 
-# -- step 10: enough joined rows? ------------------------------------------------------------------------------------------
+# -- step 10: enough joined identifiers? ------------------------------------------------------------------------------------
 
 
 def _is_enough(g: Gates, mine: Number, theirs: Number, least: int) -> Wires:
@@ -40,11 +40,13 @@ def _is_enough(g: Gates, mine: Number, theirs: Number, least: int) -> Wires:
     return g.not_(c.is_less(g, total, c.public(g, least, bits, 1)))[None]
 
 
-def overlap_class_holder(run: Run, other: str, share: Words, rows: int, least: int, keeper: Keeper, coins: Coins) -> Role[None]:
-    """Goes on if at least `least` rows joined, else raises `PrivacyError`. `share` holds one word per class."""
-    bits = _count_bits(rows, least)
-    garbler, theirs = yield from _begin_garbling(run, other, "overlap", _facts(rows, least), bits, 1, keeper, coins)
-    out = _is_enough(garbler, garbler.own(c.to_bits(_added(share), bits)), theirs, least)
+def overlap_class_holder(
+    run: Run, other: str, matched: Words, bound: int, least: int, keeper: Keeper, coins: Coins
+) -> Role[None]:
+    """Goes on if at least `least` of at most `bound` identifiers joined, else raises `PrivacyError`."""
+    bits = _count_bits(bound, least)
+    garbler, theirs = yield from _begin_garbling(run, other, "overlap", _facts(bound, least), bits, 1, keeper, coins)
+    out = _is_enough(garbler, garbler.own(c.to_bits(matched, bits)), theirs, least)
     tags = garbler.tags(out)
     yield Send(other, CountsGarbled(garbler.take_tables(), tags))
     told = yield from receive(other, OverlapTold)
@@ -52,12 +54,11 @@ def overlap_class_holder(run: Run, other: str, share: Words, rows: int, least: i
 
 
 def overlap_attribute_holder(
-    run: Run, other: str, share: Words, rows: int, least: int, planter: Planter, coins: Coins
+    run: Run, other: str, matched: Words, bound: int, least: int, planter: Planter, coins: Coins
 ) -> Role[None]:
     """The evaluator's side: it reads the bit and tells it."""
-    bits = _count_bits(rows, least)
-    own = c.to_bits(_added(share), bits)
-    evaluator, theirs, tags = yield from _begin_evaluating(run, other, "overlap", _facts(rows, least), own, planter, coins)
+    own = c.to_bits(matched, _count_bits(bound, least))
+    evaluator, theirs, tags = yield from _begin_evaluating(run, other, "overlap", _facts(bound, least), own, planter, coins)
     out = _is_enough(evaluator, evaluator.own(own.shape), theirs, least)
     evaluator.require_finished()
     enough = bool(evaluator.read(out, tags)[0, 0])
@@ -65,25 +66,21 @@ def overlap_attribute_holder(
     _require_enough((yield from open_value(LABEL, enough)), least)
 
 
-def _added(share: Words) -> Words:
-    return np.array([share.sum(dtype=np.uint64)], dtype=np.uint64)
-
-
-def _count_bits(rows: int, least: int) -> int:
-    return max(rows, least).bit_length() + 1
+def _count_bits(bound: int, least: int) -> int:
+    return max(bound, least).bit_length() + 1
 
 
 def _require_enough(enough: bool, least: int) -> None:
     if not enough:
-        raise PrivacyError(f"fewer than {least} rows joined, the study's min_overlap; nothing else was opened")
+        raise PrivacyError(f"fewer than {least} identifiers joined, the study's min_overlap; nothing else was opened")
 
 
-# -- step 11: about how many joined rows ----------------------------------------------------------------------------------
+# -- step 11: about how many joined identifiers -------------------------------------------------------------------------------
 
 
-def noisy_overlap(other: str, share: Words, noise: int) -> Role[int]:
-    """Both run this: the number of joined rows plus the noise of both. `noise` alone must protect this party's identifiers."""
-    own = _added(share) + np.array([noise], dtype=np.int64).view(np.uint64)
+def noisy_overlap(other: str, matched: Words, noise: int) -> Role[int]:
+    """Both run this: the number of joined identifiers plus the noise of both. `noise` alone must protect this party's own."""
+    own = matched + np.array([noise], dtype=np.int64).view(np.uint64)
     yield Send(other, OverlapNoised(own))
     told = yield from receive(other, OverlapNoised)
     if told.share.shape != (1,):
@@ -141,8 +138,8 @@ def _table(values: Limbs, plan: ScorePlan) -> Limbs:
 # -- both ------------------------------------------------------------------------------------------------------------------
 
 
-def _facts(rows: int, least: int) -> bytes:
-    return repr((rows, least)).encode()
+def _facts(bound: int, least: int) -> bytes:
+    return repr((bound, least)).encode()
 
 
 def _begin_garbling(

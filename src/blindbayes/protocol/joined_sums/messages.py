@@ -36,11 +36,12 @@ class TagsChosen(Message, frozen=True):
 
 
 class BinsCompared(Message, frozen=True):
-    """Garbled comparisons of a block of bins, and the block's rows under the labels of their outcomes."""
+    """Garbled comparisons of a block of bins; under the labels of their outcomes the block's rows, and a 1 for each match."""
 
     trust: ClassVar[Trust] = Trust.MASKED
     tables: Words
     rows: Words
+    matches: Words
 
 
 class CountsChosen(Message, frozen=True):
@@ -59,14 +60,14 @@ class CountsGarbled(Message, frozen=True):
 
 
 class OverlapTold(Message, frozen=True):
-    """Whether there are enough joined rows."""
+    """Whether there are enough joined identifiers."""
 
     trust: ClassVar[Trust] = Trust.CLEAR
     enough: bool
 
 
 class OverlapNoised(Message, frozen=True):
-    """A party's share of the number of joined rows, with noise that protects its own identifiers."""
+    """A party's share of the number of joined identifiers, with noise that protects its own identifiers."""
 
     trust: ClassVar[Trust] = Trust.NOISY
     share: Words

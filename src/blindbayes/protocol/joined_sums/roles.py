@@ -1,13 +1,15 @@
 """Roles of joined_sums. Step numbers as in SPEC.md.
 
 The *row holder* has a vector of words per identifier, the *label holder* a few small whole numbers (labels) per identifier.
-Both end with additive shares of  sum over identifiers that both have of  label * vector,  for each label.
+Both end with additive shares of  sum over identifiers that both have of  label * vector,  for each label, and of the number of
+these identifiers.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -96,11 +98,18 @@ class Shape:
     def agreed(self) -> bytes:
         """Bytes of all of it."""
         parts = (self.row_ids, self.label_ids, self.words, self.labels, self.most)
-        return b"joined_sums v2" + repr(parts).encode() + self.facts
+        return b"joined_sums v3" + repr(parts).encode() + self.facts
 
 
-def row_holder(run: Run, other: str, shape: Shape, entries: Entries, keeper: Keeper, coins: Coins) -> Role[Words]:
-    """The party with the vectors. Returns its share, (labels, words)."""
+class Shares(NamedTuple):
+    """What one party is left with."""
+
+    sums: Words  # (labels, words)
+    matched: Words  # (1,), of the number of identifiers that both have
+
+
+def row_holder(run: Run, other: str, shape: Shape, entries: Entries, keeper: Keeper, coins: Coins) -> Role[Shares]:
+    """The party with the vectors."""
     if entries.words.shape != (len(entries), shape.words):
         raise LocalProtocolError("the entries do not have the shape's words")
     _require_size(len(entries), shape.row_ids)
@@ -119,24 +128,26 @@ def row_holder(run: Run, other: str, shape: Shape, entries: Entries, keeper: Kee
     keys = _store_keys(session, items, np.arange(shape.bins))
     learned ^= okvs.decode(store, okvs.places(session, keys, len(store)))  # step 6
     del store, keys, items
-    share = np.zeros((shape.planes, shape.words), dtype=np.uint64)
+    share, matched = np.zeros((shape.planes, shape.words), dtype=np.uint64), np.zeros((1, 1), dtype=np.uint64)
     garbler = Garbler(tmmo, keeper.delta)
     for part in shape.blocks():  # step 7
         count = part.stop - part.start
         tags = yield from receive(other, TagsChosen)
         wires = stream.extend(tags.corrections, (shape.tag_bits + shape.planes) * count, other)
         theirs = wires.reshape(shape.tag_bits + shape.planes, count, 2)
-        outcomes = _compare(garbler, garbler.own(_bits(learned[part], shape)), theirs, shape)
+        equal, outcomes = _compare(garbler, garbler.own(_bits(learned[part], shape)), theirs, shape)
         held = table[part]
         rows = np.zeros((count, shape.words), dtype=np.uint64)
         rows[held >= 0] = entries.words[held[held >= 0]]
         masked = _offer(tmmo, keeper.delta, outcomes, rows, share)  # step 8
-        yield Send(other, BinsCompared(garbler.take_tables(), masked.reshape(-1)))
-    return _weighted(share, shape)
+        ones = (held >= 0).astype(np.uint64)[:, None]
+        counted = _offer(tmmo, keeper.delta, equal, ones, matched)
+        yield Send(other, BinsCompared(garbler.take_tables(), masked.reshape(-1), counted.reshape(-1)))
+    return Shares(_weighted(share, shape), matched[0])
 
 
-def label_holder(run: Run, other: str, shape: Shape, entries: Entries, planter: Planter, coins: Coins) -> Role[Words]:
-    """The party with the labels: `entries.words` are the labels (n, labels). Returns its share, (labels, words)."""
+def label_holder(run: Run, other: str, shape: Shape, entries: Entries, planter: Planter, coins: Coins) -> Role[Shares]:
+    """The party with the labels: `entries.words` are the labels (n, labels)."""
     if entries.words.shape != (len(entries), shape.labels):
         raise LocalProtocolError("the entries do not have the shape's labels")
     if len(entries) and int(entries.words.max()) > shape.most:
@@ -160,7 +171,7 @@ def label_holder(run: Run, other: str, shape: Shape, entries: Entries, planter: 
     for low in range(0, len(flat), _BLOCK_BYTES // 8):
         yield Send(other, StoreFilled(flat[low : low + _BLOCK_BYTES // 8]))
     del store, flat
-    share = np.zeros((shape.planes, shape.words), dtype=np.uint64)
+    share, matched = np.zeros((shape.planes, shape.words), dtype=np.uint64), np.zeros((1, 1), dtype=np.uint64)
     evaluator = Evaluator(tmmo, other)
     for part in shape.blocks():  # step 7
         count = part.stop - part.start
@@ -168,14 +179,16 @@ def label_holder(run: Run, other: str, shape: Shape, entries: Entries, planter: 
         yield Send(other, TagsChosen(corrections))
         compared = yield from receive(other, BinsCompared)
         expected = ROW_WORDS * count * (shape.tag_bits - 1 + shape.planes)
-        if len(compared.tables) != expected or len(compared.rows) != shape.planes * count * shape.words:
+        lengths = (len(compared.tables), len(compared.rows), len(compared.matches))
+        if lengths != (expected, shape.planes * count * shape.words, count):
             raise PeerProtocolError("a block of comparisons has the wrong length", party=other)
         evaluator.give_tables(compared.tables)
         theirs = t.reshape(shape.tag_bits + shape.planes, count, 2)
-        outcomes = _compare(evaluator, evaluator.own(theirs.shape[:-1]), theirs, shape)
+        equal, outcomes = _compare(evaluator, evaluator.own(theirs.shape[:-1]), theirs, shape)
         evaluator.require_finished()
         _take(tmmo, outcomes, compared.rows.reshape(shape.planes, count, shape.words), share)  # step 9
-    return _weighted(share, shape)
+        _take(tmmo, equal, compared.matches.reshape(1, count, 1), matched)
+    return Shares(_weighted(share, shape), matched[0])
 
 
 def _require_size(count: int, bound: int) -> None:
@@ -254,11 +267,14 @@ def _bits(words: Words, shape: Shape) -> npt.NDArray[np.uint8]:
     return np.stack(planes).astype(np.uint8)
 
 
-def _compare(g: Gates, mine: Wires, theirs: Wires, shape: Shape) -> Wires:
-    """Per bin: whether the tags are equal, and each bit of the labels: (planes, bins) wires. tag_bits - 1 + planes AND."""
+def _compare(g: Gates, mine: Wires, theirs: Wires, shape: Shape) -> tuple[Wires, Wires]:
+    """Per bin: whether the tags are equal, (1, bins) wires, and each bit of the labels if they are, (planes, bins) wires.
+
+    tag_bits - 1 + planes AND.
+    """
     both = mine ^ theirs
-    equal = c.is_zero(g, both[: shape.tag_bits])
-    return g.and_(np.broadcast_to(equal[None], both[shape.tag_bits :].shape), both[shape.tag_bits :])
+    equal = c.is_zero(g, both[: shape.tag_bits])[None]
+    return equal, g.and_(np.broadcast_to(equal, both[shape.tag_bits :].shape), both[shape.tag_bits :])
 
 
 def _offer(tmmo: TweakedHash, delta: Blocks, outcomes: Wires, rows: Words, share: Words) -> Words:
