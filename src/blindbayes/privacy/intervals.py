@@ -208,9 +208,10 @@ def _cells(cut: Cut, table: Floats, rows: Floats, alpha: float, own: Histogram |
     """ln P(fine cell | class) from plausible counts, (draws, classes, cells); within a wide cell in the model's proportions."""
     gap = rows - table.sum(axis=2)  # nan: a count is hidden, and the others stay as they are
     level = table + (np.nan_to_num(gap) / table.shape[2])[:, :, None]  # an exact table adds up, and is left as it is
-    counts = np.maximum(level[:, :, : len(cut.edges) - 1], 0.0)
-    with np.errstate(divide="ignore", invalid="ignore"):  # a class of which every count is hidden
-        log = np.log(counts + alpha) - np.log(np.nansum(counts + alpha, axis=2, keepdims=True))
+    counts = level[:, :, : len(cut.edges) - 1]
+    total = np.maximum(np.nansum(counts, axis=2, keepdims=True), 1.0)  # before empty cells are held at 0: that would add to it
+    with np.errstate(invalid="ignore"):  # nan: a hidden count
+        log = np.log(np.maximum(counts, 0.0) + alpha) - np.log(total + alpha * counts.shape[2])
     if own is not None:
         starts, widths = list(cut.edges[:-1]), np.diff(cut.edges)
         within = own.log_prob - np.repeat(np.logaddexp.reduceat(own.log_prob, starts, axis=1), widths, axis=1)

@@ -7,21 +7,27 @@ disk: every paper is text or bytes, and `runtime.folder` writes them.
 
 from blindbayes.report.card import model_card
 from blindbayes.report.checksums import CHECKSUMS, SIGNATURES, Verified, seal_files, verify_files
-from blindbayes.report.leakage import Flow, LeakReport, PartyView, Received, follows_from_sum, leak_report
+from blindbayes.report.common import COMMON, COMMON_SIGNATURES, Common, common_of, signatures_of, signed_by
+from blindbayes.report.leakage import About, Flow, LeakReport, PartyView, Received, follows_from_sum, leak_report
 from blindbayes.report.page import leak_page, model_page
 from blindbayes.report.release import model_files, release_files, run_files
 from blindbayes.report.spec import Coalition, Spec, protocols, read_spec
 
 __all__ = [
     "CHECKSUMS",
+    "COMMON",
+    "COMMON_SIGNATURES",
     "SIGNATURES",
+    "About",
     "Coalition",
+    "Common",
     "Flow",
     "LeakReport",
     "PartyView",
     "Received",
     "Spec",
     "Verified",
+    "common_of",
     "follows_from_sum",
     "leak_page",
     "leak_report",
@@ -33,5 +39,7 @@ __all__ = [
     "release_files",
     "run_files",
     "seal_files",
+    "signatures_of",
+    "signed_by",
     "verify_files",
 ]

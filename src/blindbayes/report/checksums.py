@@ -6,22 +6,14 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Protocol
 
 from blindbayes.errors import DataError, IntegrityError
-from blindbayes.primitives.signatures import verify
+from blindbayes.primitives.signatures import SigningKey, verify
+from blindbayes.report.common import COMMON, COMMON_SIGNATURES, Common, signatures_text
 
 CHECKSUMS, SIGNATURES = "checksums", "signatures.json"
 PRIVATE = (".share", ".share.spent")  # a party's share of a model lies beside a release and is no part of it
 _CONTEXT = b"blindbayes release v1\n"
-
-
-class Signer(Protocol):
-    """An identity that signs."""
-
-    public: bytes
-
-    def sign(self, payload: bytes) -> bytes: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,14 +24,22 @@ class Verified:
     signers: Mapping[str, bytes]  # party -> public key of the signature, which is good
 
 
-def seal_files(files: Mapping[str, bytes], signers: Mapping[str, Signer] | None = None) -> dict[str, bytes]:
-    """The files with their checksums and, if anybody signs, the signatures over the checksums."""
+def seal_files(files: Mapping[str, bytes], signers: Mapping[str, SigningKey] | None = None) -> dict[str, bytes]:
+    """The files with their checksums and, if anybody signs, the signatures over the checksums.
+
+    A release of a run between sites also gets the list of what is the same at all of them, signed likewise.
+    """
+    common = Common.of(files)
+    if common is not None:
+        files = {**files, COMMON: common.text}
     lines = [f"{hashlib.sha256(content).hexdigest()}  {name}\n" for name, content in sorted(files.items())]
     sealed = {**files, CHECKSUMS: "".join(lines).encode()}
     if signers:
         payload = _CONTEXT + sealed[CHECKSUMS]
         found = {name: {"identity": key.public.hex(), "signature": key.sign(payload).hex()} for name, key in signers.items()}
         sealed[SIGNATURES] = (json.dumps(found, indent=2, sort_keys=True) + "\n").encode()
+        if common is not None and common.learned:
+            sealed[COMMON_SIGNATURES] = signatures_text({name: common.sign(name, key) for name, key in signers.items()})
     return sealed
 
 
@@ -54,7 +54,7 @@ def verify_files(files: Mapping[str, bytes]) -> Verified:
         raise DataError("the folder has no checksums: it is no release, or an incomplete one") from None
     except ValueError:
         raise DataError("the checksums are not readable; ask for the release again") from None
-    there = {name for name in files if name not in (CHECKSUMS, SIGNATURES) and not name.endswith(PRIVATE)}
+    there = {name for name in files if name not in (CHECKSUMS, SIGNATURES, COMMON_SIGNATURES) and not name.endswith(PRIVATE)}
     if missing := sorted(set(listed) - there):
         raise DataError(f"{missing[0]} is missing; ask for the release again")
     if added := sorted(there - set(listed)):

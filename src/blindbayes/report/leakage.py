@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from blindbayes.report.spec import Spec, read_spec
-from blindbayes.runtime.transcript import Entry
+from blindbayes.runtime.transcript import Amount, Entry, Way
 from blindbayes.wire import Message, Trust
 
 TRUST_WORDS = {
@@ -29,8 +29,8 @@ LABEL_WORDS = {
     "maximum": "the largest of the parties' values",
     "probabilities": "the probabilities of the model, without the counts behind them",
     "minimum_reached": "whether the counts reach the agreed minimum (one bit)",
-    "noisy_overlap": "an estimate of how many rows joined, with differential privacy noise of both parties",
-    "enough_overlap": "whether at least the agreed number of rows joined (one bit)",
+    "noisy_overlap": "an estimate of how many identifiers joined, with differential privacy noise of both parties",
+    "enough_overlap": "whether at least the agreed number of identifiers joined (one bit)",
     "intersection_size": "how many identifiers the two parties have in common",
     "matching": "which of its identifiers the other party has too",
     "shared_identifiers": "which of its identifiers the other party has too, since only those were given a class",
@@ -60,27 +60,60 @@ class Received:
 
 
 @dataclass(frozen=True, slots=True)
+class About:
+    """Which run it was, as far as it is known where the report is written."""
+
+    title: str = ""
+    study: str = ""  # its hash
+    run: str = ""
+    date: str = ""
+    parties: tuple[str, ...] = ()
+    holds: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # of a study over columns: party -> its columns
+
+    @property
+    def lines(self) -> tuple[tuple[str, str], ...]:
+        """What is known, by name."""
+        found = {
+            "study": self.title,
+            "sha256 of the study": self.study,
+            "run": self.run,
+            "date": self.date,
+            "parties": ", ".join(self.parties),
+        }
+        return tuple((name, value) for name, value in found.items() if value)
+
+
+@dataclass(frozen=True, slots=True)
 class PartyView:
-    """All that one party got."""
+    """All that one party got; or, of the other party of two, what this site sent it (`whole` is false)."""
 
     party: str
     received: tuple[Received, ...]
     opened: tuple[str, ...]
+    whole: bool = True
 
     @property
     def plain(self) -> tuple[str, ...]:
         """What the party learned, one sentence each."""
         sentences = []
+        if not self.whole:
+            sentences.append("What was opened to it stands in its own release.")
+            sentences += self._kinds("It was sent")
+            return tuple(sentences)
         for label, times in Counter(self.opened).items():
             often = "" if times == 1 else f" ({times} times)"
             sentences.append(f"It learned {label_words(label)}{often}.")
         if not self.opened:
             sentences.append("Nothing was opened to it.")
+        return (*sentences, *self._kinds("It received"))
+
+    def _kinds(self, verb: str) -> list[str]:
+        sentences = []
         for trust in Trust:
             count = sum(item.count for item in self.received if item.trust == trust.value)
             if count and trust is not Trust.KEY:
-                sentences.append(f"It received {count} {trust.value} message{'s' * (count != 1)}: {TRUST_WORDS[trust]}.")
-        return tuple(sentences)
+                sentences.append(f"{verb} {count} {trust.value} message{'s' * (count != 1)}: {TRUST_WORDS[trust]}.")
+        return sentences
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +137,8 @@ class LeakReport:
     views: tuple[PartyView, ...]
     flows: tuple[Flow, ...]
     follows: tuple[str, ...] = ()  # what can be concluded from it, at this number of parties
+    about: About = About()
+    one_site: bool = False  # made by one site, which sees its own messages only
 
     @property
     def protocol(self) -> str:
@@ -138,6 +173,7 @@ class LeakReport:
         """Plain builtins, for leakage.json."""
         return {
             "format": "blindbayes.leakage/1",
+            **dict(self.about.lines),
             "protocols": list(self.protocols),
             "contributors": self.contributors,
             "may be opened": list(self.allowed),
@@ -150,6 +186,7 @@ class LeakReport:
                     "in plain words": list(view.plain),
                 }
                 for view in self.views
+                if view.whole
             },
         }
 
@@ -161,14 +198,24 @@ def leak_report(
     opened: Mapping[str, Sequence[str]],
     entries: Iterable[Entry],
     follows: Sequence[str] = (),
+    traffic: Mapping[Way, Amount] | None = None,
+    about: About | None = None,
 ) -> LeakReport:
-    """From what a driver recorded. Without entries (a site sees its own end only) the diagram shows what each seat received."""
+    """From what a driver recorded. A site, which sees its own end only, has `traffic` in place of entries."""
     views = []
     for party, kinds in received.items():
         items = tuple(Received(kind.__name__, kind.trust.value, count, _words(kind)) for kind, count in kinds.items())
         views.append(PartyView(party, items, tuple(opened.get(party, ()))))
-    flows = _flows(entries) or _arrivals(views)
-    return LeakReport(tuple(protocols), contributors, tuple(views), flows, tuple(follows))
+    seats = {name for sender, to, _ in traffic or () for name in (sender, to)}
+    if traffic and len(seats) == 2:  # of two, all that the other receives comes from here
+        for other in sorted(seats - set(received)):
+            sent = {kind: count for (_, to, kind), (count, _) in traffic.items() if to == other}
+            items = tuple(Received(kind.__name__, kind.trust.value, count, _words(kind)) for kind, count in sent.items())
+            views.append(PartyView(other, items, (), whole=False))
+    flows = _flows(entries) or _traffic_flows(traffic or {}) or _arrivals(views)
+    return LeakReport(
+        tuple(protocols), contributors, tuple(views), flows, tuple(follows), about or About(), one_site=bool(traffic)
+    )
 
 
 def follows_from_sum(
@@ -227,6 +274,23 @@ def _flows(entries: Iterable[Entry]) -> tuple[Flow, ...]:
         pairs = tuple(dict.fromkeys((entry.sender, entry.to) for entry in group))
         flows.append(Flow(depth, kind, group[0].trust.value, pairs, len(group), sum(entry.size for entry in group)))
     return tuple(flows)
+
+
+def _traffic_flows(traffic: Mapping[Way, Amount]) -> tuple[Flow, ...]:
+    """One row per kind of message that a site sent or received, in the order in which the kinds first came."""
+    grouped: dict[type[Message], list[tuple[tuple[str, str], Amount]]] = {}
+    for (sender, to, kind), amount in traffic.items():
+        grouped.setdefault(kind, []).append(((sender, to), amount))
+    return tuple(
+        Flow(
+            depth,
+            kind.__name__,
+            kind.trust.value,
+            tuple(pair for pair, _ in ways),
+            *map(sum, zip(*(a for _, a in ways), strict=True)),
+        )
+        for depth, (kind, ways) in enumerate(grouped.items())
+    )
 
 
 def _arrivals(views: Sequence[PartyView]) -> tuple[Flow, ...]:

@@ -30,6 +30,7 @@ h1{font-size:1.6rem;margin-bottom:.2rem}h2{font-size:1.2rem;margin-top:2rem}
 table{border-collapse:collapse;margin:.5rem 0 1.2rem}
 td,th{border:1px solid #ccc;padding:.25rem .6rem;text-align:left;vertical-align:top}
 th{background:#f3f3f3}.cards{display:grid;grid-template-columns:repeat(auto-fit,minmax(20rem,1fr));gap:1rem}
+.two{display:grid;grid-template-columns:1fr 1fr;gap:1rem}
 .card{border:1px solid #ccc;border-radius:.5rem;padding:.6rem 1rem}.card h3{margin:.2rem 0}
 .tag{display:inline-block;padding:0 .5rem;border-radius:.6rem;color:#fff;font-size:.85rem}
 .alarm{border:2px solid #b3261e;padding:.5rem 1rem}.wide{overflow-x:auto}
@@ -50,17 +51,21 @@ def _tag(trust: str) -> str:
 
 def leak_page(report: LeakReport, title: str = "Who learned what") -> str:
     """The leak report: plain words per party, what follows, the diagram, then every kind of message."""
+    about = [*report.about.lines, ("protocol", f"{report.protocol}, {report.contributors} contributors")]
+    rows = "".join(f"<tr><th>{escape(name)}</th><td>{escape(value)}</td></tr>" for name, value in about)
     parts = [
         f"<h1>{escape(title)}</h1>",
-        f'<p class="muted">Protocol {escape(report.protocol)}, {report.contributors} contributors. '
-        "Made from the transcript of this run and the protocol's specification.</p>",
+        f"<table>{rows}</table>",
+        '<p class="muted">Made from the transcript of this run and the protocol\'s specification.</p>',
     ]
     if report.unforeseen:
         labels = escape(", ".join(report.unforeseen))
         parts.append(f'<p class="alarm">Opened, and in no specification: {labels}. Do not use this release; report it.</p>')
-    parts.append('<div class="cards">')
+    parts.append(f'<div class="{"two" if len(report.views) == 2 else "cards"}">')
     for names, view in _alike(report):
-        items = "".join(f"<li>{escape(sentence)}</li>" for sentence in view.plain)
+        held = [", ".join(report.about.holds[name]) or "no column" for name in names if name in report.about.holds]
+        brought = [f"It brings: {'; '.join(held)}."] if held else []
+        items = "".join(f"<li>{escape(sentence)}</li>" for sentence in (*brought, *view.plain))
         verb = "learns" if len(names) == 1 else "learn, each"
         parts.append(f'<div class="card"><h3>What {escape(_several(names))} {verb}</h3><ul>{items}</ul></div>')
     parts.append("</div>")
@@ -80,10 +85,10 @@ def leak_page(report: LeakReport, title: str = "Who learned what") -> str:
         parts.append("</table>")
     if report.flows:
         parts.append("<h2>The run, message by message</h2>")
-        if any(sender == OTHERS for flow in report.flows for sender, _ in flow.pairs):
+        if report.one_site or any(sender == OTHERS for flow in report.flows for sender, _ in flow.pairs):
             parts.append(
-                '<p class="muted">As seen from one site, by receiver: what it was handed, in the order in which the kinds '
-                "first came. The other sites' releases hold their own views.</p>"
+                '<p class="muted">As seen from one site: what it sent and was handed, in the order in which the kinds first '
+                "came. The other sites' releases hold their own views.</p>"
             )
         parts.append(f'<div class="wide">{sequence_diagram(report.flows)}</div>')
         rows = "".join(f"<tr><td>{_tag(trust.value)}</td><td>{escape(TRUST_WORDS[trust])}</td></tr>" for trust in Trust)
@@ -104,10 +109,15 @@ def leak_page(report: LeakReport, title: str = "Who learned what") -> str:
 
 
 def _alike(report: LeakReport) -> list[tuple[list[str], PartyView]]:
-    """Parties that received the same kinds, as often, and opened the same, together."""
+    """Parties that received the same kinds, as often, and opened the same, together; two parties stay apart."""
     found: dict[tuple[object, ...], tuple[list[str], PartyView]] = {}
     for view in report.views:
-        key = (view.opened, *sorted((item.kind, item.count) for item in view.received))
+        key = (
+            view.party if len(report.views) == 2 else "",
+            view.whole,
+            view.opened,
+            *sorted((item.kind, item.count) for item in view.received),
+        )
         found.setdefault(key, ([], view))[0].append(view.party)
     return list(found.values())
 
@@ -189,8 +199,8 @@ def model_page(
         parts.append(
             f"<p>The counts carry differential privacy noise. The brackets say where the number lies without it: in "
             f"{COVERAGE:.0%} of all releases the same table, counted exactly, gives a number between the two. A grey cell may "
-            "be 0. They are worked out from the release and the law of its noise; that other people might have been in the "
-            "table is no part of them.</p>"
+            "be 0. A number outside its brackets was smoothed: few rows stand behind it. The brackets are worked out from the "
+            "release and the law of its noise; that other people might have been in the table is no part of them.</p>"
         )
     heads = "".join(f"<th>{escape(label)}</th>" for label in codebook.classes)
     ends = None if plausible is None else between(np.exp(plausible.log_prior))

@@ -25,7 +25,7 @@ from blindbayes.protocol.core import Effect, Open, Receive, ReceiveAll, Role, Ru
 from blindbayes.runtime.journal import Decided, Journal
 from blindbayes.runtime.link import Link, Timing
 from blindbayes.runtime.steps import Done, fail, step
-from blindbayes.runtime.transcript import PartyCost
+from blindbayes.runtime.transcript import Amount, PartyCost, Way
 from blindbayes.wire import Message, decode, encode
 
 _BATCH_BYTES = 1024**2
@@ -59,6 +59,7 @@ class Finished:
     received: Mapping[type[Message], int]
     lost: tuple[str, ...]  # parties the role went on without
     cost: PartyCost
+    traffic: Mapping[Way, Amount] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +100,7 @@ class RoleDriver:
         self._consumed: dict[str, int] = {}
         self._out: list[str] = []
         self._opened: list[str] = []
+        self._traffic: dict[Way, Amount] = {}
         self._live = False  # false while replaying
         self.progress = Progress()
 
@@ -158,7 +160,7 @@ class RoleDriver:
             self._effects,
             progress.cpu_seconds,
         )
-        return Finished(value, tuple(self._opened), dict(progress.received), tuple(self._out), cost)
+        return Finished(value, tuple(self._opened), dict(progress.received), tuple(self._out), cost, dict(self._traffic))
 
     def _go_live(self) -> None:
         """The replay is over: connect. Peers that hold more than was replayed prove a rolled-back disk."""
@@ -187,6 +189,7 @@ class RoleDriver:
                 else:
                     payload = encode(effect.message)
                     sends.append((effect.to, type(effect.message).__name__, payload))
+                    self._note((self._run.me, effect.to, type(effect.message)), len(payload))
                     size += len(payload)
                     if size > _BATCH_BYTES:
                         effect = None
@@ -275,7 +278,13 @@ class RoleDriver:
         progress.messages_in += 1
         progress.bytes_in += len(payload)
         progress.received[kind] += 1
+        self._note((sender, self._run.me, kind), len(payload))
         return decode(payload, kind, sender=sender)
+
+    def _note(self, way: Way, size: int) -> None:
+        """For the sequence diagram: names, kinds and numbers, no value."""
+        count, total = self._traffic.get(way, (0, 0))
+        self._traffic[way] = (count + 1, total + size)
 
     # -- waiting -----------------------------------------------------------------------------------------------------
 

@@ -39,6 +39,12 @@ Delivery = tuple[tuple[str, bytes], ...]
 """What satisfied one `Receive` or `ReceiveAll`: pairs of sender and frame. A role's journal is a sequence of them."""
 
 
+Way = tuple[str, str, type[Message]]
+"""Sender, receiver and kind of messages."""
+Amount = tuple[int, int]
+"""How many messages, and their bytes."""
+
+
 @dataclass(slots=True)
 class Transcript:
     """The messages of a run, as far as they were kept, and per party the kinds that it was handed."""
@@ -47,6 +53,7 @@ class Transcript:
     entries: list[Entry] = field(default_factory=list)
     deliveries: dict[str, list[Delivery]] = field(default_factory=dict)
     received: dict[str, Counter[type[Message]]] = field(default_factory=dict)
+    traffic: dict[Way, Amount] = field(default_factory=dict)  # of a site, which sees its own messages only, as they first came
 
     def trust_of(self, party: str) -> Counter[Trust]:
         """How many messages of each trust a party was handed."""
