@@ -68,7 +68,7 @@ def open_columns(source: Any, codebook: Codebook, *, ignore: Sequence[str] = ())
             raise DataError(f"column {name!r} is not in the codebook; drop it or declare it")
     features = tuple(feature for feature in codebook.features if feature.name in names)
     labelled = codebook.target in names
-    if not features and not labelled:
+    if not features and not labelled and not set(ignore) & set(names):
         raise ConfigError("the table has no column of the codebook")
     if rows > codebook.max_rows:
         raise DataError(f"more rows than the codebook's max_rows = {codebook.max_rows}; raise it in the codebook")
