@@ -194,6 +194,22 @@ def test_broken_messages_end_in_a_typed_error():
             assert isinstance(outcome.error, ProtocolError) or outcome.lost
 
 
+@pytest.mark.parametrize("kind", [TriplesChosen, TriplesMasked, GatesMasked, OutputsShared])
+def test_a_message_of_an_earlier_batch_is_refused(kind):
+    names = ("a", "b", "c")
+    shares = shared(np.array([[1], [-1]]), 5, names)
+    earlier = run_in_memory(compare_roles(names, shares, 5, names, seed="earlier"), keep=Keep.FRAMES).transcript.entries
+    old = next(entry for entry in earlier if entry.kind is kind)
+    same = Replace(
+        lambda e: e.kind is kind and (e.sender, e.to) == (old.sender, old.to),
+        lambda _: decode(old.frame, kind, sender=old.sender),
+    )
+    outcome = run_in_memory(compare_roles(names, shares, 5, names, seed="later"), faults=[same], check=False)
+    assert isinstance(outcome.error, PeerProtocolError)
+    assert outcome.error.party == old.sender
+    assert old.to not in outcome.outputs
+
+
 def test_no_share_stands_in_the_transcript():
     names = ("a", "b", "c")
     shares = shared(np.full((3, 1), 12345), 40, names)

@@ -14,6 +14,7 @@ from blindbayes.protocol.shared_argmax import Query, attribute_holder, class_hol
 from blindbayes.protocol.shared_argmax import roles as argmax_roles
 from blindbayes.protocol.shared_argmax.messages import (
     ArgmaxGarbled,
+    ClassesTold,
     EntriesChosen,
     EntriesMasked,
     LabelsReturned,
@@ -290,6 +291,24 @@ def test_a_message_that_comes_twice_is_refused(kind, monkeypatch):
     with pytest.raises(ProtocolError) as caught:
         setup.run(faults=[Duplicate(sent[0].index)])
     assert caught.value.party == sent[0].sender
+
+
+@pytest.mark.parametrize(
+    "kind", [EntriesChosen, EntriesMasked, ScoresHanded, ScoresChosen, ArgmaxGarbled, LabelsReturned, ClassesTold]
+)
+def test_a_message_of_an_earlier_batch_is_refused_and_its_reader_learns_nothing(kind):
+    """The same parties, the same transfers, the same number of instances: only the session tells the two batches apart."""
+    setup = Setup(with_classes(3), 6, holders=("first", "second"))
+    earlier = setup.run(run_id="earlier", keep=Keep.FRAMES).transcript.entries
+    old = next(entry for entry in earlier if entry.kind is kind)
+    same = Replace(
+        lambda e: e.kind is kind and (e.sender, e.to) == (old.sender, old.to),
+        lambda _: decode(old.frame, kind, sender=old.sender),
+    )
+    outcome = setup.run(run_id="later", faults=[same], check=False)
+    assert isinstance(outcome.error, ProtocolError)
+    assert outcome.error.party == old.sender
+    assert outcome.opened[old.to] == ()
 
 
 def test_changed_tables_or_labels_are_noticed():

@@ -27,6 +27,7 @@ class ScoresHanded(Message, frozen=True):
     """One attribute holder's shares of scores, for the first one to add to its own."""
 
     trust: ClassVar[Trust] = Trust.SHARE
+    mark: int
     shares: Words
 
 
@@ -57,6 +58,7 @@ class ClassesTold(Message, frozen=True):
     """The classes, from the class holder to a further attribute holder that is to learn them."""
 
     trust: ClassVar[Trust] = Trust.CLEAR
+    mark: int
     classes: Words
 
 
@@ -88,4 +90,5 @@ class OutputsShared(Message, frozen=True):
     """A share of the class, for those who are to learn it."""
 
     trust: ClassVar[Trust] = Trust.SHARE
+    mark: int
     bits: Words

@@ -273,6 +273,7 @@ def _evaluate(
     tmmo: TweakedHash,
     stream: ChooserStream,
     run: Run,
+    handings: Mapping[str, bytes],
 ) -> Role[Classes | None]:
     """Steps 2 to 6, the first attribute holder's side. Each chunk goes on to step 4 as soon as its look-ups are done."""
     plan, other = query.plan, query.class_holder
@@ -280,6 +281,7 @@ def _evaluate(
     total = local
     for name in query.holders[1:]:
         handed = yield from receive(name, ScoresHanded)
+        require_mark(handed.mark, handings[name], ScoresHanded, 0, name)
         if handed.shares.size != total.size:
             raise PeerProtocolError("handed shares have the wrong length", party=name)
         total = lm.add(total, handed.shares.reshape(total.shape))
@@ -337,7 +339,8 @@ def class_holder(
     classes = yield from _garble(query, total, hashes[first], streams[first], run)
     for name in query.holders[1:]:  # step 7
         if name in query.learners and classes is not None:
-            yield Send(name, ClassesTold(classes.astype(np.uint64)))
+            told = ClassesTold(mark(sessions[name], ClassesTold, 0), classes.astype(np.uint64))
+            yield Send(name, told)
     return (yield from open_value(LABEL, classes)) if run.me in query.learners else None
 
 
@@ -354,16 +357,23 @@ def attribute_holder(
     sender = query.class_holder
     session = yield from agree(run, sender, "shared_argmax", query.facts(), coins)  # step 1
     tmmo, stream = TweakedHash(session), planter.session(session)
-    if run.me != query.holders[0]:
+    first = query.holders[0]
+    if run.me != first:
+        handing = yield from agree(run, first, "shared_argmax handing", query.facts(), coins)
         total = lm.add(local, (yield from look_up(query, columns, run.me, tmmo, stream)))
-        yield Send(query.holders[0], ScoresHanded(lm.cut(total, query.plan.bits).reshape(-1)))
+        shares = lm.cut(total, query.plan.bits).reshape(-1)
+        yield Send(first, ScoresHanded(mark(handing, ScoresHanded, 0), shares))
         if run.me not in query.learners:
             return None
         told = yield from receive(sender, ClassesTold)
+        require_mark(told.mark, session, ClassesTold, 0, sender)
         if told.classes.shape != (query.count,) or (told.classes >= np.uint64(query.plan.classes)).any():
             raise PeerProtocolError("the told classes do not fit the query", party=sender)
         return (yield from open_value(LABEL, told.classes.astype(np.int64)))
-    classes = yield from _evaluate(query, local, columns, tmmo, stream, run)
+    handings = {}
+    for name in query.holders[1:]:
+        handings[name] = yield from agree(run, name, "shared_argmax handing", query.facts(), coins)
+    classes = yield from _evaluate(query, local, columns, tmmo, stream, run, handings)
     return (yield from open_value(LABEL, classes)) if run.me in query.learners else None
 
 

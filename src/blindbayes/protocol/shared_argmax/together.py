@@ -223,14 +223,16 @@ class _Party:
 
     def open(self, share: Bits, learners: tuple[str, ...]) -> Role[Bits | None]:
         """Everybody's share of the outputs, to those who are to learn."""
+        self.steps += 1
         for other in learners:
             if other != self.run.me:
-                yield Send(other, OutputsShared(_pack(share)))
+                yield Send(other, OutputsShared(self._mark(other, OutputsShared), _pack(share)))
         if self.run.me not in learners:
             return None
         received = yield from receive_all(self.run.others, OutputsShared)
         total = share
         for other, found in received.items():
+            self._require_mark(found.mark, other, OutputsShared)
             total = total ^ _unpack(found.bits, share.size, other).reshape(share.shape)
         return total
 
