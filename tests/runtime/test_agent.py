@@ -355,7 +355,7 @@ def test_status_and_metrics_show_names_and_counts(tmp_path: Path) -> None:
             study = study_of(office)
             office.net.approve(study)
             run = office.agents["north"].begin(study.sha256)
-            assert run.text() == "counting"
+            assert run.text() == "reading"
             await run.done.wait()
             shown = office.agents["north"].show()
             assert shown["peers"] == {"south": True, "west": True}

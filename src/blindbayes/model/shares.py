@@ -106,10 +106,16 @@ class KeptShare:
             os.write(file, f"{count} {run}\n".encode() if run else f"{count}\n".encode())
             os.fsync(file)
 
-    def require_budget(self, count: int) -> None:
+    def require_budget(self, count: int, run: str | None = None) -> None:
         """Refuse a batch that `charge` would refuse. Charges nothing."""
         self.require_alive()
-        self._require_budget(self.spent, count)
+        if self.path is None:
+            self._require_budget(self._spent, count)
+            return
+        with self._locked() as file:
+            spent, paid, _ = _read_spent(file)
+        if run is None or run not in paid:
+            self._require_budget(spent, count)
 
     def _require_budget(self, spent: int, count: int) -> None:
         if self.queries is not None and spent + count > self.queries:

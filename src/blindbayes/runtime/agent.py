@@ -20,18 +20,18 @@ from typing import Any
 
 from blindbayes.errors import BlindbayesError, ConfigError, IntegrityError, LocalProtocolError, PrivacyError, ProtocolError
 from blindbayes.primitives.coins import Coins
+from blindbayes.runtime.column_work import Classifying, Request, model_of, prediction_run
 from blindbayes.runtime.courier import Courier, require_latency
 from blindbayes.runtime.envelope import Offer, Pair, pack
 from blindbayes.runtime.events import tell
 from blindbayes.runtime.identity import Identity
 from blindbayes.runtime.journal import code_version
 from blindbayes.runtime.link import Timing
-from blindbayes.runtime.policy import Data, require_independent, require_rate, require_rows, require_study
-from blindbayes.runtime.release import write_release
+from blindbayes.runtime.policy import require_few_idle, require_rate, require_study
 from blindbayes.runtime.seat import Seat
-from blindbayes.runtime.site import Home, data_state
+from blindbayes.runtime.site import Home
 from blindbayes.runtime.switchboard import Switchboard
-from blindbayes.statistics import Statistics
+from blindbayes.runtime.work import Work, work_of
 from blindbayes.study.file import StudyFile
 
 _HASH = re.compile("[0-9a-f]{64}")
@@ -44,9 +44,9 @@ class AgentRun:
     """One run at this site."""
 
     run_id: str
-    study: StudyFile
+    work: Work
     proposed_by: str
-    state: str = "counting"  # counting, running, done, failed
+    state: str = "reading"  # reading, running, done, failed
     seats: dict[str, Seat] = field(default_factory=dict)
     error: BlindbayesError | None = None
     release: Path | None = None
@@ -55,10 +55,16 @@ class AgentRun:
     began: float = field(default_factory=time.monotonic)
     protocol_seconds: float = 0.0
 
+    @property
+    def study(self) -> StudyFile:
+        """The study it belongs to."""
+        return self.work.study
+
     def show(self) -> dict[str, Any]:
         """For people and for the console: states, names, times; never a value."""
         shown: dict[str, Any] = {
             "run": self.run_id,
+            "kind": self.work.kind,
             "study": self.study.sha256,
             "title": self.study.title,
             "proposed_by": self.proposed_by,
@@ -110,6 +116,7 @@ class Agent:
         self.board = Switchboard(identity.name, courier, unknown_offer=self._unknown_offer)
         self.runs: dict[str, AgentRun] = {}
         self.counters: Counter[str] = Counter()
+        self.wishes: dict[str, dict[str, str]] = {}  # classifications that others asked for and nobody here: by run
         self.seen: dict[str, str] = {}  # studies that others proposed and nobody here has approved: hash -> site
         self._timing = timing  # heartbeat and retry; the study sets the deadlines
         self._ended: deque[str] = deque()
@@ -148,13 +155,38 @@ class Agent:
 
     def begin(self, sha256: str) -> AgentRun:
         """Start a run of an approved study. Raises what policy raises."""
+        study, runs = self._require_approved(sha256)
+        self._require_party(study)
+        self._require_runs_left(study, runs)
+        run_id = Coins.system().bytes(16).hex()
+        return self._launch(run_id, work_of(self.home, self.identity, run_id, study), self.name)
+
+    def predict(self, sha256: str, request: dict[str, Any]) -> AgentRun:
+        """Classify instances with a model of an approved study over columns; every party's people ask for it."""
+        study, _ = self._require_approved(sha256)
+        if study.partition != "columns":
+            raise ConfigError("a study over rows ends in a model of your own: `blindbayes predict` classifies with it")
+        self._require_party(study)
+        asked = Request.from_dict(request)
+        run_id = prediction_run(sha256, asked.model, asked.batch)
+        work = Classifying(self.home, self.identity, run_id, study, asked)
+        work.share()
+        if self.home.outcome(run_id) is not None:
+            raise ConfigError("a batch of that name was classified, or failed, before: take another name, at every party")
+        known = self.runs.get(run_id)
+        if known is not None and not known.done.is_set():
+            return known
+        self.home.keep_request(run_id, asked)
+        return self._launch(run_id, work, self.name)
+
+    def _require_approved(self, sha256: str) -> tuple[StudyFile, int]:
         found = self.home.approved(sha256)
         if found is None:
             raise PrivacyError("no study of that hash is approved here: `blindbayes site approve` it first")
-        self._require_startable(found[0], found[1])
-        return self._launch(Coins.system().bytes(16).hex(), found[0], self.name)
+        return found
 
-    def _require_startable(self, study: StudyFile, runs: int) -> None:
+    def _require_party(self, study: StudyFile) -> None:
+        """This site, its pins, its courier and its policy allow the study now."""
         if self.name not in study.names:
             raise ConfigError("this site is no party of the study")
         if study.party(self.name).identity != self.identity.card.identity.hex():
@@ -167,11 +199,13 @@ class Agent:
                     f"the card of {party.name} that is pinned here is not the one in the study, or none is pinned"
                 )
         require_study(self.home.config.policy, study)
+        if sum(1 for run in self.runs.values() if not run.done.is_set()) >= self.home.config.policy.max_running:
+            raise PrivacyError(f"this site has {self.home.config.policy.max_running} runs under way, as many as it allows")
+
+    def _require_runs_left(self, study: StudyFile, runs: int) -> None:
         if len(self.home.starts(study.sha256)) >= runs:
             raise PrivacyError("the approved number of runs of this study is used up: approve it again for more")
         require_rate(self.home.config.policy, self.home.starts(), time.time())
-        if sum(1 for run in self.runs.values() if not run.done.is_set()) >= self.home.config.policy.max_running:
-            raise PrivacyError(f"this site has {self.home.config.policy.max_running} runs under way, as many as it allows")
 
     def _unknown_offer(self, site: str, offer: Offer) -> None:
         """Somebody offers a session for a run that is not known here. Every way but one leads to silence."""
@@ -204,7 +238,12 @@ class Agent:
                 raise PrivacyError("the run has ended here: it does not begin again")
             if run_id in self.runs:
                 return
-            self._require_startable(study, runs)
+            if study.partition == "columns" and (model := model_of(run_id)) is not None:
+                self._keep_wish(run_id, site, study.sha256, model)
+                return
+            self._require_party(study)
+            self._require_runs_left(study, runs)
+            require_few_idle(self.home.config.policy, self.home.idle_joins(site), time.time())
         except BlindbayesError as error:
             self.counters["offers_refused"] += 1
             if run_id not in self._refused and len(self._refused) < 1024:
@@ -213,7 +252,13 @@ class Agent:
                 self.home.audit.append("refused", run=shown, study=study.sha256, site=site, why=str(error))
                 tell("offer_refused", level=logging.WARNING, run=run_id, site=site, study=study.sha256, error=error)
             return
-        self._launch(run_id, study, site)
+        self._launch(run_id, work_of(self.home, self.identity, run_id, study), site)
+
+    def _keep_wish(self, run_id: str, site: str, study: str, model: str) -> None:
+        """Another party asks to classify with a model. Nothing is answered before this site's own people ask for it too."""
+        if run_id not in self.wishes and len(self.wishes) < _KEEP_SEEN:
+            self.wishes[run_id] = {"run": run_id, "by": site, "study": study, "model": model}
+            tell("prediction_proposed", run=run_id, site=site, study=study)
 
     def _tell_ended(self, site: str, pair: Pair, outcome: dict[str, Any]) -> None:
         """A party of the study asks for a run that has ended here: it need not wait for its deadline."""
@@ -238,12 +283,15 @@ class Agent:
             self.home.erase_journals(run_id)
             return
         tell("run_resumed", run=run_id, study=hashes[0])
-        self._launch(run_id, found[0], "resumed")
+        work = work_of(self.home, self.identity, run_id, found[0], self.home.request(run_id))
+        self._launch(run_id, work, "resumed")
 
-    def _launch(self, run_id: str, study: StudyFile, proposed_by: str) -> AgentRun:
+    def _launch(self, run_id: str, work: Work, proposed_by: str) -> AgentRun:
+        study = work.study
         self.home.audit.append("joined", run=run_id, study=study.sha256, proposed_by=proposed_by)
         tell("run_joined", run=run_id, site=None if proposed_by == "resumed" else proposed_by, study=study.sha256)
-        run = self.runs[run_id] = AgentRun(run_id, study, proposed_by)
+        self.wishes.pop(run_id, None)
+        run = self.runs[run_id] = AgentRun(run_id, work, proposed_by)
         run.task = asyncio.create_task(self._carry_out(run), name=f"run {run_id}")
         return run
 
@@ -259,33 +307,28 @@ class Agent:
         except Exception as error:
             tell("run_failed", level=logging.ERROR, run=run.run_id, error=error)
             await self._fail(run, LocalProtocolError(f"unexpected {type(error).__name__}", party=self.name))
+        finally:
+            run.work.close()
 
     async def _compute(self, run: AgentRun) -> None:
-        study = run.study
+        study, work = run.study, run.work
         require_latency(self.board.courier.latency, study.protocol, study.deadlines.step)  # a run taken up may meet another one
-        statistics: Statistics | None = None
-        if self.name in study.contributors:
-            statistics = await asyncio.to_thread(self.home.count, study.study.counting(study.setting))
-            require_rows(self.home.config.policy, study, int(statistics.class_counts.sum()))
-        data = None if statistics is None else data_state(self.identity.storage_key, statistics)
-        mine = [seat for seat in study.seats if study.host(seat) == self.name]
+        await asyncio.to_thread(work.read)
         run.state = "running"
         begun = time.monotonic()
-        for name in mine:
-            run.seats[name] = Seat(
-                name,
-                run.run_id,
-                study,
-                self.home,
-                self.identity,
-                self.board,
-                data="" if data is None else data.statistics,
-                statistics=statistics if name == self.name else None,
-                timing=self._timing,
-                before_first_step=lambda seat=name: self._before_first_step(run, seat, data),  # type: ignore[misc]
-                witness=self._witness,
-                heads=self._heads,
-            )
+        for name in study.seats:
+            if study.host(name) == self.name:
+                run.seats[name] = Seat(
+                    name,
+                    run.run_id,
+                    work,
+                    self.home,
+                    self.identity,
+                    self.board,
+                    timing=self._timing,
+                    witness=self._witness,
+                    heads=self._heads,
+                )
         tasks = {name: asyncio.create_task(seat.drive()) for name, seat in run.seats.items()}
         try:
             finished = dict(zip(tasks, await asyncio.gather(*tasks.values()), strict=True))
@@ -294,15 +337,8 @@ class Agent:
                 task.cancel()
             await asyncio.gather(*tasks.values(), return_exceptions=True)
         run.protocol_seconds = time.monotonic() - begun
-        totals = [each.value for each in finished.values() if each.value is not None]
-        if totals:
-            included = [study.party(name).identity for name in totals[0].included]
-            self.home.audit.append("opened", run=run.run_id, study=study.sha256, included=included)
-            tell("run_opened", run=run.run_id, study=study.sha256, sites=len(included))
-        run.release = await asyncio.to_thread(
-            write_release, self.home.folder / "releases", run.run_id, study, finished, self.identity
-        )
-        self.home.end(run.run_id, {"state": "done", "study": study.sha256, "release": run.release.name})
+        run.release = release = await asyncio.to_thread(work.finish, finished)
+        self.home.end(run.run_id, {"state": "done", "study": study.sha256, "release": release.name})
         self.home.audit.append("ended", run=run.run_id, study=study.sha256, state="done")
         run.state = "done"
         self.counters["runs_done"] += 1
@@ -313,35 +349,6 @@ class Agent:
         for seat in run.seats.values():
             seat.retire()
         self._remember_ended(run)
-
-    def _before_first_step(self, run: AgentRun, seat: str, data: Data | None) -> None:
-        """Everybody has come. The last look before anything depends on this site's rows; on disk before it does."""
-        if seat != self.name or data is None:
-            return
-        for entry in self.home.audit.entries():
-            if entry["event"] == "computing" and entry["run"] == run.run_id:
-                return  # taken up again after a crash: looked at, and charged, before
-        study, policy = run.study, self.home.config.policy
-        found = self.home.approved(study.sha256)
-        if found is None or len(self.home.starts(study.sha256)) >= found[1]:
-            raise PrivacyError("the study's approval was taken back or used up")
-        require_rate(policy, self.home.starts(), time.time())
-        require_independent(policy, study, self.identity.card.identity.hex(), data, self.home.past_sums())
-        self.home.charge(study, run.run_id)
-        self.home.audit.append(
-            "computing",
-            run=run.run_id,
-            study=study.sha256,
-            exact=study.privacy.epsilon is None,
-            codebook=data.codebook,
-            columns=sorted(data.columns),
-            data=data.statistics,
-            class_data=data.class_counts,
-            tables=[f"{digest} {column}" for column, digest in sorted(data.tables.items())],
-            fewest=study.setting.fewest,
-            contributors=[study.party(name).identity for name in study.contributors],
-        )
-        tell("run_computing", run=run.run_id, study=study.sha256, contributors=len(study.contributors))
 
     async def _fail(self, run: AgentRun, error: BlindbayesError) -> None:
         run.error, run.state = error, "failed"
@@ -357,7 +364,8 @@ class Agent:
         outcome = {"state": "failed", "study": run.study.sha256, "error": type(error).__name__, "exit_code": error.code}
         with contextlib.suppress(OSError, BlindbayesError):  # on a full disk the error itself still reaches the operator
             kind = "burned" if isinstance(error, LocalProtocolError | IntegrityError) else "failed"
-            self.home.end(run.run_id, outcome | {"message": str(error)})
+            if run.seats or run.work.kind != "prediction":  # a batch that could not even be read may be asked for again
+                self.home.end(run.run_id, outcome | {"message": str(error)})
             self.home.audit.append("ended", run=run.run_id, study=run.study.sha256, state=kind, why=str(error))
         for seat in run.seats.values():
             await seat.close()
@@ -369,7 +377,9 @@ class Agent:
         run.done.set()
         self._ended.append(run.run_id)
         while len(self._ended) > _KEEP_ENDED:
-            old = self.runs.pop(self._ended.popleft())
+            old = self.runs.pop(self._ended.popleft(), None)
+            if old is None or not old.done.is_set():  # asked for again since
+                continue
             self.board.detach(old.run_id)
             for seat in old.seats.values():
                 asyncio.get_running_loop().create_task(seat.close())
@@ -397,6 +407,7 @@ class Agent:
             "peers": {name: self.board.courier.is_up(name) for name in sorted(self.home.peers())},
             "approved": [{"study": study.sha256, "title": study.title} for study in self.home.approvals()],
             "proposed": [{"study": sha256, "by": site} for sha256, site in self.seen.items()],
+            "wishes": list(self.wishes.values()),
             "runs": [run.show() for run in self.runs.values()],
             "audit_head": self.home.audit.head,
             "ledger_head": str(self.home.ledger.head),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import re
 import time
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,11 @@ from urllib.parse import quote
 
 from blindbayes.errors import ConfigError
 from blindbayes.runtime.files import read_private
+
+
+def substance(text: str) -> str:
+    """A line of progress without its clock: what is new when this is new."""
+    return re.sub(r", \d+ (s|min) to deadline", "", text)
 
 
 class OperatorClient:
@@ -39,10 +45,10 @@ class OperatorClient:
         return json.loads(text) if answer.getheader("Content-Type", "").startswith("application/json") else text
 
     def follow(self, run: dict[str, Any], tell: Any = None) -> dict[str, Any]:
-        """Wait for the end of a run; `tell` gets every new line of progress."""
+        """Wait for the end of a run; `tell` gets every line of progress that says something new."""
         text = ""
         while run["state"] not in ("done", "failed", "refused"):
-            if run["text"] != text:
+            if substance(run["text"]) != substance(text):
                 text = run["text"]
                 if tell is not None:
                     tell(text)

@@ -23,6 +23,7 @@ Event = Literal[
     "dialling_failed",
     "offer_refused",
     "study_proposed",
+    "prediction_proposed",
     "run_joined",
     "run_resumed",
     "run_burned",

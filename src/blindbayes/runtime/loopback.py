@@ -156,7 +156,9 @@ class Loopback:
             for name, site in self.sites.items()
         )
         draft: dict[str, Any] = {"title": "loopback", "parties": parties, "codebook": codebook.to_dict(), **fields}
-        if "hosts" not in draft:
+        if draft.get("partition") == "columns":
+            draft = {"protocol": "class_sums" if draft.get("aligned", True) else "joined_sums", **draft}
+        elif "hosts" not in draft:
             from blindbayes.study import Study
 
             options = {key: value for key, value in draft.items() if key in ("protocol", "options")}
@@ -180,6 +182,20 @@ class Loopback:
         if begun["state"] == "refused":
             return {first.name: begun}
         return self.follow(begun["run"], study, tell=tell)
+
+    def predict(
+        self, study: StudyFile, model: str, batch: str, asked: Mapping[str, Mapping[str, Any]], *, tell: Any = None
+    ) -> dict[str, dict[str, Any]]:
+        """Every site's people ask to classify a batch: `asked` maps each to its `rows` or `count` (and `keep`)."""
+        begun = {
+            name: self.sites[name].operator.call(
+                "POST", "/predictions", {"study": study.sha256, "model": model, "batch": batch, **fields}
+            )
+            for name, fields in asked.items()
+        }
+        if refused := {name: each for name, each in begun.items() if each["state"] == "refused"}:
+            return refused
+        return self.follow(next(iter(begun.values()))["run"], study, tell=tell)
 
     def follow(self, run_id: str, study: StudyFile, *, tell: Any = None, patience: float = 10.0) -> dict[str, dict[str, Any]]:
         """How a run ended at every site that is running."""

@@ -2,6 +2,7 @@
 
     GET  /status            the state of the site           GET /runs/<id>?after=<text>   one run; waits for news
     POST /runs              {"study": hash}: begin a run    GET /metrics                  OpenMetrics
+    POST /predictions       {"study": hash, "model": run, "batch": name, "rows": path, ...}: classify with a model over columns
 
 Every call carries the token that the agent writes to `operator.token` (mode 0600). The Host header must be a loopback name,
 so that a page in a browser cannot be made to call it under another one.
@@ -19,6 +20,7 @@ from urllib.parse import parse_qs, urlsplit
 from blindbayes.errors import BlindbayesError, ConfigError
 from blindbayes.primitives.coins import Coins
 from blindbayes.runtime.agent import Agent
+from blindbayes.runtime.client import substance
 from blindbayes.runtime.files import write_whole
 
 _MAX_HEAD = 16 * 1024
@@ -103,23 +105,23 @@ class OperatorPort:
     async def _call(self, method: str, path: str, query: str, body: bytes) -> dict[str, Any]:
         if (method, path) == ("GET", "/status"):
             return self._agent.show()
-        if (method, path) == ("POST", "/runs"):
+        if (method, path) in (("POST", "/runs"), ("POST", "/predictions")):
             asked = json.loads(body)
-            study = asked.get("study") if isinstance(asked, dict) else None
+            study = asked.pop("study", None) if isinstance(asked, dict) else None
             if not isinstance(study, str):
                 raise Refused(400, "which study?")
             try:
-                return self._agent.begin(study).show()
+                return (self._agent.begin(study) if path == "/runs" else self._agent.predict(study, asked)).show()
             except BlindbayesError as error:
                 return {"state": "refused", "error": type(error).__name__, "message": str(error), "exit_code": error.code}
         if method == "GET" and path.startswith("/runs/"):
             run = self._agent.runs.get(path.removeprefix("/runs/"))
             if run is None:
                 raise Refused(404, "no such run")
-            known = parse_qs(query).get("after", [""])[0]
+            known = substance(parse_qs(query).get("after", [""])[0])
             loop = asyncio.get_running_loop()
             until = loop.time() + _NEWS_SECONDS
-            while not run.done.is_set() and run.text() == known and loop.time() < until:
+            while not run.done.is_set() and substance(run.text()) == known and loop.time() < until:
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(run.done.wait(), 0.1)
             return run.show()

@@ -23,7 +23,7 @@ MAX_DISTINCT_SUMS = 14
 class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The `[policy]` of site.toml. The defaults are the strict ones."""
 
-    protocols: tuple[str, ...] = ("masked_sum", "ring_sum", "chain_sum", "oblivious_sum")
+    protocols: tuple[str, ...] = ("masked_sum", "ring_sum", "chain_sum", "oblivious_sum", "class_sums", "joined_sums")
     min_parties: int = 3
     min_rows: int = 10  # fewest rows of this site in a sum
     exact_sums: bool = True  # False: nothing without epsilon
@@ -33,6 +33,9 @@ class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     max_delta_per_run: float = 1e-5
     max_runs_per_day: int = 24
     max_running: int = 4
+    max_idle_joins_per_day: int = 48  # runs that one other site began here and that never came to compute
+    max_queries: int = 100_000  # instances that a study over columns may let be classified; it must say how many
+    max_overlap_bits_per_day: int = 2  # joined_sums with min_overlap, per other site: each tells whether enough rows match
     require_all_signatures: bool = False
     given_modulus: bool = False  # allow a study to bring the modulus of an oblivious sum: who made it can read every vector
 
@@ -74,6 +77,31 @@ def require_study(policy: Policy, study: StudyFile) -> None:
         raise PrivacyError(f"this site does not allow the protocol {study.protocol!r}")
     if study.options.get("toy_keys"):
         raise PrivacyError("the study asks for toy keys, which protect nothing; remove the option toy_keys")
+    if study.partition == "columns":
+        _require_columns(policy, study)
+    else:
+        _require_sum(policy, study)
+    if policy.require_all_signatures and set(study.require_signatures()) != set(study.names):
+        raise PrivacyError("this site asks for the signatures of all parties on the study")
+
+
+def _require_columns(policy: Policy, study: StudyFile) -> None:
+    """Nothing is opened in training; what classifications tell is limited by their number."""
+    queries = study.options.get("queries")
+    if queries is None:
+        raise PrivacyError(
+            "the study does not limit how many instances may be classified, and repeated queries let the model be read off: "
+            f"set options.queries, at most {policy.max_queries}"
+        )
+    if queries > policy.max_queries:
+        raise PrivacyError(
+            f"this site lets at most {policy.max_queries} instances be classified; options.queries asks for more"
+        )
+    if study.options.get("min_overlap") and policy.max_overlap_bits_per_day < 1:
+        raise PrivacyError("this site does not tell whether enough rows match; leave the option min_overlap out")
+
+
+def _require_sum(policy: Policy, study: StudyFile) -> None:
     if study.options.get("modulus") is not None and not policy.given_modulus:
         raise PrivacyError("the study brings a modulus of its own, and who knows its factors reads all; leave it to a dealer")
     setting = study.setting
@@ -88,8 +116,6 @@ def require_study(policy: Policy, study: StudyFile) -> None:
         raise PrivacyError(f"this site allows an epsilon of at most {policy.max_epsilon_per_run:g} per run")
     if study.privacy.delta > policy.max_delta_per_run:
         raise PrivacyError(f"this site allows a delta of at most {policy.max_delta_per_run:g} per run")
-    if policy.require_all_signatures and set(study.require_signatures()) != set(study.names):
-        raise PrivacyError("this site asks for the signatures of all parties on the study")
 
 
 def require_rows(policy: Policy, study: StudyFile, rows: int) -> None:
@@ -102,6 +128,27 @@ def require_rate(policy: Policy, starts: Iterable[float], now: float) -> None:
     """At most so many runs a day. A start in the future (a clock set back) counts as today's."""
     if sum(1 for start in starts if start > now - 86400) >= policy.max_runs_per_day:
         raise PrivacyError(f"this site takes part in at most {policy.max_runs_per_day} runs a day")
+
+
+def require_overlap_bits(policy: Policy, told: Iterable[tuple[float, str]], partners: Sequence[str], now: float) -> None:
+    """At most so many bits a day about how many rows match those of one other site.
+
+    Whoever knows of all matches but one learns from such a bit whether one more person is among them.
+    """
+    today = [partner for at, partner in told if at > now - 86400]
+    if any(today.count(partner) >= policy.max_overlap_bits_per_day for partner in partners):
+        raise PrivacyError(
+            f"this site tells another at most {policy.max_overlap_bits_per_day} times a day whether enough rows match; "
+            "wait, or leave the option min_overlap out"
+        )
+
+
+def require_few_idle(policy: Policy, joins: Iterable[float], now: float) -> None:
+    """At most so many runs a day that another site begins here and lets end before anything is computed."""
+    if sum(1 for join in joins if join > now - 86400) >= policy.max_idle_joins_per_day:
+        raise PrivacyError(
+            f"that site began {policy.max_idle_joins_per_day} runs here today that were never computed; no more of them today"
+        )
 
 
 def require_independent(policy: Policy, study: StudyFile, identity: str, data: Data, past: Sequence[PastSum]) -> None:

@@ -4,24 +4,33 @@ from __future__ import annotations
 
 import json
 import shutil
+import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyarrow import csv as pa_csv
 
 from blindbayes.errors import PeerProtocolError
-from blindbayes.report import leak_report, run_files, seal_files
+from blindbayes.protocol.columns import Columns
+from blindbayes.report import About, leak_report, run_files, seal_files
 from blindbayes.runtime.driver import Finished
 from blindbayes.runtime.files import make_private_folder
 from blindbayes.runtime.folder import write_folder
 from blindbayes.runtime.identity import Identity
 from blindbayes.runtime.memory import Outcome
 from blindbayes.runtime.transcript import Cost, Keep, Transcript
+from blindbayes.study import columns, joined_parts
 from blindbayes.study.file import StudyFile
 
 
 def outcome_of(finished: Mapping[str, Finished]) -> Outcome:
     """The roles of this site as a driver's outcome. Rounds and other sites' cost are not seen from here."""
     transcript = Transcript(Keep.COUNTS, received={name: Counter(each.received) for name, each in finished.items()})
+    for each in finished.values():  # a message between two seats of this site is seen twice, and is one
+        transcript.traffic |= {way: amount for way, amount in each.traffic.items() if way not in transcript.traffic}
     cost = Cost(parties={name: each.cost for name, each in finished.items()})
     cost.messages = sum(each.cost.sent for each in finished.values())
     cost.bytes = sum(each.cost.sent_bytes for each in finished.values())
@@ -30,38 +39,119 @@ def outcome_of(finished: Mapping[str, Finished]) -> Outcome:
     return Outcome(outputs, transcript, cost, opened, None, None, {}, 0)
 
 
+def about_run(study: StudyFile, run_id: str) -> About:
+    """Which run it was, for the leak report."""
+    book, held = study.book, study.columns
+    holds = (
+        {}
+        if held is None
+        else {
+            name: (
+                *(each for each in book.names if each in held.holds[name]),
+                *((book.target,) if name in held.labelled else ()),
+            )
+            for name in study.names
+        }
+    )
+    return About(study.title, study.sha256, run_id, time.strftime("%Y-%m-%d", time.gmtime()), study.names, holds)
+
+
 def write_release(
     folder: Path, run_id: str, study: StudyFile, finished: Mapping[str, Finished], identity: Identity | None = None
 ) -> Path:
-    """Write what this site learned, signed by it. Written whole or not at all; a run taken up again writes the same."""
+    """Write what this site learned of a sum."""
     totals = [each.value for each in finished.values() if each.value is not None]
+    outcome = outcome_of(finished)
+
+    def files() -> dict[str, bytes]:
+        if not totals:
+            statement = f"Study {study.sha256}\n\nThis site contributed to the sum and did not learn it."
+            names, size, transcript = (study.study.protocol,), len(study.setting.contributors), outcome.transcript
+            report = leak_report(names, size, transcript.received, outcome.opened, transcript.entries)
+            return run_files(report, outcome.cost, statement)
+        if any(other.included != totals[0].included or (other.words != totals[0].words).any() for other in totals[1:]):
+            raise PeerProtocolError("two roles of this site learned different totals")
+        return study.study.result(study.setting, totals[0], outcome, None, agreed=study.sha256).files()
+
+    facts = {
+        "included": list(totals[0].included) if totals else None,
+        "went_on_without": sorted({name for each in finished.values() for name in each.lost}),
+    }
+    return _write(folder, run_id, study, files, facts, identity)
+
+
+def write_training(folder: Path, run_id: str, study: StudyFile, finished: Mapping[str, Finished], identity: Identity) -> Path:
+    """Write the reports of a training run over columns. The share is no part of it."""
+    agreed, outcome = study.agreed, outcome_of(finished)
+
+    def files() -> dict[str, bytes]:
+        if isinstance(agreed, Columns):
+            statement = columns.training_statement(study.study, agreed, study.sha256)
+        else:
+            statement = joined_parts.training_statement(study.study, agreed, study.sha256)
+        report = columns.column_report(("transfer", study.protocol, "shared_model"), outcome, parties=len(study.parties))
+        return run_files(report, outcome.cost, statement)
+
+    return _write(folder, run_id, study, files, {"included": list(study.names)}, identity)
+
+
+def write_classes(
+    folder: Path,
+    run_id: str,
+    study: StudyFile,
+    finished: Mapping[str, Finished],
+    identity: Identity,
+    facts: Mapping[str, Any],
+    classes: Mapping[str, Any] | None,
+) -> Path:
+    """Write the reports of a prediction run, and for a learner the classes."""
+    outcome = outcome_of(finished)
+
+    def files() -> dict[str, bytes]:
+        learners = "every party" if study.reveal_to == "all" else study.reveal_to
+        statement = "\n\n".join(
+            (
+                f"Study {study.sha256}",
+                f"Model of run {facts['model']}; batch {facts['batch']}: {facts['instances']} instances.",
+                f"The class of each instance was opened, to {learners}, and nothing else. The query budget of every party's "
+                "share was charged before anything was computed. Repeated queries let the model be read off.",
+                "Security: parties that follow the protocol and look at what they received (semi-honest), no dealer.",
+            )
+        )
+        report = columns.column_report(("transfer", "shared_argmax"), outcome, parties=len(study.parties))
+        made = run_files(report, outcome.cost, statement)
+        if classes is not None:
+            made["classes.csv"] = _csv(classes)
+        return made
+
+    return _write(folder, run_id, study, files, dict(facts), identity)
+
+
+def _csv(named: Mapping[str, Any]) -> bytes:
+    sink = pa.BufferOutputStream()
+    pa_csv.write_csv(pa.table(dict(named)), sink)
+    return bytes(sink.getvalue())
+
+
+def _write(
+    folder: Path,
+    run_id: str,
+    study: StudyFile,
+    files: Callable[[], dict[str, bytes]],
+    facts: Mapping[str, Any],
+    identity: Identity | None,
+) -> Path:
+    """A release, signed by this site: written whole or not at all. A run taken up again finds it written."""
     final = folder / run_id
     if final.exists():
         return final
     draft = folder / f".{run_id}.draft"
     shutil.rmtree(draft, ignore_errors=True)
     make_private_folder(folder)
-    outcome = outcome_of(finished)
-    if totals:
-        if any(other.included != totals[0].included or (other.words != totals[0].words).any() for other in totals[1:]):
-            raise PeerProtocolError("two roles of this site learned different totals")
-        files = study.study.result(study.setting, totals[0], outcome, None, agreed=study.sha256).files()
-    else:
-        statement = f"Study {study.sha256}\n\nThis site contributed to the sum and did not learn it."
-        names = (study.study.protocol,)
-        size, transcript = len(study.setting.contributors), outcome.transcript
-        report = leak_report(names, size, transcript.received, outcome.opened, transcript.entries)
-        files = run_files(report, outcome.cost, statement)
-    facts = {
-        "study": study.sha256,
-        "codebook": study.book.sha256,
-        "run": run_id,
-        "title": study.title,
-        "included": list(totals[0].included) if totals else None,
-        "went_on_without": sorted({name for each in finished.values() for name in each.lost}),
-    }
-    files["run.json"] = (json.dumps(facts, indent=2) + "\n").encode()
-    files["study.toml"] = study.to_toml().encode()
-    write_folder(draft, seal_files(files, None if identity is None else {identity.name: identity.signing}))
+    made = files()
+    known = {"study": study.sha256, "codebook": study.book.sha256, "run": run_id, "title": study.title, **facts}
+    made["run.json"] = (json.dumps(known, indent=2) + "\n").encode()
+    made["study.toml"] = study.to_toml().encode()
+    write_folder(draft, seal_files(made, None if identity is None else {identity.name: identity.signing}))
     draft.rename(final)
     return final

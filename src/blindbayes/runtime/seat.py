@@ -9,7 +9,6 @@ from typing import Any
 
 from blindbayes.errors import BlindbayesError, LocalProtocolError, ProtocolError
 from blindbayes.primitives.coins import Coins
-from blindbayes.protocol import registry
 from blindbayes.protocol.core import Run
 from blindbayes.runtime.driver import Finished, RoleDriver
 from blindbayes.runtime.envelope import Pair
@@ -19,8 +18,7 @@ from blindbayes.runtime.journal import Begun, Journal, code_version
 from blindbayes.runtime.link import Link, Timing
 from blindbayes.runtime.site import Home
 from blindbayes.runtime.switchboard import Switchboard
-from blindbayes.statistics import Statistics
-from blindbayes.study.file import StudyFile
+from blindbayes.runtime.work import Work
 
 Witness = Callable[[str, str, bytes, bytes, bytes], None]
 
@@ -32,24 +30,22 @@ class Seat:
         self,
         name: str,
         run_id: str,
-        study: StudyFile,
+        work: Work,
         home: Home,
         identity: Identity,
         board: Switchboard,
         *,
-        data: str,
-        statistics: Statistics | None,
         timing: Timing | None,
-        before_first_step: Callable[[], None],
         witness: Witness,
         heads: Callable[[], bytes],
     ) -> None:
+        study = work.study
         self.name, self.study = name, study
         self._board = board
         base = timing or Timing()
         beat = min(base.beat, study.deadlines.step / 4)
         self._timing = replace(base, step=study.deadlines.step, join=study.deadlines.join, run=study.deadlines.run, beat=beat)
-        self.journal = self._open_journal(run_id, home, identity, bytes.fromhex(data))
+        self.journal = self._open_journal(run_id, home, identity, work.digest(name))
         coins = Coins.seeded(self.journal.begun.seed)
         wake = asyncio.Event()
         self.links: dict[str, Link] = {}
@@ -69,13 +65,15 @@ class Seat:
                 witness=lambda shown, exchange, proof, site=site: witness(site, run_id, shown, exchange, proof),  # type: ignore[misc]
             )
             board.attach(site, self.links[peer])
-        vector = None
-        if statistics is not None:
-            vector = study.study.contribution(statistics, study.setting, coins.derive("contribution"))
-        role = registry.load(study.protocol).role(run, study.setting, vector, coins.derive("role"))
-        fewest = study.setting.fewest + len(study.seats) - len(study.contributors)
         self.driver = RoleDriver(
-            run, role, self.journal, self.links, self._timing, wake=wake, required=fewest, before_first_step=before_first_step
+            run,
+            work.role(name, run, coins),
+            self.journal,
+            self.links,
+            self._timing,
+            wake=wake,
+            required=work.required,
+            before_first_step=lambda: work.look(name),
         )
 
     def _open_journal(self, run_id: str, home: Home, identity: Identity, data: bytes) -> Journal:

@@ -4,6 +4,7 @@ site.toml           what the agent listens on, where the rows are, what is allow
 card.toml keys/     who this site is                peers/      whom it knows
 approved/<hash>     studies its people said yes to  runs/<id>/  journals of runs under way, outcomes of ended ones
 audit.log           what happened                   releases/   what runs ended in
+shares/<run>.share  this site's shares of models over columns, by training run; never part of a release
 """
 
 from __future__ import annotations
@@ -17,14 +18,15 @@ import time
 import tomllib
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import tomlkit
 
 from blindbayes.codebook import Categorical, Codebook
-from blindbayes.errors import BlindbayesError, ConfigError
+from blindbayes.errors import BlindbayesError, ConfigError, DataError
 from blindbayes.ledger import Ledger
+from blindbayes.model.shares import ModelShare
 from blindbayes.privacy.accounting import Spend
 from blindbayes.privacy.chance import written
 from blindbayes.runtime.audit import AuditLog
@@ -33,6 +35,10 @@ from blindbayes.runtime.identity import Card, Identity, pinned, read_card
 from blindbayes.runtime.policy import Data, PastSum, Policy
 from blindbayes.statistics import Statistics
 from blindbayes.study.file import StudyFile
+
+if TYPE_CHECKING:
+    from blindbayes.data.columns import ColumnSource
+    from blindbayes.data.sources import Source
 
 
 class Rows(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -83,6 +89,7 @@ class Home:
     config: SiteConfig
     audit: AuditLog = field(init=False)
     _read: dict[str, tuple[int, StudyFile]] = field(default_factory=dict, repr=False)  # approved studies by hash, with mtime
+    _past: tuple[tuple[int, int, int], list[dict[str, Any]]] | None = field(default=None, repr=False)  # the log, as it was read
 
     def __post_init__(self) -> None:
         self.audit = AuditLog(self.folder / "audit.log")
@@ -201,19 +208,45 @@ class Home:
 
     # -- the past ----------------------------------------------------------------------------------------------------
 
+    def past(self) -> list[dict[str, Any]]:
+        """The audit log, verified; read again only when the file has changed."""
+        try:
+            state = self.audit.path.stat()
+        except FileNotFoundError:
+            return []
+        seen = (state.st_ino, state.st_size, state.st_mtime_ns)
+        if self._past is None or self._past[0] != seen:
+            self._past = (seen, list(self.audit.entries()))
+        return self._past[1]
+
     def starts(self, study: str | None = None) -> list[float]:
-        """When runs (of a study) were joined, by the calendar."""
+        """When runs (of a study) began to compute, by the calendar. Classifications have a budget of their own."""
+        return [_when(entry) for entry in self.past() if entry["event"] == "computing" and study in (None, entry["study"])]
+
+    def has_computed(self, run_id: str) -> bool:
+        """Whether a run came so far that this site looked at it, and charged for it."""
+        return any(entry["event"] in ("computing", "classifying") and entry["run"] == run_id for entry in self.past())
+
+    def idle_joins(self, site: str) -> list[float]:
+        """When another site began runs here that never came to compute."""
+        computed = {entry["run"] for entry in self.past() if entry["event"] in ("computing", "classifying")}
+        joined = [entry for entry in self.past() if entry["event"] == "joined" and entry["proposed_by"] == site]
+        return [_when(entry) for entry in joined if entry["run"] not in computed]
+
+    def overlap_bits(self) -> list[tuple[float, str]]:
+        """When a bit about the overlap with another site was told, and which (identity)."""
         return [
-            calendar.timegm(time.strptime(entry["time"], "%Y-%m-%dT%H:%M:%SZ"))
-            for entry in self.audit.entries()
-            if entry["event"] == "computing" and study in (None, entry["study"])
+            (_when(entry), partner)
+            for entry in self.past()
+            if entry["event"] == "computing"
+            for partner in entry.get("overlap_bits_with") or ()
         ]
 
     def past_sums(self) -> list[PastSum]:
         """Exact sums this site put a vector into. A run that began to compute and has no known end counts as uncertain."""
         begun: dict[str, dict[str, Any]] = {}
         ended: dict[str, PastSum] = {}
-        for entry in self.audit.entries():
+        for entry in self.past():
             if entry["event"] == "computing" and entry.get("exact"):
                 begun[entry["run"]] = entry
             elif entry["event"] == "opened" and entry["run"] in begun:
@@ -244,6 +277,18 @@ class Home:
         folder = make_private_folder(self.run_folder(run_id))
         write_whole(folder / "outcome.json", json.dumps(outcome, sort_keys=True).encode())
 
+    def keep_request(self, run_id: str, request: msgspec.Struct) -> None:
+        """What this site's people asked for, for a run that is taken up again."""
+        write_whole(make_private_folder(self.run_folder(run_id)) / "request.json", msgspec.json.encode(request))
+
+    def request(self, run_id: str) -> dict[str, Any] | None:
+        """What this site's people asked for, if the run is a classification."""
+        try:
+            found: dict[str, Any] = json.loads((self.run_folder(run_id) / "request.json").read_text())
+        except FileNotFoundError:
+            return None
+        return found
+
     def erase_leftovers(self) -> None:
         """A crash between the end of a run and the erasure of its journals leaves keys behind: destroy them."""
         for path in sorted((self.folder / "runs").glob("*/outcome.json")):
@@ -264,20 +309,95 @@ class Home:
             if not (path / "outcome.json").exists() and any(path.glob("*/journal"))
         ]
 
+    # -- shares ------------------------------------------------------------------------------------------------------
+
+    def _share_path(self, run_id: str) -> Path:
+        return self.folder / "shares" / f"{self.run_folder(run_id).name}.share"
+
+    def keep_share(self, run_id: str, share: ModelShare) -> None:
+        """Keep what a training run left here, bound to that run. A run that is taken up again finds it kept."""
+        share.public = {**share.public, "run": run_id}
+        path = make_private_folder(self.folder / "shares") / self._share_path(run_id).name
+        if not path.exists():
+            share.save(path)
+
+    def share(self, run_id: str) -> ModelShare:
+        """This site's share of the model of a training run."""
+        path = self._share_path(run_id)
+        if not path.exists():
+            raise ConfigError(
+                "this site holds no share of that model: it was destroyed, or the training run is another one; "
+                "`blindbayes site shares` lists what there is"
+            )
+        found = ModelShare.load(path)
+        if found.public.get("run") != run_id:
+            raise ConfigError("the share file belongs to another training run; was it renamed?")
+        return found
+
+    def shares(self) -> list[dict[str, Any]]:
+        """What there is to classify with: study, training run, queries. No value."""
+        found = []
+        for path in sorted((self.folder / "shares").glob("*.share")):
+            share = self.share(path.stem)
+            found.append({"run": path.stem, "study": share.study, "queries": share.queries, "spent": share.spent})
+        return found
+
+    def destroy(self, run_id: str) -> None:
+        """Erase this site's share: without it nobody can classify with that model any more."""
+        share = self.share(run_id)
+        share.destroy()
+        self.audit.append("destroyed", run=run_id, study=share.study)
+
     # -- rows --------------------------------------------------------------------------------------------------------
 
     def count(self, codebook: Codebook) -> Statistics:
         """The exact statistics of this site's rows."""
-        from blindbayes.data import count, open_source
+        from blindbayes.data import count
 
-        rows = self.config.rows
-        if rows is None:
-            raise ConfigError("site.toml names no rows; add [rows] source = ...")
-        where = rows.source
+        rows = self._rows()
+        with self.open_batch(rows.source, rows.table, ordered=False) as source:
+            return count(source, codebook, extra_columns=rows.extra_columns)
+
+    def open_columns(self, study: StudyFile, name: str) -> tuple[Source, ColumnSource]:
+        """This site's columns of a study, and the source to close."""
+        from blindbayes.data.columns import ColumnSource, open_columns
+
+        rows, held, book = self._rows(), study.holdings, study.book
+        keys = study.key if book.identifier is None else tuple(part.column for part in book.identifier.parts)
+        source = self.open_batch(rows.source, rows.table)
+        try:
+            wanted = {*held.holds[name], *keys, *((book.target,) if name in held.labelled else ())}
+            if missing := sorted(wanted - set(source.columns)):
+                raise DataError(f"the rows lack column {missing[0]!r}, which the study says this site holds; add it")
+            extra = [column for column in source.columns if column not in wanted]
+            if extra and rows.extra_columns != "ignore":
+                raise DataError(
+                    f"column {extra[0]!r} is not what the study says this site holds; drop it, or leave it unread: "
+                    'extra_columns = "ignore" under [rows] in site.toml'
+                )
+            found = open_columns(source, book, ignore=source.columns)
+            features = tuple(feature for feature in found.features if feature.name in held.holds[name])
+            return source, ColumnSource(book, features, name in held.labelled, found.rows, source.table)
+        except BaseException:
+            source.close()
+            raise
+
+    def open_batch(self, where: str, table: str | None = None, *, ordered: bool = True) -> Source:
+        """A table by path (relative to the site's folder) or URL. Close it."""
+        from blindbayes.data.sources import open_source
+
         if "://" not in where and not os.path.isabs(where):
             where = str(self.folder / where)
-        with open_source(where, table=rows.table) as source:
-            return count(source, codebook, extra_columns=rows.extra_columns)
+        return open_source(where, table=table, ordered=ordered)
+
+    def _rows(self) -> Rows:
+        if self.config.rows is None:
+            raise ConfigError("site.toml names no rows; add [rows] source = ...")
+        return self.config.rows
+
+
+def _when(entry: dict[str, Any]) -> float:
+    return calendar.timegm(time.strptime(entry["time"], "%Y-%m-%dT%H:%M:%SZ"))
 
 
 def data_state(key: bytes, statistics: Statistics) -> Data:

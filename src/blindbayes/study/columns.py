@@ -461,16 +461,17 @@ def _class_counts(local: Mapping[str, Any] | None) -> npt.NDArray[np.int64]:
 # -- reports and public facts ----------------------------------------------------------------------------------------------
 
 
-def column_report(protocols: tuple[str, ...], outcome: Outcome) -> LeakReport:
-    """The leak report of a run over columns."""
+def column_report(protocols: tuple[str, ...], outcome: Outcome, parties: int | None = None) -> LeakReport:
+    """The leak report of a run over columns; `parties` where the outcome is that of one site."""
     transcript = outcome.transcript
     follows = (
         "A share alone is uniform: whoever holds one, and the messages above, learns nothing of the other's columns beyond "
         "what was opened.",
         "Both parties' shares together are the model. Each classification tells something of it; limit their number.",
     )
-    parties = len(transcript.received)
-    return leak_report(protocols, parties, transcript.received, outcome.opened, transcript.entries, follows)
+    size = len(transcript.received) if parties is None else parties
+    opened = {name: tuple(dict.fromkeys(labels)) for name, labels in outcome.opened.items()}  # once, not once per batch
+    return leak_report(protocols, size, transcript.received, opened, transcript.entries, follows)
 
 
 def agree_columns(study: Study, opened: Mapping[str, ColumnSource]) -> Columns:

@@ -1,0 +1,247 @@
+"""The work of a study over columns: training ends in a share, a classification in classes for those who may learn them.
+
+A share lies in the site's folder `shares/` and nowhere else; releases hold reports and, for learners, classes. A prediction
+run's id says which model it asks and under which batch name, so that both sides' people, who each ask for it, find each other.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+
+from blindbayes.data.columns import ColumnSource, open_columns
+from blindbayes.data.sources import Source
+from blindbayes.errors import ConfigError, DataError, PrivacyError
+from blindbayes.model.shares import ModelShare
+from blindbayes.primitives.coins import Coins
+from blindbayes.protocol.columns import Columns
+from blindbayes.protocol.core import Role, Run
+from blindbayes.runtime.driver import Finished
+from blindbayes.runtime.events import tell
+from blindbayes.runtime.identity import Identity
+from blindbayes.runtime.policy import require_overlap_bits, require_rate, require_rows
+from blindbayes.runtime.release import write_classes, write_training
+from blindbayes.runtime.site import Home
+from blindbayes.study import columns as aligned
+from blindbayes.study import joined_parts as joined
+from blindbayes.study import part
+from blindbayes.study.file import StudyFile
+
+_HALF = 32  # digits: the model's run, then what names the batch
+_MOST_NAME = 200
+
+
+class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a site's people ask for: to classify these instances with that model, under a name that all parties use."""
+
+    model: str  # the training run
+    batch: str
+    rows: str | None = None  # where the instances are: a path or URL
+    table: str | None = None
+    count: int | None = None  # of a party without columns: how many there are
+    keep: tuple[str, ...] = ()  # own columns that stand beside the classes in the release
+
+    @classmethod
+    def from_dict(cls, fields: Mapping[str, Any]) -> Request:
+        """From plain builtins."""
+        try:
+            found = msgspec.convert(dict(fields), cls, strict=True)
+        except msgspec.ValidationError as cause:
+            raise ConfigError(f"the request: {cause}") from None
+        if not found.batch or len(found.batch) > _MOST_NAME or not found.batch.isprintable():
+            raise ConfigError(f"a batch has a name of printable characters, at most {_MOST_NAME}")
+        if (found.rows is None) == (found.count is None):
+            raise ConfigError("name the instances with --rows, or their number with --count if this site holds no column")
+        return found
+
+
+def prediction_run(study: str, model: str, batch: str) -> str:
+    """The id of a prediction run: the same at every site that names the same study, model and batch."""
+    text = "\n".join(("blindbayes prediction", study, model, batch))
+    return model + hashlib.sha256(text.encode()).hexdigest()[:_HALF]
+
+
+def model_of(run_id: str) -> str | None:
+    """The model that a prediction run asks, or None for the id of another run."""
+    return run_id[:_HALF] if len(run_id) == 2 * _HALF else None
+
+
+class _OverColumns:
+    """What training and classification share."""
+
+    def __init__(self, home: Home, identity: Identity, run_id: str, study: StudyFile) -> None:
+        self.study = study
+        self._home, self._identity, self._run_id = home, identity, run_id
+        self._source: Source | None = None
+        self._digest = b""
+
+    @property
+    def required(self) -> int:
+        """Everybody."""
+        return len(self.study.seats)
+
+    def digest(self, seat: str) -> bytes:
+        """Of the coded rows."""
+        return self._digest
+
+    def close(self) -> None:
+        """Let go of the source."""
+        if self._source is not None:
+            self._source.close()
+            self._source = None
+
+
+class Training(_OverColumns):
+    """See `work.Work`."""
+
+    kind = "training"
+    _part: part.Training
+
+    def read(self) -> None:
+        """Open this site's columns and look that they are what the study says."""
+        study, name = self.study, self._identity.name
+        self._source, columns = self._home.open_columns(study, name)
+        require_rows(self._home.config.policy, study, columns.rows)
+        agreed = study.agreed
+        if isinstance(agreed, Columns):
+            self._part = aligned.training(study.study, agreed, name, columns)
+        else:
+            self._part = joined.training(study.study, agreed, name, columns)
+        self._digest = self._part.digest(self._identity.storage_key)
+
+    def role(self, seat: str, run: Run, coins: Coins) -> Role[Any]:
+        """This party's role."""
+        return self._part.role(run, coins)
+
+    def look(self, seat: str) -> None:
+        """Approval, rate, bits about the overlap; once per run."""
+        home, study, run_id = self._home, self.study, self._run_id
+        if home.has_computed(run_id):
+            return
+        found = home.approved(study.sha256)
+        if found is None or len(home.starts(study.sha256)) >= found[1]:
+            raise PrivacyError("the study's approval was taken back or used up")
+        now = time.time()
+        require_rate(home.config.policy, home.starts(), now)
+        partners = overlap_partners(study, self._identity.name)
+        require_overlap_bits(home.config.policy, home.overlap_bits(), partners, now)
+        home.audit.append(
+            "computing", run=run_id, study=study.sha256, exact=False, partition="columns", overlap_bits_with=partners
+        )
+        tell("run_computing", run=run_id, study=study.sha256, contributors=len(study.contributors))
+
+    def finish(self, finished: Mapping[str, Finished]) -> Path:
+        """The share first, then the release: nothing was opened but, if asked for, that enough rows joined."""
+        study, own = self.study, finished[self._identity.name]
+        share = self._part.share(own.value, study.sha256)
+        self._home.keep_share(self._run_id, share)
+        return write_training(self._home.folder / "releases", self._run_id, study, finished, self._identity)
+
+
+class Classifying(_OverColumns):
+    """See `work.Work`."""
+
+    kind = "prediction"
+
+    def __init__(self, home: Home, identity: Identity, run_id: str, study: StudyFile, request: Request) -> None:
+        super().__init__(home, identity, run_id, study)
+        self._request = request
+        self._share: ModelShare | None = None
+        self._part: part.Scoring | None = None
+        self._kept: dict[str, Any] = {}
+
+    def read(self) -> None:
+        """Open the share and the instances."""
+        request, share = self._request, self.share()
+        columns = aligned.columns_of(share.public)
+        held = columns.owners[self._identity.name]
+        if request.count is not None:
+            if held:
+                raise ConfigError("this site holds columns of the model: name its instances with --rows")
+            if request.keep:
+                raise ConfigError("--keep copies columns of --rows, and this site brings none")
+            rows: ColumnSource | int = request.count
+        else:
+            self._source = self._home.open_batch(request.rows or "", request.table)
+            names = self._source.columns
+            if missing := [name for name in (*held, *request.keep) if name not in names]:
+                raise DataError(f"the instances lack column {missing[0]!r}; add it")
+            if columns.codebook.target in request.keep or "row" in request.keep:
+                raise ConfigError(
+                    f"--keep takes no column called 'row' or {columns.codebook.target!r}: the release has its own"
+                )
+            rows = _instances(self._source, columns, held)
+        # The class goes to whom the study says, whatever the share file says.
+        together = bool(self.study.options.get("together", False))
+        kind = joined if self.study.protocol == "joined_sums" else aligned
+        self._part = kind.scoring(share, rows, self.study.reveal_to, together=together)
+        share.require_budget(self._part.count, self._run_id)
+        self._digest = self._part.digest(self._identity.storage_key)
+        if request.keep and self._source is not None:
+            kept = self._source.table.select(*request.keep).to_pyarrow()
+            self._kept = {name: kept.column(name) for name in request.keep}
+
+    def share(self) -> ModelShare:
+        """This site's share of the model; an error if there is none, or if it is another study's."""
+        share = self._home.share(self._request.model)
+        if share.study != self.study.sha256:
+            raise ConfigError("that model belongs to another study: name the study that it was trained under")
+        self._share = share
+        return share
+
+    def role(self, seat: str, run: Run, coins: Coins) -> Role[Any]:
+        """This party's role."""
+        return self._scoring().role(run, coins)
+
+    def _scoring(self) -> part.Scoring:
+        if self._part is None:
+            raise ConfigError("the instances were not read")
+        return self._part
+
+    def look(self, seat: str) -> None:
+        """Charge the query budget, once per run, and write it down."""
+        home, study, run_id = self._home, self.study, self._run_id
+        if home.approved(study.sha256) is None:
+            raise PrivacyError("the study's approval was taken back")
+        count = self._scoring().count
+        self._home.share(self._request.model).charge(count, run_id)
+        if home.has_computed(run_id):
+            return
+        home.audit.append("classifying", run=run_id, study=study.sha256, model=self._request.model, instances=count)
+        tell("run_computing", run=run_id, study=study.sha256, instances=count)
+
+    def finish(self, finished: Mapping[str, Finished]) -> Path:
+        """The classes, if this site may learn them, beside the report."""
+        own = finished[self._identity.name].value
+        columns: dict[str, Any] | None = None
+        if own is not None:
+            book, classes = self.study.book, np.asarray(own)
+            labels = pa.array([book.classes[int(index)] for index in classes], pa.string())
+            columns = {"row": pa.array(np.arange(1, len(classes) + 1)), **self._kept, book.target: labels}
+        facts = {"model": self._request.model, "batch": self._request.batch, "instances": self._scoring().count}
+        return write_classes(self._home.folder / "releases", self._run_id, self.study, finished, self._identity, facts, columns)
+
+
+def overlap_partners(study: StudyFile, name: str) -> list[str]:
+    """Identities of the parties with whom training opens one bit: that enough rows joined."""
+    if study.protocol != "joined_sums" or not study.options.get("min_overlap"):
+        return []
+    holder = study.holdings.labelled[0]
+    partners = [other for other in study.names if other != holder] if name == holder else [holder]
+    return [study.party(other).identity for other in partners]
+
+
+def _instances(source: Source, columns: Columns, held: tuple[str, ...]) -> ColumnSource | int:
+    """The party's own columns of the instances; everything else in the table is left unread."""
+    if not held:
+        return int(source.table.count().execute())
+    found = open_columns(source, columns.codebook, ignore=source.columns)
+    features = tuple(feature for feature in found.features if feature.name in held)
+    return ColumnSource(columns.codebook, features, False, found.rows, source.table)
