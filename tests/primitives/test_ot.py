@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from blindbayes.errors import PeerProtocolError
-from blindbayes.primitives import ot, ristretto
+from blindbayes.primitives import ot, ristretto, softspoken
 from blindbayes.primitives.softspoken import CORRECTION_BYTES, KeeperSetup, correction_words, plant
 from blindbayes.primitives.tweaks import Domain, TweakedHash
 from support.two_party import RecordingHash, coins, transfer_pair
@@ -86,6 +86,23 @@ def test_extension_correlates_on_both_sides_of_the_streams_head():
         seen.append(t)
     joined = np.concatenate(seen)
     assert len(np.unique(joined, axis=0)) == len(joined)  # no stretch of a stream comes twice
+
+
+def test_the_head_of_every_leaf_has_tweaks_of_its_own(monkeypatch):
+    keeper, planter = transfer_pair()
+    made = []
+
+    def recording(session):
+        made.append(RecordingHash(session))
+        return made[-1]
+
+    monkeypatch.setattr(softspoken, "TweakedHash", recording)
+    corrections, _ = planter.session(b"x").extend(np.zeros(128, dtype=np.uint8))
+    keeper.session(b"x").extend(corrections, 128)
+    chooser, sender = (each.seen for each in made)
+    assert set(chooser.values()) == {1}
+    assert len(chooser) == softspoken.TREES * softspoken.LEAVES * 32
+    assert chooser == sender  # the missing leaves are hashed too, of zeros, and thrown away
 
 
 def test_sessions_give_unrelated_streams_and_corrections_hide_the_bits():

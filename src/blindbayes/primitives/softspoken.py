@@ -64,7 +64,9 @@ class Keeper:
 
     def session(self, name: bytes) -> SenderStream:
         """Streams for one session; `name` must never come twice."""
-        return SenderStream(self.delta, _Leaves(self.leaves, name))
+        nibbles = self.delta.view(np.uint8)
+        missing = np.stack([nibbles & 15, nibbles >> 4], axis=1).reshape(-1)
+        return SenderStream(self.delta, _Leaves(self.leaves, name, missing))
 
 
 class _Leaves:
@@ -74,8 +76,9 @@ class _Leaves:
     query is over before 512 ciphers could be set up. What goes beyond the head comes from AES in counter mode.
     """
 
-    def __init__(self, leaves: Sequence[Sequence[bytes | None]], name: bytes) -> None:
+    def __init__(self, leaves: Sequence[Sequence[bytes | None]], name: bytes, missing: Bytes | None = None) -> None:
         self._keys = leaves
+        self._missing = np.zeros(TREES, dtype=np.uint8) if missing is None else missing  # position p is leaf p ^ missing
         self._name = name
         self._head: Bytes | None = None
         self._at = 0
@@ -95,8 +98,7 @@ class _Leaves:
         if self._head is None:
             flat = [leaf or bytes(KEY_BYTES) for tree in self._keys for leaf in tree]
             seeds = np.repeat(np.frombuffer(b"".join(flat), dtype="<u8").reshape(-1, 2), _HEAD_BYTES // 16, axis=0)
-            tweaks = np.tile(np.arange(_HEAD_BYTES // 16, dtype=np.uint64), len(flat))
-            stream = TweakedHash(b"softspoken head" + self._name).at(seeds.astype(np.uint64), Domain.STREAM, tweaks)
+            stream = TweakedHash(b"softspoken head" + self._name).at(seeds.astype(np.uint64), Domain.STREAM, self._tweaks())
             self._head = stream.view(np.uint8).reshape(TREES, LEAVES, _HEAD_BYTES)
             for tree, row in enumerate(self._keys):
                 for position, leaf in enumerate(row):
@@ -105,6 +107,13 @@ class _Leaves:
         part = np.ascontiguousarray(self._head[:, :, self._at : self._at + width])
         self._at += width
         return part.view(np.uint64)
+
+    def _tweaks(self) -> Words:
+        """One per tree, leaf and block; the same for both parties, whatever order they keep the leaves in."""
+        leaf = np.arange(LEAVES, dtype=np.uint64) ^ self._missing[:, None].astype(np.uint64)
+        number = np.arange(TREES, dtype=np.uint64)[:, None] * np.uint64(LEAVES) + leaf
+        blocks = np.arange(_HEAD_BYTES // 16, dtype=np.uint64)
+        return (number.reshape(-1, 1) * np.uint64(len(blocks)) + blocks).reshape(-1)
 
     def fill(self, tree: int, zeros: Bytes, out: Bytes) -> None:
         """The next bytes of one tree's streams from the ciphers, (leaves, width and a spare block)."""
