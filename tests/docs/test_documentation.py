@@ -160,7 +160,9 @@ def test_every_command_line_that_is_shown_could_be_typed() -> None:
         command: click.Command | None = root
         context = click.Context(root)
         while isinstance(command, click.Group) and words and not words[0].startswith("-"):
-            command, context = command.get_command(context, words.pop(0)), click.Context(command, parent=context)
+            group = command
+            _, command, words = group.resolve_command(context, words)
+            context = click.Context(group, parent=context)
         assert command is not None, line
         given, _, order = command.make_parser(click.Context(command)).parse_args(words)  # refuses an unknown option
         if "--help" not in words and "-h" not in words and not isinstance(command, click.Group):

@@ -1,4 +1,4 @@
-"""`blindbayes report`: check a release folder and say who learned what."""
+"""`blindbayes report`: check a release folder, say who learned what, sign it, say who signed."""
 
 from __future__ import annotations
 
@@ -9,15 +9,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from datetime import date, datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 from rich.console import Console
 from rich.table import Table
 
+from blindbayes.cli.site import FOLDER, PASSPHRASE, passphrase_of
 from blindbayes.errors import ConfigError, DataError
-from blindbayes.report import Verified, verify_files
+from blindbayes.report import COMMON_SIGNATURES, Verified, common_of, signatures_of, signed_by, verify_files
 from blindbayes.runtime.folder import read_folder
+
+if TYPE_CHECKING:
+    from blindbayes.study.file import StudyFile
 
 
 @dataclass(frozen=True)
@@ -41,7 +45,33 @@ class _Release:
         return hashlib.sha256(self.files[name]).hexdigest() if name in self.files else None
 
 
-@click.command()
+class _Report(click.Group):
+    """`report FOLDER` shows; `report sign` and `report verify` are commands of their own."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if args and args[0] not in self.commands and args[0] not in ctx.help_option_names:
+            args = ["show", *args]
+        return super().parse_args(ctx, args)
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
+        return super().resolve_command(ctx, args if args[0] in self.commands else ["show", *args])
+
+
+@click.command(cls=_Report)
+def command() -> None:
+    """Check a release folder and say who learned what; sign it; say who signed.
+
+    A folder alone is shown.
+
+    \b
+    Example:
+      blindbayes report demo/exact/north demo/exact/south
+      blindbayes report sign release --config north
+      blindbayes report verify release
+    """
+
+
+@command.command("show")
 @click.argument("folders", nargs=-1, required=True, type=click.Path(exists=True, file_okay=False))
 @click.option(
     "--card", "cards", multiple=True, type=click.Path(exists=True, dir_okay=False), help="Card of a site that must have signed."
@@ -52,15 +82,15 @@ class _Release:
     help="TOML with the publisher's facts: print the record for the OpenDP Deployments Registry instead.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def command(folders: tuple[str, ...], cards: tuple[str, ...], registry: str | None, as_json: bool) -> None:
-    """Check release folders and say who learned what.
+def show(folders: tuple[str, ...], cards: tuple[str, ...], registry: str | None, as_json: bool) -> None:
+    """Check release folders and say who learned what. The word `show` may be left out.
 
     Every file is compared with the checksums and every signature is checked. Several folders are those of several sites
     of one run: their models must be the same. With --card, that site must have signed, with the key on its card.
 
     \b
     Example:
-      blindbayes report demo/exact/north demo/exact/south --card north.toml
+      blindbayes report show demo/exact/north demo/exact/south --card north.toml
       blindbayes report demo/private/north --registry publisher.toml > statement.yaml
     """
     releases = [
@@ -97,6 +127,104 @@ def command(folders: tuple[str, ...], cards: tuple[str, ...], registry: str | No
         _show(facts, Console())
     if facts["unforeseen"]:
         raise DataError("something was opened that stands in no specification; do not use this release, and report it")
+
+
+@command.command("sign")
+@click.argument("folder", type=click.Path(exists=True, file_okay=False))
+@FOLDER
+@PASSPHRASE
+def sign(folder: str, config: Path, passphrase_file: Path | None) -> None:
+    """Add this site's signature to a release folder.
+
+    Signed is what is the same at every site that learned the result: model, card, explanation, plots, statement, study and
+    run. This site must have a release of the same run of its own, with the same files; otherwise nothing is signed, and the
+    file that differs is named.
+
+    \b
+    Example:
+      blindbayes report sign release --config north
+    """
+    from blindbayes.runtime.files import write_whole
+    from blindbayes.runtime.identity import Identity
+    from blindbayes.runtime.site import Home
+
+    files = read_folder(folder)
+    verify_files(files)
+    study, run = _study_of(files), common_of(files).facts["run"]
+    home = Home.open(config)
+    identity = Identity.load(home.folder, passphrase=passphrase_of(passphrase_file))
+    if identity.signing.public.hex() != study.party(identity.name).identity:
+        raise ConfigError(f"the study names another key for {identity.name} than this site's; nothing was signed")
+    own = home.folder / "releases" / str(run)
+    if not own.is_dir():
+        raise ConfigError(f"{identity.name} has no release of run {run}: it can sign only what it learned itself")
+    signatures_of(files, common_of(files), _identities(study))  # nobody signs beside a wrong signature
+    write_whole(
+        Path(folder) / COMMON_SIGNATURES, signed_by(files, read_folder(own), identity.name, identity.signing), private=False
+    )
+    signed = signatures_of(read_folder(folder), common_of(files), _identities(study))
+    click.echo(f"Signed by {identity.name}. Signatures in the folder: {', '.join(signed)}.")
+    if missing := [name for name in study.names if name not in signed]:
+        click.echo(f"Next: send it to {', '.join(missing)}, who signs likewise; `blindbayes report verify {folder}` checks.")
+
+
+@command.command("verify")
+@click.argument("folder", type=click.Path(exists=True, file_okay=False))
+@click.option("--everyone", is_flag=True, help="Fail unless every party of the study has signed.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def verify(folder: str, everyone: bool, as_json: bool) -> None:
+    """Say who signed a release folder, and who of the study's parties did not.
+
+    Every file is compared with the checksums, and every signature with the key that the study names for the party.
+
+    \b
+    Example:
+      blindbayes report verify release --everyone
+    """
+    files = read_folder(folder)
+    checked = verify_files(files)
+    study, common = _study_of(files), common_of(files)
+    signed = signatures_of(files, common, _identities(study))
+    missing = [name for name in study.names if name not in signed]
+    facts = {
+        "title": study.title,
+        "study": study.sha256,
+        "run": common.facts["run"],
+        "files": checked.files,
+        "signed by": {name: study.party(name).identity for name in signed},
+        "not signed by": missing,
+        "common files": dict(common.digests),
+    }
+    if as_json:
+        click.echo(json.dumps(facts, indent=2))
+    else:
+        console = Console()
+        for name, value in (("study", f"{study.title}  {study.sha256}"), ("run", facts["run"])):
+            console.print(f"{name}: {value}", highlight=False, markup=False, soft_wrap=True)
+        console.print(f"{checked.files} files are as they were released, {len(common.digests)} of them common to all sites.")
+        for name in signed:
+            console.print(f"signed by {name}: {study.party(name).identity[:16]}… (the key in the study)", highlight=False)
+        console.print(f"not signed by: {', '.join(missing) or 'nobody is missing'}", highlight=False, markup=False)
+    if everyone and missing:
+        raise DataError(f"{missing[0]} has not signed; send it the folder: blindbayes report sign {folder} --config ITS_FOLDER")
+
+
+def _study_of(files: Mapping[str, bytes]) -> StudyFile:
+    from blindbayes.study.file import StudyFile
+
+    if "study.toml" not in files:
+        raise ConfigError("the folder holds no study.toml: it is no release of a run between sites")
+    try:
+        study = StudyFile.from_text(files["study.toml"].decode())
+    except UnicodeDecodeError:
+        raise DataError("study.toml is not readable; ask for the release again") from None
+    if study.sha256 != common_of(files).facts["study"]:
+        raise DataError("study.toml is not the study of this run; ask for the release again")
+    return study
+
+
+def _identities(study: StudyFile) -> dict[str, bytes]:
+    return {party.name: bytes.fromhex(party.identity) for party in study.parties}
 
 
 _SHOWN = ("epsilon", "delta", "unit", "mechanism", "differential privacy", "title", "study", "run", "included", "codebook")

@@ -1,0 +1,146 @@
+"""One release folder with the signatures of all parties: who may sign, what is refused, what is said."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from blindbayes import Study
+from blindbayes.cli.report import command
+from blindbayes.datasets import hospitals
+from blindbayes.errors import BlindbayesError
+from blindbayes.report import COMMON, COMMON_SIGNATURES, seal_files
+from blindbayes.runtime.folder import read_folder, write_folder
+from blindbayes.runtime.loopback import Loopback
+
+DATA = hospitals(600)
+RUN = "ab" * 16
+SEALS = {"checksums", "signatures.json", COMMON, COMMON_SIGNATURES}
+
+
+@pytest.fixture
+def sites(tmp_path: Path) -> Loopback:
+    """Three sites, each with its own release of one run, as their agents write it."""
+    net = Loopback(tmp_path / "sites", dict.fromkeys(DATA.tables, "rows.duckdb"))
+    study = net.make_study(DATA.codebook, title="readmission")
+    result = Study(DATA.codebook).simulate(DATA.tables)
+    facts = {"study": study.sha256, "codebook": DATA.codebook.sha256, "run": RUN, "title": study.title}
+    facts |= {"included": list(result.included), "went_on_without": []}
+    for name, site in net.sites.items():
+        own = {"leakage.html": f"<p>{name}</p>".encode(), "run.json": json.dumps(facts).encode()}
+        own["study.toml"] = study.sign(name, site.identity.signing).to_toml().encode()  # each holds its own signature
+        files = seal_files({**result.files(), **own}, {name: site.identity.signing})
+        write_folder(site.home.folder / "releases" / RUN, files)
+    return net
+
+
+def called(*arguments: object) -> Result:
+    return CliRunner().invoke(command, [str(word) for word in arguments])
+
+
+def refused(*arguments: object) -> str:
+    problem = called(*arguments).exception
+    assert isinstance(problem, BlindbayesError), problem
+    return str(problem)
+
+
+def release(sites: Loopback, name: str) -> Path:
+    return sites.sites[name].home.folder / "releases" / RUN
+
+
+def resealed(sites: Loopback, name: str, changed: dict[str, bytes]) -> None:
+    """The site's release with other files, sealed anew by it: a site that was told something else."""
+    folder = release(sites, name)
+    kept = {file: content for file, content in read_folder(folder).items() if file not in SEALS}
+    shutil.rmtree(folder)
+    write_folder(folder, seal_files({**kept, **changed}, {name: sites.sites[name].identity.signing}))
+
+
+def test_all_sign_one_folder_and_it_verifies(sites: Loopback, tmp_path: Path) -> None:
+    folder = shutil.copytree(release(sites, "north"), tmp_path / "release")
+    before = json.loads(called("verify", folder, "--json").output)
+    assert (list(before["signed by"]), before["not signed by"]) == (["north"], ["south", "west"])
+    assert "south has not signed" in refused("verify", folder, "--everyone")
+    for name in ("south", "west"):
+        done = called("sign", folder, "--config", sites.sites[name].home.folder)
+        assert done.exit_code == 0, done.output
+    assert "Signatures in the folder: north, south, west." in done.output
+    after = json.loads(called("verify", folder, "--everyone", "--json").output)
+    assert (list(after["signed by"]), after["not signed by"]) == (["north", "south", "west"], [])
+    assert {"model.json", "model_card.md", "statement.md", "explain.html", "plots/priors.svg"} <= set(after["common files"])
+    assert "leakage.html" not in after["common files"]
+    text = " ".join(called("verify", folder).output.split())
+    assert "signed by west" in text
+    assert "nobody is missing" in text
+    assert called(folder).exit_code == 0  # `report FOLDER` still reads it
+    assert called("show", folder).exit_code == 0
+
+
+@pytest.mark.parametrize("name", ["model.json", "statement.md", "plots/priors.svg"])
+def test_a_site_that_was_told_something_else_does_not_sign_and_names_the_file(sites: Loopback, name: str) -> None:
+    resealed(sites, "south", {name: b"something else"})
+    folder = release(sites, "north")
+    said = refused("sign", folder, "--config", sites.sites["south"].home.folder)
+    assert said.startswith(f"{name} differs")
+    assert list(json.loads((folder / COMMON_SIGNATURES).read_text())) == ["north"]
+
+
+def test_another_run_or_other_contributors_are_told_apart(sites: Loopback) -> None:
+    facts = json.loads((release(sites, "south") / "run.json").read_text())
+    resealed(sites, "south", {"run.json": json.dumps({**facts, "included": ["north", "south"]}).encode()})
+    assert "the included of the run differs" in refused(
+        "sign", release(sites, "north"), "--config", sites.sites["south"].home.folder
+    )
+    shutil.rmtree(release(sites, "west"))
+    assert "west has no release of run" in refused("sign", release(sites, "north"), "--config", sites.sites["west"].home.folder)
+
+
+def test_a_site_that_did_not_learn_the_result_has_nothing_to_sign(sites: Loopback) -> None:
+    facts = json.loads((release(sites, "south") / "run.json").read_text())
+    kept = {"run.json": json.dumps({**facts, "included": None}).encode()}
+    folder = release(sites, "south")
+    files = {name: content for name, content in read_folder(folder).items() if name in {"study.toml", "leakage.html"}}
+    shutil.rmtree(folder)
+    sealed = seal_files({**files, **kept}, {"south": sites.sites["south"].identity.signing})
+    assert COMMON_SIGNATURES not in sealed
+    write_folder(folder, sealed)
+    said = refused("sign", release(sites, "north"), "--config", sites.sites["south"].home.folder)
+    assert "did not learn the result" in said
+
+
+def test_forged_signatures_and_changed_lists_are_refused(sites: Loopback, tmp_path: Path) -> None:
+    folder = shutil.copytree(release(sites, "north"), tmp_path / "release")
+    signatures = json.loads((folder / COMMON_SIGNATURES).read_text())
+    (folder / COMMON_SIGNATURES).write_text(json.dumps({**signatures, "south": signatures["north"]}))
+    assert "south signed with a key that the study does not name" in refused("verify", folder)
+    wrong = {"identity": sites.sites["south"].identity.signing.public.hex(), "signature": signatures["north"]["signature"]}
+    (folder / COMMON_SIGNATURES).write_text(json.dumps({"south": wrong}))
+    assert "the signature of south does not fit" in refused("verify", folder)
+    (folder / COMMON_SIGNATURES).write_text("[]")
+    assert "not readable" in refused("verify", folder)
+    (folder / COMMON_SIGNATURES).write_text("{}")
+    assert json.loads(called("verify", folder, "--json").output)["not signed by"] == ["north", "south", "west"]
+    (folder / "model.json").write_text("{}")
+    assert "model.json was changed" in refused("verify", folder)
+
+
+def test_a_list_that_does_not_fit_its_files_is_no_list(sites: Loopback, tmp_path: Path) -> None:
+    """Whoever seals a folder anew cannot keep the others' signatures."""
+    folder = release(sites, "north")
+    files = read_folder(folder)
+    kept = {name: content for name, content in files.items() if name not in SEALS}
+    forged = seal_files({**kept, "model.json": b"{}"})
+    forged[COMMON_SIGNATURES] = files[COMMON_SIGNATURES]
+    assert "the signature of north does not fit" in refused("verify", write_folder(tmp_path / "forged", forged))
+
+
+def test_a_stranger_and_a_simulation_are_told_what_is_wrong(sites: Loopback, tmp_path: Path) -> None:
+    stranger = Loopback(tmp_path / "others", {"north": "rows.duckdb"})
+    said = refused("sign", release(sites, "south"), "--config", stranger.sites["north"].home.folder)
+    assert "another key for north" in said
+    simulated = Study(DATA.codebook).simulate(DATA.tables).save(tmp_path / "simulated")
+    assert "no release of a run between sites" in refused("verify", simulated)
