@@ -7,6 +7,7 @@ import shutil
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -41,19 +42,12 @@ def outcome_of(finished: Mapping[str, Finished]) -> Outcome:
 
 def about_run(study: StudyFile, run_id: str) -> About:
     """Which run it was, for the leak report."""
-    book, held = study.book, study.columns
-    holds = (
-        {}
-        if held is None
-        else {
-            name: (
-                *(each for each in book.names if each in held.holds[name]),
-                *((book.target,) if name in held.labelled else ()),
-            )
-            for name in study.names
-        }
-    )
-    return About(study.title, study.sha256, run_id, time.strftime("%Y-%m-%d", time.gmtime()), study.names, holds)
+    today = time.strftime("%Y-%m-%d", time.gmtime())
+    if study.partition == "columns":
+        agreed = study.agreed
+        held = agreed if isinstance(agreed, Columns) else agreed.columns
+        return columns.about_columns(held, study.sha256, study.title, run_id, today)
+    return About(study.title, study.sha256, run_id, today, study.names)
 
 
 def write_release(
@@ -61,17 +55,20 @@ def write_release(
 ) -> Path:
     """Write what this site learned of a sum."""
     totals = [each.value for each in finished.values() if each.value is not None]
-    outcome = outcome_of(finished)
+    outcome, about = outcome_of(finished), about_run(study, run_id)
 
     def files() -> dict[str, bytes]:
         if not totals:
             statement = f"Study {study.sha256}\n\nThis site contributed to the sum and did not learn it."
             names, size, transcript = (study.study.protocol,), len(study.setting.contributors), outcome.transcript
-            report = leak_report(names, size, transcript.received, outcome.opened, transcript.entries)
+            report = leak_report(
+                names, size, transcript.received, outcome.opened, transcript.entries, (), transcript.traffic, about
+            )
             return run_files(report, outcome.cost, statement)
         if any(other.included != totals[0].included or (other.words != totals[0].words).any() for other in totals[1:]):
             raise PeerProtocolError("two roles of this site learned different totals")
-        return study.study.result(study.setting, totals[0], outcome, None, agreed=study.sha256).files()
+        result = study.study.result(study.setting, totals[0], outcome, None, agreed=study.sha256)
+        return replace(result, report=None if result.report is None else replace(result.report, about=about)).files()
 
     facts = {
         "included": list(totals[0].included) if totals else None,
@@ -89,7 +86,8 @@ def write_training(folder: Path, run_id: str, study: StudyFile, finished: Mappin
             statement = columns.training_statement(study.study, agreed, study.sha256)
         else:
             statement = joined_parts.training_statement(study.study, agreed, study.sha256)
-        report = columns.column_report(("transfer", study.protocol, "shared_model"), outcome, parties=len(study.parties))
+        names = ("transfer", study.protocol, "shared_model")
+        report = columns.column_report(names, outcome, parties=len(study.parties), about=about_run(study, run_id))
         return run_files(report, outcome.cost, statement)
 
     return _write(folder, run_id, study, files, {"included": list(study.names)}, identity)
@@ -118,7 +116,8 @@ def write_classes(
                 "Security: parties that follow the protocol and look at what they received (semi-honest), no dealer.",
             )
         )
-        report = columns.column_report(("transfer", "shared_argmax"), outcome, parties=len(study.parties))
+        names = ("transfer", "shared_argmax")
+        report = columns.column_report(names, outcome, parties=len(study.parties), about=about_run(study, run_id))
         made = run_files(report, outcome.cost, statement)
         if classes is not None:
             made["classes.csv"] = _csv(classes)

@@ -30,7 +30,7 @@ from blindbayes.protocol import shared_argmax, transfer
 from blindbayes.protocol.columns import Columns, Trained
 from blindbayes.protocol.core import Role, Run
 from blindbayes.protocol.shared_argmax import Mesh
-from blindbayes.report import LeakReport, leak_report, run_files, seal_files
+from blindbayes.report import About, LeakReport, leak_report, run_files, seal_files
 from blindbayes.runtime.folder import write_folder
 from blindbayes.runtime.memory import Outcome, local_runs, run_in_memory
 from blindbayes.runtime.transcript import Cost
@@ -260,7 +260,7 @@ def _simulate_shared(study: Study, sources: Mapping[str, Any], coins: Coins) -> 
     model = JointModel(columns, shares, study.reveal_to, together=together)
     if not together:  # what training set up serves prediction too
         model._kept = {name: Transfers.of(outcome.outputs[name]) for name in parts}
-    report = column_report(("transfer", "class_sums", "shared_model"), outcome)
+    report = column_report(("transfer", "class_sums", "shared_model"), outcome, about=about_columns(columns, study.sha256))
     statement = training_statement(study, columns, study.sha256)
     return JointResult(model, leakage_of(outcome), outcome.cost, statement, tuple(sources), report)
 
@@ -461,7 +461,18 @@ def _class_counts(local: Mapping[str, Any] | None) -> npt.NDArray[np.int64]:
 # -- reports and public facts ----------------------------------------------------------------------------------------------
 
 
-def column_report(protocols: tuple[str, ...], outcome: Outcome, parties: int | None = None) -> LeakReport:
+def about_columns(columns: Columns, sha256: str, title: str = "", run: str = "", date: str = "") -> About:
+    """Which run it was, for the leak report: who brings which columns."""
+    holds = {
+        name: (*features, *((columns.codebook.target,) if name in columns.labelled else ()))
+        for name, features in columns.owners.items()
+    }
+    return About(title, sha256, run, date, tuple(columns.owners), holds)
+
+
+def column_report(
+    protocols: tuple[str, ...], outcome: Outcome, parties: int | None = None, about: About | None = None
+) -> LeakReport:
     """The leak report of a run over columns; `parties` where the outcome is that of one site."""
     transcript = outcome.transcript
     follows = (
@@ -471,7 +482,7 @@ def column_report(protocols: tuple[str, ...], outcome: Outcome, parties: int | N
     )
     size = len(transcript.received) if parties is None else parties
     opened = {name: tuple(dict.fromkeys(labels)) for name, labels in outcome.opened.items()}  # once, not once per batch
-    return leak_report(protocols, size, transcript.received, opened, transcript.entries, follows)
+    return leak_report(protocols, size, transcript.received, opened, transcript.entries, follows, transcript.traffic, about)
 
 
 def agree_columns(study: Study, opened: Mapping[str, ColumnSource]) -> Columns:

@@ -30,7 +30,7 @@ from blindbayes.protocol.joined import Join, Joined, Links
 from blindbayes.protocol.joined_sums import LEAST, MOST, merge
 from blindbayes.runtime.memory import local_runs, run_in_memory
 from blindbayes.statistics import Statistics
-from blindbayes.study.columns import JointModel, JointResult, Transfers, column_report, leakage_of
+from blindbayes.study.columns import JointModel, JointResult, Transfers, about_columns, column_report, leakage_of
 from blindbayes.study.columns import simulate as simulate_aligned
 from blindbayes.study.joined_parts import (
     Digests,
@@ -164,7 +164,8 @@ def simulate(
     outcome = run_in_memory({name: part.role(runs[name], own[name]) for name, part in parts.items()})
     shares = {name: part.share(outcome.outputs[name], study.sha256) for name, part in parts.items()}
     model = _model(join, shares, study, options, outcome.outputs)
-    report = column_report(("transfer", "joined_sums", "shared_model"), outcome)
+    about = about_columns(join.columns, study.sha256)
+    report = column_report(("transfer", "joined_sums", "shared_model"), outcome, about=about)
     overlaps = outcome.outputs[join.class_holder].overlaps
     statement = training_statement(study, join, study.sha256, overlaps)
     return JoinedResult(model, leakage_of(outcome), outcome.cost, statement, tuple(sources), report, overlaps)
