@@ -3,17 +3,25 @@
 import asyncio
 
 import numpy as np
+import pandas as pd
 import pytest
 
+from blindbayes import Study
 from blindbayes.codebook import Categorical, Numeric
+from blindbayes.data.columns import open_columns
+from blindbayes.errors import BlindbayesError
+from blindbayes.model.shares import ModelShare
 from blindbayes.protocol import columns as roles
+from blindbayes.protocol import transfer
 from blindbayes.protocol.columns import Columns
 from blindbayes.runtime.courier import MemoryHub
 from blindbayes.runtime.envelope import Sealed, unpack
 from blindbayes.runtime.link import Timing
 from blindbayes.statistics import Block
+from blindbayes.study.columns import JointModel, whole_block
 from support.columns import Case, book, draw_block
 from support.mesh import Mesh, Site
+from support.two_party import coins
 
 BOOK = book([Categorical("v", ("0", "1", "2")), Numeric("x", 0, 20)], classes=("a", "b"), floor=0.5)
 NAMES = ("class", "attributes")
@@ -27,16 +35,16 @@ def makes(block, queries):
     query = columns.query(count)
     counts = np.bincount(block.labels, minlength=2)
 
-    def class_holder(run, coins):
-        trained = yield from roles.train_class_holder(run, columns, counts, lambda: [block.labels], coins)
+    def class_holder(run, own):
+        trained = yield from roles.train_class_holder(run, columns, counts, lambda: [block.labels], own)
         local = np.repeat(roles.prior(counts, columns.plan)[None], count, axis=0)
-        classes = yield from roles.predict_class_holder(run, query, local, trained.tables, trained.keepers, coins)
+        classes = yield from roles.predict_class_holder(run, query, local, trained.tables, trained.keepers, own)
         return trained.sums["attributes"], classes
 
-    def attribute_holder(run, coins):
-        trained = yield from roles.train_attribute_holder(run, columns, [Block(None, block.columns, rows)], coins)
+    def attribute_holder(run, own):
+        trained = yield from roles.train_attribute_holder(run, columns, [Block(None, block.columns, rows)], own)
         tables = trained.tables["class"]
-        classes = yield from roles.predict_attribute_holder(run, query, None, tables, queries.columns, trained.planter, coins)
+        classes = yield from roles.predict_attribute_holder(run, query, None, tables, queries.columns, trained.planter, own)
         return trained.sums["class"], classes
 
     return {"class": class_holder, "attributes": attribute_holder}
@@ -67,38 +75,109 @@ def test_the_roles_run_unchanged_over_links_and_envelopes(tmp_path):
     asyncio.run(test())
 
 
+async def crash_and_restart(tmp_path, made, victim, at):
+    """The victim dies when its n-th sealed frame has left, and starts again from its journal; everybody's results."""
+    sent, revived, dead = 0, False, asyncio.Event()
+
+    def count(sender, to, frame):
+        nonlocal sent
+        if sender == victim and isinstance(unpack(frame), Sealed):
+            sent += 1
+            if sent >= at and not revived:
+                dead.set()
+                return []
+        return [frame]
+
+    mesh = Mesh(tmp_path, NAMES, timing=SLOW, hub=MemoryHub(count))
+    sites = {name: Site(mesh, name, made[name]) for name in NAMES}
+    tasks = {name: asyncio.create_task(site.go()) for name, site in sites.items()}
+    async with asyncio.timeout(100):
+        await dead.wait()
+        await sites[victim].stop()
+        await asyncio.gather(tasks[victim], return_exceptions=True)
+        revived = True
+        sites[victim] = Site(mesh, victim, made[victim])
+        tasks[victim] = asyncio.create_task(sites[victim].go())
+        results = dict(zip(tasks, await asyncio.gather(*tasks.values()), strict=True))
+    for site in sites.values():
+        await site.stop()
+    return results
+
+
 @pytest.mark.parametrize("at", [2, 5, 7, 9])
 @pytest.mark.parametrize("victim", NAMES)
 def test_a_party_that_crashes_and_restarts_comes_to_the_same_end(tmp_path, victim, at):
-    """The victim dies when its n-th sealed frame has left, and starts again from its journal: nothing is drawn twice."""
+    """Nothing is drawn twice."""
     block, queries = draw_block(BOOK, 60), draw_block(BOOK, 10, "queries")
-    made = makes(block, queries)
+    check(asyncio.run(crash_and_restart(tmp_path, makes(block, queries), victim, at)), block, queries)
+
+
+# -- from share files --------------------------------------------------------------------------------------------------
+
+
+def kept(folder):
+    """A trained model in two share files: (paths, model, the instances that will be asked)."""
+    rng = np.random.default_rng(4)
+    label = rng.choice(["a", "b"], 80)
+    frame = pd.DataFrame({"v": rng.choice(["0", "1", "2"], 80), "x": rng.integers(0, 21, 80), "y": label})
+    parts = {"class": frame[["y"]], "attributes": frame[["v", "x"]]}
+    result = Study(BOOK, partition="columns", options={"queries": 100}).simulate(parts, coins=coins("kept"))
+    where = result.save(folder)
+    return {name: where / f"{name}.share" for name in NAMES}, result.model, frame[["v", "x"]][:12]
+
+
+def asking(paths, columns, block):
+    """Per party one role that classifies from nothing but the party's own share file and its own instances."""
+    query = columns.query(block.rows)
+
+    def class_holder(run, own):
+        share = ModelShare.load(paths["class"])
+        keeper = yield from transfer.keeper(run, "attributes", own)
+        local = np.repeat(roles.prior(np.array(share.local["class_counts"]), columns.plan)[None], block.rows, axis=0)
+        return (yield from roles.predict_class_holder(run, query, local, share.tables, {"attributes": keeper}, own))
+
+    def attribute_holder(run, own):
+        share = ModelShare.load(paths["attributes"])
+        planter = yield from transfer.planter(run, "class", own)
+        return (yield from roles.predict_attribute_holder(run, query, None, share.tables["class"], block.columns, planter, own))
+
+    return {"class": class_holder, "attributes": attribute_holder}
+
+
+@pytest.mark.parametrize("at", [2, 4])
+@pytest.mark.parametrize("victim", NAMES)
+def test_a_party_restarted_in_the_middle_of_a_classification_finds_its_share_as_it_was(tmp_path, victim, at):
+    paths, model, asked = kept(tmp_path / "shares")
+    before = {name: path.read_bytes() for name, path in paths.items()}
+    made = asking(paths, model.columns, whole_block(open_columns(asked, BOOK)))
+    results = asyncio.run(crash_and_restart(tmp_path / "sites", made, victim, at))
+    expected = model.predict({"class": asked[[]], "attributes": asked}, coins=coins("expected"))
+    for name in NAMES:
+        assert model.classes_[results[name].value].tolist() == expected.tolist()
+        assert results[name].opened == ("class",)
+    assert {name: path.read_bytes() for name, path in paths.items()} == before
+
+
+@pytest.mark.parametrize("victim", NAMES)
+def test_a_party_that_never_comes_back_costs_the_other_no_share_and_opens_nothing(tmp_path, victim):
+    paths, model, asked = kept(tmp_path / "shares")
+    before = {name: path.read_bytes() for name, path in paths.items()}
+    made = asking(paths, model.columns, whole_block(open_columns(asked, BOOK)))
+    survivor = next(name for name in NAMES if name != victim)
 
     async def test():
-        sent, revived, dead = 0, False, asyncio.Event()
+        sent = 0
 
         def count(sender, to, frame):
             nonlocal sent
-            if sender == victim and isinstance(unpack(frame), Sealed):
-                sent += 1
-                if sent >= at and not revived:
-                    dead.set()
-                    return []
-            return [frame]
+            sent += sender == victim and isinstance(unpack(frame), Sealed)
+            return [] if sender == victim and sent >= 3 else [frame]
 
-        mesh = Mesh(tmp_path, NAMES, timing=SLOW, hub=MemoryHub(count))
-        sites = {name: Site(mesh, name, made[name]) for name in NAMES}
-        tasks = {name: asyncio.create_task(site.go()) for name, site in sites.items()}
-        async with asyncio.timeout(100):
-            await dead.wait()
-            await sites[victim].stop()
-            await asyncio.gather(tasks[victim], return_exceptions=True)
-            revived = True
-            sites[victim] = Site(mesh, victim, made[victim])
-            tasks[victim] = asyncio.create_task(sites[victim].go())
-            results = dict(zip(tasks, await asyncio.gather(*tasks.values()), strict=True))
-        for site in sites.values():
-            await site.stop()
-        check(results, block, queries)
+        quick = Timing(step=1.0, join=5.0, run=20.0, beat=0.2, retry=0.1)
+        results = await Mesh(tmp_path / "sites", NAMES, timing=quick, hub=MemoryHub(count)).run(made)
+        assert isinstance(results[survivor], BlindbayesError)
 
     asyncio.run(test())
+    assert {name: path.read_bytes() for name, path in paths.items()} == before
+    again = JointModel.load(paths)
+    assert len(again.predict({"class": asked[[]], "attributes": asked}, coins=coins("again"))) == 12
