@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -48,10 +48,16 @@ class Office:
     """Agents in one process. `stop` and `start` of one of them are a crash and a restart."""
 
     def __init__(
-        self, folder: Path, names: Sequence[str], *, policy: Policy | None = None, hub: MemoryHub | None = None
+        self,
+        folder: Path,
+        names: Sequence[str],
+        *,
+        policy: Policy | None = None,
+        hub: MemoryHub | None = None,
+        rows: Mapping[str, str | None] | None = None,
     ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
-        self.net = Loopback(folder / "sites", make_rows(folder, names), policy=policy)
+        self.net = Loopback(folder / "sites", make_rows(folder, names) if rows is None else rows, policy=policy)
         self.hub = hub or MemoryHub()
         self.agents: dict[str, Agent] = {}
 

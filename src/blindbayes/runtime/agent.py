@@ -369,6 +369,7 @@ class Agent:
             self.home.audit.append("ended", run=run.run_id, study=run.study.sha256, state=kind, why=str(error))
         for seat in run.seats.values():
             await seat.close()
+        self.board.detach(run.run_id)  # who comes later is told that it has ended
         with contextlib.suppress(OSError):
             self.home.erase_journals(run.run_id)
         self._remember_ended(run)

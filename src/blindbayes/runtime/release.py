@@ -47,7 +47,7 @@ def about_run(study: StudyFile, run_id: str) -> About:
         agreed = study.agreed
         held = agreed if isinstance(agreed, Columns) else agreed.columns
         return columns.about_columns(held, study.sha256, study.title, run_id, today)
-    return About(study.title, study.sha256, run_id, today, study.names)
+    return About(study.title, study.sha256, run_id, today, study.names, hosts=study.hosts)
 
 
 def write_release(
