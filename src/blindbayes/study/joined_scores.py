@@ -60,7 +60,8 @@ class HiddenScoring:
         require_held(join.columns, self.party, source)
         recipe = recipe_of(join.codebook, join.key or None)
         self._digests = read_digests(source, recipe, bytes.fromhex(share.study))
-        self._rows, self._columns = source.rows, whole_block(source).columns
+        self._rows = source.rows
+        self._columns: Mapping[str, IntArray] = whole_block(source).columns if source.features else {}
         # One row speaks for an identifier: the first, unless the study rejects a second.
         policy = "reject" if join.duplicates == "reject" else "first"
         entries = merge(self._digests, np.arange(source.rows, dtype=np.uint64)[:, None], policy, 1)

@@ -1,0 +1,451 @@
+"""joined_scores: classes over a hidden join equal those in clear; no message shows who is shared; wrong ones are refused."""
+
+import tomllib
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import blindbayes.protocol.joined_scores as package
+from blindbayes.codebook import Categorical, Codebook, Numeric
+from blindbayes.errors import ConfigError, DataError, PeerLost, PeerProtocolError
+from blindbayes.primitives import limbs as lm
+from blindbayes.primitives.tweaks import TweakedHash
+from blindbayes.protocol import joined_scores, shared_model
+from blindbayes.protocol.joined import Join
+from blindbayes.protocol.joined_scores import NONE, Asked, Helped, Hidden, lookups, match
+from blindbayes.protocol.joined_scores import blocks as on_blocks
+from blindbayes.protocol.joined_sums import LEAST
+from blindbayes.runtime.memory import Drop, Duplicate, Replace, Tamper, local_runs, run_in_memory
+from blindbayes.runtime.transcript import Keep
+from blindbayes.statistics import MISSING
+from support.two_party import coins, transfer_pair
+
+SPEC = tomllib.loads((Path(package.__file__).parent / "SPEC.md").read_text().split("```toml\n", 1)[1].split("```", 1)[0])
+FEATURES = {
+    "bank": (Categorical("sector", ("a", "b", "c")), Numeric("income", -20, 20)),
+    "telecom": (Categorical("plan", ("s", "m", "l", "x")), Numeric("minutes", -50, 50, 0.5), Categorical("abroad", ("0", "1"))),
+}
+CLASSES = ("k0", "k1", "k2", "k3", "k4", "k5")
+
+
+class Case:
+    """A model of random tables in shares, and two parties' identifiers and codes."""
+
+    def __init__(
+        self, to="bank", scope="everybody", *, inner=True, classes=2, sizes=(60, 50), overlap=20, bound=LEAST, held=FEATURES
+    ):
+        features = tuple(feature for own in held.values() for feature in own)
+        book = Codebook("y", CLASSES[:classes], features, variance_floor=0.5)
+        owners = {party: tuple(feature.name for feature in own) for party, own in held.items()}
+        self.join = Join(book, owners, "bank", dict.fromkeys(owners, bound), inner, "first")
+        self.hidden = Hidden(self.join, to, scope)
+        self.to, self.other = to, "telecom" if to == "bank" else "bank"
+        self.plan = plan = self.join.columns.plan
+        self.rng = np.random.default_rng([classes, overlap, *sizes])
+        self.tables = {name: self.table(plan.features[name]) for name in plan.features}
+        self.prior = self.numbers((1, plan.classes - 1))
+        ids = self.rng.integers(0, 2**63, (sum(sizes) - overlap, 2)).astype(np.uint64)
+        self.items = {to: ids[: sizes[0]], self.other: ids[sizes[0] - overlap :]}
+        self.codes = {
+            party: {feature.name: self.draw(feature, len(self.items[party])) for feature in own} for party, own in held.items()
+        }
+        self.shared = np.arange(sizes[0]) >= sizes[0] - overlap
+        self.overlap = overlap
+
+    def numbers(self, shape):
+        values = np.rint(self.rng.normal(0, 2, shape) * 2.0**self.plan.fraction)
+        return lm.cut(lm.from_floats(values, self.plan.limbs), self.plan.bits)
+
+    def table(self, own):
+        found = np.zeros((own.selectors, own.entries, self.plan.classes - 1, self.plan.limbs), dtype=np.uint64)
+        found[:, 1:] = self.numbers((own.selectors, own.entries - 1, self.plan.classes - 1))
+        return found
+
+    def draw(self, feature, count):
+        if isinstance(feature, Categorical):
+            return self.rng.integers(-1, feature.size, count)
+        codes = self.rng.integers(feature.code_low, feature.code_high + 1, count)
+        return np.where(self.rng.random(count) < 0.2, MISSING, codes)
+
+    def split(self, whole):
+        rng = np.random.default_rng(int(whole.sum()) % 2**31)
+        mask = lm.cut(rng.integers(0, 2**63, whole.shape, dtype=np.uint64), self.plan.bits)
+        return {"bank": mask, "telecom": lm.cut(lm.subtract(whole, mask), self.plan.bits)}
+
+    def share(self, party):
+        """A party's tables: shares, or whole or none of the class holder's own in a left join."""
+        found = {}
+        for name, whole in self.tables.items():
+            if self.join.is_shared(name):
+                table = self.split(whole)[party].copy()
+                table[:, 0] = 0
+                found[name] = table
+            elif party == "bank":
+                found[name] = whole
+        return found
+
+    def known(self, party):
+        if self.join.inner:
+            return self.split(self.prior)[party][0]
+        return self.prior[0] if party == "bank" else np.zeros_like(self.prior[0])
+
+    def roles(self, *, other=None, keys=("s", "h"), run="run"):
+        """The two roles; `other`: the helper's idea of what is public."""
+        runs = local_runs(["bank", "telecom"], coins=coins(run))
+        mine, theirs = self.share(self.to), self.share(self.other)
+        own = {name: mine[name] for name in self.join.owners[self.to]}
+        known = shared_model.score(own, self.codes[self.to], self.plan, len(self.items[self.to]))
+        known = lm.add(known, np.broadcast_to(self.known(self.to), known.shape))
+        asked = Asked(self.items[self.to], known, self.codes[self.to], {self.other: mine})
+        helped = Helped(self.items[self.other], self.codes[self.other], self.known(self.other), theirs, theirs)
+
+        def first():
+            links = yield from joined_scores.connect(runs[self.to], self.hidden, coins("links " + keys[0]))
+            return (yield from joined_scores.scorer(runs[self.to], self.hidden, asked, links, coins(keys[0])))
+
+        def second():
+            hidden = other or self.hidden
+            links = yield from joined_scores.connect(runs[self.other], hidden, coins("links " + keys[1]))
+            return (yield from joined_scores.helper(runs[self.other], hidden, helped, links[self.to], coins(keys[1])))
+
+        return {self.to: first(), self.other: second()}
+
+    def expected(self):
+        """Classes in clear, by exact integers."""
+        count = len(self.items[self.to])
+        scores = shared_model.score(self.pick(self.to), self.codes[self.to], self.plan, count)
+        scores = lm.add(scores, np.broadcast_to(self.prior[0], scores.shape))
+        theirs = {name: codes[: self.overlap] for name, codes in self.codes[self.other].items()}
+        more = shared_model.score(self.pick(self.other), theirs, self.plan, self.overlap)
+        scores[self.shared] = lm.add(scores[self.shared], more)
+        flat = lm.to_integers(lm.cut(scores, self.plan.bits).reshape(-1, self.plan.limbs), self.plan.bits)
+        found = np.array([[0, *row] for row in np.array(flat, dtype=object).reshape(count, self.plan.classes - 1)])
+        classes = found.argmax(axis=1) if count else np.zeros(0, dtype=np.int64)
+        return np.where(self.shared, classes, NONE) if self.hidden.scope == "shared" else classes
+
+    def pick(self, party):
+        return {name: self.tables[name] for name in self.join.owners[party]}
+
+
+@pytest.mark.parametrize("inner", [True, False])
+@pytest.mark.parametrize("to", ["bank", "telecom"])
+@pytest.mark.parametrize("scope", ["everybody", "shared"])
+def test_classes_equal_those_in_clear(to, scope, inner):
+    case = Case(to, scope, inner=inner)
+    outcome = run_in_memory(case.roles())
+    assert np.array_equal(outcome.outputs[to], case.expected())
+    assert outcome.outputs[case.other] is None
+    labels = SPEC["opened"] if scope == "everybody" else SPEC["opened_with_scope_shared"]
+    assert set(outcome.opened[to]) == set(labels)
+    assert outcome.opened[case.other] == ()
+
+
+@pytest.mark.parametrize(
+    ("sizes", "overlap", "classes"), [((0, 0), 0, 2), ((40, 40), 0, 3), ((40, 40), 40, 6), ((1, 300), 1, 3), ((300, 1), 1, 2)]
+)
+def test_empty_full_and_lopsided_joins(sizes, overlap, classes):
+    for scope in ("everybody", "shared"):
+        case = Case("telecom", scope, sizes=sizes, overlap=overlap, classes=classes)
+        assert np.array_equal(run_in_memory(case.roles()).outputs["telecom"], case.expected())
+
+
+def test_a_party_without_columns_scores_and_helps():
+    held = {"bank": (), "telecom": FEATURES["telecom"]}
+    for to in ("bank", "telecom"):
+        for scope in ("everybody", "shared"):
+            case = Case(to, scope, held=held)
+            assert np.array_equal(run_in_memory(case.roles()).outputs[to], case.expected())
+
+
+def test_a_payload_of_many_words():
+    """Nine Gaussian features: more bits than the oblivious function's own output."""
+    held = {"bank": (), "telecom": tuple(Numeric(f"n{at}", -1000, 1000, 0.01) for at in range(9))}
+    case = Case("bank", held=held)
+    shape = case.hidden.shapes["telecom"]
+    assert shape.payload_words > 8
+    assert np.array_equal(run_in_memory(case.roles()).outputs["bank"], case.expected())
+
+
+# -- cost and lengths --------------------------------------------------------------------------------------------------------
+
+
+def cost_of(case):
+    shape, hidden = case.hidden.shapes[case.other], case.hidden
+    counts = [part.stop - part.start for part in hidden.parts()]
+    known = {
+        "scorer_ids": shape.scorer_ids,
+        "helper_ids": shape.helper_ids,
+        "planes": shape.planes,
+        "entry_words": shape.entry_words,
+        "shared": int(shape.shared),
+        "garbles": int(case.to == "bank"),
+        "own": int(bool(hidden.own)),
+        "chunks": sum(len(hidden.query(count).chunks()) for count in counts),
+        "own_chunks": sum(len(hidden.own_query(count).chunks()) for count in counts) if hidden.own else 0,
+    }
+    for name, formula in SPEC["variables"].items():
+        known[name] = eval(formula, {"max": max, "min": min}, known)
+    assert (known["bins"], known["tag_bits"], known["payload"]) == (shape.bins, shape.tag_bits, shape.payload_words)
+    assert (known["block"], known["blocks"]) == (shape.block, len(counts))
+    return eval(SPEC["rounds"], {}, known), eval(SPEC["messages"], {}, known)
+
+
+@pytest.mark.parametrize(
+    ("to", "scope", "inner", "bound"),
+    [
+        ("bank", "everybody", True, LEAST),
+        ("bank", "shared", False, 9000),
+        ("telecom", "everybody", True, 9000),
+        ("telecom", "shared", True, LEAST),
+    ],
+)
+def test_cost_equals_the_spec(to, scope, inner, bound):
+    case = Case(to, scope, inner=inner, bound=bound)
+    outcome = run_in_memory(case.roles())
+    rounds, messages = cost_of(case)
+    assert outcome.cost.messages == 8 + messages
+    # The set-up of transfers takes six rounds; where the first of the roster scores, the first question comes one earlier.
+    assert outcome.cost.rounds == rounds + (6 if to == "telecom" else 5)
+
+
+def test_what_is_sent_has_the_same_lengths_whatever_the_sizes_and_the_overlap():
+    for to, scope in (("bank", "shared"), ("telecom", "everybody")):
+        seen = []
+        for sizes, overlap in (((0, 0), 0), ((60, 60), 60), ((1000, LEAST), 17)):
+            outcome = run_in_memory(Case(to, scope, sizes=sizes, overlap=overlap).roles())
+            seen.append([(entry.sender, entry.kind, entry.size) for entry in outcome.transcript.entries])
+        assert all(other == seen[0] for other in seen[1:])
+
+
+# -- views -------------------------------------------------------------------------------------------------------------------
+
+
+def deviation(array):
+    """How many standard deviations the mean bit lies off 1/2."""
+    bits = np.unpackbits(np.ascontiguousarray(array).view(np.uint8))
+    return abs(bits.mean() - 0.5) * 2 * np.sqrt(bits.size)
+
+
+@pytest.mark.parametrize("overlap", [0, 500])
+def test_views_at_no_and_at_full_overlap_look_alike(overlap):
+    """Mean bit of each long message within six standard deviations of 1/2 (alpha 2e-9 each)."""
+    case = Case("bank", "shared", sizes=(500, 500), overlap=overlap)
+    outcome = run_in_memory(case.roles(), keep=Keep.FRAMES)
+    kinds = set()
+    for entry in outcome.transcript.entries:
+        body = np.frombuffer(entry.frame[96:], dtype=np.uint8)
+        if len(body) >= 4096:
+            kinds.add(entry.kind.__name__)
+            assert deviation(body) < 6, entry.kind
+    assert {"ItemsMasked", "StoreFilled", "CodesChosen", "CodesCompared", "CodesAnswered", "ScoresGated"} <= kinds
+
+
+def test_digests_do_not_stand_in_the_transcript():
+    case = Case("bank")
+    outcome = run_in_memory(case.roles(), keep=Keep.FRAMES)
+    whole = b"".join(entry.frame for entry in outcome.transcript.entries)
+    for items in case.items.values():
+        for item in items:
+            assert item[:1].tobytes() not in whole
+            assert item[1:].tobytes() not in whole
+
+
+def shares_of(case, monkeypatch, mutant=None):
+    """What each side holds of each bin after steps 7 and 8: its share of the match, and of the scores."""
+    held = {}
+
+    def watching(side, play):
+        def watched(block, words, tables):
+            scores = yield from play(block, words, tables)
+            held.setdefault(side, []).append((block.equal_share.copy(), scores.copy(), words.copy()))
+            return scores
+
+        return watched
+
+    with monkeypatch.context() as patch:
+        patch.setattr(on_blocks, "scorer_block", watching("scorer", on_blocks.scorer_block))
+        patch.setattr(on_blocks, "helper_block", watching("helper", on_blocks.helper_block))
+        if mutant is not None:
+            patch.setattr(match, "_fill", mutant)
+        run_in_memory(case.roles())
+    return {side: [np.concatenate(parts) for parts in zip(*found, strict=True)] for side, found in held.items()}
+
+
+def test_what_either_side_holds_of_a_bin_says_nothing_of_a_match(monkeypatch):
+    """Shares of matches and of scores, tags and masked codes, in bins that match and in those that do not: the mean bit lies
+    within six standard deviations of 1/2 (alpha 2e-9 each). With a helper that forgets to draw its tags and masks, what the
+    scorer reads in matching bins fails."""
+    case = Case("bank", sizes=(LEAST, LEAST), overlap=2000)
+
+    def scores(mutant=None):
+        held = shares_of(case, monkeypatch, mutant)
+        matched = (held["scorer"][0] ^ held["helper"][0]) == 1
+        assert matched.sum() == 2000
+        found = {}
+        for side, (equal, own, words) in held.items():
+            for name, where in (("match", matched), ("other", ~matched)):
+                bits = equal[where]
+                found[side, name, "equal"] = abs(bits.mean() - 0.5) * 2 * np.sqrt(len(bits))
+                found[side, name, "scores"] = deviation(own[where])
+                found[side, name, "words"] = deviation(words[where])
+        return found
+
+    assert max(scores().values()) < 6
+    fill = match._fill
+
+    def forgetful(session, shape, items, choices, three, owner, rows, secret, coins):
+        secret[:] = 0
+        return fill(session, shape, items, choices, three, owner, rows, secret, coins)
+
+    assert scores(forgetful)["scorer", "match", "words"] > 6
+
+
+def test_the_helper_is_left_alone_with_uniform_shares_of_the_gated_scores(monkeypatch):
+    """Scope shared: after the gate either side's shares look uniform, in matching bins and in others, where they add to 0."""
+    case = Case("telecom", "shared", sizes=(500, 500), overlap=250)
+    held = {}
+
+    def watching(side, play):
+        def watched(block, scores):
+            found = yield from play(block, scores)
+            held.setdefault(side, []).append((block.equal_share.copy(), found.copy()))
+            return found
+
+        return watched
+
+    monkeypatch.setattr(on_blocks, "scorer_gate", watching("scorer", on_blocks.scorer_gate))
+    monkeypatch.setattr(on_blocks, "helper_gate", watching("helper", on_blocks.helper_gate))
+    run_in_memory(case.roles())
+    mine, theirs = ([np.concatenate(parts) for parts in zip(*held[side], strict=True)] for side in ("scorer", "helper"))
+    matched = (mine[0] ^ theirs[0]) == 1
+    assert matched.sum() == 250
+    assert not lm.add(mine[1], theirs[1])[~matched].any()
+    assert lm.add(mine[1], theirs[1])[matched].any()
+    for _, share in (mine, theirs):
+        assert deviation(share[matched]) < 6
+        assert deviation(share[~matched]) < 6
+
+
+def test_other_coins_give_other_messages():
+    frames = []
+    for keys in (("a", "b"), ("c", "d")):
+        outcome = run_in_memory(Case().roles(keys=keys), keep=Keep.FRAMES)
+        frames.append({entry.frame for entry in outcome.transcript.entries})
+    assert not frames[0] & frames[1]
+
+
+# -- look-ups at shared places -----------------------------------------------------------------------------------------------
+
+
+def test_a_look_up_at_every_shared_place():
+    """All flips and choices of a table with 8 entries: the shares add up to the entry, and each looks uniform."""
+    keeper, planter = transfer_pair("places")
+    rng = np.random.default_rng(5)
+    flips, choices = (part.reshape(-1).astype(np.uint64) for part in np.meshgrid(np.arange(8), np.arange(8)))
+    table = rng.integers(0, 2**63, (1, 8, 2, 1)).astype(np.uint64)
+    bits = ((choices[:, None] >> np.arange(3, dtype=np.uint64)) & np.uint64(1)).astype(np.uint8)
+    corrections, t = planter.session(b"look-up").extend(bits)
+    q = keeper.session(b"look-up").extend(corrections, bits.size)
+    sender, chooser = TweakedHash(b"look-up"), TweakedHash(b"look-up")
+    pick = lookups.from_table(table, flips[:, None])
+    share, sent = lookups.offer(sender, q.reshape(-1, 3, 2), keeper.delta, 8, pick, (2, 1), 64)
+    taken = lookups.take(chooser, t.reshape(-1, 3, 2), choices, 8, sent, (2, 1), 64)
+    assert np.array_equal(lm.add(share, taken), table[0, (flips ^ choices).astype(np.int64)])
+    assert deviation(share) < 6
+    assert deviation(taken) < 6
+
+
+def test_a_gate_passes_scores_or_nothing():
+    keeper, planter = transfer_pair("gate")
+    scores = np.arange(1, 9, dtype=np.uint64).reshape(4, 2, 1)
+    flips, choices = np.array([0, 0, 1, 1], dtype=np.uint64), np.array([0, 1, 0, 1], dtype=np.uint64)
+    corrections, t = planter.session(b"gate").extend(choices.astype(np.uint8))
+    q = keeper.session(b"gate").extend(corrections, 4)
+    pick = lookups.gated(scores, flips)
+    share, sent = lookups.offer(TweakedHash(b"gate"), q[:, None], keeper.delta, 2, pick, (2, 1), 4)
+    taken = lookups.take(TweakedHash(b"gate"), t[:, None], choices, 2, sent, (2, 1), 4)
+    assert np.array_equal(lm.add(share, taken), np.where((flips ^ choices)[:, None, None] == 1, scores, 0))
+
+
+# -- faults --------------------------------------------------------------------------------------------------------------------
+
+
+def test_a_party_with_other_facts_is_refused_before_anything_is_sent():
+    case = Case()
+    others = [
+        Case(scope="shared").hidden,
+        Case(bound=LEAST + 1).hidden,
+        Case(inner=False).hidden,
+    ]
+    for other in others:
+        outcome = run_in_memory(case.roles(other=other), check=False)
+        assert isinstance(outcome.error, PeerProtocolError)
+        sent = {kind.__name__ for seen in outcome.transcript.received.values() for kind in seen}
+        assert not sent & {"ItemsMasked", "StoreFilled", "CodesChosen"}
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [
+        ("SeedsChosen", "corrections"),
+        ("ItemsMasked", "planes"),
+        ("StoreFilled", "cells"),
+        ("CodesChosen", "corrections"),
+        ("CodesCompared", "tables"),
+        ("CodesCompared", "entries"),
+        ("CodesCompared", "corrections"),
+        ("CodesAnswered", "entries"),
+        ("ScoresGated", "entries"),
+        ("SharedTold", "bits"),
+    ],
+)
+def test_a_message_of_a_wrong_length_is_refused(kind, name):
+    def shorter(message):
+        values = {field: getattr(message, field) for field in message.__struct_fields__}
+        return type(message)(**(values | {name: values[name][:-1]}))
+
+    fault = Replace(lambda entry: entry.kind.__name__ == kind, shorter)
+    outcome = run_in_memory(Case(scope="shared").roles(), faults=[fault], check=False)
+    assert isinstance(outcome.error, PeerProtocolError)
+    assert outcome.error.party in ("bank", "telecom")
+    assert outcome.error.party != outcome.failed
+
+
+@pytest.mark.parametrize("kind", ["CodesChosen", "CodesCompared", "CodesAnswered", "ScoresGated", "SharedTold"])
+def test_messages_that_are_lost_doubled_cut_or_of_another_block_are_noticed(kind):
+    case = Case(scope="shared")
+    whole = run_in_memory(case.roles()).transcript.entries
+    found = [entry for entry in whole if entry.kind.__name__ == kind]
+    assert len(found) > 1  # several blocks
+    first = found[0]
+
+    def otherwise(message):
+        values = {field: getattr(message, field) for field in message.__struct_fields__}
+        return type(message)(**(values | {"mark": values["mark"] ^ 1}))
+
+    for fault in (
+        Drop(first.index),
+        Duplicate(first.index),
+        Tamper(first.index, lambda frame: frame[: len(frame) // 2]),
+        Replace(first.index, otherwise),
+    ):
+        outcome = run_in_memory(case.roles(), faults=[fault], check=False)
+        assert isinstance(outcome.error, PeerProtocolError | PeerLost), fault
+        assert outcome.error.party == first.sender
+
+
+def test_sets_over_the_bound_are_refused():
+    for sizes in ((LEAST + 1, 10), (10, LEAST + 1)):
+        with pytest.raises(DataError, match="bound"):
+            run_in_memory(Case(sizes=sizes, overlap=5).roles())
+
+
+def test_what_cannot_be_scored_is_refused():
+    join = Case().join
+    for to, scope in (("nobody", "everybody"), ("bank", "all")):
+        with pytest.raises(ConfigError):
+            Hidden(join, to, scope)
+    many = {"bank": (), "telecom": (Categorical("street", tuple(f"s{at}" for at in range(70_000))),)}
+    with pytest.raises(ConfigError, match="too many values"):
+        _ = Case("bank", held=many).hidden.shapes
