@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 import pyarrow as pa
@@ -17,6 +17,10 @@ from rich.console import Console
 from rich.table import Table
 
 from blindbayes.errors import ConfigError, PeerLost
+
+if TYPE_CHECKING:
+    from blindbayes.runtime.loopback import Loopback
+    from blindbayes.study.file import StudyFile
 
 
 @click.group()
@@ -91,6 +95,7 @@ def hospitals(as_json: bool, out: str | None, rows: int) -> None:
         "protocol seconds": joint.seconds,
         "seconds": round(time.perf_counter() - begun, 1),
         "release": None if folder is None else str(folder),
+        "signed by": list(joint.signed),
     }
     if as_json:
         click.echo(json.dumps(facts, indent=2))
@@ -112,12 +117,18 @@ def hospitals(as_json: bool, out: str | None, rows: int) -> None:
         leak.add_row(party, f"{count} messages: {', '.join(kinds)}", ", ".join(got["opened"]) or "nothing")
     console.print(leak)
     console.print(f"{joint.bytes:,} bytes sent; {facts['seconds']} s in all, start of the processes included", highlight=False)
+    console.print(f"the release folder, signed by {', '.join(joint.signed)} after each compared it with its own: verified")
     if folder is not None:
         first = next(iter(data.tables))
-        console.print("what each hospital wrote, signed by it:", highlight=False)
-        console.print(f"  {folder / 'exact' / first / 'leakage.html'}  (open it in a browser)", highlight=False, soft_wrap=True)
         sites = " ".join(str(folder / "exact" / site) for site in data.tables)
-        console.print(f"  blindbayes report {sites}", highlight=False, soft_wrap=True)
+        for line in (
+            f"  blindbayes report verify {folder / 'exact' / 'release'} --everyone",
+            f"  {folder / 'exact' / 'release' / 'explain.html'}  (open it in a browser)",
+            "what each hospital wrote itself, who learned what included:",
+            f"  blindbayes report {sites}",
+            f"  {folder / 'exact' / first / 'leakage.html'}  (open it in a browser)",
+        ):
+            console.print(line, highlight=False, soft_wrap=True)
 
 
 @dataclass(frozen=True)
@@ -126,6 +137,7 @@ class _Joint:
     leakage: dict[str, Any]
     bytes: int
     seconds: float
+    signed: tuple[str, ...]
 
 
 def _run_hospitals(data: Any, folder: Path | None, tell: Callable[[str], None]) -> tuple[_Joint, _Joint]:
@@ -151,15 +163,31 @@ def _run_hospitals(data: Any, folder: Path | None, tell: Callable[[str], None]) 
                 study = sites.make_study(data.codebook, title=title, protocol="masked_sum", privacy=privacy)
                 sites.approve(study)
                 ended = sites.run(study)
-                results.append(_collected(ended))
-                if folder is not None:
-                    for site, outcome in ended.items():
-                        shutil.copytree(outcome["release"], folder / ("private" if privacy.epsilon else "exact") / site)
+                kept = Path(scratch) / "kept" if folder is None else folder
+                where = kept / ("private" if privacy.epsilon else "exact")
+                results.append(_collected(ended, sites, study, where / "release"))
+                for site, outcome in ended.items():
+                    shutil.copytree(outcome["release"], where / site)
             return results[0], results[1]
 
 
-def _collected(ended: dict[str, dict[str, Any]]) -> _Joint:
-    """What all sites report of one run."""
+def _signed_by_all(ended: dict[str, dict[str, Any]], sites: Loopback, study: StudyFile, where: Path) -> tuple[str, ...]:
+    """One folder, made from the first site's release; each site compares it with its own and signs; who has signed."""
+    from blindbayes.report import COMMON_SIGNATURES, common_of, signatures_of, signed_by, verify_files
+    from blindbayes.runtime.folder import read_folder
+
+    shutil.copytree(next(iter(ended.values()))["release"], where)
+    for name, outcome in ended.items():
+        identity = sites.sites[name].identity
+        signatures = signed_by(read_folder(where), read_folder(outcome["release"]), name, identity.signing)
+        (where / COMMON_SIGNATURES).write_bytes(signatures)
+    files = read_folder(where)
+    verify_files(files)
+    return signatures_of(files, common_of(files), {party.name: bytes.fromhex(party.identity) for party in study.parties})
+
+
+def _collected(ended: dict[str, dict[str, Any]], sites: Loopback, study: StudyFile, where: Path) -> _Joint:
+    """What all sites report of one run, and the folder that they sign together, at `where`."""
     from blindbayes import load
 
     leakage: dict[str, Any] = {}
@@ -172,7 +200,8 @@ def _collected(ended: dict[str, dict[str, Any]]) -> _Joint:
         sent += sum(seat["bytes_out"] for seat in outcome["seats"].values())
     release = Path(next(iter(ended.values()))["release"])
     seconds = max(outcome["protocol_seconds"] for outcome in ended.values())
-    return _Joint(load(release / "model.json"), leakage, sent, seconds)
+    signed = _signed_by_all(ended, sites, study, where)
+    return _Joint(load(release / "model.json"), leakage, sent, seconds, signed)
 
 
 @command.command("bank-telecom")

@@ -29,9 +29,12 @@ class Weight:
     high: Floats | None = None
 
     @property
-    def strength(self) -> float:
-        """The largest of them, in size."""
-        return float(np.abs(self.values).max())
+    def strength(self) -> tuple[float, float]:
+        """How much it says: the largest, in size, of what noise cannot have made, then of the weights as they are."""
+        size = float(np.abs(self.values).max())
+        if self.low is None or self.high is None:
+            return size, size
+        return float(np.maximum(np.maximum(self.low, -self.high), 0.0).max()), size
 
     def interval(self, at: int) -> tuple[float, float] | None:
         """The interval of one class; None for an exact model."""

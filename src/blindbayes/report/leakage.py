@@ -69,6 +69,11 @@ class About:
     date: str = ""
     parties: tuple[str, ...] = ()
     holds: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # of a study over columns: party -> its columns
+    hosts: Mapping[str, str] = field(default_factory=dict)  # a role that is no party's own -> the party that runs it
+
+    def seat(self, name: str) -> str:
+        """A role in words: whose it is, if its name does not say it."""
+        return f"{name} (run by {self.hosts[name]})" if name in self.hosts else name
 
     @property
     def lines(self) -> tuple[tuple[str, str], ...]:
@@ -173,7 +178,7 @@ class LeakReport:
         """Plain builtins, for leakage.json."""
         return {
             "format": "blindbayes.leakage/1",
-            **dict(self.about.lines),
+            "about": dict(self.about.lines),
             "protocols": list(self.protocols),
             "contributors": self.contributors,
             "may be opened": list(self.allowed),

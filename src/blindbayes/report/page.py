@@ -66,8 +66,8 @@ def leak_page(report: LeakReport, title: str = "Who learned what") -> str:
         held = [", ".join(report.about.holds[name]) or "no column" for name in names if name in report.about.holds]
         brought = [f"It brings: {'; '.join(held)}."] if held else []
         items = "".join(f"<li>{escape(sentence)}</li>" for sentence in (*brought, *view.plain))
-        verb = "learns" if len(names) == 1 else "learn, each"
-        parts.append(f'<div class="card"><h3>What {escape(_several(names))} {verb}</h3><ul>{items}</ul></div>')
+        who, verb = _several([report.about.seat(name) for name in names]), "learns" if len(names) == 1 else "learn, each"
+        parts.append(f'<div class="card"><h3>What {escape(who)} {verb}</h3><ul>{items}</ul></div>')
     parts.append("</div>")
     if report.follows:
         parts.append("<h2>What follows</h2><ul>")
@@ -214,7 +214,9 @@ def model_page(
         if isinstance(term, Gaussian):
             parts.append(_moments(codebook.classes, term, None if plausible is None else plausible.terms[feature.name]))
         found = weights(parameters, feature.name, plausible)
-        strongest = sorted(sorted(found, key=lambda weight: -weight.strength)[:shown], key=lambda weight: weight.at)
+        strongest = sorted(
+            sorted(found, key=lambda weight: weight.strength, reverse=True)[:shown], key=lambda weight: weight.at
+        )
         rows = "".join(
             f"<tr><td>{escape(weight.value)}</td>"
             + "".join(_heat(float(value), weight.interval(at)) for at, value in enumerate(weight.values))

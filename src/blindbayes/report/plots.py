@@ -32,7 +32,7 @@ def evidence_plot(parameters: Parameters, plausible: Plausible | None = None, *,
 
     With `plausible`, each cell also says where the exact weight lies in 90 of 100 releases, and is pale where that may be 0.
     """
-    found = sorted(weights(parameters, plausible=plausible), key=lambda weight: -weight.strength)[:shown]
+    found = sorted(weights(parameters, plausible=plausible), key=lambda weight: weight.strength, reverse=True)[:shown]
     order = {name: at for at, name in enumerate(parameters.terms)}
     found.sort(key=lambda weight: (order[weight.feature], weight.at))
     classes, names = parameters.codebook.classes, [_name(weight) for weight in found]
