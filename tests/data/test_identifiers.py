@@ -102,4 +102,4 @@ def test_the_demo_tables_share_the_customers_that_their_truth_says() -> None:
         set(identify({"email": table.column("email")}, data.codebook.identifier)[0]) - {None} for table in data.tables.values()
     ]
     shared = data.truth["shared customers"]
-    assert 0.97 * shared <= len(sides[0] & sides[1]) <= shared  # a few addresses are absent
+    assert 0.95 * shared <= len(sides[0] & sides[1]) <= shared  # a few addresses are absent, 2% misspelt

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -110,10 +111,28 @@ def test_bank_and_telecom_share_the_customers_they_say() -> None:
         party: [value.strip().lower() for value in table["email"].to_pylist() if value is not None]
         for party, table in made.tables.items()
     }
-    shared = set(emails["bank"]) & set(emails["telecom"])
-    absent = sum(table["email"].null_count for table in made.tables.values())
-    assert made.truth["shared customers"] - absent <= len(shared) <= made.truth["shared customers"]
+    bank = set(emails["bank"])
+    truth = made.truth
+    assert truth["shared customers"] == 500
+    lost = truth["of them misspelt"] + truth["of them without an address"]
+    assert truth["rows of shared customers"] == truth["pairs of rows that join"] + lost
+    assert sum(email in bank for email in emails["telecom"]) == truth["pairs of rows that join"]
+    assert 0 < truth["of them misspelt"] < 0.05 * 500  # about 2%
     assert len(emails["telecom"]) > len(set(emails["telecom"]))  # a few stand twice
+    assert len(emails["bank"]) == len(bank)
+
+
+def test_misspelt_addresses_are_of_people_the_bank_has_and_nobody_elses() -> None:
+    made = bank_telecom(2000, overlap=0.25)
+    book = {value.strip().lower() for value in made.tables["bank"]["email"].to_pylist() if value is not None}
+    number = {re.sub(r"\D", "", value): value for value in book}
+    wrong = []
+    for value in made.tables["telecom"]["email"].to_pylist():
+        text = "" if value is None else value.strip().lower()
+        if text not in book and (meant := number.get(re.sub(r"\D", "", text))) is not None:
+            wrong.append((text, meant))
+    assert len(wrong) == made.truth["of them misspelt"]
+    assert all(abs(len(text) - len(meant)) <= 1 and text != meant for text, meant in wrong)
 
 
 def test_a_model_of_the_census_beats_the_majority() -> None:
