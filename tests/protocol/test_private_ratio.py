@@ -13,8 +13,8 @@ from blindbayes import NaiveBayes
 from blindbayes.codebook import Categorical, Codebook, Numeric
 from blindbayes.data import encode
 from blindbayes.errors import ConfigError, IntegrityError, LocalProtocolError, PrivacyError, ProtocolError
+from blindbayes.protocol import garbled
 from blindbayes.protocol.private_ratio import Ratios, coarse_bits, contributor, first_party, plain_ratios, second_party
-from blindbayes.protocol.private_ratio import roles as ratio_roles
 from blindbayes.protocol.private_ratio.messages import MaskSent, RatiosGarbled, RatiosTold, VectorMasked
 from blindbayes.runtime.memory import Drop, Replace, Tamper, local_runs, run_in_memory
 from blindbayes.runtime.transcript import Keep
@@ -194,7 +194,7 @@ def test_large_tables_travel_in_pieces(monkeypatch):
     own, total = vectors(rows=20)
     ratios = Ratios(BOOK, "fine", fraction=6)
     whole = run_in_memory(roles(ratios, own))
-    monkeypatch.setattr(ratio_roles, "_PIECE_WORDS", 1000)
+    monkeypatch.setattr(garbled, "PIECE_WORDS", 1000)
     cut = run_in_memory(roles(ratios, own))
     assert cut.outputs["north"] == whole.outputs["north"] == expected(total, 6)
     assert cut.cost.messages > whole.cost.messages

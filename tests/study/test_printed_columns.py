@@ -353,7 +353,7 @@ def test_incomplete_instances_are_refused_before_anything_is_charged():
     gap = frame[:2].assign(v=["p", "never seen"])
     with pytest.raises(DataError, match="missing"):
         model.predict(asked(gap))
-    with pytest.raises(DataError, match="must hold the columns"):
+    with pytest.raises(DataError, match="lacks column"):
         model.predict({"hospital": frame[["own"]][:2], "insurer": frame[["v"]][:2]})
     with pytest.raises(DataError, match="same instances"):
         model.predict({"hospital": frame[["own"]][:2], "insurer": frame[["v", "x"]][:3]})

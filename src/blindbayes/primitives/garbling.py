@@ -47,6 +47,13 @@ def _masks(bits: npt.NDArray[np.uint64]) -> Blocks:
     return (np.uint64(0) - bits)[:, None]
 
 
+def _rows(left: Wires, right: Wires) -> tuple[tuple[int, ...], Blocks, Blocks]:
+    """The shape of two wires (after broadcasting), and their labels one below the other."""
+    if left.shape != right.shape:
+        left, right = np.broadcast_arrays(left, right)
+    return left.shape, left.reshape(-1, 2), right.reshape(-1, 2)
+
+
 class Plain:
     """Bits in clear: what the circuit computes. The oracle of the tests, and the counter of gates."""
 
@@ -95,10 +102,7 @@ class Garbler:
 
     def and_(self, left: Wires, right: Wires) -> Wires:
         """AND, elementwise; both of one shape (after broadcasting)."""
-        if left.shape != right.shape:
-            left, right = np.broadcast_arrays(left, right)
-        shape = left.shape
-        left, right = left.reshape(-1, 2), right.reshape(-1, 2)
+        shape, left, right = _rows(left, right)
         rows = left.shape[0]
         self.and_count += rows
         first = self._tmmo.reserve(Domain.GATE, 2 * rows)
@@ -205,10 +209,7 @@ class Evaluator:
 
     def and_(self, left: Wires, right: Wires) -> Wires:
         """AND, elementwise; both of one shape (after broadcasting)."""
-        if left.shape != right.shape:
-            left, right = np.broadcast_arrays(left, right)
-        shape = left.shape
-        left, right = left.reshape(-1, 2), right.reshape(-1, 2)
+        shape, left, right = _rows(left, right)
         rows = left.shape[0]
         self.and_count += rows
         first = self._tmmo.reserve(Domain.GATE, 2 * rows)

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from blindbayes.codebook import Categorical, Codebook, Feature, Numeric
+from blindbayes.codebook import Categorical, Feature, Numeric
 from blindbayes.data.columns import open_columns
 from blindbayes.errors import ConfigError, DataError, PrivacyError
 from blindbayes.model.parameters import estimate
@@ -36,7 +36,17 @@ from blindbayes.runtime.folder import write_folder
 from blindbayes.runtime.memory import local_runs, run_in_memory
 from blindbayes.runtime.transcript import Cost
 from blindbayes.statistics import Block, Statistics
-from blindbayes.study.columns import Prediction, agree_columns, column_report, count_local, leakage_of, whole_block
+from blindbayes.study.columns import (
+    Prediction,
+    about_columns,
+    agree_columns,
+    column_report,
+    columns_of,
+    count_local,
+    leakage_of,
+    require_held,
+    whole_block,
+)
 from blindbayes.study.printed_share import PrintedShare
 from blindbayes.study.study import Leak, Study
 
@@ -87,12 +97,10 @@ class PrintedModel:
             raise ConfigError("the share files are not of one study")
         if any(share.party != name for name, share in shares.items()):
             raise ConfigError("a share file belongs to another party")
-        public = next(iter(shares.values())).public
-        owners = {party: tuple(names) for party, names in public["owners"].items()}
-        if set(owners) != set(shares):
+        columns = columns_of(next(iter(shares.values())).public)
+        if set(columns.owners) != set(shares):
             raise ConfigError("every party of the study must bring its share file")
-        book = Codebook.from_dict(json.loads(public["codebook"]))
-        return cls(Columns(book, public["rows"], owners, tuple(public["labelled"]), public["alpha"]), shares)
+        return cls(columns, shares)
 
     @property
     def terms(self) -> Terms:
@@ -179,8 +187,7 @@ class PrintedModel:
         for party, names in self.columns.owners.items():
             if names:
                 source = open_columns(frames[party], self.columns.codebook)
-                if {feature.name for feature in source.features} != set(names):
-                    raise DataError(f"{party}: the frame must hold the columns {', '.join(names)}")
+                require_held(self.columns, party, source)
                 blocks[party] = whole_block(source)
         asked = blocks[self.columns.holders[0]]
         own = blocks.get(self.columns.class_holder, Block(None, {}, asked.rows))
@@ -271,7 +278,7 @@ def simulate(study: Study, sources: Mapping[str, Any], *, coins: Coins) -> Print
         shares[name] = PrintedShare(
             study.sha256, name, columns.to_dict(), terms, held, channel.private, channel.public, local, queries
         )
-    report = column_report(("scalar_product",), outcome)
+    report = column_report(("scalar_product",), outcome, about=about_columns(columns, study.sha256))
     model = PrintedModel(columns, shares)
     return PrintedResult(
         model, leakage_of(outcome), outcome.cost, _statement(study, columns, terms, queries), tuple(sources), report

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from blindbayes.protocol.garbled import TablesGarbled
 from blindbayes.wire import Message, Trust, Words
 
 
@@ -28,13 +29,8 @@ class TotalsChosen(Message, frozen=True):
     corrections: Words
 
 
-class RatiosGarbled(Message, frozen=True):
+class RatiosGarbled(TablesGarbled, frozen=True):
     """Garbled tables of one step, in pieces; the last piece has the tags of the step's outputs."""
-
-    trust: ClassVar[Trust] = Trust.ENCRYPTED
-    tables: Words
-    tags: Words
-    last: bool
 
 
 class LabelsReturned(Message, frozen=True):

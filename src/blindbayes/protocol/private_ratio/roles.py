@@ -21,6 +21,7 @@ from blindbayes.primitives.softspoken import Keeper, Planter
 from blindbayes.primitives.tweaks import TweakedHash
 from blindbayes.protocol import transfer
 from blindbayes.protocol.core import Role, Run, Send, open_value, receive
+from blindbayes.protocol.garbled import receive_step, send_step
 from blindbayes.protocol.private_ratio.messages import (
     LabelsReturned,
     MaskSent,
@@ -37,7 +38,6 @@ from blindbayes.wire import Words
 Opening = Literal["shares", "coarse", "noisy", "fine"]
 _WORD_BITS = 64
 _ALPHA_BITS = 16
-_PIECE_WORDS = 1 << 21  # 16 MB of tables per message
 SHARE_BITS = 32  # fraction bits of probabilities that stay in shares
 NONE_OPENED = np.zeros(0, dtype=np.uint64)
 
@@ -213,7 +213,7 @@ def _garble(
     counts = _counts(garbler, total, ratios)
     if ratios.label is not None:  # step 4
         small = _too_small(garbler, counts, ratios)
-        yield from _send_step(other, garbler, small[None])
+        yield from send_step(other, garbler, small[None], RatiosGarbled)
         returned = yield from receive(other, LabelsReturned)
         yield from _require_minimum(garbler.read(small[None], returned.labels, other))
     out = _ratios(garbler, counts, ratios)  # step 5
@@ -222,9 +222,9 @@ def _garble(
         drawn = np.unpackbits(np.frombuffer(coins.bytes(-(-size // 8)), dtype=np.uint8))
         mask = drawn[:size].reshape(len(out), -1)
         out = c.add(garbler, out, garbler.own(mask), bits=len(out))
-        yield from _send_step(other, garbler, out)
+        yield from send_step(other, garbler, out, RatiosGarbled)
         return [-value % (1 << len(out)) for value in c.from_bits(mask)]
-    yield from _send_step(other, garbler, out)
+    yield from send_step(other, garbler, out, RatiosGarbled)
     returned = yield from receive(other, LabelsReturned)
     found = c.from_bits(garbler.read(out, returned.labels, other))
     return (yield from open_value(ratios.label, found))
@@ -236,7 +236,7 @@ def _evaluate(run: Run, ratios: Ratios, share: Words, other: str, planter: Plant
     yield Send(other, TotalsChosen(corrections))  # step 3
     evaluator = Evaluator(TweakedHash(session), other)
     labels = t.reshape(_WORD_BITS, -1, 2)
-    tags = yield from _receive_step(other, evaluator)
+    tags = yield from receive_step(other, evaluator, RatiosGarbled)
     total = c.add(evaluator, evaluator.own((_WORD_BITS, ratios.lanes)), labels, bits=_WORD_BITS)
     counts = _counts(evaluator, total, ratios)
     if ratios.label is not None:  # step 4
@@ -248,7 +248,7 @@ def _evaluate(run: Run, ratios: Ratios, share: Words, other: str, planter: Plant
             for name in _others(run, other):
                 yield Send(name, RatiosTold(NONE_OPENED))
         yield from _require_minimum(bit)
-        tags = yield from _receive_step(other, evaluator)
+        tags = yield from receive_step(other, evaluator, RatiosGarbled)
     out = _ratios(evaluator, counts, ratios)  # step 5
     if ratios.label is None:
         out = c.add(evaluator, out, evaluator.own(out.shape[:-1]), bits=len(out))
@@ -260,24 +260,6 @@ def _evaluate(run: Run, ratios: Ratios, share: Words, other: str, planter: Plant
     for name in _others(run, other):  # step 6
         yield Send(name, RatiosTold(np.array(found, dtype=np.uint64)))
     return (yield from open_value(ratios.label, found))
-
-
-def _send_step(other: str, garbler: Garbler, outputs: Wires) -> Role[None]:
-    tables, tags = garbler.take_tables(), garbler.tags(outputs)
-    while len(tables) > _PIECE_WORDS:
-        yield Send(other, RatiosGarbled(tables[:_PIECE_WORDS], NONE_OPENED, False))
-        tables = tables[_PIECE_WORDS:]
-    yield Send(other, RatiosGarbled(tables, tags, True))
-
-
-def _receive_step(other: str, evaluator: Evaluator) -> Role[Words]:
-    while True:
-        piece = yield from receive(other, RatiosGarbled)
-        if len(piece.tables) > _PIECE_WORDS or (not piece.last and (len(piece.tags) or len(piece.tables) != _PIECE_WORDS)):
-            raise PeerProtocolError("a piece of garbled tables has the wrong length", party=other)
-        evaluator.give_tables(piece.tables)
-        if piece.last:
-            return piece.tags
 
 
 def _require_minimum(small: npt.NDArray[np.uint8]) -> Role[None]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from blindbayes.protocol.garbled import TablesGarbled
 from blindbayes.wire import Message, Trust, Words
 
 
@@ -14,10 +15,5 @@ class SumsChosen(Message, frozen=True):
     corrections: Words
 
 
-class ModelGarbled(Message, frozen=True):
+class ModelGarbled(TablesGarbled, frozen=True):
     """Garbled tables, and with the last piece of a step the tags of its outputs (masked values)."""
-
-    trust: ClassVar[Trust] = Trust.ENCRYPTED
-    tables: Words
-    tags: Words
-    last: bool

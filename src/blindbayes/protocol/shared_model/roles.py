@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from blindbayes.errors import LocalProtocolError, PeerProtocolError
+from blindbayes.errors import LocalProtocolError
 from blindbayes.primitives import circuits as c
 from blindbayes.primitives.circuits import Number
 from blindbayes.primitives.coins import Coins
@@ -17,6 +17,7 @@ from blindbayes.primitives.softspoken import Keeper, Planter
 from blindbayes.primitives.tweaks import Blocks, TweakedHash
 from blindbayes.protocol.class_sums.layout import RowLayout
 from blindbayes.protocol.core import Role, Run, Send, receive
+from blindbayes.protocol.garbled import receive_step, send_step
 from blindbayes.protocol.shared_model.circuit import build
 from blindbayes.protocol.shared_model.messages import ModelGarbled, SumsChosen
 from blindbayes.protocol.shared_model.plan import ScorePlan
@@ -24,7 +25,6 @@ from blindbayes.protocol.shared_model.tables import add_denominators, from_outpu
 from blindbayes.protocol.transfer import agree
 from blindbayes.wire import Words
 
-_PIECE_WORDS = 1 << 21  # 16 MB of tables per message
 _WORD_BITS = 64
 
 
@@ -155,9 +155,7 @@ def class_holder(
     garbler = Garbler(tmmo, keeper.delta)
     side = GarblerSide(garbler, share, labels, class_counts, layout, plan, coins)
     for outputs in build(side, layout, plan):  # steps 3 to 5
-        tags = garbler.tags(outputs)
-        for piece in _pieces(garbler.take_tables(), tags):
-            yield Send(attribute_holder_name, piece)
+        yield from send_step(attribute_holder_name, garbler, outputs, ModelGarbled)
     tables = from_outputs(side.masks, layout, plan, negative=True)
     return add_denominators(tables, class_counts, layout, plan)  # step 6
 
@@ -177,29 +175,11 @@ def attribute_holder(
     circuit = build(side, layout, plan)
     opened: list[npt.NDArray[np.uint8]] = []
     for _ in output_lanes(layout, plan):  # steps 3 to 5
-        tags = yield from _receive_step(evaluator, class_holder_name)
+        tags = yield from receive_step(class_holder_name, evaluator, ModelGarbled)
         outputs: Wires = next(circuit)
         evaluator.require_finished()
         opened.append(evaluator.read(outputs, tags))
     return from_outputs(opened, layout, plan)
-
-
-def _receive_step(evaluator: Evaluator, sender: str) -> Role[Words]:
-    while True:
-        piece = yield from receive(sender, ModelGarbled)
-        if len(piece.tables) > _PIECE_WORDS or (not piece.last and (len(piece.tags) or len(piece.tables) != _PIECE_WORDS)):
-            raise PeerProtocolError("a piece of garbled tables has the wrong length", party=sender)
-        evaluator.give_tables(piece.tables)
-        if piece.last:
-            return piece.tags
-
-
-def _pieces(tables: Words, tags: Words) -> list[ModelGarbled]:
-    none = np.zeros(0, dtype=np.uint64)
-    starts = list(range(0, max(1, len(tables)), _PIECE_WORDS))
-    return [
-        ModelGarbled(tables[low : low + _PIECE_WORDS], tags if low == starts[-1] else none, low == starts[-1]) for low in starts
-    ]
 
 
 def _require_share(share: Words, layout: RowLayout, plan: ScorePlan) -> None:
