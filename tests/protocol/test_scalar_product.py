@@ -470,16 +470,19 @@ def test_protocol_3_as_printed_opens_the_probabilities_and_says_what_that_opens(
         assert [value / 2**FRACTION for value in found] == pytest.approx([15 / 22, 7 / 22], rel=ratio.relative_error(10))
 
 
-def test_protocol_3_gives_means_and_variances():
-    values = [[4, 9, 2], [7], [0, 0, 12]]
-    plan = ratio.Ratios(((1, 0), (2, 0)), (0, 0, 0), 30)
-    outcome = protocol_3(plan, [ratio.numeric_vector(each) for each in values])
+@pytest.mark.parametrize("divisor", ["n", "n-1"])
+@pytest.mark.parametrize("values", [[[4, 9, 2], [7], [0, 0, 12]], [[], [11], []]])
+def test_protocol_3_gives_means_and_variances(values, divisor):
+    plan = ratio.numeric_ratios(100, 12, divisor)
+    outcome = protocol_3(plan, [ratio.numeric_vector(each, divisor) for each in values])
     first, second = (found for found in outcome.outputs.values() if found is not None)
-    mean, square = ((a + b) % (1 << ratio.SHARE_BITS) / 2**FRACTION - 1 for a, b in zip(first, second, strict=True))
+    opened = [(a + b) % (1 << ratio.SHARE_BITS) / 2**FRACTION for a, b in zip(first, second, strict=True)]
+    mean, variance = ratio.mean_and_variance(opened)
     everyone = [value for each in values for value in each]
     assert mean == pytest.approx(np.mean(everyone), rel=2 * ratio.relative_error(10))
-    bound = (np.mean(np.square(everyone)) + 1 + 2 * mean * (mean + 1)) * ratio.relative_error(10) + 1e-8
-    assert abs(square - mean**2 - np.var(everyone)) <= bound
+    bound = (np.mean(np.square(everyone)) + 1 + 2 * mean * (mean + 1)) * 3 * ratio.relative_error(10) + 1e-8
+    exact = np.var(everyone) * len(everyone) / max(1, len(everyone) - (divisor == "n-1"))
+    assert abs(variance - exact) <= bound
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,8 @@ from blindbayes.report import leak_report
 from blindbayes.runtime.memory import local_runs, run_in_memory
 from blindbayes.statistics import Layout, Statistics, count_block
 from blindbayes.statistics.layout import is_histogram
-from blindbayes.study.study import Leak, Result, Study
+from blindbayes.study.columns import leakage_of
+from blindbayes.study.study import Result, Study
 
 MINER = "miner"
 
@@ -77,16 +78,14 @@ def simulate(study: Study, sources: Mapping[str, Any], *, coins: Coins) -> Resul
     outcome = run_in_memory(parts)
     statistics = _join(study, queries, outcome.outputs[MINER])
     model = NaiveBayes.from_statistics(statistics, alpha=study.alpha, var_smoothing=study.var_smoothing)
-    leakage = {
-        name: Leak({kind.__name__: (kind.trust.value, count) for kind, count in got.items()}, outcome.opened[name])
-        for name, got in outcome.transcript.received.items()
-    }
     spent = float(sum(mechanism.epsilon for mechanism in mechanisms.values()))
     transcript = outcome.transcript
     report = leak_report(("noisy_histograms",), len(names), transcript.received, outcome.opened, transcript.entries)
     known = {"study": study.sha256, "protocol": study.protocol, "opened": "noisy_histograms"}
     statement = _statement(study, share, len(book.features))
-    return Result(model, statistics, leakage, outcome.cost, statement, names, (spent, 0.0), report=report, facts=known)
+    return Result(
+        model, statistics, leakage_of(outcome), outcome.cost, statement, names, (spent, 0.0), report=report, facts=known
+    )
 
 
 def _join(study: Study, queries: Mapping[str, Query], released: Mapping[str, Any]) -> Statistics:
@@ -98,13 +97,10 @@ def _join(study: Study, queries: Mapping[str, Query], released: Mapping[str, Any
         own = Statistics(query.layout, query.restore(released[name]))
         margins.append((len(own.counts), own.class_counts.astype(np.float64)))
         for feature, table in own.counts.items():
-            group = layout.find("count", feature)
-            if group is not None:
-                vector[layout.slice(group)] = np.maximum(table, 0).reshape(-1)
-    classes = layout.find("class_count")
-    if classes is not None:  # every histogram estimates the class counts: their mean, by number of histograms
-        mean = sum(weight * counts for weight, counts in margins) / sum(weight for weight, _ in margins)
-        vector[layout.slice(classes)] = np.maximum(np.rint(mean), 1).astype(np.int64)
+            vector[layout.slice(layout.require("count", feature))] = np.maximum(table, 0).reshape(-1)
+    # Every histogram estimates the class counts: their mean, by number of histograms.
+    mean = sum(weight * counts for weight, counts in margins) / sum(weight for weight, _ in margins)
+    vector[layout.slice(layout.require("class_count"))] = np.maximum(np.rint(mean), 1).astype(np.int64)
     return Statistics(layout, vector)
 
 

@@ -32,6 +32,7 @@ from blindbayes.report import LeakReport, leak_report, model_files, run_files, s
 from blindbayes.runtime.folder import write_folder
 from blindbayes.runtime.memory import local_runs, run_in_memory
 from blindbayes.runtime.transcript import Cost
+from blindbayes.study.columns import leakage_of
 from blindbayes.study.plausible import require_plausible
 from blindbayes.study.study import Leak, Study, count_source
 from blindbayes.wire import Words
@@ -243,17 +244,13 @@ def _run(
         else:
             parts[name] = contributor(runs[name], ratios, vector, first, second, own)
     outcome = run_in_memory(parts)
-    leakage = {
-        name: Leak({kind.__name__: (kind.trust.value, times) for kind, times in got.items()}, outcome.opened[name])
-        for name, got in outcome.transcript.received.items()
-    }
     opened = None if ratios.label is None else tuple(outcome.outputs[first])
     shares = {} if ratios.label is not None else {name: tuple(outcome.outputs[name]) for name in (first, second)}
     transcript, protocols = outcome.transcript, ("transfer", "private_ratio")
     follows = (_follows(ratios), f"{first} and {second} together have the sums of all counts; they must not collude.")
     report = leak_report(protocols, len(names), transcript.received, outcome.opened, transcript.entries, follows)
     statement = _statement(ratios, study, first, second, promise)
-    return RatioResult(ratios, opened, shares, leakage, outcome.cost, statement, names, report, promise)
+    return RatioResult(ratios, opened, shares, leakage_of(outcome), outcome.cost, statement, names, report, promise)
 
 
 def _parameters(ratios: Ratios, values: tuple[int, ...]) -> Parameters:

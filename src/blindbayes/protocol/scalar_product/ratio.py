@@ -2,7 +2,8 @@
 
 Every party has a vector of whole numbers; a ratio is (sum_i + plus) / (sum_j + plus). Nominal attributes: (count + alpha) over
 (class size + alpha r), with vectors scaled to whole numbers. Numeric attributes: (sum x + n) / n and (sum x^2 + n) / n, that is
-mean + 1 and mean square + 1, for values from 0 (the 1 keeps ln 0 away); the variance follows from both.
+mean + 1 and mean square + 1, for values from 0 (the 1 keeps ln 0 away); the variance follows from both, and with the divisor
+n - 1 from the ratio n / (n - 1) too.
 
 `opening="printed"` announces every ratio, as the paper does, and so opens the counts behind them (at 16 bits or more a few
 ratios of one class fix it). `opening="shares"` takes the exponential in a garbled circuit and leaves the two computing parties
@@ -71,9 +72,25 @@ def nominal_ratios(counts: int, alpha: Fraction, max_rows: int) -> tuple[Ratios,
     return Ratios(tuple((at, counts) for at in range(counts)), plus, bits), factor
 
 
-def numeric_vector(values: Sequence[int]) -> list[int]:
-    """A party's numbers of one class (from 0): n, sum x + n, sum x^2 + n; ratios (1, 0) and (2, 0) are mean + 1, square + 1."""
-    return [len(values), sum(values) + len(values), sum(value * value for value in values) + len(values)]
+def numeric_ratios(max_rows: int, span: int, divisor: Literal["n", "n-1"] = "n") -> Ratios:
+    """Ratios of one class's numbers in [0, span]: mean + 1, mean square + 1, and with "n-1" also n / (n - 1) (one row: 1)."""
+    bits = (max_rows * (span * span + 1)).bit_length()
+    if divisor == "n":
+        return Ratios(((1, 0), (2, 0)), (0, 0, 0), bits)
+    return Ratios(((1, 0), (2, 0), (0, 3)), (0, 0, 0, (1 << bits) - 1), bits)  # n - 1: 1 is taken off, modulo 2^bits
+
+
+def numeric_vector(values: Sequence[int], divisor: Literal["n", "n-1"] = "n") -> list[int]:
+    """A party's numbers of one class (from 0): n, sum x + n, sum x^2 + n, and n again if 1 is to be taken off."""
+    found = [len(values), sum(values) + len(values), sum(value * value for value in values) + len(values)]
+    return found if divisor == "n" else [*found, len(values)]
+
+
+def mean_and_variance(ratios: Sequence[float]) -> tuple[float, float]:
+    """From the ratios of `numeric_ratios`, opened."""
+    mean, square, *factor = ratios
+    variance = (square - 1) - (mean - 1) ** 2
+    return mean - 1, variance * factor[0] if factor else variance
 
 
 def relative_error(degree: int) -> float:
