@@ -15,6 +15,7 @@ from blindbayes.protocol import joined_scores, shared_model
 from blindbayes.protocol.joined import Join
 from blindbayes.protocol.joined_scores import NONE, Asked, Helped, Hidden, lookups, match
 from blindbayes.protocol.joined_scores import blocks as on_blocks
+from blindbayes.protocol.joined_scores.roles import BATCH
 from blindbayes.protocol.joined_sums import LEAST
 from blindbayes.runtime.memory import Drop, Duplicate, Replace, Tamper, local_runs, run_in_memory
 from blindbayes.runtime.transcript import Keep
@@ -173,6 +174,7 @@ def test_a_payload_of_many_words():
 def cost_of(case):
     shape, hidden = case.hidden.shapes[case.other], case.hidden
     counts = [part.stop - part.start for part in hidden.parts()]
+    batches = [min(BATCH, shape.bins - low) for low in range(0, shape.bins, BATCH)]
     known = {
         "scorer_ids": shape.scorer_ids,
         "helper_ids": shape.helper_ids,
@@ -181,13 +183,13 @@ def cost_of(case):
         "shared": int(shape.shared),
         "garbles": int(case.to == "bank"),
         "own": int(bool(hidden.own)),
-        "chunks": sum(len(hidden.query(count).chunks()) for count in counts),
+        "chunks": sum(len(hidden.query(count).chunks()) for count in batches),
         "own_chunks": sum(len(hidden.own_query(count).chunks()) for count in counts) if hidden.own else 0,
     }
     for name, formula in SPEC["variables"].items():
         known[name] = eval(formula, {"max": max, "min": min}, known)
     assert (known["bins"], known["tag_bits"], known["payload"]) == (shape.bins, shape.tag_bits, shape.payload_words)
-    assert (known["block"], known["blocks"]) == (shape.block, len(counts))
+    assert (known["block"], known["blocks"], known["batches"]) == (shape.block, len(counts), len(batches))
     return eval(SPEC["rounds"], {}, known), eval(SPEC["messages"], {}, known)
 
 
@@ -195,7 +197,7 @@ def cost_of(case):
     ("to", "scope", "inner", "bound"),
     [
         ("bank", "everybody", True, LEAST),
-        ("bank", "shared", False, 9000),
+        ("bank", "shared", False, 13_000),
         ("telecom", "everybody", True, 9000),
         ("telecom", "shared", True, LEAST),
     ],
@@ -417,7 +419,7 @@ def test_messages_that_are_lost_doubled_cut_or_of_another_block_are_noticed(kind
     case = Case(scope="shared")
     whole = run_in_memory(case.roles()).transcript.entries
     found = [entry for entry in whole if entry.kind.__name__ == kind]
-    assert len(found) > 1  # several blocks
+    assert len(found) > 1 or kind == "SharedTold"  # several blocks
     first = found[0]
 
     def otherwise(message):
@@ -431,6 +433,9 @@ def test_messages_that_are_lost_doubled_cut_or_of_another_block_are_noticed(kind
         Replace(first.index, otherwise),
     ):
         outcome = run_in_memory(case.roles(), faults=[fault], check=False)
+        if isinstance(fault, Duplicate) and first is whole[-1]:  # nobody reads what comes after the last message
+            assert np.array_equal(outcome.outputs["bank"], case.expected())
+            continue
         assert isinstance(outcome.error, PeerProtocolError | PeerLost), fault
         assert outcome.error.party == first.sender
 

@@ -1,7 +1,7 @@
 """Steps 7 to 10 of joined_scores: one block of bins, between the scorer and one helper. Step numbers as in SPEC.md.
 
-A block has a session of its own. Both sides take pads in the same order: for the scorer's tables, for the helper's tables, for
-the scorer's own features, for the gate.
+A block has hashes of its own. Both sides take pads in the same order: for the scorer's tables, for the helper's tables, for the
+scorer's own features, for the gate.
 """
 
 from __future__ import annotations
@@ -41,6 +41,22 @@ def _no_blocks() -> Blocks:
     return np.zeros((0, 2), dtype=np.uint64)
 
 
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """A session with one party, and its transfers of both directions, which go on from block to block."""
+
+    session: bytes
+    other: str
+    shape: Shape
+    sends: SenderStream = field(repr=False)
+    chooses: ChooserStream = field(repr=False)
+
+    @classmethod
+    def of(cls, session: bytes, other: str, shape: Shape, links: Links) -> Pair:
+        """A fresh session's."""
+        return cls(session, other, shape, links.keeper.session(session), links.planter.session(session))
+
+
 @dataclass(slots=True)
 class Block:
     """One block of bins with one party: its hash, the transfers of both directions, and what the gate will need."""
@@ -55,10 +71,10 @@ class Block:
     gate: Blocks = field(default_factory=_no_blocks, repr=False)  # transfers on the scorer's share of that bit, (count, 2)
 
     @classmethod
-    def of(cls, session: bytes, index: int, other: str, shape: Shape, count: int, links: Links) -> Block:
+    def of(cls, pair: Pair, index: int, count: int) -> Block:
         """Block number `index` of a session."""
-        name = hashlib.sha256(b"blindbayes joined_scores block" + session + b" %d" % index).digest()
-        return cls(other, shape, count, TweakedHash(name), links.keeper.session(name), links.planter.session(name))
+        name = hashlib.sha256(b"blindbayes joined_scores block" + pair.session + b" %d" % index).digest()
+        return cls(pair.other, pair.shape, count, TweakedHash(name), pair.sends, pair.chooses)
 
     @property
     def equal_share(self) -> Words:

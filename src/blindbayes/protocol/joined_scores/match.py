@@ -21,7 +21,7 @@ from blindbayes.primitives.cuckoo import fixed_words
 from blindbayes.primitives.garbling import Gates, Wires
 from blindbayes.primitives.oprf import WIDTH, Asker, Owner, codewords, hashed
 from blindbayes.primitives.ot import chooser_pads, sender_pads
-from blindbayes.primitives.softspoken import Keeper, Planter
+from blindbayes.primitives.softspoken import ChooserStream, SenderStream
 from blindbayes.primitives.tweaks import Blocks, Domain, TweakedHash
 from blindbayes.protocol.core import Role, Run, Send, receive
 from blindbayes.protocol.joined_scores.shape import Bits, Shape, cut
@@ -55,12 +55,11 @@ def place(run: Run, bins: int, items: Blocks, coins: Coins) -> Placed:
     return Placed(placed, table)
 
 
-def ask(session: bytes, other: str, shape: Shape, placed: Placed, keeper: Keeper) -> Role[Words]:
+def ask(session: bytes, other: str, shape: Shape, placed: Placed, stream: SenderStream) -> Role[Words]:
     """Steps 3, 4 and 6, the scorer: what it reads in the store, (bins, payload) words. Random where nothing matches."""
-    stream = keeper.session(session)
     chosen = yield from receive(other, SeedsChosen)
     q = stream.extend(chosen.corrections, WIDTH, other).reshape(WIDTH, 1, 2)
-    asker = Asker(session, sender_pads(TweakedHash(session), q, keeper.delta, 2, 2))  # step 3
+    asker = Asker(session, sender_pads(TweakedHash(session), q, stream.delta, 2, 2))  # step 3
     learned = np.empty((shape.bins, shape.payload_words), dtype=np.uint64)
     for part in cut(shape.bins, _ASK_BINS):  # step 4
         planes, rows = asker.ask(placed.items[part])
@@ -75,14 +74,13 @@ def ask(session: bytes, other: str, shape: Shape, placed: Placed, keeper: Keeper
 
 
 def answer(
-    run: Run, session: bytes, other: str, shape: Shape, items: Blocks, choices: Bits, planter: Planter, coins: Coins
+    run: Run, session: bytes, other: str, shape: Shape, items: Blocks, choices: Bits, stream: ChooserStream, coins: Coins
 ) -> Role[Words]:
     """Steps 3 to 5, the helper: its tags and masks, (bins, payload) words. `choices`: (items, planes) bits."""
     if len(items) > shape.helper_ids:
         raise DataError(f"there are more identifiers than the agreed bound of {shape.helper_ids}; agree on a larger one")
     if choices.shape != (len(items), shape.planes):
         raise LocalProtocolError("the choices do not have the shape's bits")
-    stream = planter.session(session)
     bits = np.unpackbits(np.frombuffer(coins.bytes(WIDTH // 8), dtype=np.uint8))
     corrections, t = stream.extend(bits)
     yield Send(other, SeedsChosen(corrections))  # step 3

@@ -23,17 +23,18 @@ from blindbayes.protocol import joined, shared_argmax
 from blindbayes.protocol.core import Role, Run, Send, open_value, receive
 from blindbayes.protocol.joined import Join, Links
 from blindbayes.protocol.joined_scores import blocks as on_blocks
-from blindbayes.protocol.joined_scores.blocks import Block
+from blindbayes.protocol.joined_scores.blocks import Block, Pair
 from blindbayes.protocol.joined_scores.match import answer, ask, place
 from blindbayes.protocol.joined_scores.messages import SharedTold
 from blindbayes.protocol.joined_scores.shape import Shape, common_block, cut
 from blindbayes.protocol.shared_argmax import Query
 from blindbayes.protocol.shared_model.plan import GaussianPlan
-from blindbayes.protocol.transfer import agree
+from blindbayes.protocol.transfer import agree, mark, require_mark
 from blindbayes.statistics import MISSING
 
 LABEL = "shared_identifiers"
 NONE = -1  # in place of a class
+BATCH = 1 << 14  # bins whose scores are compared at once
 Scope: TypeAlias = Literal["everybody", "shared"]
 IntArray = npt.NDArray[np.int64]
 Columns: TypeAlias = Mapping[str, IntArray]
@@ -145,38 +146,42 @@ def scorer(run: Run, hidden: Hidden, asked: Asked, links: Mapping[str, Links], c
     plan = hidden.join.columns.plan
     if asked.known.shape != (len(asked.items), plan.classes - 1, plan.limbs):
         raise LocalProtocolError("the known scores have the wrong shape")
-    sessions = {}
+    pairs = []
     for name, shape in hidden.shapes.items():  # step 1
-        sessions[name] = yield from agree(run, name, "joined_scores", shape.agreed(), coins)
+        session = yield from agree(run, name, "joined_scores", shape.agreed(), coins)
+        pairs.append(Pair.of(session, name, shape, links[name]))
     placed = place(run, hidden.bins, asked.items, coins)  # step 2
-    learned, tables = {}, {}
-    for name, shape in hidden.shapes.items():  # steps 3 to 6
-        learned[name] = yield from ask(sessions[name], name, shape, placed, links[name].keeper)
-        tables[name] = shape.stacked(asked.tables[name]) if shape.both else []
-    classes = np.full(len(asked.items), NONE, dtype=np.int64)
+    learned = []
+    for pair in pairs:  # steps 3 to 6
+        learned.append((yield from ask(pair.session, pair.other, pair.shape, placed, pair.sends)))
+    tables = [pair.shape.stacked(asked.tables[pair.other]) if pair.shape.both else [] for pair in pairs]
+    held = placed.table
+    here, last = held >= 0, pairs[-1]
+    scores = np.zeros((hidden.bins, plan.classes - 1, plan.limbs), dtype=np.uint64)
+    scores[here] = asked.known[held[here]]
+    equal = np.zeros(hidden.bins, dtype=np.uint8)
     for index, part in enumerate(hidden.parts()):
-        held = placed.table[part]
-        count, here = len(held), held >= 0
-        scores = np.zeros((count, plan.classes - 1, plan.limbs), dtype=np.uint64)
-        scores[here] = asked.known[held[here]]
-        block: Block | None = None
-        for name, shape in hidden.shapes.items():
-            block = Block.of(sessions[name], index, name, shape, count, links[name])
-            scores = lm.add(scores, (yield from on_blocks.scorer_block(block, learned[name][part], tables[name])))
-        if block is None:
-            raise LocalProtocolError("there is a helper")
+        count = part.stop - part.start
+        for pair, words, own_tables in zip(pairs, learned, tables, strict=True):
+            block = Block.of(pair, index, count)
+            found = yield from on_blocks.scorer_block(block, words[part], own_tables)
+            scores[part] = lm.add(scores[part], found)
         if hidden.own:  # step 9
-            own = {name: _in_bins(asked.columns[name], held, hidden, name) for name in hidden.own}
-            scores = lm.add(scores, (yield from on_blocks.scorer_own(block, hidden.own_query(count), own, run.me)))
+            own = {name: _in_bins(asked.columns[name], held[part], hidden, name) for name in hidden.own}
+            found = yield from on_blocks.scorer_own(block, hidden.own_query(count), own, run.me)
+            scores[part] = lm.add(scores[part], found)
         if hidden.scope == "shared":  # step 10
-            scores = yield from on_blocks.scorer_gate(block, scores)
-        found = yield from _compare(run, hidden, lm.cut(scores, plan.bits), links, coins)  # step 11
-        if found is None:
+            scores[part] = yield from on_blocks.scorer_gate(block, scores[part])
+            equal[part] = block.equal_share
+    classes = np.full(len(asked.items), NONE, dtype=np.int64)
+    for index, part in enumerate(cut(hidden.bins, BATCH)):
+        learnt = yield from _compare(run, hidden, lm.cut(scores[part], plan.bits), links, coins)  # step 11
+        if learnt is None:
             raise LocalProtocolError("the scorer learns the class")
         if hidden.scope == "shared":  # step 12
-            there = yield from _hear_shared(block)
-            found = np.where((yield from open_value(LABEL, there)), found, NONE)
-        classes[held[here]] = found[here]
+            there = yield from _hear_shared(last, index, equal[part])
+            learnt = np.where((yield from open_value(LABEL, there)), learnt, NONE)
+        classes[held[part][here[part]]] = learnt[here[part]]
     return classes
 
 
@@ -184,23 +189,29 @@ def helper(run: Run, hidden: Hidden, helped: Helped, links: Links, coins: Coins)
     """Gives its part and learns nothing."""
     shape, plan = hidden.shapes[run.me], hidden.join.columns.plan
     session = yield from agree(run, hidden.to, "joined_scores", shape.agreed(), coins)  # step 1
+    pair = Pair.of(session, hidden.to, shape, links)
     choices = shape.choices(helped.columns, len(helped.items))
-    secret = yield from answer(run, session, hidden.to, shape, helped.items, choices, links.planter, coins)  # steps 3 to 5
+    secret = yield from answer(run, session, hidden.to, shape, helped.items, choices, pair.chooses, coins)  # steps 3 to 5
     tables = shape.stacked(helped.tables)
+    scores = np.zeros((hidden.bins, plan.classes - 1, plan.limbs), dtype=np.uint64)
+    scores[:] = helped.known
+    equal = np.zeros(hidden.bins, dtype=np.uint8)
     for index, part in enumerate(hidden.parts()):
-        count = part.stop - part.start
-        block = Block.of(session, index, hidden.to, shape, count, links)
-        scores = np.broadcast_to(helped.known[None], (count, *helped.known.shape))
-        scores = lm.add(scores, (yield from on_blocks.helper_block(block, secret[part], tables)))
+        block = Block.of(pair, index, part.stop - part.start)
+        found = yield from on_blocks.helper_block(block, secret[part], tables)
+        scores[part] = lm.add(scores[part], found)
         if hidden.own:  # step 9
-            scores = lm.add(scores, (yield from on_blocks.helper_own(block, hidden.own_query(count), helped.theirs)))
+            found = yield from on_blocks.helper_own(block, hidden.own_query(block.count), helped.theirs)
+            scores[part] = lm.add(scores[part], found)
         if hidden.scope == "shared":  # step 10
-            scores = yield from on_blocks.helper_gate(block, scores)
-        found = yield from _compare(run, hidden, lm.cut(scores, plan.bits), {hidden.to: links}, coins)  # step 11
-        if found is not None:
+            scores[part] = yield from on_blocks.helper_gate(block, scores[part])
+            equal[part] = block.equal_share
+    for index, part in enumerate(cut(hidden.bins, BATCH)):
+        learnt = yield from _compare(run, hidden, lm.cut(scores[part], plan.bits), {hidden.to: links}, coins)  # step 11
+        if learnt is not None:
             raise LocalProtocolError("a helper learns no class")
         if hidden.scope == "shared":  # step 12
-            yield Send(hidden.to, SharedTold(block.mark(SharedTold), _packed(block.equal_share)))
+            yield Send(hidden.to, SharedTold(mark(session, SharedTold, index), _packed(equal[part])))
 
 
 def _compare(run: Run, hidden: Hidden, scores: Limbs, links: Mapping[str, Links], coins: Coins) -> Role[IntArray | None]:
@@ -222,17 +233,17 @@ def _in_bins(codes: IntArray, held: IntArray, hidden: Hidden, name: str) -> IntA
     return np.where(held >= 0, codes[np.maximum(held, 0)], gap)
 
 
-def _packed(bits: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
-    """64 bits a word; blocks are multiples of 64 bins."""
-    return np.packbits(bits.astype(np.uint8), bitorder="little").view("<u8").astype(np.uint64)
+def _packed(bits: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint64]:
+    """64 bits a word; bins come in multiples of 64."""
+    return np.packbits(bits, bitorder="little").view("<u8").astype(np.uint64)
 
 
-def _hear_shared(block: Block) -> Role[npt.NDArray[np.bool_]]:
+def _hear_shared(pair: Pair, index: int, equal: npt.NDArray[np.uint8]) -> Role[npt.NDArray[np.bool_]]:
     """Step 12, the scorer: which bins hold an identifier that the helper has."""
-    told = yield from receive(block.other, SharedTold)
-    block.require_mark(told.mark, SharedTold)
-    if len(told.bits) != block.count // 64:
-        raise PeerProtocolError("the shares of the matches have the wrong length", party=block.other)
-    theirs = np.unpackbits(told.bits.astype("<u8").view(np.uint8), bitorder="little").astype(np.uint64)
-    found: npt.NDArray[np.bool_] = (theirs ^ block.equal_share) == 1
+    told = yield from receive(pair.other, SharedTold)
+    require_mark(told.mark, pair.session, SharedTold, index, pair.other)
+    if len(told.bits) != len(equal) // 64:
+        raise PeerProtocolError("the shares of the matches have the wrong length", party=pair.other)
+    theirs = np.unpackbits(told.bits.astype("<u8").view(np.uint8), bitorder="little")
+    found: npt.NDArray[np.bool_] = (theirs ^ equal) == 1
     return found
