@@ -28,15 +28,22 @@ def recipe_of(codebook: Codebook, key: str | Sequence[str] | None) -> IdRecipe:
 
 
 def read_digests(source: ColumnSource, recipe: IdRecipe, salt: bytes) -> list[bytes | None]:
-    """One keyed digest per row, None where a row has no identifier. They never leave the site."""
+    """One keyed digest per row, None where a row has no identifier. They never leave the site.
+
+    The table is read once and kept: an engine may give its rows in another order the next time, and values would then stand
+    beside others' identifiers.
+    """
     names = [part.column for part in recipe.parts]
     table = source._table
     there = set(table.column_names if isinstance(table, pa.Table) else table.columns)
     for name in names:
         if name not in there:
             raise DataError(f"identifier column {name!r} is missing from the table; add it or change the recipe")
-    read = table.select(names) if isinstance(table, pa.Table) else table.select(*names).to_pyarrow()
-    identifiers, _ = identify({name: read.column(name) for name in names}, recipe)
+    if not isinstance(table, pa.Table):
+        source._table = table = table.to_pyarrow()
+        if table.num_rows != source.rows:
+            raise DataError("the table changed while it was read; read from a table that stands still")
+    identifiers, _ = identify({name: table.column(name) for name in names}, recipe)
     return digests(identifiers, salt)
 
 

@@ -60,6 +60,8 @@ class Join:
     def __post_init__(self) -> None:
         if self.class_holder not in self.owners or set(self.bounds) != set(self.owners):
             raise ConfigError("a join names its class holder and a bound for each of its parties")
+        if len(self.owners) < 2:
+            raise ConfigError("a join has two parties or more")
         if self.inner and len(self.owners) != 2:
             raise ConfigError("an inner join is between two parties; with more, take join = 'left'")
         if self.duplicates not in ("join", "first", "reject"):

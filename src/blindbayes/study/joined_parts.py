@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from blindbayes.data.columns import ColumnSource
-from blindbayes.data.keys import read_digests, recipe_of
+from blindbayes.data.columns import ColumnSource, open_columns
+from blindbayes.data.keys import read_digests, recipe_of, rows_at
 from blindbayes.errors import ConfigError, DataError, LocalProtocolError, PrivacyError
 from blindbayes.ledger import Entry, Ledger
 from blindbayes.model.shares import ModelShare
@@ -29,7 +29,7 @@ from blindbayes.protocol import joined as roles
 from blindbayes.protocol import transfer
 from blindbayes.protocol.core import Role, Run
 from blindbayes.protocol.joined import Join, Joined, Links
-from blindbayes.protocol.joined_sums import LEAST, Entries, merge, one_hot
+from blindbayes.protocol.joined_sums import LEAST, MOST, Entries, merge, one_hot
 from blindbayes.statistics import Block
 from blindbayes.study.columns import ColumnScoring, count_local, require_held
 from blindbayes.study.part import Steady
@@ -66,8 +66,12 @@ def options_of(study: Study) -> dict[str, Any]:
     if found["join"] not in (None, "inner", "left"):
         raise ConfigError("the option join is 'inner' or 'left'")
     bounds = found["bounds"]
-    if not isinstance(bounds, Mapping) or any(type(bound) is not int or bound < LEAST for bound in bounds.values()):
-        raise ConfigError(f"the option bounds gives each party the number that its identifiers are padded to, {LEAST} or more")
+    if not isinstance(bounds, Mapping) or any(
+        type(bound) is not int or not LEAST <= bound <= MOST for bound in bounds.values()
+    ):
+        raise ConfigError(
+            f"the option bounds gives each party the number that its identifiers are padded to, {LEAST:,} to {MOST:,}"
+        )
     return found
 
 
@@ -186,8 +190,24 @@ def training_of(study: Study, join: Join, party: str, source: ColumnSource, dige
         raise PrivacyError(f"{party}: the study asks for at least {study.min_rows} rows per party")
     first, second = _entries(join, party, source, digests)
     require_bound(party, len(first), join.bounds[party])
-    local = count_local(join.columns, party, source) if is_holder and not join.inner else None
+    local = count_local(join.columns, party, _counted(join, source, digests)) if is_holder and not join.inner else None
     return JoinedTraining(party, source.rows, join, first, second, local, options_of(study)["queries"])
+
+
+def _counted(join: Join, source: ColumnSource, digests: Digests) -> ColumnSource:
+    """The class holder's rows that count in a left join: all, or under `first` without further rows of an identifier."""
+    if join.duplicates != "first":
+        return source
+    seen: set[bytes] = set()
+    kept: list[int] = []
+    for at, digest in enumerate(digests):
+        if digest is None or digest not in seen:
+            kept.append(at)
+        if digest is not None:
+            seen.add(digest)
+    if len(kept) == len(digests):
+        return source
+    return open_columns(rows_at(source, np.array(kept, dtype=np.int64)), source.codebook)
 
 
 def digests_of(study: Study, source: ColumnSource) -> Digests:
