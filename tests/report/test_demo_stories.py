@@ -22,10 +22,23 @@ def test_the_bank_and_the_telecom(tmp_path: Path) -> None:
     facts = told("bank-telecom", "--rows", "1000", "--scored", "40", "--out", str(tmp_path / "joint"))
     assert facts["shares stand for the statistics of the plain join"] is True
     assert all(got["opened"] == [] for got in facts["leakage"]["training"].values())
-    assert all(set(got["opened"]) == {"class"} for got in facts["leakage"]["scoring"].values())
+    assert {party: got["opened"] for party, got in facts["leakage"]["scoring"].items()} == {"bank": ["class"], "telecom": []}
     assert facts["accuracy"]["both, in shares only"] == facts["accuracy"]["joined (nobody may)"]
-    assert CliRunner().invoke(report, [str(tmp_path / "joint")]).exit_code == 0
-    assert {path.name for path in (tmp_path / "joint").glob("*.share")} == {"bank.share", "telecom.share"}
+    assert facts["customers"]["shared customers"] == 180
+    assert facts["customers"]["of them misspelt"] > 0
+    everybody = facts["every customer, over the hidden join"]
+    assert everybody["opened"]["telecom"] == []
+    assert everybody["customers with a class"] == 1000
+    for party in ("bank", "telecom"):
+        assert (tmp_path / "joint" / party / f"{party}.share").is_file()
+        for stage in ("training", "scoring"):
+            folder = tmp_path / "joint" / party / stage
+            assert (folder / "classes.csv").exists() == (party == "bank" and stage == "scoring")
+            done = CliRunner().invoke(report, [str(folder), "--json"])
+            assert set(json.loads(done.output)["signed by"]) == {party}
+    page = (tmp_path / "joint" / "bank" / "training" / "leakage.html").read_text()
+    assert "What bank learns" in page
+    assert "What telecom learns" in page
 
 
 def test_the_census_office(tmp_path: Path) -> None:
@@ -41,6 +54,9 @@ def test_the_hospitals(tmp_path: Path) -> None:
     facts = told("hospitals", "--out", str(tmp_path / "demo"))
     assert facts["joint equals pooled"] is True
     for kind in ("exact", "private"):
-        folders = [str(path) for path in sorted((tmp_path / "demo" / kind).iterdir())]
+        folders = [str(tmp_path / "demo" / kind / site) for site in ("north", "south", "west")]
         done = CliRunner().invoke(report, [*folders, "--json"])
         assert set(json.loads(done.output)["signed by"]) == {"north", "south", "west"}
+        one = CliRunner().invoke(report, ["verify", str(tmp_path / "demo" / kind / "release"), "--everyone", "--json"])
+        assert list(json.loads(one.output)["signed by"]) == ["north", "south", "west"]
+    assert facts["signed by"] == ["north", "south", "west"]

@@ -70,9 +70,9 @@ def test_two_companies_and_their_columns_stand_side_by_side() -> None:
     page = leak_page(report)
     first, second = cards(page)
     assert "What bank learns" in first
-    assert "It brings: job, late." in first
+    assert "It brings the columns job, late." in first
     assert "What telecom learns" in second
-    assert "It brings: plan." in second
+    assert "It brings the columns plan." in second
     assert "Nothing was opened to it." in second
     assert study.sha256 in page
     counted = json.loads(json.dumps(report.to_dict()))["parties"]

@@ -206,107 +206,29 @@ def _collected(ended: dict[str, dict[str, Any]], sites: Loopback, study: StudyFi
 
 @command.command("bank-telecom")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-@click.option("--out", type=click.Path(file_okay=False), help="Write the release and the two share files here.")
+@click.option("--out", type=click.Path(file_okay=False), help="Write each company's releases and share file here.")
 @click.option("--rows", type=click.IntRange(1000, 200_000), default=4000, show_default=True, help="Customers of each.")
 @click.option("--scored", type=click.IntRange(10, 5000), default=1500, show_default=True, help="New customers to score.")
 def bank_telecom(as_json: bool, out: str | None, rows: int, scored: int) -> None:
     """A bank and a telecom train on the customers they share; neither learns who they are.
 
-    The customer lists do not line up: addresses in different spellings, some twice, some absent, 18% in common. The model
-    exists in two shares; a score opens the class and nothing else. Both roles run in this process, each message encoded.
+    The customer lists do not line up: addresses in different spellings, some misspelt beyond repair, some twice, some absent,
+    18% in common. Each company is a process of its own with its own DuckDB file, keys and policy; they talk over mutual TLS
+    on loopback. The model exists in two shares; a score opens the class, to the bank, and nothing else.
 
     \b
     Example:
       blindbayes demo bank-telecom --out joint
     """
-    from blindbayes import NaiveBayes, Study
-    from blindbayes.datasets import bank_telecom as generate
+    from blindbayes.cli.companies import show_story, tell_story
 
-    begun = time.perf_counter()
-    console = Console(stderr=True, quiet=as_json)
-    data, later = generate(rows), generate(6 * scored, seed=77)
-    codebook, target = data.codebook, data.codebook.target
-    joined, new = _join(data.tables), _join(later.tables).slice(0, scored)
-    truth = new.column(target).to_pylist()
-    study = Study(codebook, partition="columns", key="email", aligned=False)
-    with console.status("training on shares ..."):
-        result = study.simulate(data.tables)
-    own = {party: [name for name in codebook.names if name in table.column_names] for party, table in data.tables.items()}
-    with console.status("scoring together ..."):
-        prediction = result.model.classify({party: new.select(names) for party, names in own.items()})
-    pooled = NaiveBayes(codebook).fit(joined)
-    bank_book = codebook.with_features(codebook.feature(name) for name in own["bank"])
-    bank = data.tables["bank"].select([*own["bank"], target])
-    lines = [
-        ("bank alone", bank.num_rows, float(NaiveBayes(bank_book).fit(bank).score(new.select(own["bank"]), truth))),
-        ("both, in shares only", joined.num_rows, _right(prediction.labels, truth)),
-        ("joined (nobody may)", joined.num_rows, float(pooled.score(new.select(list(codebook.names)), truth))),
-    ]
-    equal = result.model.combine().statistics_ == pooled.statistics_
     folder = _fresh(out)
-    if folder is not None:
-        result.save(folder)
-    leakage: dict[str, dict[str, dict[str, Any]]] = {
-        stage: {name: {"received": dict(leak.received), "opened": list(leak.opened)} for name, leak in found.items()}
-        for stage, found in (("training", result.leakage), ("scoring", prediction.leakage))
-    }
-    facts = {
-        "accuracy": {name: round(score, 4) for name, _, score in lines},
-        "shares stand for the statistics of the plain join": equal,
-        "leakage": leakage,
-        "bytes": {"training": result.cost.bytes, "scoring": prediction.cost.bytes},
-        "seconds": round(time.perf_counter() - begun, 1),
-        "release": None if folder is None else str(folder),
-    }
+    with Console(stderr=True, quiet=as_json).status("starting two companies ...") as status:
+        story = tell_story(rows, scored, folder, status.update)
     if as_json:
-        click.echo(json.dumps(facts, indent=2))
+        click.echo(json.dumps(story.facts(), indent=2))
         return
-    console = Console()
-    console.print("\n[bold]A bank knows who defaulted; a telecom knows other things about some of the same people[/]")
-    console.print(
-        f"{rows:,} customers each, {data.truth['shared customers']:,} in common; neither learns which, or how many.\n"
-    )
-    table = Table("trained by", "rows counted", f"accuracy on {len(truth)} new customers")
-    for name, count, score in lines:
-        table.add_row(name, f"{count:,}", f"{score:.1%}")
-    console.print(table)
-    console.print(f"the two shares add up to the statistics of the plain join: [bold]{'yes' if equal else 'NO'}[/]\n")
-    leak_table = Table("party", "while", "received", "opened", title="Who learned what", title_justify="left")
-    for stage, parties in leakage.items():
-        for party, got in parties.items():
-            kinds = ", ".join(sorted({trust for trust, _ in got["received"].values()}))
-            count = sum(number for _, number in got["received"].values())
-            opened = ", ".join(dict.fromkeys(got["opened"])) or "nothing"
-            leak_table.add_row(party, stage, f"{count} messages: {kinds}", opened)
-    console.print(leak_table)
-    sent = f"{result.cost.bytes / 1e6:.1f} MB to train, {prediction.cost.bytes / 1e6:.1f} MB to score"
-    console.print(f"{sent}; {facts['seconds']} s in all", highlight=False)
-    if folder is not None:
-        console.print(
-            f"release folder: {folder}  (open {folder / 'leakage.html'} in a browser)", highlight=False, soft_wrap=True
-        )
-
-
-def _right(labels: Any, truth: list[str]) -> float:
-    return sum(str(label) == true for label, true in zip(labels, truth, strict=True)) / len(truth)
-
-
-def _join(tables: dict[str, pa.Table]) -> pa.Table:
-    """The plain join on the normalised address, which nobody may make: to compare with."""
-    rows_of: dict[str, list[int]] = {}
-    first, second = tables["bank"], tables["telecom"]
-    for at, text in enumerate(second.column("email").to_pylist()):
-        if text is not None:
-            rows_of.setdefault(text.strip().lower(), []).append(at)
-    pairs = [
-        (at, other)
-        for at, text in enumerate(first.column("email").to_pylist())
-        if text is not None
-        for other in rows_of.get(text.strip().lower(), ())
-    ]
-    left = first.drop_columns(["email"]).take([at for at, _ in pairs])
-    right = second.drop_columns(["email"]).take([other for _, other in pairs])
-    return pa.table({name: table.column(name) for table in (left, right) for name in table.column_names})
+    show_story(story, Console())
 
 
 @command.command("census")

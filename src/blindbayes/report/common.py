@@ -28,6 +28,7 @@ _OWN = frozenset(
         "study.toml",
         "checksums",
         "signatures.json",
+        "classes.csv",  # with columns of the site's own beside them
         COMMON,
         COMMON_SIGNATURES,
     )

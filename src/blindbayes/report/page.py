@@ -64,7 +64,7 @@ def leak_page(report: LeakReport, title: str = "Who learned what") -> str:
     parts.append(f'<div class="{"two" if len(report.views) == 2 else "cards"}">')
     for names, view in _alike(report):
         held = [", ".join(report.about.holds[name]) or "no column" for name in names if name in report.about.holds]
-        brought = [f"It brings: {'; '.join(held)}."] if held else []
+        brought = [f"It brings the columns {'; '.join(held)}."] if held else []
         items = "".join(f"<li>{escape(sentence)}</li>" for sentence in (*brought, *view.plain))
         who, verb = _several([report.about.seat(name) for name in names]), "learns" if len(names) == 1 else "learn, each"
         parts.append(f'<div class="card"><h3>What {escape(who)} {verb}</h3><ul>{items}</ul></div>')

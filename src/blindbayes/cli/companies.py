@@ -1,0 +1,219 @@
+"""The story of `blindbayes demo bank-telecom`: two processes, customer lists that do not line up, shares of a model."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from rich.console import Console
+from rich.table import Table
+
+from blindbayes.datasets import Synthetic
+from blindbayes.errors import PeerLost
+
+HOLDER, OTHER = "bank", "telecom"
+_QUERIES = 100_000
+
+
+@dataclass(frozen=True)
+class Story:
+    """What happened, for the screen and for machines."""
+
+    data: Synthetic
+    lines: list[tuple[str, int, float]]  # who trained, rows counted, accuracy
+    equal: bool  # the shares add up to the statistics of the plain join
+    leakage: dict[str, dict[str, Any]]  # stage -> party -> what it received and what was opened to it
+    sent: dict[str, int]  # stage -> bytes
+    hidden: dict[str, Any]
+    seconds: float
+    folder: Path | None
+
+    def facts(self) -> dict[str, Any]:
+        """For --json."""
+        return {
+            "customers": {key: value for key, value in self.data.truth.items() if isinstance(value, int)},
+            "accuracy": {name: round(score, 4) for name, _, score in self.lines},
+            "shares stand for the statistics of the plain join": self.equal,
+            "leakage": self.leakage,
+            "bytes": self.sent,
+            "every customer, over the hidden join": self.hidden,
+            "seconds": self.seconds,
+            "release": None if self.folder is None else str(self.folder),
+        }
+
+
+def tell_story(rows: int, scored: int, folder: Path | None, tell: Callable[[str], None]) -> Story:
+    """Run it all. `folder` keeps what each company's agent wrote, and its share file."""
+    from blindbayes import NaiveBayes
+    from blindbayes.datasets import bank_telecom
+    from blindbayes.runtime.loopback import Loopback
+    from blindbayes.study.file import Holdings
+    from blindbayes.study.joined import JoinedModel
+
+    begun = time.perf_counter()
+    data, later = bank_telecom(rows), bank_telecom(6 * scored, seed=77)
+    codebook, target = data.codebook, data.codebook.target
+    plain, new = joined_in_clear(data.tables), joined_in_clear(later.tables).slice(0, scored)
+    truth = new.column(target).to_pylist()
+    own = {party: [name for name in codebook.names if name in table.column_names] for party, table in data.tables.items()}
+    pooled = NaiveBayes(codebook).fit(plain)
+    with tempfile.TemporaryDirectory(prefix="blindbayes-demo-") as scratch:
+        sources = {
+            party: _duckdb(Path(scratch) / f"{party}.duckdb", {"customers": table, "asked": new.select(own[party])})
+            for party, table in data.tables.items()
+        }
+        tell("starting the two companies ...")
+        with Loopback(Path(scratch) / "sites", {party: f"{url}#customers" for party, url in sources.items()}) as sites:
+            study = sites.make_study(
+                codebook,
+                title="defaults",
+                partition="columns",
+                aligned=False,
+                columns=Holdings({party: tuple(names) for party, names in own.items()}, (HOLDER,)),
+                reveal_to=HOLDER,
+                options={"queries": _QUERIES, "bounds": dict.fromkeys(own, max(4096, rows + rows // 4))},
+            )
+            sites.approve(study)
+            tell("training on shares ...")
+            trained = _done(sites.run(study))
+            model = Path(trained[HOLDER]["release"]).name
+            tell("scoring together ...")
+            asked = {party: {"rows": f"{url}#asked"} for party, url in sources.items()}
+            classified = _done(sites.predict(study, model, "new customers", asked))
+            labels = _classes(Path(classified[HOLDER]["release"]) / "classes.csv", target)
+            # Putting both shares in one place is what only a demonstration does: to compare with the plain join.
+            files = {party: site.home.folder / "shares" / f"{model}.share" for party, site in sites.sites.items()}
+            both = JoinedModel.load(files, HOLDER)
+            equal = both.statistics() == pooled.statistics_
+            tell("scoring everybody over the hidden join ...")
+            everybody = both.score(data.tables, to=HOLDER)
+            if folder is not None:
+                for party in own:
+                    for stage, ended in (("training", trained), ("scoring", classified)):
+                        shutil.copytree(ended[party]["release"], folder / party / stage)
+                    shutil.copy(files[party], folder / party / f"{party}.share")
+        leakage = {"training": _leakage(trained), "scoring": _leakage(classified)}
+        sent = {stage: _bytes(ended) for stage, ended in (("training", trained), ("scoring", classified))}
+    bank_book = codebook.with_features(codebook.feature(name) for name in own[HOLDER])
+    bank = data.tables[HOLDER].select([*own[HOLDER], target])
+    lines = [
+        ("bank alone", bank.num_rows, float(NaiveBayes(bank_book).fit(bank).score(new.select(own[HOLDER]), truth))),
+        ("both, in shares only", plain.num_rows, _right(labels, truth)),
+        ("joined (nobody may)", plain.num_rows, float(pooled.score(new.select(list(codebook.names)), truth))),
+    ]
+    hidden = {
+        "customers with a class": sum(label is not None for label in everybody.labels),
+        "opened": {party: sorted(set(leak.opened)) for party, leak in everybody.leakage.items()},
+        "bytes": everybody.cost.bytes,
+    }
+    return Story(data, lines, equal, leakage, sent, hidden, round(time.perf_counter() - begun, 1), folder)
+
+
+def show_story(story: Story, console: Console) -> None:
+    """On a terminal."""
+    truth, rows = story.data.truth, story.data.tables[HOLDER].num_rows
+    console.print("\n[bold]A bank knows who defaulted; a telecom knows other things about some of the same people[/]")
+    console.print(
+        f"Two processes, each with its own DuckDB file, keys and policy. {rows:,} customers each, "
+        f"{truth['shared customers']:,} in common; neither learns which, or how many."
+    )
+    console.print(
+        f"{truth['rows of shared customers']:,} of the telecom's rows are theirs (some customers stand twice). "
+        f"{truth['of them misspelt']} of them have a misspelt address that no normalisation repairs, "
+        f"{truth['of them without an address']} have none: these do not join. {truth['pairs of rows that join']:,} do.\n"
+    )
+    table = Table("trained by", "rows counted", "accuracy on new customers")
+    for name, count, score in story.lines:
+        table.add_row(name, f"{count:,}", f"{score:.1%}")
+    console.print(table)
+    console.print(f"the two shares add up to the statistics of the plain join: [bold]{'yes' if story.equal else 'NO'}[/]\n")
+    leaks = Table("party", "while", "received", "opened to it", title="Who learned what", title_justify="left")
+    for stage, parties in story.leakage.items():
+        for party, got in parties.items():
+            kinds = ", ".join(sorted({trust for trust, _ in got["received"].values()}))
+            count = sum(number for _, number in got["received"].values())
+            opened = ", ".join(dict.fromkeys(got["opened"])) or "nothing"
+            leaks.add_row(party, stage, f"{count} messages: {kinds}", opened)
+    console.print(leaks)
+    hidden = story.hidden
+    console.print(
+        f"The bank can also score all its customers without saying whom: {hidden['customers with a class']:,} got a class; "
+        f"opened to the telecom: {', '.join(hidden['opened'].get(OTHER, ())) or 'nothing'} (in one process, from both shares)."
+    )
+    sizes = ", ".join(
+        f"{size / 1e6:.1f} MB to {stage}" for stage, size in zip(("train", "score"), story.sent.values(), strict=True)
+    )
+    console.print(f"{sizes}; {story.seconds} s in all, start of the processes included", highlight=False)
+    if story.folder is not None:
+        for line in (
+            "what each company wrote, and its share of the model:",
+            f"  {story.folder / HOLDER / 'training' / 'leakage.html'}  (open it in a browser)",
+            f"  {story.folder / HOLDER / f'{HOLDER}.share'}, {story.folder / OTHER / f'{OTHER}.share'}",
+            f"  blindbayes report {story.folder / HOLDER / 'training'} {story.folder / OTHER / 'training'}",
+        ):
+            console.print(line, highlight=False, soft_wrap=True)
+
+
+def joined_in_clear(tables: Mapping[str, pa.Table]) -> pa.Table:
+    """The plain join on the normalised address, which nobody may make: to compare with."""
+    rows_of: dict[str, list[int]] = {}
+    first, second = tables[HOLDER], tables[OTHER]
+    for at, text in enumerate(second.column("email").to_pylist()):
+        if text is not None:
+            rows_of.setdefault(text.strip().lower(), []).append(at)
+    pairs = [
+        (at, other)
+        for at, text in enumerate(first.column("email").to_pylist())
+        if text is not None
+        for other in rows_of.get(text.strip().lower(), ())
+    ]
+    left = first.drop_columns(["email"]).take([at for at, _ in pairs])
+    right = second.drop_columns(["email"]).take([other for _, other in pairs])
+    return pa.table({name: table.column(name) for table in (left, right) for name in table.column_names})
+
+
+def _duckdb(path: Path, tables: Mapping[str, pa.Table]) -> str:
+    import duckdb
+
+    with duckdb.connect(str(path)) as connection:
+        for name, table in tables.items():
+            connection.register("given", table)
+            connection.execute(f"CREATE TABLE {name} AS SELECT * FROM given")  # noqa: S608 - names of ours
+            connection.unregister("given")
+    return f"duckdb:///{path}"
+
+
+def _done(ended: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    for name, outcome in ended.items():
+        if outcome.get("state") != "done":
+            raise PeerLost(f"the run ended with {outcome.get('text') or outcome.get('message')}", party=name)
+    return ended
+
+
+def _leakage(ended: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for outcome in ended.values():
+        found |= json.loads((Path(outcome["release"]) / "leakage.json").read_text(encoding="utf-8"))["parties"]
+    return found
+
+
+def _bytes(ended: Mapping[str, Mapping[str, Any]]) -> int:
+    return sum(seat["bytes_out"] for outcome in ended.values() for seat in outcome["seats"].values())
+
+
+def _classes(path: Path, target: str) -> list[str]:
+    from pyarrow import csv
+
+    found: list[str] = [str(value) for value in csv.read_csv(path).column(target).to_pylist()]
+    return found
+
+
+def _right(labels: list[str], truth: list[str]) -> float:
+    return sum(label == true for label, true in zip(labels, truth, strict=True)) / len(truth)
