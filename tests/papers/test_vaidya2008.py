@@ -1,6 +1,7 @@
 """The reproduction of Vaidya et al. 2008: that it measures what it says, at sizes that a test can afford."""
 
 import csv
+import re
 
 import pytest
 
@@ -65,6 +66,16 @@ def test_the_tables_are_written_with_how_each_figure_was_found(tmp_path):
     path = vaidya2008.write(tmp_path, made)
     text = path.read_text("utf-8")
     assert "extrapolated from" in text
+    shown = re.findall(r"<tr>(?:<td>.*?)</tr>", text)
+    assert len(shown) == sum(len(rows) for rows in made.values())
+    for line_of_page, row in zip(shown, (row for rows in made.values() for row in rows), strict=True):
+        # What was not run, and every ratio that rests on it, is in italics; the note says what it was extrapolated from.
+        assert ("extrapolated" in line_of_page or "in proportion" in line_of_page) == (
+            not row.theirs.measured or not row.ours.measured
+        )
+        assert line_of_page.count("<i>") == (
+            (not row.theirs.measured) + (not row.ours.measured) + (row.only_multiplications is not None) + (not run)
+        )
     assert "does not fit 512 bits" in text
     for number, rows in made.items():
         with (tmp_path / f"table{number}.csv").open(encoding="utf-8") as file:
@@ -76,6 +87,21 @@ def test_the_tables_are_written_with_how_each_figure_was_found(tmp_path):
     assert {row.run_bits for row in made[1]} == {512, vaidya2008_measure.degree_key_bits(512, 20)}
     # With a wide margin (a hundred is usual), since the machine may be busy: transfers beat Paillier even at toy keys.
     assert all(row.ratio > 2 for row in made[2])
+
+
+def test_everything_below_1e8_tuples_is_run_in_the_long_form(monkeypatch):
+    """The sizes that each form runs, without running them."""
+    run = []
+    monkeypatch.setattr(vaidya2008_measure, "nominal_seconds", lambda n, k, bits: run.append((2, n)) or n * 1e-6)
+    monkeypatch.setattr(vaidya2008_measure, "numeric_seconds", lambda n, k, bits: run.append((3, n)) or n * 1e-6)
+    monkeypatch.setattr(vaidya2008_measure, "our_training_seconds", lambda *a: run.append(("ours", a[-1])) or a[-1] * 1e-6)
+    monkeypatch.setattr(vaidya2008_measure, "multiplication_seconds", lambda bits: 1e-6)
+    for bits in vaidya2008_measure.KEY_SIZES:
+        rows = vaidya2008.table_2((bits,), quick=False, long=True) + vaidya2008.table_3((bits,), quick=False, long=True)
+        assert {row.asked[0] for row in rows if not row.theirs.measured} == {10**8}
+        usual = vaidya2008.table_3((bits,), quick=False)
+        assert all(row.theirs.measured for row in usual) == (bits <= 1024)
+    assert max(n for kind, n in run if kind != "ours") == 10**6
 
 
 @pytest.mark.slow

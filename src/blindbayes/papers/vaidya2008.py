@@ -3,6 +3,10 @@
 The paper *estimates* its tables: so many exponentiations or multiplications times the time of one. `reproduce(folder)` runs the
 protocols themselves (`protocol/scalar_product`) at the paper's 512 and 1,024 bits and at 3,072 bits (128-bit security), and the
 protocols that replace them, and writes table1.csv to table4.csv and index.html. 512 and 1,024 bits are toys today.
+
+What takes longer than some ten minutes in all is extended by a straight line through measured sizes, and marked so: Table 2
+(10^6 and 10^8 tuples) and the rows of Table 3 at 3,072 bits. `reproduce(folder, long=True)` runs everything but 10^8 tuples:
+about three hours.
 """
 
 from __future__ import annotations
@@ -94,17 +98,17 @@ HEADS = {
 }
 
 
-def reproduce(out: pathlib.Path, *, quick: bool = False) -> pathlib.Path:
-    """Measure and write the page; returns its path. About three minutes of CPU time, or half a minute with `quick`."""
-    return write(out, tables(KEY_SIZES, quick=quick))
+def reproduce(out: pathlib.Path, *, quick: bool = False, long: bool = False) -> pathlib.Path:
+    """Measure and write the page; returns its path. About ten minutes of CPU time, or half a minute with `quick`."""
+    return write(out, tables(KEY_SIZES, quick=quick, long=long))
 
 
-def tables(key_sizes: Sequence[int], *, quick: bool) -> dict[int, list[Row]]:
+def tables(key_sizes: Sequence[int], *, quick: bool, long: bool = False) -> dict[int, list[Row]]:
     """The rows of all four tables."""
     return {
         1: table_1(key_sizes),
-        2: table_2(key_sizes, quick=quick),
-        3: table_3(key_sizes, quick=quick),
+        2: table_2(key_sizes, quick=quick, long=long),
+        3: table_3(key_sizes, quick=quick, long=long),
         4: table_4(key_sizes, quick=quick),
     }
 
@@ -154,15 +158,21 @@ def table_1(key_sizes: Sequence[int]) -> list[Row]:
     return rows
 
 
-def table_2(key_sizes: Sequence[int], *, quick: bool) -> list[Row]:
+def _sizes(quick: bool, long: bool, short: tuple[int, int], usual: tuple[int, int], asked: tuple[int, int]) -> tuple[int, int]:
+    """Tuples that are really run."""
+    return short if quick else asked if long else usual
+
+
+def table_2(key_sizes: Sequence[int], *, quick: bool, long: bool = False) -> list[Row]:
     """One nominal attribute; ours: transfers, class_sums and shared_model."""
     rows, ours = [], {}
     for classes in (2, 3):
         sizes = (20_000, 100_000) if quick else (100_000, 1_000_000)
         ours[classes] = {size: measure.our_training_seconds(1, 0, classes, size) for size in sizes}
     for bits in key_sizes:
-        sizes = {512: (1000, 4000), 1024: (500, 2000)}.get(bits, (100, 400))
-        sizes = (sizes[0] // 5, sizes[1] // 5) if quick else sizes
+        usual = {512: (10_000, 100_000), 1024: (5_000, 20_000)}.get(bits, (500, 2000))
+        short = {512: (200, 800), 1024: (100, 400)}.get(bits, (20, 80))
+        sizes = _sizes(quick, long, short, usual, (100_000, 1_000_000))
         measure.nominal_seconds(2, 2, bits)  # the first run of anything pays for caches
         once = measure.multiplication_seconds(bits)
         found = {classes: {n: measure.nominal_seconds(n, classes, bits) for n in sizes} for classes in (2, 3)}
@@ -173,15 +183,13 @@ def table_2(key_sizes: Sequence[int], *, quick: bool) -> list[Row]:
     return rows
 
 
-def table_3(key_sizes: Sequence[int], *, quick: bool) -> list[Row]:
+def table_3(key_sizes: Sequence[int], *, quick: bool, long: bool = False) -> list[Row]:
     """One numeric attribute; ours: transfers, class_sums and shared_model."""
     rows = []
     ours = {k: {n: measure.our_training_seconds(0, 1, k, n) for n in (1000, 10_000)} for k in (2, 3)}
     for bits in key_sizes:
-        if quick:
-            sizes: tuple[int, ...] = (4, 12) if bits > 1024 else (20, 80)
-        else:
-            sizes = (10, 30) if bits > 1024 else (100, 1000)
+        short, usual = ((4, 12), (100, 300)) if bits > 1024 else ((20, 80), (1000, 10_000))
+        sizes = _sizes(quick, long, short, usual, (1000, 10_000))
         measure.numeric_seconds(2, 2, bits)
         found = {classes: {n: measure.numeric_seconds(n, classes, bits) for n in sizes} for classes in (2, 3)}
         for tuples, classes in _asked(TABLE_3):
@@ -191,7 +199,7 @@ def table_3(key_sizes: Sequence[int], *, quick: bool) -> list[Row]:
 
 
 def table_4(key_sizes: Sequence[int], *, quick: bool) -> list[Row]:
-    """One instance; the cost of the paper's route grows with attributes x classes, along which it is extended."""
+    """One instance. In the short form the paper's route is extended along attributes x classes, with which its cost grows."""
     rows = []
     repeat = 2 if quick else 10
     measure.classify_seconds(1, 1, 2, 10, 512)
@@ -200,10 +208,9 @@ def table_4(key_sizes: Sequence[int], *, quick: bool) -> list[Row]:
     for bits in key_sizes:
         for degree in (10, 20):
             run_bits = measure.degree_key_bits(bits, degree)
-            pairs = (1, 2) if quick else (1, 3)
-            found = {2 * each: measure.classify_seconds(each, each, 2, degree, run_bits) for each in pairs}
+            found = {2 * each: measure.classify_seconds(each, each, 2, degree, run_bits) for each in (1, 2) if quick}
             for _, each, classes in (key for key in asked if key[0] == degree):
-                if quick or bits > 1024:
+                if quick:
                     theirs = line(found, each * classes)
                     theirs = Figure(theirs.seconds, theirs.how + " attributes of each kind x classes")
                 else:
