@@ -102,8 +102,8 @@ def _remarks(made: dict[int, list[Row]]) -> str:
         f"A Taylor polynomial of degree 20 needs plaintexts of {least_key_bits(20)} bits (degree 10: {least_key_bits(10)}): "
         "the paper's rows with 512 bits and degree 20 cannot be run as they stand.",
         "Table 2 of the paper counts the multiplications of the attribute holder alone; the class holder's encryptions of n "
-        "factors per class, which its protocol needs, cost far more. Both are shown; the multiplications alone are the measured "
-        "time of one times their number.",
+        "factors per class, which its protocol needs, cost far more. Both are shown; the multiplications alone are the "
+        "measured time of one times their number.",
         "Table 4 takes ceil(log2 |F|) = 6 bits for a field of 10^6 elements (it is log10); ln here works on 66 and 87 bits, "
         "since Const is 2^64 as the paper recommends. Its k/2 seconds for the last circuit are now part of a second.",
         "One row of Table 3 prints 10,000 tuples for 1,000; the row stands here corrected. Two rows of Table 4 (512 bits, "
