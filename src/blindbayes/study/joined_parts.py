@@ -365,7 +365,9 @@ def training_statement(study: Study, join: Join, sha256: str, overlaps: Mapping[
         f"Public: the numbers that identifiers are padded to ({bounds}), at most {join.most} rows per identifier and party, "
         f"duplicates: {join.duplicates}. Identifiers and their digests never left a site.",
         f"A classification opens the class, to {study.reveal_to}; where the parties bring the same instances in one order, "
-        "each knows whom they score together; a party that brings nulls learns the number of instances alone. "
+        "each knows whom they score together; a party that brings nulls learns the number of instances alone. Scoring over the "
+        "hidden join (joined_scores) names nobody: one party learns a class for each of its identifiers, and which of them are "
+        "shared only if that is the scope; the others learn what it is padded to. "
         + (f"At most {queries} instances may be classified." if queries else "The number of queries is not limited.")
         + " Repeated queries let the model be read off; limit them.",
         f"Scores: {plan.bits} bits, {plan.fraction} after the point.",
