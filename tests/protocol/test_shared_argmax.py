@@ -21,74 +21,17 @@ from blindbayes.protocol.shared_argmax.messages import (
     ScoresChosen,
     ScoresHanded,
 )
-from blindbayes.protocol.shared_model import ScorePlan, score
+from blindbayes.protocol.shared_model import score
 from blindbayes.runtime.memory import Drop, Duplicate, Replace, Tamper, local_runs, run_in_memory
 from blindbayes.runtime.transcript import Keep
 from blindbayes.statistics import Block
 from blindbayes.wire import decode
-from support.columns import MIXED, book, draw_block, linked, to_scores
+from support.argmax import Setup, with_classes
+from support.columns import MIXED, book, to_scores
 from support.two_party import coins
 
 SPEC = tomllib.loads((Path(package.__file__).parent / "SPEC.md").read_text().split("```toml\n", 1)[1].split("```", 1)[0])
 WIDE = book([Numeric("x", -1e6, 1e6, 0.001), Categorical("v", ("0", "1", "2"))], floor=1e-9)
-
-
-def with_classes(count):
-    return book([Categorical("v", tuple("abcde")), Numeric("x", 0, 20)], classes=tuple(str(at) for at in range(count)))
-
-
-class Setup:
-    """Random tables in two shares, with their plain scores."""
-
-    def __init__(self, codebook, rows, holders=("attributes",), small=False, name="setup"):
-        self.plan = ScorePlan(codebook, 1000)
-        self.block = draw_block(codebook, rows, name)
-        self.rows, self.holders = rows, holders
-        self.parties = ("class", *holders)
-        plan = self.plan
-        names = list(plan.features)
-        self.shared = {holder: tuple(names[at :: len(holders)]) for at, holder in enumerate(holders)}
-        source = coins(name)
-        limit = 3 if small else 2 ** (plan.bits - 12)
-        self.plain, self.mine, self.theirs = {}, {}, {}
-        for feature, own in plan.features.items():
-            shape = (own.selectors, own.entries, plan.classes - 1)
-            values = [source.below(limit) - limit // 2 for _ in range(int(np.prod(shape)))]
-            table = lm.cut(lm.from_integers(values, plan.limbs).reshape(*shape, plan.limbs), plan.bits)
-            table[:, 0] = 0
-            mask = source.words(table.size).reshape(table.shape)
-            mask[:, 0] = 0
-            self.plain[feature] = table
-            self.mine[feature] = lm.cut(mask, plan.bits)
-            self.theirs[feature] = lm.cut(lm.subtract(table, mask), plan.bits)
-        self.links = {holder: linked("class", holder, self.parties) for holder in holders}
-
-    def local(self):
-        source = coins("local")
-        limit = 3 if self.plan.bits < 20 else 5
-        values = [source.below(limit) for _ in range(self.rows * (self.plan.classes - 1))]
-        return lm.from_integers(values, self.plan.limbs).reshape(self.rows, self.plan.classes - 1, self.plan.limbs)
-
-    def expected(self):
-        total = lm.add(score(self.plain, self.block.columns, self.plan, self.rows), self.local())
-        scores = to_scores(lm.cut(total, self.plan.bits), self.plan)
-        full = np.concatenate([np.zeros((self.rows, 1), dtype=object), scores], axis=1)
-        return np.array([int(np.argmax(row)) for row in full])
-
-    def query(self, learners=None):
-        return Query(self.plan, self.rows, "class", self.holders, self.shared, learners or self.parties)
-
-    def run(self, learners=None, *, columns=None, **options):
-        query = self.query(learners)
-        runs = local_runs(self.parties, coins=coins("run"), run_id=options.pop("run_id", "local"))
-        tables = {holder: {name: self.mine[name] for name in names} for holder, names in self.shared.items()}
-        keepers = {holder: link[0] for holder, link in self.links.items()}
-        roles = {"class": class_holder(runs["class"], query, self.local(), tables, keepers, coins("c"))}
-        values = columns or self.block.columns
-        for holder, names in self.shared.items():
-            share = score({name: self.theirs[name] for name in names}, values, self.plan, self.rows)
-            roles[holder] = attribute_holder(runs[holder], query, share, values, self.links[holder][1], coins(holder))
-        return run_in_memory(roles, **options)
 
 
 @pytest.mark.parametrize("classes", [2, 3, 4, 5, 6, 9])

@@ -1,0 +1,281 @@
+"""Simulators for the two-party protocols over columns: each party's view is made from its own input and what it learns.
+
+A simulator plays the other party without that party's input: corrections, masked rows and garbled tables are uniform strings.
+The party under test runs its real role to the end and cannot tell: the same kinds and sizes of messages, mean bits within six
+standard deviations (alpha = 2e-9). Where the party learns the class, the simulator is given the class, and rewinds: it lets
+the party run on uniform tables, sees the labels that come out, and chooses tags (or labels) that say the given class. Wrong
+simulators are noticed.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+import numpy as np
+import pytest
+
+from blindbayes.errors import IntegrityError
+from blindbayes.primitives.garbling import Evaluator, Garbler
+from blindbayes.primitives.ot import bits_for
+from blindbayes.primitives.softspoken import correction_words
+from blindbayes.primitives.tweaks import Domain
+from blindbayes.protocol import class_sums, transfer
+from blindbayes.protocol.class_sums.messages import ClassesChosen, RowsMasked
+from blindbayes.protocol.core import Send, receive
+from blindbayes.protocol.shared_argmax import attribute_holder, class_holder
+from blindbayes.protocol.shared_argmax import roles as argmax_roles
+from blindbayes.protocol.shared_argmax.messages import (
+    ArgmaxGarbled,
+    EntriesChosen,
+    EntriesMasked,
+    LabelsReturned,
+    ScoresChosen,
+)
+from blindbayes.protocol.shared_model import roles as model_roles
+from blindbayes.protocol.shared_model import score
+from blindbayes.protocol.shared_model.messages import ModelGarbled, SumsChosen
+from blindbayes.protocol.transfer import agree, mark
+from blindbayes.runtime.memory import local_runs, run_in_memory
+from blindbayes.runtime.transcript import Keep
+from blindbayes.wire import decode
+from support.argmax import Setup, with_classes
+from support.columns import MIXED, Case, book, draw_block, linked
+from support.two_party import coins
+
+MIXED_SMALL = book([MIXED.feature("colour"), MIXED.feature("age")])
+
+
+def uniform(name, size):
+    return coins(f"simulator {name}").words(size)
+
+
+def view(outcome, party):
+    """(kind, size) of every message that the party got, and all their content bits but the first 64 bytes of each."""
+    got = [entry for entry in outcome.transcript.entries if entry.to == party]
+    bits = np.unpackbits(np.frombuffer(b"".join(entry.frame[64:] for entry in got), dtype=np.uint8))
+    return [(entry.kind, entry.size) for entry in got], bits
+
+
+def require_alike(real, simulated, party):
+    shape, bits = view(real, party)
+    other, made = view(simulated, party)
+    assert [kind for kind, _ in shape] == [kind for kind, _ in other]
+    assert all(abs(a - b) <= 8 for (_, a), (_, b) in zip(shape, other, strict=True))  # a mark takes 1 to 9 bytes on the wire
+    for found in (bits, made):
+        assert abs(found.mean() - 0.5) * 2 * np.sqrt(found.size) < 6
+
+
+# -- class_sums --------------------------------------------------------------------------------------------------------
+
+SHAPE = class_sums.Shape(300, 3, 3)
+
+
+def sums_roles(runs, links, labels, rows):
+    (keeper, planter) = links
+    return {
+        "class": class_sums.class_holder(runs["class"], "attributes", SHAPE, [labels], planter, coins("c")),
+        "attributes": class_sums.attribute_holder(runs["attributes"], "class", SHAPE, [rows], keeper, coins("a")),
+    }
+
+
+def simulated_rows(run):
+    """The attribute holder without rows."""
+    session = yield from agree(run, "class", "class_sums", SHAPE.agreed(), coins("sim"))
+    for index, count in enumerate(SHAPE.blocks()):
+        yield from receive("class", ClassesChosen)
+        levels = uniform("levels", 4 * count * (SHAPE.levels - 1))
+        yield Send("class", RowsMasked(mark(session, RowsMasked, index), levels, uniform("rows", count * SHAPE.words)))
+
+
+def simulated_classes(run):
+    """The class holder without classes."""
+    session = yield from agree(run, "attributes", "class_sums", SHAPE.agreed(), coins("sim"))
+    for index, count in enumerate(SHAPE.blocks()):
+        words = uniform("classes", correction_words(count * SHAPE.levels))
+        yield Send("attributes", ClassesChosen(mark(session, ClassesChosen, index), words))
+        yield from receive("attributes", RowsMasked)
+
+
+@pytest.mark.parametrize("party", ["class", "attributes"])
+def test_class_sums_shows_neither_party_anything_of_the_others_input(party):
+    keeper, planter = linked("attributes", "class", ("class", "attributes"))
+    runs = local_runs(("class", "attributes"), coins=coins("run"))
+    labels, rows = np.full(300, 2), np.full((300, 3), 2**40, dtype=np.uint64)
+    made = sums_roles(runs, (keeper, planter), labels, rows)
+    real = run_in_memory(made, keep=Keep.FRAMES)
+    made = sums_roles(runs, (keeper, planter), labels, rows)
+    other = "attributes" if party == "class" else "class"
+    made[other] = simulated_rows(runs[other]) if party == "class" else simulated_classes(runs[other])
+    simulated = run_in_memory(made, keep=Keep.FRAMES)
+    require_alike(real, simulated, party)
+    assert simulated.outputs[party].shape == real.outputs[party].shape
+    share = np.unpackbits(simulated.outputs[party].view(np.uint8))
+    assert abs(share.mean() - 0.5) * 2 * np.sqrt(share.size) < 6
+
+
+# -- shared_model ------------------------------------------------------------------------------------------------------
+
+
+def test_shared_model_shows_the_evaluator_masked_outputs_and_nothing_else(monkeypatch):
+    case = Case(MIXED_SMALL, draw_block(MIXED_SMALL, 60))
+    real = run_in_memory(case.model_roles(), keep=Keep.FRAMES)
+    seen = []
+
+    class Watched(Evaluator):
+        def read(self, wires, tags):
+            flat = wires.reshape(-1, 2)
+            first = self._tmmo.reserve(Domain.OUTPUT, 0)
+            seen.append(self._tmmo.run(flat, Domain.OUTPUT, first)[:, 0])
+            return super().read(wires, tags)
+
+    monkeypatch.setattr(model_roles, "Evaluator", Watched)
+    sizes = [tables_and_tags(entry.frame) for entry in real.transcript.entries if entry.kind is ModelGarbled]
+
+    def garbler(known):
+        roles = case.model_roles()
+        run = local_runs(["class", "attributes"], coins=coins("run"))["class"]
+
+        def role():
+            yield from transfer.keeper(run, "attributes", coins("keeper"))
+            yield from agree(run, "attributes", "shared_model", case.plan.facts() + case.layout.facts(), coins("sim"))
+            yield from receive("attributes", SumsChosen)
+            for at, (tables, tags) in enumerate(sizes):
+                content = uniform(f"tables {at}", tables)
+                yield Send("attributes", ModelGarbled(content, chosen_tags(known, at, tags), True))
+
+        return {"class": role(), "attributes": roles["attributes"]}
+
+    known = []
+    for at in range(len(sizes)):  # rewind: one more step's labels are known each time
+        seen.clear()
+        outcome = run_in_memory(garbler(known), check=False)
+        assert isinstance(outcome.error, IntegrityError)
+        known.append(seen[at])
+    simulated = run_in_memory(garbler(known), keep=Keep.FRAMES)
+    require_alike(real, simulated, "attributes")
+    assert {name: table.shape for name, table in simulated.outputs["attributes"].items()} == {
+        name: table.shape for name, table in real.outputs["attributes"].items()
+    }
+
+
+def tables_and_tags(frame):
+    piece = decode(frame, ModelGarbled)
+    assert piece.last
+    return len(piece.tables), len(piece.tags)
+
+
+def chosen_tags(known, at, size, bits=None):
+    """Tags that make the labels read as `bits` (random ones if not given); plain noise where the labels are not known yet."""
+    noise = uniform(f"tags {at}", size)
+    if at >= len(known):
+        return noise
+    rows = size // 2
+    bits = uniform(f"bits {at}", rows) & np.uint64(1) if bits is None else bits
+    zero, one = noise[:rows].copy(), noise[rows:].copy()
+    zero[bits == 0], one[bits == 1] = known[at][bits == 0], known[at][bits == 1]
+    return np.concatenate([zero, one])
+
+
+# -- shared_argmax -----------------------------------------------------------------------------------------------------
+
+
+def argmax_setup():
+    setup = Setup(with_classes(3), 40)
+    query = setup.query()
+    keeper, planter = setup.links["attributes"]
+    runs = local_runs(setup.parties, coins=coins("run"))
+    share = score(setup.theirs, setup.block.columns, setup.plan, 40)
+    tables = {"attributes": setup.mine}
+    roles = {
+        "class": lambda: class_holder(runs["class"], query, setup.local(), tables, {"attributes": keeper}, coins("c")),
+        "attributes": lambda: attribute_holder(
+            runs["attributes"], query, share, setup.block.columns, planter, coins("attributes")
+        ),
+    }
+    return setup, query, runs, roles
+
+
+def one_hot(classes, count):
+    """Output bits of the pairwise argmax: one wire per class but the last."""
+    return np.stack([(classes == at).astype(np.uint64) for at in range(count - 1)]).reshape(-1)
+
+
+@pytest.mark.parametrize("given", ["learned", "other"])
+def test_the_evaluator_sees_the_class_and_nothing_else(monkeypatch, given):
+    """With the class it learns, or any other class, the simulator makes its whole view, without tables, prior or offset."""
+    setup, query, runs, roles = argmax_setup()
+    real = run_in_memory({name: make() for name, make in roles.items()}, keep=Keep.FRAMES)
+    classes = real.outputs["attributes"] if given == "learned" else (real.outputs["attributes"] + 1) % 3
+    seen = []
+
+    class Watched(Evaluator):
+        def read(self, wires, tags):
+            first = self._tmmo.reserve(Domain.OUTPUT, 0)
+            seen.append(self._tmmo.run(wires.reshape(-1, 2), Domain.OUTPUT, first)[:, 0])
+            return super().read(wires, tags)
+
+    monkeypatch.setattr(argmax_roles, "Evaluator", Watched)
+    plan = setup.plan
+    selectors = [(own.entries, own.selectors) for own in plan.features.values()]
+    width = (plan.classes - 1) * plan.limbs
+    lookups = sum(40 * count * (entries - 1) for entries, count in selectors) * width
+    garbled = next(entry for entry in real.transcript.entries if entry.kind is ArgmaxGarbled)
+    shown = decode(garbled.frame, ArgmaxGarbled)
+
+    def simulator(known):
+        session = yield from agree(runs["class"], "attributes", "shared_argmax", query.facts(), coins("sim"))
+        yield from receive("attributes", EntriesChosen)
+        yield Send("attributes", EntriesMasked(mark(session, EntriesMasked, 0), uniform("entries", lookups)))
+        yield from receive("attributes", ScoresChosen)
+        tags = chosen_tags(known, 0, len(shown.tags), one_hot(classes, 3))
+        yield Send("attributes", ArgmaxGarbled(uniform("tables", len(shown.tables)), tags))
+        yield from receive("attributes", LabelsReturned)
+
+    outcome = run_in_memory({"class": simulator([]), "attributes": roles["attributes"]()}, check=False)
+    assert isinstance(outcome.error, IntegrityError)  # tags that know nothing of the labels are noticed
+    simulated = run_in_memory({"class": simulator([seen[0]]), "attributes": roles["attributes"]()}, keep=Keep.FRAMES)
+    assert np.array_equal(simulated.outputs["attributes"], classes)
+    require_alike(real, simulated, "attributes")
+
+
+@pytest.mark.parametrize("given", ["learned", "other"])
+def test_the_garbler_sees_the_class_and_nothing_else(monkeypatch, given):
+    setup, query, runs, roles = argmax_setup()
+    real = run_in_memory({name: make() for name, make in roles.items()}, keep=Keep.FRAMES)
+    classes = real.outputs["class"] if given == "learned" else (real.outputs["class"] + 1) % 3
+    seen = defaultdict(list)
+
+    class Watched(Garbler):
+        def read(self, wires, returned, party=None):
+            seen["zero"].append(wires.reshape(-1, 2)[:, 0].copy())
+            seen["delta"].append(self._delta[0])
+            return super().read(wires, returned, party)
+
+    monkeypatch.setattr(argmax_roles, "Garbler", Watched)
+    plan = setup.plan
+    transfers = sum(40 * own.selectors * bits_for(own.entries) for own in plan.features.values())
+
+    def simulator(known):
+        session = yield from agree(runs["attributes"], "class", "shared_argmax", query.facts(), coins("sim"))
+        entries = uniform("choices", correction_words(transfers))
+        yield Send("class", EntriesChosen(mark(session, EntriesChosen, 0), entries))
+        yield from receive("class", EntriesMasked)
+        scores = uniform("scores", correction_words(plan.bits * 3 * 40))
+        yield Send("class", ScoresChosen(mark(session, ScoresChosen, 0), scores))
+        yield from receive("class", ArgmaxGarbled)
+        labels = uniform("labels", 80) if known is None else known
+        yield Send("class", LabelsReturned(labels))
+
+    outcome = run_in_memory({"attributes": simulator(None), "class": roles["class"]()}, check=False)
+    assert isinstance(outcome.error, IntegrityError)
+    labels = seen["zero"][0] ^ (one_hot(classes, 3) * seen["delta"][0])
+    simulated = run_in_memory({"attributes": simulator(labels), "class": roles["class"]()}, keep=Keep.FRAMES)
+    assert np.array_equal(simulated.outputs["class"], classes)
+    require_alike(real, simulated, "class")
+
+
+def test_a_leaky_other_party_would_be_noticed():
+    """The power of the mean-bit test: rows sent under a mask of 63 bits instead of 64 fail it."""
+    words = uniform("leaky", 6000) & np.uint64(2**63 - 1)
+    found = np.unpackbits(words.view(np.uint8))
+    assert abs(found.mean() - 0.5) * 2 * np.sqrt(found.size) > 6
