@@ -343,3 +343,29 @@ def test_the_words_say_who_learned_what(trained):
         assert "Nothing was opened to it." in words["telecom"]
         assert ("since only those were given a class" in words["bank"]) == (found is shared)
         assert found.statement.count("4096") >= 2
+
+
+def test_the_report_of_training_says_what_each_way_of_scoring_will_tell(trained):
+    frames = draw(60, 30)
+    result = Study(BOOK, partition="columns", key="id", aligned=False, reveal_to="bank").simulate(frames)
+    words = " ".join(result.report.follows)
+    assert "over the hidden join names nobody" in words
+    assert "the same people in one order" in words
+    assert "nulls" in words
+    assert "go to bank" in words
+    assert "joined_scores" in result.statement
+
+
+def test_a_study_that_reveals_the_matching_reports_both_of_its_runs():
+    frames = draw(60, 30)
+    hidden, told = make().simulate(frames), make(reveal="matching").simulate(frames)
+    assert told.report.protocols == ("transfer", "matching", "class_sums", "shared_model")
+    assert told.report.unforeseen == ()
+    for view in told.report.views:
+        assert view.opened == ("matching",)
+        assert {item.kind: (item.trust, item.count) for item in view.received} == dict(told.leakage[view.party].received)
+        assert any(item.kind == "ValuesListed" for item in view.received) or view.party == "telecom"
+    assert sum(flow.count for flow in told.report.flows) == told.cost.messages
+    assert sum(part.sent for part in told.cost.parties.values()) == told.cost.messages
+    assert "from now on" in told.report.follows[0]
+    assert not any("matching" in view.opened for view in hidden.report.views)

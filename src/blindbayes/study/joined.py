@@ -12,7 +12,7 @@ from __future__ import annotations
 import copy
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import numpy as np
@@ -28,7 +28,9 @@ from blindbayes.protocol import matching, transfer
 from blindbayes.protocol.core import Role
 from blindbayes.protocol.joined import Join, Joined, Links
 from blindbayes.protocol.joined_sums import LEAST, MOST, merge
+from blindbayes.report import LeakReport
 from blindbayes.runtime.memory import local_runs, run_in_memory
+from blindbayes.runtime.transcript import Cost, PartyCost
 from blindbayes.statistics import Statistics
 from blindbayes.study.columns import JointModel, JointResult, Transfers, about_columns, column_report, leakage_of
 from blindbayes.study.columns import simulate as simulate_aligned
@@ -45,7 +47,7 @@ from blindbayes.study.joined_parts import (
     training_of,
     training_statement,
 )
-from blindbayes.study.joined_scores import HiddenScores, hidden_scoring, open_keyed
+from blindbayes.study.joined_scores import HiddenScores, hidden_scoring, open_keyed, ways_of_scoring
 from blindbayes.study.study import Leak, Study
 
 __all__ = [
@@ -166,6 +168,7 @@ def simulate(
     model = _model(join, shares, study, options, outcome.outputs)
     about = about_columns(join.columns, study.sha256)
     report = column_report(("transfer", "joined_sums", "shared_model"), outcome, about=about)
+    report = replace(report, follows=(*report.follows, *ways_of_scoring(study.reveal_to)))
     overlaps = outcome.outputs[join.class_holder].overlaps
     statement = training_statement(study, join, study.sha256, overlaps)
     return JoinedResult(model, leakage_of(outcome), outcome.cost, statement, tuple(sources), report, overlaps)
@@ -229,12 +232,51 @@ def _simulate_matched(
         raise LocalProtocolError("class_sums gives a joint result")
     before, leakage = leakage_of(outcome), {}
     for name, leak in result.leakage.items():
-        leakage[name] = Leak({**before[name].received, **leak.received}, before[name].opened + leak.opened)
+        received = {**before[name].received, **leak.received}
+        for kind in set(before[name].received) & set(leak.received):
+            trust, count = leak.received[kind]
+            received[kind] = (trust, count + before[name].received[kind][1])
+        leakage[name] = Leak(received, before[name].opened + leak.opened)
     statement = (
         f"Study {study.sha256}\n\nBefore training, both parties learned which identifiers they share (matching): who is a "
         "customer of both is known to both. What follows is the training on those rows.\n\n" + result.statement
     )
-    return JointResult(result.model, leakage, result.cost, statement, result.included)
+    told = column_report(("transfer", "matching"), outcome)
+    report = None if result.report is None else _after_matching(told, result.report)
+    return JointResult(result.model, leakage, _in_turn(outcome.cost, result.cost), statement, result.included, report)
+
+
+def _after_matching(before: LeakReport, after: LeakReport) -> LeakReport:
+    """One report of the matching and of what followed."""
+    views = []
+    for view in after.views:
+        first = next(other for other in before.views if other.party == view.party)
+        received = {item.kind: item for item in first.received}
+        for item in view.received:
+            known = received.get(item.kind)
+            received[item.kind] = item if known is None else replace(item, count=item.count + known.count)
+        views.append(replace(view, received=tuple(received.values()), opened=first.opened + view.opened))
+    depth = max(flow.depth for flow in before.flows)
+    follows = (
+        "Both parties know which of their people the other has too, from now on and whatever becomes of the model.",
+        *after.follows,
+    )
+    return replace(
+        after,
+        protocols=tuple(dict.fromkeys(before.protocols + after.protocols)),
+        views=tuple(views),
+        flows=(*before.flows, *(replace(flow, depth=flow.depth + depth) for flow in after.flows)),
+        follows=follows,
+    )
+
+
+def _in_turn(first: Cost, second: Cost) -> Cost:
+    """The cost of two runs, one after the other."""
+    parties = {
+        name: PartyCost(*(getattr(first.parties[name], item.name) + getattr(own, item.name) for item in fields(own)))
+        for name, own in second.parties.items()
+    }
+    return Cost(first.rounds + second.rounds, first.messages + second.messages, first.bytes + second.bytes, parties)
 
 
 def _bounds(opened: Mapping[str, ColumnSource], digests: Mapping[str, Digests], options: Mapping[str, Any]) -> dict[str, int]:

@@ -7,7 +7,7 @@ protocol/joined_scores/SPEC.md.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -30,10 +30,20 @@ from blindbayes.protocol.joined_scores import NONE, Asked, Helped, Hidden, Scope
 from blindbayes.protocol.joined_sums import merge
 from blindbayes.protocol.shared_model import ScorePlan
 from blindbayes.protocol.shared_model.plan import GaussianPlan
-from blindbayes.report import LeakReport, leak_report
-from blindbayes.study.columns import JointModel, Prediction, leakage_of, local_parameters, require_held, whole_block
+from blindbayes.report import LeakReport
+from blindbayes.study.columns import (
+    JointModel,
+    Prediction,
+    about_columns,
+    column_report,
+    leakage_of,
+    local_parameters,
+    require_held,
+    whole_block,
+)
 from blindbayes.study.joined_parts import keyed_digest, require_bound
 
+PROTOCOLS = ("transfer", "joined_scores", "shared_argmax")
 IntArray = npt.NDArray[np.int64]
 
 
@@ -213,19 +223,26 @@ class HiddenScores(JointModel):
         found = outcome.outputs[to]
         labels = self.classes_.astype(object)[found]
         labels[found == NONE] = None
-        transcript, hidden = outcome.transcript, parts[to].hidden
-        report = leak_report(
-            ("transfer", "joined_scores", "shared_argmax"),
-            len(parts),
-            transcript.received,
-            outcome.opened,
-            transcript.entries,
-            what_follows(hidden),
-        )
+        hidden, sha256 = parts[to].hidden, self.shares[to].study
+        report = column_report(PROTOCOLS, outcome, about=about_columns(self.columns, sha256))
+        report = replace(report, follows=what_follows(hidden))
         return HiddenPrediction(labels, leakage_of(outcome), outcome.cost, report, scoring_statement(hidden))
 
 
 # -- in words ----------------------------------------------------------------------------------------------------------------
+
+
+def ways_of_scoring(reveal_to: str) -> tuple[str, ...]:
+    """What each way of scoring with a model over a hidden join will tell, in plain words."""
+    classes = "all parties" if reveal_to == "all" else reveal_to
+    return (
+        "To score over the hidden join names nobody. The party that asks learns a class for each of its people, the others "
+        "learn what its number of people is padded to. With scope 'shared' only people known to both get a class, and the "
+        "party that asks learns who they are.",
+        f"To score the same people in one order tells each party whom they score together. Their classes go to {classes}.",
+        f"A party that brings nulls learns how many are scored, and not whom; its columns do not count. The classes go to "
+        f"{classes}.",
+    )
 
 
 def what_follows(hidden: Hidden) -> tuple[str, ...]:
