@@ -1,12 +1,23 @@
 """The reproduction of Kikuchi et al. 2011: schemes are right, its figures follow from its formulas, the page is whole."""
 
 import csv
+import itertools
 import math
 
 import pytest
 
-from blindbayes.papers import PAPERS, kikuchi2011, reproduce
-from blindbayes.papers.kikuchi2011 import PAPER, PAPER_SFE1, PAPER_SFE2, Operations, crossover, paper_sfe
+from blindbayes.papers import PAPERS, reproduce
+from blindbayes.papers.kikuchi2011_formulas import (
+    DENSITY,
+    PAPER,
+    PAPER_MILLISECONDS,
+    PAPER_SFE1,
+    PAPER_SFE2,
+    Operations,
+    crossover,
+    paper_sfe,
+    paper_times,
+)
 from blindbayes.papers.kikuchi2011_measure import items, paper_key
 from blindbayes.papers.kikuchi2011_schemes import Polynomials, polynomial_intersection, scalar_product
 from support.two_party import coins
@@ -42,7 +53,11 @@ def test_the_papers_own_figures():
     assert paper_sfe("sums", 10) == pytest.approx(PAPER_SFE1, abs=0.01)
     assert paper_sfe("products", 10) == pytest.approx(PAPER_SFE2, abs=0.4)
     assert crossover(PAPER, PAPER_SFE1, PAPER_SFE2) == pytest.approx(18.5, abs=0.1)
-    assert crossover(Operations(0.0011, 0.0016, 0.00015), PAPER_SFE1, PAPER_SFE2) == pytest.approx(19_917, abs=5)
+    assert crossover(PAPER_MILLISECONDS, PAPER_SFE1, PAPER_SFE2) == pytest.approx(19_917, abs=5)
+    assert DENSITY == 0.03
+    for unit in (PAPER, PAPER_MILLISECONDS):  # the formulas cross there
+        scalar, distorted = paper_times(unit, crossover(unit, PAPER_SFE1, PAPER_SFE2))
+        assert scalar == pytest.approx(distorted)
     assert crossover(Operations(0.001, 0.001, 1.0), 1, 2) == math.inf
 
 
@@ -51,16 +66,23 @@ def test_the_page_is_whole(tmp_path):
     assert "kikuchi2011" in PAPERS
     page = reproduce("kikuchi2011", tmp_path, quick=True)
     text = page.read_text()
-    for part in ("Table 3", "Table 4", "Table 5", "Crossover", "Figure 3", "joined_sums"):
+    for part in ("Table 3", "Table 4", "Table 5", "Crossover", "Figure 2", "Figure 3", "joined_sums", "polynomials", "0.03"):
         assert part in text
     for name in ("figure2.png", "figure3.png", "posterior.png"):
         assert (tmp_path / name).stat().st_size > 10_000
-        assert name in text
+        assert f'<img src="{name}"' in text
     with (tmp_path / "scaling.csv").open() as file:
-        rows = list(csv.DictReader(file))
-    last = {name: float(value) for name, value in rows[-1].items()}
-    assert last["joined"] < kikuchi2011.all_counts(last["distorted"]) / 20
+        rows = [{name: float(value) for name, value in row.items()} for row in csv.DictReader(file)]
+    with (tmp_path / "measured.csv").open() as file:
+        run = {row["scheme"] for row in csv.DictReader(file)}
+    assert run == {"scalar", "polynomial", "distorted_prime", "distorted", "joined"}
+    last = rows[-1]
+    assert last["joined"] == last["all_joined"] < last["all_distorted"] / 20
     assert last["distorted"] < last["polynomial"]
+    assert last["distorted"] < last["scalar_printed"]
+    assert last["scalar"] < last["scalar_printed"]
+    for before, after in itertools.pairwise(rows[-3:]):  # constants do not matter there
+        assert after["scalar"] / before["scalar"] == pytest.approx(10, rel=0.01)
     with (tmp_path / "comparisons.csv").open() as file:
         gates = {(row["kind"], int(row["bits"])): int(row["and_gates"]) for row in csv.DictReader(file)}
     assert gates["products", 16] / gates["products", 4] < 30  # quadratic, not exponential

@@ -1,60 +1,81 @@
 """Kikuchi et al. 2011: Tables 3 to 5, Figures 2 and 3 and the crossover N*, theirs beside ours.
 
-`reproduce(folder)` writes operations.csv, comparisons.csv (Tables 3 and 4, Figure 2), scaling.csv (Figure 3), figure2.png,
-figure3.png, posterior.png where matplotlib is installed, and index.html. Times are CPU seconds of both parties in one process.
-Points of a curve beyond what was run are extrapolated linearly, and say so.
+`reproduce(folder)` writes operations.csv, comparisons.csv (Tables 3 and 4, Figure 2), measured.csv and scaling.csv (Figure 3),
+figure2.png, figure3.png, posterior.png where matplotlib is installed, and index.html. Times are CPU seconds of both parties in
+one process. Lines of Figure 3 are measured costs scaled linearly; what was run is in measured.csv and marked in the figure.
 """
 
 from __future__ import annotations
 
 import csv
-import html
 import importlib.util
-import math
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from blindbayes.papers import kikuchi2011_measure as measure
+from blindbayes.papers import kikuchi2011_page as written
+from blindbayes.papers.kikuchi2011_formulas import (
+    ATTRIBUTES,
+    CLASSES,
+    DENSITY,
+    PAPER,
+    PAPER_MILLISECONDS,
+    PAPER_SFE1,
+    PAPER_SFE2,
+    PRINTED,
+    TABLES,
+    VALUES,
+    all_counts,
+    at_bits,
+    crossover,
+)
 from blindbayes.papers.kikuchi2011_measure import Operations
 from blindbayes.primitives.coins import Coins
-from blindbayes.protocol.distorted_intersection import entropy, error, posterior
 from blindbayes.protocol.distorted_intersection.comparison import Comparison
+from blindbayes.protocol.joined_sums import LEAST
 from blindbayes.protocol.set_intersection import RISTRETTO, SAFE_PRIME
 
-DENSITY = 0.03  # EachMovie
-ATTRIBUTES, VALUES, CLASSES = 10, 100, 2  # what one run of joined_sums counts: 10 attributes of 10 values
-PAPER = Operations(1.1, 1.6, 0.15)  # Section 4.1 gives no unit
-PAPER_SFE1, PAPER_SFE2 = 2.03, 23.76  # seconds, Table 4 at 10 bits
-SCHEMES = {
-    "scalar": "scalar product (Vaidya and Clifton), Paillier 1,024",
-    "polynomial": "polynomials (Freedman et al.), Paillier 1,024",
-    "distorted_prime": "distorted intersection, 2,048-bit safe prime",
-    "distorted": "distorted intersection, ristretto255",
-    "joined": f"joined_sums: all {VALUES} x {CLASSES} counts at once",
-}
 
+@dataclass(frozen=True, slots=True)
+class Costs:
+    """Seconds per row or identifier, measured at the sizes in `points`."""
 
-def crossover(used: Operations, sfe1: float, sfe2: float, density: float = DENSITY) -> float:
-    """N*, from which the distorted intersection is cheaper than the scalar product; infinite if it never is."""
-    per_row = used.encrypt - 2 * used.power * density
-    return (sfe2 - sfe1 - used.decrypt) / per_row if per_row > 0 else math.inf
+    scalar: float  # per row
+    printed: float  # per row, encryption as the paper has it
+    decrypt: float
+    alice_roots: float  # polynomials, per identifier of Alice
+    bob_roots: float  # and of Bob
+    prime: float  # distorted intersection, per identifier of one of the two sets
+    point: float
+    joined: float
+    least: float  # joined_sums at the smallest padded size
+    points: tuple[tuple[str, int, float], ...]  # scheme, size, seconds, as run
 
+    def one(self, whole: int, sfe1: float, sfe2: float) -> dict[str, float]:
+        """One count and one comparison at N, n = 0.03 N; joined_sums: all counts."""
+        own = DENSITY * whole
+        return {
+            "scalar_printed": self.printed * whole + self.decrypt + sfe1,
+            "scalar": self.scalar * whole + self.decrypt + sfe1,
+            "polynomial": (self.alice_roots + self.bob_roots) * own,
+            "distorted_prime": self.prime * own + sfe2,
+            "distorted": self.point * own + sfe2,
+            "joined": max(self.least, self.joined * own),
+        }
 
-def all_counts(one_run: float) -> float:
-    """Seconds of the distorted intersections of every (value, class), from those of one run of two sets of n.
-
-    An identifier of Alice's stands in one set per attribute, each of which meets every class; one of Bob's in the set of its
-    class, which meets every value.
-    """
-    return one_run / 2 * (ATTRIBUTES * CLASSES + VALUES)
-
-
-def paper_sfe(kind: str, bits: float) -> float:
-    """The fits of Table 4."""
-    return 0.97 + 0.106 * bits if kind == "sums" else 1.77 + 0.003 * math.exp(0.89 * bits)
+    def every(self, whole: int) -> dict[str, float]:
+        """All counts. What Alice encrypts for a value serves every class; an attribute's sets hold each identifier once."""
+        own, pairs = DENSITY * whole, VALUES * CLASSES
+        return {
+            "scalar_printed": VALUES * self.printed * whole + pairs * self.decrypt,
+            "scalar": VALUES * self.scalar * whole + pairs * self.decrypt,
+            "polynomial": (ATTRIBUTES * self.alice_roots + VALUES * self.bob_roots) * own,
+            "distorted_prime": all_counts(self.prime * own),
+            "distorted": all_counts(self.point * own),
+            "joined": max(self.least, self.joined * own),
+        }
 
 
 def reproduce(out: pathlib.Path, *, quick: bool = False) -> pathlib.Path:
@@ -62,18 +83,49 @@ def reproduce(out: pathlib.Path, *, quick: bool = False) -> pathlib.Path:
     out.mkdir(parents=True, exist_ok=True)
     coins = Coins.system()
     key = measure.paper_key(coins)
-    used = {group.name: measure.operations(key, group, coins) for group in (SAFE_PRIME, RISTRETTO)}
-    compared = _comparisons(coins, 2 if quick else 8, quick)
-    scaling = _scaling(key, coins, quick)
+    printed, tables, decrypt = measure.paillier_seconds(key, coins)
+    powers = {group.name: measure.power_seconds(group, coins) for group in (SAFE_PRIME, RISTRETTO)}
+    used = {
+        (how, group): Operations(encrypt, decrypt, power)
+        for how, encrypt in ((PRINTED, printed), (TABLES, tables))
+        for group, power in powers.items()
+    }
+    compared = _comparisons(coins, 2 if quick else 40, quick)
+    costs = _costs(key, printed, decrypt, coins, quick)
+    sfe1, sfe2 = (sum(at_bits(compared, kind, 10)[who] for who in ("alice", "bob")) for kind in ("sums", "products"))
+    fine = [round(10 ** (step / 8)) for step in range(8, 65)]
+    one, every = (
+        [{"N": float(whole), **found(whole)} for whole in fine]
+        for found in (lambda whole: costs.one(whole, sfe1, sfe2), costs.every)
+    )
     _write(
-        out / "operations.csv", ["group", "encrypt", "decrypt", "power"], [[name, *_fields(one)] for name, one in used.items()]
+        out / "operations.csv",
+        ["encryption", "group", "encrypt", "decrypt", "power"],
+        [[*names, own.encrypt, own.decrypt, own.power] for names, own in used.items()],
     )
     _write(out / "comparisons.csv", list(compared[0]), [list(row.values()) for row in compared])
-    _write(out / "scaling.csv", list(scaling[0]), [list(row.values()) for row in scaling])
-    pictures = _plots(out, compared, scaling) if importlib.util.find_spec("matplotlib") else []
+    _write(out / "measured.csv", ["scheme", "size", "seconds"], costs.points)
+    _write(
+        out / "scaling.csv",
+        [*one[0], *(f"all_{name}" for name in every[0] if name != "N")],
+        [[*row.values(), *list(whole.values())[1:]] for row, whole in zip(one[::8], every[::8], strict=True)],
+    )
+    stars = _stars(used, sfe1, sfe2)
+    there = importlib.util.find_spec("matplotlib") is not None
+    if there:
+        written.draw(out, compared, one, every, costs.points)
     path = out / "index.html"
-    path.write_text(_page(used, compared, scaling, pictures), encoding="utf-8")
+    path.write_text(written.page(used, compared, one[::8], every[::8], stars, pictures=there), encoding="utf-8")
     return path
+
+
+def _stars(used: Mapping[tuple[str, str], Operations], sfe1: float, sfe2: float) -> list[tuple[str, float]]:
+    words = {PRINTED: "encryption as printed", TABLES: "encryption with tables"}
+    return [
+        ("paper, operations in seconds", crossover(PAPER, PAPER_SFE1, PAPER_SFE2)),
+        ("paper, operations in milliseconds", crossover(PAPER_MILLISECONDS, PAPER_SFE1, PAPER_SFE2)),
+        *((f"ours, {words[how]}, {group}", crossover(own, sfe1, sfe2)) for (how, group), own in used.items()),
+    ]
 
 
 def _comparisons(coins: Coins, repeat: int, quick: bool) -> list[dict[str, Any]]:
@@ -87,34 +139,26 @@ def _comparisons(coins: Coins, repeat: int, quick: bool) -> list[dict[str, Any]]
     return rows
 
 
-def _scaling(key: Any, coins: Coins, quick: bool) -> list[dict[str, Any]]:
-    """Seconds against N, the number of all identifiers; each party has n = 0.03 N of them."""
-    scalar_size, polynomial_size, group_size, joined_size = (200, 20, 50, 4096) if quick else (2000, 200, 500, 60_000)
-    scalar = measure.scalar_seconds(key, scalar_size, coins) / scalar_size
-    polynomial = measure.polynomial_seconds(key, polynomial_size, coins) / polynomial_size
-    prime = measure.distorted_seconds(group_size, coins, SAFE_PRIME) / group_size
-    point = measure.distorted_seconds(group_size, coins, RISTRETTO) / group_size
-    least = measure.joined_seconds(4096, VALUES, CLASSES, coins)
-    large = measure.joined_seconds(joined_size, VALUES, CLASSES, coins) / joined_size
-    rows = []
-    for exponent in range(2, 9):
-        whole = 10**exponent
-        own = DENSITY * whole
-        rows.append(
-            {
-                "N": whole,
-                "scalar": scalar * whole,
-                "polynomial": polynomial * own,
-                "distorted_prime": prime * own,
-                "distorted": point * own,
-                "joined": max(least, large * own),
-            }
-        )
-    return rows
+def _costs(key: Any, printed: float, decrypt: float, coins: Coins, quick: bool) -> Costs:
+    """Every scheme at two sizes; the larger one gives the cost per row or identifier."""
+    scalar_sizes, root_sizes, group_sizes = ((50, 200), (10, 20), (20, 50)) if quick else ((500, 5000), (50, 300), (200, 1000))
+    points: list[tuple[str, int, float]] = []
 
+    def last(scheme: str, found: Sequence[tuple[int, float]]) -> float:
+        points.extend((scheme, size, seconds) for size, seconds in found)
+        size, seconds = found[-1]
+        return seconds / size
 
-def _fields(used: Operations) -> list[float]:
-    return [used.encrypt, used.decrypt, used.power]
+    scalar = last("scalar", [(size, measure.scalar_seconds(key, size, coins)) for size in scalar_sizes])
+    roots = [(size, measure.polynomial_seconds(key, size, coins)) for size in root_sizes]
+    last("polynomial", [(size, first + second) for size, (first, second) in roots])
+    size, (first, second) = roots[-1]
+    prime = last("distorted_prime", [(n, measure.distorted_seconds(n, coins, SAFE_PRIME)) for n in group_sizes])
+    point = last("distorted", [(n, measure.distorted_seconds(n, coins, RISTRETTO)) for n in group_sizes])
+    joined_sizes = (LEAST,) if quick else (LEAST, 100_000)
+    joined = last("joined", [(n, measure.joined_seconds(n, VALUES, CLASSES, coins)) for n in joined_sizes])
+    least = next(seconds for scheme, _, seconds in points if scheme == "joined")
+    return Costs(scalar, printed, decrypt, first / size, second / size, prime, point, joined, least, tuple(points))
 
 
 def _write(path: pathlib.Path, head: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
@@ -122,137 +166,3 @@ def _write(path: pathlib.Path, head: Sequence[str], rows: Sequence[Sequence[Any]
         writer = csv.writer(file)
         writer.writerow(head)
         writer.writerows(rows)
-
-
-def at_bits(compared: Sequence[dict[str, Any]], kind: str, bits: int) -> dict[str, Any]:
-    """One row of the comparisons."""
-    return next(row for row in compared if row["kind"] == kind and row["bits"] == bits)
-
-
-# -- pictures and page -------------------------------------------------------------------------------------------------------
-
-
-def _plots(out: pathlib.Path, compared: Sequence[dict[str, Any]], scaling: Sequence[dict[str, Any]]) -> list[str]:
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot as plt
-
-    figure, axes = plt.subplots(figsize=(7, 4.5))
-    for kind, name in (("sums", "SFE1 (sum)"), ("products", "SFE2 (product)")):
-        rows = [row for row in compared if row["kind"] == kind]
-        axes.plot([row["bits"] for row in rows], [row["alice"] + row["bob"] for row in rows], "o-", label=f"{name}, ours")
-        grid = np.linspace(2, 16, 60)
-        axes.plot(grid, [paper_sfe(kind, x) for x in grid], "--", label=f"{name}, the paper's fit")
-    axes.set(yscale="log", xlabel="bits of a share", ylabel="seconds", title="Figure 2: comparison of shared values")
-    axes.legend(fontsize=8)
-    _save(figure, out / "figure2.png")
-    figure, axes = plt.subplots(figsize=(7, 4.5))
-    for scheme, title in SCHEMES.items():
-        axes.plot([row["N"] for row in scaling], [row[scheme] for row in scaling], "o-", label=title)
-    axes.set(xscale="log", yscale="log", xlabel=f"N, with n = {DENSITY} N identifiers at each party", ylabel="CPU seconds")
-    axes.set_title("Figure 3: one count (joined_sums: all of them)")
-    axes.legend(fontsize=7)
-    _save(figure, out / "figure3.png")
-    figure, axes = plt.subplots(figsize=(7, 4.5))
-    for thinned in (5, 20, 40):
-        for given, style in (({"keep": 0.5}, "-"), ({"bob_items": 100}, "--")):
-            label = f"s_A = {thinned}, " + ("p = 0.5 known" if "keep" in given else "p unknown")
-            axes.plot(posterior(thinned, 100, **given), style, label=label)
-    axes.set(xlabel="z, the size of the intersection", ylabel="Pr(z | s_A)", title="What Alice learns from one thinned size")
-    axes.legend(fontsize=8)
-    _save(figure, out / "posterior.png")
-    return ["figure2.png", "figure3.png", "posterior.png"]
-
-
-def _save(figure: Any, path: pathlib.Path) -> None:
-    from matplotlib import pyplot as plt
-
-    figure.tight_layout()
-    figure.savefig(path, dpi=130)
-    plt.close(figure)
-
-
-def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    lines = ["<table><tr>" + "".join(f"<th>{html.escape(cell)}</th>" for cell in head) + "</tr>"]
-    lines += ["<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>" for row in rows]
-    return "\n".join([*lines, "</table>"])
-
-
-def _star(found: float) -> str:
-    return "never" if math.isinf(found) else f"{max(0.0, found):,.0f}"
-
-
-def _page(
-    used: dict[str, Operations], compared: Sequence[dict[str, Any]], scaling: Sequence[dict[str, Any]], pictures: Sequence[str]
-) -> str:
-    one, many = at_bits(compared, "sums", 16), at_bits(compared, "sums", 10)
-    product = at_bits(compared, "products", 10)
-    sfe1, sfe2 = many["alice"] + many["bob"], product["alice"] + product["bob"]
-    per_run = [[f"{row['N']:,}", *(f"{row[scheme]:.3g}" for scheme in SCHEMES)] for row in scaling]
-    whole = scaling[-1]
-    known, unknown = posterior(20, 100, keep=0.5), posterior(20, 100, bob_items=100)
-    stars = [
-        ["paper, operations in seconds", f"{crossover(PAPER, PAPER_SFE1, PAPER_SFE2):,.1f}"],
-        [
-            "paper, operations in milliseconds",
-            f"{crossover(Operations(0.0011, 0.0016, 0.00015), PAPER_SFE1, PAPER_SFE2):,.0f}",
-        ],
-        *([f"ours, {name}", _star(crossover(own, sfe1, sfe2))] for name, own in used.items()),
-    ]
-    parts = [
-        "<h1>Kikuchi et al. 2011, regenerated</h1>",
-        "<p>CPU seconds of both parties in one process; Paillier with the paper's 1,024-bit modulus, which is too small for "
-        "use. Figure 3 scales measured costs per identifier.</p>",
-        "<h2>Operations, seconds</h2>",
-        _table(
-            ["", "encrypt", "decrypt", "power"],
-            [
-                ["paper (no unit given)", *(f"{value:g}" for value in _fields(PAPER))],
-                *([name, *(f"{value:.2g}" for value in _fields(own))] for name, own in used.items()),
-            ],
-        ),
-        "<h2>Table 3: SFE1, 16 bits, seconds</h2>",
-        _table(["", "Alice", "Bob"], [["paper", "0.80", "0.82"], ["ours", f"{one['alice']:.2g}", f"{one['bob']:.2g}"]]),
-        "<h2>Table 4: comparison at 10 bits, seconds</h2>",
-        _table(
-            ["circuit", "paper's fit", "paper", "ours", "AND gates"],
-            [
-                ["SFE1 (addition)", "0.97 + 0.106 x", "2.03", f"{sfe1:.2g}", str(many["and_gates"])],
-                ["SFE2 (multiplication)", "1.77 + 0.003 e^(0.89 x)", "23.76", f"{sfe2:.2g}", str(product["and_gates"])],
-            ],
-        ),
-        "<p>A multiplication circuit grows with the square of the width: the paper's exponential fit is one of its tool.</p>",
-        "<h2>Table 5: the schemes</h2>",
-        _table(
-            ["", "scalar product", "distorted intersection", "joined_sums"],
-            [
-                ["input", "N-dimensional binary vectors", "sets of n identifiers", "sets of n identifiers"],
-                [
-                    "cost of all counts",
-                    "values x classes x (t_E N + t_D)",
-                    "values x classes x 2 t_P n",
-                    "one run, linear in n",
-                ],
-                ["answer", "exact", f"binomial error, e.g. +-{error(1000, 0.5):.0f} at z = 1,000, p = 0.5", "exact"],
-                [
-                    "Alice learns",
-                    "nothing",
-                    f"a thinned size each time: of {math.log2(101):.1f} bits {entropy(known):.1f} are left (n = 100, s_A = 20) "
-                    f"if she knew p, {entropy(unknown):.1f} as she does not",
-                    "nothing but padded sizes",
-                ],
-            ],
-        ),
-        "<h2>Crossover N*</h2>",
-        _table(["", "N*"], stars),
-        "<p>With circuits that take milliseconds N* is small where an encryption is dearer than 2 alpha powers, and does not "
-        "exist where it is not: here encryption uses tables of a fixed base, which a power of any element cannot.</p>",
-        f"<h2>Figure 3: seconds against N, density {DENSITY}</h2>",
-        _table(["N", *SCHEMES.values()], per_run),
-        f"<p>All counts at N = {whole['N']:,}: distorted intersections {all_counts(whole['distorted']):,.0f} s, joined_sums "
-        f"{whole['joined']:,.0f} s.</p>",
-        *(f'<p><img src="{name}" alt="{name}" width="700"></p>' for name in pictures),
-    ]
-    style = "<style>body{font:15px sans-serif;max-width:60em;margin:2em auto}td,th{padding:.2em .8em;text-align:left}</style>"
-    return f"<!doctype html><meta charset=utf-8><title>Kikuchi et al. 2011</title>{style}\n" + "\n".join(parts) + "\n"

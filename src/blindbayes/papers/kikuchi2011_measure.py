@@ -8,7 +8,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from blindbayes.papers.kikuchi2011_schemes import polynomial_intersection, scalar_product
+from blindbayes.papers.kikuchi2011_schemes import (
+    Encrypted,
+    count_roots,
+    encrypt_polynomials,
+    evaluate_polynomials,
+    scalar_product,
+)
 from blindbayes.primitives.coins import Coins
 from blindbayes.primitives.paillier import PrivateKey, generate_keypair
 from blindbayes.primitives.softspoken import Keeper, Planter
@@ -50,16 +56,21 @@ def paper_key(coins: Coins) -> PrivateKey:
     return generate_keypair(PAPER_KEY_BITS, coins, toy_keys=True)
 
 
-def operations(key: PrivateKey, group: Group, coins: Coins, repeat: int = 50) -> Operations:
-    """The paper's t_E, t_D and t_P."""
+def paillier_seconds(key: PrivateKey, coins: Coins, repeat: int = 50) -> tuple[float, float, float]:
+    """One encryption as the paper has it (r^N modulo N^2), one with the tables of a fixed base, one decryption."""
     public = key.public
     public.encrypt(1, coins)  # makes the tables
     made = [public.encrypt(at, coins) for at in range(repeat)]
-    encrypt = timed(lambda: [public.encrypt(at, coins) for at in range(repeat)]) / repeat
+    printed = timed(lambda: [public.rerandomise(public.encrypt_with(at, 1), coins) for at in range(repeat)]) / repeat
+    tables = timed(lambda: [public.encrypt(at, coins) for at in range(repeat)]) / repeat
     decrypt = timed(lambda: [key.decrypt(one) for one in made]) / repeat
+    return printed, tables, decrypt
+
+
+def power_seconds(group: Group, coins: Coins, repeat: int = 50) -> float:
+    """One power of a hashed element in a group."""
     secret, element = group.secret(coins), group.hash(b"item")
-    power = timed(lambda: [group.power(secret, element) for _ in range(repeat)]) / repeat
-    return Operations(encrypt, decrypt, power)
+    return timed(lambda: [group.power(secret, element) for _ in range(repeat)]) / repeat
 
 
 def link(coins: Coins) -> tuple[Keeper, Planter]:
@@ -124,14 +135,17 @@ def scalar_seconds(key: PrivateKey, count: int, coins: Coins) -> float:
     return seconds
 
 
-def polynomial_seconds(key: PrivateKey, count: int, coins: Coins) -> float:
-    """One intersection by polynomials of two sets of `count`, half in common."""
-    sizes: list[int] = []
+def polynomial_seconds(key: PrivateKey, count: int, coins: Coins) -> tuple[float, float]:
+    """One intersection by polynomials of two sets of `count`, half in common: for Alice's polynomials, and for Bob's values of
+    them with their decryption."""
     mine, theirs = items(0, count), items(count // 2, count // 2 + count)
-    seconds = timed(lambda: sizes.append(polynomial_intersection(key, mine, theirs, coins)))
+    made: list[Encrypted] = []
+    sizes: list[int] = []
+    first = timed(lambda: made.append(encrypt_polynomials(key, mine, coins)))
+    second = timed(lambda: sizes.append(count_roots(key, mine, evaluate_polynomials(key.public, made[0], theirs, coins))))
     if sizes != [count - count // 2]:
         raise AssertionError("the intersection has another size")
-    return seconds
+    return first, second
 
 
 def joined_seconds(count: int, values: int, classes: int, coins: Coins) -> float:

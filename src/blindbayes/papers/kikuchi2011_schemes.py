@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from blindbayes.errors import LocalProtocolError
 from blindbayes.primitives.coins import Coins
-from blindbayes.primitives.paillier import PrivateKey
+from blindbayes.primitives.paillier import Ciphertext, PrivateKey, PublicKey
 
 ITEM_BITS = 64
 _MASK_BITS = 128
@@ -45,10 +45,19 @@ class Polynomials:
         return cls(max(1, round(count / double_log)), math.ceil(math.e * double_log) + 3)
 
 
+Encrypted = list[list[Ciphertext]]
+"""The coefficients of each bin's polynomial, lowest first."""
+
+
 def polynomial_intersection(key: PrivateKey, mine: Sequence[bytes], theirs: Sequence[bytes], coins: Coins) -> int:
     """The size of the intersection, to Alice."""
+    encrypted = encrypt_polynomials(key, mine, coins)
+    return count_roots(key, mine, evaluate_polynomials(key.public, encrypted, theirs, coins))
+
+
+def encrypt_polynomials(key: PrivateKey, mine: Sequence[bytes], coins: Coins) -> Encrypted:
+    """Alice: one polynomial per bin, whose roots are her items there."""
     public, plan = key.public, Polynomials.plan(len(mine))
-    n = public.n
     loads: list[list[int]] = [[] for _ in range(plan.bins)]
     for item in mine:
         value, first, second = _hashed(item, plan.bins)
@@ -57,14 +66,16 @@ def polynomial_intersection(key: PrivateKey, mine: Sequence[bytes], theirs: Sequ
         raise LocalProtocolError("a bin overflowed; hash again")
     encrypted = []
     for load in loads:
-        roots = [
-            *load,
-            *((1 << ITEM_BITS) + coins.bits(ITEM_BITS) for _ in range(plan.degree - len(load))),
-        ]  # outside the items
-        encrypted.append(public.encrypt_many(_coefficients(roots, n), coins))
+        padding = ((1 << ITEM_BITS) + coins.bits(ITEM_BITS) for _ in range(plan.degree - len(load)))  # outside the items
+        encrypted.append(public.encrypt_many(_coefficients([*load, *padding], public.n), coins))
+    return encrypted
+
+
+def evaluate_polynomials(public: PublicKey, encrypted: Encrypted, theirs: Sequence[bytes], coins: Coins) -> list[Ciphertext]:
+    """Bob: for each of his items and each of its two bins, the item plus a random multiple of the polynomial at it."""
     answers = []
     for item in theirs:
-        value, first, second = _hashed(item, plan.bins)
+        value, first, second = _hashed(item, len(encrypted))
         for at in {first, second}:
             total = encrypted[at][-1]  # Horner's rule, under encryption
             for coefficient in reversed(encrypted[at][:-1]):
@@ -72,7 +83,12 @@ def polynomial_intersection(key: PrivateKey, mine: Sequence[bytes], theirs: Sequ
             masked = public.multiply(total, 1 + coins.bits(_MASK_BITS))
             answers.append(public.rerandomise(public.add_plain(masked, value), coins))
     coins.shuffle(answers)
-    own = {_hashed(item, plan.bins)[0] for item in mine}
+    return answers
+
+
+def count_roots(key: PrivateKey, mine: Sequence[bytes], answers: Sequence[Ciphertext]) -> int:
+    """Alice: how many of her items come back."""
+    own = {_hashed(item, 1)[0] for item in mine}
     return len(own & set(key.decrypt_many(answers)))
 
 
