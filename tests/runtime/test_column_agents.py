@@ -463,6 +463,7 @@ def test_instances_that_change_during_a_run_burn_it(tmp_path: Path) -> None:
             again = office.agents["hospital"].runs[run.run_id]
             await again.done.wait()
             assert "changed during the run" in str(again.error)
+            assert office.net.sites["hospital"].home.outcome(run.run_id) is not None
             assert office.net.sites["hospital"].home.share(model).spent == 0
 
     bounded(test)

@@ -364,7 +364,8 @@ class Agent:
         outcome = {"state": "failed", "study": run.study.sha256, "error": type(error).__name__, "exit_code": error.code}
         with contextlib.suppress(OSError, BlindbayesError):  # on a full disk the error itself still reaches the operator
             kind = "burned" if isinstance(error, LocalProtocolError | IntegrityError) else "failed"
-            if run.seats or run.work.kind != "prediction":  # a batch that could not even be read may be asked for again
+            # A batch that could not even be read, so that no journal was begun, may be asked for again.
+            if run.work.kind != "prediction" or self.home.has_begun(run.run_id):
                 self.home.end(run.run_id, outcome | {"message": str(error)})
             self.home.audit.append("ended", run=run.run_id, study=run.study.sha256, state=kind, why=str(error))
         for seat in run.seats.values():

@@ -306,8 +306,12 @@ class Home:
         return [
             path.name
             for path in sorted((self.folder / "runs").glob("*"))
-            if not (path / "outcome.json").exists() and any(path.glob("*/journal"))
+            if not (path / "outcome.json").exists() and self.has_begun(path.name)
         ]
+
+    def has_begun(self, run_id: str) -> bool:
+        """Whether a run has a journal."""
+        return any(self.run_folder(run_id).glob("*/journal"))
 
     # -- shares ------------------------------------------------------------------------------------------------------
 
