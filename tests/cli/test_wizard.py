@@ -28,8 +28,9 @@ from blindbayes.study.file import StudyFile
 NAMES = ("north", "south", "west")
 CARDS = [f"{name}/card.toml" for name in NAMES]
 BOOK = ["new", "outcome", "no, yes", "", "sex", "f, m", "", "age", "0 to 120 by 1", "12", "y", "", ""]
-DEFAULTS = [""] * 9  # everybody brings rows, thresholds, protocol, exact, quorum, deadlines; then write
+DEFAULTS = [""] * 5  # shared rows, everybody brings some, protocol, exact, no more settings; then write
 HAPPY = ["", "Readmission", *BOOK, *CARDS, "", *DEFAULTS, ""]
+MORE = [*HAPPY[:-2], "y", *[""] * 9, ""]  # thresholds, quorum, host, model, deadlines
 
 
 @pytest.fixture
@@ -84,7 +85,8 @@ def test_the_study_is_commented_and_stays_so_when_signed(place: Path) -> None:
 
 
 def test_what_the_wizard_says_is_opened_is_what_check_says(place: Path) -> None:
-    done = ask(["", "T", *BOOK, *CARDS, "", "south", "2", "", "chain_sum", "1", "0", "5000", "3", "", "", "", ""])
+    more = ["y", "2", "", "0", "", "", "", "3", "", "", "", "", "", ""]
+    done = ask(["", "T", *BOOK, *CARDS, "", "", "south", "chain_sum", "1", "5000", *more, ""])
     assert done.exit_code == 0, done.output
     study = StudyFile.from_toml("study.toml")
     assert study.contributors == ("north", "west")
@@ -111,22 +113,27 @@ def test_what_the_wizard_says_is_opened_is_what_check_says(place: Path) -> None:
         (15, "absent.toml", "absent.toml is missing"),
         (15, "", "at least two sites"),
         (16, "north/card.toml", "north takes part already"),
-        (19, "east", "'east' takes no part"),
-        (19, "north, south", "at least two sites bring rows"),
-        (20, "4", "a whole number from 2 to 3"),
-        (21, "-1", "a whole number from 0"),
-        (22, "reference", "answer one of: masked_sum"),
-        (23, "0", "epsilon is a positive number"),
-        (23, "nan", "epsilon is a positive number"),
-        (24, "1", "a whole number from 2 to 3"),
-        (24, "2", "an exact sum of two parties"),
-        (25, "soon", "give seconds"),
-        (27, "9 min", "not shorter than its parts"),
-        (28, "perhaps", "invalid input"),
+        (19, "both", "answer one of: rows, columns"),
+        (20, "east", "'east' takes no part"),
+        (20, "north, south", "at least two sites bring rows"),
+        (21, "reference", "answer one of: masked_sum"),
+        (22, "0", "epsilon is a positive number"),
+        (22, "nan", "epsilon is a positive number"),
+        (23, "perhaps", "invalid input"),
+        (24, "4", "a whole number from 2 to 3"),
+        (25, "-1", "a whole number from 0"),
+        (26, "1", "a whole number from 2 to 3"),
+        (26, "2", "an exact sum of two parties"),
+        (27, "east", "answer one of: north, south, west"),
+        (28, "0", "a positive number"),
+        (29, "-1", "a positive number"),
+        (30, "soon", "give seconds"),
+        (32, "9 min", "not shorter than its parts"),
+        (33, "perhaps", "invalid input"),
     ],
 )
 def test_a_wrong_answer_is_asked_again_at_once(place: Path, at: int, wrong: str, told: str) -> None:
-    answers = [*HAPPY]
+    answers = [*MORE]
     answers.insert(at, wrong)
     done = ask(answers)
     assert done.exit_code == 0, done.output
@@ -159,7 +166,8 @@ def test_a_data_dictionary_becomes_a_codebook_and_both_of_its_answers_can_be_men
 
 def test_without_columns_there_is_a_template_and_the_call_that_finishes(place: Path) -> None:
     study = ["", "four words of title", "new", 'the "class"', "no, yes", "", "", ""]
-    done = ask([*study, *CARDS, "", "", "2", "5", "masked_sum", "2", "1e-6", "900", "", "4", "30", "5 min", "2 h", ""])
+    more = ["y", "2", "5", "1e-6", "", "4", "30", "5 min", "2 h"]
+    done = ask([*study, *CARDS, "", "", "", "masked_sum", "2", "900", *more, ""])
     assert done.exit_code == 0, done.output
     assert files(place) == {"codebook.toml"}
     with pytest.raises(ConfigError, match=r"FILL IN the name of the column.*at least one label"):
@@ -191,9 +199,7 @@ def test_the_commented_lines_of_the_template_are_a_column_too() -> None:
 
 
 def test_two_sites_are_led_to_an_epsilon(place: Path) -> None:
-    done = ask(
-        ["", "T", *BOOK, *CARDS[:2], "", "", "", "", "ring_sum", "masked_sum", "exact", "", "", "", "", "", "", "", "", ""]
-    )
+    done = ask(["", "T", *BOOK, *CARDS[:2], "", "", "", "ring_sum", "masked_sum", "exact", "", "", "", ""])
     assert done.exit_code == 0, done.output
     assert "ring_sum needs at least 3 sites" in done.output
     assert "an exact sum of two parties" in done.output
@@ -204,12 +210,112 @@ def test_options_are_not_asked_for(place: Path) -> None:
     Codebook("outcome", ("no", "yes"), (Categorical("sex", ("f", "m")),)).to_toml("mine.toml")
     cards = [word for card in CARDS for word in ("--card", card)]
     given = ["s.toml", "--title", "T", "--codebook", "mine.toml", *cards, "--without-rows", "west", "--epsilon", "0.5"]
-    done = ask([""] * 11, *given)
+    done = ask([""] * 4, *given)  # protocol, rows, more, write
     assert done.exit_code == 0, done.output
-    for question in ("Title", "Codebook [", "Card or", "Sites that bring", "Epsilon, or"):
+    for question in ("Title", "Codebook [", "Card or", "rows or columns", "Sites that bring", "Epsilon, or"):
         assert question not in done.output
     study = StudyFile.from_toml("s.toml")
     assert (study.contributors, study.privacy.epsilon) == (("north", "south"), 0.5)
+
+
+def test_the_rarer_settings_are_asked_for_together_and_end_up_in_the_study(place: Path) -> None:
+    noise = ["1e-6", "party", "400", "skellam", "polya", "0", "0.7"]
+    more = ["y", "3", "20", *noise, "3", "5", "west", "0.5", "1e-8", "30", "5 min", "2 h"]
+    done = ask(["", "T", *BOOK, *CARDS, "", "", "", "", "2", "900", *more, ""])
+    assert done.exit_code == 0, done.output
+    assert "skellam" in done.output
+    study = StudyFile.from_toml("study.toml")
+    privacy = study.privacy
+    assert (privacy.epsilon, privacy.delta, privacy.rows, privacy.gamma) == (2.0, 1e-6, 900, 0.7)
+    assert (privacy.unit, privacy.party_rows) == ("party", 400)
+    assert (study.thresholds.min_rows, study.thresholds.quorum, study.thresholds.min_cell) == (20, None, 5)
+    assert study.hosts == {"server": "west"}
+    assert (study.model.alpha, study.model.var_smoothing) == (0.5, 1e-8)
+    assert (study.deadlines.step, study.deadlines.join, study.deadlines.run) == (30, 300, 7200)
+    assert call(["check", "study.toml"]).exit_code == 0
+
+
+def test_few_questions_lead_to_a_study(place: Path) -> None:
+    """Without the codebook and the cards: what is shared, who brings none, protocol, epsilon, more, write."""
+    done = ask(HAPPY)
+    after = done.output.split("Compare the words")[1]
+    assert sum(line.rstrip().endswith(":") or "]:" in line for line in after.splitlines()) <= 8
+
+
+# -- columns -----------------------------------------------------------------------------------------------------------
+
+PEOPLE = ["", "Defaults", *BOOK[:8], "0 to 120 by 1", "0", "n", "", "", *CARDS[:2], ""]
+
+
+def test_two_sites_with_other_columns_of_the_same_people(place: Path) -> None:
+    answers = [*PEOPLE, "columns", "0.25", "", "sex", "", "n", "email", "", "5000", "", "", "", ""]
+    done = ask(answers)
+    assert done.exit_code == 0, done.output
+    study = StudyFile.from_toml("study.toml")
+    assert (study.partition, study.protocol, study.aligned, study.key) == ("columns", "joined_sums", False, ("email",))
+    assert study.holdings.holds == {"north": ("sex",), "south": ("age",)}
+    assert study.holdings.labelled == ("north",)
+    assert study.reveal_to == "north"
+    assert study.options == {"bounds": {"north": 4096, "south": 5000}, "queries": 10000}
+    assert study.book.variance_floor == 0.25
+    assert study.book == Codebook.from_toml("codebook.toml")
+    for line in ("north holds sex, outcome.", "Opened in training: nothing.", "the class, to north; at most 10000 people."):
+        assert line in done.output
+
+
+def test_rows_that_line_up_and_the_rarer_settings_of_columns(place: Path) -> None:
+    done = ask(
+        [*PEOPLE, "columns", "", "south", "age", "", "y", "300", "all", "50", "y", "20", "0.5", "30", "5 min", "2 h", ""]
+    )
+    assert done.exit_code == 0, done.output
+    study = StudyFile.from_toml("study.toml")
+    assert (study.protocol, study.aligned, study.holdings.rows) == ("class_sums", True, 300)
+    assert study.holdings.holds == {"north": ("age",), "south": ("sex",)}
+    assert study.holdings.labelled == ("south",)
+    assert (study.options, study.thresholds.min_rows, study.model.alpha) == ({"queries": 50}, 20, 0.5)
+    assert study.deadlines.run == 7200
+
+
+def test_what_a_join_can_be_told_besides(place: Path) -> None:
+    done = ask([*PEOPLE, "columns", "", "", "", "", "n", "", "", "", "all", "", "y", "first", "100", "", "", "", "", "", ""])
+    assert done.exit_code == 0, done.output
+    study = StudyFile.from_toml("study.toml")
+    assert (study.duplicates, study.options["min_overlap"], study.key) == ("first", 100, ("id",))
+    assert "one bit, whether at least 100 people are common" in done.output
+
+
+@pytest.mark.parametrize(
+    ("at", "wrong", "told"),
+    [
+        (1, "-1", "variance_floor"),
+        (2, "west", "answer one of: north, south"),
+        (3, "weight", "'weight' is not in the codebook; left: sex, age"),
+        (4, "sex", "'sex' is held by another site; left: age"),
+        (6, "age", "is a column of the codebook"),
+        (7, "10", "a whole number from 4096"),
+        (9, "west", "answer one of: all, north, south"),
+        (10, "0", "a whole number from 1"),
+    ],
+)
+def test_a_wrong_answer_about_columns_is_asked_again(place: Path, at: int, wrong: str, told: str) -> None:
+    answers = ["columns", "0.25", "", "sex", "", "n", "email", "", "5000", "", "", "", ""]
+    answers.insert(at, wrong)
+    done = ask([*PEOPLE, *answers])
+    assert done.exit_code == 0, done.output
+    assert done.output.count("Error") == 1
+    assert told in next(line for line in done.output.splitlines() if "Error" in line)
+
+
+def test_columns_need_a_codebook_that_is_filled_in_and_has_a_least_variance(place: Path) -> None:
+    done = ask(["", "T", "new", "class", "no, yes", "", "", "", *CARDS[:2], "", "columns", ""])
+    assert done.exit_code == 0, done.output
+    assert files(place) == {"codebook.toml"}
+    assert "say who holds which of them" in done.output
+    Codebook("outcome", ("no", "yes"), (Numeric("age", 0, 120),)).to_toml("mine.toml")
+    refused = ask(["", "T", "file", "mine.toml", *CARDS[:2], "", "columns"])
+    assert isinstance(refused.exception, ConfigError)
+    assert "add a line such as variance_floor" in str(refused.exception)
+    assert files(place) == {"codebook.toml", "mine.toml"}
 
 
 # -- what is left alone ------------------------------------------------------------------------------------------------

@@ -5,16 +5,14 @@ Nothing is written before the last answer. An option given on the command line i
 
 from __future__ import annotations
 
-import shlex
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 import msgspec
-import tomlkit
 
 from blindbayes.cli.answers import (
     among,
@@ -31,13 +29,14 @@ from blindbayes.cli.answers import (
     several,
     whole,
 )
+from blindbayes.cli.drafts import command_line, template, write_all
+from blindbayes.cli.wizard_columns import ask_columns, tell_columns, without_floor
 from blindbayes.codebook import DEFAULT_MAX_ROWS, Categorical, Codebook, Feature, Numeric
 from blindbayes.errors import BlindbayesError, ConfigError
 from blindbayes.protocol import registry
-from blindbayes.runtime.files import write_whole
 from blindbayes.runtime.identity import Card
 from blindbayes.study import Study
-from blindbayes.study.file import Deadlines, Party, Privacy, StudyFile, Thresholds, default_hosts
+from blindbayes.study.file import Deadlines, Model, Party, Privacy, StudyFile, Thresholds, default_hosts
 
 T = TypeVar("T")
 
@@ -66,20 +65,23 @@ def make_study(
     privacy: Privacy,
     limits: Thresholds,
     deadlines: Deadlines,
+    model: Model | None = None,
+    hosts: Mapping[str, str] | None = None,
 ) -> StudyFile:
-    """The study that these answers describe. Raises what `Study` and `StudyFile` raise."""
+    """The study over rows that these answers describe. Raises what `Study` and `StudyFile` raise."""
     parties = tuple(Party(card.name, card.identity.hex(), contributes=card.name not in without_rows) for card in cards)
     plain = Study(book, protocol=protocol, **msgspec.structs.asdict(privacy), **msgspec.structs.asdict(limits))
-    hosts = default_hosts(protocol, plain.setting([party.name for party in parties if party.contributes]), parties)
+    usual = default_hosts(protocol, plain.setting([party.name for party in parties if party.contributes]), parties)
     return StudyFile(
         title=title,
         parties=parties,
         codebook=book.to_dict(),
         protocol=protocol,
-        hosts=hosts,
+        hosts={**usual, **(hosts or {})},
         privacy=privacy,
         thresholds=limits,
         deadlines=deadlines,
+        model=model or Model(),
     )
 
 
@@ -98,6 +100,7 @@ class Wizard:
 
     def __init__(self, given: Mapping[str, Any]) -> None:
         self._given = given
+        self._advanced = False  # whether the rarer questions are asked
 
     def run(self) -> None:
         """Ask, show what follows from the answers, and write."""
@@ -106,47 +109,95 @@ class Wizard:
         title = self._answer("title", "Title of the study, as people will call it", printable)
         known = self._codebook(path)
         paths, cards = self._cards()
+        if self._partition() == "columns":
+            known = self._floored(known)
+            study = ask_columns(title, known.book, cards, self._may_ask, self._deadlines) if known.complete else None
+        else:
+            study = self._rows(title, known, cards)
+        if study is not None:
+            _tell(study)
+        files = {} if known.text is None else {known.path: known.text}
+        if known.complete and study is not None:
+            files[path] = study.to_toml()
+        click.confirm(f"\nWrite {' and '.join(map(str, files))}?", default=True, abort=True)
+        write_all(files)
+        if study is not None and known.complete:
+            click.echo(f"Wrote {' and '.join(map(str, files))}. sha256 {study.sha256}")
+            click.echo(f"Next: blindbayes study check {path}; then send it to every site, which reads and signs it:")
+            click.echo(f"  blindbayes study sign {path} --config FOLDER")
+            return
+        click.echo(f"Wrote {known.path}, a template. Fill in its columns; `blindbayes codebook check {known.path}` says")
+        if study is None:
+            click.echo("what is missing. Then run `blindbayes study init` again, and say who holds which of them.")
+        else:
+            click.echo("what is missing. Then this writes the study from your answers:")
+            click.echo("  " + command_line(path, study, known.path, paths))
+
+    def _partition(self) -> str:
+        """rows or columns; an option that is for rows says it."""
+        if set(self._given) & {"without_rows", "protocol", "epsilon", "quorum", "min_cell"}:
+            return "rows"
+        click.echo(
+            "\nrows: each site has other people, in the same columns. columns: each has other columns of the same people."
+        )
+        return asked("Do the sites share rows or columns", one_of(("rows", "columns")), "rows")
+
+    def _floored(self, known: _Book) -> _Book:
+        """The codebook with a least variance, if it needs one and is not yet on disk."""
+        column = without_floor(known.book) if known.complete else None
+        if column is None:
+            return known
+        if known.text is None:
+            raise ConfigError(
+                f"{known.path.name} declares {column!r} as a number without bins, and no variance_floor, which studies over "
+                "columns need: add a line such as variance_floor = 0.01 (in squared units), or give the column bins"
+            )
+        click.echo("\nWithout bins a number is scored by mean and variance. No variance is taken to be below this one.")
+        rule = "give a positive number"
+
+        def of(text: str) -> Codebook:
+            return msgspec.structs.replace(known.book, variance_floor=number(text, rule))
+
+        book = asked("Least variance, in squared units", of, "0.01")
+        return replace(known, book=book, text=book.to_toml())
+
+    def _rows(self, title: str, known: _Book, cards: Sequence[Card]) -> StudyFile:
         names = [card.name for card in cards]
         click.echo("\nA site without rows may host a role, such as the server, and is no contributor.")
         without = self._answer("without_rows", "Sites that bring no rows (names; Return: none)", among(names), "", show=False)
         count = len(names) - len(without)
-        click.echo("\nThresholds: below them nothing is opened.")
-        fewest = self._answer("min_parties", "Fewest sites that bring rows", whole(2, count), str(min(3, count)))
-        least = self._answer(
-            "min_rows", "Fewest rows of each site (sites ask for 10 unless they say otherwise)", whole(0), "10"
-        )
         click.echo("\nHow the sites' sums are added up, and who learns what:")
         for name, line in PROTOCOLS.items():
             click.echo(f"  {name}: {line}")
         protocol = self._answer("protocol", "Protocol", self._protocol(names, without), "masked_sum")
+        fewest, least = min(3, count), 10  # asked for below
 
-        def trial(privacy: Privacy, quorum: int | None = self._given.get("quorum"), cell: int = 0) -> StudyFile:
+        def trial(
+            privacy: Privacy,
+            quorum: int | None = self._given.get("quorum"),
+            cell: int = 0,
+            hosts: Mapping[str, str] | None = None,
+        ) -> StudyFile:
             limits = Thresholds(fewest, least, quorum, cell)
-            return make_study(title, known.book, cards, without, protocol, privacy, limits, Deadlines())
+            return make_study(title, known.book, cards, without, protocol, privacy, limits, Deadlines(), None, hosts)
 
         privacy = self._privacy(trial, count)
+        self._may_ask("thresholds, noise, hosts, model, deadlines")
+        self._say("\nThresholds: below them nothing is opened.")
+        fewest = self._more("min_parties", "Fewest sites that bring rows", whole(2, count), str(fewest))
+        least = self._more(
+            "min_rows", "Fewest rows of each site (sites ask for 10 unless they say otherwise)", whole(0), str(least)
+        )
+        privacy = self._noise(trial, privacy, rarer=known.complete)  # a template is finished by a call, which has fewer options
         quorum = self._quorum(trial, protocol, count, privacy)
         cell = 0
         if privacy.epsilon is not None or "min_cell" in self._given:
-            click.echo("\nSmall noisy counts are mostly noise. Those below this number are published as 0; 0 keeps all.")
-            cell = self._answer("min_cell", "Smallest noisy count to publish", whole(0), "0")
-        deadlines = self._deadlines()
+            self._say("\nSmall noisy counts are mostly noise. Those below this number are published as 0; 0 keeps all.")
+            cell = self._more("min_cell", "Smallest noisy count to publish", whole(0), "0")
+        hosts = self._hosts(trial, privacy, names) if known.complete else None
+        model = self._model() if known.complete else Model()
         limits = Thresholds(fewest, least, quorum, cell)
-        study = make_study(title, known.book, cards, without, protocol, privacy, limits, deadlines)
-        _tell(study)
-        files = {} if known.text is None else {known.path: known.text}
-        if known.complete:
-            files[path] = study.to_toml()
-        click.confirm(f"\nWrite {' and '.join(map(str, files))}?", default=True, abort=True)
-        _write(files)
-        if known.complete:
-            click.echo(f"Wrote {' and '.join(map(str, files))}. sha256 {study.sha256}")
-            click.echo(f"Next: blindbayes study check {path}; then send it to every site, which reads and signs it:")
-            click.echo(f"  blindbayes study sign {path} --config FOLDER")
-        else:
-            click.echo(f"Wrote {known.path}, a template. Fill in its columns; `blindbayes codebook check {known.path}` says")
-            click.echo("what is missing. Then this writes the study from your answers:")
-            click.echo("  " + _command(path, study, known.path, paths))
+        return make_study(title, known.book, cards, without, protocol, privacy, limits, self._deadlines(), model, hosts)
 
     # -- one question ------------------------------------------------------------------------------------------------------
 
@@ -156,6 +207,23 @@ class Wizard:
             value = self._given[name]
             return check(" ".join(value) if isinstance(value, tuple) else str(value))
         return asked(text, check, default, show=show)
+
+    def _may_ask(self, what: str) -> bool:
+        """Whether the rarer questions are to be asked: one question for all of them."""
+        click.echo("")
+        self._advanced = click.confirm(f"More settings ({what})?", default=False)
+        return self._advanced
+
+    def _say(self, text: str) -> None:
+        """What goes before a rarer question."""
+        if self._advanced:
+            click.echo(text)
+
+    def _more(self, name: str, text: str, check: Callable[[str], T], default: str, *, show: bool = True) -> T:
+        """A rarer question: the option of that name, or its usual answer unless more is to be asked."""
+        if name in self._given or self._advanced:
+            return self._answer(name, text, check, default, show=show)
+        return check(default)
 
     # -- the codebook ------------------------------------------------------------------------------------------------------
 
@@ -287,24 +355,78 @@ class Wizard:
         if epsilon is None:
             return Privacy()
 
-        def delta_of(text: str) -> float:
-            value = number(text, "delta is a number from 0 to below 1")
-            trial(Privacy(epsilon=epsilon, delta=value))
-            return value
-
-        click.echo("Delta is the chance that epsilon does not hold: 0, or far below one over the number of people.")
-        delta = self._answer("delta", "Delta", delta_of, "0")
-
         def rows_of(text: str) -> int | None:
             rows = whole(1)(text) if text.strip() else None
-            trial(Privacy(epsilon=epsilon, delta=delta, rows=rows))
+            trial(Privacy(epsilon=epsilon, delta=float(self._given.get("delta", 0.0)), rows=rows))
             return rows
 
         click.echo(
             "How fine the noisy tables are depends on the number of rows: a public figure or a guess, never the true count."
         )
         rows = self._answer("rows", "Rows of all sites together, about (Return: unknown)", rows_of, "", show=False)
-        return Privacy(epsilon=epsilon, delta=delta, rows=rows)
+        return Privacy(epsilon=epsilon, rows=rows)
+
+    def _noise(self, trial: Callable[..., StudyFile], privacy: Privacy, *, rarer: bool) -> Privacy:
+        """The rarer settings of a private study."""
+        if privacy.epsilon is None:
+            return privacy
+
+        def tried(**fields: Any) -> Privacy:
+            found = msgspec.structs.replace(privacy, **fields)
+            trial(found)
+            return found
+
+        self._say("\nDelta is the chance that epsilon does not hold: 0, or far below one over the number of people.")
+        rule = "delta is a number from 0 to below 1"
+        privacy = self._more("delta", "Delta", lambda text: tried(delta=number(text, rule)), "0")
+        if not (self._advanced and rarer):
+            return privacy
+        click.echo("Epsilon protects one person's record, or all records of a party: that takes far more noise.")
+        if asked("Whom epsilon protects", one_of(("person", "party")), "person") == "party":
+            most = "Most rows of any party, publicly known"
+            privacy = asked(most, lambda text: tried(unit="party", party_rows=whole(1)(text)))
+        click.echo("auto takes the mechanism with the least noise. skellam and diluted need a delta.")
+        kinds = one_of(("auto", "polya", "skellam", "diluted"))
+        privacy = asked("Mechanism", lambda text: tried(mechanism=kinds(text)), "auto")
+        click.echo("Noise is made for the case that the other parties add none, or tell theirs.")
+        rule = "gamma is a number above 0, at most 1"
+        usual = str(round(privacy.gamma, 4))
+        return asked(
+            "Share of parties that add their noise",
+            lambda text: privacy if text == usual else tried(gamma=number(text, rule)),
+            usual,
+        )
+
+    def _hosts(self, trial: Callable[..., StudyFile], privacy: Privacy, names: Sequence[str]) -> dict[str, str] | None:
+        usual = trial(privacy).hosts
+        if not self._advanced or not usual:
+            return None
+        click.echo("\nRoles that no contributor fills; whoever runs one sees what the protocol's page says.")
+        hosts: dict[str, str] = {}
+        for seat, host in usual.items():
+
+            def of(text: str, seat: str = seat) -> str:
+                name = one_of(names)(text)
+                if len(hosts) == len(usual) - 1:  # the last answer settles whether roles lie apart that must
+                    trial(privacy, hosts={**hosts, seat: name})
+                return name
+
+            hosts[seat] = asked(f"Who hosts the role {seat}", of, host)
+        return hosts
+
+    def _model(self) -> Model:
+        if not self._advanced:
+            return Model()
+
+        def positive(text: str) -> float:
+            value = number(text, "give a positive number")
+            if value <= 0:
+                raise ConfigError("give a positive number")
+            return value
+
+        click.echo("\nThe model: alpha is added to every count, var_smoothing times the largest variance to every variance.")
+        alpha = asked("alpha", positive, "1.0")
+        return Model(alpha, asked("var_smoothing", positive, "1e-09"))
 
     def _quorum(self, trial: Callable[..., StudyFile], protocol: str, count: int, privacy: Privacy) -> int | None:
         usual = trial(privacy, None).setting.fewest
@@ -318,13 +440,13 @@ class Wizard:
             trial(privacy, quorum)
             return None if quorum == usual else quorum
 
-        click.echo("\nIf a site is lost on the way, the sum of the others may still be opened, if that many are left.")
-        return self._answer("quorum", "Fewest sites in an opened sum", check, str(usual))
+        self._say("\nIf a site is lost on the way, the sum of the others may still be opened, if that many are left.")
+        return self._more("quorum", "Fewest sites in an opened sum", check, str(usual))
 
     def _deadlines(self) -> Deadlines:
-        click.echo("\nDeadlines, in seconds, or such as 10 min, 1 h, 2 d. A site that misses one counts as lost.")
-        step = self._answer("step_seconds", "How long a site may be silent within a step", duration, "60")
-        join = self._answer("join_seconds", "How long sites have to come", duration, "10 min")
+        self._say("\nDeadlines, in seconds, or such as 10 min, 1 h, 2 d. A site that misses one counts as lost.")
+        step = self._more("step_seconds", "How long a site may be silent within a step", duration, "60")
+        join = self._more("join_seconds", "How long sites have to come", duration, "10 min")
         longest = max(step, join)
 
         def run_of(text: str) -> float:
@@ -333,43 +455,8 @@ class Wizard:
                 raise ConfigError(f"the whole run is not shorter than its parts: at least {longest:g} seconds")
             return run
 
-        run = self._answer("run_seconds", "The whole run", run_of, "1 h" if longest <= 3600 else f"{longest:g}")
+        run = self._more("run_seconds", "The whole run", run_of, "1 h" if longest <= 3600 else f"{longest:g}")
         return Deadlines(step, join, run)
-
-
-def template(book: Codebook) -> str:
-    """A codebook with class column and labels, and columns to fill in; `codebook check` refuses it until they are."""
-    target, classes = tomlkit.item(book.target).as_string(), tomlkit.item(list(book.classes)).as_string()
-    return f"""\
-# A blindbayes codebook: public facts only. Never fill it from private rows: bounds and categories read off
-# private data are a leak that no noise repairs.
-format = "{book.format}"
-# The class column.
-target = {target}
-# Every label the class column may hold.
-classes = {classes}
-# No table may hold more rows than this; it proves that no sum overflows.
-max_rows = {book.max_rows}
-# Texts that stand for a missing value, besides null, NaN and the empty text.
-missing = []
-
-# FILL IN: one [[features]] table for each column to predict from.
-# A column with a closed list of values:
-[[features]]
-kind = "categorical"
-name = "FILL IN the name of the column"
-values = []               # FILL IN every value, as texts: ["f", "m"]
-# optional = true         # if it may be missing in a row
-
-# A column of numbers: take the marks off and fill in.
-# [[features]]
-# kind = "numeric"
-# name = "age"
-# low = 0                 # public bounds, not the smallest and largest of your rows
-# high = 120
-# precision = 1           # the step: numbers are rounded to it
-# bins = 12               # only where numbers are not bell-shaped
-"""
 
 
 def _stand_in(target: str) -> Feature:
@@ -387,6 +474,9 @@ def _shown(known: _Book) -> _Book:
 
 
 def _tell(study: StudyFile) -> None:
+    if study.partition == "columns":
+        tell_columns(study)
+        return
     setting, protocol = study.setting, registry.load(study.protocol)
     learners = sorted({study.host(seat) for seat in protocol.learners(setting)})
     click.echo(f"\n{study.title}: rows of {', '.join(study.contributors)}, by {study.protocol}.")
@@ -396,42 +486,3 @@ def _tell(study: StudyFile) -> None:
     click.echo(f"  Opened, {promise}: the sum over at least {setting.fewest} sites, to {', '.join(learners)}.")
     if more := [label for label in registry.spec(study.protocol)["opened"] if label != "sum"]:
         click.echo(f"  {study.protocol} opens more than the sum: {', '.join(more)}.")
-
-
-def _write(files: Mapping[Path, str]) -> None:
-    """All of them or none."""
-    written: list[Path] = []
-    try:
-        for path, text in files.items():
-            write_whole(path, text.encode(), private=False, replace=False)
-            written.append(path)
-    except BaseException:
-        for path in written:
-            path.unlink()
-        raise
-
-
-def _command(path: Path, study: StudyFile, codebook: Path, cards: Sequence[Path]) -> str:
-    """The call without questions that gives this study."""
-    limits, times, privacy = study.thresholds, study.deadlines, study.privacy
-    words = ["blindbayes", "study", "init", str(path), "--title", study.title, "--codebook", str(codebook)]
-    for card in cards:
-        words += ["--card", str(card)]
-    for party in study.parties:
-        words += [] if party.contributes else ["--without-rows", party.name]
-    words += ["--protocol", study.protocol]
-    options = {
-        "--epsilon": privacy.epsilon,
-        "--delta": privacy.delta or None,
-        "--rows": privacy.rows,
-        "--quorum": limits.quorum,
-        "--min-parties": limits.min_parties,
-        "--min-rows": limits.min_rows,
-        "--min-cell": limits.min_cell or None,
-        "--step-seconds": times.step,
-        "--join-seconds": times.join,
-        "--run-seconds": times.run,
-    }
-    for name, value in options.items():
-        words += [] if value is None else [name, f"{value}"]
-    return shlex.join(words)

@@ -1,0 +1,148 @@
+"""The questions of `blindbayes study init` for sites that hold different columns of the same people."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import click
+
+from blindbayes.cli.answers import asked, number, one_of, whole
+from blindbayes.codebook import Codebook, Numeric
+from blindbayes.errors import ConfigError
+from blindbayes.protocol.joined_sums import LEAST
+from blindbayes.runtime.identity import Card
+from blindbayes.study.file import Deadlines, Holdings, Model, Party, StudyFile, Thresholds
+
+
+def ask_columns(
+    title: str, book: Codebook, cards: Sequence[Card], may_ask: Callable[[str], bool], deadlines: Callable[[], Deadlines]
+) -> StudyFile:
+    """The study that the answers describe."""
+    names = [card.name for card in cards]
+    click.echo("")
+    labelled = asked(f"Who has the class column {book.target}", one_of(names), names[0])
+    click.echo(f"Who holds which of the columns {', '.join(book.names)}?")
+    holds = _holds(book, names, labelled)
+    fields: dict[str, Any] = {"options": {}}
+    click.echo("\nRows line up if every site's table lists the same people in the same order, and all know how many.")
+    if click.confirm("Do the rows line up?", default=False):
+        rows = asked("Number of rows", whole(1, book.max_rows))
+        fields |= {"protocol": "class_sums"}
+    else:
+        rows = None
+        fields |= {"protocol": "joined_sums", "aligned": False, "key": _key(book)}
+        click.echo("Lists are padded, so that nobody learns their length: a public number that each site stays below.")
+        bounds = {name: asked(f"Most people that {name} has", whole(LEAST), str(LEAST)) for name in names}
+        fields["options"] |= {"bounds": bounds}
+    click.echo(
+        "\nNobody gets the model: it stays in shares, one per site. Scoring somebody takes all sites, and opens the class."
+    )
+    fields["reveal_to"] = asked("Who learns the class (a site, or all)", one_of(("all", *names)), labelled)
+    click.echo("Each score tells a little of the model. Every site counts them, and stops at this number.")
+    fields["options"] |= {"queries": asked("How many people may be scored, in all", whole(1), "10000")}
+    parties = tuple(Party(card.name, card.identity.hex()) for card in cards)
+    held = Holdings({name: tuple(found) for name, found in holds.items()}, (labelled,), rows)
+
+    def made(**more: Any) -> StudyFile:
+        return StudyFile(
+            title=title, parties=parties, codebook=book.to_dict(), partition="columns", columns=held, **{**fields, **more}
+        )
+
+    made()  # what a study over columns refuses is refused before the rarer questions
+    if not may_ask("thresholds, duplicates, model, deadlines"):
+        return made()
+    if rows is None:
+        fields |= _joining(fields, made)
+    least = asked("Fewest rows of each site", whole(0), "0")
+    click.echo("\nThe model: alpha is added to every count.")
+    alpha = asked("alpha", lambda text: _alpha(text), "1.0")
+    return made(thresholds=Thresholds(min_rows=least), model=Model(alpha=alpha), deadlines=deadlines())
+
+
+def without_floor(book: Codebook) -> str | None:
+    """A Gaussian column of a codebook without a least variance, which studies over columns need."""
+    gaussian = [feature.name for feature in book.features if isinstance(feature, Numeric) and feature.bins is None]
+    return gaussian[0] if gaussian and book.variance_floor is None else None
+
+
+def _holds(book: Codebook, names: Sequence[str], labelled: str) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for name in names:
+        last, left = name == names[-1], [word for word in book.names if not any(word in held for held in found.values())]
+        usual = ", ".join(left) if last else "" if name == labelled else None
+        note = " (Return: the rest)" if last else " (Return: none)" if name == labelled else ""
+        check = _columns(book, left, last, 0 if name == labelled else 1)
+        found[name] = asked(f"Columns of {name}, separated by commas{note}", check, usual, show=False)
+    return found
+
+
+def _columns(book: Codebook, left: Sequence[str], last: bool, fewest: int) -> Callable[[str], list[str]]:
+    """Some of the columns that are left; the last site takes all of them."""
+
+    def check(text: str) -> list[str]:
+        chosen = [word.strip() for word in text.split(",") if word.strip()]
+        if unknown := [word for word in chosen if word not in left]:
+            held = "is held by another site" if unknown[0] in book.names else "is not in the codebook"
+            raise ConfigError(f"{unknown[0]!r} {held}; left: {', '.join(left) or 'none'}")
+        if len(chosen) < fewest:
+            raise ConfigError(f"a site that has not the class brings at least one column; left: {', '.join(left) or 'none'}")
+        if last and (missing := [word for word in left if word not in chosen]):
+            raise ConfigError(f"nobody holds {missing[0]!r}: every column of the codebook has a holder")
+        return [word for word in left if word in chosen]
+
+    return check
+
+
+def _key(book: Codebook) -> tuple[str, ...]:
+    """The identifier's columns; none where the codebook has a recipe."""
+    if book.identifier is not None:
+        click.echo("Rows are matched by the identifier that the codebook describes.")
+        return ()
+
+    def of(text: str) -> tuple[str, ...]:
+        found = tuple(word.strip() for word in text.split(",") if word.strip())
+        if not found or len(set(found)) < len(found):
+            raise ConfigError("name at least one column, each once")
+        if clash := [word for word in found if word in book.names or word == book.target]:
+            raise ConfigError(f"{clash[0]!r} is a column of the codebook; the identifier is none")
+        return found
+
+    click.echo("Identifiers must be written alike at every site; a recipe in the codebook ([identifier]) sees to it.")
+    return asked("Columns of the identifier, in every site's table", of, "id")
+
+
+def _joining(fields: dict[str, Any], made: Callable[..., StudyFile]) -> dict[str, Any]:
+    click.echo("\nSeveral rows of one identifier: join counts every pair, first takes the first, reject stops the run.")
+    duplicates = asked("Duplicates", one_of(("join", "first", "reject")), "join")
+    click.echo("A run over too few common people says much about each. Below this number it stops; 0: no such bit is opened.")
+
+    def of(text: str) -> dict[str, Any]:
+        least = whole(0)(text)
+        more = {"duplicates": duplicates, "options": {**fields["options"], **({"min_overlap": least} if least else {})}}
+        made(**more)
+        return more
+
+    return asked("Fewest people in common", of, "0")
+
+
+def _alpha(text: str) -> float:
+    value = number(text, "alpha is a positive number")
+    if value <= 0:
+        raise ConfigError("alpha is a positive number")
+    return value
+
+
+def tell_columns(study: StudyFile) -> None:
+    """What follows from the answers."""
+    held = study.holdings
+    click.echo(f"\n{study.title}: columns of {', '.join(study.names)}, by {study.protocol}.")
+    for name in study.names:
+        own = [*held.holds[name], *([study.book.target] if name in held.labelled else [])]
+        click.echo(f"  {name} holds {', '.join(own) or 'nothing'}.")
+    if study.options.get("min_overlap"):
+        click.echo(f"  Opened in training: one bit, whether at least {study.options['min_overlap']} people are common.")
+    else:
+        click.echo("  Opened in training: nothing. Each site ends with a share of the model.")
+    to = "every site" if study.reveal_to == "all" else study.reveal_to
+    click.echo(f"  Opened in scoring: the class, to {to}; at most {study.options['queries']} people.")
