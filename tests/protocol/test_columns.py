@@ -12,6 +12,9 @@ from blindbayes import Codebook, NaiveBayes, Study
 from blindbayes.codebook import Categorical, Numeric
 from blindbayes.errors import ConfigError, DataError, PrivacyError
 from blindbayes.model.shares import ModelShare
+from blindbayes.primitives import limbs as lm
+from blindbayes.protocol.shared_argmax import together
+from blindbayes.report import read_spec
 from blindbayes.study.columns import JointModel
 from support.two_party import coins
 
@@ -150,6 +153,21 @@ def test_three_attribute_holders():
     assert wrong == 0
 
 
+@pytest.mark.parametrize("holders", [1, 2, 3])
+def test_what_comparing_together_costs_is_as_the_spec_says(holders):
+    frame = small()
+    names, table = ["x", "v", "w", "u"], read_spec("shared_argmax").table["together"]
+    owned = {f"p{at}": names[at:] if at == holders else names[at : at + 1] for at in range(holders + 1)}
+    parts = {party: frame[[*own, *(["y"] if party == "p0" else [])]] for party, own in owned.items()}
+    joint = Study(codebook_of(frame, "y"), partition="columns", options={"together": True}).simulate(parts, coins=coins("s"))
+    asked = {party: frame[own][:6] for party, own in owned.items()}
+    joint.model.predict(asked, coins=coins("first"))  # sets the transfers up
+    cost = joint.model.classify(asked, coins=coins("second")).cost
+    layers = together.layer_count(holders + 1, joint.model.columns.plan.bits, 3)
+    facts = {"holders": holders, "chunks": 1, "layers": layers}
+    assert (cost.rounds, cost.messages) == tuple(eval(table[name], {}, facts) for name in ("rounds", "messages"))
+
+
 @pytest.mark.parametrize("reveal_to", ["all", "e"])
 def test_all_parties_compare_together(reveal_to):
     frame = small()[["v", "w", "u", "y"]]
@@ -252,6 +270,29 @@ def test_the_model_lives_in_its_files_and_dies_with_one_of_them(tmp_path):
         model.combine()
     assert files["hospital"].exists()
     assert not files["insurer"].exists()
+
+
+def test_a_share_file_alone_is_uniform_and_its_size_does_not_depend_on_the_data(tmp_path):
+    """Two tables as different as the codebook allows, both files of each: what stands in them are bits with mean 1/2 (alpha =
+    2e-9), and no word of the data's sums; only the class holder's file holds numbers of its own columns."""
+    book = Codebook("y", ("a", "b"), (Categorical("v", ("p", "q", "r")), Numeric("x", 0, 1000)), variance_floor=1.0)
+    sizes = {"one": set(), "two": set()}
+    for name, value, number in (("low", "p", 0), ("high", "r", 1000)):
+        frame = pd.DataFrame({"v": [value] * 40, "x": [number] * 40, "y": ["a", "b"] * 20})
+        study = Study(book, partition="columns")
+        where = study.simulate({"one": frame[["y"]], "two": frame[["v", "x"]]}, coins=coins(name)).save(tmp_path / name)
+        shares = {party: ModelShare.load(where / f"{party}.share") for party in ("one", "two")}
+        plan = JointModel.load({party: where / f"{party}.share" for party in shares}).columns.plan
+        for party, share in shares.items():
+            sizes[party].add((where / f"{party}.share").stat().st_size)
+            words = [table[:, 1:].reshape(-1) for table in next(iter(share.tables.values())).values()]  # entry 0 is public: 0
+            bits = [lm.to_bits(part.reshape(-1, plan.limbs), plan.bits).reshape(-1) for part in words]
+            found = np.concatenate(bits)
+            assert abs(found.mean() - 0.5) * 2 * np.sqrt(found.size) < 6
+            sums = next(iter(share.sums.values())).reshape(-1)
+            assert min(int(word).bit_length() for word in sums) > 40  # the sums themselves lie below 2^26
+        assert shares["two"].local is None
+    assert {len(found) for found in sizes.values()} == {1}
 
 
 def test_a_failed_prediction_leaves_the_shares_as_they_were(tmp_path):

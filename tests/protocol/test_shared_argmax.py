@@ -86,8 +86,13 @@ def test_a_batch_in_chunks_gives_the_same_classes_in_the_same_rounds(monkeypatch
     assert cut.cost.messages == SPEC_NUMBER("messages", 8)
 
 
-def SPEC_NUMBER(name, chunks):
-    return eval(SPEC[name], {}, {"chunks": chunks})
+def SPEC_NUMBER(name, chunks, holders=1):
+    return eval(SPEC[name], {}, {"chunks": chunks, "holders": holders})
+
+
+def test_five_round_trips_are_enough_with_the_transfers_of_a_first_query_included():
+    assert SPEC_NUMBER("rounds", 1) + 3 <= 2 * 5  # `transfer` takes 3 rounds, once
+    assert SPEC_NUMBER("rounds", 1, 7) <= 2 * 5  # whatever the number of holders
 
 
 @pytest.mark.parametrize("learner", ["class", "attributes"])
@@ -121,6 +126,7 @@ def test_more_holders_hand_their_shares_to_the_first():
     outcome = setup.run()
     for party in setup.parties:
         assert np.array_equal(outcome.outputs[party], setup.expected())
+    assert (outcome.cost.rounds, outcome.cost.messages) == (SPEC_NUMBER("rounds", 1, 3), SPEC_NUMBER("messages", 1, 3))
     handed = [entry for entry in outcome.transcript.entries if entry.kind is ScoresHanded]
     assert {(entry.sender, entry.to) for entry in handed} == {("second", "first"), ("third", "first")}
     only = setup.run(("first",))

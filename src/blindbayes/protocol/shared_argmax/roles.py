@@ -34,10 +34,11 @@ from blindbayes.protocol.shared_argmax.messages import (
 from blindbayes.protocol.shared_argmax.together import Mesh, compare
 from blindbayes.protocol.shared_model.plan import ScorePlan
 from blindbayes.protocol.shared_model.tables import Tables
-from blindbayes.protocol.transfer import agree, mark, require_mark
+from blindbayes.protocol.transfer import agree, agree_all, mark, require_mark
 from blindbayes.wire import Words
 
 LABEL = "class"
+_STEP = "shared_argmax"
 _CHUNK_BYTES = 1 << 23
 _MAX_CHUNK = 1 << 10
 Classes = npt.NDArray[np.int64]
@@ -273,7 +274,7 @@ def _evaluate(
     tmmo: TweakedHash,
     stream: ChooserStream,
     run: Run,
-    handings: Mapping[str, bytes],
+    sessions: Mapping[str, bytes],
 ) -> Role[Classes | None]:
     """Steps 2 to 6, the first attribute holder's side. Each chunk goes on to step 4 as soon as its look-ups are done."""
     plan, other = query.plan, query.class_holder
@@ -281,7 +282,7 @@ def _evaluate(
     total = local
     for name in query.holders[1:]:
         handed = yield from receive(name, ScoresHanded)
-        require_mark(handed.mark, handings[name], ScoresHanded, 0, name)
+        require_mark(handed.mark, sessions[name], ScoresHanded, 0, name)
         if handed.shares.size != total.size:
             raise PeerProtocolError("handed shares have the wrong length", party=name)
         total = lm.add(total, handed.shares.reshape(total.shape))
@@ -327,9 +328,7 @@ def class_holder(
     for name in query.holders:
         if set(tables.get(name, {})) != set(query.shared.get(name, ())):
             raise LocalProtocolError("the tables are not those of the shared features")
-    sessions = {}
-    for name in query.holders:  # step 1
-        sessions[name] = yield from agree(run, name, "shared_argmax", query.facts(), coins)
+    sessions = yield from agree_all(run, dict.fromkeys(query.holders, _STEP), query.facts(), coins)  # step 1
     total = local
     first = query.holders[0]
     hashes = {name: TweakedHash(session) for name, session in sessions.items()}
@@ -355,14 +354,15 @@ def attribute_holder(
     """An attribute holder. `local`: what it knows of the scores (its share tables at its values, and its own tables)."""
     _require_scores(local, query)
     sender = query.class_holder
-    session = yield from agree(run, sender, "shared_argmax", query.facts(), coins)  # step 1
-    tmmo, stream = TweakedHash(session), planter.session(session)
     first = query.holders[0]
+    handings = dict.fromkeys(query.holders[1:] if run.me == first else (first,), "shared_argmax handing")
+    sessions = yield from agree_all(run, {sender: _STEP, **handings}, query.facts(), coins)  # step 1
+    session = sessions[sender]
+    tmmo, stream = TweakedHash(session), planter.session(session)
     if run.me != first:
-        handing = yield from agree(run, first, "shared_argmax handing", query.facts(), coins)
         total = lm.add(local, (yield from look_up(query, columns, run.me, tmmo, stream)))
         shares = lm.cut(total, query.plan.bits).reshape(-1)
-        yield Send(first, ScoresHanded(mark(handing, ScoresHanded, 0), shares))
+        yield Send(first, ScoresHanded(mark(sessions[first], ScoresHanded, 0), shares))
         if run.me not in query.learners:
             return None
         told = yield from receive(sender, ClassesTold)
@@ -370,10 +370,7 @@ def attribute_holder(
         if told.classes.shape != (query.count,) or (told.classes >= np.uint64(query.plan.classes)).any():
             raise PeerProtocolError("the told classes do not fit the query", party=sender)
         return (yield from open_value(LABEL, told.classes.astype(np.int64)))
-    handings = {}
-    for name in query.holders[1:]:
-        handings[name] = yield from agree(run, name, "shared_argmax handing", query.facts(), coins)
-    classes = yield from _evaluate(query, local, columns, tmmo, stream, run, handings)
+    classes = yield from _evaluate(query, local, columns, tmmo, stream, run, sessions)
     return (yield from open_value(LABEL, classes)) if run.me in query.learners else None
 
 
@@ -389,8 +386,8 @@ def class_holder_together(
     """The class holder, where all parties compare: the look-ups as before, then one part among equals."""
     _require_scores(local, query)
     total = local
-    for name in query.holders:
-        session = yield from agree(run, name, "shared_argmax", query.facts(), coins)  # step 1
+    sessions = yield from agree_all(run, dict.fromkeys(query.holders, _STEP), query.facts(), coins)  # step 1
+    for name, session in sessions.items():
         stream = keepers[name].session(session)
         total = lm.add(total, (yield from serve(query, name, tables.get(name, {}), TweakedHash(session), stream)))
     return (yield from _together(run, query, total, mesh, coins))
@@ -407,7 +404,7 @@ def attribute_holder_together(
 ) -> Role[Classes | None]:
     """An attribute holder, where all parties compare."""
     _require_scores(local, query)
-    session = yield from agree(run, query.class_holder, "shared_argmax", query.facts(), coins)  # step 1
+    session = yield from agree(run, query.class_holder, _STEP, query.facts(), coins)  # step 1
     total = lm.add(local, (yield from look_up(query, columns, run.me, TweakedHash(session), planter.session(session))))
     return (yield from _together(run, query, total, mesh, coins))
 
@@ -415,12 +412,7 @@ def attribute_holder_together(
 def _together(run: Run, query: Query, total: Limbs, mesh: Mesh, coins: Coins) -> Role[Classes | None]:
     if set(run.parties) != {query.class_holder, *query.holders}:
         raise LocalProtocolError("the parties of the run are not those of the query")
-    sessions = {}
-    for at, first in enumerate(run.parties):
-        for second in run.parties[at + 1 :]:
-            if run.me in (first, second):
-                other = second if run.me == first else first
-                sessions[other] = yield from agree(run, other, "shared_argmax together", query.facts(), coins)
+    sessions = yield from agree_all(run, dict.fromkeys(run.others, "shared_argmax together"), query.facts(), coins)
     classes = yield from compare(run, total, query.plan.bits, sessions, mesh, query.learners, coins)
     return (yield from open_value(LABEL, classes)) if run.me in query.learners else None
 

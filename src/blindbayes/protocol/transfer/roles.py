@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 
 from blindbayes.errors import PeerProtocolError
 from blindbayes.primitives.coins import Coins
@@ -19,16 +20,25 @@ def agree(run: Run, other: str, step: str, facts: bytes, coins: Coins) -> Role[b
 
     A party whose facts differ (another codebook, another number of rows, ...) is refused before anything secret moves.
     """
-    digest = hashlib.sha256(run.context(step) + facts).digest()
-    nonce = coins.bytes(NONCE_BYTES)
-    yield Send(other, SessionOffered(nonce, digest))
-    offered = yield from receive(other, SessionOffered)
-    if len(offered.nonce) != NONCE_BYTES or offered.digest != digest:
-        raise PeerProtocolError("the parties do not agree on the public facts of this step", party=other)
-    mine_first = run.parties.index(run.me) < run.parties.index(other)
-    first, second = (run.me, other) if mine_first else (other, run.me)
-    nonces = nonce + offered.nonce if mine_first else offered.nonce + nonce
-    return hashlib.sha256(run.context(step, first, second) + digest + nonces).digest()
+    return (yield from agree_all(run, {other: step}, facts, coins))[other]
+
+
+def agree_all(run: Run, steps: Mapping[str, str], facts: bytes, coins: Coins) -> Role[dict[str, bytes]]:
+    """`agree` with several parties in one round; `steps` says for what, by party."""
+    digests = {other: hashlib.sha256(run.context(step) + facts).digest() for other, step in steps.items()}
+    nonces = {other: coins.bytes(NONCE_BYTES) for other in steps}
+    for other, digest in digests.items():
+        yield Send(other, SessionOffered(nonces[other], digest))
+    sessions = {}
+    for other, digest in digests.items():
+        offered = yield from receive(other, SessionOffered)
+        if len(offered.nonce) != NONCE_BYTES or offered.digest != digest:
+            raise PeerProtocolError("the parties do not agree on the public facts of this step", party=other)
+        mine_first = run.parties.index(run.me) < run.parties.index(other)
+        first, second = (run.me, other) if mine_first else (other, run.me)
+        both = nonces[other] + offered.nonce if mine_first else offered.nonce + nonces[other]
+        sessions[other] = hashlib.sha256(run.context(steps[other], first, second) + digest + both).digest()
+    return sessions
 
 
 def mark(session: bytes, kind: type[Message], index: int) -> int:
