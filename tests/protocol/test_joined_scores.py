@@ -143,7 +143,7 @@ def test_classes_equal_those_in_clear(to, scope, inner):
 
 
 @pytest.mark.parametrize(
-    ("sizes", "overlap", "classes"), [((0, 0), 0, 2), ((40, 40), 0, 3), ((40, 40), 40, 6), ((1, 300), 1, 3), ((300, 1), 1, 2)]
+    ("sizes", "overlap", "classes"), [((0, 0), 0, 2), ((40, 40), 0, 3), ((40, 40), 40, 6), ((1, 300), 1, 2)]
 )
 def test_empty_full_and_lopsided_joins(sizes, overlap, classes):
     for scope in ("everybody", "shared"):
@@ -197,9 +197,9 @@ def cost_of(case):
     ("to", "scope", "inner", "bound"),
     [
         ("bank", "everybody", True, LEAST),
-        ("bank", "shared", False, 13_000),
-        ("telecom", "everybody", True, 9000),
         ("telecom", "shared", True, LEAST),
+        ("telecom", "everybody", True, 6000),
+        pytest.param("bank", "shared", False, 13_000, marks=pytest.mark.slow),
     ],
 )
 def test_cost_equals_the_spec(to, scope, inner, bound):
@@ -244,7 +244,7 @@ def test_views_at_no_and_at_full_overlap_look_alike(overlap):
 
 
 def test_digests_do_not_stand_in_the_transcript():
-    case = Case("bank")
+    case = Case("bank", sizes=(12, 10), overlap=5)
     outcome = run_in_memory(case.roles(), keep=Keep.FRAMES)
     whole = b"".join(entry.frame for entry in outcome.transcript.entries)
     for items in case.items.values():
@@ -373,6 +373,9 @@ def test_a_gate_passes_scores_or_nothing():
 # -- faults --------------------------------------------------------------------------------------------------------------------
 
 
+REST = ("CodesChosen", "CodesAnswered", "ScoresGated", "SharedTold")
+
+
 def test_a_party_with_other_facts_is_refused_before_anything_is_sent():
     case = Case()
     others = [
@@ -414,7 +417,7 @@ def test_a_message_of_a_wrong_length_is_refused(kind, name):
     assert outcome.error.party != outcome.failed
 
 
-@pytest.mark.parametrize("kind", ["CodesChosen", "CodesCompared", "CodesAnswered", "ScoresGated", "SharedTold"])
+@pytest.mark.parametrize("kind", ["CodesCompared", *(pytest.param(kind, marks=pytest.mark.slow) for kind in REST)])
 def test_messages_that_are_lost_doubled_cut_or_of_another_block_are_noticed(kind):
     case = Case(scope="shared")
     whole = run_in_memory(case.roles()).transcript.entries

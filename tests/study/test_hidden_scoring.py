@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 import blindbayes.study.columns as study_columns
 from blindbayes import Study
 from blindbayes.codebook import Categorical, Codebook, Numeric
-from blindbayes.errors import ConfigError, DataError, PrivacyError
+from blindbayes.errors import ConfigError, DataError, LocalProtocolError, PrivacyError
 from blindbayes.protocol.joined_sums import LEAST
 from blindbayes.runtime.memory import local_runs, run_in_memory
 from blindbayes.runtime.transcript import Keep
@@ -148,7 +148,7 @@ telecoms = st.lists(
 )
 
 
-@settings(max_examples=6, deadline=None, suppress_health_check=list(HealthCheck), phases=[Phase.explicit, Phase.generate])
+@settings(max_examples=4, deadline=None, suppress_health_check=list(HealthCheck), phases=[Phase.explicit, Phase.generate])
 @given(
     bank=banks,
     telecom=telecoms,
@@ -299,6 +299,22 @@ def test_a_second_row_is_an_error_where_the_study_rejects_it():
             model.score(frames, to="bank")
 
 
+def test_classes_go_to_whom_the_study_names_alone():
+    frames = draw(60, 30)
+    model = Study(BOOK, partition="columns", key="id", aligned=False, reveal_to="bank").simulate(frames).model
+    with pytest.raises(ConfigError, match="to bank alone"):
+        model.score(frames, to="telecom")
+    assert len(model.score(frames, to="bank").labels) == 62
+
+
+def test_a_run_of_another_study_is_refused(trained):
+    share, frames = trained["inner"].shares["bank"], draw(60, 30)
+    part = hidden_scoring(share, open_keyed(share, frames["bank"]), "bank")
+    run = local_runs(("bank", "telecom"), study="1" * 64, coins=coins("other"))["bank"]
+    with pytest.raises(LocalProtocolError, match="another study"):
+        next(part.role(run, coins("bank")))
+
+
 def test_a_destroyed_share_scores_nobody():
     frames = draw(60, 30)
     model = make().simulate(frames).model
@@ -319,8 +335,8 @@ def test_canary_identifiers_never_stand_in_a_frame(trained, monkeypatch):
         return outcome
 
     monkeypatch.setattr(study_columns, "run_in_memory", keeping)
-    bank = [(f"canary-{at:04d}@example.com", "a", 1.0, "no") for at in range(30)]
-    telecom = [(f"canary-{at:04d}@example.com", "s", 1.0) for at in range(15, 45)]
+    bank = [(f"canary-{at:04d}@example.com", "a", 1.0, "no") for at in range(8)]
+    telecom = [(f"canary-{at:04d}@example.com", "s", 1.0) for at in range(4, 12)]
     frames = {"bank": table(bank, BANK), "telecom": table(telecom, TELECOM)}
     trained["inner"].score(frames, to="bank", scope="shared")
     whole = b"".join(kept)

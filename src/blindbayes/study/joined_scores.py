@@ -94,6 +94,8 @@ class HiddenScoring:
 
     def role(self, run: Run, coins: Coins) -> Role[IntArray | None]:
         """The scorer's role, or a helper's; the transfers are set up first."""
+        if run.study != self.share.study:  # identifiers are hashed under the share's
+            raise LocalProtocolError("the share is of another study than the run")
         links = yield from joined_scores.connect(run, self.hidden, coins.derive("transfers"))
         if self.party != self.hidden.to:
             yield from joined_scores.helper(run, self.hidden, self._helped(), links[self.hidden.to], coins.derive("helper"))
@@ -209,13 +211,16 @@ class HiddenScores(JointModel):
         Parameters
         ----------
         frames : one table per party, with its identifiers and its columns; other rows and orders than the others'.
-        to : the party that learns the classes, alone. The others learn nothing but its agreed bound.
+        to : the party that learns the classes, alone; one that the study's `reveal_to` allows. The others learn nothing but
+            its agreed bound.
         scope : "everybody": each identifier gets a class, computed without the others' columns where they do not have it.
             "shared": only those that the other has get one, and `to` learns which these are.
         """
         coins = Coins.system() if coins is None else coins
         if set(frames) != set(self.columns.owners):
             raise ConfigError("score takes one table per party: " + ", ".join(self.columns.owners))
+        if self.reveal_to not in ("all", to):
+            raise ConfigError(f"the study gives classes to {self.reveal_to} alone, so they cannot go to {to!r}")
         parts = {name: hidden_scoring(share, open_keyed(share, frames[name]), to, scope) for name, share in self.shares.items()}
         for name, share in self.shares.items():  # each party for itself, before it sends anything
             share.charge(parts[name].count)
