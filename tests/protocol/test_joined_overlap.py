@@ -101,7 +101,7 @@ def test_the_estimate_counts_identifiers_and_the_statement_says_what_it_costs():
     result = study(overlap_epsilon=50.0).simulate(made)
     assert result.overlaps == {"alice": 20}
     assert {leak.opened for leak in result.leakage.values()} == {("noisy_overlap",)}
-    assert "noisy_overlap: alice: 20" in result.statement
+    assert "noisy_overlap: with alice 20)" in result.statement
     assert "50-differentially private" in result.statement
     assert "epsilon = 50 to the ledger of bob, 50 to that of each other party" in result.statement
     assert "OverlapNoised" in result.leakage["alice"].received

@@ -340,7 +340,7 @@ def scoring(
 
 def training_statement(study: Study, join: Join, sha256: str, overlaps: Mapping[str, int] | None = None) -> str:
     """What training promises, in words; `sha256` is the hash that the parties agreed on, `overlaps` the noisy numbers of
-    joined identifiers that were opened, by attribute holder."""
+    joined identifiers that were opened, by the other party of the join."""
     plan, queries = join.columns.plan, study.options.get("queries")
     kind = (
         "Counted: the rows of the SQL inner join on the identifier, class counts and all columns; all of it stays in shares."
@@ -382,7 +382,7 @@ def _overlap_words(join: Join, overlaps: Mapping[str, int]) -> list[str]:
     law, holder = overlap_noise(join, join.holders[0]), overlap_noise(join, join.class_holder)
     if law is None or holder is None:
         return []
-    found = "; ".join(f"{name}: {count}" for name, count in overlaps.items())
+    found = "; ".join(f"with {name} {count}" for name, count in overlaps.items())
     words = (
         "An estimate of the number of joined identifiers was opened to both parties of each join (noisy_overlap"
         f"{': ' if found else ''}{found}). Each party added discrete Laplace noise of its own, of scale {float(law.scale):g} "
