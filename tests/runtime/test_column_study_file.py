@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from blindbayes.codebook import Categorical, Codebook, Numeric
@@ -15,7 +16,9 @@ from blindbayes.study.file import Holdings, Party, Privacy, StudyFile
 
 SITES = {name: Identity.generate(name) for name in ("hospital", "insurer")}
 PARTIES = tuple(Party(name, site.card.identity.hex()) for name, site in SITES.items())
-BOOK = Codebook("class", ("a", "b"), (Categorical("colour", ("red", "blue")), Numeric("age", 0, 120)), max_rows=1000)
+BOOK = Codebook(
+    "class", ("a", "b"), (Categorical("colour", ("red", "blue")), Numeric("age", 0, 120)), max_rows=1000, variance_floor=0.1
+)
 HELD = Holdings({"hospital": ("age",), "insurer": ("colour",)}, ("hospital",), 100)
 
 
@@ -73,6 +76,7 @@ def test_a_field_at_its_default_is_not_in_the_hash() -> None:
         ({"columns": Holdings(HELD.holds, ("bank",), 100)}, "names parties"),
         ({"columns": Holdings(HELD.holds, ("hospital",))}, "how many rows"),
         ({"columns": Holdings(HELD.holds, ("hospital",), 1001)}, "max_rows"),
+        ({"codebook": msgspec.structs.replace(BOOK, variance_floor=None).to_dict()}, "needs variance_floor"),
         ({"reveal_to": "bank"}, "'bank' is none"),
         ({"options": {"speed": 3}}, "'speed'"),
         ({"options": {"queries": "many"}}, "queries"),

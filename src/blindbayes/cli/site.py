@@ -223,6 +223,42 @@ def revoke(sha256: str, config: Path) -> None:
     click.echo(f"Revoked {sha256}")
 
 
+@command.command("shares")
+@FOLDER
+@JSON
+def list_shares(config: Path, as_json: bool) -> None:
+    """The models over columns of which this site holds a share, and how many instances may still be classified.
+
+    \b
+    Example:
+      blindbayes site shares --config hospital
+    """
+    found = Home.open(config).shares()
+    if as_json:
+        print_json(found)
+        return
+    for each in found:
+        allowed = "without limit" if each["queries"] is None else f"of {each['queries']} queries"
+        click.echo(f"run {each['run']}  study {each['study']}  {each['spent']} {allowed} used")
+    if not found:
+        click.echo("No shares here.")
+
+
+@command.command("destroy")
+@click.argument("run")
+@FOLDER
+@click.confirmation_option(prompt="Without this share nobody can classify with that model any more. Destroy it?")
+def destroy_share(run: str, config: Path) -> None:
+    """Erase this site's share of the model of a training RUN. The model is gone for all parties.
+
+    \b
+    Example:
+      blindbayes site destroy RUN --config hospital
+    """
+    Home.open(config).destroy(run)
+    click.echo(f"Destroyed the share of run {run}.")
+
+
 @command.command("serve")
 @FOLDER
 @PASSPHRASE
@@ -271,8 +307,10 @@ def status(config: Path, as_json: bool) -> None:
         click.echo(f"  {name}: {'connected' if up else 'not connected'}")
     for each in shown["proposed"]:
         click.echo(f"  {each['by']} proposes study {each['study']}, which is not approved here")
+    for each in shown["wishes"]:
+        click.echo(f"  {each['by']} asks to classify with model {each['model']}; it waits until you start `study predict` too")
     for run in shown["runs"]:
-        click.echo(f"  run {run['run']}: {run['text']}")
+        click.echo(f"  run {run['run']} ({run['kind']}): {run['text']}")
 
 
 @command.command()

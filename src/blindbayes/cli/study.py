@@ -12,8 +12,9 @@ from click.core import ParameterSource
 
 from blindbayes.cli import print_json, wizard
 from blindbayes.cli.site import FOLDER, JSON, PASSPHRASE, passphrase_of
+from blindbayes.cli.study_columns import ColumnOptions, dry_run_columns, error_of, facts_of, make_columns, predict
 from blindbayes.codebook import Codebook
-from blindbayes.errors import BlindbayesError, ConfigError, PrivacyError
+from blindbayes.errors import ConfigError, PrivacyError
 from blindbayes.protocol import registry
 from blindbayes.runtime.client import OperatorClient
 from blindbayes.runtime.files import write_whole
@@ -34,6 +35,7 @@ def command() -> None:
       blindbayes study check study.toml
       blindbayes study sign study.toml
       blindbayes study run study.toml --out release
+      blindbayes study predict study.toml --batch monday --rows patients.csv --out classes.csv
     """
 
 
@@ -57,11 +59,25 @@ def command() -> None:
     default="masked_sum",
     show_default=True,
     type=click.Choice(list(registry.ROWS)),
-    help="How the sites' sums are added up.",
+    help="Over rows: how the sites' sums are added up. Over columns the protocol follows from --rows or --key.",
 )
+@click.option("--holds", multiple=True, help="Over columns: SITE=feature,feature,...; once per site, SITE= for none.")
+@click.option("--labelled", multiple=True, help="Over columns: a site that has the class column; the first acts for it.")
+@click.option("--key", multiple=True, help="Over columns that do not line up: an identifier column, unless the codebook says.")
+@click.option("--bound", "bounds", multiple=True, help="Over columns that do not line up: SITE=what its list is padded to.")
+@click.option("--queries", type=int, help="Over columns: how many instances may be classified, ever.")
+@click.option("--reveal-to", default="all", show_default=True, help="Over columns: who learns the class, a site or all.")
+@click.option(
+    "--duplicates",
+    type=click.Choice(["join", "first", "reject"]),
+    default="join",
+    show_default=True,
+    help="Over columns that do not line up: several rows of one identifier.",
+)
+@click.option("--option", "options", multiple=True, help="Over columns: NAME=VALUE, an option of the protocol's page.")
 @click.option("--epsilon", type=float, help="Privacy loss of the opened sum; without it the sum is exact.")
 @click.option("--delta", type=float, default=0.0, show_default=True, help="Second privacy parameter; 0 for pure privacy.")
-@click.option("--rows", type=int, help="With epsilon: rows of all sites together, about; a public figure or a guess.")
+@click.option("--rows", type=int, help="With epsilon: rows of all sites, about. Over columns: rows that line up.")
 @click.option("--quorum", type=int, help="Fewest sites whose sum may be opened.")
 @click.option("--min-parties", type=int, default=3, show_default=True, help="Fewest sites that must take part.")
 @click.option("--min-rows", type=int, default=0, show_default=True, help="Fewest rows per site.")
@@ -79,6 +95,14 @@ def init(
     cards: tuple[Path, ...],
     without_rows: tuple[str, ...],
     protocol: str,
+    holds: tuple[str, ...],
+    labelled: tuple[str, ...],
+    key: tuple[str, ...],
+    bounds: tuple[str, ...],
+    queries: int | None,
+    reveal_to: str,
+    duplicates: str,
+    options: tuple[str, ...],
     epsilon: float | None,
     delta: float,
     rows: int | None,
@@ -97,6 +121,8 @@ def init(
       blindbayes study init
       blindbayes study init study.toml --title Readmission --codebook codebook.toml \\
         --card north.toml --card south.toml --card west.toml
+      blindbayes study init study.toml --title Default --codebook codebook.toml --card bank.toml --card telecom.toml \\
+        --holds bank=income,age --holds telecom=calls --labelled bank --rows 5000 --queries 1000 --reveal-to bank
     """
     if ask or (wizard.on_terminal() and not (path and title and codebook and cards)):
         given = {name for name in context.params if context.get_parameter_source(name) is ParameterSource.COMMANDLINE}
@@ -106,16 +132,14 @@ def init(
         needed = {"path": path, "title": title, "codebook": codebook, "cards": cards}
         missing = next(option for option in context.command.params if needed.get(str(option.name), ...) in (None, ()))
         raise click.MissingParameter(ctx=context, param=missing)
-    study = wizard.make_study(
-        title,
-        Codebook.from_toml(codebook),
-        [read_card(card) for card in cards],
-        without_rows,
-        protocol,
-        Privacy(epsilon=epsilon, delta=delta, rows=rows),
-        Thresholds(min_parties, min_rows, quorum, min_cell),
-        Deadlines(step_seconds, join_seconds, run_seconds),
-    )
+    book, read = Codebook.from_toml(codebook), [read_card(card) for card in cards]
+    limits, deadlines = Thresholds(min_parties, min_rows, quorum, min_cell), Deadlines(step_seconds, join_seconds, run_seconds)
+    if holds or labelled:
+        over_columns = ColumnOptions(holds, labelled, key, bounds, queries, reveal_to, duplicates, options)
+        study = make_columns(title, book, read, over_columns, rows, limits, deadlines)
+    else:
+        privacy = Privacy(epsilon=epsilon, delta=delta, rows=rows)
+        study = wizard.make_study(title, book, read, without_rows, protocol, privacy, limits, deadlines)
     if path.exists():
         raise ConfigError(f"{path.name} exists already; nothing was overwritten")
     path.write_text(study.to_toml(), encoding="utf-8")
@@ -146,12 +170,26 @@ def check(path: Path, as_json: bool) -> None:
     """
     study = StudyFile.from_toml(path)
     signed = study.require_signatures()
-    protocol, setting = registry.load(study.protocol), study.setting
     facts: dict[str, Any] = {
         "study": study.sha256,
         "codebook": study.book.sha256,
         "title": study.title,
         "protocol": study.protocol,
+        **(facts_of(study) if study.partition == "columns" else _facts_of_rows(study)),
+        "signed": list(signed),
+        "not_signed": [name for name in study.names if name not in signed],
+    }
+    if as_json:
+        print_json(facts)
+        return
+    width = max(map(len, facts))
+    for name, value in facts.items():
+        click.echo(f"{name.replace('_', ' '):{width}}  {_shown(name, value)}")
+
+
+def _facts_of_rows(study: StudyFile) -> dict[str, Any]:
+    protocol, setting = registry.load(study.protocol), study.setting
+    return {
         "contributors": list(study.contributors),
         "hosts": dict(study.hosts),
         "quorum": setting.fewest,
@@ -159,14 +197,18 @@ def check(path: Path, as_json: bool) -> None:
         "learners": list(dict.fromkeys(study.host(seat) for seat in protocol.learners(setting))),
         "epsilon": study.privacy.epsilon,
         "min_cell": study.thresholds.min_cell,
-        "signed": list(signed),
-        "not_signed": [name for name in study.names if name not in signed],
     }
-    if as_json:
-        print_json(facts)
-        return
-    for name, value in facts.items():
-        click.echo(f"{name:13} {', '.join(map(str, value)) if isinstance(value, list) else value}")
+
+
+def _shown(name: str, value: Any) -> str:
+    """A fact for people."""
+    if name == "epsilon" and value is None:
+        return "none: the sum is exact"
+    if isinstance(value, dict):
+        return ", ".join(f"{role} at {site}" for role, site in value.items()) or "none needed"
+    if isinstance(value, list):
+        return ("; " if name in ("holds", "identifiers_padded_to") else ", ").join(map(str, value)) or "nobody"
+    return str(value)
 
 
 @command.command()
@@ -204,6 +246,13 @@ def dry_run(path: Path, config: Path, as_json: bool) -> None:
       blindbayes study dry-run study.toml --config north
     """
     home, study = Home.open(config), StudyFile.from_toml(path)
+    if study.partition == "columns":
+        found, lines = dry_run_columns(home, study, read_card(home.folder / "card.toml").name)
+        if as_json:
+            print_json(found)
+        else:
+            click.echo("\n".join(lines))
+        return
     problems: list[str] = []
     try:
         require_study(home.config.policy, study)
@@ -271,7 +320,7 @@ def run(path: Path, config: Path, out: Path | None, as_json: bool) -> None:
         if as_json:
             print_json(ended)
             sys.exit(ended["exit_code"])
-        raise _error(ended)
+        raise error_of(ended)
     if out is not None:
         shutil.copytree(ended["release"], out)
     if as_json:
@@ -280,7 +329,4 @@ def run(path: Path, config: Path, out: Path | None, as_json: bool) -> None:
         click.echo(f"Done in {ended['seconds']:.1f} s. Release: {out or ended['release']}")
 
 
-def _error(ended: dict[str, Any]) -> BlindbayesError:
-    error = BlindbayesError(ended["message"])
-    error.code = ended["exit_code"]
-    return error
+command.add_command(predict)

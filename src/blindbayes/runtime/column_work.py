@@ -132,6 +132,9 @@ class Training(_OverColumns):
         require_rate(home.config.policy, home.starts(), now)
         partners = overlap_partners(study, self._identity.name)
         require_overlap_bits(home.config.policy, home.overlap_bits(), partners, now)
+        agreed = study.agreed
+        if not isinstance(agreed, Columns) and not home.has_paid(run_id):
+            joined.charge_overlap(home.ledger, agreed, self._identity.name, study=study.sha256, run=run_id)
         home.audit.append(
             "computing", run=run_id, study=study.sha256, exact=False, partition="columns", overlap_bits_with=partners
         )

@@ -99,6 +99,8 @@ def _require_columns(policy: Policy, study: StudyFile) -> None:
         )
     if study.options.get("min_overlap") and policy.max_overlap_bits_per_day < 1:
         raise PrivacyError("this site does not tell whether enough rows match; leave the option min_overlap out")
+    if (study.options.get("overlap_epsilon") or 0) > policy.max_epsilon_per_run:
+        raise PrivacyError(f"this site allows an overlap_epsilon of at most {policy.max_epsilon_per_run:g}")
 
 
 def _require_sum(policy: Policy, study: StudyFile) -> None:

@@ -85,7 +85,8 @@ def write_training(folder: Path, run_id: str, study: StudyFile, finished: Mappin
         if isinstance(agreed, Columns):
             statement = columns.training_statement(study.study, agreed, study.sha256)
         else:
-            statement = joined_parts.training_statement(study.study, agreed, study.sha256)
+            overlaps = next(iter(finished.values())).value.overlaps
+            statement = joined_parts.training_statement(study.study, agreed, study.sha256, overlaps)
         names = ("transfer", study.protocol, "shared_model")
         report = columns.column_report(names, outcome, parties=len(study.parties), about=about_run(study, run_id))
         return run_files(report, outcome.cost, statement)

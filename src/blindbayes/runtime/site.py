@@ -147,12 +147,16 @@ class Home:
     def charge(self, study: StudyFile, run_id: str) -> None:
         """Pay for a run, once, before anything of it is computed. Raises `PrivacyError` if the budget does not suffice."""
         plan = study.study.plan(study.setting)
-        if plan is None or any(entry.kind == "charge" and entry.fields.get("run") == run_id for entry in self.ledger.entries()):
+        if plan is None or self.has_paid(run_id):
             return
         spend = Spend(written(plan.price.epsilon), written(plan.price.delta))
         # What protects all rows of a party protects a record and a person; what protects a record protects nothing more.
         unit = plan.price.unit if plan.noise.unit == "person" else None
         self.ledger.charge(spend, purpose=f"study {study.title[:80]}", unit=unit, run=run_id, study=study.sha256)
+
+    def has_paid(self, run_id: str) -> bool:
+        """Whether the ledger was charged for a run."""
+        return any(entry.kind == "charge" and entry.fields.get("run") == run_id for entry in self.ledger.entries())
 
     # -- people ------------------------------------------------------------------------------------------------------
 

@@ -255,14 +255,16 @@ class StudyFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=Tr
         owners = {name: tuple(each for each in self.book.names if each in held.holds[name]) for name in self.names}
         if held.rows is not None:
             columns.options_of(self.study)
-            return Columns(self.book, held.rows, owners, held.labelled, self.model.alpha)
+            agreed = Columns(self.book, held.rows, owners, held.labelled, self.model.alpha)
+            agreed.plan  # noqa: B018 - whether scores fit, and have a least variance, is known now
+            return agreed
         if len(held.labelled) != 1:
             raise ConfigError("where rows do not line up, one party alone has the class: [columns] labelled = [one name]")
         options = joined_parts.options_of(self.study)
         if options["reveal"] != "nothing":
             raise ConfigError("reveal = 'matching' runs in one process only; between sites leave the option out")
         found = joined_parts.join_of(self.study, owners, held.labelled[0], options["bounds"])
-        found.columns  # noqa: B018 - what Columns refuses
+        found.columns.plan  # noqa: B018 - what Columns refuses, and whether scores fit
         return found
 
     @property

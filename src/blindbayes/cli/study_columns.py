@@ -1,0 +1,271 @@
+"""Studies over columns on the command line: `study init --holds ...`, what `check` and `dry-run` say, `study predict`."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+
+from blindbayes.cli import print_json
+from blindbayes.cli.site import FOLDER, JSON
+from blindbayes.codebook import Codebook
+from blindbayes.errors import BlindbayesError, ConfigError, DataError
+from blindbayes.protocol.columns import Columns
+from blindbayes.runtime.client import OperatorClient
+from blindbayes.runtime.identity import Card
+from blindbayes.runtime.policy import require_rows, require_study
+from blindbayes.runtime.site import Home
+from blindbayes.study.file import Deadlines, Party, StudyFile, Thresholds
+
+LEAVES = {
+    "class_sums": (
+        "the class holder sends transfer choices that hide the class of each row",
+        "an attribute holder sends its rows under pads of which the class holder can take off one per row, and not tell which",
+        "garbled circuits and masked shares turn sums into shares of scores",
+    ),
+    "joined_sums": (
+        "identifiers leave as keyed digests inside an oblivious store, padded to the agreed bound",
+        "rows and labels leave under pads that open only where the other side has the same identifier, into shares",
+        "garbled circuits and masked shares turn sums into shares of scores",
+    ),
+}
+
+
+class ColumnOptions(msgspec.Struct, frozen=True):
+    """The options of `study init` that are for columns."""
+
+    holds: tuple[str, ...] = ()
+    labelled: tuple[str, ...] = ()
+    key: tuple[str, ...] = ()
+    bounds: tuple[str, ...] = ()
+    queries: int | None = None
+    reveal_to: str = "all"
+    duplicates: str = "join"
+    options: tuple[str, ...] = ()
+
+
+def make_columns(
+    title: str,
+    book: Codebook,
+    cards: Sequence[Card],
+    given: ColumnOptions,
+    rows: int | None,
+    limits: Thresholds,
+    deadlines: Deadlines,
+) -> StudyFile:
+    """The study over columns that the options describe. Rows line up if their number is given, else keys match them."""
+    holds = {name: tuple(filter(None, text.split(","))) for name, text in _pairs("--holds", given.holds)}
+    options: dict[str, Any] = {name: _number(name, text) for name, text in _pairs("--option", given.options)}
+    if given.queries is not None:
+        options["queries"] = given.queries
+    if given.bounds:
+        options["bounds"] = {name: _number(name, text) for name, text in _pairs("--bound", given.bounds)}
+    aligned = rows is not None
+    return StudyFile.from_dict(
+        {
+            "title": title,
+            "parties": [msgspec.to_builtins(Party(card.name, card.identity.hex())) for card in cards],
+            "codebook": book.to_dict(),
+            "partition": "columns",
+            "protocol": "class_sums" if aligned else "joined_sums",
+            "aligned": aligned,
+            "columns": {name: value for name, value in (("rows", rows),) if value is not None}
+            | {"holds": holds, "labelled": given.labelled},
+            "key": given.key,
+            "duplicates": given.duplicates,
+            "reveal_to": given.reveal_to,
+            "options": options,
+            "thresholds": {"min_rows": limits.min_rows},
+            "deadlines": msgspec.to_builtins(deadlines),
+        }
+    )
+
+
+def _pairs(option: str, words: Sequence[str]) -> list[tuple[str, str]]:
+    found = []
+    for word in words:
+        name, sign, text = word.partition("=")
+        if not sign or not name:
+            raise ConfigError(f"{option} takes NAME=VALUE; {word!r} is none")
+        found.append((name, text))
+    return found
+
+
+def _number(name: str, text: str) -> Any:
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return {"true": True, "false": False}.get(text, text)
+
+
+# -- what check and dry-run say ------------------------------------------------------------------------------------------------
+
+
+def facts_of(study: StudyFile) -> dict[str, Any]:
+    """What a study over columns says, for `study check`."""
+    held, overlap = study.holdings, study.options.get("min_overlap")
+    noisy = study.options.get("overlap_epsilon")
+    training = ["nothing"]
+    if overlap:
+        training = [f"one bit per pair of parties: whether at least {overlap} rows match"]
+    if noisy is not None:
+        training = [*(training if overlap else []), f"the number of matching rows with noise, epsilon {noisy:g}"]
+    facts: dict[str, Any] = {
+        "partition": "columns, " + ("rows line up" if study.aligned else "rows are matched by an identifier"),
+        "holds": [f"{name}: {', '.join(held.holds[name]) or 'the class alone'}" for name in study.names],
+        "class_holder": held.labelled[0],
+        "labelled": list(held.labelled),
+    }
+    if held.rows is not None:
+        facts["rows"] = held.rows
+    else:
+        facts["identifiers_padded_to"] = [f"{name}: {bound}" for name, bound in study.options["bounds"].items()]
+    return facts | {
+        "opened": training,
+        "model": "exists only as shares, one per party",
+        "opened_per_classified_instance": ["class"],
+        "learners": list(study.names) if study.reveal_to == "all" else [study.reveal_to],
+        "queries": study.options.get("queries", "not limited: sites refuse such a study by policy"),
+    }
+
+
+def dry_run_columns(home: Home, study: StudyFile, name: str) -> tuple[dict[str, Any], list[str]]:
+    """What would leave this site in training: facts, and lines for people."""
+    problems: list[str] = []
+    policy = home.config.policy
+    source, columns = home.open_columns(study, name)
+    with source:
+        try:
+            require_study(policy, study)
+        except BlindbayesError as error:
+            problems.append(str(error))
+        agreed = study.agreed
+        try:
+            require_rows(policy, study, columns.rows)
+            if isinstance(agreed, Columns):
+                if columns.rows != agreed.rows:
+                    raise DataError(f"the table has another number of rows than the study, which says {agreed.rows}")
+                for _ in columns.blocks():  # every value is looked at, as in the run
+                    pass
+            else:
+                from blindbayes.study import joined_parts
+
+                joined_parts.training(study.study, agreed, name, columns)
+        except BlindbayesError as error:
+            problems.append(str(error))
+    said = facts_of(study)
+    facts = {
+        "study": study.sha256,
+        "protocol": study.protocol,
+        "reads": [feature.name for feature in columns.features] + ([study.book.target] if columns.labelled else []),
+        "leaves_as": list(LEAVES[study.protocol]),
+        "opened": said["opened"],
+        "opened_per_classified_instance": said["opened_per_classified_instance"],
+        "opened_to": said["learners"],
+        "refused_because": problems,
+    }
+    lines = [
+        f"Study {study.sha256}",
+        f"This site would read {', '.join(facts['reads'])}.",
+        *(f"  {line}" for line in LEAVES[study.protocol]),
+        f"Opened in training: {'; '.join(said['opened'])}. The model {said['model']}.",
+        f"Opened per classified instance, which your own people must ask for: the class, to {', '.join(said['learners'])}.",
+        "Nothing has left.",
+        *(f"Policy would refuse: {problem}" for problem in problems),
+    ]
+    return facts, lines
+
+
+# -- classification ------------------------------------------------------------------------------------------------------------
+
+
+@click.command("predict")
+@click.argument("path", metavar="STUDY", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option("--model", help="The training run; needed if this site has shares of several models of the study.")
+@click.option("--batch", required=True, help="A name for these instances, the same at every site, used once.")
+@click.option("--rows", help="This site's columns of the instances, in the order that all sites agreed on: CSV, Parquet, URL.")
+@click.option("--count", type=int, help="For a site that holds the class alone: how many instances there are.")
+@click.option("--keep", multiple=True, help="A column of --rows to stand beside the classes, such as your own number.")
+@click.option("--out", type=click.Path(dir_okay=False, path_type=Path), help="Write the classes there: .csv or .parquet.")
+@FOLDER
+@JSON
+def predict(
+    path: Path,
+    model: str | None,
+    batch: str,
+    rows: str | None,
+    count: int | None,
+    keep: tuple[str, ...],
+    out: Path | None,
+    config: Path,
+    as_json: bool,
+) -> None:
+    """Classify instances together with the other parties of a STUDY over columns. Every site's people start this.
+
+    Only the class is opened, to those whom the study names. The query budget of every site's share is charged.
+
+    \b
+    Example:
+      blindbayes study predict study.toml --batch monday --rows patients.csv --keep number --out classes.csv --config hospital
+    """
+    study, home = StudyFile.from_toml(path), Home.open(config)
+    if study.partition != "columns":
+        raise ConfigError("a study over rows ends in a model of your own: classify with `blindbayes predict`")
+    if out is not None and (out.suffix not in (".csv", ".parquet") or out.exists()):
+        raise ConfigError("--out is a new file that ends in .csv or .parquet")
+    if rows is not None and Path(rows).exists():
+        rows = os.path.abspath(rows)  # named from here, read by the agent
+    asked: dict[str, Any] = {"study": study.sha256, "model": model or _only_model(home, study), "batch": batch}
+    asked |= {"rows": rows, "count": count, "keep": keep}
+    client = OperatorClient(home.folder)
+    ended = client.follow(client.call("POST", "/predictions", asked), None if as_json else _tell)
+    if ended["state"] != "done":
+        if as_json:
+            print_json(ended)
+            sys.exit(ended["exit_code"])
+        raise error_of(ended)
+    classes = Path(ended["release"]) / "classes.csv"
+    if out is not None and classes.exists():
+        _copy(classes, out)
+    if as_json:
+        print_json(ended)
+    elif classes.exists():
+        click.echo(f"Done in {ended['seconds']:.1f} s. Classes: {out or classes}")
+    else:
+        click.echo(f"Done in {ended['seconds']:.1f} s. The classes went to {study.reveal_to}. Report: {ended['release']}")
+
+
+def _only_model(home: Home, study: StudyFile) -> str:
+    found = [str(each["run"]) for each in home.shares() if each["study"] == study.sha256]
+    if len(found) != 1:
+        what = "several models of this study" if found else "no share of a model of this study"
+        raise ConfigError(f"this site has {what}: `blindbayes site shares` lists them; name one with --model")
+    return found[0]
+
+
+def _copy(classes: Path, out: Path) -> None:
+    if out.suffix == ".csv":
+        out.write_bytes(classes.read_bytes())
+        return
+    import pyarrow.csv
+    import pyarrow.parquet
+
+    pyarrow.parquet.write_table(pyarrow.csv.read_csv(classes), out)
+
+
+def _tell(text: str) -> None:
+    click.echo(text, err=True)
+
+
+def error_of(ended: dict[str, Any]) -> BlindbayesError:
+    """The error that ended a run at the agent."""
+    error = BlindbayesError(ended["message"])
+    error.code = ended["exit_code"]
+    return error
