@@ -53,7 +53,7 @@ def test_what_a_page_shows_runs_from_top_to_bottom(page: str, tmp_path: Path, mo
         if kind == "python":
             exec(compile(text, page, "exec"), names)
         else:
-            for line in text.splitlines():
+            for line in text.replace("\\\n", " ").splitlines():
                 run_shell_line(line)
 
 
@@ -97,6 +97,7 @@ def test_the_consortium_runs_as_it_is_pasted(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
     assert (tmp_path / "release" / "model.json").is_file()
     assert "the key on its card" in " ".join(done.stdout.split())
+    assert "nobody is missing" in done.stdout
 
 
 def test_the_site_builds_with_warnings_as_errors(tmp_path: Path) -> None:
