@@ -261,6 +261,19 @@ def test_two_sites_with_other_columns_of_the_same_people(place: Path) -> None:
     assert study.book == Codebook.from_toml("codebook.toml")
     for line in ("north holds sex, outcome.", "Opened in training: nothing.", "the class, to north; at most 10000 people."):
         assert line in done.output
+    assert call(["check", "study.toml"]).exit_code == 0
+
+
+def test_options_about_columns_are_not_asked_for(place: Path) -> None:
+    given = ["--holds", "north=sex", "--holds", "south=age", "--labelled", "north", "--queries", "7", "--reveal-to", "all"]
+    done = ask([*PEOPLE, "0.25", "", "", ""], *given, "--rows", "40")
+    assert done.exit_code == 0, done.output
+    for question in ("rows or columns", "Columns of", "class column outcome [", "line up", "Who learns", "may be scored"):
+        assert question not in done.output
+    study = StudyFile.from_toml("study.toml")
+    assert (study.protocol, study.holdings.rows, study.reveal_to, study.options) == ("class_sums", 40, "all", {"queries": 7})
+    wrong = ask(["T", *CARDS[:2], ""], "other.toml", "--codebook", "codebook.toml", "--holds", "west=sex")
+    assert "with a site among north, south" in str(wrong.exception)
 
 
 def test_rows_that_line_up_and_the_rarer_settings_of_columns(place: Path) -> None:

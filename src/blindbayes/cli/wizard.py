@@ -30,7 +30,7 @@ from blindbayes.cli.answers import (
     whole,
 )
 from blindbayes.cli.drafts import command_line, template, write_all
-from blindbayes.cli.wizard_columns import ask_columns, tell_columns, without_floor
+from blindbayes.cli.wizard_columns import COLUMN_OPTIONS, ask_columns, tell_columns, without_floor
 from blindbayes.codebook import DEFAULT_MAX_ROWS, Categorical, Codebook, Feature, Numeric
 from blindbayes.errors import BlindbayesError, ConfigError
 from blindbayes.protocol import registry
@@ -111,7 +111,9 @@ class Wizard:
         paths, cards = self._cards()
         if self._partition() == "columns":
             known = self._floored(known)
-            study = ask_columns(title, known.book, cards, self._may_ask, self._deadlines) if known.complete else None
+            study = None
+            if known.complete:
+                study = ask_columns(title, known.book, cards, self._given, self._may_ask, self._deadlines)
         else:
             study = self._rows(title, known, cards)
         if study is not None:
@@ -134,7 +136,9 @@ class Wizard:
             click.echo("  " + command_line(path, study, known.path, paths))
 
     def _partition(self) -> str:
-        """rows or columns; an option that is for rows says it."""
+        """rows or columns; an option that is for one of them says it."""
+        if set(self._given) & COLUMN_OPTIONS:
+            return "columns"
         if set(self._given) & {"without_rows", "protocol", "epsilon", "quorum", "min_cell"}:
             return "rows"
         click.echo(

@@ -2,45 +2,60 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
 
 import click
 
-from blindbayes.cli.answers import asked, number, one_of, whole
+from blindbayes.cli.answers import asked as ask
+from blindbayes.cli.answers import number, one_of, whole
 from blindbayes.codebook import Codebook, Numeric
 from blindbayes.errors import ConfigError
 from blindbayes.protocol.joined_sums import LEAST
 from blindbayes.runtime.identity import Card
 from blindbayes.study.file import Deadlines, Holdings, Model, Party, StudyFile, Thresholds
 
+T = TypeVar("T")
+COLUMN_OPTIONS = {"holds", "labelled", "key", "bounds", "queries", "reveal_to", "duplicates", "options"}
+
 
 def ask_columns(
-    title: str, book: Codebook, cards: Sequence[Card], may_ask: Callable[[str], bool], deadlines: Callable[[], Deadlines]
+    title: str,
+    book: Codebook,
+    cards: Sequence[Card],
+    given: Mapping[str, Any],
+    may_ask: Callable[[str], bool],
+    deadlines: Callable[[], Deadlines],
 ) -> StudyFile:
-    """The study that the answers describe."""
+    """The study that the answers describe. What is `given` on the command line is not asked for."""
     names = [card.name for card in cards]
+    known = _expanded(given, names)
+
+    def asked(text: str, check: Callable[[str], T], default: str | None = None, *, show: bool = True, name: str = "") -> T:
+        return check(known[name]) if name in known else ask(text, check, default, show=show)
+
     click.echo("")
-    labelled = asked(f"Who has the class column {book.target}", one_of(names), names[0])
+    labelled = asked(f"Who has the class column {book.target}", one_of(names), names[0], name="labelled")
     click.echo(f"Who holds which of the columns {', '.join(book.names)}?")
-    holds = _holds(book, names, labelled)
+    holds = _holds(book, names, labelled, known)
     fields: dict[str, Any] = {"options": {}}
-    click.echo("\nRows line up if every site's table lists the same people in the same order, and all know how many.")
-    if click.confirm("Do the rows line up?", default=False):
-        rows = asked("Number of rows", whole(1, book.max_rows))
+    if _aligned(known):
+        rows = asked("Number of rows", whole(1, book.max_rows), name="rows")
         fields |= {"protocol": "class_sums"}
     else:
         rows = None
-        fields |= {"protocol": "joined_sums", "aligned": False, "key": _key(book)}
+        fields |= {"protocol": "joined_sums", "aligned": False, "key": _key(book, known)}
         click.echo("Lists are padded, so that nobody learns their length: a public number that each site stays below.")
-        bounds = {name: asked(f"Most people that {name} has", whole(LEAST), str(LEAST)) for name in names}
+        bounds = {
+            name: asked(f"Most people that {name} has", whole(LEAST), str(LEAST), name=f"bound of {name}") for name in names
+        }
         fields["options"] |= {"bounds": bounds}
     click.echo(
         "\nNobody gets the model: it stays in shares, one per site. Scoring somebody takes all sites, and opens the class."
     )
-    fields["reveal_to"] = asked("Who learns the class (a site, or all)", one_of(("all", *names)), labelled)
+    fields["reveal_to"] = asked("Who learns the class (a site, or all)", one_of(("all", *names)), labelled, name="reveal_to")
     click.echo("Each score tells a little of the model. Every site counts them, and stops at this number.")
-    fields["options"] |= {"queries": asked("How many people may be scored, in all", whole(1), "10000")}
+    fields["options"] |= {"queries": asked("How many people may be scored, in all", whole(1), "10000", name="queries")}
     parties = tuple(Party(card.name, card.identity.hex()) for card in cards)
     held = Holdings({name: tuple(found) for name, found in holds.items()}, (labelled,), rows)
 
@@ -49,14 +64,16 @@ def ask_columns(
             title=title, parties=parties, codebook=book.to_dict(), partition="columns", columns=held, **{**fields, **more}
         )
 
+    if "duplicates" in known:
+        fields["duplicates"] = known["duplicates"]
     made()  # what a study over columns refuses is refused before the rarer questions
     if not may_ask("thresholds, duplicates, model, deadlines"):
         return made()
     if rows is None:
         fields |= _joining(fields, made)
-    least = asked("Fewest rows of each site", whole(0), "0")
+    least = asked("Fewest rows of each site", whole(0), "0", name="min_rows")
     click.echo("\nThe model: alpha is added to every count.")
-    alpha = asked("alpha", lambda text: _alpha(text), "1.0")
+    alpha = ask("alpha", _alpha, "1.0")
     return made(thresholds=Thresholds(min_rows=least), model=Model(alpha=alpha), deadlines=deadlines())
 
 
@@ -66,14 +83,17 @@ def without_floor(book: Codebook) -> str | None:
     return gaussian[0] if gaussian and book.variance_floor is None else None
 
 
-def _holds(book: Codebook, names: Sequence[str], labelled: str) -> dict[str, list[str]]:
+def _holds(book: Codebook, names: Sequence[str], labelled: str, known: Mapping[str, str]) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     for name in names:
         last, left = name == names[-1], [word for word in book.names if not any(word in held for held in found.values())]
         usual = ", ".join(left) if last else "" if name == labelled else None
         note = " (Return: the rest)" if last else " (Return: none)" if name == labelled else ""
         check = _columns(book, left, last, 0 if name == labelled else 1)
-        found[name] = asked(f"Columns of {name}, separated by commas{note}", check, usual, show=False)
+        if (held := known.get(f"columns of {name}")) is not None:
+            found[name] = check(held)
+        else:
+            found[name] = ask(f"Columns of {name}, separated by commas{note}", check, usual, show=False)
     return found
 
 
@@ -94,7 +114,31 @@ def _columns(book: Codebook, left: Sequence[str], last: bool, fewest: int) -> Ca
     return check
 
 
-def _key(book: Codebook) -> tuple[str, ...]:
+def _expanded(given: Mapping[str, Any], names: Sequence[str]) -> dict[str, str]:
+    """The options of the command line, one answer each."""
+    if "options" in given:
+        raise ConfigError("--option is for a study that is written without questions: give --holds and --labelled as well")
+    known = {name: str(given[name]) for name in ("queries", "reveal_to", "duplicates", "rows", "min_rows") if name in given}
+    if len(given.get("labelled", ())) > 1:
+        raise ConfigError("one site is asked for its class column: several --labelled need all options, and no questions")
+    known |= {name: ",".join(given[name]) for name in ("labelled", "key") if name in given}
+    for option, words in (("holds", "columns of"), ("bounds", "bound of")):
+        for text in given.get(option, ()):
+            site, found, value = text.partition("=")
+            if not found or site not in names:
+                raise ConfigError(f"--{option.removesuffix('s')} {text!r}: say SITE=..., with a site among {', '.join(names)}")
+            known[f"{words} {site}"] = value
+    return known
+
+
+def _aligned(known: Mapping[str, str]) -> bool:
+    if "rows" in known or "key" in known or any(name.startswith("bound of") for name in known):
+        return "rows" in known
+    click.echo("\nRows line up if every site's table lists the same people in the same order, and all know how many.")
+    return click.confirm("Do the rows line up?", default=False)
+
+
+def _key(book: Codebook, known: Mapping[str, str]) -> tuple[str, ...]:
     """The identifier's columns; none where the codebook has a recipe."""
     if book.identifier is not None:
         click.echo("Rows are matched by the identifier that the codebook describes.")
@@ -108,13 +152,15 @@ def _key(book: Codebook) -> tuple[str, ...]:
             raise ConfigError(f"{clash[0]!r} is a column of the codebook; the identifier is none")
         return found
 
+    if "key" in known:
+        return of(known["key"])
     click.echo("Identifiers must be written alike at every site; a recipe in the codebook ([identifier]) sees to it.")
-    return asked("Columns of the identifier, in every site's table", of, "id")
+    return ask("Columns of the identifier, in every site's table", of, "id")
 
 
 def _joining(fields: dict[str, Any], made: Callable[..., StudyFile]) -> dict[str, Any]:
     click.echo("\nSeveral rows of one identifier: join counts every pair, first takes the first, reject stops the run.")
-    duplicates = asked("Duplicates", one_of(("join", "first", "reject")), "join")
+    duplicates = ask("Duplicates", one_of(("join", "first", "reject")), fields.get("duplicates", "join"))
     click.echo("A run over too few common people says much about each. Below this number it stops; 0: no such bit is opened.")
 
     def of(text: str) -> dict[str, Any]:
@@ -123,7 +169,7 @@ def _joining(fields: dict[str, Any], made: Callable[..., StudyFile]) -> dict[str
         made(**more)
         return more
 
-    return asked("Fewest people in common", of, "0")
+    return ask("Fewest people in common", of, "0")
 
 
 def _alpha(text: str) -> float:
