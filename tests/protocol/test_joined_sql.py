@@ -334,8 +334,22 @@ def test_studies_that_make_no_sense_are_refused(monkeypatch):
         (made, study(("bob", "alice"), "first", bounds={"bob": LEAST - 1})),
         (made, study(("bob", "alice"), "first", bounds={"bob": 10**8})),
         (made, study(("bob", "alice"), "first", reveal="everything")),
+        (made, study(("bob", "alice"), "join", multiplicity=2**11)),
+        (made, study(("bob", "alice"), "join", multiplicity=2**17)),
     ):
         with pytest.raises(ConfigError):
             agreed.simulate(sources)
     with pytest.raises(BlindbayesError):
         study(("bob", "alice"), "first").simulate({"bob": made["bob"]})
+    many = Codebook("y", tuple(str(at) for at in range(60)), codebook(("bob", "alice")).features, variance_floor=0.25)
+    wide = made | {"bob": made["bob"].set_column(3, "y", pa.array(["1"] * 6))}
+    with pytest.raises(ConfigError, match="lower the multiplicity"):
+        study(("bob", "alice"), "join", many, multiplicity=255).simulate(wide)
+
+
+def test_a_party_without_rows_joins_with_nobody():
+    """Its padded set looks like any other; the class counts over the join are zero, and stay in shares."""
+    tables = {"bob": table("bob", GOOD["bob"]), "alice": table("alice", [])}
+    result = study(("bob", "alice"), "reject").simulate(tables)
+    assert result.model.statistics().class_counts.tolist() == [0, 0, 0]
+    assert all(leak.opened == () for leak in result.leakage.values())

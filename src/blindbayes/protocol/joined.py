@@ -68,6 +68,10 @@ class Join:
             raise ConfigError("duplicates is one of join, first, reject")
         if self.most < 1 or self.most > 2**16 or (self.duplicates != "join" and self.most != 1):
             raise ConfigError("multiplicity lies between 1 and 65,536, and is 1 unless duplicates = 'join'")
+        for name in self.holders:  # what a run would refuse is refused now
+            Shape(self.bounds[name], self.bounds[self.class_holder], 1, len(self.codebook.classes), self.most)
+        if self.rows >= 1 << 31:
+            raise ConfigError("a bound times the multiplicity squared passes 2^31 rows; lower the multiplicity or the bounds")
         if self.min_overlap < 0:
             raise ConfigError("min_overlap is not negative")
         if any(self.min_overlap > min(self.bounds[self.class_holder], self.bounds[name]) for name in self.holders):
@@ -209,7 +213,7 @@ def train_class_holder(
 ) -> Role[Joined]:
     """The class holder's role with every attribute holder in turn. `own`: its columns class by class, in an inner join;
     `noise`: its own on each estimate of joined identifiers, where the study has one."""
-    trained = Joined({}, {}, {}, None, {})
+    trained = Joined({}, {}, {})
     columns, plan, matched = join.columns, join.columns.plan, {}
     for name in join.holders:
         planter = yield from transfer.planter(run, name, coins)
@@ -269,7 +273,7 @@ def train_attribute_holder(
             tables |= yield from shared_model.attribute_holder(run, other, mine, own_layout, plan, planter, coins)
             share = np.concatenate([share, mine], axis=1)
         sums = share
-    return Joined({other: tables}, {other: sums}, {}, planter, {}, keeper, overlaps)
+    return Joined({other: tables}, {other: sums}, {}, planter, back_keeper=keeper, overlaps=overlaps)
 
 
 def _noise(noise: Mapping[str, int] | None, other: str) -> int:
