@@ -193,6 +193,14 @@ def dry_run_columns(home: Home, study: StudyFile, name: str) -> tuple[dict[str, 
 @click.option("--rows", help="This site's columns of the instances, in the order that all sites agreed on: CSV, Parquet, URL.")
 @click.option("--count", type=int, help="For a site that holds the class alone: how many instances there are.")
 @click.option("--keep", multiple=True, help="A column of --rows to stand beside the classes, such as your own number.")
+@click.option("--to", help="Rows matched by an identifier: score everybody in this site's table, for it alone.")
+@click.option(
+    "--scope",
+    type=click.Choice(["everybody", "shared"]),
+    default="everybody",
+    show_default=True,
+    help="With --to: shared scores those whom the other site has too, and tells who they are.",
+)
 @click.option("--out", type=click.Path(dir_okay=False, path_type=Path), help="Write the classes there: .csv or .parquet.")
 @FOLDER
 @JSON
@@ -203,13 +211,17 @@ def predict(
     rows: str | None,
     count: int | None,
     keep: tuple[str, ...],
+    to: str | None,
+    scope: str,
     out: Path | None,
     config: Path,
     as_json: bool,
 ) -> None:
     """Classify instances together with the other parties of a STUDY over columns. Every site's people start this.
 
-    Only the class is opened, to those whom the study names. The query budget of every site's share is charged.
+    Only the class is opened, to those whom the study names. The query budget of every site's share is charged. All sites bring
+    the same instances in the same order; where the study matches rows by an identifier, --to scores one site's people
+    instead, whatever the order, and names nobody to the others.
 
     \b
     Example:
@@ -223,7 +235,7 @@ def predict(
     if rows is not None and Path(rows).exists():
         rows = os.path.abspath(rows)  # named from here, read by the agent
     asked: dict[str, Any] = {"study": study.sha256, "model": model or _only_model(home, study), "batch": batch}
-    asked |= {"rows": rows, "count": count, "keep": keep}
+    asked |= {"rows": rows, "count": count, "keep": keep, "to": to, "scope": scope}
     client = OperatorClient(home.folder)
     ended = client.follow(client.call("POST", "/predictions", asked), None if as_json else _tell)
     if ended["state"] != "done":
@@ -239,7 +251,7 @@ def predict(
     elif classes.exists():
         click.echo(f"Done in {ended['seconds']:.1f} s. Classes: {out or classes}")
     else:
-        click.echo(f"Done in {ended['seconds']:.1f} s. The classes went to {study.reveal_to}. Report: {ended['release']}")
+        click.echo(f"Done in {ended['seconds']:.1f} s. The classes went to {to or study.reveal_to}. Report: {ended['release']}")
 
 
 def _only_model(home: Home, study: StudyFile) -> str:

@@ -10,13 +10,13 @@ import hashlib
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 import numpy as np
 import pyarrow as pa
 
-from blindbayes.data.columns import ColumnSource, open_columns
+from blindbayes.data.columns import ColumnSource
 from blindbayes.data.sources import Source
 from blindbayes.errors import ConfigError, DataError, PrivacyError
 from blindbayes.model.shares import ModelShare
@@ -33,6 +33,7 @@ from blindbayes.study import columns as aligned
 from blindbayes.study import joined_parts as joined
 from blindbayes.study import part
 from blindbayes.study.file import StudyFile
+from blindbayes.study.joined_scores import HiddenScoring, hidden_scoring
 
 _HALF = 32  # digits: the model's run, then what names the batch
 _MOST_NAME = 200
@@ -47,6 +48,8 @@ class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     table: str | None = None
     count: int | None = None  # of a party without columns: how many there are
     keep: tuple[str, ...] = ()  # own columns that stand beside the classes in the release
+    to: str | None = None  # over identifiers that do not line up: whose people are scored, and who learns their classes
+    scope: Literal["everybody", "shared"] = "everybody"  # with `to`: all of them, or those whom the other has too
 
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> Request:
@@ -59,6 +62,10 @@ class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             raise ConfigError(f"a batch has a name of printable characters, at most {_MOST_NAME}")
         if (found.rows is None) == (found.count is None):
             raise ConfigError("name the instances with --rows, or their number with --count if this site holds no column")
+        if found.to is None and found.scope != "everybody":
+            raise ConfigError("--scope says whom of the people of --to gets a class; name a site with --to")
+        if found.to is not None and found.rows is None:
+            raise ConfigError("to score people by identifier every site names its table with --rows")
         return found
 
 
@@ -158,6 +165,7 @@ class Classifying(_OverColumns):
         self._request = request
         self._share: ModelShare | None = None
         self._part: part.Scoring | None = None
+        self._hidden: HiddenScoring | None = None  # the same, if people are scored by identifier
         self._kept: dict[str, Any] = {}
 
     def read(self) -> None:
@@ -180,16 +188,33 @@ class Classifying(_OverColumns):
                 raise ConfigError(
                     f"--keep takes no column called 'row' or {columns.codebook.target!r}: the release has its own"
                 )
-            rows = _instances(self._source, columns, held)
-        # The class goes to whom the study says, whatever the share file says.
-        together = bool(self.study.options.get("together", False))
-        kind = joined if self.study.protocol == "joined_sums" else aligned
-        self._part = kind.scoring(share, rows, self.study.reveal_to, together=together)
+            rows = _instances(self._source, columns, held, keyed=request.to is not None)
+        self._part = self._scoring_of(share, rows)
         share.require_budget(self._part.count, self._run_id)
         self._digest = self._part.digest(self._identity.storage_key)
         if request.keep and self._source is not None:
             kept = self._source.table.select(*request.keep).to_pyarrow()
             self._kept = {name: kept.column(name) for name in request.keep}
+
+    def _scoring_of(self, share: ModelShare, rows: ColumnSource | int) -> part.Scoring:
+        """This party's part; the class goes to whom the study says."""
+        study, request = self.study, self._request
+        if request.to is None:
+            together = bool(study.options.get("together", False))
+            if study.protocol == "joined_sums":
+                return joined.scoring(share, rows, study.reveal_to, together=together)
+            return aligned.scoring(share, rows, study.reveal_to, together=together)
+        if study.protocol != "joined_sums" or isinstance(rows, int):
+            raise ConfigError("--to is for studies whose rows are matched by an identifier; leave it out")
+        if request.to not in study.names or study.reveal_to not in ("all", request.to):
+            raise ConfigError(f"the study gives classes to {study.reveal_to}, so they cannot go to {request.to!r}")
+        if request.scope == "shared" and not self._home.config.policy.reveal_matches:
+            raise PrivacyError(
+                "with --scope shared the asking site learns whom of its people the others have too; this site does not allow "
+                "that: reveal_matches under [policy] in site.toml"
+            )
+        self._hidden = hidden_scoring(share, rows, request.to, request.scope)
+        return self._hidden
 
     def share(self) -> ModelShare:
         """This site's share of the model; an error if there is none, or if it is another study's."""
@@ -226,10 +251,12 @@ class Classifying(_OverColumns):
         columns: dict[str, Any] | None = None
         if own is not None:
             book, classes = self.study.book, np.asarray(own)
-            labels = pa.array([book.classes[int(index)] for index in classes], pa.string())
+            labels = pa.array([book.classes[int(index)] if index >= 0 else None for index in classes], pa.string())
             columns = {"row": pa.array(np.arange(1, len(classes) + 1)), **self._kept, book.target: labels}
         facts = {"model": self._request.model, "batch": self._request.batch, "instances": self._scoring().count}
-        return write_classes(self._home.folder / "releases", self._run_id, self.study, finished, self._identity, facts, columns)
+        hidden = None if self._hidden is None else self._hidden.hidden
+        folder = self._home.folder / "releases"
+        return write_classes(folder, self._run_id, self.study, finished, self._identity, facts, columns, hidden)
 
 
 def overlap_partners(study: StudyFile, name: str) -> list[str]:
@@ -241,10 +268,10 @@ def overlap_partners(study: StudyFile, name: str) -> list[str]:
     return [study.party(other).identity for other in partners]
 
 
-def _instances(source: Source, columns: Columns, held: tuple[str, ...]) -> ColumnSource | int:
-    """The party's own columns of the instances; everything else in the table is left unread."""
-    if not held:
-        return int(source.table.count().execute())
-    found = open_columns(source, columns.codebook, ignore=source.columns)
-    features = tuple(feature for feature in found.features if feature.name in held)
-    return ColumnSource(columns.codebook, features, False, found.rows, source.table)
+def _instances(source: Source, columns: Columns, held: tuple[str, ...], *, keyed: bool) -> ColumnSource | int:
+    """The party's own columns of the instances; everything else in the table, but identifiers that count, is left unread."""
+    rows = int(source.table.count().execute())
+    if not held and not keyed:
+        return rows
+    features = tuple(feature for feature in columns.codebook.features if feature.name in held)
+    return ColumnSource(columns.codebook, features, False, rows, source.table)

@@ -36,6 +36,7 @@ class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     max_idle_joins_per_day: int = 48  # runs that one other site began here and that never came to compute
     max_queries: int = 100_000  # instances that a study over columns may let be classified; it must say how many
     max_overlap_bits_per_day: int = 2  # joined_sums with min_overlap, per other site: each tells whether enough rows match
+    reveal_matches: bool = False  # allow scoring in which another site learns whom of its people this site has too
     require_all_signatures: bool = False
     given_modulus: bool = False  # allow a study to bring the modulus of an oblivious sum: who made it can read every vector
 

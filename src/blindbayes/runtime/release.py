@@ -16,14 +16,15 @@ from pyarrow import csv as pa_csv
 
 from blindbayes.errors import PeerProtocolError
 from blindbayes.protocol.columns import Columns
-from blindbayes.report import About, leak_report, run_files, seal_files
+from blindbayes.protocol.joined_scores import Hidden
+from blindbayes.report import About, LeakReport, leak_report, run_files, seal_files
 from blindbayes.runtime.driver import Finished
 from blindbayes.runtime.files import make_private_folder
 from blindbayes.runtime.folder import write_folder
 from blindbayes.runtime.identity import Identity
 from blindbayes.runtime.memory import Outcome
 from blindbayes.runtime.transcript import Cost, Keep, Transcript
-from blindbayes.study import columns, joined_parts
+from blindbayes.study import columns, joined_parts, joined_scores
 from blindbayes.study.file import StudyFile
 
 
@@ -102,23 +103,32 @@ def write_classes(
     identity: Identity,
     facts: Mapping[str, Any],
     classes: Mapping[str, Any] | None,
+    hidden: Hidden | None = None,
 ) -> Path:
-    """Write the reports of a prediction run, and for a learner the classes."""
+    """Write the reports of a prediction run, and for a learner the classes; `hidden`: people were scored by identifier."""
     outcome = outcome_of(finished)
+    size, about = len(study.parties), about_run(study, run_id)
 
-    def files() -> dict[str, bytes]:
+    def words() -> tuple[LeakReport, str]:
+        head = f"Study {study.sha256}\n\nModel of run {facts['model']}; batch {facts['batch']}"
+        if hidden is not None:
+            report = columns.column_report(joined_scores.PROTOCOLS, outcome, parties=size, about=about)
+            return replace(
+                report, follows=joined_scores.what_follows(hidden)
+            ), f"{head}.\n\n" + joined_scores.scoring_statement(hidden)
         learners = "every party" if study.reveal_to == "all" else study.reveal_to
         statement = "\n\n".join(
             (
-                f"Study {study.sha256}",
-                f"Model of run {facts['model']}; batch {facts['batch']}: {facts['instances']} instances.",
+                f"{head}: {facts['instances']} instances.",
                 f"The class of each instance was opened, to {learners}, and nothing else. The query budget of every party's "
                 "share was charged before anything was computed. Repeated queries let the model be read off.",
                 "Security: parties that follow the protocol and look at what they received (semi-honest), no dealer.",
             )
         )
-        names = ("transfer", "shared_argmax")
-        report = columns.column_report(names, outcome, parties=len(study.parties), about=about_run(study, run_id))
+        return columns.column_report(("transfer", "shared_argmax"), outcome, parties=size, about=about), statement
+
+    def files() -> dict[str, bytes]:
+        report, statement = words()
         made = run_files(report, outcome.cost, statement)
         if classes is not None:
             made["classes.csv"] = _csv(classes)
