@@ -10,12 +10,14 @@ from sklearn.datasets import load_breast_cancer
 
 from blindbayes import Codebook, NaiveBayes, Study
 from blindbayes.codebook import Categorical, Numeric
-from blindbayes.errors import ConfigError, DataError, PrivacyError
+from blindbayes.data.columns import open_columns
+from blindbayes.errors import ConfigError, DataError, PeerProtocolError, PrivacyError
 from blindbayes.model.shares import ModelShare
 from blindbayes.primitives import limbs as lm
 from blindbayes.protocol.shared_argmax import together
 from blindbayes.report import read_spec
-from blindbayes.study.columns import JointModel
+from blindbayes.runtime.memory import local_runs, run_in_memory
+from blindbayes.study.columns import JointModel, scoring
 from support.two_party import coins
 
 
@@ -304,6 +306,27 @@ def test_a_failed_prediction_leaves_the_shares_as_they_were(tmp_path):
         joint.model.predict({"hospital": queries["hospital"][:2], "insurer": queries["insurer"][:3]})
     assert {party: path.read_bytes() for party, path in files.items()} == before
     assert len(joint.model.predict(first(queries, 2))) == 2
+
+
+def test_shares_of_two_trainings_of_one_study_do_not_mix(tmp_path):
+    """Such shares do not add up to anything: they would give random classes, so they are refused; by a site too, which sees its
+    own share alone."""
+    frame = small()
+    parts = {"one": frame[["x", "y"]], "two": frame[["v", "w", "u"]]}
+    study = Study(codebook_of(frame, "y"), partition="columns")
+    first, second = (study.simulate(parts, coins=coins(f"training {at}")) for at in range(2))
+    files = {"one": first.save(tmp_path / "a") / "one.share", "two": second.save(tmp_path / "b") / "two.share"}
+    with pytest.raises(ConfigError, match="not of one study"):
+        JointModel.load(files)
+    asked = {
+        "one": open_columns(frame[["x"]][:3], study.codebook),
+        "two": open_columns(frame[["v", "w", "u"]][:3], study.codebook),
+    }
+    made = {name: scoring(ModelShare.load(path), asked[name]) for name, path in files.items()}
+    runs = local_runs(("one", "two"), coins=coins("mixed"), signed=False)
+    outcome = run_in_memory({name: part.role(runs[name], coins(name)) for name, part in made.items()}, check=False)
+    assert isinstance(outcome.error, PeerProtocolError)
+    assert not any(outcome.opened.values())
 
 
 def test_shares_of_two_studies_do_not_mix(tmp_path):

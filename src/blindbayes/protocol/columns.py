@@ -9,6 +9,7 @@ Rows stay outside: these roles take blocks of integer codes and return shares.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -43,6 +44,7 @@ class Columns:
     owners: Mapping[str, tuple[str, ...]]  # party -> its features, in the study's order of parties
     labelled: tuple[str, ...]  # parties that have the class column; the first is the class holder
     alpha: float = 1.0
+    training: str = ""  # which run made the shares, once they are made: shares of two runs do not fit together
 
     def __post_init__(self) -> None:
         if len(self.owners) < 2:
@@ -117,6 +119,7 @@ class Columns:
             "owners": {party: list(names) for party, names in self.owners.items()},
             "labelled": list(self.labelled),
             "alpha": self.alpha,
+            "training": self.training,
         }
 
 
@@ -128,6 +131,7 @@ class Trained:
     sums: dict[str, Words] = field(repr=False)  # per other party: shares of sums
     keepers: dict[str, Keeper] = field(repr=False)  # transfers ready for prediction: the class holder's side
     planter: Planter | None = field(default=None, repr=False)  # an attribute holder's side
+    training: str = ""  # the name of this run, the same for all its parties
 
 
 # -- training ------------------------------------------------------------------------------------------------------------
@@ -137,7 +141,7 @@ def train_class_holder(
     run: Run, columns: Columns, class_counts: IntArray, labels: Callable[[], Iterable[IntArray]], coins: Coins
 ) -> Role[Trained]:
     """The class holder's role with every attribute holder in turn. `labels` reads the class column anew each time."""
-    trained = Trained({}, {}, {})
+    trained = Trained({}, {}, {}, training=_name(run))
     for name in columns.holders:
         if columns.shared(name):
             planter = yield from transfer.planter(run, name, coins)
@@ -157,14 +161,18 @@ def train_attribute_holder(run: Run, columns: Columns, blocks: Iterable[Block], 
     other = columns.class_holder
     if not columns.shared(run.me):
         planter = yield from transfer.planter(run, other, coins)
-        return Trained({}, {}, {}, planter)
+        return Trained({}, {}, {}, planter, _name(run))
     keeper = yield from transfer.keeper(run, other, coins)
     planter = yield from transfer.planter(run, other, coins)
     layout = columns.layout(run.me)
     words = (layout.encode(block) for block in blocks)
     share = yield from class_sums.attribute_holder(run, other, columns.shape(run.me), words, keeper, coins)
     tables = yield from shared_model.attribute_holder(run, other, share, layout, columns.plan, planter, coins)
-    return Trained({other: tables}, {other: share}, {}, planter)
+    return Trained({other: tables}, {other: share}, {}, planter, _name(run))
+
+
+def _name(run: Run) -> str:
+    return hashlib.sha256(run.context("training")).hexdigest()
 
 
 # -- prediction ----------------------------------------------------------------------------------------------------------

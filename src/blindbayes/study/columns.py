@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -324,7 +324,7 @@ class ColumnTraining:
 
     def share(self, trained: Trained, study: str) -> ModelShare:
         """What this party keeps."""
-        public = self.columns.to_dict()
+        public = replace(self.columns, training=trained.training).to_dict()
         return ModelShare(study, self.party, public, trained.tables, trained.sums, self._local, self._queries)
 
 
@@ -449,7 +449,7 @@ def columns_of(public: Mapping[str, Any]) -> Columns:
     """What is public about a study, from a share file."""
     book = Codebook.from_dict(json.loads(public["codebook"]))
     owners = {party: tuple(names) for party, names in public["owners"].items()}
-    return Columns(book, public["rows"], owners, tuple(public["labelled"]), public["alpha"])
+    return Columns(book, public["rows"], owners, tuple(public["labelled"]), public["alpha"], public["training"])
 
 
 def _class_counts(local: Mapping[str, Any] | None) -> npt.NDArray[np.int64]:
