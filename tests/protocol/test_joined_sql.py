@@ -129,7 +129,7 @@ def few(examples):
     )
 
 
-@few(3)
+@few(2)
 @given(bob=BOBS, alice=ALICES, policy=st.sampled_from(["join", "first"]))
 def test_inner_joins_equal_sql(bob, alice, policy):
     check_inner(bob, alice, policy)
