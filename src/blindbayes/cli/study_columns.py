@@ -114,9 +114,9 @@ def facts_of(study: StudyFile) -> dict[str, Any]:
     noisy = study.options.get("overlap_epsilon")
     training = ["nothing"]
     if overlap:
-        training = [f"one bit per pair of parties: whether at least {overlap} rows match"]
+        training = [f"one bit per pair of parties: whether at least {overlap} identifiers match"]
     if noisy is not None:
-        training = [*(training if overlap else []), f"the number of matching rows with noise, epsilon {noisy:g}"]
+        training = [*(training if overlap else []), f"the number of matching identifiers with noise, epsilon {noisy:g}"]
     facts: dict[str, Any] = {
         "partition": "columns, " + ("rows line up" if study.aligned else "rows are matched by an identifier"),
         "holds": [f"{name}: {', '.join(held.holds[name]) or 'the class alone'}" for name in study.names],

@@ -148,7 +148,7 @@ class Training(_OverColumns):
         tell("run_computing", run=run_id, study=study.sha256, contributors=len(study.contributors))
 
     def finish(self, finished: Mapping[str, Finished]) -> Path:
-        """The share first, then the release: nothing was opened but, if asked for, that enough rows joined."""
+        """The share first, then the release: nothing was opened but, if asked for, that enough identifiers joined."""
         study, own = self.study, finished[self._identity.name]
         share = self._part.share(own.value, study.sha256)
         self._home.keep_share(self._run_id, share)
@@ -260,7 +260,7 @@ class Classifying(_OverColumns):
 
 
 def overlap_partners(study: StudyFile, name: str) -> list[str]:
-    """Identities of the parties with whom training opens one bit: that enough rows joined."""
+    """Identities of the parties with whom training opens one bit: that enough identifiers joined."""
     if study.protocol != "joined_sums" or not study.options.get("min_overlap"):
         return []
     holder = study.holdings.labelled[0]

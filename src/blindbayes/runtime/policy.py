@@ -35,7 +35,9 @@ class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     max_running: int = 4
     max_idle_joins_per_day: int = 48  # runs that one other site began here and that never came to compute
     max_queries: int = 100_000  # instances that a study over columns may let be classified; it must say how many
-    max_overlap_bits_per_day: int = 2  # joined_sums with min_overlap, per other site: each tells whether enough rows match
+    max_overlap_bits_per_day: int = (
+        2  # joined_sums with min_overlap, per other site: each tells whether enough identifiers match
+    )
     reveal_matches: bool = False  # allow scoring in which another site learns whom of its people this site has too
     require_all_signatures: bool = False
     given_modulus: bool = False  # allow a study to bring the modulus of an oblivious sum: who made it can read every vector
@@ -99,7 +101,7 @@ def _require_columns(policy: Policy, study: StudyFile) -> None:
             f"this site lets at most {policy.max_queries} instances be classified; options.queries asks for more"
         )
     if study.options.get("min_overlap") and policy.max_overlap_bits_per_day < 1:
-        raise PrivacyError("this site does not tell whether enough rows match; leave the option min_overlap out")
+        raise PrivacyError("this site does not tell whether enough identifiers match; leave the option min_overlap out")
     if (study.options.get("overlap_epsilon") or 0) > policy.max_epsilon_per_run:
         raise PrivacyError(f"this site allows an overlap_epsilon of at most {policy.max_epsilon_per_run:g}")
 
@@ -134,14 +136,14 @@ def require_rate(policy: Policy, starts: Iterable[float], now: float) -> None:
 
 
 def require_overlap_bits(policy: Policy, told: Iterable[tuple[float, str]], partners: Sequence[str], now: float) -> None:
-    """At most so many bits a day about how many rows match those of one other site.
+    """At most so many bits a day about how many identifiers match those of one other site.
 
     Whoever knows of all matches but one learns from such a bit whether one more person is among them.
     """
     today = [partner for at, partner in told if at > now - 86400]
     if any(today.count(partner) >= policy.max_overlap_bits_per_day for partner in partners):
         raise PrivacyError(
-            f"this site tells another at most {policy.max_overlap_bits_per_day} times a day whether enough rows match; "
+            f"this site tells another at most {policy.max_overlap_bits_per_day} times a day whether enough identifiers match; "
             "wait, or leave the option min_overlap out"
         )
 
