@@ -1,8 +1,9 @@
 """Kikuchi et al. 2011: Tables 3 to 5, Figures 2 and 3 and the crossover N*, theirs beside ours.
 
 `reproduce(folder)` writes operations.csv, comparisons.csv (Tables 3 and 4, Figure 2), measured.csv and scaling.csv (Figure 3),
-figure2.png, figure3.png, posterior.png where matplotlib is installed, and index.html. Times are CPU seconds of both parties in
-one process. Lines of Figure 3 are measured costs scaled linearly; what was run is in measured.csv and marked in the figure.
+changed.csv (how often thinned sizes change the class), figure2.png, figure3.png and posterior.png where matplotlib is
+installed, and index.html. Times are CPU seconds of both parties in one process. Lines of Figure 3 are measured costs scaled
+linearly; what was run is in measured.csv and marked in the figure.
 """
 
 from __future__ import annotations
@@ -111,11 +112,18 @@ def reproduce(out: pathlib.Path, *, quick: bool = False) -> pathlib.Path:
         [[*row.values(), *list(whole.values())[1:]] for row, whole in zip(one[::8], every[::8], strict=True)],
     )
     stars = _stars(used, sfe1, sfe2)
+    trials = 200 if quick else 4000
+    changed = {
+        (attributes, rows): measure.changed_classes(attributes, rows, trials)
+        for attributes in (1, 5, 10)
+        for rows in (100, 1000, 10_000)
+    }
+    _write(out / "changed.csv", ["attributes", "rows", "changed"], [[*case, share] for case, share in changed.items()])
     there = importlib.util.find_spec("matplotlib") is not None
     if there:
         written.draw(out, compared, one, every, costs.points)
     path = out / "index.html"
-    path.write_text(written.page(used, compared, one[::8], every[::8], stars, pictures=there), encoding="utf-8")
+    path.write_text(written.page(used, compared, one[::8], every[::8], stars, changed, pictures=there), encoding="utf-8")
     return path
 
 

@@ -22,6 +22,7 @@ from blindbayes.protocol import distorted_intersection, joined_sums, transfer
 from blindbayes.protocol.core import Role
 from blindbayes.protocol.distorted_intersection import comparison
 from blindbayes.protocol.distorted_intersection.comparison import Comparison, Kind
+from blindbayes.protocol.distorted_intersection.roles import Thinning
 from blindbayes.protocol.joined_sums import LEAST, Entries, Shape, Shares
 from blindbayes.protocol.set_intersection import RISTRETTO, Group
 from blindbayes.runtime.memory import local_runs, run_in_memory
@@ -146,6 +147,24 @@ def polynomial_seconds(key: PrivateKey, count: int, coins: Coins) -> tuple[float
     if sizes != [count - count // 2]:
         raise AssertionError("the intersection has another size")
     return first, second
+
+
+def changed_classes(attributes: int, rows: int, trials: int, seed: int = 2011) -> float:
+    """How often thinned sizes give another class than the true ones: two classes of `rows` rows each, an instance whose values
+    have random frequencies in both. The factors are those of the protocol, one run per (attribute, class)."""
+    rng = np.random.default_rng(seed)
+    changed = 0
+    for _ in range(trials):
+        sizes = rng.binomial(rows, rng.beta(2, 2, (2, attributes)))
+        exact = [comparison.alice_factor(own) for own in sizes.tolist()]
+        kept = rng.integers(1, rows, (2, attributes))
+        seen = rng.binomial(sizes, kept / rows)
+        scores = []
+        for own, drawn in zip(seen.tolist(), kept.tolist(), strict=True):
+            thinnings = [Thinning(rows, one) for one in drawn]
+            scores.append(comparison.alice_factor(own) * comparison.bob_factor(thinnings, rows))
+        changed += (exact[0] < exact[1]) != (scores[0] < scores[1])
+    return changed / trials
 
 
 def joined_seconds(count: int, values: int, classes: int, coins: Coins) -> float:

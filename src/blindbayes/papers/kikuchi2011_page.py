@@ -119,6 +119,7 @@ def page(
     one: Sequence[Row],
     every: Sequence[Row],
     stars: Sequence[tuple[str, float]],
+    changed: Mapping[tuple[int, int], float],
     *,
     pictures: bool,
 ) -> str:
@@ -168,6 +169,15 @@ def page(
         _table(
             ["z", *(f"p = {keep}" for keep in (0.1, 0.5, 0.9))],
             [[f"{size:,}", *(f"+-{error(size, keep):.1f}" for keep in (0.1, 0.5, 0.9))] for size in (10, 100, 1000, 10_000)],
+        ),
+        "<p>How often the class changes by it: two classes of the same size, an instance whose values have random frequencies "
+        "(drawn from Beta(2, 2)) in both, thinned sizes against true ones.</p>",
+        _table(
+            ["attributes", *(f"{rows:,} rows per class" for rows in sorted({rows for _, rows in changed}))],
+            [
+                [str(many), *(f"{share:.1%}" for (own, _), share in sorted(changed.items()) if own == many)]
+                for many in sorted({attributes for attributes, _ in changed})
+            ],
         ),
         _figure(
             "posterior.png",
