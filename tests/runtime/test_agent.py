@@ -11,7 +11,7 @@ from typing import Any
 import duckdb
 import pytest
 
-from blindbayes.errors import DataError, LocalProtocolError, PeerLost, PrivacyError
+from blindbayes.errors import DataError, LedgerError, LocalProtocolError, PeerLost, PrivacyError
 from blindbayes.primitives.signatures import verify
 from blindbayes.runtime.courier import MemoryHub
 from blindbayes.runtime.envelope import Offer, Sealed, unpack
@@ -363,5 +363,50 @@ def test_status_and_metrics_show_names_and_counts(tmp_path: Path) -> None:
             text = metrics(office.agents["north"])
             assert 'blindbayes_runs_total{state="done"} 1' in text
             assert text.endswith("# EOF\n")
+
+    bounded(test)
+
+
+def test_runs_that_another_site_begins_and_ends_at_once_are_limited(tmp_path: Path) -> None:
+    """Each costs this site a file and an entry, whoever of an approved study begins it: so many a day."""
+
+    async def test() -> None:
+        async with Office(tmp_path, NAMES, policy=Policy(max_idle_joins_per_day=2)) as office:
+            study = study_of(office, deadlines=Deadlines(step=1, join=0.3, run=20))
+            for name in ("north", "south"):
+                office.net.sites[name].home.approve(study, runs=100)
+            home = office.net.sites["south"].home
+            for _ in range(4):
+                run = office.agents["north"].begin(study.sha256)  # west never comes: nothing is computed
+                await run.done.wait()
+                for other in list(office.agents["south"].runs.values()):
+                    await other.done.wait()
+            joins = [entry for entry in home.past() if entry["event"] == "joined" and entry["proposed_by"] == "north"]
+            assert len(joins) == 2
+            assert any("never computed" in entry.get("why", "") for entry in home.past() if entry["event"] == "refused")
+            assert len(home.idle_joins("north")) == 2
+            assert home.idle_joins("west") == []
+
+    bounded(test)
+
+
+def test_the_audit_log_is_read_again_only_when_it_has_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test() -> None:
+        async with Office(tmp_path, NAMES) as office:
+            home = office.net.sites["north"].home
+            first, reads = home.past(), []
+            real = type(home.audit).entries
+            monkeypatch.setattr(type(home.audit), "entries", lambda log: (reads.append(1), real(log))[1])
+            for _ in range(5):
+                assert home.past() is first
+            assert not reads
+            home.audit.append("refused", why="test")
+            assert home.past()[-1]["event"] == "refused"
+            assert len(reads) == 1
+            raw = bytearray(home.audit.path.read_bytes())
+            raw[-80] ^= 1
+            home.audit.path.write_bytes(bytes(raw))
+            with pytest.raises(LedgerError):
+                home.past()
 
     bounded(test)

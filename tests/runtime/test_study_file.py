@@ -123,3 +123,26 @@ def test_small_cells_are_hidden_in_noisy_sums_only(tmp_path: Path) -> None:
     assert study.sha256 != make(privacy=Privacy(epsilon=1.0)).sha256
     with pytest.raises(ConfigError, match="exact sum"):
         make(thresholds=Thresholds(min_cell=5))
+
+
+@pytest.mark.parametrize(
+    ("change", "fits"),
+    [
+        ({}, True),
+        ({"options": {"publish": False, "neighbours": 2}}, True),
+        ({"options": {"neighbours": "many"}}, False),
+        ({"options": {"corrupt": [1]}}, False),
+        ({"options": {"surprise": 1}}, False),
+        ({"protocol": "ring_sum", "hosts": {}}, True),
+        ({"protocol": "ring_sum", "hosts": {}, "options": {"cycles": "two"}}, False),
+        ({"protocol": "chain_sum", "hosts": {"builder": "north"}}, True),
+        ({"protocol": "chain_sum", "hosts": {"builder": "north"}, "options": {"key_bits": "long"}}, False),
+    ],
+)
+def test_options_that_the_protocol_cannot_work_with_are_refused_before_approval(change: dict[str, Any], fits: bool) -> None:
+    study = make(**change)
+    if fits:
+        study.require_options()
+    else:
+        with pytest.raises(ConfigError, match=r"option|cycles|key_bits|neighbours"):
+            study.require_options()

@@ -191,6 +191,7 @@ def approve(study: str, sha256: str | None, runs: int, config: Path, as_json: bo
             f"the file has another hash than the one you agreed on: {file.sha256}; ask who wrote it for the file you agreed on"
         )
     file.require_signatures()
+    file.require_options()
     require_study(home.config.policy, file)
     home.approve(file, runs=runs)
     if as_json:

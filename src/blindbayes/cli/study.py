@@ -170,6 +170,7 @@ def check(path: Path, as_json: bool) -> None:
     """
     study = StudyFile.from_toml(path)
     signed = study.require_signatures()
+    study.require_options()
     facts: dict[str, Any] = {
         "study": study.sha256,
         "codebook": study.book.sha256,

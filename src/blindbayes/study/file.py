@@ -17,12 +17,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
+import numpy as np
 import tomlkit
 
 from blindbayes.codebook import Codebook
-from blindbayes.errors import ConfigError, IntegrityError, PrivacyError
+from blindbayes.errors import BlindbayesError, ConfigError, IntegrityError, PrivacyError
+from blindbayes.primitives.coins import Coins
 from blindbayes.primitives.signatures import SigningKey, verify
 from blindbayes.protocol import registry
+from blindbayes.protocol.core import Run
+from blindbayes.runtime.steps import step
 from blindbayes.study.study import RATIO, Study
 
 if TYPE_CHECKING:
@@ -285,6 +289,31 @@ class StudyFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=Tr
         if self.partition == "columns":
             return self.names
         return registry.load(self.protocol).roster(self.setting)
+
+    def require_options(self) -> None:
+        """Refuse an option whose value the protocol cannot work with, before people approve it.
+
+        Over columns the file checks its options itself; the protocols for rows check theirs in their roles, so one takes its
+        first step here, on zeros.
+        """
+        if self.partition == "columns":
+            return
+        name, setting, coins = self.contributors[0], self.setting, Coins.seeded(bytes(32))
+        keys = {seat: SigningKey.generate(coins) for seat in self.seats}
+        public = {seat: key.public for seat, key in keys.items()}
+        run = Run(self.sha256, "0" * 32, self.seats, name, public, keys[name])
+        role = registry.load(self.protocol).role(run, setting, np.zeros(setting.length, dtype=np.uint64), coins)
+        try:
+            step(role, None)
+        except BlindbayesError:
+            raise
+        except Exception as cause:
+            raise ConfigError(
+                f"an option of {self.protocol} has a value that it cannot work with: {', '.join(sorted(self.options))}; see "
+                "the protocol's page"
+            ) from cause
+        finally:
+            role.close()
 
     def host(self, seat: str) -> str:
         """The party that runs a role."""
