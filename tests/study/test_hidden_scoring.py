@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 import blindbayes.study.columns as study_columns
 from blindbayes import Study
 from blindbayes.codebook import Categorical, Codebook, Numeric
-from blindbayes.errors import ConfigError, DataError, LocalProtocolError, PrivacyError
+from blindbayes.errors import ConfigError, DataError, LocalProtocolError, PeerProtocolError, PrivacyError
 from blindbayes.protocol.joined_sums import LEAST
 from blindbayes.runtime.memory import local_runs, run_in_memory
 from blindbayes.runtime.transcript import Keep
-from blindbayes.study.joined import JoinedModel, LeftJoinedModel, hidden_scoring, open_keyed
+from blindbayes.study.joined import JoinedModel, LeftJoinedModel, hidden_scoring, open_keyed, scoring
 from support.two_party import coins
 
 BOOK = Codebook(
@@ -253,6 +253,31 @@ def test_shares_from_files_score_alike_and_each_part_alone(trained, how, kind, t
     assert {part.count for part in parts.values()} == {LEAST}
     for share in model.shares.values():
         share.path = None  # the fixture's model goes on in memory
+
+
+@pytest.mark.parametrize("how", ["inner", "left"])
+def test_shares_of_two_trainings_of_one_study_do_not_mix(how, tmp_path):
+    """They add up to nothing: refused in one process, and by a site, which sees its own share alone."""
+    frames = draw(60, 30)
+    first, second = (make(join=how).simulate(frames, coins=coins(f"training {at}")).model for at in range(2))
+    shares = {"bank": first.shares["bank"], "telecom": second.shares["telecom"]}
+    for name, share in shares.items():
+        share.save(tmp_path / name)
+    with pytest.raises(ConfigError, match="not of one study"):
+        type(first).load({name: tmp_path / name for name in shares})
+    asked = {
+        name: [
+            hidden_scoring(share, open_keyed(share, frames[name]), "bank"),
+            scoring(share, open_keyed(share, frames[name])),
+        ]
+        for name, share in shares.items()
+    }
+    runs = local_runs(("bank", "telecom"), study=shares["bank"].study, coins=coins("mixed"))
+    for at in range(2):
+        parts = {name: made[at].role(runs[name], coins(name)) for name, made in asked.items()}
+        outcome = run_in_memory(parts, check=False)
+        assert isinstance(outcome.error, PeerProtocolError)
+        assert not any(outcome.opened.values())
 
 
 def test_a_part_knows_whether_its_table_changed(trained):

@@ -141,7 +141,7 @@ def train_class_holder(
     run: Run, columns: Columns, class_counts: IntArray, labels: Callable[[], Iterable[IntArray]], coins: Coins
 ) -> Role[Trained]:
     """The class holder's role with every attribute holder in turn. `labels` reads the class column anew each time."""
-    trained = Trained({}, {}, {}, training=_name(run))
+    trained = Trained({}, {}, {}, training=training_name(run))
     for name in columns.holders:
         if columns.shared(name):
             planter = yield from transfer.planter(run, name, coins)
@@ -161,17 +161,18 @@ def train_attribute_holder(run: Run, columns: Columns, blocks: Iterable[Block], 
     other = columns.class_holder
     if not columns.shared(run.me):
         planter = yield from transfer.planter(run, other, coins)
-        return Trained({}, {}, {}, planter, _name(run))
+        return Trained({}, {}, {}, planter, training_name(run))
     keeper = yield from transfer.keeper(run, other, coins)
     planter = yield from transfer.planter(run, other, coins)
     layout = columns.layout(run.me)
     words = (layout.encode(block) for block in blocks)
     share = yield from class_sums.attribute_holder(run, other, columns.shape(run.me), words, keeper, coins)
     tables = yield from shared_model.attribute_holder(run, other, share, layout, columns.plan, planter, coins)
-    return Trained({other: tables}, {other: share}, {}, planter, _name(run))
+    return Trained({other: tables}, {other: share}, {}, planter, training_name(run))
 
 
-def _name(run: Run) -> str:
+def training_name(run: Run) -> str:
+    """What names the run that makes shares, in their files."""
     return hashlib.sha256(run.context("training")).hexdigest()
 
 

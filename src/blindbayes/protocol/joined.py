@@ -29,7 +29,7 @@ from blindbayes.primitives.softspoken import Keeper, Planter
 from blindbayes.primitives.tweaks import TweakedHash
 from blindbayes.protocol import joined_sums, shared_argmax, shared_model, transfer
 from blindbayes.protocol.class_sums import RowLayout
-from blindbayes.protocol.columns import Columns, Trained
+from blindbayes.protocol.columns import Columns, Trained, training_name
 from blindbayes.protocol.core import Role, Run
 from blindbayes.protocol.joined_sums import Entries, Shape
 from blindbayes.protocol.joined_sums import counts as on_counts
@@ -56,6 +56,7 @@ class Join:
     alpha: float = 1.0
     key: tuple[str, ...] = ()  # identifier columns, where the codebook has no recipe
     overlap_epsilon: float | None = None  # of the noisy estimate of joined identifiers; None: no estimate
+    training: str = ""  # which run made the shares, once they are made: shares of two runs do not fit together
 
     def __post_init__(self) -> None:
         if self.class_holder not in self.owners or set(self.bounds) != set(self.owners):
@@ -86,7 +87,7 @@ class Join:
                 for feature in self.codebook.features
             )
         )
-        return Columns(book, self.rows, self.owners, (self.class_holder,), self.alpha)
+        return Columns(book, self.rows, self.owners, (self.class_holder,), self.alpha, self.training)
 
     def is_shared(self, feature: str) -> bool:
         """Whether a feature's statistics are in shares: all of them, but the class holder's own in a left join."""
@@ -137,7 +138,7 @@ class Join:
     def facts(self) -> bytes:
         """What all must agree on: the recipe of identifiers stands in the codebook's hash."""
         parts = (sorted(self.owners.items()), self.class_holder, sorted(self.bounds.items()), self.inner)
-        rest = (self.duplicates, self.most, self.min_overlap, self.alpha, self.key, self.overlap_epsilon)
+        rest = (self.duplicates, self.most, self.min_overlap, self.alpha, self.key, self.overlap_epsilon, self.training)
         return repr((self.codebook.sha256, *parts, *rest)).encode()
 
     def to_dict(self) -> dict[str, Any]:
@@ -174,6 +175,7 @@ class Join:
             public["alpha"],
             tuple(facts.get("key", ())),
             facts.get("overlap_epsilon"),
+            public["training"],
         )
 
 
@@ -213,7 +215,7 @@ def train_class_holder(
 ) -> Role[Joined]:
     """The class holder's role with every attribute holder in turn. `own`: its columns class by class, in an inner join;
     `noise`: its own on each estimate of joined identifiers, where the study has one."""
-    trained = Joined({}, {}, {})
+    trained = Joined({}, {}, {}, training=training_name(run))
     columns, plan, matched = join.columns, join.columns.plan, {}
     for name in join.holders:
         planter = yield from transfer.planter(run, name, coins)
@@ -273,7 +275,7 @@ def train_attribute_holder(
             tables |= yield from shared_model.attribute_holder(run, other, mine, own_layout, plan, planter, coins)
             share = np.concatenate([share, mine], axis=1)
         sums = share
-    return Joined({other: tables}, {other: sums}, {}, planter, back_keeper=keeper, overlaps=overlaps)
+    return Joined({other: tables}, {other: sums}, {}, planter, training_name(run), back_keeper=keeper, overlaps=overlaps)
 
 
 def _noise(noise: Mapping[str, int] | None, other: str) -> int:

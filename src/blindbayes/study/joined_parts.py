@@ -10,7 +10,7 @@ import hashlib
 import json
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -169,7 +169,7 @@ class JoinedTraining:
 
     def share(self, trained: Joined, study: str) -> ModelShare:
         """What the party keeps."""
-        public = self.join.to_dict()
+        public = replace(self.join, training=trained.training).to_dict()
         return ModelShare(study, self.party, public, trained.tables, trained.sums, self.local, self.queries)
 
 
