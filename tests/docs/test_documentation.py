@@ -31,7 +31,8 @@ def blocks(page: str) -> list[tuple[str, str]]:
     return [(kind, text) for kind, text in found if kind in ("python", "bash")]
 
 
-RUN = [page for page in PAGES if blocks(page) and page != "tutorials/consortium.md"]
+PASTED = ("tutorials/consortium.md", "tutorials/companies.md")  # into a shell
+RUN = [page for page in PAGES if blocks(page) and page not in PASTED]
 
 
 def run_shell_line(line: str) -> None:
@@ -82,22 +83,43 @@ def test_the_notebooks_are_the_tutorials_and_run(name: str, tmp_path: Path, monk
                 exec(compile(source, name, "exec"), names)
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(1000)
-def test_the_consortium_runs_as_it_is_pasted(tmp_path: Path) -> None:
+def pasted(page: str, folder: Path) -> str:
+    """A page's blocks in one shell, as somebody pastes them; what it said."""
     script = ["set -eu", f"export PATH={shlex.quote(str(Path(sys.executable).parent))}:$PATH"]
-    for at, (kind, text) in enumerate(blocks("tutorials/consortium.md")):
+    for at, (kind, text) in enumerate(blocks(page)):
         if kind == "python":
-            (tmp_path / f"step{at}.py").write_text(text)
+            (folder / f"step{at}.py").write_text(text)
             script.append(f"{shlex.quote(sys.executable)} step{at}.py")
         else:
             script.append(text)
     script.append("wait")
-    done = subprocess.run(["bash", "-c", "\n".join(script)], cwd=tmp_path, capture_output=True, text=True, timeout=900)
+    done = subprocess.run(["bash", "-c", "\n".join(script)], cwd=folder, capture_output=True, text=True, timeout=900)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+    return done.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1000)
+def test_the_consortium_runs_as_it_is_pasted(tmp_path: Path) -> None:
+    said = pasted("tutorials/consortium.md", tmp_path)
     assert (tmp_path / "release" / "model.json").is_file()
-    assert "the key on its card" in " ".join(done.stdout.split())
-    assert "nobody is missing" in done.stdout
+    assert "the key on its card" in " ".join(said.split())
+    assert "nobody is missing" in said
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1000)
+def test_the_two_companies_run_as_they_are_pasted(tmp_path: Path) -> None:
+    said = pasted("tutorials/companies.md", tmp_path)
+    classes = (tmp_path / "classes.csv").read_text().splitlines()
+    assert classes[0].replace('"', "").split(",") == ["row", "email", "defaulted"]
+    assert len(classes) == 2001
+    assert len(list((tmp_path / "sites" / "telecom" / "releases").iterdir())) == 2
+    assert not list((tmp_path / "sites" / "telecom" / "releases").rglob("classes.csv"))
+    for party in ("bank", "telecom"):
+        pages = [path.read_text() for path in (tmp_path / "sites" / party / "releases").rglob("leakage.html")]
+        assert all("What bank learns" in page and "What telecom learns" in page for page in pages)
+    assert "4096 of 5000 queries used" in said
 
 
 def test_the_site_builds_with_warnings_as_errors(tmp_path: Path) -> None:

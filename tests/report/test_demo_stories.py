@@ -22,18 +22,23 @@ def test_the_bank_and_the_telecom(tmp_path: Path) -> None:
     facts = told("bank-telecom", "--rows", "1000", "--scored", "40", "--out", str(tmp_path / "joint"))
     assert facts["shares stand for the statistics of the plain join"] is True
     assert all(got["opened"] == [] for got in facts["leakage"]["training"].values())
-    assert {party: got["opened"] for party, got in facts["leakage"]["scoring"].items()} == {"bank": ["class"], "telecom": []}
+    assert {party: got["opened"] for party, got in facts["leakage"]["new customers"].items()} == {
+        "bank": ["class"],
+        "telecom": [],
+    }
     assert facts["accuracy"]["both, in shares only"] == facts["accuracy"]["joined (nobody may)"]
     assert facts["customers"]["shared customers"] == 180
     assert facts["customers"]["of them misspelt"] > 0
-    everybody = facts["every customer, over the hidden join"]
-    assert everybody["opened"]["telecom"] == []
-    assert everybody["customers with a class"] == 1000
+    assert {party: bool(got["opened"]) for party, got in facts["leakage"]["every customer"].items()} == {
+        "bank": True,
+        "telecom": False,
+    }
+    assert facts["customers scored without saying whom"] == 1000
     for party in ("bank", "telecom"):
         assert (tmp_path / "joint" / party / f"{party}.share").is_file()
-        for stage in ("training", "scoring"):
+        for stage in ("training", "new-customers", "every-customer"):
             folder = tmp_path / "joint" / party / stage
-            assert (folder / "classes.csv").exists() == (party == "bank" and stage == "scoring")
+            assert (folder / "classes.csv").exists() == (party == "bank" and stage != "training")
             done = CliRunner().invoke(report, [str(folder), "--json"])
             assert set(json.loads(done.output)["signed by"]) == {party}
     page = (tmp_path / "joint" / "bank" / "training" / "leakage.html").read_text()

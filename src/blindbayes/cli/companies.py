@@ -31,7 +31,7 @@ class Story:
     equal: bool  # the shares add up to the statistics of the plain join
     leakage: dict[str, dict[str, Any]]  # stage -> party -> what it received and what was opened to it
     sent: dict[str, int]  # stage -> bytes
-    hidden: dict[str, Any]
+    everybody: int  # customers of the bank that got a class, over the hidden join
     seconds: float
     folder: Path | None
 
@@ -43,7 +43,7 @@ class Story:
             "shares stand for the statistics of the plain join": self.equal,
             "leakage": self.leakage,
             "bytes": self.sent,
-            "every customer, over the hidden join": self.hidden,
+            "customers scored without saying whom": self.everybody,
             "seconds": self.seconds,
             "release": None if self.folder is None else str(self.folder),
         }
@@ -88,19 +88,21 @@ def tell_story(rows: int, scored: int, folder: Path | None, tell: Callable[[str]
             asked = {party: {"rows": f"{url}#asked"} for party, url in sources.items()}
             classified = _done(sites.predict(study, model, "new customers", asked))
             labels = _classes(Path(classified[HOLDER]["release"]) / "classes.csv", target)
+            tell("scoring every customer of the bank, without saying whom ...")
+            everybody = {party: {"rows": f"{url}#customers", "to": HOLDER} for party, url in sources.items()}
+            hidden = _done(sites.predict(study, model, "every customer", everybody))
+            classes = _classes(Path(hidden[HOLDER]["release"]) / "classes.csv", target)
             # Putting both shares in one place is what only a demonstration does: to compare with the plain join.
             files = {party: site.home.folder / "shares" / f"{model}.share" for party, site in sites.sites.items()}
-            both = JoinedModel.load(files, HOLDER)
-            equal = both.statistics() == pooled.statistics_
-            tell("scoring everybody over the hidden join ...")
-            everybody = both.score(data.tables, to=HOLDER)
+            equal = JoinedModel.load(files, HOLDER).statistics() == pooled.statistics_
             if folder is not None:
                 for party in own:
-                    for stage, ended in (("training", trained), ("scoring", classified)):
+                    for stage, ended in (("training", trained), ("new-customers", classified), ("every-customer", hidden)):
                         shutil.copytree(ended[party]["release"], folder / party / stage)
                     shutil.copy(files[party], folder / party / f"{party}.share")
-        leakage = {"training": _leakage(trained), "scoring": _leakage(classified)}
-        sent = {stage: _bytes(ended) for stage, ended in (("training", trained), ("scoring", classified))}
+        stages = {"training": trained, "new customers": classified, "every customer": hidden}
+        leakage = {stage: _leakage(ended) for stage, ended in stages.items()}
+        sent = {stage: _bytes(ended) for stage, ended in stages.items()}
     bank_book = codebook.with_features(codebook.feature(name) for name in own[HOLDER])
     bank = data.tables[HOLDER].select([*own[HOLDER], target])
     lines = [
@@ -108,12 +110,8 @@ def tell_story(rows: int, scored: int, folder: Path | None, tell: Callable[[str]
         ("both, in shares only", plain.num_rows, _right(labels, truth)),
         ("joined (nobody may)", plain.num_rows, float(pooled.score(new.select(list(codebook.names)), truth))),
     ]
-    hidden = {
-        "customers with a class": sum(label is not None for label in everybody.labels),
-        "opened": {party: sorted(set(leak.opened)) for party, leak in everybody.leakage.items()},
-        "bytes": everybody.cost.bytes,
-    }
-    return Story(data, lines, equal, leakage, sent, hidden, round(time.perf_counter() - begun, 1), folder)
+    scored_all = sum(label != "" for label in classes)
+    return Story(data, lines, equal, leakage, sent, scored_all, round(time.perf_counter() - begun, 1), folder)
 
 
 def show_story(story: Story, console: Console) -> None:
@@ -134,22 +132,20 @@ def show_story(story: Story, console: Console) -> None:
         table.add_row(name, f"{count:,}", f"{score:.1%}")
     console.print(table)
     console.print(f"the two shares add up to the statistics of the plain join: [bold]{'yes' if story.equal else 'NO'}[/]\n")
-    leaks = Table("party", "while", "received", "opened to it", title="Who learned what", title_justify="left")
+    leaks = Table("party", "while", "messages received", "opened to it", title="Who learned what", title_justify="left")
     for stage, parties in story.leakage.items():
         for party, got in parties.items():
             kinds = ", ".join(sorted({trust for trust, _ in got["received"].values()}))
             count = sum(number for _, number in got["received"].values())
             opened = ", ".join(dict.fromkeys(got["opened"])) or "nothing"
-            leaks.add_row(party, stage, f"{count} messages: {kinds}", opened)
+            leaks.add_row(party, stage, f"{count}: {kinds}", opened)
     console.print(leaks)
-    hidden = story.hidden
     console.print(
-        f"The bank can also score all its customers without saying whom: {hidden['customers with a class']:,} got a class; "
-        f"opened to the telecom: {', '.join(hidden['opened'].get(OTHER, ())) or 'nothing'} (in one process, from both shares)."
+        f"New customers are those whom both companies have, in one order. Every customer: the bank scored all its "
+        f"{story.everybody:,} without saying whom; a class that its own columns do not give shows it that the telecom knows "
+        "the person."
     )
-    sizes = ", ".join(
-        f"{size / 1e6:.1f} MB to {stage}" for stage, size in zip(("train", "score"), story.sent.values(), strict=True)
-    )
+    sizes = ", ".join(f"{stage} {size / 1e6:.1f} MB" for stage, size in story.sent.items())
     console.print(f"{sizes}; {story.seconds} s in all, start of the processes included", highlight=False)
     if story.folder is not None:
         for line in (
@@ -211,7 +207,8 @@ def _bytes(ended: Mapping[str, Mapping[str, Any]]) -> int:
 def _classes(path: Path, target: str) -> list[str]:
     from pyarrow import csv
 
-    found: list[str] = [str(value) for value in csv.read_csv(path).column(target).to_pylist()]
+    texts = csv.ConvertOptions(column_types={target: pa.string()}, strings_can_be_null=False)
+    found: list[str] = csv.read_csv(path, convert_options=texts).column(target).to_pylist()
     return found
 
 
