@@ -15,7 +15,6 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from blindbayes.cli.site import FOLDER, PASSPHRASE, passphrase_of
 from blindbayes.errors import ConfigError, DataError
 from blindbayes.report import COMMON_SIGNATURES, Verified, common_of, signatures_of, signed_by, verify_files
 from blindbayes.runtime.folder import read_folder
@@ -131,8 +130,18 @@ def show(folders: tuple[str, ...], cards: tuple[str, ...], registry: str | None,
 
 @command.command("sign")
 @click.argument("folder", type=click.Path(exists=True, file_okay=False))
-@FOLDER
-@PASSPHRASE
+@click.option(
+    "--config",
+    type=click.Path(path_type=Path),
+    default="site.toml",
+    show_default=True,
+    help="The site's site.toml, or its folder.",
+)
+@click.option(
+    "--passphrase-file",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="File whose first line opens the site's keys.",
+)
 def sign(folder: str, config: Path, passphrase_file: Path | None) -> None:
     """Add this site's signature to a release folder.
 
@@ -144,6 +153,7 @@ def sign(folder: str, config: Path, passphrase_file: Path | None) -> None:
     Example:
       blindbayes report sign release --config north
     """
+    from blindbayes.cli.site import passphrase_of
     from blindbayes.runtime.files import write_whole
     from blindbayes.runtime.identity import Identity
     from blindbayes.runtime.site import Home
