@@ -398,13 +398,13 @@ def test_a_study_on_iris_classifies_as_pooled_training_does():
         ),
         variance_floor=1e-3,
     )
-    options = {"key_bits": 512, "toy_keys": True, "degree": 10, "queries": 13}
+    options = {"key_bits": 512, "toy_keys": True, "degree": 10, "queries": 6}
     study = Study(book, partition="columns", protocol="scalar_product", options=options)
     result = study.simulate({"hospital": labelled, "insurer": attributes})
     assert all(not leak.opened for leak in result.leakage.values())
     assert "TOY KEYS" in result.statement
     pooled = NaiveBayes(book).fit(pd.concat([attributes, labelled.drop(columns="species")], axis=1), labelled["species"])
-    some = slice(0, 150, 12)
+    some = slice(0, 150, 25)
     queries = {"hospital": labelled.drop(columns="species")[some], "insurer": attributes[some]}
     found = result.model.classify(queries)
     assert found.labels.tolist() == pooled.predict(pd.concat([attributes, labelled], axis=1)[some][list(book.names)]).tolist()

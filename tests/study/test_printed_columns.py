@@ -242,6 +242,18 @@ def test_own_columns_at_their_bounds_do_not_overflow_the_scores():
     assert found.tolist() == ["a", "b", "a", "b"]
 
 
+def test_a_class_holder_without_columns_of_its_own(tmp_path):
+    frame = small().drop(columns="own")
+    book = BOOK.with_features(BOOK.features[:2])
+    study = Study(book, partition="columns", protocol="scalar_product", options=TOY)
+    result = study.simulate({"registry": frame[["y"]], "clinic": frame[["v", "x"]]}, coins=coins("registry"))
+    pooled = NaiveBayes(book).fit(frame[["v", "x"]], frame["y"])
+    where = result.save(tmp_path / "kept")
+    model = PrintedModel.load({name: where / f"{name}.share" for name in ("registry", "clinic")})
+    asked = frame[["v", "x"]][:3]
+    assert model.predict({"registry": asked[[]], "clinic": asked}).tolist() == pooled.predict(asked).tolist()
+
+
 # -- share files -------------------------------------------------------------------------------------------------------
 
 
