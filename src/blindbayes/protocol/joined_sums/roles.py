@@ -116,6 +116,7 @@ def row_holder(run: Run, other: str, shape: Shape, entries: Entries, keeper: Kee
     session = yield from agree(run, other, "joined_sums", shape.agreed(), coins)  # step 1
     tmmo, stream = TweakedHash(session), keeper.session(session)
     items, table = _placed(session, shape, entries, coins)  # step 2
+    words = np.concatenate([entries.words, np.zeros((1, shape.words), dtype=np.uint64)])  # of no entry: zeros
     chosen = yield from receive(other, SeedsChosen)
     q = stream.extend(chosen.corrections, WIDTH, other).reshape(WIDTH, 1, 2)
     asker = Asker(session, sender_pads(tmmo, q, keeper.delta, 2, 2))  # step 3
@@ -136,11 +137,8 @@ def row_holder(run: Run, other: str, shape: Shape, entries: Entries, keeper: Kee
         wires = stream.extend(tags.corrections, (shape.tag_bits + shape.planes) * count, other)
         theirs = wires.reshape(shape.tag_bits + shape.planes, count, 2)
         equal, outcomes = _compare(garbler, garbler.own(_bits(learned[part], shape)), theirs, shape)
-        held = table[part]
-        rows = np.zeros((count, shape.words), dtype=np.uint64)
-        rows[held >= 0] = entries.words[held[held >= 0]]
-        masked = _offer(tmmo, keeper.delta, outcomes, rows, share)  # step 8
-        ones = (held >= 0).astype(np.uint64)[:, None]
+        masked = _offer(tmmo, keeper.delta, outcomes, words[table[part]], share)  # step 8
+        ones = (table[part] < len(entries)).astype(np.uint64)[:, None]
         counted = _offer(tmmo, keeper.delta, equal, ones, matched)
         yield Send(other, BinsCompared(garbler.take_tables(), masked.reshape(-1), counted.reshape(-1)))
     return Shares(_weighted(share, shape), matched[0])
@@ -199,13 +197,18 @@ def _require_size(count: int, bound: int) -> None:
 # -- steps 2 to 6: which bins match, hidden in words -----------------------------------------------------------------------
 
 
+def padded(items: Blocks, bound: int, coins: Coins) -> Blocks:
+    """The items and, up to the bound, random ones that nobody has: the work is that of the bound, whatever the number."""
+    return np.concatenate([items, coins.words(2 * (bound - len(items))).reshape(-1, 2)])
+
+
 def _placed(session: bytes, shape: Shape, entries: Entries, coins: Coins) -> tuple[Blocks, npt.NDArray[np.int64]]:
-    """The item of each bin (random where there is none) and the entry it is."""
-    three = cuckoo.bins_of(session, entries.items, shape.bins)
-    table = cuckoo.place(three, shape.bins, coins)
+    """The item of each bin (random where there is none), and which entry it is; their number where it is none."""
+    own = padded(entries.items, shape.row_ids, coins)
+    table = cuckoo.place(cuckoo.bins_of(session, own, shape.bins), shape.bins, coins)
     items = coins.words(2 * shape.bins).reshape(-1, 2)
-    items[table >= 0] = entries.items[table[table >= 0]]
-    return items, table
+    items[table >= 0] = own[table[table >= 0]]
+    return items, np.where((table >= 0) & (table < len(entries)), table, len(entries))
 
 
 def _store_keys(session: bytes, items: Blocks, bins: npt.NDArray[np.int64]) -> Blocks:
@@ -215,21 +218,20 @@ def _store_keys(session: bytes, items: Blocks, bins: npt.NDArray[np.int64]) -> B
 
 def _fill(session: bytes, shape: Shape, entries: Entries, owner: Owner, rows: Words, secret: Words, coins: Coins) -> Words:
     """Step 5: under the function's value of (item, bin), the bin's tag and the item's labels under the bin's mask."""
-    three = cuckoo.bins_of(session, entries.items, shape.bins)
-    count = three.size
-    keys = coins.words(2 * shape.keys).reshape(-1, 2)  # what pads is random: a key that nobody has
-    values = coins.words(shape.keys * shape.payload_words).reshape(shape.keys, -1)
-    labels = _payload(entries.words, shape)
-    code = codewords(session, entries.items)
+    items = padded(entries.items, shape.label_ids, coins)
+    three = cuckoo.bins_of(session, items, shape.bins)
+    keys = np.empty((shape.keys, 2), dtype=np.uint64)
+    values = np.empty((shape.keys, shape.payload_words), dtype=np.uint64)
+    labels = np.zeros((len(items), shape.labels), dtype=np.uint64)
+    labels[: len(entries)] = entries.words
+    payload, code = _payload(labels, shape), codewords(session, items)
     for choice in range(3):
-        for low in range(0, len(entries), _HASH_AT_ONCE):
-            part = slice(low, min(len(entries), low + _HASH_AT_ONCE))
+        for low in range(0, len(items), _HASH_AT_ONCE):
+            part = slice(low, min(len(items), low + _HASH_AT_ONCE))
             bins = three[part, choice]
-            at = slice(choice * len(entries) + part.start, choice * len(entries) + part.stop)
-            keys[at] = _store_keys(session, entries.items[part], bins)
-            values[at] = owner.evaluate(rows[bins], code[part], bins, shape.payload_words) ^ secret[bins] ^ labels[part]
-    if count > shape.keys:
-        raise LocalProtocolError("more keys than the store has room for")
+            at = slice(choice * len(items) + part.start, choice * len(items) + part.stop)
+            keys[at] = _store_keys(session, items[part], bins)
+            values[at] = owner.evaluate(rows[bins], code[part], bins, shape.payload_words) ^ secret[bins] ^ payload[part]
     size = okvs.cells(shape.keys)
     return okvs.encode(okvs.places(session, keys, size), values, size, coins)
 

@@ -16,6 +16,7 @@ from blindbayes.primitives.softspoken import Keeper, Planter
 from blindbayes.primitives.tweaks import Blocks, TweakedHash
 from blindbayes.protocol.core import Role, Run, Send, open_value, receive
 from blindbayes.protocol.joined_sums.messages import ItemsMasked, SeedsChosen
+from blindbayes.protocol.joined_sums.roles import padded
 from blindbayes.protocol.matching.messages import MatchesTold, ValuesListed
 from blindbayes.protocol.transfer import agree
 from blindbayes.wire import Words
@@ -57,9 +58,10 @@ def asker(run: Run, other: str, sizes: Sizes, items: Blocks, keeper: Keeper, coi
     _require_size(len(items), sizes.asker)
     session = yield from agree(run, other, "matching", sizes.agreed(), coins)  # step 1
     tmmo = TweakedHash(session)
-    table = cuckoo.place(cuckoo.bins_of(session, items, sizes.bins), sizes.bins, coins)  # step 2
+    every = padded(items, sizes.asker, coins)
+    table = cuckoo.place(cuckoo.bins_of(session, every, sizes.bins), sizes.bins, coins)  # step 2
     placed = coins.words(2 * sizes.bins).reshape(-1, 2)
-    placed[table >= 0] = items[table[table >= 0]]
+    placed[table >= 0] = every[table[table >= 0]]
     chosen = yield from receive(other, SeedsChosen)
     q = keeper.session(session).extend(chosen.corrections, WIDTH, other).reshape(WIDTH, 1, 2)
     source = Asker(session, sender_pads(tmmo, q, keeper.delta, 2, 2))  # step 3
@@ -70,7 +72,7 @@ def asker(run: Run, other: str, sizes: Sizes, items: Blocks, keeper: Keeper, coi
         parts.append(hashed(session, rows, np.arange(part.start, part.stop), 2))
     own = np.concatenate(parts)
     listed = yield from _receive_values(other, 3 * sizes.owner)
-    matched = np.flatnonzero((table >= 0) & is_among(own, listed))  # step 6
+    matched = np.flatnonzero((table >= 0) & (table < len(items)) & is_among(own, listed))  # step 6
     told = own[matched]
     yield Send(other, MatchesTold(_sorted(told).reshape(-1)))
     return (yield from open_value(LABEL, np.sort(table[matched])))
@@ -89,11 +91,9 @@ def owner(run: Run, other: str, sizes: Sizes, items: Blocks, planter: Planter, c
     for part in sizes.blocks():
         asked = yield from receive(other, ItemsMasked)
         rows.append(source.answer(asked.planes, part.stop - part.start, other))
-    whole, three, code = np.concatenate(rows), cuckoo.bins_of(session, items, sizes.bins), codewords(session, items)
-    values = coins.words(3 * sizes.owner * 2).reshape(-1, 2)  # what pads is random
-    for choice in range(3):  # step 5
-        bins = three[:, choice]
-        values[choice * len(items) : (choice + 1) * len(items)] = source.evaluate(whole[bins], code, bins, 2)
+    every = padded(items, sizes.owner, coins)
+    whole, three, code = np.concatenate(rows), cuckoo.bins_of(session, every, sizes.bins), codewords(session, every)
+    values = np.concatenate([source.evaluate(whole[bins], code, bins, 2) for bins in three.T])  # step 5
     flat = _sorted(values).reshape(-1)
     for low in range(0, len(flat), _PIECE_WORDS):
         yield Send(other, ValuesListed(flat[low : low + _PIECE_WORDS]))
@@ -101,7 +101,7 @@ def owner(run: Run, other: str, sizes: Sizes, items: Blocks, planter: Planter, c
     if len(told.values) % 2 or len(told.values) > 2 * len(items):
         raise PeerProtocolError("the matches have the wrong length", party=other)
     matches = told.values.reshape(-1, 2)
-    found = is_among(values[: 3 * len(items)], matches).reshape(3, -1)
+    found = is_among(values, matches).reshape(3, -1)[:, : len(items)]
     if int(found.sum()) != len(matches) or (found.sum(axis=0) > 1).any():
         raise PeerProtocolError("a match is none", party=other)
     return (yield from open_value(LABEL, np.flatnonzero(found.any(axis=0))))
