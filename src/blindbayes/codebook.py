@@ -268,7 +268,9 @@ class Codebook(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=Tru
         try:
             text = Path(path).read_text(encoding="utf-8")
         except FileNotFoundError:
-            raise ConfigError(f"codebook file {os.fspath(path)!r} does not exist") from None
+            raise ConfigError(
+                f"codebook file {os.fspath(path)!r} does not exist; `blindbayes codebook --help` says how to make one"
+            ) from None
         except (OSError, UnicodeDecodeError) as cause:
             raise ConfigError(f"codebook file {os.fspath(path)!r} cannot be read as UTF-8 text") from cause
         try:

@@ -421,6 +421,8 @@ def load(path: str | os.PathLike[str]) -> NaiveBayes:
     try:
         with Path(path).open("rb") as file:
             text = file.read(MAX_BYTES + 1).decode("utf-8")
+    except FileNotFoundError:
+        raise ConfigError(f"model file {os.fspath(path)!r} does not exist; `blindbayes train` writes one") from None
     except (OSError, UnicodeDecodeError) as cause:
         raise ConfigError(f"model file {os.fspath(path)!r} cannot be read ({type(cause).__name__})") from None
     record = parse_model(text)

@@ -9,10 +9,21 @@ from pathlib import Path
 import click
 
 from blindbayes.cli.site import PASSPHRASE, log_as_json, passphrase_of, require_words
+from blindbayes.errors import ConfigError
 from blindbayes.runtime.files import make_private_folder
 from blindbayes.runtime.identity import Identity, pin, pinned, read_card
 
 FOLDER = click.argument("folder", type=click.Path(file_okay=False, path_type=Path))
+
+
+def require_relay(folder: Path) -> None:
+    """Refuse a folder that holds no relay's keys."""
+    if (folder / "site.toml").exists():
+        raise ConfigError(f"{folder} is a site's folder; run it with `blindbayes site serve --config {folder}`")
+    if not (folder / "card.toml").exists():
+        raise ConfigError(
+            f"{folder} holds no relay; make one with `blindbayes relay init {folder} --name NAME --address HOST:PORT`"
+        )
 
 
 @click.group(name="relay")
@@ -55,6 +66,7 @@ def pin_card(folder: Path, card: Path, words: str) -> None:
     Example:
       blindbayes relay pin hub north-card.toml --words "the words that north reads out"
     """
+    require_relay(folder)
     shown = read_card(card)
     require_words(shown, words)
     pin(folder, shown)
@@ -77,8 +89,11 @@ def serve(folder: Path, listen: str, passphrase_file: Path | None, json_log: boo
         log_as_json()
     from blindbayes.runtime.relay import Relay
 
+    require_relay(folder)
     identity = Identity.load(folder, passphrase=passphrase_of(passphrase_file))
     users = pinned(folder)
+    if not users:
+        raise ConfigError(f"no site may use this relay yet: blindbayes relay pin {folder} CARD --words ... for each of them")
 
     async def main() -> None:
         stop = asyncio.Event()

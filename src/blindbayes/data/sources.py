@@ -202,12 +202,23 @@ def _open_url(url: str, table: str | None) -> Source:
     if not name:
         raise ConfigError("a database URL names its table after #, for example postgres://user@host/db#visits")
     bare = urlunsplit((parts.scheme, parts.netloc, parts.path, parts.query, ""))
+    file = unquote(parts.netloc + parts.path)
+    if scheme == "duckdb" and not Path(file).is_file():
+        raise DataError(
+            f"there is no DuckDB file {file!r}: write duckdb:///folder/visits.duckdb#table for a path from the root, "
+            "duckdb://visits.duckdb#table for one from the folder where the command was started"
+        )
     try:
         if scheme == "duckdb":
-            backend = ibis.duckdb.connect(unquote(parts.netloc + parts.path), read_only=True)
+            backend = ibis.duckdb.connect(file, read_only=True)
         else:
             backend = ibis.connect(bare)
     except Exception as cause:  # drivers put the URL, and so its password, into their messages
+        if scheme == "duckdb":
+            raise DataError(
+                f"the DuckDB file {Path(file).name!r} cannot be read ({type(cause).__name__}): close it where it is open for "
+                "writing; DuckDB lets nobody else in meanwhile"
+            ) from None
         raise DataError(
             f"the {scheme} database cannot be opened ({type(cause).__name__}); check the URL, its server and the driver extra"
         ) from None
@@ -216,7 +227,9 @@ def _open_url(url: str, table: str | None) -> Source:
         found = backend.table(last, database=schema or None)
     except Exception as cause:
         backend.disconnect()
-        raise DataError(f"the {scheme} database has no readable table of that name ({type(cause).__name__})") from None
+        raise DataError(
+            f"the {scheme} database has no readable table of that name ({type(cause).__name__}); it stands after # in the URL"
+        ) from None
     return _checked(Source(found, scheme, tuple(found.columns), backend))
 
 

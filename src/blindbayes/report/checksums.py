@@ -51,7 +51,10 @@ def verify_files(files: Mapping[str, bytes]) -> Verified:
             digest, name = line.split("  ", 1)
             listed[name] = digest
     except KeyError:
-        raise DataError("the folder has no checksums: it is no release, or an incomplete one") from None
+        raise DataError(
+            "the folder has no checksums: it is no release, or an incomplete one; name a folder that `study run --out` or "
+            "`demo --out` wrote, or one under releases/ of a site"
+        ) from None
     except ValueError:
         raise DataError("the checksums are not readable; ask for the release again") from None
     there = {name for name in files if name not in (CHECKSUMS, SIGNATURES, COMMON_SIGNATURES) and not name.endswith(PRIVATE)}
