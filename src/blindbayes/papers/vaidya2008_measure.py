@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache
+from statistics import median
 from typing import Any
 
 import numpy as np
@@ -240,7 +241,7 @@ def _our_training(nominal: int, numeric: int, classes: int, rows: int) -> tuple[
 
 
 def our_classify_seconds(nominal: int, numeric: int, classes: int, repeat: int) -> float:
-    """One instance by shared_argmax, transfers ready; the mean of some runs."""
+    """One instance by shared_argmax, transfers ready; the median of some runs."""
     _, columns, trained = _our_training(nominal, numeric, classes, 300)
     first, second = PARTIES
     one = _block(columns.codebook, 1)
@@ -260,7 +261,7 @@ def our_classify_seconds(nominal: int, numeric: int, classes: int, repeat: int) 
         run_in_memory(parts)
 
     work()
-    return sum(cpu_seconds(work) for _ in range(repeat)) / repeat
+    return median(cpu_seconds(work) for _ in range(repeat))
 
 
 def our_ratio_seconds(tuples: int, values: int = 50) -> tuple[float, int]:
