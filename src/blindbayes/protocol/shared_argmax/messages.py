@@ -31,6 +31,14 @@ class ScoresHanded(Message, frozen=True):
     shares: Words
 
 
+class ScoresBlinded(Message, frozen=True):
+    """What an attribute holder that has nothing looked up added to the scores it hands on, for the class holder to take off."""
+
+    trust: ClassVar[Trust] = Trust.SHARE
+    mark: int
+    blinds: Words
+
+
 class ScoresChosen(Message, frozen=True):
     """Corrections of the transfers by which the evaluator gets the labels of its shares' bits."""
 

@@ -28,6 +28,7 @@ from blindbayes.protocol.shared_argmax.messages import (
     EntriesChosen,
     EntriesMasked,
     LabelsReturned,
+    ScoresBlinded,
     ScoresChosen,
     ScoresHanded,
 )
@@ -88,6 +89,10 @@ class Query:
         """The batch, cut."""
         size = self.chunk()
         return [slice(low, min(self.count, low + size)) for low in range(0, self.count, size)]
+
+    def blinds(self, holder: str) -> bool:
+        """Whether a holder must blind the scores that it hands on: no look-up does it."""
+        return holder in self.holders[1:] and not self.shared.get(holder, ())
 
     @property
     def pairwise(self) -> bool:
@@ -335,6 +340,8 @@ def class_holder(
     streams = {name: keepers[name].session(session) for name, session in sessions.items()}
     for name in query.holders:
         total = lm.add(total, (yield from serve(query, name, tables.get(name, {}), hashes[name], streams[name])))
+        if query.blinds(name):
+            total = lm.subtract(total, (yield from _hear_blinds(query, name, sessions[name])))
     classes = yield from _garble(query, total, hashes[first], streams[first], run)
     for name in query.holders[1:]:  # step 7
         if name in query.learners and classes is not None:
@@ -361,6 +368,10 @@ def attribute_holder(
     tmmo, stream = TweakedHash(session), planter.session(session)
     if run.me != first:
         total = lm.add(local, (yield from look_up(query, columns, run.me, tmmo, stream)))
+        if query.blinds(run.me):
+            blinds = coins.words(total.size)
+            total = lm.add(total, blinds.reshape(total.shape))
+            yield Send(sender, ScoresBlinded(mark(session, ScoresBlinded, 0), blinds))
         shares = lm.cut(total, query.plan.bits).reshape(-1)
         yield Send(first, ScoresHanded(mark(sessions[first], ScoresHanded, 0), shares))
         if run.me not in query.learners:
@@ -415,6 +426,16 @@ def _together(run: Run, query: Query, total: Limbs, mesh: Mesh, coins: Coins) ->
     sessions = yield from agree_all(run, dict.fromkeys(run.others, "shared_argmax together"), query.facts(), coins)
     classes = yield from compare(run, total, query.plan.bits, sessions, mesh, query.learners, coins)
     return (yield from open_value(LABEL, classes)) if run.me in query.learners else None
+
+
+def _hear_blinds(query: Query, holder: str, session: bytes) -> Role[Limbs]:
+    """Step 3, the class holder: what a holder blinded its scores with, (count, K - 1, limbs)."""
+    blinded = yield from receive(holder, ScoresBlinded)
+    require_mark(blinded.mark, session, ScoresBlinded, 0, holder)
+    shape = query.count, query.plan.classes - 1, query.plan.limbs
+    if blinded.blinds.size != shape[0] * shape[1] * shape[2]:
+        raise PeerProtocolError("the blinds of handed scores have the wrong length", party=holder)
+    return blinded.blinds.reshape(shape)
 
 
 def _require_scores(local: Limbs, query: Query) -> None:

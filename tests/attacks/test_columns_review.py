@@ -1,0 +1,55 @@
+"""Attacks on studies over columns: what a party that follows the protocol, or a message that is not the one due, could get."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from blindbayes import Study
+from blindbayes.codebook import Categorical, Codebook
+from blindbayes.primitives import limbs as lm
+from blindbayes.protocol.shared_argmax.messages import ScoresHanded
+from blindbayes.runtime.memory import run_in_memory
+from blindbayes.runtime.transcript import Keep
+from blindbayes.study import columns as study_columns
+from blindbayes.wire import decode
+from support.two_party import coins
+
+
+@pytest.fixture
+def frames_kept(monkeypatch):
+    """The outcomes of all runs in memory, frames included."""
+    seen = []
+
+    def keeping(roles, **options):
+        seen.append(run_in_memory(roles, **{**options, "keep": Keep.FRAMES}))
+        return seen[-1]
+
+    monkeypatch.setattr(study_columns, "run_in_memory", keeping)
+    return seen
+
+
+# -- shared_argmax: what further holders hand to the first ------------------------------------------------------------------
+
+
+def test_a_holder_that_knows_the_class_does_not_hand_its_scores_in_clear(frames_kept):
+    """Three parties that all know the class: the third computed its part of the scores itself. If it handed that as it is, the
+    first holder would read ln p of the third's values off, instance by instance, and so the values themselves."""
+    rng = np.random.default_rng(7)
+    names, values = ("a", "b", "c"), ("0", "1", "2")
+    frame = pd.DataFrame(
+        {name: rng.choice(values, 300, p=[0.6, 0.3, 0.1]) for name in names} | {"y": rng.choice(["n", "p"], 300)}
+    )
+    book = Codebook("y", ("n", "p"), tuple(Categorical(name, values) for name in names))
+    joint = Study(book, partition="columns").simulate({name: frame[[name, "y"]] for name in names}, coins=coins("train"))
+    asked = frame[:120]
+    found = joint.model.predict({name: asked[[name]] for name in names}, coins=coins("ask"))
+    pooled = joint.model.combine()
+    assert found.tolist() == pooled.predict(asked[list(names)]).tolist()
+    plan = joint.model.columns.plan
+    handed = [e for out in frames_kept for e in out.transcript.entries if e.kind is ScoresHanded and e.to == "b"]
+    assert [entry.sender for entry in handed] == ["c"]
+    shares = decode(handed[0].frame, ScoresHanded).shares.reshape(len(asked), -1)
+    by_value = [{tuple(row) for row in shares[(asked["c"] == value).to_numpy()].tolist()} for value in values]
+    assert min(len(rows) for rows in by_value) > 1, "one value of c, one share: the share is the score"
+    bits = lm.to_bits(shares.reshape(-1, plan.limbs), plan.bits)
+    assert abs(bits.mean() - 0.5) * 2 * np.sqrt(bits.size) < 6  # alpha = 2e-9
