@@ -26,6 +26,7 @@ from blindbayes.primitives.tweaks import Blocks, Domain, TweakedHash
 from blindbayes.protocol.core import Role, Run, Send, receive
 from blindbayes.protocol.joined_scores.shape import Bits, Shape, cut
 from blindbayes.protocol.joined_sums.messages import ItemsMasked, SeedsChosen, StoreFilled
+from blindbayes.protocol.joined_sums.roles import padded
 from blindbayes.wire import Words
 
 _ASK_BINS = 1 << 17  # bins per message of questions: 8 MB
@@ -47,12 +48,13 @@ def bins_name(run: Run) -> bytes:
     return hashlib.sha256(b"blindbayes joined_scores bins" + run.context("joined_scores")).digest()
 
 
-def place(run: Run, bins: int, items: Blocks, coins: Coins) -> Placed:
-    """Step 2: each identifier alone in one of its three bins."""
-    table = cuckoo.place(cuckoo.bins_of(bins_name(run), items, bins), bins, coins)
+def place(run: Run, bins: int, bound: int, items: Blocks, coins: Coins) -> Placed:
+    """Step 2: each identifier alone in one of its three bins; padded to the bound, which the work is that of."""
+    every = padded(items, bound, coins)
+    table = cuckoo.place(cuckoo.bins_of(bins_name(run), every, bins), bins, coins)
     placed = coins.words(2 * bins).reshape(-1, 2)
-    placed[table >= 0] = items[table[table >= 0]]
-    return Placed(placed, table)
+    placed[table >= 0] = every[table[table >= 0]]
+    return Placed(placed, np.where(table < len(items), table, -1))
 
 
 def ask(session: bytes, other: str, shape: Shape, placed: Placed, stream: SenderStream) -> Role[Words]:
@@ -91,6 +93,8 @@ def answer(
         asked = yield from receive(other, ItemsMasked)
         masked.append(owner.answer(asked.planes, part.stop - part.start, other))
     secret = coins.words(shape.bins * shape.payload_words).reshape(shape.bins, -1)
+    count, items = len(items), padded(items, shape.helper_ids, coins)
+    choices = np.concatenate([choices, np.zeros((len(items) - count, shape.planes), dtype=np.uint8)])
     three = cuckoo.bins_of(bins_name(run), items, shape.bins)
     flat = _fill(session, shape, items, choices, three, owner, np.concatenate(masked), secret, coins).reshape(-1)  # step 5
     del masked
@@ -111,8 +115,8 @@ def _fill(
     coins: Coins,
 ) -> Words:
     """Step 5: under the function's value of (item, bin), the bin's tag and the item's choices under the bin's mask."""
-    keys = coins.words(2 * shape.keys).reshape(-1, 2)  # what pads is random: a key that nobody has
-    values = coins.words(shape.keys * shape.payload_words).reshape(shape.keys, -1)
+    keys = np.empty((shape.keys, 2), dtype=np.uint64)
+    values = np.empty((shape.keys, shape.payload_words), dtype=np.uint64)
     for low in range(0, len(items), _AT_ONCE):
         part = slice(low, min(len(items), low + _AT_ONCE))
         code, payload = codewords(session, items[part]), packed(choices[part], shape)
@@ -128,9 +132,9 @@ def _fill(
 
 def packed(choices: Bits, shape: Shape) -> Words:
     """(n, planes) bits as the words that stand in the store: zeros in place of the tag, then the choices."""
-    padded = np.zeros((len(choices), 64 * shape.payload_words), dtype=np.uint8)
-    padded[:, shape.tag_bits : shape.tag_bits + shape.planes] = choices
-    return np.packbits(padded, axis=1, bitorder="little").view("<u8").astype(np.uint64)
+    bits = np.zeros((len(choices), 64 * shape.payload_words), dtype=np.uint8)
+    bits[:, shape.tag_bits : shape.tag_bits + shape.planes] = choices
+    return np.packbits(bits, axis=1, bitorder="little").view("<u8").astype(np.uint64)
 
 
 def unpacked(words: Words, shape: Shape) -> Bits:

@@ -27,7 +27,7 @@ from blindbayes.protocol.joined_scores.blocks import Block, Pair
 from blindbayes.protocol.joined_scores.match import answer, ask, place
 from blindbayes.protocol.joined_scores.messages import SharedTold
 from blindbayes.protocol.joined_scores.shape import Shape, common_block, cut
-from blindbayes.protocol.shared_argmax import Query
+from blindbayes.protocol.shared_argmax import Mesh, Query
 from blindbayes.protocol.shared_model.plan import GaussianPlan
 from blindbayes.protocol.transfer import agree, mark, require_mark
 from blindbayes.statistics import MISSING
@@ -48,6 +48,7 @@ class Hidden:
     join: Join
     to: str  # the scorer, who alone learns classes
     scope: Scope = "everybody"
+    together: bool = False  # whether all parties compare, so that no pair is trusted
 
     def __post_init__(self) -> None:
         if self.to not in self.join.owners:
@@ -80,7 +81,7 @@ class Hidden:
     @cached_property
     def shapes(self) -> dict[str, Shape]:
         """Per helper."""
-        join, facts = self.join, self.join.facts() + repr((self.to, self.scope)).encode()
+        join, facts = self.join, self.join.facts() + repr((self.to, self.scope, self.together)).encode()
         shapes = {}
         for name in self.helpers:
             names = join.owners[name]
@@ -107,7 +108,7 @@ class Hidden:
         """The comparison of a block: every look-up is done before, so that no feature is named."""
         holder = self.join.class_holder
         holders = tuple(name for name in self.join.owners if name != holder)
-        return Query(self.join.columns.plan, count, holder, holders, dict.fromkeys(holders, ()), (self.to,))
+        return Query(self.join.columns.plan, count, holder, holders, dict.fromkeys(holders, ()), (self.to,), self.together)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +133,10 @@ class Helped:
 
 
 def connect(run: Run, hidden: Hidden, coins: Coins) -> Role[dict[str, Links]]:
-    """Transfers of both directions between the scorer and each helper."""
+    """Transfers of both directions between the scorer and each helper; where all compare together, between every two."""
+    if hidden.together:
+        mesh = yield from shared_argmax.connect(run, coins)
+        return {name: Links(mesh.keepers[name], mesh.planters[name]) for name in run.others}
     found = {}
     for name in hidden.helpers if run.me == hidden.to else (hidden.to,):
         found[name] = yield from joined.connect(run, name, coins)
@@ -150,7 +154,7 @@ def scorer(run: Run, hidden: Hidden, asked: Asked, links: Mapping[str, Links], c
     for name, shape in hidden.shapes.items():  # step 1
         session = yield from agree(run, name, "joined_scores", shape.agreed(), coins)
         pairs.append(Pair.of(session, name, shape, links[name]))
-    placed = place(run, hidden.bins, asked.items, coins)  # step 2
+    placed = place(run, hidden.bins, pairs[0].shape.scorer_ids, asked.items, coins)  # step 2
     learned = []
     for pair in pairs:  # steps 3 to 6
         learned.append((yield from ask(pair.session, pair.other, pair.shape, placed, pair.sends)))
@@ -185,11 +189,11 @@ def scorer(run: Run, hidden: Hidden, asked: Asked, links: Mapping[str, Links], c
     return classes
 
 
-def helper(run: Run, hidden: Hidden, helped: Helped, links: Links, coins: Coins) -> Role[None]:
+def helper(run: Run, hidden: Hidden, helped: Helped, links: Mapping[str, Links], coins: Coins) -> Role[None]:
     """Gives its part and learns nothing."""
     shape, plan = hidden.shapes[run.me], hidden.join.columns.plan
     session = yield from agree(run, hidden.to, "joined_scores", shape.agreed(), coins)  # step 1
-    pair = Pair.of(session, hidden.to, shape, links)
+    pair = Pair.of(session, hidden.to, shape, links[hidden.to])
     choices = shape.choices(helped.columns, len(helped.items))
     secret = yield from answer(run, session, hidden.to, shape, helped.items, choices, pair.chooses, coins)  # steps 3 to 5
     tables = shape.stacked(helped.tables)
@@ -207,7 +211,7 @@ def helper(run: Run, hidden: Hidden, helped: Helped, links: Links, coins: Coins)
             scores[part] = yield from on_blocks.helper_gate(block, scores[part])
             equal[part] = block.equal_share
     for index, part in enumerate(cut(hidden.bins, BATCH)):
-        learnt = yield from _compare(run, hidden, lm.cut(scores[part], plan.bits), {hidden.to: links}, coins)  # step 11
+        learnt = yield from _compare(run, hidden, lm.cut(scores[part], plan.bits), links, coins)  # step 11
         if learnt is not None:
             raise LocalProtocolError("a helper learns no class")
         if hidden.scope == "shared":  # step 12
@@ -217,9 +221,15 @@ def helper(run: Run, hidden: Hidden, helped: Helped, links: Links, coins: Coins)
 def _compare(run: Run, hidden: Hidden, scores: Limbs, links: Mapping[str, Links], coins: Coins) -> Role[IntArray | None]:
     """Step 11: shared_argmax on shares of whole scores; the class to the scorer."""
     query = hidden.query(len(scores))
-    if run.me == query.class_holder:
-        keepers = {name: links[name].keeper for name in query.holders}
-        nothing: dict[str, Tables] = {name: {} for name in query.holders}
+    is_holder, nothing = run.me == query.class_holder, dict[str, Tables]()
+    keepers = {name: link.keeper for name, link in links.items()}
+    if hidden.together:
+        mesh = Mesh(keepers, {name: link.planter for name, link in links.items()})
+        if is_holder:
+            return (yield from shared_argmax.class_holder_together(run, query, scores, nothing, keepers, mesh, coins))
+        planter = links[query.class_holder].planter
+        return (yield from shared_argmax.attribute_holder_together(run, query, scores, {}, planter, mesh, coins))
+    if is_holder:
         return (yield from shared_argmax.class_holder(run, query, scores, nothing, keepers, coins))
     planter = links[query.class_holder].planter
     return (yield from shared_argmax.attribute_holder(run, query, scores, {}, planter, coins))
