@@ -74,6 +74,7 @@ def command() -> None:
     show_default=True,
     help="Over columns that do not line up: several rows of one identifier.",
 )
+@click.option("--miner", help="Over columns with --epsilon: the site that builds the model; the first if left out.")
 @click.option("--option", "options", multiple=True, help="Over columns: NAME=VALUE, an option of the protocol's page.")
 @click.option("--epsilon", type=float, help="Privacy loss of the opened sum; without it the sum is exact.")
 @click.option("--delta", type=float, default=0.0, show_default=True, help="Second privacy parameter; 0 for pure privacy.")
@@ -102,6 +103,7 @@ def init(
     queries: int | None,
     reveal_to: str,
     duplicates: str,
+    miner: str | None,
     options: tuple[str, ...],
     epsilon: float | None,
     delta: float,
@@ -135,7 +137,7 @@ def init(
     book, read = Codebook.from_toml(codebook), [read_card(card) for card in cards]
     limits, deadlines = Thresholds(min_parties, min_rows, quorum, min_cell), Deadlines(step_seconds, join_seconds, run_seconds)
     if holds or labelled:
-        over_columns = ColumnOptions(holds, labelled, key, bounds, queries, reveal_to, duplicates, options)
+        over_columns = ColumnOptions(holds, labelled, key, bounds, queries, reveal_to, duplicates, options, epsilon, miner)
         study = make_columns(title, book, read, over_columns, rows, limits, deadlines)
     else:
         privacy = Privacy(epsilon=epsilon, delta=delta, rows=rows)
@@ -208,7 +210,9 @@ def _shown(name: str, value: Any) -> str:
     if isinstance(value, dict):
         return ", ".join(f"{role} at {site}" for role, site in value.items()) or "none needed"
     if isinstance(value, list):
-        return ("; " if name in ("holds", "identifiers_padded_to") else ", ").join(map(str, value)) or "nobody"
+        return ("; " if name in ("holds", "identifiers_padded_to", "each_ledger_pays") else ", ").join(
+            map(str, value)
+        ) or "nobody"
     return str(value)
 
 

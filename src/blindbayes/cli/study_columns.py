@@ -20,7 +20,7 @@ from blindbayes.runtime.client import OperatorClient
 from blindbayes.runtime.identity import Card
 from blindbayes.runtime.policy import require_rows, require_study
 from blindbayes.runtime.site import Home
-from blindbayes.study.file import Deadlines, Party, StudyFile, Thresholds
+from blindbayes.study.file import NOISY, Deadlines, Party, StudyFile, Thresholds
 
 LEAVES = {
     "class_sums": (
@@ -33,6 +33,7 @@ LEAVES = {
         "rows and labels leave under pads that open only where the other side has the same identifier, into shares",
         "garbled circuits and masked shares turn sums into shares of scores",
     ),
+    NOISY: ("counts of this site's columns by class, each with noise of its own; the ledger pays before they leave",),
 }
 
 
@@ -47,6 +48,8 @@ class ColumnOptions(msgspec.Struct, frozen=True):
     reveal_to: str = "all"
     duplicates: str = "join"
     options: tuple[str, ...] = ()
+    epsilon: float | None = None
+    miner: str | None = None
 
 
 def make_columns(
@@ -58,21 +61,25 @@ def make_columns(
     limits: Thresholds,
     deadlines: Deadlines,
 ) -> StudyFile:
-    """The study over columns that the options describe. Rows line up if their number is given, else keys match them."""
+    """The study over columns that the options describe. With an epsilon the parties release noisy histograms; else rows line
+    up if their number is given, or keys match them."""
     holds = {name: tuple(filter(None, text.split(","))) for name, text in _pairs("--holds", given.holds)}
     options: dict[str, Any] = {name: _number(name, text) for name, text in _pairs("--option", given.options)}
     if given.queries is not None:
         options["queries"] = given.queries
     if given.bounds:
         options["bounds"] = {name: _number(name, text) for name, text in _pairs("--bound", given.bounds)}
-    aligned = rows is not None
+    noisy = given.epsilon is not None
+    aligned = rows is not None or noisy
     return StudyFile.from_dict(
         {
             "title": title,
             "parties": [msgspec.to_builtins(Party(card.name, card.identity.hex())) for card in cards],
             "codebook": book.to_dict(),
             "partition": "columns",
-            "protocol": "class_sums" if aligned else "joined_sums",
+            "protocol": "noisy_histograms" if noisy else "class_sums" if aligned else "joined_sums",
+            "privacy": {"epsilon": given.epsilon} if noisy else {},
+            "hosts": {"miner": given.miner or cards[0].name} if noisy else {},
             "aligned": aligned,
             "columns": {name: value for name, value in (("rows", rows),) if value is not None}
             | {"holds": holds, "labelled": given.labelled},
@@ -110,6 +117,17 @@ def _number(name: str, text: str) -> Any:
 
 def facts_of(study: StudyFile) -> dict[str, Any]:
     """What a study over columns says, for `study check`."""
+    if study.protocol == NOISY:
+        held = study.holdings
+        return {
+            "partition": "columns, all parties know the class",
+            "holds": [f"{name}: {', '.join(held.holds[name]) or 'nothing'}" for name in study.names],
+            "hosts": dict(study.hosts),
+            "opened": ["noisy_histograms"],
+            "learners": [study.host("miner")],
+            "epsilon": study.privacy.epsilon,
+            "each_ledger_pays": [f"{name}: {float(each.epsilon):g}" for name, each in study.noisy.mechanisms.items()],
+        }
     held, overlap = study.holdings, study.options.get("min_overlap")
     noisy = study.options.get("overlap_epsilon")
     training = ["nothing"]
@@ -146,10 +164,12 @@ def dry_run_columns(home: Home, study: StudyFile, name: str) -> tuple[dict[str, 
             require_study(policy, study)
         except BlindbayesError as error:
             problems.append(str(error))
-        agreed = study.agreed
         try:
             require_rows(policy, study, columns.rows)
-            if isinstance(agreed, Columns):
+            agreed = None if study.protocol == NOISY else study.agreed
+            if agreed is None:
+                study.noisy.count(name, columns)
+            elif isinstance(agreed, Columns):
                 if columns.rows != agreed.rows:
                     raise DataError(f"the table has another number of rows than the study, which says {agreed.rows}")
                 for _ in columns.blocks():  # every value is looked at, as in the run
@@ -161,13 +181,12 @@ def dry_run_columns(home: Home, study: StudyFile, name: str) -> tuple[dict[str, 
         except BlindbayesError as error:
             problems.append(str(error))
     said = facts_of(study)
-    facts = {
+    facts: dict[str, Any] = {
         "study": study.sha256,
         "protocol": study.protocol,
         "reads": [feature.name for feature in columns.features] + ([study.book.target] if columns.labelled else []),
         "leaves_as": list(LEAVES[study.protocol]),
         "opened": said["opened"],
-        "opened_per_classified_instance": said["opened_per_classified_instance"],
         "opened_to": said["learners"],
         "refused_because": problems,
     }
@@ -175,11 +194,17 @@ def dry_run_columns(home: Home, study: StudyFile, name: str) -> tuple[dict[str, 
         f"Study {study.sha256}",
         f"This site would read {', '.join(facts['reads'])}.",
         *(f"  {line}" for line in LEAVES[study.protocol]),
-        f"Opened in training: {'; '.join(said['opened'])}. The model {said['model']}.",
-        f"Opened per classified instance, which your own people must ask for: the class, to {', '.join(said['learners'])}.",
-        "Nothing has left.",
-        *(f"Policy would refuse: {problem}" for problem in problems),
     ]
+    learners = ", ".join(said["learners"])
+    if study.protocol == NOISY:
+        lines.append(f"Opened: noisy_histograms, to {learners}.")
+    else:
+        facts["opened_per_classified_instance"] = said["opened_per_classified_instance"]
+        lines += [
+            f"Opened in training: {'; '.join(said['opened'])}. The model {said['model']}.",
+            f"Opened per classified instance, which your own people must ask for: the class, to {learners}.",
+        ]
+    lines += ["Nothing has left.", *(f"Policy would refuse: {problem}" for problem in problems)]
     return facts, lines
 
 
@@ -228,8 +253,8 @@ def predict(
       blindbayes study predict study.toml --batch monday --rows patients.csv --keep number --out classes.csv --config hospital
     """
     study, home = StudyFile.from_toml(path), Home.open(config)
-    if study.partition != "columns":
-        raise ConfigError("a study over rows ends in a model of your own: classify with `blindbayes predict`")
+    if study.partition != "columns" or study.protocol == NOISY:
+        raise ConfigError("a study that opens statistics ends in a model of your own: classify with `blindbayes predict`")
     if out is not None and (out.suffix not in (".csv", ".parquet") or out.exists()):
         raise ConfigError("--out is a new file that ends in .csv or .parquet")
     if rows is not None and Path(rows).exists():

@@ -32,7 +32,7 @@ from blindbayes.runtime.seat import Seat
 from blindbayes.runtime.site import Home
 from blindbayes.runtime.switchboard import Switchboard
 from blindbayes.runtime.work import Work, work_of
-from blindbayes.study.file import StudyFile
+from blindbayes.study.file import NOISY, StudyFile
 
 _HASH = re.compile("[0-9a-f]{64}")
 _KEEP_ENDED = 16
@@ -164,8 +164,10 @@ class Agent:
     def predict(self, sha256: str, request: dict[str, Any]) -> AgentRun:
         """Classify instances with a model of an approved study over columns; every party's people ask for it."""
         study, _ = self._require_approved(sha256)
-        if study.partition != "columns":
-            raise ConfigError("a study over rows ends in a model of your own: `blindbayes predict` classifies with it")
+        if study.partition != "columns" or study.protocol == NOISY:
+            raise ConfigError(
+                "a study that opens statistics ends in a model of your own: `blindbayes predict` classifies with it"
+            )
         self._require_party(study)
         asked = Request.from_dict(request)
         run_id = prediction_run(sha256, asked.model, asked.batch)

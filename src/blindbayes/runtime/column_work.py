@@ -213,7 +213,8 @@ class Classifying(_OverColumns):
                 "with --scope shared the asking site learns whom of its people the others have too; this site does not allow "
                 "that: reveal_matches under [policy] in site.toml"
             )
-        self._hidden = hidden_scoring(share, rows, request.to, request.scope)
+        together = bool(study.options.get("together", False))
+        self._hidden = hidden_scoring(share, rows, request.to, request.scope, together=together)
         return self._hidden
 
     def share(self) -> ModelShare:

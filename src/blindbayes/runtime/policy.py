@@ -15,7 +15,7 @@ from fractions import Fraction
 import msgspec
 
 from blindbayes.errors import PrivacyError
-from blindbayes.study.file import StudyFile
+from blindbayes.study.file import NOISY, StudyFile
 
 MAX_DISTINCT_SUMS = 14
 
@@ -23,7 +23,15 @@ MAX_DISTINCT_SUMS = 14
 class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The `[policy]` of site.toml. The defaults are the strict ones."""
 
-    protocols: tuple[str, ...] = ("masked_sum", "ring_sum", "chain_sum", "oblivious_sum", "class_sums", "joined_sums")
+    protocols: tuple[str, ...] = (
+        "masked_sum",
+        "ring_sum",
+        "chain_sum",
+        "oblivious_sum",
+        "class_sums",
+        "joined_sums",
+        "noisy_histograms",
+    )
     min_parties: int = 3
     min_rows: int = 10  # fewest rows of this site in a sum
     exact_sums: bool = True  # False: nothing without epsilon
@@ -89,7 +97,10 @@ def require_study(policy: Policy, study: StudyFile) -> None:
 
 
 def _require_columns(policy: Policy, study: StudyFile) -> None:
-    """Nothing is opened in training; what classifications tell is limited by their number."""
+    """Nothing is opened in training; what classifications tell is limited by their number. Noisy releases are paid for."""
+    if study.protocol == NOISY:
+        _require_epsilon(policy, study)
+        return
     queries = study.options.get("queries")
     if queries is None:
         raise PrivacyError(
@@ -117,6 +128,10 @@ def _require_sum(policy: Policy, study: StudyFile) -> None:
         raise PrivacyError("an exact sum of two sites tells each the other's statistics")
     if setting.fewest < policy.min_parties:
         raise PrivacyError(f"this site asks for at least {policy.min_parties} sites in a sum; the study's quorum is lower")
+    _require_epsilon(policy, study)
+
+
+def _require_epsilon(policy: Policy, study: StudyFile) -> None:
     if study.privacy.epsilon is not None and study.privacy.epsilon > policy.max_epsilon_per_run:
         raise PrivacyError(f"this site allows an epsilon of at most {policy.max_epsilon_per_run:g} per run")
     if study.privacy.delta > policy.max_delta_per_run:

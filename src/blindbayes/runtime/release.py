@@ -25,7 +25,7 @@ from blindbayes.runtime.identity import Identity
 from blindbayes.runtime.memory import Outcome
 from blindbayes.runtime.transcript import Cost, Keep, Transcript
 from blindbayes.study import columns, joined_parts, joined_scores
-from blindbayes.study.file import StudyFile
+from blindbayes.study.file import NOISY, StudyFile
 
 
 def outcome_of(finished: Mapping[str, Finished]) -> Outcome:
@@ -44,6 +44,9 @@ def outcome_of(finished: Mapping[str, Finished]) -> Outcome:
 def about_run(study: StudyFile, run_id: str) -> About:
     """Which run it was, for the leak report."""
     today = time.strftime("%Y-%m-%d", time.gmtime())
+    if study.protocol == NOISY:
+        holds = {name: (*held, study.book.target) for name, held in study.noisy.owners.items() if held}
+        return About(study.title, study.sha256, run_id, today, study.names, holds, study.hosts)
     if study.partition == "columns":
         agreed = study.agreed
         held = agreed if isinstance(agreed, Columns) else agreed.columns
@@ -93,6 +96,20 @@ def write_training(folder: Path, run_id: str, study: StudyFile, finished: Mappin
         return run_files(report, outcome.cost, statement)
 
     return _write(folder, run_id, study, files, {"included": list(study.names)}, identity)
+
+
+def write_histograms(folder: Path, run_id: str, study: StudyFile, finished: Mapping[str, Finished], identity: Identity) -> Path:
+    """Write the miner's model from noisy histograms, or the report of a site that released its own."""
+    outcome, about, noisy = outcome_of(finished), about_run(study, run_id), study.noisy
+
+    def files() -> dict[str, bytes]:
+        report = noisy.report(outcome, about)
+        released = next((each.value for each in finished.values() if each.value is not None), None)
+        if released is None:
+            return run_files(report, outcome.cost, noisy.statement(study.sha256))
+        return replace(noisy.result(released, outcome, study.sha256), report=report).files()
+
+    return _write(folder, run_id, study, files, {"included": list(noisy.names)}, identity)
 
 
 def write_classes(

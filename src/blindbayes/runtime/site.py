@@ -17,6 +17,7 @@ import os
 import time
 import tomllib
 from dataclasses import dataclass, field
+from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -153,6 +154,12 @@ class Home:
         # What protects all rows of a party protects a record and a person; what protects a record protects nothing more.
         unit = plan.price.unit if plan.noise.unit == "person" else None
         self.ledger.charge(spend, purpose=f"study {study.title[:80]}", unit=unit, run=run_id, study=study.sha256)
+
+    def charge_histograms(self, study: StudyFile, name: str, run_id: str) -> None:
+        """Pay for this site's part of noisy_histograms, once."""
+        if not self.has_paid(run_id):
+            spend = Spend(study.noisy.mechanisms[name].epsilon, Fraction(0))
+            self.ledger.charge(spend, purpose=f"study {study.title[:80]}", run=run_id, study=study.sha256)
 
     def has_paid(self, run_id: str) -> bool:
         """Whether the ledger was charged for a run."""

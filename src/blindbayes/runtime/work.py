@@ -17,14 +17,14 @@ from blindbayes.protocol.core import Role, Run
 from blindbayes.runtime.driver import Finished
 from blindbayes.runtime.identity import Identity
 from blindbayes.runtime.site import Home
-from blindbayes.study.file import StudyFile
+from blindbayes.study.file import NOISY, StudyFile
 
 
 class Work(Protocol):
     """One run's work at this site. `read` and `finish` run in a thread."""
 
     study: StudyFile
-    kind: str  # for people: "sum", "training", "prediction"
+    kind: str  # for people: "sum", "training", "prediction", "release"
 
     @property
     def required(self) -> int:
@@ -58,6 +58,10 @@ class Work(Protocol):
 
 def work_of(home: Home, identity: Identity, run_id: str, study: StudyFile, request: Mapping[str, Any] | None = None) -> Work:
     """The work of a run: a classification if its people asked for one, else what the study says."""
+    if study.protocol == NOISY:
+        from blindbayes.runtime.noisy_work import Releasing
+
+        return Releasing(home, identity, run_id, study)
     if study.partition == "columns":
         from blindbayes.runtime import column_work
 

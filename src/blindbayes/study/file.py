@@ -32,10 +32,12 @@ from blindbayes.study.study import RATIO, Study
 if TYPE_CHECKING:
     from blindbayes.protocol.columns import Columns
     from blindbayes.protocol.joined import Join
+    from blindbayes.study.noisy_columns import NoisyColumns
 
 FORMAT = "blindbayes.study-file/1"
-COLUMNS = ("class_sums", "joined_sums")
-SIMULATED = ("scalar_product", "noisy_histograms", RATIO)  # in one process only: no site's agent runs them
+NOISY = "noisy_histograms"
+COLUMNS = ("class_sums", "joined_sums", NOISY)
+SIMULATED = ("scalar_product", RATIO)  # in one process only: no site's agent runs them
 
 
 def _as_floats(struct: msgspec.Struct, *names: str) -> None:
@@ -180,12 +182,14 @@ class StudyFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=Tr
         if self.protocol not in COLUMNS:
             raise ConfigError(
                 f"{self.protocol} is no protocol for columns: say protocol = 'class_sums' if row i of every party is the same "
-                "entity, 'joined_sums' if rows are matched by an identifier"
+                "entity, 'joined_sums' if rows are matched by an identifier, 'noisy_histograms' if all parties know the class"
             )
         if held is None:
             raise ConfigError("a study over columns says who holds what: add [columns] labelled = [...] and [columns.holds]")
-        if self.hosts:
+        if self.protocol != NOISY and self.hosts:
             raise ConfigError("a study over columns has no roles to host; take [hosts] out")
+        if self.protocol == NOISY and set(self.hosts) != {"miner"}:
+            raise ConfigError("who builds the model from what the parties release? [hosts] miner = a party, and nothing else")
         if idle := [party.name for party in self.parties if not party.contributes]:
             raise ConfigError(f"{idle[0]} contributes nothing: every party of a study over columns holds columns or the class")
         if unknown := sorted(set(held.holds) - set(names)):
@@ -198,11 +202,17 @@ class StudyFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=Tr
             raise ConfigError(f"who has the class column {self.book.target!r}? Say so: [columns] labelled = [...]")
         if not set(held.labelled) <= set(names) or len(set(held.labelled)) < len(held.labelled):
             raise ConfigError("[columns] labelled names parties of the study, each once")
-        if self.aligned != (self.protocol == "class_sums"):
+        if self.aligned != (self.protocol != "joined_sums"):
             raise ConfigError(
                 "rows that line up take protocol = 'class_sums', rows matched by an identifier protocol = 'joined_sums' and "
                 "aligned = false; change one of the two"
             )
+        from blindbayes.study.columns import require_learner
+
+        require_learner(self.reveal_to, names)
+        if self.protocol == NOISY:
+            self._require_noisy()
+            return
         if self.privacy.epsilon is not None:
             raise PrivacyError(f"{self.protocol} opens nothing, so there is nothing to add noise to; leave epsilon out")
         if self.aligned:
@@ -216,10 +226,15 @@ class StudyFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=Tr
             raise ConfigError(
                 "rows that do not line up have no common number; leave [columns] rows out, and give options.bounds"
             )
-        from blindbayes.study.columns import require_learner
-
-        require_learner(self.reveal_to, names)
         self.agreed  # noqa: B018 - options, bounds, features held by nobody or by two: all of it is refused here
+
+    def _require_noisy(self) -> None:
+        held = self.holdings
+        if unlabelled := [name for name in self.names if held.holds[name] and name not in held.labelled]:
+            raise ConfigError(f"{unlabelled[0]} does not know the class; noisy_histograms is for parties that all do")
+        if held.rows is not None or self.key or self.duplicates != "join" or self.reveal_to != "all":
+            raise ConfigError("noisy_histograms takes no rows, key, duplicates or reveal_to: the miner gets a model of its own")
+        self.noisy  # noqa: B018 - what NoisyColumns refuses
 
     # -- what it says --------------------------------------------------------------------------------------------------
 
@@ -255,8 +270,7 @@ class StudyFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=Tr
         from blindbayes.protocol.columns import Columns
         from blindbayes.study import columns, joined_parts
 
-        held = self.holdings
-        owners = {name: tuple(each for each in self.book.names if each in held.holds[name]) for name in self.names}
+        held, owners = self.holdings, self._owners()
         if held.rows is not None:
             columns.options_of(self.study)
             agreed = Columns(self.book, held.rows, owners, held.labelled, self.model.alpha)
@@ -270,6 +284,17 @@ class StudyFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=Tr
         found = joined_parts.join_of(self.study, owners, held.labelled[0], options["bounds"])
         found.columns.plan  # noqa: B018 - what Columns refuses, and whether scores fit
         return found
+
+    @cached_property
+    def noisy(self) -> NoisyColumns:
+        """What is public about noisy_histograms."""
+        from blindbayes.study.noisy_columns import NoisyColumns
+
+        return NoisyColumns(self.study, self._owners())
+
+    def _owners(self) -> dict[str, tuple[str, ...]]:
+        holds = self.holdings.holds
+        return {name: tuple(each for each in self.book.names if each in holds[name]) for name in self.names}
 
     @property
     def holdings(self) -> Holdings:
@@ -286,6 +311,8 @@ class StudyFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=Tr
     @cached_property
     def seats(self) -> tuple[str, ...]:
         """Every role of the protocol: the contributors under their own names, then the others."""
+        if self.protocol == NOISY:
+            return (*self.noisy.names, "miner")
         if self.partition == "columns":
             return self.names
         return registry.load(self.protocol).roster(self.setting)
@@ -405,7 +432,7 @@ class StudyFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=Tr
         """The study as TOML, with a comment to each setting that people decide on."""
         fields = {name: value for name, value in _no_none(msgspec.to_builtins(self)).items() if value not in ({}, [])}
         codebook = fields.pop("codebook")
-        for name in _OF_ROWS if self.partition == "columns" else _OF_COLUMNS:  # at their defaults: they say nothing here
+        for name in () if self.partition == "columns" else _OF_COLUMNS:  # at their defaults: they say nothing here
             fields.pop(name, None)
         document = tomlkit.document()
         document.add(tomlkit.comment(f"sha256 {self.sha256}"))
@@ -417,13 +444,12 @@ class StudyFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=Tr
             if self.privacy.epsilon is None:
                 document["privacy"].comment("no epsilon: the exact sum is opened")
         else:
-            document["partition"].comment("each party holds other columns; nothing but classes is ever opened")
+            document["partition"].comment("each party holds other columns of the same entities")
         document["codebook"] = _no_none(codebook)
         return tomlkit.dumps(document)
 
 
 _OF_COLUMNS = ("reveal_to", "key", "aligned", "duplicates", "columns")
-_OF_ROWS = ("hosts",)
 _COMMENTS: dict[str, Any] = {
     "protocol": "how the sums are added up, and so who learns them; `blindbayes study check` says who",
     "reveal_to": "who learns the class of a classified instance: all, or one party",

@@ -1,91 +1,179 @@
-"""A study over columns in which every party knows the class and releases noisy histograms of its own columns."""
+"""A study over columns in which every party knows the class and releases noisy histograms of its own columns.
+
+`NoisyColumns` is what is public, and what one party and the miner do with it; `simulate` does it for all of them here.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from fractions import Fraction
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from blindbayes.data.columns import open_columns
-from blindbayes.errors import ConfigError, DataError, PrivacyError
+from blindbayes.codebook import Codebook
+from blindbayes.data.columns import ColumnSource, open_columns
+from blindbayes.errors import ConfigError, DataError, LocalProtocolError, PrivacyError
 from blindbayes.estimators import NaiveBayes
 from blindbayes.primitives.coins import Coins
 from blindbayes.privacy.mechanisms import DiscreteLaplace
 from blindbayes.privacy.sensitivity import Query
+from blindbayes.protocol.core import Role, Run
 from blindbayes.protocol.noisy_histograms import Histograms, contributor, miner
-from blindbayes.report import leak_report
-from blindbayes.runtime.memory import local_runs, run_in_memory
+from blindbayes.report import About, LeakReport, leak_report
+from blindbayes.runtime.memory import Outcome, local_runs, run_in_memory
 from blindbayes.statistics import Layout, Statistics, count_block
 from blindbayes.statistics.layout import is_histogram
 from blindbayes.study.columns import leakage_of
 from blindbayes.study.study import Result, Study
 
 MINER = "miner"
+OPENED = "noisy_histograms"
 
 
-def simulate(study: Study, sources: Mapping[str, Any], *, coins: Coins) -> Result:
-    """Every party counts, adds its noise and releases; the miner builds the model."""
+def require_settings(study: Study) -> None:
+    """What the protocol asks of a study, whoever holds what."""
     if study.epsilon is None:
         raise PrivacyError("noisy_histograms needs epsilon: without noise each party would open its counts")
     if study.delta:
         raise PrivacyError("noisy_histograms is purely epsilon-private; leave delta at 0")
     if study.options:
         raise ConfigError(f"unknown protocol option {min(study.options)!r}; known: none")
-    book = study.codebook
-    if wide := [feature.name for feature in book.features if not is_histogram(feature)]:
+    if wide := [feature.name for feature in study.codebook.features if not is_histogram(feature)]:
         raise ConfigError(f"feature {wide[0]!r} is Gaussian; noisy_histograms releases histograms: give it bins")
-    if MINER in sources:
-        raise ConfigError(f"a party may not be called {MINER!r}: the protocol keeps that name")
-    keys = (study.key,) if isinstance(study.key, str) else tuple(study.key or ())
-    opened = {name: open_columns(source, book, ignore=keys) for name, source in sources.items()}
-    owners: dict[str, str] = {}
-    for name, source in opened.items():
+
+
+@dataclass(frozen=True)
+class NoisyColumns:
+    """What is public: who holds which columns, and what each party's release costs."""
+
+    study: Study
+    owners: Mapping[str, tuple[str, ...]]  # party -> its features, in the codebook's order
+
+    def __post_init__(self) -> None:
+        book = self.study.codebook
+        require_settings(self.study)
+        if MINER in self.owners:
+            raise ConfigError(f"a party may not be called {MINER!r}: the protocol keeps that name")
+        held: dict[str, str] = {}
+        for party, names in self.owners.items():
+            for name in names:
+                if name in held:
+                    raise ConfigError(f"feature {name!r} is held by {held[name]} and by {party}; one must drop it")
+                held[name] = party
+        if missing := [name for name in book.names if name not in held]:
+            raise ConfigError(f"feature {missing[0]!r} of the codebook is held by no party")
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Who releases."""
+        return tuple(name for name, held in self.owners.items() if held)
+
+    @cached_property
+    def books(self) -> dict[str, Codebook]:
+        """The codebook of each party's columns."""
+        book = self.study.codebook
+        return {name: book.with_features(tuple(book.feature(each) for each in self.owners[name])) for name in self.names}
+
+    @cached_property
+    def queries(self) -> dict[str, Query]:
+        """What each party releases."""
+        return {name: Query(book) for name, book in self.books.items()}
+
+    @cached_property
+    def mechanisms(self) -> dict[str, DiscreteLaplace]:
+        """Step 1: one person stands in every table, so a party spends its share of the attributes, and the shares add up."""
+        book = self.study.codebook
+        found = {}
+        for name, own in self.books.items():
+            share = Fraction(str(self.study.epsilon)) * len(own.features) / len(book.features)
+            found[name] = DiscreteLaplace(self.queries[name].sensitivity, share)
+        return found
+
+    @cached_property
+    def facts(self) -> Histograms:
+        """The protocol's own view."""
+        sizes = {name: query.sensitivity.size for name, query in self.queries.items()}
+        return Histograms(MINER, sizes, {name: own.sha256 for name, own in self.books.items()})
+
+    def count(self, name: str, source: ColumnSource) -> Statistics:
+        """A party's exact counts; they stay with it."""
         if not source.labelled:
             raise ConfigError(f"{name} does not have the class column; noisy_histograms is for parties that all know the class")
-        for feature in source.features:
-            if feature.name in owners:
-                raise ConfigError(f"feature {feature.name!r} is held by {owners[feature.name]} and by {name}; one must drop it")
-            owners[feature.name] = name
-    if missing := [name for name in book.names if name not in owners]:
-        raise ConfigError(f"feature {missing[0]!r} of the codebook is held by no party")
+        total, layout = Statistics.zero(self.books[name]), Layout(self.books[name])
+        for block in source.blocks():
+            total = total + count_block(layout, block)
+        if int(total.class_counts.sum()) < self.study.min_rows:
+            raise PrivacyError(f"the study asks for at least {self.study.min_rows} rows per party")
+        return total
+
+    def role(self, run: Run, statistics: Statistics | None, coins: Coins) -> Role[Any]:
+        """The miner's role, or that of a party with its counts."""
+        if run.me == MINER:
+            return miner(run, self.facts)
+        if statistics is None:
+            raise LocalProtocolError("a party that releases has counted")
+        noisy = self.mechanisms[run.me].release(self.queries[run.me].apply(statistics.vector), coins)
+        return contributor(run, self.facts, noisy.astype(np.int64))
+
+    def result(self, released: Mapping[str, Any], outcome: Outcome, sha256: str) -> Result:
+        """What the miner makes of it."""
+        study = self.study
+        statistics = _join(study, self.queries, released)
+        model = NaiveBayes.from_statistics(statistics, alpha=study.alpha, var_smoothing=study.var_smoothing)
+        spent = float(sum(mechanism.epsilon for mechanism in self.mechanisms.values()))
+        known = {"study": sha256, "protocol": study.protocol, "opened": OPENED}
+        return Result(
+            model,
+            statistics,
+            leakage_of(outcome),
+            outcome.cost,
+            self.statement(sha256),
+            self.names,
+            (spent, 0.0),
+            report=self.report(outcome),
+            facts=known,
+        )
+
+    def report(self, outcome: Outcome, about: About | None = None) -> LeakReport:
+        """Who received what."""
+        seen = outcome.transcript
+        return leak_report(
+            ("noisy_histograms",), len(self.names), seen.received, outcome.opened, seen.entries, (), seen.traffic, about
+        )
+
+    def statement(self, sha256: str) -> str:
+        """What is promised, in words."""
+        study, attributes = self.study, len(self.study.codebook.features)
+        parts = ", ".join(f"{name} {float(each.epsilon):g}" for name, each in self.mechanisms.items())
+        return "\n\n".join(
+            [
+                f"Study {sha256}",
+                f"Codebook {study.codebook.sha256}",
+                f"Protocol noisy_histograms; {len(self.names)} contributors. Opened: noisy_histograms, to the miner.",
+                f"Differential privacy of one record (add or remove) over all parties' tables: epsilon = {study.epsilon:g}. "
+                f"One person stands in every table, so the parties' budgets add up: {parts}. Discrete Laplace noise of scale "
+                f"{attributes} / {study.epsilon:g} on every count, drawn exactly.",
+            ]
+        )
+
+
+def simulate(study: Study, sources: Mapping[str, Any], *, coins: Coins) -> Result:
+    """Every party counts, adds its noise and releases; the miner builds the model."""
+    require_settings(study)
+    keys = (study.key,) if isinstance(study.key, str) else tuple(study.key or ())
+    opened = {name: open_columns(source, study.codebook, ignore=keys) for name, source in sources.items()}
+    noisy = NoisyColumns(study, {name: tuple(each.name for each in source.features) for name, source in opened.items()})
     if len({source.rows for source in opened.values()}) != 1:
         raise DataError("the parties' tables have different numbers of rows; line them up by key first")
-
-    names = tuple(name for name, source in opened.items() if source.features)
-    books = {name: book.with_features(opened[name].features) for name in names}
-    queries = {name: Query(books[name]) for name in names}
-    # Step 1: one person stands in every table, so a party spends its share of the attributes, and the shares add up.
-    share = {name: Fraction(str(study.epsilon)) * len(books[name].features) / len(book.features) for name in names}
-    mechanisms = {name: DiscreteLaplace(queries[name].sensitivity, share[name]) for name in names}
-    facts = Histograms(
-        MINER,
-        {name: query.sensitivity.size for name, query in queries.items()},
-        {name: own.sha256 for name, own in books.items()},
-    )
-    runs = local_runs((*names, MINER), study=study.sha256, run_id=coins.bytes(16).hex(), coins=coins, signed=False)
-    parts: dict[str, Any] = {MINER: miner(runs[MINER], facts)}
-    for name in names:
-        layout = Layout(books[name])
-        total = Statistics.zero(books[name])
-        for block in opened[name].blocks():
-            total = total + count_block(layout, block)
-        if int(total.class_counts.sum()) < study.min_rows:
-            raise PrivacyError(f"the study asks for at least {study.min_rows} rows per party")
-        noisy = mechanisms[name].release(queries[name].apply(total.vector), coins.derive(f"noise of {name}"))
-        parts[name] = contributor(runs[name], facts, noisy.astype(np.int64))
+    seats = (*noisy.names, MINER)
+    runs = local_runs(seats, study=study.sha256, run_id=coins.bytes(16).hex(), coins=coins, signed=False)
+    counted = {name: noisy.count(name, opened[name]) for name in noisy.names}
+    parts = {name: noisy.role(runs[name], counted.get(name), coins.derive(f"noise of {name}")) for name in seats}
     outcome = run_in_memory(parts)
-    statistics = _join(study, queries, outcome.outputs[MINER])
-    model = NaiveBayes.from_statistics(statistics, alpha=study.alpha, var_smoothing=study.var_smoothing)
-    spent = float(sum(mechanism.epsilon for mechanism in mechanisms.values()))
-    transcript = outcome.transcript
-    report = leak_report(("noisy_histograms",), len(names), transcript.received, outcome.opened, transcript.entries)
-    known = {"study": study.sha256, "protocol": study.protocol, "opened": "noisy_histograms"}
-    statement = _statement(study, share, len(book.features))
-    return Result(
-        model, statistics, leakage_of(outcome), outcome.cost, statement, names, (spent, 0.0), report=report, facts=known
-    )
+    return noisy.result(outcome.outputs[MINER], outcome, study.sha256)
 
 
 def _join(study: Study, queries: Mapping[str, Query], released: Mapping[str, Any]) -> Statistics:
@@ -102,17 +190,3 @@ def _join(study: Study, queries: Mapping[str, Query], released: Mapping[str, Any
     mean = sum(weight * counts for weight, counts in margins) / sum(weight for weight, _ in margins)
     vector[layout.slice(layout.require("class_count"))] = np.maximum(np.rint(mean), 1).astype(np.int64)
     return Statistics(layout, vector)
-
-
-def _statement(study: Study, share: Mapping[str, Fraction], attributes: int) -> str:
-    parts = ", ".join(f"{name} {float(part):g}" for name, part in share.items())
-    return "\n\n".join(
-        [
-            f"Study {study.sha256}",
-            f"Codebook {study.codebook.sha256}",
-            f"Protocol noisy_histograms; {len(share)} contributors. Opened: noisy_histograms, to the miner.",
-            f"Differential privacy of one record (add or remove) over all parties' tables: epsilon = {study.epsilon:g}. "
-            f"One person stands in every table, so the parties' budgets add up: {parts}. Discrete Laplace noise of scale "
-            f"{attributes} / {study.epsilon:g} on every count, drawn exactly.",
-        ]
-    )
