@@ -68,7 +68,7 @@ def measure(count: int, scope: str) -> None:
         else:
             nothing = np.zeros((1, plan.limbs), dtype=np.uint64)
             helped = Helped(items(0, count), columns, nothing, theirs, {})
-            found = drive(joined_scores.helper(run, hidden, helped, links["class"], coins), line)
+            found = drive(joined_scores.helper(run, hidden, helped, links, coins), line)
         return {
             "cpu": cpu() - begun,
             "wall": time.perf_counter() - started,

@@ -101,9 +101,19 @@ def trained():
     return {how: make(join=how).simulate(frames).model for how in ("inner", "left")}
 
 
-@pytest.mark.parametrize("how", ["inner", "left"])
-@pytest.mark.parametrize("to", ["bank", "telecom"])
-@pytest.mark.parametrize("scope", ["everybody", "shared"])
+@pytest.mark.parametrize(
+    ("how", "to", "scope"),
+    [
+        ("inner", "bank", "everybody"),
+        ("inner", "telecom", "shared"),
+        ("left", "bank", "shared"),
+        ("left", "telecom", "everybody"),
+        pytest.param("inner", "bank", "shared", marks=pytest.mark.slow),
+        pytest.param("inner", "telecom", "everybody", marks=pytest.mark.slow),
+        pytest.param("left", "bank", "everybody", marks=pytest.mark.slow),
+        pytest.param("left", "telecom", "shared", marks=pytest.mark.slow),
+    ],
+)
 def test_classes_equal_those_of_the_sql_join_in_clear(trained, how, to, scope):
     model, frames = trained[how], draw(200, 90, seed=8, duplicates=15)
     found = model.score(frames, to=to, scope=scope)
@@ -148,7 +158,7 @@ telecoms = st.lists(
 )
 
 
-@settings(max_examples=4, deadline=None, suppress_health_check=list(HealthCheck), phases=[Phase.explicit, Phase.generate])
+@settings(max_examples=3, deadline=None, suppress_health_check=list(HealthCheck), phases=[Phase.explicit, Phase.generate])
 @given(
     bank=banks,
     telecom=telecoms,
@@ -188,6 +198,9 @@ def test_three_parties_score_for_the_class_holder():
         "telecom": set(),
         "agency": set(),
     }
+    together = make(book=book, together=True).simulate(frames).model.score(frames, to="bank")
+    assert (together.labels == found.labels)[clear].all()
+    assert any(item.kind == "GatesMasked" for item in together.report.views[1].received)  # no pair is trusted
     with pytest.raises(ConfigError, match="joined with bank alone"):
         model.score(frames, to="telecom")
     with pytest.raises(ConfigError, match="two parties"):
@@ -234,7 +247,9 @@ def test_nothing_is_sent_when_the_budget_does_not_suffice(monkeypatch):
         model.score(frames, to="bank")
 
 
-@pytest.mark.parametrize(("how", "kind"), [("inner", JoinedModel), ("left", LeftJoinedModel)])
+@pytest.mark.parametrize(
+    ("how", "kind"), [("inner", JoinedModel), pytest.param("left", LeftJoinedModel, marks=pytest.mark.slow)]
+)
 def test_shares_from_files_score_alike_and_each_part_alone(trained, how, kind, tmp_path):
     model, frames = trained[how], draw(100, 60, seed=6)
     assert isinstance(model, kind)
@@ -255,7 +270,7 @@ def test_shares_from_files_score_alike_and_each_part_alone(trained, how, kind, t
         share.path = None  # the fixture's model goes on in memory
 
 
-@pytest.mark.parametrize("how", ["inner", "left"])
+@pytest.mark.parametrize("how", ["inner", pytest.param("left", marks=pytest.mark.slow)])
 def test_shares_of_two_trainings_of_one_study_do_not_mix(how, tmp_path):
     """They add up to nothing: refused in one process, and by a site, which sees its own share alone."""
     frames = draw(60, 30)

@@ -86,7 +86,7 @@ class Case:
         linked = run_in_memory({name: joined_scores.connect(runs[name], self.hidden, coins("links " + name)) for name in runs})
         theirs = self.share(self.other)
         helped = Helped(self.items[self.other], self.codes[self.other], self.known(self.other), theirs, theirs)
-        return helped, linked.outputs[self.other][self.to], runs[self.other]
+        return helped, linked.outputs[self.other], runs[self.other]
 
     def roles(self, *, other=None, keys=("s", "h"), run="run"):
         """The two roles; `other`: the helper's idea of what is public."""
@@ -105,7 +105,7 @@ class Case:
         def second():
             hidden = other or self.hidden
             links = yield from joined_scores.connect(runs[self.other], hidden, coins("links " + keys[1]))
-            return (yield from joined_scores.helper(runs[self.other], hidden, helped, links[self.to], coins(keys[1])))
+            return (yield from joined_scores.helper(runs[self.other], hidden, helped, links, coins(keys[1])))
 
         return {self.to: first(), self.other: second()}
 

@@ -58,6 +58,8 @@ class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             found = msgspec.convert(dict(fields), cls, strict=True)
         except msgspec.ValidationError as cause:
             raise ConfigError(f"the request: {cause}") from None
+        if len(found.model) != _HALF or not set(found.model) <= set("0123456789abcdef"):
+            raise ConfigError(f"a model is named by its training run, {_HALF} hexadecimal digits: see `blindbayes site shares`")
         if not found.batch or len(found.batch) > _MOST_NAME or not found.batch.isprintable():
             raise ConfigError(f"a batch has a name of printable characters, at most {_MOST_NAME}")
         if (found.rows is None) == (found.count is None):
@@ -76,7 +78,9 @@ def prediction_run(study: str, model: str, batch: str) -> str:
 
 
 def model_of(run_id: str) -> str | None:
-    """The model that a prediction run asks, or None for the id of another run."""
+    """The model that a prediction run asks, or None for the id of a training run; an id of another length is neither."""
+    if len(run_id) not in (_HALF, 2 * _HALF):
+        raise ConfigError("the id is neither that of a training run nor that of a prediction run")
     return run_id[:_HALF] if len(run_id) == 2 * _HALF else None
 
 

@@ -62,10 +62,12 @@ class HiddenScoring:
     the scope "shared" a row whose identifier the other does not have. A helper's returns None.
     """
 
-    def __init__(self, share: ModelShare, source: ColumnSource, to: str, scope: Scope = "everybody") -> None:
+    def __init__(
+        self, share: ModelShare, source: ColumnSource, to: str, scope: Scope = "everybody", *, together: bool = False
+    ) -> None:
         share.require_alive()
         self.share, self.party = share, share.party
-        self.hidden = Hidden(Join.from_dict(share.public), to, scope)
+        self.hidden = Hidden(Join.from_dict(share.public), to, scope, together)
         join = self.hidden.join
         require_held(join.columns, self.party, source)
         recipe = recipe_of(join.codebook, join.key or None)
@@ -98,7 +100,7 @@ class HiddenScoring:
             raise LocalProtocolError("the share is of another study than the run")
         links = yield from joined_scores.connect(run, self.hidden, coins.derive("transfers"))
         if self.party != self.hidden.to:
-            yield from joined_scores.helper(run, self.hidden, self._helped(), links[self.hidden.to], coins.derive("helper"))
+            yield from joined_scores.helper(run, self.hidden, self._helped(), links, coins.derive("helper"))
             return None
         rows = np.concatenate([self._places, self._nameless])
         nobody: Blocks = coins.derive("nameless").words(2 * len(self._nameless)).reshape(-1, 2)
@@ -158,9 +160,12 @@ class HiddenScoring:
         return local_parameters(columns, self.party, self.share.local or {}) if columns.owners[self.party] else None
 
 
-def hidden_scoring(share: ModelShare, source: ColumnSource, to: str, scope: Scope = "everybody") -> HiddenScoring:
-    """A party's part of scoring everybody that `to` knows, from its share alone. `open_keyed` opens its table."""
-    return HiddenScoring(share, source, to, scope)
+def hidden_scoring(
+    share: ModelShare, source: ColumnSource, to: str, scope: Scope = "everybody", *, together: bool = False
+) -> HiddenScoring:
+    """A party's part of scoring everybody that `to` knows, from its share alone. `open_keyed` opens its table; `together` as
+    the study has it."""
+    return HiddenScoring(share, source, to, scope, together=together)
 
 
 def open_keyed(share: ModelShare, source: Any) -> ColumnSource:
@@ -221,7 +226,10 @@ class HiddenScores(JointModel):
             raise ConfigError("score takes one table per party: " + ", ".join(self.columns.owners))
         if self.reveal_to not in ("all", to):
             raise ConfigError(f"the study gives classes to {self.reveal_to} alone, so they cannot go to {to!r}")
-        parts = {name: hidden_scoring(share, open_keyed(share, frames[name]), to, scope) for name, share in self.shares.items()}
+        parts = {
+            name: hidden_scoring(share, open_keyed(share, frames[name]), to, scope, together=self.together)
+            for name, share in self.shares.items()
+        }
         for name, share in self.shares.items():  # each party for itself, before it sends anything
             share.charge(parts[name].count)
         outcome = self._run({name: part.role for name, part in parts.items()}, coins)
