@@ -41,6 +41,7 @@ from blindbayes.papers import vaidya2008_measure as measure
 from blindbayes.primitives.coins import Coins
 from blindbayes.protocol import class_sums, transfer
 from blindbayes.protocol import columns as roles
+from blindbayes.protocol.class_sums import RowLayout
 from blindbayes.protocol.columns import Columns
 from blindbayes.protocol.core import Open, Receive, Role, Run, Send
 from blindbayes.runtime.memory import run_in_memory
@@ -50,7 +51,7 @@ from blindbayes.wire import decode, encode
 
 PARTIES = ("class", "attributes")
 CLASSES = ("a", "b", "c")
-GROWTH = [10_000, 100_000, 1_000_000, 10_000_000]
+GROWTH = [10_000, 100_000, 1_000_000, 3_000_000, 10_000_000]
 
 
 @dataclass
@@ -228,23 +229,27 @@ def train(rows: int, book: Codebook, whole: bool) -> dict[str, dict[str, Any]]:
         f"train ({what}) rows={rows:,}: CPU {found['class']['cpu']:.2f} + {found['attributes']['cpu']:.2f} s, "
         f"wall {max(item['wall'] for item in found.values()):.2f} s, "
         f"{total / rows:.0f} B/row ({total / 1e6:.1f} MB), "
-        f"peak {found['class']['peak']:.0f} / {found['attributes']['peak']:.0f} MB",
+        f"{columns.layout('attributes').words} words each, peak {found['class']['peak']:.0f} / "
+        f"{found['attributes']['peak']:.0f} MB",
         flush=True,
     )
     return found
 
 
 def growth(sizes: list[int], book: Codebook) -> None:
-    """Training over sizes that grow tenfold: time must grow as the rows do, memory must not."""
+    """Training over sizes that grow tenfold: time must grow as the rows do, memory must not.
+
+    Counters are as wide as the number of rows needs, so a row has more words where there are more rows (25 at 10^6, 33 at 3 10^6
+    and 10^7), and bytes, time and memory grow by that much: the last lines are per word.
+    """
     found = {rows: train(rows, book, True) for rows in sizes}
-    print("rows, CPU us per row beyond the smaller size (class holder, attribute holder), peak MB")
+    print("rows, words per row, CPU ns per row and word beyond the smaller size (class holder, attribute holder), peak MB")
     for small, large in itertools.pairwise(sizes):
-        each = [1e6 * (found[large][party]["cpu"] - found[small][party]["cpu"]) / (large - small) for party in PARTIES]
+        words = RowLayout(book.features, large).words
+        more = (large - small) * words
+        each = [1e9 * (found[large][party]["cpu"] - found[small][party]["cpu"]) / more for party in PARTIES]
         peak = [found[large][party]["peak"] for party in PARTIES]
-        print(f"{large:>12,}  {each[0]:.2f} + {each[1]:.2f} us  {peak[0]:.0f} / {peak[1]:.0f} MB", flush=True)
-    if len(sizes) > 2:
-        grown = [found[sizes[-1]][party]["peak"] - found[sizes[-2]][party]["peak"] for party in PARTIES]
-        print(f"peak memory from {sizes[-2]:,} to {sizes[-1]:,} rows: {grown[0]:+.1f} and {grown[1]:+.1f} MB")
+        print(f"{large:>12,}  {words}  {each[0]:.0f} + {each[1]:.0f} ns  {peak[0]:.0f} / {peak[1]:.0f} MB", flush=True)
 
 
 # -- classification --------------------------------------------------------------------------------------------------------
