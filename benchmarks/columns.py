@@ -239,8 +239,8 @@ def train(rows: int, book: Codebook, whole: bool) -> dict[str, dict[str, Any]]:
 def growth(sizes: list[int], book: Codebook) -> None:
     """Training over sizes that grow tenfold: time must grow as the rows do, memory must not.
 
-    Counters are as wide as the number of rows needs, so a row has more words where there are more rows (25 at 10^6, 33 at 3 10^6
-    and 10^7), and bytes, time and memory grow by that much: the last lines are per word.
+    Counters are as wide as the number of rows needs, so a row has more words where there are more rows (25 at 10^6, 33 at 3 x
+    10^6 and 10^7), and bytes, time and memory grow by that much: the last lines are per word.
     """
     found = {rows: train(rows, book, True) for rows in sizes}
     print("rows, words per row, CPU ns per row and word beyond the smaller size (class holder, attribute holder), peak MB")
