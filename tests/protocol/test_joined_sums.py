@@ -122,6 +122,9 @@ def test_cost_equals_the_spec(words):
     assert known["blocks"] == (7 if words == 200 else 1)
     assert outcome.cost.messages == 4 + eval(SPEC["messages"], {}, known)
     assert outcome.cost.rounds == 3 + eval(SPEC["rounds"], {}, known)
+    kinds = ("SeedsChosen", "ItemsMasked", "StoreFilled", "TagsChosen", "BinsCompared")
+    sizes = [entry.size for entry in outcome.transcript.entries if entry.kind.__name__ in kinds]
+    assert known["bytes"] <= sum(sizes) <= known["bytes"] + 150 * len(sizes)  # names, frames, and units of 128 transfers
 
 
 def test_what_is_sent_has_the_same_lengths_whatever_the_sizes_and_the_overlap():
