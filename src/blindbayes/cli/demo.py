@@ -273,7 +273,7 @@ def census(as_json: bool, out: str | None, rows: int) -> None:
     facts = {
         "accuracy": {name: round(score, 4) for name, score in lines},
         "epsilon left": {"before": before, "after": after},
-        "privacy": release.privacy_,
+        "privacy": {name: value for name, value in release.privacy_.items() if name != "released"},
         "release": None if folder is None else str(folder),
     }
     if as_json:
