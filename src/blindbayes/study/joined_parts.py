@@ -374,7 +374,19 @@ def training_statement(study: Study, join: Join, sha256: str, overlaps: Mapping[
         "Security: parties that follow the protocol and look at what they received (semi-honest), no dealer, computational; "
         f"wrong results with probability below 2^-{join.failure_bits}.",
     ]
+    if len(join.holders) > 1:
+        lines.append(coalition_words(join, together=bool(study.options.get("together", False))))
     return "\n\n".join(lines)
+
+
+def coalition_words(join: Join, *, together: bool) -> str:
+    """With three or more parties: who could pool what."""
+    if together:
+        return "All parties compare the scores together: no coalition short of all but one learns more than the class."
+    return (
+        f"With more than one attribute holder, {join.class_holder} and {join.holders[0]} together can see what another holder's "
+        "attributes add to the scores of an instance."
+    )
 
 
 def _overlap_words(join: Join, overlaps: Mapping[str, int]) -> list[str]:

@@ -41,7 +41,7 @@ from blindbayes.study.columns import (
     require_held,
     whole_block,
 )
-from blindbayes.study.joined_parts import keyed_digest, require_bound
+from blindbayes.study.joined_parts import coalition_words, keyed_digest, require_bound
 
 PROTOCOLS = ("transfer", "joined_scores", "shared_argmax")
 IntArray = npt.NDArray[np.int64]
@@ -272,6 +272,8 @@ def what_follows(hidden: Hidden) -> tuple[str, ...]:
             f"{to} learned a class for everybody it knows, and was not told who is shared. A class that is not the one its own "
             f"columns give shows that {others} knows that person."
         )
+    if len(hidden.helpers) > 1:
+        lines.append(coalition_words(hidden.join, together=hidden.together))
     lines.append(
         "A class is computed from the others' columns, so it tells something about them. Whoever scores again after changing "
         "its own columns learns more: limit the number of queries."
