@@ -384,8 +384,8 @@ def coalition_words(join: Join, *, together: bool) -> str:
     if together:
         return "All parties compare the scores together: no coalition short of all but one learns more than the class."
     return (
-        f"With more than one attribute holder, {join.class_holder} and {join.holders[0]} together can see what another holder's "
-        "attributes add to the scores of an instance."
+        f"With more than one attribute holder, {join.class_holder} and {join.holders[0]} together can see what another "
+        "holder's attributes add to the scores of an instance."
     )
 
 
