@@ -7,8 +7,11 @@ import pytest
 from blindbayes import Study
 from blindbayes.codebook import Categorical, Codebook
 from blindbayes.primitives import limbs as lm
+from blindbayes.primitives.cuckoo import LEAST
+from blindbayes.protocol import matching, transfer
+from blindbayes.protocol.matching.messages import MatchesTold
 from blindbayes.protocol.shared_argmax.messages import ScoresHanded
-from blindbayes.runtime.memory import run_in_memory
+from blindbayes.runtime.memory import local_runs, run_in_memory
 from blindbayes.runtime.transcript import Keep
 from blindbayes.study import columns as study_columns
 from blindbayes.wire import decode
@@ -53,3 +56,34 @@ def test_a_holder_that_knows_the_class_does_not_hand_its_scores_in_clear(frames_
     assert min(len(rows) for rows in by_value) > 1, "one value of c, one share: the share is the score"
     bits = lm.to_bits(shares.reshape(-1, plan.limbs), plan.bits)
     assert abs(bits.mean() - 0.5) * 2 * np.sqrt(bits.size) < 6  # alpha = 2e-9
+
+
+# -- matching: where the asker placed what matches ----------------------------------------------------------------------
+
+
+def told(others, salt):
+    """What the owner is told of 150 shared identifiers, by an asker that has `others` more."""
+    shared, rest = coins("shared").words(300).reshape(-1, 2), coins(f"rest {salt}").words(2 * others).reshape(-1, 2)
+    items = np.concatenate([shared, rest])
+    items = items[np.lexsort((items[:, 1], items[:, 0]))]
+    sizes, runs = matching.Sizes(LEAST, LEAST), local_runs(["asker", "owner"], coins=coins("run"))
+
+    def asker():
+        keeper = yield from transfer.keeper(runs["asker"], "owner", coins(f"keeper {salt}"))
+        return (yield from matching.asker(runs["asker"], "owner", sizes, items, keeper, coins(f"asker {salt}")))
+
+    def owner():
+        planter = yield from transfer.planter(runs["owner"], "asker", coins("planter"))
+        return (yield from matching.owner(runs["owner"], "asker", sizes, shared, planter, coins("owner")))
+
+    outcome = run_in_memory({"asker": asker(), "owner": owner()}, keep=Keep.FRAMES)
+    assert outcome.outputs["owner"].tolist() == list(range(150))
+    return decode(next(e.frame for e in outcome.transcript.entries if e.kind is MatchesTold), MatchesTold)
+
+
+def test_the_owner_is_told_the_matching_and_not_where_the_asker_placed_it():
+    """Values of the oblivious function, once told, named the bin: one of an identifier's three, taken because others were full.
+    Of 200 shared identifiers 46% lay in their first bin if the asker had no others, 69% if it had 3,900 more (both padded to
+    4,096): its number of identifiers, and something of each of them. Now what is told follows from the owner's coins."""
+    few, many = told(0, "few"), told(3900, "many")
+    assert np.array_equal(few.names, many.names)

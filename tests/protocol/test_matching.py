@@ -15,7 +15,7 @@ from blindbayes.primitives.cuckoo import LEAST
 from blindbayes.protocol import transfer
 from blindbayes.protocol.matching import Sizes, asker, owner
 from blindbayes.protocol.matching.messages import MatchesTold, ValuesListed
-from blindbayes.protocol.matching.roles import is_among
+from blindbayes.protocol.matching.roles import find
 from blindbayes.runtime.memory import Replace, local_runs, run_in_memory
 from blindbayes.runtime.transcript import Keep
 from support.two_party import coins
@@ -70,10 +70,11 @@ def test_only_matches_change_what_is_sent_and_digests_are_not():
 def test_wrong_answers_are_refused():
     mine, theirs = sets(20, 5)
     cases = [
-        (ValuesListed, lambda message: ValuesListed(message.values[:-1]), "bob"),
-        (MatchesTold, lambda message: MatchesTold(message.values[:-1]), "alice"),
-        (MatchesTold, lambda message: MatchesTold(message.values ^ np.uint64(1)), "alice"),
-        (MatchesTold, lambda message: MatchesTold(np.tile(message.values[:2], 2)), "alice"),
+        (ValuesListed, lambda message: ValuesListed(message.mark, message.values[:-1]), "bob"),
+        (ValuesListed, lambda message: ValuesListed(message.mark ^ 1, message.values), "bob"),
+        (MatchesTold, lambda message: MatchesTold(message.mark, message.names[:-1]), "alice"),
+        (MatchesTold, lambda message: MatchesTold(message.mark, message.names ^ np.uint64(1)), "alice"),
+        (MatchesTold, lambda message: MatchesTold(message.mark, np.repeat(message.names[:1], 5)), "alice"),
     ]
     for kind, change, party in cases:
         fault = Replace(lambda entry, kind=kind: entry.kind is kind, change)
@@ -89,7 +90,7 @@ def test_wrong_answers_are_refused():
 def test_equal_first_words_are_told_apart():
     listed = np.array([[7, 1], [7, 2], [7, 3], [9, 9]], dtype=np.uint64)
     values = np.array([[7, 3], [7, 4], [9, 9], [10, 0], [0, 0]], dtype=np.uint64)
-    assert is_among(values, listed).tolist() == [True, False, True, False, False]
+    assert find(values, listed).tolist() == [2, -1, 3, -1, -1]
 
 
 BOOK = Codebook("y", ("no", "yes"), (Categorical("a", ("0", "1")), Categorical("b", ("0", "1"))))

@@ -8,14 +8,17 @@ from blindbayes.wire import Message, Trust, Words
 
 
 class ValuesListed(Message, frozen=True):
-    """A piece of the function's values at all items of the owner, sorted, with random ones up to the bound."""
+    """A piece of the function's values at all items of the owner, padded and sorted, each with its item's name under a mask."""
 
     trust: ClassVar[Trust] = Trust.MASKED
+    mark: int
     values: Words
 
 
 class MatchesTold(Message, frozen=True):
-    """The values of the items that match, sorted."""
+    """The names of the items that match, sorted. A name is the owner's choice: it says which item, and nothing of where the
+    asker had placed it."""
 
     trust: ClassVar[Trust] = Trust.CLEAR
-    values: Words
+    mark: int
+    names: Words

@@ -18,12 +18,14 @@ from blindbayes.protocol.core import Role, Run, Send, open_value, receive
 from blindbayes.protocol.joined_sums.messages import ItemsMasked, SeedsChosen
 from blindbayes.protocol.joined_sums.roles import padded
 from blindbayes.protocol.matching.messages import MatchesTold, ValuesListed
-from blindbayes.protocol.transfer import agree
+from blindbayes.protocol.transfer import agree, mark, require_mark
 from blindbayes.wire import Words
 
 LABEL = "matching"
 _ASK_BINS = 1 << 17
 _PIECE_WORDS = 1 << 21
+_TAG_WORDS, _ROW_WORDS = 2, 3  # of the function's value: what is compared, and the mask of a name behind it
+_RANK_BITS = 24
 Positions = npt.NDArray[np.int64]
 
 
@@ -36,7 +38,7 @@ class Sizes:
     facts: bytes = b""
 
     def __post_init__(self) -> None:
-        if min(self.asker, self.owner) < cuckoo.LEAST or max(self.asker, self.owner) > 2**24:
+        if min(self.asker, self.owner) < cuckoo.LEAST or max(self.asker, self.owner) > 1 << _RANK_BITS:
             raise ConfigError(f"bounds on the number of identifiers lie between {cuckoo.LEAST} and 2^24")
 
     @property
@@ -69,12 +71,13 @@ def asker(run: Run, other: str, sizes: Sizes, items: Blocks, keeper: Keeper, coi
     for part in sizes.blocks():  # step 4
         planes, rows = source.ask(placed[part])
         yield Send(other, ItemsMasked(planes))
-        parts.append(hashed(session, rows, np.arange(part.start, part.stop), 2))
+        parts.append(hashed(session, rows, np.arange(part.start, part.stop), _ROW_WORDS))
     own = np.concatenate(parts)
-    listed = yield from _receive_values(other, 3 * sizes.owner)
-    matched = np.flatnonzero((table >= 0) & (table < len(items)) & is_among(own, listed))  # step 6
-    told = own[matched]
-    yield Send(other, MatchesTold(_sorted(told).reshape(-1)))
+    listed = yield from _receive_values(other, session, 3 * sizes.owner)
+    places = find(own[:, :_TAG_WORDS], listed[:, :_TAG_WORDS])
+    matched = np.flatnonzero((table >= 0) & (table < len(items)) & (places >= 0))  # step 6
+    names = np.sort(listed[places[matched], _TAG_WORDS] ^ own[matched, _TAG_WORDS])
+    yield Send(other, MatchesTold(mark(session, MatchesTold, len(names)), names))
     return (yield from open_value(LABEL, np.sort(table[matched])))
 
 
@@ -93,18 +96,24 @@ def owner(run: Run, other: str, sizes: Sizes, items: Blocks, planter: Planter, c
         rows.append(source.answer(asked.planes, part.stop - part.start, other))
     every = padded(items, sizes.owner, coins)
     whole, three, code = np.concatenate(rows), cuckoo.bins_of(session, every, sizes.bins), codewords(session, every)
-    values = np.concatenate([source.evaluate(whole[bins], code, bins, 2) for bins in three.T])  # step 5
+    values = np.concatenate([source.evaluate(whole[bins], code, bins, _ROW_WORDS) for bins in three.T])  # step 5
+    names = _draw_names(sizes.owner, coins)
+    values[:, _TAG_WORDS] ^= np.tile(names, 3)
     flat = _sorted(values).reshape(-1)
-    for low in range(0, len(flat), _PIECE_WORDS):
-        yield Send(other, ValuesListed(flat[low : low + _PIECE_WORDS]))
+    for index, low in enumerate(range(0, len(flat), _PIECE_WORDS)):
+        yield Send(other, ValuesListed(mark(session, ValuesListed, index), flat[low : low + _PIECE_WORDS]))
     told = yield from receive(other, MatchesTold)
-    if len(told.values) % 2 or len(told.values) > 2 * len(items):
-        raise PeerProtocolError("the matches have the wrong length", party=other)
-    matches = told.values.reshape(-1, 2)
-    found = is_among(values, matches).reshape(3, -1)[:, : len(items)]
-    if int(found.sum()) != len(matches) or (found.sum(axis=0) > 1).any():
+    require_mark(told.mark, session, MatchesTold, len(told.names), other)
+    found = np.isin(names[: len(items)], told.names)
+    if int(found.sum()) != len(told.names):
         raise PeerProtocolError("a match is none", party=other)
-    return (yield from open_value(LABEL, np.flatnonzero(found.any(axis=0))))
+    return (yield from open_value(LABEL, np.flatnonzero(found)))
+
+
+def _draw_names(count: int, coins: Coins) -> Words:
+    """A random name for each item, all different: a rank in random order, and 40 random bits so that none can be guessed."""
+    ranks = np.argsort(coins.words(count), kind="stable").astype(np.uint64)
+    return (coins.words(count) << np.uint64(_RANK_BITS)) | ranks
 
 
 def _require_size(count: int, bound: int) -> None:
@@ -116,26 +125,26 @@ def _sorted(values: Words) -> Words:
     return values[np.lexsort((values[:, 1], values[:, 0]))]
 
 
-def is_among(values: Words, listed: Words) -> npt.NDArray[np.bool_]:
-    """Which of the values (n, 2) stand in the list (m, 2). First words of random values are all different but by accident;
-    where they are not, the neighbours are looked at too."""
+def find(values: Words, listed: Words) -> Positions:
+    """Where each of the values (n, 2) stands in the sorted list (m, 2); -1 if nowhere. First words of random values are all
+    different but by accident; where they are not, the neighbours are looked at too."""
+    places = np.full(len(values), -1, dtype=np.int64)
     if not len(listed) or not len(values):
-        return np.zeros(len(values), dtype=np.bool_)
-    ordered = _sorted(listed)
-    firsts = np.ascontiguousarray(ordered[:, 0])
-    at = np.searchsorted(firsts, values[:, 0])
-    found = np.zeros(len(values), dtype=np.bool_)
+        return places
+    at = np.searchsorted(np.ascontiguousarray(listed[:, 0]), values[:, 0])
     for step in range(4):
-        near = np.minimum(at + step, len(ordered) - 1)
-        found |= (ordered[near] == values).all(axis=1)
-    return found
+        near = np.minimum(at + step, len(listed) - 1)
+        same = (listed[near] == values).all(axis=1)
+        places[same] = near[same]
+    return places
 
 
-def _receive_values(other: str, count: int) -> Role[Words]:
+def _receive_values(other: str, session: bytes, count: int) -> Role[Words]:
     parts = []
-    for low in range(0, 2 * count, _PIECE_WORDS):
+    for index, low in enumerate(range(0, _ROW_WORDS * count, _PIECE_WORDS)):
         piece = yield from receive(other, ValuesListed)
-        if len(piece.values) != min(_PIECE_WORDS, 2 * count - low):
+        require_mark(piece.mark, session, ValuesListed, index, other)
+        if len(piece.values) != min(_PIECE_WORDS, _ROW_WORDS * count - low):
             raise PeerProtocolError("a piece of the list has the wrong length", party=other)
         parts.append(piece.values)
-    return np.concatenate(parts).reshape(-1, 2)
+    return np.concatenate(parts).reshape(-1, _ROW_WORDS)
