@@ -178,6 +178,7 @@ def test_whom_both_have_is_told_only_where_policy_allows_it(tmp_path: Path) -> N
     bounded(test, 120)
 
 
+@pytest.mark.slow
 def test_sites_that_ask_for_different_people_are_refused(tmp_path: Path) -> None:
     frame = people()
 
@@ -214,6 +215,7 @@ def test_bits_about_the_overlap_are_limited_per_day_and_partner(tmp_path: Path) 
     bounded(test, 120)
 
 
+@pytest.mark.slow
 def test_an_estimate_of_the_overlap_is_paid_from_every_sites_ledger(tmp_path: Path) -> None:
     frame = people()
 

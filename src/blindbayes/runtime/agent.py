@@ -173,11 +173,11 @@ class Agent:
         run_id = prediction_run(sha256, asked.model, asked.batch)
         work = Classifying(self.home, self.identity, run_id, study, asked)
         work.share()
-        if self.home.outcome(run_id) is not None:
-            raise ConfigError("a batch of that name was classified, or failed, before: take another name, at every party")
         known = self.runs.get(run_id)
         if known is not None and not known.done.is_set():
             return known
+        if self.home.outcome(run_id) is not None or self.home.has_computed(run_id):
+            raise ConfigError("a batch of that name was classified, or failed, before: take another name, at every party")
         self.home.keep_request(run_id, asked)
         return self._launch(run_id, work, self.name)
 
@@ -240,6 +240,8 @@ class Agent:
                 raise PrivacyError("the run has ended here: it does not begin again")
             if run_id in self.runs:
                 return
+            if self.home.has_computed(run_id):  # its end was not written, or was lost: it was paid for once, and ran once
+                raise PrivacyError("the run was computed here before: it does not begin again")
             if study.partition == "columns" and (model := model_of(run_id)) is not None:
                 self._keep_wish(run_id, site, study.sha256, model)
                 return
@@ -381,9 +383,10 @@ class Agent:
         run.done.set()
         self._ended.append(run.run_id)
         while len(self._ended) > _KEEP_ENDED:
-            old = self.runs.pop(self._ended.popleft(), None)
-            if old is None or not old.done.is_set():  # asked for again since
+            old = self.runs.get(self._ended.popleft())
+            if old is None or not old.done.is_set():  # asked for again since, and under way
                 continue
+            del self.runs[old.run_id]
             self.board.detach(old.run_id)
             for seat in old.seats.values():
                 asyncio.get_running_loop().create_task(seat.close())

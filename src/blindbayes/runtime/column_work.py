@@ -27,7 +27,7 @@ from blindbayes.runtime.driver import Finished
 from blindbayes.runtime.events import tell
 from blindbayes.runtime.identity import Identity
 from blindbayes.runtime.policy import require_overlap_bits, require_rate, require_rows
-from blindbayes.runtime.release import write_classes, write_training
+from blindbayes.runtime.release import csv_of, write_classes, write_training
 from blindbayes.runtime.site import Home
 from blindbayes.study import columns as aligned
 from blindbayes.study import joined_parts as joined
@@ -194,11 +194,19 @@ class Classifying(_OverColumns):
                 )
             rows = _instances(self._source, columns, held, keyed=request.to is not None)
         self._part = self._scoring_of(share, rows)
-        share.require_budget(self._part.count, self._run_id)
+        known = self._home.classified(request.model, but=self._run_id)
+        share.require_budget(self._part.count, self._run_id, known=known)
         self._digest = self._part.digest(self._identity.storage_key)
         if request.keep and self._source is not None:
             kept = self._source.table.select(*request.keep).to_pyarrow()
             self._kept = {name: kept.column(name) for name in request.keep}
+            if kept.num_rows != (rows if isinstance(rows, int) else rows.rows):
+                raise DataError("the instances changed while they were read; ask again")
+            # After a crash too the classes stand beside the numbers that they were asked for.
+            key = self._identity.storage_key[:64]
+            kept_digest = hashlib.blake2b(self._digest, key=key, digest_size=32, person=b"blindbayes keep")
+            kept_digest.update(csv_of(self._kept))
+            self._digest = kept_digest.digest()
 
     def _scoring_of(self, share: ModelShare, rows: ColumnSource | int) -> part.Scoring:
         """This party's part; the class goes to whom the study says."""
@@ -226,6 +234,8 @@ class Classifying(_OverColumns):
         share = self._home.share(self._request.model)
         if share.study != self.study.sha256:
             raise ConfigError("that model belongs to another study: name the study that it was trained under")
+        if share.party != self._identity.name:
+            raise ConfigError("the share file is another party's; each site classifies with its own")
         self._share = share
         return share
 
@@ -244,7 +254,8 @@ class Classifying(_OverColumns):
         if home.approved(study.sha256) is None:
             raise PrivacyError("the study's approval was taken back")
         count = self._scoring().count
-        self._home.share(self._request.model).charge(count, run_id)
+        known = home.classified(self._request.model, but=run_id)
+        home.share(self._request.model).charge(count, run_id, known=known)
         if home.has_computed(run_id):
             return
         home.audit.append("classifying", run=run_id, study=study.sha256, model=self._request.model, instances=count)

@@ -148,13 +148,14 @@ def write_classes(
         report, statement = words()
         made = run_files(report, outcome.cost, statement)
         if classes is not None:
-            made["classes.csv"] = _csv(classes)
+            made["classes.csv"] = csv_of(classes)
         return made
 
     return _write(folder, run_id, study, files, dict(facts), identity)
 
 
-def _csv(named: Mapping[str, Any]) -> bytes:
+def csv_of(named: Mapping[str, Any]) -> bytes:
+    """Columns as CSV."""
     sink = pa.BufferOutputStream()
     pa_csv.write_csv(pa.table(dict(named)), sink)
     return bytes(sink.getvalue())

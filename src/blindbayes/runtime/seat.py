@@ -90,6 +90,8 @@ class Seat:
             if begun.code != code_version():
                 raise LocalProtocolError("the software changed during the run: it is burned", party=self.name)
             return journal
+        if home.has_computed(run_id):  # with other coins what it opened would be opened twice, and paid for once
+            raise LocalProtocolError("the run was computed here before and its journal is gone: it is burned", party=self.name)
         write_whole(folder / "study", self.study.sha256.encode())
         begun = Begun(self.study.sha256, run_id, self.name, Coins.fresh_seed(), data, code_version())
         return Journal.create(folder / self.name, begun, identity.storage_key, quota=quota)

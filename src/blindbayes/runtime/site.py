@@ -25,7 +25,7 @@ import msgspec
 import tomlkit
 
 from blindbayes.codebook import Categorical, Codebook
-from blindbayes.errors import BlindbayesError, ConfigError, DataError
+from blindbayes.errors import BlindbayesError, ConfigError, DataError, LedgerError
 from blindbayes.ledger import Ledger
 from blindbayes.model.shares import ModelShare
 from blindbayes.privacy.accounting import Spend
@@ -90,7 +90,7 @@ class Home:
     config: SiteConfig
     audit: AuditLog = field(init=False)
     _read: dict[str, tuple[int, StudyFile]] = field(default_factory=dict, repr=False)  # approved studies by hash, with mtime
-    _past: tuple[tuple[int, int, int], list[dict[str, Any]]] | None = field(default=None, repr=False)  # the log, as it was read
+    _past: tuple[tuple[int, ...], list[dict[str, Any]]] | None = field(default=None, repr=False)  # the log, as it was read
 
     def __post_init__(self) -> None:
         self.audit = AuditLog(self.folder / "audit.log")
@@ -224,10 +224,17 @@ class Home:
         try:
             state = self.audit.path.stat()
         except FileNotFoundError:
+            if self._past is not None:
+                raise LedgerError("the audit log is gone; nothing more runs without it") from None
             return []
-        seen = (state.st_ino, state.st_size, state.st_mtime_ns)
+        seen = (state.st_ino, state.st_size, state.st_mtime_ns, state.st_ctime_ns)
         if self._past is None or self._past[0] != seen:
-            self._past = (seen, list(self.audit.entries()))
+            known = [] if self._past is None else self._past[1]  # before the file: another thread may read on meanwhile
+            found = list(self.audit.entries())
+            # A chain alone misses a cut; what this process has read once must still be there.
+            if known and (len(found) < len(known) or found[len(known) - 1]["hash"] != known[-1]["hash"]):
+                raise LedgerError("the audit log was cut or replaced since this process read it; nothing more runs on it")
+            self._past = (seen, found)
         return self._past[1]
 
     def starts(self, study: str | None = None) -> list[float]:
@@ -278,10 +285,13 @@ class Home:
 
     def outcome(self, run_id: str) -> dict[str, Any] | None:
         """How a run ended, if it did."""
-        with contextlib.suppress(FileNotFoundError, ValueError):
+        try:
             found: dict[str, Any] = json.loads((self.run_folder(run_id) / "outcome.json").read_text())
-            return found
-        return None
+        except FileNotFoundError:
+            return None
+        except ValueError:  # an end that cannot be read is an end
+            return {"state": "failed", "message": "how the run ended cannot be read"}
+        return found
 
     def end(self, run_id: str, outcome: dict[str, Any]) -> None:
         """Write a run's end. After this the run id is used up for ever."""
@@ -311,6 +321,7 @@ class Home:
             erase(path)
         for path in self.run_folder(run_id).glob("*/journal"):
             path.unlink(missing_ok=True)
+        erase(self.run_folder(run_id) / "request.json")  # it may name a database with its password
 
     def interrupted(self) -> list[str]:
         """Runs with a journal and no end."""
@@ -330,7 +341,10 @@ class Home:
         return self.folder / "shares" / f"{self.run_folder(run_id).name}.share"
 
     def keep_share(self, run_id: str, share: ModelShare) -> None:
-        """Keep what a training run left here, bound to that run. A run that is taken up again finds it kept."""
+        """Keep what a training run left here, bound to that run. A run that is taken up again finds it kept, or destroyed."""
+        if self.was_destroyed(run_id):
+            share.wipe()
+            raise ConfigError("this site's share of that model was destroyed; a run that goes on does not bring it back")
         share.public = {**share.public, "run": run_id}
         path = make_private_folder(self.folder / "shares") / self._share_path(run_id).name
         if not path.exists():
@@ -347,21 +361,49 @@ class Home:
         found = ModelShare.load(path)
         if found.public.get("run") != run_id:
             raise ConfigError("the share file belongs to another training run; was it renamed?")
+        if self.was_destroyed(run_id):
+            raise ConfigError(
+                "this site's share of that model was destroyed, and the file is a copy: `blindbayes site destroy` it too"
+            )
         return found
+
+    def was_destroyed(self, run_id: str) -> bool:
+        """Whether this site's people said that its share of a model shall be no more."""
+        return any(entry["event"] == "destroyed" and entry["run"] == run_id for entry in self.past())
+
+    def classified(self, model: str, *, but: str = "") -> int:
+        """Instances classified with a model, by the audit log; without the run `but`."""
+        return sum(
+            entry["instances"]
+            for entry in self.past()
+            if entry["event"] == "classifying" and entry["model"] == model and entry["run"] != but
+        )
 
     def shares(self) -> list[dict[str, Any]]:
         """What there is to classify with: study, training run, queries. No value."""
         found = []
         for path in sorted((self.folder / "shares").glob("*.share")):
+            if self.was_destroyed(path.stem):  # a copy that came back, from a backup for example
+                continue
             share = self.share(path.stem)
-            found.append({"run": path.stem, "study": share.study, "queries": share.queries, "spent": share.spent})
+            spent = max(share.spent, self.classified(path.stem))
+            found.append({"run": path.stem, "study": share.study, "queries": share.queries, "spent": spent})
         return found
 
     def destroy(self, run_id: str) -> None:
         """Erase this site's share: without it nobody can classify with that model any more."""
-        share = self.share(run_id)
-        share.destroy()
-        self.audit.append("destroyed", run=run_id, study=share.study)
+        path = self._share_path(run_id)
+        if not self.was_destroyed(run_id):
+            try:
+                study = self.share(run_id).study
+            except DataError:  # damaged: it goes all the same
+                study = ""
+            # Said first: whatever a crash leaves behind, or a backup brings back, is not used again.
+            self.audit.append("destroyed", run=run_id, study=study)
+        elif not path.exists():
+            raise ConfigError("this site holds no share of that model: it was destroyed before")
+        for each in (path, path.with_name(path.name + ".spent")):
+            erase(each)
 
     # -- rows --------------------------------------------------------------------------------------------------------
 
