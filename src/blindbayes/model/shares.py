@@ -84,10 +84,11 @@ class KeptShare:
         with self._locked() as file:
             return _read_spent(file)[0]
 
-    def charge(self, count: int, run: str | None = None) -> None:
+    def charge(self, count: int, run: str | None = None, *, known: int = 0) -> None:
         """Charge a batch, durably, or refuse it. Called before anything of the batch is sent.
 
-        A `run` is charged once: one that goes on after a crash asks again and pays nothing.
+        A `run` is charged once: one that goes on after a crash asks again and pays nothing. `known` is what another record
+        says was charged before: the file beside the share may be an older copy, and counts for no less.
         """
         self.require_alive()
         if count < 1:
@@ -100,13 +101,12 @@ class KeptShare:
             spent, paid, end = _read_spent(file)
             if run is not None and run in paid:
                 return
-            self._require_budget(spent, count)
+            self._require_budget(max(spent, known), count)
             os.ftruncate(file, end)  # a torn line was never charged: nothing was sent before it was whole
             os.lseek(file, 0, os.SEEK_END)
-            os.write(file, f"{count} {run}\n".encode() if run else f"{count}\n".encode())
-            os.fsync(file)
+            _write_line(file, f"{count} {run}\n" if run else f"{count}\n")
 
-    def require_budget(self, count: int, run: str | None = None) -> None:
+    def require_budget(self, count: int, run: str | None = None, *, known: int = 0) -> None:
         """Refuse a batch that `charge` would refuse. Charges nothing."""
         self.require_alive()
         if self.path is None:
@@ -115,7 +115,7 @@ class KeptShare:
         with self._locked() as file:
             spent, paid, _ = _read_spent(file)
         if run is None or run not in paid:
-            self._require_budget(spent, count)
+            self._require_budget(max(spent, known), count)
 
     def _require_budget(self, spent: int, count: int) -> None:
         if self.queries is not None and spent + count > self.queries:
@@ -128,9 +128,15 @@ class KeptShare:
     def _locked(self) -> Iterator[int]:
         if self.path is None:
             raise ConfigError("this share has no file")
-        file = os.open(self.path.with_name(self.path.name + ".spent"), os.O_RDWR | os.O_CREAT, 0o600)
+        from blindbayes.runtime.files import sync_folder
+
+        beside = self.path.with_name(self.path.name + ".spent")
+        is_new = not beside.exists()
+        file = os.open(beside, os.O_RDWR | os.O_CREAT, 0o600)
         try:
             fcntl.flock(file, fcntl.LOCK_EX)
+            if is_new:
+                sync_folder(beside.parent)
             yield file
         finally:
             os.close(file)
@@ -150,8 +156,7 @@ class KeptShare:
         spent, self.path = self._spent, target
         if spent:
             with self._locked() as file:
-                os.write(file, f"{spent}\n".encode())
-                os.fsync(file)
+                _write_line(file, f"{spent}\n")
 
     def destroy(self) -> None:
         """Erase the share, in memory and on disk. Without it the other share is noise: the model no longer exists."""
@@ -224,6 +229,18 @@ class ModelShare(KeptShare):
                 item.setflags(write=True)
                 item.fill(0)
         self.tables, self.sums, self.local = {}, {}, None
+
+
+def _write_line(file: int, line: str) -> None:
+    """On disk whole, or an error: half a line counts for nothing, so on a full disk a batch would be free."""
+    raw = line.encode()
+    try:
+        if os.write(file, raw) == len(raw):
+            os.fsync(file)
+            return
+    except OSError as cause:
+        raise DataError(f"the query budget cannot be charged: {cause.strerror}; nothing was classified") from None
+    raise DataError("the query budget cannot be charged: the disk is full; nothing was classified")
 
 
 def _read_spent(file: int) -> tuple[int, set[str], int]:

@@ -93,22 +93,28 @@ class Steady:
 
     def blocks(self) -> Iterator[Block]:
         """Codes with labels, in blocks that are full but for the last."""
+        read = 0
         for at, block in enumerate(self._read(self.source)):
             if self._marks:
                 self._require(at, 0, self._columns_mark(block))
                 self._require(at, 1, self._labels_mark(block.labels))
+            read += 1
             yield block
+        self._require_end(read)
 
     def labels(self) -> Iterator[npt.NDArray[np.int64]]:
         """The class column alone, without reading the others."""
         source = self.source
         alone = ColumnSource(source.codebook, (), source.labelled, source.rows, source._table)
+        read = 0
         for at, block in enumerate(self._read(alone)):
             if block.labels is None:
                 raise LocalProtocolError("a labelled party has the class column")
             if self._marks:
                 self._require(at, 1, self._labels_mark(block.labels))
+            read += 1
             yield block.labels
+        self._require_end(read)
 
     def _read(self, source: ColumnSource) -> Iterator[Block]:
         """Full blocks, whatever sizes the engine gives."""
@@ -138,6 +144,10 @@ class Steady:
 
     def _labels_mark(self, labels: npt.NDArray[np.int64] | None) -> bytes:
         return b"" if labels is None else self._hash([b"labels", np.ascontiguousarray(labels, dtype="<i8").tobytes()])
+
+    def _require_end(self, read: int) -> None:
+        if self._marks and read != len(self._marks):
+            raise LocalProtocolError("the rows changed during the run: it is burned", party=None)
 
     def _require(self, at: int, which: int, mark: bytes) -> None:
         if at >= len(self._marks) or self._marks[at][which] != mark:
