@@ -60,6 +60,7 @@ EXACT = (
 )
 FEWEST_EXACT = 3  # an exact sum of two tells each the other's
 RATIO = "private_ratio"  # for rows, but no sum: it has its own run
+PRINTED = "scalar_product"  # the paper's own route, for rows and for columns
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +136,8 @@ class Study:
         Whether the parties hold different records or different columns of the same records.
     protocol : str, default=None
         For rows "masked_sum" (default), "ring_sum", "chain_sum", "oblivious_sum", or "reference", which protects nothing;
-        or "private_ratio", which sums nothing in the open: probabilities in shares, or opened as its options say.
+        or "private_ratio", which sums nothing in the open: probabilities in shares, or opened as its options say; or
+        "scalar_product", Vaidya's own protocols, for comparison.
     epsilon, delta : float
         Differential privacy of the opened sum, by noise that the parties add together. None: the exact sum is opened.
     mechanism : str
@@ -193,8 +195,8 @@ class Study:
             raise ConfigError("partition is 'rows' or 'columns'")
         if protocol is None:
             protocol = "masked_sum" if partition == "rows" else ("class_sums" if aligned else "joined_sums")
-        if partition == "rows" and protocol not in (*registry.ROWS, RATIO):
-            raise ConfigError(f"there is no rows protocol {protocol!r}; known: {', '.join((*registry.ROWS, RATIO))}")
+        if partition == "rows" and protocol not in (known := (*registry.ROWS, RATIO, PRINTED)):
+            raise ConfigError(f"there is no rows protocol {protocol!r}; known: {', '.join(known)}")
         if epsilon is not None and not (math.isfinite(epsilon) and epsilon > 0):
             raise PrivacyError("epsilon must be a positive number, or None for an exact sum")
         if not 0 <= delta < 1:
@@ -207,7 +209,7 @@ class Study:
             raise ConfigError("min_parties is at least 2 and min_rows is not negative")
         if min_cell < 0:
             raise ConfigError("min_cell is not negative")
-        if min_cell and (epsilon is None or partition != "rows" or protocol == RATIO):
+        if min_cell and (epsilon is None or partition != "rows" or protocol in (RATIO, PRINTED)):
             raise ConfigError(
                 "min_cell hides small counts of noisy sums over rows only: an exact sum with altered cells is neither exact "
                 "nor private; set epsilon, or min_cell = 0"
@@ -355,9 +357,13 @@ class Study:
             return columns.simulate(self, sources, coins=coins, ledgers=ledgers)
         if unknown := sorted({*(removed or {}), *(ledgers or {})} - set(sources)):
             raise ConfigError(f"{unknown[0]!r} is no party of this run")
-        if self.protocol == RATIO:
+        if self.protocol in (RATIO, PRINTED):
             if base is not None or removed or faults:
-                raise ConfigError("private_ratio takes no base, removed rows or faults")
+                raise ConfigError(f"{self.protocol} takes no base, removed rows or faults")
+            if self.protocol == PRINTED:
+                from blindbayes.study import printed_rows
+
+                return printed_rows.simulate(self, sources, coins=coins)
             from blindbayes.study import ratio
 
             return ratio.simulate_study(self, sources, ledgers=ledgers or {}, coins=coins)

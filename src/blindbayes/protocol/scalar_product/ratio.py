@@ -45,7 +45,7 @@ class Ratios:
     """What is public about one run."""
 
     pairs: tuple[tuple[int, int], ...]  # positions of numerator and denominator
-    plus: tuple[int, ...]  # what is added to each sum
+    plus: tuple[int, ...]  # what is added to each sum, or taken off
     bits: int  # every sum, with what is added, lies below 2^bits
     opening: Literal["shares", "printed"] = "shares"
     rings: int | None = None
@@ -60,6 +60,16 @@ class Ratios:
         """The ring sum's setting, with a modulus of our size."""
         options = {"modulus_bits": self.bits} if self.rings is None else {"modulus_bits": self.bits, "rings": self.rings}
         return Setting(parties, len(self.plus), options=options)
+
+
+def side_by_side(pieces: Sequence[Ratios], opening: Literal["shares", "printed"], rings: int | None = None) -> Ratios:
+    """One run for all of them: vectors and ratios one behind the other."""
+    pairs: list[tuple[int, int]] = []
+    plus: list[int] = []
+    for piece in pieces:
+        pairs += [(over + len(plus), under + len(plus)) for over, under in piece.pairs]
+        plus += piece.plus
+    return Ratios(tuple(pairs), tuple(plus), max(piece.bits for piece in pieces), opening, rings)
 
 
 def nominal_ratios(counts: int, alpha: Fraction, max_rows: int) -> tuple[Ratios, int]:
@@ -77,7 +87,7 @@ def numeric_ratios(max_rows: int, span: int, divisor: Literal["n", "n-1"] = "n")
     bits = (max_rows * (span * span + 1)).bit_length()
     if divisor == "n":
         return Ratios(((1, 0), (2, 0)), (0, 0, 0), bits)
-    return Ratios(((1, 0), (2, 0), (0, 3)), (0, 0, 0, (1 << bits) - 1), bits)  # n - 1: 1 is taken off, modulo 2^bits
+    return Ratios(((1, 0), (2, 0), (0, 3)), (0, 0, 0, -1), bits)
 
 
 def numeric_vector(values: Sequence[int], divisor: Literal["n", "n-1"] = "n") -> list[int]:
@@ -137,7 +147,7 @@ def _ring(
             mask = coins.words(setting.length) & modulus
             total -= mask
             yield Send(spot.after, PartialPassed(number, (mask + share) & modulus))
-        total += np.array(ratios.plus, dtype=np.uint64)
+        total += np.array([value % (1 << ratios.bits) for value in ratios.plus], dtype=np.uint64)
         return [int(value) for value in total & modulus]
     for hop in sorted({spot.hop for spot in spots}):
         due = [number for number, spot in enumerate(spots) if spot.hop == hop]
