@@ -62,11 +62,11 @@ def measure(count: int, scope: str) -> None:
         coins, run = Coins.system(), run_for(party, f"scores {count}")
         started, begun = time.perf_counter(), cpu()
         links = drive(joined_scores.connect(run, hidden, coins), line)
+        nothing = np.zeros((1, plan.limbs), dtype=np.uint64)
         if party == "class":
-            asked = Asked(items(half, count), fixed(prior)[:, None], {}, {"attributes": mine})
+            asked = Asked(items(half, count), fixed(prior)[:, None], {}, {"attributes": mine}, nothing)
             found = drive(joined_scores.scorer(run, hidden, asked, links, coins), line)
         else:
-            nothing = np.zeros((1, plan.limbs), dtype=np.uint64)
             helped = Helped(items(0, count), columns, nothing, theirs, {})
             found = drive(joined_scores.helper(run, hidden, helped, links, coins), line)
         return {

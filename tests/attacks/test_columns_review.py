@@ -9,12 +9,14 @@ from blindbayes.codebook import Categorical, Codebook
 from blindbayes.primitives import limbs as lm
 from blindbayes.primitives.cuckoo import LEAST
 from blindbayes.protocol import matching, transfer
+from blindbayes.protocol.joined_scores import roles as scoring_roles
 from blindbayes.protocol.matching.messages import MatchesTold
 from blindbayes.protocol.shared_argmax.messages import ScoresHanded
 from blindbayes.runtime.memory import local_runs, run_in_memory
 from blindbayes.runtime.transcript import Keep
 from blindbayes.study import columns as study_columns
 from blindbayes.wire import decode
+from support.hidden import Case
 from support.two_party import coins
 
 
@@ -87,3 +89,40 @@ def test_the_owner_is_told_the_matching_and_not_where_the_asker_placed_it():
     4,096): its number of identifiers, and something of each of them. Now what is told follows from the owner's coins."""
     few, many = told(0, "few"), told(3900, "many")
     assert np.array_equal(few.names, many.names)
+
+
+# -- joined_scores: the classes of bins in which there is nobody --------------------------------------------------------------
+
+
+class Leaning(Case):
+    """A prior in given shares: the helper's lies far on one side."""
+
+    def __init__(self, side):
+        super().__init__(sizes=(60, 50), overlap=20)
+        self.side = side
+
+    def known(self, party):
+        theirs = lm.from_integers([self.side << (self.plan.bits - 3)], self.plan.limbs)
+        own = theirs if party == self.other else lm.subtract(self.prior[0], theirs)
+        return lm.cut(own, self.plan.bits)
+
+
+def test_empty_bins_do_not_show_the_helpers_share_of_the_prior(monkeypatch):
+    """In an empty bin the helper adds its share of the prior. If the scorer does not add its own, the class that it sees there
+    is the sign of the helper's share alone, and with its own a comparison of the prior with a random number."""
+    genuine, seen = scoring_roles._compare, []
+
+    def watched(run, hidden, *rest):
+        learnt = yield from genuine(run, hidden, *rest)
+        if run.me == hidden.to:
+            seen.append(learnt)
+        return learnt
+
+    monkeypatch.setattr(scoring_roles, "_compare", watched)
+    for side in (1, -1):
+        case = Leaning(side)
+        assert np.array_equal(run_in_memory(case.roles()).outputs["bank"], case.expected())
+    first, second = (np.bincount(classes, minlength=2) for classes in seen)
+    alone = 1 if lm.to_integers(case.prior[0], case.plan.bits)[0] > 0 else 0
+    assert first.tolist() == second.tolist()
+    assert first[alone] >= len(seen[0]) - 60  # nobody gets the class of a row without any value

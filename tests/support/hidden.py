@@ -95,7 +95,7 @@ class Case:
         own = {name: mine[name] for name in self.join.owners[self.to]}
         known = shared_model.score(own, self.codes[self.to], self.plan, len(self.items[self.to]))
         known = lm.add(known, np.broadcast_to(self.known(self.to), known.shape))
-        asked = Asked(self.items[self.to], known, self.codes[self.to], {self.other: mine})
+        asked = Asked(self.items[self.to], known, self.codes[self.to], {self.other: mine}, self.known(self.to))
         helped = Helped(self.items[self.other], self.codes[self.other], self.known(self.other), theirs, theirs)
 
         def first():

@@ -121,11 +121,12 @@ class HiddenScoring:
             if parameters is not None:
                 for name, term in parameters.terms.items():
                     scores += parameters.score(name, term, columns[name])
-            return Asked(items, column_roles.fixed_point(scores, plan), columns, self.share.tables)
+            return Asked(items, column_roles.fixed_point(scores, plan), columns, self.share.tables, self._prior_share())
         tables = self.share.tables[self.hidden.helpers[0]]
         own = {name: tables[name] for name in self.hidden.own}
         known = shared_model.score(own, columns, plan, len(rows))
-        return Asked(items, lm.add(known, self._prior_share()[None]), columns, self.share.tables)
+        prior = self._prior_share()
+        return Asked(items, lm.add(known, prior[None]), columns, self.share.tables, prior)
 
     def _helped(self) -> Helped:
         join, plan = self.hidden.join, self.hidden.join.columns.plan

@@ -119,6 +119,9 @@ class Asked:
     known: Limbs = field(repr=False)  # (n, K - 1, limbs): what it knows of the scores, or its shares
     columns: Columns = field(repr=False)  # codes (n,) of its features that are looked up
     tables: Mapping[str, Tables] = field(repr=False)  # per helper: its shares of the tables of the helper's features
+    nobody: Limbs = field(
+        repr=False
+    )  # (K - 1, limbs): what it knows of a score without any value; its share of a prior in shares
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +153,8 @@ def scorer(run: Run, hidden: Hidden, asked: Asked, links: Mapping[str, Links], c
     plan = hidden.join.columns.plan
     if asked.known.shape != (len(asked.items), plan.classes - 1, plan.limbs):
         raise LocalProtocolError("the known scores have the wrong shape")
+    if asked.nobody.shape != asked.known.shape[1:]:
+        raise LocalProtocolError("the score without any value has the wrong shape")
     pairs = []
     for name, shape in hidden.shapes.items():  # step 1
         session = yield from agree(run, name, "joined_scores", shape.agreed(), coins)
@@ -161,7 +166,8 @@ def scorer(run: Run, hidden: Hidden, asked: Asked, links: Mapping[str, Links], c
     tables = [pair.shape.stacked(asked.tables[pair.other]) if pair.shape.both else [] for pair in pairs]
     held = placed.table
     here, last = held >= 0, pairs[-1]
-    scores = np.zeros((hidden.bins, plan.classes - 1, plan.limbs), dtype=np.uint64)
+    scores = np.empty((hidden.bins, plan.classes - 1, plan.limbs), dtype=np.uint64)
+    scores[:] = asked.nobody  # so that a bin without identifier has a score too, and not the helper's share of one
     scores[here] = asked.known[held[here]]
     equal = np.zeros(hidden.bins, dtype=np.uint8)
     for index, part in enumerate(hidden.parts()):
