@@ -18,6 +18,7 @@ from blindbayes.data.columns import ColumnSource, open_columns
 from blindbayes.errors import ConfigError, DataError, LocalProtocolError, PrivacyError
 from blindbayes.estimators import NaiveBayes
 from blindbayes.primitives.coins import Coins
+from blindbayes.privacy.intervals import record_of_histograms
 from blindbayes.privacy.mechanisms import DiscreteLaplace
 from blindbayes.privacy.sensitivity import Query
 from blindbayes.protocol.core import Role, Run
@@ -123,7 +124,10 @@ class NoisyColumns:
         study = self.study
         statistics = _join(study, self.queries, released)
         model = NaiveBayes.from_statistics(statistics, alpha=study.alpha, var_smoothing=study.var_smoothing)
-        spent = float(sum(mechanism.epsilon for mechanism in self.mechanisms.values()))
+        total = sum((mechanism.epsilon for mechanism in self.mechanisms.values()), Fraction(0))
+        spent = float(total)
+        record = record_of_histograms(study.codebook, total, self._tables(released))
+        model.privacy_ = {"mechanism": "discrete_laplace", "epsilon": spent, "delta": 0.0, "released": record}
         known = {"study": sha256, "protocol": study.protocol, "opened": OPENED}
         return Result(
             model,
@@ -136,6 +140,15 @@ class NoisyColumns:
             report=self.report(outcome),
             facts=known,
         )
+
+    def _tables(self, released: Mapping[str, Any]) -> dict[str, Any]:
+        """The histograms as they were released, by feature: (classes, cells)."""
+        found: dict[str, Any] = {}
+        for name, own in self.books.items():
+            blocks = self.queries[name].sensitivity.blocks
+            pieces = np.split(np.asarray(released[name]), np.cumsum([block.size for block in blocks])[:-1])
+            found |= {block.name: piece.reshape(len(own.classes), -1) for block, piece in zip(blocks, pieces, strict=True)}
+        return found
 
     def report(self, outcome: Outcome, about: About | None = None) -> LeakReport:
         """Who received what."""
