@@ -418,7 +418,7 @@ def test_the_noise_of_all_parties_is_in_the_sum() -> None:
 
 
 def test_rows_only_arguments_are_refused_for_columns() -> None:
-    for how in ({"base": object()}, {"removed": {}}, {"ledgers": {}}, {"faults": [Vanish("a", 0)]}):
+    for how in ({"base": object()}, {"removed": {}}, {"faults": [Vanish("a", 0)]}):
         with pytest.raises(ConfigError, match="columns"):
             Study(CODEBOOK, partition="columns").simulate(PARTS, **how)
 
