@@ -176,6 +176,28 @@ def test_moments_have_intervals_that_hold_the_exact_mean() -> None:
     assert page.count("[") > 10
 
 
+def test_moments_that_parties_release_together_of_three_classes() -> None:
+    generator = np.random.default_rng(5)
+    labels = generator.choice(3, 15_000, p=[0.5, 0.3, 0.2])
+    number = np.clip(generator.normal(np.array([6000, 9000, 14000])[labels], 3000), 0, 25_000).round()
+    kind = np.where(generator.random(15_000) < np.array([0.2, 0.5, 0.7])[labels], "a", "b")
+    table = pa.table({"number": number, "kind": kind, "class": np.array(["p", "q", "r"])[labels]})
+    features = (Numeric("number", 0, 25_000, 1), Categorical("kind", ("a", "b")))
+    book = Codebook("class", ("p", "q", "r"), features, max_rows=10**6)
+    query = pa.table({"number": [4000.0, 8000.0, 15000.0], "kind": ["a", "b", None]})
+    odds = NaiveBayes(book).fit(table).explain(query).log_odds("r", "p")
+    study = Study(book, epsilon=3.0, rows=15_000)
+    inside = []
+    for _ in range(30):
+        model = study.simulate({name: table.slice(5000 * at, 5000) for at, name in enumerate("abc")}).model
+        assert model.privacy_["features"]["number"]["released_as"] == "moments"
+        low, high = model.explain(query).interval("r", "p")
+        inside.append(((low[:, :-1] <= odds) & (odds <= high[:, :-1])).mean())
+    assert LEAST < np.mean(inside) < MOST + 0.02
+    with pytest.raises(ConfigError, match="name the class to compare against"):
+        model.explain(query).interval("r")
+
+
 def test_a_saved_model_gives_the_same_intervals(tmp_path) -> None:
     model = Study(DATA.codebook, epsilon=1.0, rows=6000).simulate(DATA.tables).model
     model.save(tmp_path / "model.json")
