@@ -165,7 +165,7 @@ def sign(folder: str, config: Path, passphrase_file: Path | None) -> None:
     identity = Identity.load(home.folder, passphrase=passphrase_of(passphrase_file))
     if identity.signing.public.hex() != study.party(identity.name).identity:
         raise ConfigError(f"the study names another key for {identity.name} than this site's; nothing was signed")
-    own = home.folder / "releases" / str(run)
+    own = home.folder / "releases" / home.run_folder(str(run)).name
     if not own.is_dir():
         raise ConfigError(f"{identity.name} has no release of run {run}: it can sign only what it learned itself")
     signatures_of(files, common_of(files), _identities(study))  # nobody signs beside a wrong signature
@@ -213,7 +213,8 @@ def verify(folder: str, everyone: bool, as_json: bool) -> None:
             console.print(f"{name}: {value}", highlight=False, markup=False, soft_wrap=True)
         console.print(f"{checked.files} files are as they were released, {len(common.digests)} of them common to all sites.")
         for name in signed:
-            console.print(f"signed by {name}: {study.party(name).identity[:16]}… (the key in the study)", highlight=False)
+            shown = f"signed by {name}: {study.party(name).identity[:16]}… (the key in the study)"
+            console.print(shown, highlight=False, markup=False)
         console.print(f"not signed by: {', '.join(missing) or 'nobody is missing'}", highlight=False, markup=False)
     if everyone and missing:
         raise DataError(f"{missing[0]} has not signed; send it the folder: blindbayes report sign {folder} --config ITS_FOLDER")

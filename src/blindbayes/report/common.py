@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -33,6 +34,7 @@ _OWN = frozenset(
         COMMON_SIGNATURES,
     )
 )
+_RUN = re.compile("[0-9a-f]{16,64}")
 _FACTS = ("study", "codebook", "run", "title", "included")
 
 
@@ -84,6 +86,9 @@ class Common:
 def common_of(files: Mapping[str, bytes]) -> Common:
     """The list of a release folder, checked against its files. Raises `DataError` if it does not fit them."""
     found = _list_of(files)
+    # The run's name becomes the name of a folder, and stands on a screen: a made-up one could lead anywhere.
+    if not _RUN.fullmatch(str(found.facts["run"])):
+        raise DataError("run.json names no run of sites; ask for the release again")
     if files.get(COMMON) != found.text:
         raise DataError(f"{COMMON} does not fit the files beside it; ask for the release again")
     return found
@@ -126,8 +131,13 @@ def signatures_of(files: Mapping[str, bytes], common: Common, identities: Mappin
 def signed_by(files: Mapping[str, bytes], own: Mapping[str, bytes], name: str, key: SigningKey) -> bytes:
     """`common.signatures.json` of a folder with one more signature, of a site whose own release of the run is `own`.
 
-    Raises `DataError`, naming the file, if the site's own release holds something else.
+    Raises `DataError`, naming the file, if the site's own release holds something else. Only a release that the site itself
+    signed when the run ended is one to compare with.
     """
+    from blindbayes.report.checksums import verify_files
+
+    if verify_files(own).signers.get(name) != key.public:
+        raise DataError(f"{name} did not sign the release that it is to compare with; not signed")
     common, mine = common_of(files), common_of(own)
     if not mine.learned:
         raise ConfigError(f"{name} did not learn the result of this run, so it has nothing to compare the folder with")
