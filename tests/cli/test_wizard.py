@@ -289,6 +289,25 @@ def test_rows_that_line_up_and_the_rarer_settings_of_columns(place: Path) -> Non
     assert study.deadlines.run == 7200
 
 
+def test_sites_that_all_know_the_class_may_release_noisy_counts(place: Path) -> None:
+    binned = [*PEOPLE]
+    binned[binned.index("0")] = "6"
+    done = ask([*binned, "columns", "all", "sex", "", "noisy", "south", "0", "0.5", "", ""])
+    assert done.exit_code == 0, done.output
+    study = StudyFile.from_toml("study.toml")
+    assert (study.protocol, study.privacy.epsilon, study.hosts) == ("noisy_histograms", 0.5, {"miner": "south"})
+    assert study.holdings.labelled == ("north", "south")
+    assert "with noise, epsilon 0.5: each site's counts, to south." in done.output
+    assert call(["check", "study.toml"]).exit_code == 0
+
+
+def test_sites_that_all_know_the_class_may_keep_shares(place: Path) -> None:
+    done = ask([*PEOPLE, "columns", "", "all", "sex", "", "", "40", "", "", "", ""])
+    assert done.exit_code == 0, done.output
+    study = StudyFile.from_toml("study.toml")
+    assert (study.protocol, study.holdings.labelled, study.reveal_to) == ("class_sums", ("north", "south"), "all")
+
+
 def test_what_a_join_can_be_told_besides(place: Path) -> None:
     done = ask([*PEOPLE, "columns", "", "", "", "", "n", "", "", "", "all", "", "y", "first", "100", "", "", "", "", "", ""])
     assert done.exit_code == 0, done.output
@@ -301,7 +320,7 @@ def test_what_a_join_can_be_told_besides(place: Path) -> None:
     ("at", "wrong", "told"),
     [
         (1, "-1", "variance_floor"),
-        (2, "west", "answer one of: north, south"),
+        (2, "west", "answer one of: north, south, all"),
         (3, "weight", "'weight' is not in the codebook; left: sex, age"),
         (4, "sex", "'sex' is held by another site; left: age"),
         (6, "age", "is a column of the codebook"),

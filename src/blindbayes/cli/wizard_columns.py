@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import click
+import msgspec
 
 from blindbayes.cli.answers import asked as ask
 from blindbayes.cli.answers import number, one_of, whole
@@ -13,10 +14,11 @@ from blindbayes.codebook import Codebook, Numeric
 from blindbayes.errors import ConfigError
 from blindbayes.protocol.joined_sums import LEAST
 from blindbayes.runtime.identity import Card
-from blindbayes.study.file import Deadlines, Holdings, Model, Party, StudyFile, Thresholds
+from blindbayes.study.file import NOISY, Deadlines, Holdings, Model, Party, Privacy, StudyFile, Thresholds
 
 T = TypeVar("T")
-COLUMN_OPTIONS = {"holds", "labelled", "key", "bounds", "queries", "reveal_to", "duplicates", "options"}
+COLUMN_OPTIONS = {"holds", "labelled", "key", "bounds", "queries", "reveal_to", "duplicates", "options", "miner"}
+_EPSILON = "epsilon is a positive number"
 
 
 def ask_columns(
@@ -35,11 +37,28 @@ def ask_columns(
         return check(known[name]) if name in known else ask(text, check, default, show=show)
 
     click.echo("")
-    labelled = asked(f"Who has the class column {book.target}", one_of(names), names[0], name="labelled")
+    who = f"Who has the class column {book.target} (a site, or all)"
+    labelled = asked(who, one_of((*names, "all")), names[0], name="labelled")
     click.echo(f"Who holds which of the columns {', '.join(book.names)}?")
-    holds = _holds(book, names, labelled, known)
+    holds = {name: tuple(found) for name, found in _holds(book, names, labelled, known).items()}
+    parties = tuple(Party(card.name, card.identity.hex()) for card in cards)
+    common: dict[str, Any] = {"title": title, "parties": parties, "codebook": book.to_dict(), "partition": "columns"}
+    if labelled == "all" and _noisy(known):
+        held = Holdings(holds, tuple(names))
+
+        def private(text: str) -> StudyFile:
+            privacy = Privacy(epsilon=_positive(text, _EPSILON))
+            return StudyFile(**common, columns=held, protocol=NOISY, privacy=privacy, hosts={"miner": builder})
+
+        click.echo("One site gets the noisy counts of all, and builds the model; it may pass it on.")
+        builder = asked("Who builds the model", one_of(names), names[0], name="miner")
+        click.echo("epsilon: noise hides any one person in what is released; smaller hides more, 1 is common.")
+        study = asked("Epsilon, of all sites together", private, "1", name="epsilon")
+        if not may_ask("deadlines"):
+            return study
+        return msgspec.structs.replace(study, deadlines=deadlines())
     fields: dict[str, Any] = {"options": {}}
-    if _aligned(known):
+    if labelled == "all" or _aligned(known):
         rows = asked("Number of rows", whole(1, book.max_rows), name="rows")
         fields |= {"protocol": "class_sums"}
     else:
@@ -56,13 +75,10 @@ def ask_columns(
     fields["reveal_to"] = asked("Who learns the class (a site, or all)", one_of(("all", *names)), labelled, name="reveal_to")
     click.echo("Each score tells a little of the model. Every site counts them, and stops at this number.")
     fields["options"] |= {"queries": asked("How many people may be scored, in all", whole(1), "10000", name="queries")}
-    parties = tuple(Party(card.name, card.identity.hex()) for card in cards)
-    held = Holdings({name: tuple(found) for name, found in holds.items()}, (labelled,), rows)
+    held = Holdings(holds, tuple(names) if labelled == "all" else (labelled,), rows)
 
     def made(**more: Any) -> StudyFile:
-        return StudyFile(
-            title=title, parties=parties, codebook=book.to_dict(), partition="columns", columns=held, **{**fields, **more}
-        )
+        return StudyFile(**common, columns=held, **{**fields, **more})
 
     if "duplicates" in known:
         fields["duplicates"] = known["duplicates"]
@@ -73,7 +89,7 @@ def ask_columns(
         fields |= _joining(fields, made)
     least = asked("Fewest rows of each site", whole(0), "0", name="min_rows")
     click.echo("\nThe model: alpha is added to every count.")
-    alpha = ask("alpha", _alpha, "1.0")
+    alpha = ask("alpha", lambda text: _positive(text, "alpha is a positive number"), "1.0")
     return made(thresholds=Thresholds(min_rows=least), model=Model(alpha=alpha), deadlines=deadlines())
 
 
@@ -87,9 +103,10 @@ def _holds(book: Codebook, names: Sequence[str], labelled: str, known: Mapping[s
     found: dict[str, list[str]] = {}
     for name in names:
         last, left = name == names[-1], [word for word in book.names if not any(word in held for held in found.values())]
-        usual = ", ".join(left) if last else "" if name == labelled else None
-        note = " (Return: the rest)" if last else " (Return: none)" if name == labelled else ""
-        check = _columns(book, left, last, 0 if name == labelled else 1)
+        free = name == labelled  # it brings the class, and need bring no more
+        usual = ", ".join(left) if last else "" if free else None
+        note = " (Return: the rest)" if last else " (Return: none)" if free else ""
+        check = _columns(book, left, last, 0 if free else 1)
         if (held := known.get(f"columns of {name}")) is not None:
             found[name] = check(held)
         else:
@@ -106,7 +123,7 @@ def _columns(book: Codebook, left: Sequence[str], last: bool, fewest: int) -> Ca
             held = "is held by another site" if unknown[0] in book.names else "is not in the codebook"
             raise ConfigError(f"{unknown[0]!r} {held}; left: {', '.join(left) or 'none'}")
         if len(chosen) < fewest:
-            raise ConfigError(f"a site that has not the class brings at least one column; left: {', '.join(left) or 'none'}")
+            raise ConfigError(f"this site brings at least one column; left: {', '.join(left) or 'none'}")
         if last and (missing := [word for word in left if word not in chosen]):
             raise ConfigError(f"nobody holds {missing[0]!r}: every column of the codebook has a holder")
         return [word for word in left if word in chosen]
@@ -118,7 +135,11 @@ def _expanded(given: Mapping[str, Any], names: Sequence[str]) -> dict[str, str]:
     """The options of the command line, one answer each."""
     if "options" in given:
         raise ConfigError("--option is for a study that is written without questions: give --holds and --labelled as well")
-    known = {name: str(given[name]) for name in ("queries", "reveal_to", "duplicates", "rows", "min_rows") if name in given}
+    known = {
+        name: str(given[name])
+        for name in ("queries", "reveal_to", "duplicates", "rows", "min_rows", "epsilon", "miner")
+        if name in given
+    }
     if len(given.get("labelled", ())) > 1:
         raise ConfigError("one site is asked for its class column: several --labelled need all options, and no questions")
     known |= {name: ",".join(given[name]) for name in ("labelled", "key") if name in given}
@@ -129,6 +150,14 @@ def _expanded(given: Mapping[str, Any], names: Sequence[str]) -> dict[str, str]:
                 raise ConfigError(f"--{option.removesuffix('s')} {text!r}: say SITE=..., with a site among {', '.join(names)}")
             known[f"{words} {site}"] = value
     return known
+
+
+def _noisy(known: Mapping[str, str]) -> bool:
+    """Whether sites that all know the class release noisy counts, rather than keep shares."""
+    if "epsilon" in known or "rows" in known:
+        return "epsilon" in known
+    click.echo("\nshares: nobody gets the model. noisy: each site releases counts of its own columns with noise, for a model.")
+    return ask("Shares or noisy counts", one_of(("shares", "noisy")), "shares") == "noisy"
 
 
 def _aligned(known: Mapping[str, str]) -> bool:
@@ -172,10 +201,10 @@ def _joining(fields: dict[str, Any], made: Callable[..., StudyFile]) -> dict[str
     return ask("Fewest people in common", of, "0")
 
 
-def _alpha(text: str) -> float:
-    value = number(text, "alpha is a positive number")
+def _positive(text: str, rule: str) -> float:
+    value = number(text, rule)
     if value <= 0:
-        raise ConfigError("alpha is a positive number")
+        raise ConfigError(rule)
     return value
 
 
@@ -186,6 +215,9 @@ def tell_columns(study: StudyFile) -> None:
     for name in study.names:
         own = [*held.holds[name], *([study.book.target] if name in held.labelled else [])]
         click.echo(f"  {name} holds {', '.join(own) or 'nothing'}.")
+    if study.protocol == NOISY:
+        click.echo(f"  Opened, with noise, epsilon {study.privacy.epsilon:g}: each site's counts, to {study.host('miner')}.")
+        return
     if study.options.get("min_overlap"):
         click.echo(f"  Opened in training: one bit, whether at least {study.options['min_overlap']} people are common.")
     else:
