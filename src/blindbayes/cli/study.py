@@ -332,6 +332,9 @@ def run(path: Path, config: Path, out: Path | None, as_json: bool) -> None:
         print_json(ended)
     else:
         click.echo(f"Done in {ended['seconds']:.1f} s. Release: {out or ended['release']}")
+        if ended["kind"] == "training":
+            click.echo(f"The model exists as shares; this site keeps its own as run {ended['run']} (`blindbayes site shares`).")
+            click.echo("To classify with it, every site starts `blindbayes study predict`.")
 
 
 command.add_command(predict)
