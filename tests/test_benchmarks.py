@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 FOLDER = Path(__file__).parent.parent / "benchmarks"
-LONG = {"chain_sum", "column_sites", "counting", "courier", "oblivious_sum"}  # tens of seconds even when short: `make bench` runs them
+# Tens of seconds even when short: `make bench` runs them.
+LONG = {"chain_sum", "column_sites", "counting", "courier", "oblivious_sum"}
 
 
 @pytest.mark.parametrize(
