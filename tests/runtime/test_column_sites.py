@@ -14,13 +14,16 @@ import pandas as pd
 import pytest
 from sklearn.datasets import load_breast_cancer
 
+from blindbayes import NaiveBayes
+from blindbayes.codebook import Codebook, Numeric
 from blindbayes.errors import PeerLost, PrivacyError
 from blindbayes.model.shares import ModelShare
 from blindbayes.runtime.column_work import prediction_run
 from blindbayes.runtime.loopback import Loopback
 from blindbayes.runtime.policy import Policy
 from blindbayes.study.columns import JointModel
-from blindbayes.study.file import Deadlines, StudyFile
+from blindbayes.study.file import Deadlines, Holdings, StudyFile
+from blindbayes.study.joined import JoinedModel
 from support.column_sites import Split, classes, joined, shares
 
 EASY = Policy(max_runs_per_day=1000)
@@ -246,3 +249,51 @@ def test_three_processes_compare_together(tmp_path: Path, dataset: Callable[[str
     names = [name for name in frame.columns if name != "class"]
     holds = {"a": tuple(names[:1]), "b": tuple(names[1:3]), "c": tuple(names[3:])}
     run_through(tmp_path, Split(frame, "class", holds, ("b",)), frame, options={"queries": 1000, "together": True})
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("who", ["bank", "telecom"])
+def test_rows_matched_by_an_identifier_survive_a_kill(tmp_path: Path, who: str) -> None:
+    rng = np.random.default_rng(5)
+    label = rng.integers(0, 2, 3000)
+    frame = pd.DataFrame(
+        {
+            "id": [f"p{at:05}" for at in range(3000)],
+            "income": np.clip(np.rint(rng.normal(40 + 15 * label, 10)), 0, 100),
+            "minutes": np.clip(np.rint(rng.normal(80 + 30 * label, 20)), 0, 200),
+            "class": np.array(["bad", "good"])[label],
+        }
+    )
+    book = Codebook("class", ("bad", "good"), (Numeric("income", 0, 100), Numeric("minutes", 0, 200)), variance_floor=0.25)
+    frame[:2000][["id", "income", "class"]].to_csv(tmp_path / "bank.csv", index=False)
+    frame[1000:][["id", "minutes"]].sample(frac=1, random_state=1).to_csv(tmp_path / "telecom.csv", index=False)
+    rows = {name: str(tmp_path / f"{name}.csv") for name in ("bank", "telecom")}
+    with Loopback(tmp_path / "sites", rows, policy=EASY) as net:
+        study = net.make_study(
+            book,
+            partition="columns",
+            aligned=False,
+            key=("id",),
+            duplicates="first",
+            columns=Holdings({"bank": ("income",), "telecom": ("minutes",)}, ("bank",)),
+            options={"bounds": {"bank": 4096, "telecom": 4096}, "queries": 10_000},
+            deadlines=Deadlines(step=60, join=60, run=300),
+        )
+        net.approve(study)
+        run_id = net.sites["bank"].operator.call("POST", "/runs", {"study": study.sha256})["run"]
+        journal = net.sites[who].home.folder / "runs" / run_id / who / "journal"
+        until(lambda: journal.exists() and journal.stat().st_size > 100_000)
+        net.sites[who].kill(signal.SIGKILL)
+        assert net.sites[who].home.outcome(run_id) is None, "it was done before it was killed"
+        net.sites[who].start()
+        ended = net.follow(run_id, study)
+        assert states(ended) == {"bank": "done", "telecom": "done"}, [each["text"] for each in ended.values()]
+        files = {name: site.home.folder / "shares" / f"{run_id}.share" for name, site in net.sites.items()}
+        both = frame[1000:2000]
+        pooled = NaiveBayes(book).fit(both[["income", "minutes"]], both["class"])
+        assert JoinedModel.load(files).statistics().by_name()["sums"] == pooled.statistics_.by_name()["sums"]
+        asked = {name: {"rows": path, "to": "bank", "keep": ["id"]} for name, path in rows.items()}
+        asked["telecom"].pop("keep")
+        assert states(net.predict(study, run_id, "all", asked)) == {"bank": "done", "telecom": "done"}
+        found = classes(net, prediction_run(study.sha256, run_id, "all"), "bank").set_index("id")["class"]
+        assert found[both["id"]].tolist() == pooled.predict(both[["income", "minutes"]]).tolist()

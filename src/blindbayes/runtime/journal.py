@@ -246,7 +246,9 @@ class Journal:
         body = seal(self._key, msgspec.msgpack.encode(record), associated=self._place(), nonce=nonce)
         raw = len(body).to_bytes(4, "big") + nonce.to_bytes(_NONCE_BYTES, "big") + body
         if self._charged + len(raw) > self._quota:
-            raise LocalProtocolError("the journal is over its quota of disk")
+            raise LocalProtocolError(
+                "the journal is over its quota of disk: raise journal_quota_mb in site.toml, or ask for less at once"
+            )
         done = 0
         try:
             while done < len(raw):

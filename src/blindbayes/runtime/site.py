@@ -10,7 +10,6 @@ shares/<run>.share  this site's shares of models over columns, by training run; 
 from __future__ import annotations
 
 import calendar
-import contextlib
 import hashlib
 import json
 import os
