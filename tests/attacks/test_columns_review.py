@@ -6,18 +6,21 @@ import pytest
 
 from blindbayes import Study
 from blindbayes.codebook import Categorical, Codebook
+from blindbayes.errors import IntegrityError, PeerProtocolError
 from blindbayes.primitives import limbs as lm
 from blindbayes.primitives.cuckoo import LEAST
-from blindbayes.protocol import matching, transfer
+from blindbayes.protocol import joined_sums, matching, transfer
 from blindbayes.protocol.joined_scores import roles as scoring_roles
+from blindbayes.protocol.joined_sums import Entries, counts
+from blindbayes.protocol.joined_sums.messages import OverlapTold
 from blindbayes.protocol.matching.messages import MatchesTold
 from blindbayes.protocol.shared_argmax.messages import ScoresHanded
-from blindbayes.runtime.memory import local_runs, run_in_memory
+from blindbayes.runtime.memory import Replace, local_runs, run_in_memory
 from blindbayes.runtime.transcript import Keep
 from blindbayes.study import columns as study_columns
 from blindbayes.wire import decode
 from support.hidden import Case
-from support.two_party import coins
+from support.two_party import coins, transfer_pair
 
 
 @pytest.fixture
@@ -126,3 +129,57 @@ def test_empty_bins_do_not_show_the_helpers_share_of_the_prior(monkeypatch):
     alone = 1 if lm.to_integers(case.prior[0], case.plan.bits)[0] > 0 else 0
     assert first.tolist() == second.tolist()
     assert first[alone] >= len(seen[0]) - 60  # nobody gets the class of a row without any value
+
+
+# -- joined_sums: messages of another run, and a bit that was made up ---------------------------------------------------------
+
+
+def joining(name, **options):
+    """Two parties with 30 identifiers in common count them, on the same transfers whatever the run's name."""
+    shape, runs = joined_sums.Shape(LEAST, LEAST, 2, 2), local_runs(["rows", "labels"], run_id=name, coins=coins("runs"))
+    items = coins("items").words(80).reshape(-1, 2)
+    words = np.ones((30, 2), dtype=np.uint64)
+    keeper, planter = transfer_pair()
+    roles = {
+        "rows": joined_sums.row_holder(runs["rows"], "labels", shape, Entries(items[:30], words), keeper, coins(f"r {name}")),
+        "labels": joined_sums.label_holder(
+            runs["labels"], "rows", shape, Entries(items[:30], words), planter, coins(f"l {name}")
+        ),
+    }
+    return run_in_memory(roles, **options)
+
+
+@pytest.mark.parametrize("kind", ["SeedsChosen", "ItemsMasked", "StoreFilled", "TagsChosen", "BinsCompared"])
+def test_a_message_of_an_earlier_join_is_refused(kind):
+    """It has the right length and looks as it should. Taken for the one that is due it would leave shares of nonsense, of which
+    nobody would know, and which the comparison with min_overlap would take for a large number."""
+    earlier = joining("earlier", keep=Keep.FRAMES)
+    assert int(sum(share.matched for share in earlier.outputs.values())[0]) == 30
+    old = next(entry for entry in earlier.transcript.entries if entry.kind.__name__ == kind)
+    again = Replace(lambda entry: entry.kind is old.kind, lambda _: decode(old.frame, old.kind, sender=old.sender))
+    outcome = joining("later", faults=[again], check=False)
+    assert isinstance(outcome.error, PeerProtocolError)
+    assert outcome.error.party == old.sender
+
+
+@pytest.mark.parametrize(
+    "change", [lambda words: words ^ np.uint64(1), lambda words: words ^ words, lambda words: words + words]
+)
+def test_that_enough_identifiers_joined_cannot_be_made_up(change, monkeypatch):
+    """The party that reads the bit tells the other. It has the label of the bit that came out, and of no other."""
+    runs = local_runs(["class", "attributes"], coins=coins("runs"))
+    keeper, planter = transfer_pair()
+    shares = [np.array([value], dtype=np.uint64) for value in (2**64 - 7, 7 + 11)]
+    lie = Replace(lambda entry: entry.kind is OverlapTold, lambda told: OverlapTold(change(told.labels)))
+
+    def roles():
+        class_side = counts.overlap_class_holder(runs["class"], "attributes", shares[0], 5000, 12, keeper, coins("c"))
+        other_side = counts.overlap_attribute_holder(runs["attributes"], "class", shares[1], 5000, 12, planter, coins("a"))
+        return {"class": class_side, "attributes": other_side}
+
+    honest = run_in_memory(roles(), check=False)
+    assert "fewer than 12" in str(honest.error)
+    monkeypatch.setattr(counts, "_require_enough", lambda *given: None)  # the liar goes on
+    outcome = run_in_memory(roles(), faults=[lie], check=False)
+    assert outcome.opened["class"] == ()
+    assert (type(outcome.error), outcome.failed) == (IntegrityError, "class")

@@ -18,9 +18,12 @@ from blindbayes.protocol.core import Open, Receive, Send
 from blindbayes.protocol.joined_sums import merge
 from blindbayes.protocol.joined_sums.counts import NOISY_LABEL, noisy_overlap
 from blindbayes.protocol.joined_sums.messages import OverlapNoised
+from blindbayes.protocol.transfer import mark
+from blindbayes.runtime.memory import local_runs
 from support.two_party import coins
 
 Draw = Callable[[OverlapNoise, Coins], int]
+RUNS = local_runs(["a", "b"], coins=coins("runs"), signed=False)
 
 
 def exchange(rows: int, noises: tuple[int, int], source: Coins) -> tuple[int, int, int]:
@@ -28,7 +31,9 @@ def exchange(rows: int, noises: tuple[int, int], source: Coins) -> tuple[int, in
     and the opened number. A role is a generator, so its messages are carried by hand."""
     cut = source.words(1)
     shares = np.array([cut, np.array([rows], dtype=np.uint64) - cut])
-    roles = [noisy_overlap(other, share, noise) for other, share, noise in zip("ba", shares, noises, strict=True)]
+    roles = [
+        noisy_overlap(RUNS[me], other, share, noise) for me, other, share, noise in zip("ab", "ba", shares, noises, strict=True)
+    ]
     sent = [next(role) for role in roles]
     assert all(isinstance(effect, Send) and effect.message.trust.value == "noisy" for effect in sent)
     assert all(isinstance(next(role), Receive) for role in roles)
@@ -138,12 +143,14 @@ def test_a_law_that_makes_no_sense_is_refused() -> None:
 
 
 def test_a_share_of_a_wrong_length_is_refused() -> None:
-    role = noisy_overlap("bank", np.zeros(1, dtype=np.uint64), 0)
-    next(role)
-    next(role)
-    with pytest.raises(PeerProtocolError, match="one word") as caught:
-        role.send(OverlapNoised(np.zeros(2, dtype=np.uint64)))
-    assert caught.value.party == "bank"
+    nothing, own = np.zeros(2, dtype=np.uint64), RUNS["b"].context(NOISY_LABEL, "b", "a")
+    for words, due, reason in ((2, own, "one word"), (1, own + b"!", "another session")):
+        role = noisy_overlap(RUNS["a"], "b", nothing[:1], 0)
+        next(role)
+        next(role)
+        with pytest.raises(PeerProtocolError, match=reason) as caught:
+            role.send(OverlapNoised(mark(due, OverlapNoised, 0), nothing[:words]))
+        assert caught.value.party == "b"
     from blindbayes.protocol.joined import _noise
 
     for noise in (None, {"telecom": 3}):

@@ -114,7 +114,9 @@ def test_every_run_draws_noise_of_its_own_at_both_parties(monkeypatch):
     coincidence below 1%, and the coins of this test are fixed)."""
     made, seen = tables(names(0, 5), names(0, 5)), []
     tell = on_counts.noisy_overlap
-    monkeypatch.setattr(on_counts, "noisy_overlap", lambda other, share, noise: seen.append(noise) or tell(other, share, noise))
+    monkeypatch.setattr(
+        on_counts, "noisy_overlap", lambda run, other, share, noise: seen.append(noise) or tell(run, other, share, noise)
+    )
     source = coins("runs")
     for _ in range(2):
         study(overlap_epsilon=0.001).simulate(made, coins=source)

@@ -20,7 +20,7 @@ from blindbayes.primitives.ot import bits_for
 from blindbayes.primitives.softspoken import correction_words
 from blindbayes.protocol import joined_scores
 from blindbayes.protocol.core import Open, Receive, Send
-from blindbayes.protocol.joined_scores import blocks, lookups, roles
+from blindbayes.protocol.joined_scores import blocks, lookups, match, roles
 from blindbayes.protocol.joined_scores.messages import CodesAnswered, CodesChosen, CodesCompared, ScoresGated
 from blindbayes.protocol.joined_sums.messages import ItemsMasked, SeedsChosen, StoreFilled
 from blindbayes.protocol.shared_argmax import roles as argmax
@@ -166,7 +166,7 @@ def test_a_helper_does_not_notice_that_it_talks_to_the_simulator(to, scope, monk
     """It runs to its end on uniform messages and has opened nothing: whatever it holds, it could have made alone."""
     case = Case(to, scope, sizes=(40, 40), overlap=40)
     helped, links, run = case.helper()
-    for module in (blocks, roles, argmax):  # marks name sessions, which are public
+    for module in (blocks, match, roles, argmax):  # marks name sessions, which are public
         monkeypatch.setattr(module, "require_mark", lambda *given: None)
     role = joined_scores.helper(run, case.hidden, helped, links, coins("h"))
     value, opened, read = drive(case, role, coins("simulator"))

@@ -227,7 +227,7 @@ def train_class_holder(
         trained.sums[name], trained.keepers[name], trained.back_planters[name] = share, keeper, planter
     for name in join.holders:  # nothing else is opened or used before every join was found large enough
         if join.overlap_epsilon is not None:
-            trained.overlaps[name] = yield from on_counts.noisy_overlap(name, matched[name], _noise(noise, name))
+            trained.overlaps[name] = yield from on_counts.noisy_overlap(run, name, matched[name], _noise(noise, name))
     for name in join.holders:
         share, keeper = trained.sums[name], trained.keepers[name]
         sums, layout = _cut(share), columns.layout(name)
@@ -261,7 +261,7 @@ def train_attribute_holder(
         yield from on_counts.overlap_attribute_holder(run, other, matched, join.joined, least, planter, coins)
     overlaps = {}
     if join.overlap_epsilon is not None:
-        overlaps[other] = yield from on_counts.noisy_overlap(other, matched, _noise(noise, other))
+        overlaps[other] = yield from on_counts.noisy_overlap(run, other, matched, _noise(noise, other))
     sums, layout = _cut(share), columns.layout(run.me)
     tables = yield from shared_model.attribute_holder(run, other, sums, layout, plan, planter, coins)
     if join.inner:

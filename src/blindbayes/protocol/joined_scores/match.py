@@ -27,6 +27,7 @@ from blindbayes.protocol.core import Role, Run, Send, receive
 from blindbayes.protocol.joined_scores.shape import Bits, Shape, cut
 from blindbayes.protocol.joined_sums.messages import ItemsMasked, SeedsChosen, StoreFilled
 from blindbayes.protocol.joined_sums.roles import padded
+from blindbayes.protocol.transfer import mark, require_mark
 from blindbayes.wire import Words
 
 _ASK_BINS = 1 << 17  # bins per message of questions: 8 MB
@@ -60,15 +61,16 @@ def place(run: Run, bins: int, bound: int, items: Blocks, coins: Coins) -> Place
 def ask(session: bytes, other: str, shape: Shape, placed: Placed, stream: SenderStream) -> Role[Words]:
     """Steps 3, 4 and 6, the scorer: what it reads in the store, (bins, payload) words. Random where nothing matches."""
     chosen = yield from receive(other, SeedsChosen)
+    require_mark(chosen.mark, session, SeedsChosen, 0, other)
     q = stream.extend(chosen.corrections, WIDTH, other).reshape(WIDTH, 1, 2)
     asker = Asker(session, sender_pads(TweakedHash(session), q, stream.delta, 2, 2))  # step 3
     learned = np.empty((shape.bins, shape.payload_words), dtype=np.uint64)
-    for part in cut(shape.bins, _ASK_BINS):  # step 4
+    for index, part in enumerate(cut(shape.bins, _ASK_BINS)):  # step 4
         planes, rows = asker.ask(placed.items[part])
-        yield Send(other, ItemsMasked(planes))
+        yield Send(other, ItemsMasked(mark(session, ItemsMasked, index), planes))
         seeds = hashed(session, rows, np.arange(part.start, part.stop), _SEED_WORDS)
         learned[part] = _stretched(session, seeds, shape)
-    store = yield from _receive_store(shape, other)
+    store = yield from _receive_store(session, shape, other)
     for part in cut(shape.bins, _AT_ONCE):  # step 6
         keys = _store_keys(session, placed.items[part], np.arange(part.start, part.stop))
         learned[part] ^= okvs.decode(store, okvs.places(session, keys, len(store)))
@@ -85,12 +87,13 @@ def answer(
         raise LocalProtocolError("the choices do not have the shape's bits")
     bits = np.unpackbits(np.frombuffer(coins.bytes(WIDTH // 8), dtype=np.uint8))
     corrections, t = stream.extend(bits)
-    yield Send(other, SeedsChosen(corrections))  # step 3
+    yield Send(other, SeedsChosen(mark(session, SeedsChosen, 0), corrections))  # step 3
     seeds = chooser_pads(TweakedHash(session), t.reshape(WIDTH, 1, 2), bits.astype(np.uint64), 2, 2)
     owner = Owner(session, bits, seeds)
     masked = []
-    for part in cut(shape.bins, _ASK_BINS):  # step 4
+    for index, part in enumerate(cut(shape.bins, _ASK_BINS)):  # step 4
         asked = yield from receive(other, ItemsMasked)
+        require_mark(asked.mark, session, ItemsMasked, index, other)
         masked.append(owner.answer(asked.planes, part.stop - part.start, other))
     secret = coins.words(shape.bins * shape.payload_words).reshape(shape.bins, -1)
     count, items = len(items), padded(items, shape.helper_ids, coins)
@@ -98,8 +101,8 @@ def answer(
     three = cuckoo.bins_of(bins_name(run), items, shape.bins)
     flat = _fill(session, shape, items, choices, three, owner, np.concatenate(masked), secret, coins).reshape(-1)  # step 5
     del masked
-    for low in range(0, len(flat), _PIECE_WORDS):
-        yield Send(other, StoreFilled(flat[low : low + _PIECE_WORDS]))
+    for index, low in enumerate(range(0, len(flat), _PIECE_WORDS)):
+        yield Send(other, StoreFilled(mark(session, StoreFilled, index), flat[low : low + _PIECE_WORDS]))
     return secret
 
 
@@ -164,11 +167,12 @@ def _store_keys(session: bytes, items: Blocks, bins: npt.NDArray[np.int64]) -> B
     return TweakedHash(session + b" key").at(items, Domain.TRANSFER, bins.astype(np.uint64))
 
 
-def _receive_store(shape: Shape, other: str) -> Role[Words]:
+def _receive_store(session: bytes, shape: Shape, other: str) -> Role[Words]:
     size = okvs.cells(shape.keys)
     store = np.empty(size * shape.payload_words, dtype=np.uint64)
-    for low in range(0, len(store), _PIECE_WORDS):
+    for index, low in enumerate(range(0, len(store), _PIECE_WORDS)):
         piece = yield from receive(other, StoreFilled)
+        require_mark(piece.mark, session, StoreFilled, index, other)
         expected = min(_PIECE_WORDS, len(store) - low)
         if len(piece.cells) != expected:
             raise PeerProtocolError("a piece of the store has the wrong length", party=other)

@@ -23,7 +23,7 @@ from blindbayes.primitives.tweaks import TweakedHash
 from blindbayes.protocol.core import Role, Run, Send, open_value, receive
 from blindbayes.protocol.joined_sums.messages import CountsChosen, CountsGarbled, OverlapNoised, OverlapTold
 from blindbayes.protocol.shared_model.plan import ScorePlan
-from blindbayes.protocol.transfer import agree
+from blindbayes.protocol.transfer import agree, mark, require_mark
 from blindbayes.wire import Words
 
 LABEL = "enough_overlap"
@@ -50,7 +50,8 @@ def overlap_class_holder(
     tags = garbler.tags(out)
     yield Send(other, CountsGarbled(garbler.take_tables(), tags))
     told = yield from receive(other, OverlapTold)
-    _require_enough((yield from open_value(LABEL, told.enough)), least)
+    enough = bool(garbler.read(out, told.labels, other)[0, 0])  # a label that is neither is refused: the bit cannot be made up
+    _require_enough((yield from open_value(LABEL, enough)), least)
 
 
 def overlap_attribute_holder(
@@ -62,7 +63,7 @@ def overlap_attribute_holder(
     out = _is_enough(evaluator, evaluator.own(own.shape), theirs, least)
     evaluator.require_finished()
     enough = bool(evaluator.read(out, tags)[0, 0])
-    yield Send(other, OverlapTold(enough))
+    yield Send(other, OverlapTold(evaluator.skip_read(out)))
     _require_enough((yield from open_value(LABEL, enough)), least)
 
 
@@ -78,11 +79,12 @@ def _require_enough(enough: bool, least: int) -> None:
 # -- step 11: about how many joined identifiers -------------------------------------------------------------------------------
 
 
-def noisy_overlap(other: str, matched: Words, noise: int) -> Role[int]:
+def noisy_overlap(run: Run, other: str, matched: Words, noise: int) -> Role[int]:
     """Both run this: the number of joined identifiers plus the noise of both. `noise` alone must protect this party's own."""
     own = matched + np.array([noise], dtype=np.int64).view(np.uint64)
-    yield Send(other, OverlapNoised(own))
+    yield Send(other, OverlapNoised(mark(run.context(NOISY_LABEL, run.me, other), OverlapNoised, 0), own))
     told = yield from receive(other, OverlapNoised)
+    require_mark(told.mark, run.context(NOISY_LABEL, other, run.me), OverlapNoised, 0, other)
     if told.share.shape != (1,):
         raise PeerProtocolError("a share of the overlap is one word", party=other)
     return (yield from open_value(NOISY_LABEL, int((own + told.share).view(np.int64)[0])))

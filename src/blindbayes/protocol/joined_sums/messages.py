@@ -11,6 +11,7 @@ class SeedsChosen(Message, frozen=True):
     """Corrections of the transfers by which the label holder takes the seeds of the function that it will own."""
 
     trust: ClassVar[Trust] = Trust.MASKED
+    mark: int
     corrections: Words
 
 
@@ -18,6 +19,7 @@ class ItemsMasked(Message, frozen=True):
     """The items in a block of bins, masked: the questions of the oblivious function."""
 
     trust: ClassVar[Trust] = Trust.MASKED
+    mark: int
     planes: Words
 
 
@@ -25,6 +27,7 @@ class StoreFilled(Message, frozen=True):
     """A piece of the store that holds tags and labels under the function's values."""
 
     trust: ClassVar[Trust] = Trust.MASKED
+    mark: int
     cells: Words
 
 
@@ -32,6 +35,7 @@ class TagsChosen(Message, frozen=True):
     """Corrections of the transfers by which the label holder enters its tags and masks into the comparison of a block."""
 
     trust: ClassVar[Trust] = Trust.MASKED
+    mark: int
     corrections: Words
 
 
@@ -39,6 +43,7 @@ class BinsCompared(Message, frozen=True):
     """Garbled comparisons of a block of bins; under the labels of their outcomes the block's rows, and a 1 for each match."""
 
     trust: ClassVar[Trust] = Trust.MASKED
+    mark: int
     tables: Words
     rows: Words
     matches: Words
@@ -60,14 +65,15 @@ class CountsGarbled(Message, frozen=True):
 
 
 class OverlapTold(Message, frozen=True):
-    """Whether there are enough joined identifiers."""
+    """Whether there are enough joined identifiers: the label of that bit, of which the evaluator has only one."""
 
     trust: ClassVar[Trust] = Trust.CLEAR
-    enough: bool
+    labels: Words
 
 
 class OverlapNoised(Message, frozen=True):
     """A party's share of the number of joined identifiers, with noise that protects its own identifiers."""
 
     trust: ClassVar[Trust] = Trust.NOISY
+    mark: int
     share: Words

@@ -26,7 +26,7 @@ from blindbayes.primitives.tweaks import Blocks, Domain, TweakedHash
 from blindbayes.protocol.core import Role, Run, Send, receive
 from blindbayes.protocol.joined_sums.inputs import Entries
 from blindbayes.protocol.joined_sums.messages import BinsCompared, ItemsMasked, SeedsChosen, StoreFilled, TagsChosen
-from blindbayes.protocol.transfer import agree
+from blindbayes.protocol.transfer import agree, mark, require_mark
 from blindbayes.wire import Words
 
 LEAST = cuckoo.LEAST
@@ -118,29 +118,32 @@ def row_holder(run: Run, other: str, shape: Shape, entries: Entries, keeper: Kee
     items, table = _placed(session, shape, entries, coins)  # step 2
     words = np.concatenate([entries.words, np.zeros((1, shape.words), dtype=np.uint64)])  # of no entry: zeros
     chosen = yield from receive(other, SeedsChosen)
+    require_mark(chosen.mark, session, SeedsChosen, 0, other)
     q = stream.extend(chosen.corrections, WIDTH, other).reshape(WIDTH, 1, 2)
     asker = Asker(session, sender_pads(tmmo, q, keeper.delta, 2, 2))  # step 3
     learned = np.empty((shape.bins, shape.payload_words), dtype=np.uint64)
-    for part in shape.blocks(_ASK_BINS):  # step 4
+    for index, part in enumerate(shape.blocks(_ASK_BINS)):  # step 4
         planes, rows = asker.ask(items[part])
-        yield Send(other, ItemsMasked(planes))
+        yield Send(other, ItemsMasked(mark(session, ItemsMasked, index), planes))
         learned[part] = hashed(session, rows, np.arange(part.start, part.stop), shape.payload_words)
-    store = yield from _receive_store(shape, other)
+    store = yield from _receive_store(session, shape, other)
     keys = _store_keys(session, items, np.arange(shape.bins))
     learned ^= okvs.decode(store, okvs.places(session, keys, len(store)))  # step 6
     del store, keys, items
     share, matched = np.zeros((shape.planes, shape.words), dtype=np.uint64), np.zeros((1, 1), dtype=np.uint64)
     garbler = Garbler(tmmo, keeper.delta)
-    for part in shape.blocks():  # step 7
+    for index, part in enumerate(shape.blocks()):  # step 7
         count = part.stop - part.start
         tags = yield from receive(other, TagsChosen)
+        require_mark(tags.mark, session, TagsChosen, index, other)
         wires = stream.extend(tags.corrections, (shape.tag_bits + shape.planes) * count, other)
         theirs = wires.reshape(shape.tag_bits + shape.planes, count, 2)
         equal, outcomes = _compare(garbler, garbler.own(_bits(learned[part], shape)), theirs, shape)
         masked = _offer(tmmo, keeper.delta, outcomes, words[table[part]], share)  # step 8
         ones = (table[part] < len(entries)).astype(np.uint64)[:, None]
         counted = _offer(tmmo, keeper.delta, equal, ones, matched)
-        yield Send(other, BinsCompared(garbler.take_tables(), masked.reshape(-1), counted.reshape(-1)))
+        own = mark(session, BinsCompared, index)
+        yield Send(other, BinsCompared(own, garbler.take_tables(), masked.reshape(-1), counted.reshape(-1)))
     return Shares(_weighted(share, shape), matched[0])
 
 
@@ -155,27 +158,29 @@ def label_holder(run: Run, other: str, shape: Shape, entries: Entries, planter: 
     tmmo, stream = TweakedHash(session), planter.session(session)
     bits = np.unpackbits(np.frombuffer(coins.bytes(WIDTH // 8), dtype=np.uint8))
     corrections, t = stream.extend(bits)
-    yield Send(other, SeedsChosen(corrections))  # step 3
+    yield Send(other, SeedsChosen(mark(session, SeedsChosen, 0), corrections))  # step 3
     seeds = chooser_pads(tmmo, t.reshape(WIDTH, 1, 2), bits.astype(np.uint64), 2, 2)
     owner = Owner(session, bits, seeds)
     masked = []
-    for part in shape.blocks(_ASK_BINS):
+    for index, part in enumerate(shape.blocks(_ASK_BINS)):
         asked = yield from receive(other, ItemsMasked)
+        require_mark(asked.mark, session, ItemsMasked, index, other)
         masked.append(owner.answer(asked.planes, part.stop - part.start, other))
     secret = coins.words(shape.bins * shape.payload_words).reshape(shape.bins, -1)  # tag and label masks of each bin
     store = _fill(session, shape, entries, owner, np.concatenate(masked), secret, coins)  # step 5
     del masked
     flat = store.reshape(-1)
-    for low in range(0, len(flat), _BLOCK_BYTES // 8):
-        yield Send(other, StoreFilled(flat[low : low + _BLOCK_BYTES // 8]))
+    for index, low in enumerate(range(0, len(flat), _BLOCK_BYTES // 8)):
+        yield Send(other, StoreFilled(mark(session, StoreFilled, index), flat[low : low + _BLOCK_BYTES // 8]))
     del store, flat
     share, matched = np.zeros((shape.planes, shape.words), dtype=np.uint64), np.zeros((1, 1), dtype=np.uint64)
     evaluator = Evaluator(tmmo, other)
-    for part in shape.blocks():  # step 7
+    for index, part in enumerate(shape.blocks()):  # step 7
         count = part.stop - part.start
         corrections, t = stream.extend(_bits(secret[part], shape))
-        yield Send(other, TagsChosen(corrections))
+        yield Send(other, TagsChosen(mark(session, TagsChosen, index), corrections))
         compared = yield from receive(other, BinsCompared)
+        require_mark(compared.mark, session, BinsCompared, index, other)
         expected = ROW_WORDS * count * (shape.tag_bits - 1 + shape.planes)
         lengths = (len(compared.tables), len(compared.rows), len(compared.matches))
         if lengths != (expected, shape.planes * count * shape.words, count):
@@ -246,11 +251,12 @@ def _payload(labels: Words, shape: Shape) -> Words:
     return packed.view("<u8").astype(np.uint64)
 
 
-def _receive_store(shape: Shape, other: str) -> Role[Words]:
+def _receive_store(session: bytes, shape: Shape, other: str) -> Role[Words]:
     size = okvs.cells(shape.keys)
     store = np.empty(size * shape.payload_words, dtype=np.uint64)
-    for low in range(0, len(store), _BLOCK_BYTES // 8):
+    for index, low in enumerate(range(0, len(store), _BLOCK_BYTES // 8)):
         piece = yield from receive(other, StoreFilled)
+        require_mark(piece.mark, session, StoreFilled, index, other)
         expected = min(_BLOCK_BYTES // 8, len(store) - low)
         if len(piece.cells) != expected:
             raise PeerProtocolError("a piece of the store has the wrong length", party=other)

@@ -65,12 +65,13 @@ def asker(run: Run, other: str, sizes: Sizes, items: Blocks, keeper: Keeper, coi
     placed = coins.words(2 * sizes.bins).reshape(-1, 2)
     placed[table >= 0] = every[table[table >= 0]]
     chosen = yield from receive(other, SeedsChosen)
+    require_mark(chosen.mark, session, SeedsChosen, 0, other)
     q = keeper.session(session).extend(chosen.corrections, WIDTH, other).reshape(WIDTH, 1, 2)
     source = Asker(session, sender_pads(tmmo, q, keeper.delta, 2, 2))  # step 3
     parts = []
-    for part in sizes.blocks():  # step 4
+    for index, part in enumerate(sizes.blocks()):  # step 4
         planes, rows = source.ask(placed[part])
-        yield Send(other, ItemsMasked(planes))
+        yield Send(other, ItemsMasked(mark(session, ItemsMasked, index), planes))
         parts.append(hashed(session, rows, np.arange(part.start, part.stop), _ROW_WORDS))
     own = np.concatenate(parts)
     listed = yield from _receive_values(other, session, 3 * sizes.owner)
@@ -88,11 +89,12 @@ def owner(run: Run, other: str, sizes: Sizes, items: Blocks, planter: Planter, c
     tmmo = TweakedHash(session)
     bits = np.unpackbits(np.frombuffer(coins.bytes(WIDTH // 8), dtype=np.uint8))
     corrections, t = planter.session(session).extend(bits)
-    yield Send(other, SeedsChosen(corrections))  # step 3
+    yield Send(other, SeedsChosen(mark(session, SeedsChosen, 0), corrections))  # step 3
     source = Owner(session, bits, chooser_pads(tmmo, t.reshape(WIDTH, 1, 2), bits.astype(np.uint64), 2, 2))
     rows = []
-    for part in sizes.blocks():
+    for index, part in enumerate(sizes.blocks()):
         asked = yield from receive(other, ItemsMasked)
+        require_mark(asked.mark, session, ItemsMasked, index, other)
         rows.append(source.answer(asked.planes, part.stop - part.start, other))
     every = padded(items, sizes.owner, coins)
     whole, three, code = np.concatenate(rows), cuckoo.bins_of(session, every, sizes.bins), codewords(session, every)
