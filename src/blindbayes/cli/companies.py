@@ -52,6 +52,7 @@ class Story:
 def tell_story(rows: int, scored: int, folder: Path | None, tell: Callable[[str], None]) -> Story:
     """Run it all. `folder` keeps what each company's agent wrote, and its share file."""
     from blindbayes import NaiveBayes
+    from blindbayes.cli.demo import write_duckdb
     from blindbayes.datasets import bank_telecom
     from blindbayes.runtime.loopback import Loopback
     from blindbayes.study.file import Holdings
@@ -66,7 +67,7 @@ def tell_story(rows: int, scored: int, folder: Path | None, tell: Callable[[str]
     pooled = NaiveBayes(codebook).fit(plain)
     with tempfile.TemporaryDirectory(prefix="blindbayes-demo-") as scratch:
         sources = {
-            party: _duckdb(Path(scratch) / f"{party}.duckdb", {"customers": table, "asked": new.select(own[party])})
+            party: write_duckdb(Path(scratch) / f"{party}.duckdb", {"customers": table, "asked": new.select(own[party])})
             for party, table in data.tables.items()
         }
         tell("starting the two companies ...")
@@ -173,17 +174,6 @@ def joined_in_clear(tables: Mapping[str, pa.Table]) -> pa.Table:
     left = first.drop_columns(["email"]).take([at for at, _ in pairs])
     right = second.drop_columns(["email"]).take([other for _, other in pairs])
     return pa.table({name: table.column(name) for table in (left, right) for name in table.column_names})
-
-
-def _duckdb(path: Path, tables: Mapping[str, pa.Table]) -> str:
-    import duckdb
-
-    with duckdb.connect(str(path)) as connection:
-        for name, table in tables.items():
-            connection.register("given", table)
-            connection.execute(f"CREATE TABLE {name} AS SELECT * FROM given")  # noqa: S608 - names of ours
-            connection.unregister("given")
-    return f"duckdb:///{path}"
 
 
 def _done(ended: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:

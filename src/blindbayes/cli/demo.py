@@ -6,7 +6,7 @@ import json
 import shutil
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -142,20 +142,13 @@ class _Joint:
 
 def _run_hospitals(data: Any, folder: Path | None, tell: Callable[[str], None]) -> tuple[_Joint, _Joint]:
     """The exact study and the private one, each over real processes; what each site wrote goes to `folder`."""
-    import duckdb
-
     from blindbayes.runtime.loopback import Loopback
     from blindbayes.study.file import Privacy
 
     with tempfile.TemporaryDirectory(prefix="blindbayes-demo-") as scratch:
         sources: dict[str, str | None] = {}
         for site, table in data.tables.items():
-            path = Path(scratch) / f"{site}.duckdb"
-            connection = duckdb.connect(str(path))
-            connection.register("visits_of_site", table)
-            connection.execute("CREATE TABLE visits AS SELECT * FROM visits_of_site")
-            connection.close()
-            sources[site] = f"duckdb:///{path}#visits"
+            sources[site] = write_duckdb(Path(scratch) / f"{site}.duckdb", {"visits": table}) + "#visits"
         with Loopback(Path(scratch) / "sites", sources) as sites:
             results = []
             for title, privacy in (("exact sum", Privacy()), ("epsilon = 1", Privacy(epsilon=1.0))):
@@ -202,6 +195,18 @@ def _collected(ended: dict[str, dict[str, Any]], sites: Loopback, study: StudyFi
     seconds = max(outcome["protocol_seconds"] for outcome in ended.values())
     signed = _signed_by_all(ended, sites, study, where)
     return _Joint(load(release / "model.json"), leakage, sent, seconds, signed)
+
+
+def write_duckdb(path: Path, tables: Mapping[str, pa.Table]) -> str:
+    """A new DuckDB file with these tables; its URL."""
+    import duckdb
+
+    with duckdb.connect(str(path)) as connection:
+        for name, table in tables.items():
+            connection.register("given", table)
+            connection.execute(f"CREATE TABLE {name} AS SELECT * FROM given")  # noqa: S608 - names of ours
+            connection.unregister("given")
+    return f"duckdb:///{path}"
 
 
 @command.command("bank-telecom")
