@@ -6,7 +6,7 @@ import pytest
 
 from blindbayes import Study
 from blindbayes.codebook import Categorical, Codebook
-from blindbayes.errors import IntegrityError, PeerProtocolError
+from blindbayes.errors import IntegrityError, PeerProtocolError, PrivacyError
 from blindbayes.primitives import limbs as lm
 from blindbayes.primitives.cuckoo import LEAST
 from blindbayes.protocol import joined_sums, matching, transfer
@@ -183,3 +183,29 @@ def test_that_enough_identifiers_joined_cannot_be_made_up(change, monkeypatch):
     outcome = run_in_memory(roles(), faults=[lie], check=False)
     assert outcome.opened["class"] == ()
     assert (type(outcome.error), outcome.failed) == (IntegrityError, "class")
+
+
+# -- a model about one person --------------------------------------------------------------------------------------------------
+
+
+def about(person, telecom, **options):
+    """The class that every query gets from a model for which the bank brought one identifier alone."""
+    book = Codebook("y", ("no", "yes"), (Categorical("plan", ("s", "m")),))
+    frames = {
+        "bank": pd.DataFrame({"id": [person], "y": ["yes"]}),
+        "telecom": pd.DataFrame({"id": telecom, "plan": ["s", "m"] * (len(telecom) // 2)}),
+    }
+    study = Study(book, partition="columns", key="id", aligned=False, duplicates="first", options=options)
+    asked = {"bank": pd.DataFrame({"id": ["nobody"]}), "telecom": frames["telecom"][:0]}
+    return study.simulate(frames).model.score(asked, to="bank").labels.tolist()
+
+
+def test_a_list_of_one_person_tells_whether_the_other_has_that_person_unless_a_minimum_is_set():
+    """Nothing is opened in training, but the model is about whoever was brought. SPEC and statement say so; `min_overlap` is
+    the way out, and says the same of both."""
+    customers = [f"t{at}" for at in range(40)]
+    assert about("t7", customers) == ["yes"]
+    assert about("stranger", customers) == ["no"]  # no row at all: all classes alike, the first is taken
+    for person in ("t7", "stranger"):
+        with pytest.raises(PrivacyError, match="fewer than 5"):
+            about(person, customers, min_overlap=5)
