@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import shutil
 from pathlib import Path
 
@@ -80,9 +81,23 @@ def test_all_sign_one_folder_and_it_verifies(sites: Loopback, tmp_path: Path) ->
     assert called("show", folder).exit_code == 0
 
 
+def test_the_last_bit_of_a_logarithm_makes_no_difference_and_a_count_does(sites: Loopback) -> None:
+    model = json.loads((release(sites, "south") / "model.json").read_text())
+    prior = model["parameters"]["log_prior"]
+    prior[0] = math.nextafter(prior[0], 0.0)
+    resealed(sites, "south", {"model.json": json.dumps(model).encode()})
+    assert called("sign", release(sites, "north"), "--config", sites.sites["south"].home.folder).exit_code == 0
+    assert called(release(sites, "north"), release(sites, "south")).exit_code == 0
+    prior[0] *= 1 + 1e-6
+    resealed(sites, "west", {"model.json": json.dumps(model).encode()})
+    said = refused("sign", release(sites, "north"), "--config", sites.sites["west"].home.folder)
+    assert said.startswith("model.json differs")
+    assert "different model.json" in refused(release(sites, "north"), release(sites, "west"))
+
+
 @pytest.mark.parametrize("name", ["model.json", "statement.md", "plots/priors.svg"])
 def test_a_site_that_was_told_something_else_does_not_sign_and_names_the_file(sites: Loopback, name: str) -> None:
-    resealed(sites, "south", {name: b"something else"})
+    resealed(sites, "south", {name: b'{"something": "else"}'})
     folder = release(sites, "north")
     said = refused("sign", folder, "--config", sites.sites["south"].home.folder)
     assert said.startswith(f"{name} differs")

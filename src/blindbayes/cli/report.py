@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.table import Table
 
 from blindbayes.errors import ConfigError, DataError
-from blindbayes.report import COMMON_SIGNATURES, Verified, common_of, signatures_of, signed_by, verify_files
+from blindbayes.report import COMMON_SIGNATURES, Verified, common_of, digest_of, signatures_of, signed_by, verify_files
 from blindbayes.runtime.folder import read_folder
 
 if TYPE_CHECKING:
@@ -242,13 +242,13 @@ _SHOWN = ("epsilon", "delta", "unit", "mechanism", "differential privacy", "titl
 
 
 def _require_one_run(releases: list[_Release]) -> None:
-    for name in ("model.json", "study.toml"):
-        digests = {release.digest(name) for release in releases} - {None}
-        if len(digests) > 1:
-            raise DataError(f"the folders hold different {name}: they are not of one run, or one site was told another result")
-    runs = {release.json("run.json").get("run") for release in releases if "run.json" in release.files}
-    if len(runs) > 1:
-        raise ConfigError("the folders are of different runs; name those of one run")
+    models = {digest_of("model.json", release.files["model.json"]) for release in releases if "model.json" in release.files}
+    if len(models) > 1:
+        raise DataError("the folders hold different model.json: they are not of one run, or one site was told another result")
+    for name in ("run", "study"):  # the study by its hash: its file may carry more signatures at one site than at another
+        if len({release.json("run.json").get(name) for release in releases if "run.json" in release.files}) > 1:
+            part = "runs" if name == "run" else "studies"
+            raise ConfigError(f"the folders are of different {part}; name those of one run")
 
 
 def _require_cards(paths: tuple[str, ...], signers: Mapping[str, bytes]) -> list[str]:

@@ -3,6 +3,9 @@
 Each site writes its own release: its leak report and its cost are its own. The rest (the model, its card, explanation, plots
 and statement) is the same everywhere. `common.json` lists it by digest, with study and run, and every party may sign that list
 into `common.signatures.json`: one folder then carries the signatures of all.
+
+Logarithms may differ in their last bit from one machine to another, and every site works out the parameters itself: so the
+model enters by its content with fractions to nine digits, every other file by its bytes.
 """
 
 from __future__ import annotations
@@ -54,7 +57,7 @@ class Common:
         shared = {
             name: content for name, content in files.items() if name not in _OWN and not name.endswith((".share", ".spent"))
         }
-        digests = {name: hashlib.sha256(content).hexdigest() for name, content in sorted(shared.items())}
+        digests = {name: digest_of(name, content) for name, content in sorted(shared.items())}
         return cls({name: facts.get(name) for name in _FACTS}, digests)
 
     @property
@@ -81,6 +84,27 @@ class Common:
     def sign(self, name: str, key: SigningKey) -> dict[str, str]:
         """A party's entry in common.signatures.json."""
         return {"identity": key.public.hex(), "signature": key.sign(_CONTEXT + name.encode() + b"\n" + self.text).hex()}
+
+
+def digest_of(name: str, content: bytes) -> str:
+    """What identifies a common file."""
+    if name == "model.json":
+        try:
+            plain = json.dumps(_rounded(json.loads(content)), sort_keys=True, separators=(",", ":"), allow_nan=False)
+        except (ValueError, RecursionError):
+            raise DataError("model.json is not readable; ask for the release again") from None
+        content = plain.encode()
+    return hashlib.sha256(content).hexdigest()
+
+
+def _rounded(value: Any) -> Any:
+    if isinstance(value, float):
+        return f"{value:.9g}"
+    if isinstance(value, list):
+        return [_rounded(item) for item in value]
+    if isinstance(value, dict):
+        return {name: _rounded(item) for name, item in value.items()}
+    return value
 
 
 def common_of(files: Mapping[str, bytes]) -> Common:
