@@ -288,13 +288,24 @@ def _only_model(home: Home, study: StudyFile) -> str:
 
 
 def _copy(classes: Path, out: Path) -> None:
+    """For the owner alone: classes stand there beside the site's own numbers of people."""
+    out.touch(mode=0o600, exist_ok=False)
     if out.suffix == ".csv":
         out.write_bytes(classes.read_bytes())
         return
+    import pyarrow
     import pyarrow.csv
     import pyarrow.parquet
 
-    pyarrow.parquet.write_table(pyarrow.csv.read_csv(classes), out)
+    guessed = pyarrow.csv.read_csv(classes)
+    as_text = pyarrow.csv.ConvertOptions(column_types=dict.fromkeys(guessed.column_names, pyarrow.string()))
+    texts = pyarrow.csv.read_csv(classes, convert_options=as_text)
+    # A guess at types that changes what stands there is none: 0012 is not the number 12.
+    columns = {
+        name: guessed[name] if guessed[name].cast(pyarrow.string()).equals(texts[name]) else texts[name]
+        for name in guessed.column_names
+    }
+    pyarrow.parquet.write_table(pyarrow.table(columns), out)
 
 
 def _tell(text: str) -> None:

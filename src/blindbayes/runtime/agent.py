@@ -36,7 +36,8 @@ from blindbayes.study.file import NOISY, StudyFile
 
 _HASH = re.compile("[0-9a-f]{64}")
 _KEEP_ENDED = 16
-_KEEP_SEEN = 64
+_KEEP_SEEN = 16  # per site: one that asks for much hides its own wishes, not those of others
+_MAX_HEADS = 1024
 
 
 @dataclass(slots=True)
@@ -221,7 +222,8 @@ class Agent:
         run_id = offer.run_id
         found = self.home.approved(offer.study)
         if found is None:
-            if offer.study not in self.seen and len(self.seen) < _KEEP_SEEN and _HASH.fullmatch(offer.study):
+            full = Counter(self.seen.values())[site] >= _KEEP_SEEN
+            if offer.study not in self.seen and not full and _HASH.fullmatch(offer.study):
                 self.seen[offer.study] = site
                 tell("study_proposed", site=site, study=offer.study)
             self.counters["offers_refused"] += 1
@@ -260,7 +262,7 @@ class Agent:
 
     def _keep_wish(self, run_id: str, site: str, study: str, model: str) -> None:
         """Another party asks to classify with a model. Nothing is answered before this site's own people ask for it too."""
-        if run_id not in self.wishes and len(self.wishes) < _KEEP_SEEN:
+        if run_id not in self.wishes and sum(wish["by"] == site for wish in self.wishes.values()) < _KEEP_SEEN:
             self.wishes[run_id] = {"run": run_id, "by": site, "study": study, "model": model}
             tell("prediction_proposed", run=run_id, site=site, study=study)
 
@@ -398,6 +400,8 @@ class Agent:
 
     def _witness(self, site: str, run_id: str, heads: bytes, exchange: bytes, proof: bytes) -> None:
         """Keep what another site says of its logs, with its signature: it cannot cut them later unseen."""
+        if len(heads) > _MAX_HEADS:  # two digests with their names need no more, and the log is ours
+            return
         with contextlib.suppress(ValueError, KeyError, TypeError):
             head = str(json.loads(heads)["audit"])[:64]
             self.home.audit.append(
