@@ -18,7 +18,8 @@ from blindbayes.runtime.courier import MemoryHub
 from blindbayes.runtime.envelope import Sealed, unpack
 from blindbayes.runtime.link import Timing
 from blindbayes.statistics import Block
-from blindbayes.study.columns import JointModel, whole_block
+from blindbayes.study.column_parts import whole_block
+from blindbayes.study.columns import JointModel
 from support.columns import Case, book, draw_block
 from support.mesh import Mesh, Site
 from support.two_party import coins

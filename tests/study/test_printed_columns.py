@@ -20,7 +20,7 @@ from blindbayes.model.shares import ModelShare
 from blindbayes.primitives.paillier import generate_keypair
 from blindbayes.protocol import scalar_product as route
 from blindbayes.protocol.scalar_product import Measured, Nominal
-from blindbayes.study.columns import whole_block
+from blindbayes.study.column_parts import whole_block
 from blindbayes.study.printed_columns import PrintedModel
 from blindbayes.study.printed_share import PrintedShare
 from support.two_party import coins

@@ -29,7 +29,7 @@ from blindbayes.runtime.identity import Identity
 from blindbayes.runtime.policy import require_overlap_bits, require_rate, require_rows
 from blindbayes.runtime.release import csv_of, write_classes, write_training
 from blindbayes.runtime.site import Home
-from blindbayes.study import columns as aligned
+from blindbayes.study import column_parts as aligned
 from blindbayes.study import joined_parts as joined
 from blindbayes.study import part
 from blindbayes.study.file import StudyFile

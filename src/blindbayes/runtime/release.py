@@ -24,7 +24,7 @@ from blindbayes.runtime.folder import write_folder
 from blindbayes.runtime.identity import Identity
 from blindbayes.runtime.memory import Outcome
 from blindbayes.runtime.transcript import Cost, Keep, Transcript
-from blindbayes.study import columns, joined_parts, joined_scores
+from blindbayes.study import column_parts, columns, joined_parts, joined_scores
 from blindbayes.study.file import NOISY, StudyFile
 
 
@@ -87,7 +87,7 @@ def write_training(folder: Path, run_id: str, study: StudyFile, finished: Mappin
 
     def files() -> dict[str, bytes]:
         if isinstance(agreed, Columns):
-            statement = columns.training_statement(study.study, agreed, study.sha256)
+            statement = column_parts.training_statement(study.study, agreed, study.sha256)
         else:
             overlaps = next(iter(finished.values())).value.overlaps
             statement = joined_parts.training_statement(study.study, agreed, study.sha256, overlaps)

@@ -207,7 +207,7 @@ class StudyFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=Tr
                 "rows that line up take protocol = 'class_sums', rows matched by an identifier protocol = 'joined_sums' and "
                 "aligned = false; change one of the two"
             )
-        from blindbayes.study.columns import require_learner
+        from blindbayes.study.column_parts import require_learner
 
         require_learner(self.reveal_to, names)
         if self.protocol == NOISY:
@@ -268,11 +268,11 @@ class StudyFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=Tr
     def agreed(self) -> Columns | Join:
         """What is public about a study over columns."""
         from blindbayes.protocol.columns import Columns
-        from blindbayes.study import columns, joined_parts
+        from blindbayes.study import column_parts, joined_parts
 
         held, owners = self.holdings, self._owners()
         if held.rows is not None:
-            columns.options_of(self.study)
+            column_parts.options_of(self.study)
             agreed = Columns(self.book, held.rows, owners, held.labelled, self.model.alpha)
             agreed.plan  # noqa: B018 - whether scores fit, and have a least variance, is known now
             return agreed

@@ -32,7 +32,8 @@ from blindbayes.report import LeakReport
 from blindbayes.runtime.memory import local_runs, run_in_memory
 from blindbayes.runtime.transcript import Cost, PartyCost
 from blindbayes.statistics import Statistics
-from blindbayes.study.columns import JointModel, JointResult, Transfers, about_columns, column_report, leakage_of
+from blindbayes.study.column_parts import Transfers
+from blindbayes.study.columns import JointModel, JointResult, about_columns, column_report, leakage_of
 from blindbayes.study.columns import simulate as simulate_aligned
 from blindbayes.study.joined_parts import (
     Digests,

@@ -31,7 +31,7 @@ from blindbayes.protocol.core import Role, Run
 from blindbayes.protocol.joined import Join, Joined, Links
 from blindbayes.protocol.joined_sums import LEAST, MOST, Entries, merge, one_hot
 from blindbayes.statistics import Block
-from blindbayes.study.columns import ColumnScoring, count_local, require_held
+from blindbayes.study.column_parts import ColumnScoring, count_local, require_held
 from blindbayes.study.part import Steady
 from blindbayes.study.study import Study
 from blindbayes.wire import Words

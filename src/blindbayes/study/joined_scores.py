@@ -31,16 +31,8 @@ from blindbayes.protocol.joined_sums import merge
 from blindbayes.protocol.shared_model import ScorePlan
 from blindbayes.protocol.shared_model.plan import GaussianPlan
 from blindbayes.report import LeakReport
-from blindbayes.study.columns import (
-    JointModel,
-    Prediction,
-    about_columns,
-    column_report,
-    leakage_of,
-    local_parameters,
-    require_held,
-    whole_block,
-)
+from blindbayes.study.column_parts import local_parameters, require_held, whole_block
+from blindbayes.study.columns import JointModel, Prediction, about_columns, column_report, leakage_of
 from blindbayes.study.joined_parts import coalition_words, keyed_digest, require_bound
 
 PROTOCOLS = ("transfer", "joined_scores", "shared_argmax")

@@ -36,17 +36,8 @@ from blindbayes.runtime.folder import write_folder
 from blindbayes.runtime.memory import local_runs, run_in_memory
 from blindbayes.runtime.transcript import Cost
 from blindbayes.statistics import Block, Statistics
-from blindbayes.study.columns import (
-    Prediction,
-    about_columns,
-    agree_columns,
-    column_report,
-    columns_of,
-    count_local,
-    leakage_of,
-    require_held,
-    whole_block,
-)
+from blindbayes.study.column_parts import columns_of, count_local, require_held, whole_block
+from blindbayes.study.columns import Prediction, about_columns, agree_columns, column_report, leakage_of
 from blindbayes.study.printed_share import PrintedShare
 from blindbayes.study.study import Leak, Study
 

@@ -1,0 +1,296 @@
+"""One party's part in a study over columns whose rows line up: training, and joint classification.
+
+A part knows its party's table and the public facts (`Columns`). `study/columns.py` runs all parts in one process; a site's
+agent runs its own.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from blindbayes.codebook import Codebook
+from blindbayes.data.columns import ColumnSource
+from blindbayes.errors import ConfigError, DataError, LocalProtocolError, PrivacyError
+from blindbayes.model.parameters import Parameters, estimate
+from blindbayes.model.shares import ModelShare
+from blindbayes.primitives.coins import Coins
+from blindbayes.primitives.softspoken import Keeper, Planter
+from blindbayes.protocol import columns as roles
+from blindbayes.protocol import shared_argmax, transfer
+from blindbayes.protocol.columns import Columns, Trained
+from blindbayes.protocol.core import Role, Run
+from blindbayes.protocol.shared_argmax import Mesh
+from blindbayes.statistics import Block, Layout, Statistics, count_block
+from blindbayes.study.part import Steady
+from blindbayes.study.study import Study
+
+_OPTIONS = ("queries", "together")
+_BATCH = 1 << 14  # instances classified at once: bounds memory; kinds of messages are the same in each
+
+
+# -- training ------------------------------------------------------------------------------------------------------------
+
+
+def options_of(study: Study) -> dict[str, Any]:
+    """The options of class_sums, checked, with their defaults."""
+    if study.epsilon is not None:
+        raise PrivacyError("class_sums opens nothing, so there is nothing to add noise to; leave epsilon out")
+    if unknown := sorted(set(study.options) - set(_OPTIONS)):
+        raise ConfigError(f"unknown protocol option {unknown[0]!r}; known: {', '.join(_OPTIONS)}")
+    queries = study.options.get("queries")
+    if queries is not None and (type(queries) is not int or queries < 1):
+        raise ConfigError("the option queries is the number of instances that may be classified")
+    together = study.options.get("together", False)
+    if not isinstance(together, bool):
+        raise ConfigError("the option together is true or false")
+    return {"queries": queries, "together": together}
+
+
+def require_learner(reveal_to: str, parties: Iterable[str]) -> None:
+    """Who learns the class is everybody or a party."""
+    if reveal_to != "all" and reveal_to not in parties:
+        raise ConfigError(f"reveal_to is 'all' or a party; {reveal_to!r} is none")
+
+
+def require_held(columns: Columns, party: str, source: ColumnSource) -> None:
+    """Refuse a table that does not hold what the study says this party holds."""
+    found = {feature.name for feature in source.features}
+    if missing := [name for name in columns.owners[party] if name not in found]:
+        raise DataError(f"{party}: the table lacks column {missing[0]!r}, which the study says this party holds; add it")
+    if extra := sorted(found - set(columns.owners[party])):
+        raise DataError(f"{party}: the table holds column {extra[0]!r}, which the study gives to another party; drop it")
+
+
+class ColumnTraining:
+    """One party's part of training by class_sums. See `part.Training`."""
+
+    def __init__(self, columns: Columns, party: str, source: ColumnSource, queries: int | None) -> None:
+        self.columns, self.party = columns, party
+        self._table = Steady(source, training=True)
+        self._queries = queries
+        self._local: dict[str, Any] | None = None
+
+    @property
+    def rows(self) -> int:
+        """Rows of this party."""
+        return self._table.rows
+
+    def digest(self, key: bytes) -> bytes:
+        """Keyed digest of the coded rows."""
+        return self._table.digest(key)
+
+    def role(self, run: Run, coins: Coins) -> Role[Trained]:
+        """The class holder's role, or an attribute holder's."""
+        if self.party in self.columns.labelled:
+            self._local = count_local(self.columns, self.party, self._table)
+        if self.party != self.columns.class_holder:
+            return (yield from roles.train_attribute_holder(run, self.columns, self._table.blocks(), coins))
+        counts = class_counts_of(self._local)
+        return (yield from roles.train_class_holder(run, self.columns, counts, self._table.labels, coins))
+
+    def share(self, trained: Trained, study: str) -> ModelShare:
+        """What this party keeps."""
+        public = replace(self.columns, training=trained.training).to_dict()
+        return ModelShare(study, self.party, public, trained.tables, trained.sums, self._local, self._queries)
+
+
+def training(study: Study, columns: Columns, party: str, source: ColumnSource) -> ColumnTraining:
+    """A party's part of training, its table checked against what is agreed."""
+    require_held(columns, party, source)
+    if (party in columns.labelled) and not source.labelled:
+        raise DataError(f"{party}: the table lacks the class column {columns.codebook.target!r}")
+    if source.rows != columns.rows:
+        raise DataError(f"{party}: the table has another number of rows than the study, which says {columns.rows}")
+    if columns.rows < study.min_rows:
+        raise PrivacyError(f"the study asks for at least {study.min_rows} rows per party")
+    return ColumnTraining(columns, party, source, study.options.get("queries"))
+
+
+# -- prediction ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class Transfers:
+    """What a party keeps of the setup of transfers."""
+
+    keepers: dict[str, Keeper] = field(default_factory=dict, repr=False)
+    planter: Planter | None = field(default=None, repr=False)
+    mesh: Mesh | None = field(default=None, repr=False)
+
+    @classmethod
+    def of(cls, trained: Trained) -> Transfers:
+        """Those of training."""
+        return cls(dict(trained.keepers), trained.planter)
+
+
+class ColumnScoring:
+    """One party's part of a joint classification. See `part.Scoring`."""
+
+    def __init__(self, share: ModelShare, source: ColumnSource | int, reveal_to: str = "all", together: bool = False) -> None:
+        self.share, self.party, self.columns = share, share.party, columns_of(share.public)
+        self._reveal_to, self._together = reveal_to, together
+        self.kept: Transfers | None = None  # transfers from before; None: the role sets them up
+        if isinstance(source, int):
+            if self.columns.owners[self.party]:
+                raise ConfigError(f"{self.party} holds columns: it brings rows, not only their number")
+            self._table, self.count = None, source
+        else:
+            require_held(self.columns, self.party, source)
+            self._table, self.count = Steady(source, training=False, size=_BATCH), source.rows
+        if self.count < 1:
+            raise DataError("a batch has at least one instance")
+
+    def digest(self, key: bytes) -> bytes:
+        """Keyed digest of the coded instances."""
+        return bytes(32) if self._table is None else self._table.digest(key)
+
+    def role(self, run: Run, coins: Coins) -> Role[npt.NDArray[np.int64] | None]:
+        """Batch after batch, on transfers that are set up first."""
+        kept = self.kept
+        if kept is None:
+            kept = yield from self.connect(run, coins.derive("transfers"))
+        learned: list[npt.NDArray[np.int64]] = []
+        for at, block in enumerate(self._batches()):
+            found = yield from self._batch(run, block, kept, coins.derive(f"batch {at}"))
+            if found is not None:
+                learned.append(found)
+        return np.concatenate(learned) if learned else None
+
+    def connect(self, run: Run, coins: Coins) -> Role[Transfers]:
+        """Agree on what is public about this classification, then set up the transfers."""
+        holder, kept = self.columns.class_holder, Transfers()
+        facts = json.dumps([self.columns.to_dict(), self.count, self._reveal_to, self._together], sort_keys=True).encode()
+        others = self.columns.holders if self.party == holder else (holder,)
+        for name in others:
+            yield from transfer.agree(run, name, "classification", facts, coins)
+        for name in others:
+            if self.party == holder:
+                kept.keepers[name] = yield from transfer.keeper(run, name, coins)
+            else:
+                kept.planter = yield from transfer.planter(run, name, coins)
+        if self._together:
+            kept.mesh = yield from shared_argmax.connect(run, coins)
+        return kept
+
+    def _batches(self) -> Iterator[Block]:
+        if self._table is not None:
+            yield from self._table.blocks()
+            return
+        for low in range(0, self.count, _BATCH):
+            yield Block(None, {}, min(_BATCH, self.count - low))
+
+    def _batch(self, run: Run, block: Block, kept: Transfers, coins: Coins) -> Role[npt.NDArray[np.int64] | None]:
+        query = self.columns.query(block.rows, self._reveal_to, together=self._together)
+        local, tables = self._local_scores(block), self.share.tables
+        if local is not None and self.party == self.columns.class_holder:
+            return (yield from roles.predict_class_holder(run, query, local, tables, kept.keepers, coins, kept.mesh))
+        if kept.planter is None:
+            raise LocalProtocolError("an attribute holder has planted its transfers")
+        own = tables.get(self.columns.class_holder, {})
+        return (
+            yield from roles.predict_attribute_holder(run, query, local, own, block.columns, kept.planter, coins, kept.mesh)
+        )
+
+    def _local_scores(self, block: Block) -> npt.NDArray[np.float64] | None:
+        """What a party that knows the class of its rows computes alone."""
+        columns, party = self.columns, self.party
+        if party not in columns.labelled:
+            return None
+        scores = np.zeros((block.rows, len(columns.codebook.classes)))
+        if party == columns.class_holder:
+            scores += roles.prior(class_counts_of(self.share.local), columns.plan)
+        if columns.owners[party]:
+            parameters = local_parameters(columns, party, self.share.local or {})
+            for name, term in parameters.terms.items():
+                scores += parameters.score(name, term, block.columns[name])
+        return scores
+
+
+def scoring(share: ModelShare, source: ColumnSource | int, reveal_to: str = "all", together: bool = False) -> ColumnScoring:
+    """A party's part of a classification, from its share alone; a party without columns brings the number of instances."""
+    return ColumnScoring(share, source, reveal_to, together=together)
+
+
+def columns_of(public: Mapping[str, Any]) -> Columns:
+    """What is public about a study, from a share file."""
+    book = Codebook.from_dict(json.loads(public["codebook"]))
+    owners = {party: tuple(names) for party, names in public["owners"].items()}
+    return Columns(book, public["rows"], owners, tuple(public["labelled"]), public["alpha"], public["training"])
+
+
+def class_counts_of(local: Mapping[str, Any] | None) -> npt.NDArray[np.int64]:
+    """The class counts that the class holder keeps with its share."""
+    if local is None:
+        raise LocalProtocolError("the class holder knows the class counts")
+    return np.array(local["class_counts"], dtype=np.int64)
+
+
+# -- what a party computes alone, and in words -----------------------------------------------------------------------------
+
+
+def _sub_codebook(columns: Columns, party: str) -> Codebook:
+    return columns.codebook.with_features(columns.features(party))
+
+
+def count_local(columns: Columns, party: str, source: ColumnSource | Steady) -> dict[str, Any]:
+    """Statistics of a party's own columns, which it computes alone because it knows the class."""
+    classes = len(columns.codebook.classes)
+    counts = np.zeros(classes, dtype=np.int64)
+    total: Statistics | None = None
+    layout = Layout(_sub_codebook(columns, party)) if columns.owners[party] else None
+    for block in source.blocks():
+        if block.labels is None:
+            raise LocalProtocolError("a labelled party has the class column")
+        counts += np.bincount(block.labels, minlength=classes)
+        if layout is not None:
+            part = count_block(layout, block)
+            total = part if total is None else total + part
+    named = total.by_name() if total is not None else {}
+    return {"class_counts": [int(value) for value in counts], "statistics": named}
+
+
+def local_parameters(columns: Columns, party: str, local: Mapping[str, Any]) -> Parameters:
+    statistics = Statistics.from_names(_sub_codebook(columns, party), local["statistics"])
+    return estimate(statistics, alpha=columns.alpha)
+
+
+def whole_block(source: ColumnSource) -> Block:
+    blocks = list(source.blocks(training=False))
+    if not blocks:
+        return Block(None, {feature.name: np.zeros(0, dtype=np.int64) for feature in source.features}, 0)
+    columns = {name: np.concatenate([block.columns[name] for block in blocks]) for name in blocks[0].columns}
+    return Block(None, columns, sum(block.rows for block in blocks))
+
+
+def training_statement(study: Study, columns: Columns, sha256: str) -> str:
+    """What training promises, in words; `sha256` is the hash that the parties agreed on."""
+    plan, queries, together = columns.plan, study.options.get("queries"), study.options.get("together", False)
+    shared = [name for name in columns.holders if columns.shared(name)]
+    lines = [
+        f"Study {sha256}",
+        f"Codebook {study.codebook.sha256}",
+        f"Protocols class_sums, shared_model, shared_argmax. Class holder: {columns.class_holder}. "
+        f"Shared with it: {', '.join(shared) or 'nobody (all parties know the class)'}.",
+        "Training opened nothing. The model exists only as shares, one per party; a share alone is uniform.",
+        f"A classification opens the class, to {study.reveal_to}. "
+        + (f"At most {queries} instances may be classified." if queries else "The number of queries is not limited.")
+        + " Repeated queries let the model be read off; limit them.",
+        f"Scores: {plan.bits} bits, {plan.fraction} after the point. The class equals that of pooled classification wherever "
+        f"the two best scores differ by more than {plan.tie_bound:.3g}.",
+        "Security: parties that follow the protocol and look at what they received (semi-honest), no dealer, computational. "
+        "A party that deviates can spoil the result or learn more. The number of rows and of instances is public.",
+    ]
+    if together:
+        lines.append("All parties compare the scores together: no coalition short of all but one learns more than the class.")
+    elif len(columns.holders) > 1:
+        lines.append(
+            f"With more than one attribute holder, {columns.class_holder} and {columns.holders[0]} together can see what "
+            "another holder's attributes add to the scores of an instance."
+        )
+    return "\n\n".join(lines)
