@@ -1,5 +1,7 @@
 """Attacks on studies over columns: what a party that follows the protocol, or a message that is not the one due, could get."""
 
+from collections import Counter, defaultdict
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -9,6 +11,8 @@ from blindbayes.codebook import Categorical, Codebook
 from blindbayes.errors import IntegrityError, PeerProtocolError, PrivacyError
 from blindbayes.primitives import limbs as lm
 from blindbayes.primitives.cuckoo import LEAST
+from blindbayes.primitives.softspoken import Keeper, Planter
+from blindbayes.primitives.tweaks import TweakedHash
 from blindbayes.protocol import joined_sums, matching, transfer
 from blindbayes.protocol.joined_scores import roles as scoring_roles
 from blindbayes.protocol.joined_sums import Entries, counts
@@ -209,3 +213,46 @@ def test_a_list_of_one_person_tells_whether_the_other_has_that_person_unless_a_m
     for person in ("t7", "stranger"):
         with pytest.raises(PrivacyError, match="fewer than 5"):
             about(person, customers, min_overlap=5)
+
+
+# -- pads and tweaks over a model's whole life --------------------------------------------------------------------------------
+
+
+def test_no_tweak_and_no_stream_is_used_twice_in_training_and_all_that_follows(monkeypatch):
+    """Transfers set up in training serve every prediction. A tweak that came back under one session, or a session's name that
+    came back on one set of transfers, would put two secrets under one pad."""
+    hashes, streams, reserve = defaultdict(list), Counter(), TweakedHash.reserve
+
+    def reserving(self, domain, count):
+        if not any(other is self for other in hashes[self.session]):
+            hashes[self.session].append(self)
+        return reserve(self, domain, count)
+
+    def watched(genuine):
+        def session(self, name):
+            streams[self.leaves, name] += 1
+            return genuine(self, name)
+
+        return session
+
+    monkeypatch.setattr(TweakedHash, "reserve", reserving)
+    for side in (Planter, Keeper):
+        monkeypatch.setattr(side, "session", watched(side.session))
+    people = [f"p{at}" for at in range(60)]
+    frames = {
+        "bank": pd.DataFrame({"id": people[:40], "a": ["0", "1"] * 20, "y": ["no", "yes", "yes", "no"] * 10}),
+        "telecom": pd.DataFrame({"id": people[20:], "b": ["0", "1", "1", "1"] * 10}),
+    }
+    book = Codebook("y", ("no", "yes"), (Categorical("a", ("0", "1")), Categorical("b", ("0", "1"))))
+    options = {"min_overlap": 3, "overlap_epsilon": 1.0}
+    study = Study(book, partition="columns", key="id", aligned=False, duplicates="first", options=options)
+    model = study.simulate(frames, coins=coins("life")).model
+    source = coins("queries")
+    for _ in range(2):
+        model.predict({"bank": frames["bank"][["a"]][:5], "telecom": frames["telecom"][["b"]][:5]}, coins=source)
+        model.score(frames, to="bank", scope="shared", coins=source)
+        model.score(frames, to="telecom", coins=source)
+    assert len(streams) > 20
+    assert max(streams.values()) == 1
+    assert len(hashes) > 20
+    assert {len(made) for made in hashes.values()} == {2}  # one hash per party and session, which gives every tweak once
