@@ -42,9 +42,16 @@ class Gates(Protocol):
     def constant(self, bits: npt.NDArray[np.uint8], lanes: int) -> Wires: ...
 
 
-def _masks(bits: npt.NDArray[np.uint64]) -> Blocks:
-    """0 or 1 per row to a block of zeros or ones."""
-    return (np.uint64(0) - bits)[:, None]
+# Labels are (rows, 2). numpy is slow where it stretches a (2,) or (rows, 1) array over them: its inner loop then has two steps.
+# So the offset and the masks are laid out in full, and tables are filled column by column: half the time of a gate.
+
+
+def _masks(labels: Blocks) -> Blocks:
+    """A block of ones per label whose colour is 1, else of zeros."""
+    full = np.empty(labels.shape, dtype=np.uint64)
+    np.subtract(np.uint64(0), labels[:, 0] & _ONE, out=full[:, 0])
+    full[:, 1] = full[:, 0]
+    return full
 
 
 def _rows(left: Wires, right: Wires) -> tuple[tuple[int, ...], Blocks, Blocks]:
@@ -85,6 +92,7 @@ class Garbler:
         self._delta = delta
         self._tables: list[npt.NDArray[np.uint64]] = []
         self._last_ramp = np.zeros(0, dtype=np.uint64)
+        self._offsets = np.tile(delta, (_ROWS_AT_ONCE, 1))
         self._scratch = np.empty(8 * _ROWS_AT_ONCE, dtype=np.uint64)  # fresh memory would cost more than the hashes
         self.and_count = 0
 
@@ -106,7 +114,7 @@ class Garbler:
         rows = left.shape[0]
         self.and_count += rows
         first = self._tmmo.reserve(Domain.GATE, 2 * rows)
-        tables = np.empty((rows, 2, 2), dtype=np.uint64)
+        tables = np.empty((rows, ROW_WORDS), dtype=np.uint64)
         if rows <= _ROWS_AT_ONCE:
             out = self._and(left, right, first, tables)
         else:
@@ -119,7 +127,7 @@ class Garbler:
 
     def _and(self, left: Blocks, right: Blocks, first: int, tables: npt.NDArray[np.uint64]) -> Blocks:
         rows = left.shape[0]
-        delta = self._delta
+        delta = self._offsets[:rows]
         labels = self._scratch[: 8 * rows].reshape(4, rows, 2)
         labels[0] = left
         np.bitwise_xor(left, delta, out=labels[1])
@@ -127,17 +135,19 @@ class Garbler:
         np.bitwise_xor(right, delta, out=labels[3])
         tweaks = self._ramp(rows) + np.uint64(first)
         hashed = self._tmmo.at(labels.reshape(-1, 2), Domain.GATE, tweaks, keep=False).reshape(4, rows, 2)
-        left_colour, right_colour = _masks(left[:, 0] & _ONE), _masks(right[:, 0] & _ONE)
+        left_colour, right_colour = _masks(left), _masks(right)
         generator = hashed[0] ^ hashed[1]
         generator ^= right_colour & delta
         evaluator = hashed[2] ^ hashed[3]
         out: Blocks = evaluator & right_colour
         evaluator ^= left
         out ^= hashed[0]
-        out ^= generator & left_colour
+        left_colour &= generator
+        out ^= left_colour
         out ^= hashed[2]
-        tables[:, 0] = generator
-        tables[:, 1] = evaluator
+        for word in (0, 1):
+            tables[:, word] = generator[:, word]
+            tables[:, 2 + word] = evaluator[:, word]
         return out
 
     def _ramp(self, rows: int) -> npt.NDArray[np.uint64]:
@@ -216,7 +226,7 @@ class Evaluator:
         end = self._at + ROW_WORDS * rows
         if end > len(self._tables):
             raise PeerProtocolError("there are fewer garbled tables than gates", party=self._party)
-        tables = self._tables[self._at : end].reshape(rows, 2, 2)
+        tables = self._tables[self._at : end].reshape(rows, ROW_WORDS)
         self._at = end
         if rows <= _ROWS_AT_ONCE:
             return self._and(left, right, first, tables).reshape(shape)
@@ -230,9 +240,12 @@ class Evaluator:
         rows = left.shape[0]
         labels = np.concatenate([left, right])
         hashed = self._tmmo.run(labels, Domain.GATE, first, keep=False)
-        out: Blocks = tables[:, 1] ^ left
-        out &= _masks(right[:, 0] & _ONE)
-        out ^= tables[:, 0] & _masks(left[:, 0] & _ONE)
+        out: Blocks = _masks(right)
+        left_colour = _masks(left)
+        for word in (0, 1):
+            out[:, word] &= tables[:, 2 + word] ^ left[:, word]
+            left_colour[:, word] &= tables[:, word]
+        out ^= left_colour
         out ^= hashed[:rows]
         out ^= hashed[rows:]
         return out
