@@ -8,15 +8,15 @@ key uses; the few keys that are left (the 2-core) are solved in the dense cells.
 Failure below 2^-70 for `LEAST` keys or more at 1.45 cells per key, by counting (tests compute it, with no measured law):
 
 - More than 24 keys stay. The core is the largest set K of keys whose cells, S, all serve at least two of K; so no other key
-  reads inside S. With n keys, m cells, k = |K|, s = |S| and a = C(s, 3) / C(m, 3) the expected number of such pairs (K, S) is at
-  most  C(n, k) C(m, s) (1 - a)^(n - k) (3k)! min_z (e^z - 1 - z)^s z^(-3k) / (m (m-1) (m-2))^k.  Over all k > 24 and all s
+  reads inside S. With n keys, m cells, k = |K|, s = |S| and a = C(s, 3) / C(m, 3) the expected number of such pairs (K, S) is
+  at most  C(n, k) C(m, s) (1 - a)^(n - k) (3k)! min_z (e^z - 1 - z)^s z^(-3k) / (m (m-1) (m-2))^k.  Over all k > 24 and all s
   this adds up to less than 2^-90. (Without the factor (1 - a)^(n - k) large cores would need 1.52 cells per key.)
 - k <= 24 keys stay, and their random masks of 64 bits are dependent: at most 2^(k - 64) times the number above, below 2^-70
   in all; cores of two keys are the most frequent.
 
-Raghuraman and Rindal's law, fitted to measurements (IACR eprint 2022/320; the repository volePSI, PaxosParam), has large cores with
-probability 2^-(a (e - 1.223) - 9.2) at e cells per key, log2 a = 0.555 log2 n + 2.336; at 1.45 it gives more than 200 bits. Tests
-compare it with frequencies measured where failures can be seen (1.22 to 1.24 cells per key).
+Raghuraman and Rindal's law, fitted to measurements (IACR eprint 2022/320; the repository volePSI, PaxosParam), has large cores
+with probability 2^-(a (e - 1.223) - 9.2) at e cells per key, log2 a = 0.555 log2 n + 2.336; at 1.45 it gives more than 200
+bits. Tests compare it with frequencies measured where failures can be seen (1.22 to 1.24 cells per key).
 """
 
 from __future__ import annotations
