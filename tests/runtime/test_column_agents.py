@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 from blindbayes.errors import BlindbayesError, ConfigError, DataError, PeerLost, PeerProtocolError, PrivacyError
-from blindbayes.runtime.agent import AgentRun
+from blindbayes.runtime.agent_run import AgentRun
 from blindbayes.runtime.column_work import prediction_run
 from blindbayes.runtime.policy import Policy
 from blindbayes.study.file import Deadlines, StudyFile

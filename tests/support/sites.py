@@ -11,7 +11,8 @@ import duckdb
 import numpy as np
 
 from blindbayes.codebook import Categorical, Codebook, Numeric
-from blindbayes.runtime.agent import Agent, AgentRun
+from blindbayes.runtime.agent import Agent
+from blindbayes.runtime.agent_run import AgentRun
 from blindbayes.runtime.courier import MemoryHub
 from blindbayes.runtime.link import Timing
 from blindbayes.runtime.loopback import Loopback

@@ -14,12 +14,11 @@ import logging
 import re
 import time
 from collections import Counter, deque
-from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from blindbayes.errors import BlindbayesError, ConfigError, IntegrityError, LocalProtocolError, PrivacyError, ProtocolError
 from blindbayes.primitives.coins import Coins
+from blindbayes.runtime.agent_run import AgentRun
 from blindbayes.runtime.column_work import Classifying, Request, model_of, prediction_run
 from blindbayes.runtime.courier import Courier, require_latency
 from blindbayes.runtime.envelope import Offer, Pair, pack
@@ -38,74 +37,6 @@ _HASH = re.compile("[0-9a-f]{64}")
 _KEEP_ENDED = 16
 _KEEP_SEEN = 16  # per site: one that asks for much hides its own wishes, not those of others
 _MAX_HEADS = 1024
-
-
-@dataclass(slots=True)
-class AgentRun:
-    """One run at this site."""
-
-    run_id: str
-    work: Work
-    proposed_by: str
-    state: str = "reading"  # reading, running, done, failed
-    seats: dict[str, Seat] = field(default_factory=dict)
-    error: BlindbayesError | None = None
-    release: Path | None = None
-    task: asyncio.Task[None] | None = None
-    done: asyncio.Event = field(default_factory=asyncio.Event)
-    began: float = field(default_factory=time.monotonic)
-    protocol_seconds: float = 0.0
-
-    @property
-    def study(self) -> StudyFile:
-        """The study it belongs to."""
-        return self.work.study
-
-    def show(self) -> dict[str, Any]:
-        """For people and for the console: states, names, times; never a value."""
-        shown: dict[str, Any] = {
-            "run": self.run_id,
-            "kind": self.work.kind,
-            "study": self.study.sha256,
-            "title": self.study.title,
-            "proposed_by": self.proposed_by,
-            "state": self.state,
-            "seconds": round(time.monotonic() - self.began, 3),
-            "protocol_seconds": round(self.protocol_seconds, 3),
-            "seats": {name: seat.show() for name, seat in self.seats.items()},
-            "text": self.text(),
-        }
-        if self.release is not None:
-            shown["release"] = str(self.release)
-        if self.error is not None:
-            party = self.error.party if isinstance(self.error, ProtocolError) else None
-            shown |= {
-                "error": type(self.error).__name__,
-                "message": str(self.error),
-                "exit_code": self.error.code,
-                "party": party,
-            }
-        return shown
-
-    def text(self) -> str:
-        """One line: `2 of 3 sites, waiting for south, 8 min to deadline`."""
-        if self.state != "running":
-            return self.state if self.error is None else f"failed: {self.error}"
-        waiting: dict[str, float] = {}
-        for seat in self.seats.values():
-            progress = seat.driver.progress
-            if progress.deadline is None:
-                continue
-            for name in progress.waiting_for:
-                site = self.study.host(name)
-                if site not in self.seats:
-                    waiting[site] = max(0.0, progress.deadline - asyncio.get_running_loop().time())
-        sites = len(self.study.names)
-        if not waiting:
-            return f"{sites} of {sites} sites, computing"
-        left = min(waiting.values())
-        clock = f"{left / 60:.0f} min" if left >= 120 else f"{left:.0f} s"
-        return f"{sites - len(waiting)} of {sites} sites, waiting for {', '.join(sorted(waiting))}, {clock} to deadline"
 
 
 class Agent:
