@@ -98,7 +98,11 @@ class Garbler:
 
     def own(self, bits: npt.NDArray[np.uint8]) -> Wires:
         """Wires of the garbler's own bits, any shape."""
-        return (np.uint64(0) - bits.astype(np.uint64))[..., None] & self._delta
+        full = np.uint64(0) - bits.astype(np.uint64)
+        wires = np.empty((*bits.shape, 2), dtype=np.uint64)
+        for word in (0, 1):
+            np.bitwise_and(full, self._delta[word], out=wires[..., word])
+        return wires
 
     def constant(self, bits: npt.NDArray[np.uint8], lanes: int) -> Wires:
         """Public bits (...,) on every lane."""
