@@ -135,6 +135,29 @@ def test_empty_bins_do_not_show_the_helpers_share_of_the_prior(monkeypatch):
     assert first[alone] >= len(seen[0]) - 60  # nobody gets the class of a row without any value
 
 
+# -- transfer: a setup from another run ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["PointsChosen", "TreesPlanted"])
+def test_a_setup_of_another_run_is_refused(kind):
+    """Points and trees of an earlier setup are well formed. Two parties whose trees do not belong together would not notice:
+    class_sums would leave them shares of nonsense."""
+
+    def setting_up(name, **options):
+        runs = local_runs(["a", "b"], run_id=name, coins=coins("runs"))
+        roles = {
+            "a": transfer.keeper(runs["a"], "b", coins(f"a {name}")),
+            "b": transfer.planter(runs["b"], "a", coins(f"b {name}")),
+        }
+        return run_in_memory(roles, **options)
+
+    old = next(e for e in setting_up("earlier", keep=Keep.FRAMES).transcript.entries if e.kind.__name__ == kind)
+    again = Replace(lambda entry: entry.kind is old.kind, lambda _: decode(old.frame, old.kind, sender=old.sender))
+    outcome = setting_up("later", faults=[again], check=False)
+    assert isinstance(outcome.error, PeerProtocolError)
+    assert outcome.error.party == old.sender
+
+
 # -- joined_sums: messages of another run, and a bit that was made up ---------------------------------------------------------
 
 

@@ -19,6 +19,7 @@ class PointsChosen(Message, frozen=True):
     """Two points per base transfer."""
 
     trust: ClassVar[Trust] = Trust.KEY
+    mark: int
     points: bytes
 
 
@@ -26,5 +27,6 @@ class TreesPlanted(Message, frozen=True):
     """The base point, and the level sums of the trees under the base keys."""
 
     trust: ClassVar[Trust] = Trust.ENCRYPTED
+    mark: int
     point: bytes
     corrections: bytes

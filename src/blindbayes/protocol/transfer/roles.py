@@ -57,8 +57,9 @@ def keeper(run: Run, other: str, coins: Coins) -> Role[Keeper]:
     """The later sender: draws the offset, chooses in the base transfers."""
     session = yield from agree(run, other, f"transfer from {run.me}", b"softspoken k=4", coins)  # step 1
     setup = KeeperSetup.begin(session, coins)
-    yield Send(other, PointsChosen(setup.choice.points))  # step 2
+    yield Send(other, PointsChosen(mark(session, PointsChosen, 0), setup.choice.points))  # step 2
     planted = yield from receive(other, TreesPlanted)
+    require_mark(planted.mark, session, TreesPlanted, 0, other)
     return setup.finish(planted.point, planted.corrections, other)  # step 4
 
 
@@ -66,6 +67,7 @@ def planter(run: Run, other: str, coins: Coins) -> Role[Planter]:
     """The later chooser: plants the trees."""
     session = yield from agree(run, other, f"transfer from {other}", b"softspoken k=4", coins)  # step 1
     chosen = yield from receive(other, PointsChosen)
+    require_mark(chosen.mark, session, PointsChosen, 0, other)
     planted, point, corrections = plant(chosen.points, session, coins, other)
-    yield Send(other, TreesPlanted(point, corrections))  # step 3
+    yield Send(other, TreesPlanted(mark(session, TreesPlanted, 0), point, corrections))  # step 3
     return planted
