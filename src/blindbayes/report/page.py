@@ -11,7 +11,7 @@ from blindbayes.model.explain import COVERAGE, Plausible, between
 from blindbayes.model.parameters import FloatArray, Gaussian, Parameters, Term
 from blindbayes.report.evidence import weights
 from blindbayes.report.leakage import OTHERS, TRUST_WORDS, Flow, LeakReport, PartyView
-from blindbayes.report.plots import bracket
+from blindbayes.report.plots import bracket, plain
 from blindbayes.wire import Trust
 
 COLOURS = {
@@ -205,7 +205,7 @@ def model_page(
     heads = "".join(f"<th>{escape(label)}</th>" for label in codebook.classes)
     ends = None if plausible is None else between(np.exp(plausible.log_prior))
     priors = "".join(
-        f'<td class="num">{np.exp(value):.3f}{_note(ends, at, 3)}</td>' for at, value in enumerate(parameters.log_prior)
+        f'<td class="num">{np.exp(value):.3f}{_note(ends, at)}</td>' for at, value in enumerate(parameters.log_prior)
     )
     parts.append(f"<h2>Prior</h2><table><tr>{heads}</tr><tr>{priors}</tr></table>")
     for feature in codebook.features:
@@ -233,18 +233,17 @@ def _moments(classes: tuple[str, ...], term: Gaussian, drawn: Term | None) -> st
     if isinstance(drawn, Gaussian):
         means, deviations = between(drawn.mean), between(np.sqrt(drawn.variance))
     rows = "".join(
-        f'<tr><td>{escape(label)}</td><td class="num">{mean:.4g}{_note(means, at, 4)}</td>'
-        f'<td class="num">{np.sqrt(variance):.4g}{_note(deviations, at, 4)}</td></tr>'
+        f'<tr><td>{escape(label)}</td><td class="num">{plain(float(mean))}{_note(means, at)}</td>'
+        f'<td class="num">{plain(float(np.sqrt(variance)))}{_note(deviations, at)}</td></tr>'
         for at, (label, mean, variance) in enumerate(zip(classes, term.mean, term.variance, strict=True))
     )
     return f"<table><tr><th>class</th><th>mean</th><th>deviation</th></tr>{rows}</table>"
 
 
-def _note(ends: tuple[FloatArray, FloatArray] | None, at: int, digits: int) -> str:
+def _note(ends: tuple[FloatArray, FloatArray] | None, at: int) -> str:
     if ends is None:
         return ""
-    low, high = float(ends[0][at]), float(ends[1][at])
-    return f' <span class="muted">[{low:.{digits}g}, {high:.{digits}g}]</span>'
+    return f' <span class="muted">[{plain(float(ends[0][at]))}, {plain(float(ends[1][at]))}]</span>'
 
 
 def _heat(weight: float, ends: tuple[float, float] | None) -> str:

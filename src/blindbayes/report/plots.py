@@ -68,6 +68,11 @@ def bracket(low: float, high: float) -> str:
     return f"[{low:+.2f}, {high:+.2f}]" if np.isfinite(low) and np.isfinite(high) else "[not known]"
 
 
+def plain(value: float) -> str:
+    """A number for people: four digits, or a whole number without an exponent."""
+    return f"{value:.0f}" if 1000 <= abs(value) < 1e9 else f"{value:.4g}"
+
+
 def gaussian_plot(parameters: Parameters, plausible: Plausible | None = None) -> str | None:
     """Per Gaussian feature, mean and one deviation of each class inside the feature's bounds; None without such a feature.
 
@@ -100,7 +105,7 @@ def gaussian_plot(parameters: Parameters, plausible: Plausible | None = None) ->
                 x1, x2 = (left + width * min(max((float(side[at]) - low) / (high - low), 0.0), 1.0) for side in means)
                 out.append(f'<path d="M {x1:.1f} {y + 3} v 14 m 0 -7 H {x2:.1f} m 0 -7 v 14" fill="none" stroke="rgb{_RED}"/>')
             out.append(f'<circle cx="{ends[1]:.1f}" cy="{y + 10}" r="5" fill="rgb{_RED}"/>')
-            out.append(f'<text x="{left + width + 8}" y="{y + 14}">{mean:.4g}</text>')
+            out.append(f'<text x="{left + width + 8}" y="{y + 14}">{plain(float(mean))}</text>')
             y += step
         y += 14
     return "".join([*out, "</svg>\n"])
