@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from blindbayes import Study
-from blindbayes.codebook import Categorical, Codebook
+from blindbayes.codebook import Categorical, Codebook, Numeric
 from blindbayes.errors import IntegrityError, PeerProtocolError, PrivacyError
 from blindbayes.primitives import limbs as lm
 from blindbayes.primitives.cuckoo import LEAST
@@ -279,3 +279,29 @@ def test_no_tweak_and_no_stream_is_used_twice_in_training_and_all_that_follows(m
     assert max(streams.values()) == 1
     assert len(hashes) > 20
     assert {len(made) for made in hashes.values()} == {2}  # one hash per party and session, which gives every tweak once
+
+
+# -- what repeated queries tell ----------------------------------------------------------------------------------------------
+
+
+def test_some_answers_about_one_person_tell_what_the_others_columns_add_to_the_score():
+    """Nothing breaks here: an answer is a comparison, and who sets one side of it can search for the other. The documentation
+    says so. Fifteen answers of one bit leave an interval below the hundredth part of a nat."""
+    rng = np.random.default_rng(3)
+    y = rng.integers(0, 2, 400)
+    values = np.where(rng.random(400) < 0.5, rng.integers(0, 3, 400), rng.integers(0, 2, 400) + y).astype(str)
+    frame = pd.DataFrame({"x": rng.normal(3 * y, 2, 400).clip(-9, 9), "v": values, "y": y.astype(str)})
+    book = Codebook("y", ("0", "1"), (Numeric("x", -10, 10, 0.001), Categorical("v", ("0", "1", "2"))), variance_floor=0.01)
+    parts = {"class": frame[["x", "y"]], "attributes": frame[["v"]]}
+    model = Study(book, partition="columns").simulate(parts, coins=coins("training")).model
+    plain, source = model.combine(), coins("queries")
+    for person in ("0", "1", "2"):
+        low, high = -9.0, 9.0
+        for _ in range(15):
+            middle = (low + high) / 2
+            asked = {"class": pd.DataFrame({"x": [middle]}), "attributes": pd.DataFrame({"v": [person]})}
+            is_one = model.predict(asked, coins=source)[0] == "1"
+            low, high = (low, middle) if is_one else (middle, high)
+        alone = np.diff(plain.predict_log_proba(pd.DataFrame({"x": [low], "v": [None]})))  # the class holder knows its own part
+        added = np.diff(plain.parameters_.terms["v"].log_prob[:, int(person)])
+        assert abs(float(alone[0, 0]) + float(added[0])) < 0.01
