@@ -96,11 +96,11 @@ class TweakedHash:
         `keep` false the result stands in scratch memory, and is gone at the next call.
         """
         rows, blocks = seeds.shape[0], -(-words // 2)
-        inner = self.permute(np.ascontiguousarray(seeds), into=0)
-        tweaked = self._buffer(1, 16 * rows * blocks).view(np.uint64).reshape(rows, blocks, 2)
-        indices = np.arange(first, first + rows * blocks, dtype=np.uint64).reshape(rows, blocks)
-        np.bitwise_xor(inner[:, None, 0], indices, out=tweaked[:, :, 0])
-        tweaked[:, :, 1] = (inner[:, 1] ^ np.uint64(domain))[:, None]
-        out = self.permute(tweaked.reshape(-1, 2), into=None if keep else 2).reshape(rows, blocks, 2)
-        out ^= inner[:, None, :]
+        # Laid out in full: stretched over its blocks, a seed of two words would cost more than the hashes.
+        inner = np.repeat(self.permute(np.ascontiguousarray(seeds), into=0), blocks, axis=0)
+        tweaked = self._buffer(1, inner.nbytes).view(np.uint64).reshape(inner.shape)
+        np.bitwise_xor(inner[:, 0], np.arange(first, first + rows * blocks, dtype=np.uint64), out=tweaked[:, 0])
+        np.bitwise_xor(inner[:, 1], np.uint64(domain), out=tweaked[:, 1])
+        out = self.permute(tweaked, into=None if keep else 2)
+        out ^= inner
         return out.reshape(rows, 2 * blocks)[:, :words]
