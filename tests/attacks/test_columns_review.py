@@ -224,7 +224,9 @@ def about(person, telecom, **options):
     }
     study = Study(book, partition="columns", key="id", aligned=False, duplicates="first", options=options)
     asked = {"bank": pd.DataFrame({"id": ["nobody"]}), "telecom": frames["telecom"][:0]}
-    return study.simulate(frames).model.score(asked, to="bank").labels.tolist()
+    result = study.simulate(frames)
+    assert "No minimum was set" in result.statement
+    return result.model.score(asked, to="bank").labels.tolist()
 
 
 def test_a_list_of_one_person_tells_whether_the_other_has_that_person_unless_a_minimum_is_set():
