@@ -359,8 +359,8 @@ def training_statement(study: Study, join: Join, sha256: str, overlaps: Mapping[
             f"; one bit was: that at least {join.min_overlap} identifiers joined (per pair of parties). Whoever knows of "
             f"{join.min_overlap - 1} matches learns from it about one more: limit how often such studies run."
             if join.min_overlap
-            else ". No minimum was set (min_overlap): a party that brings few identifiers gets a model about those, whose classes tell "
-            "it who of them is shared and what the other knows of them."
+            else ". No minimum was set (min_overlap): a party that brings few identifiers gets a model about those, and its "
+            "classes tell who of them is shared and what the other knows of them."
         ),
         *_overlap_words(join, overlaps or {}),
         f"Public: the numbers that identifiers are padded to ({bounds}), at most {join.most} rows per identifier and party, "
