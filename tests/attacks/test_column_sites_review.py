@@ -167,6 +167,17 @@ def test_a_batch_whose_end_was_lost_is_not_classified_again_for_nothing(tmp_path
     bounded(test)
 
 
+def test_a_charge_for_one_instance_pays_for_no_thousand(tmp_path: Path) -> None:
+    """A run pays once, for what it asked: charged, then stopped by a full disk, it could be asked for again with more."""
+    share = share_at(tmp_path / "a.share", queries=10_000)
+    share.charge(1, "run")
+    share.charge(1, "run")
+    for refuse in (share.charge, share.require_budget):
+        with pytest.raises(PrivacyError, match="for fewer instances"):
+            refuse(1000, "run")
+    assert share.spent == 1
+
+
 @pytest.mark.parametrize("batch", ["two\nlines", "\x1b[2J", "a\u202eb", "x" * 201, "\ud800", ""])
 def test_names_of_batches_that_deceive_are_refused(batch: str) -> None:
     with pytest.raises(ConfigError, match="name"):
@@ -337,6 +348,35 @@ def test_a_site_that_asks_for_much_hides_no_other_sites_wish(tmp_path: Path) -> 
             assert hospital.seen[other.sha256] == "lab"
 
     bounded(test)
+
+
+def test_a_request_that_cannot_be_read_burns_its_run_and_no_other(tmp_path: Path) -> None:
+    split = pair()
+
+    async def test() -> None:
+        async with office_of(tmp_path, split) as office:
+            study = split.study(office.net, deadlines=Deadlines(step=5, join=5, run=30))
+            model = await train(office, study)
+            run = ask(office, "hospital", study, model, "b", **split.ask(tmp_path, small(5))["hospital"])
+            while run.state == "reading":
+                await asyncio.sleep(0.02)
+            await office.stop("hospital")
+            home = office.net.sites["hospital"].home
+            (home.run_folder(run.run_id) / "request.json").write_bytes(b'{"model"')
+            hospital = await office.start("hospital")
+            assert run.run_id not in hospital.runs
+            assert (home.outcome(run.run_id) or {})["state"] == "burned"
+            assert not list(home.folder.glob("runs/*/*/key"))
+
+    bounded(test)
+
+
+def test_nobody_is_called_all(tmp_path: Path) -> None:
+    """reveal_to = "all", read as the party of that name, opened the classes to everybody."""
+    split = Split(small(), "class", {"all": ("age", "colour"), "insurer": ("weight", "smokes")}, ("all",))
+    net = Loopback(tmp_path / "sites", split.write(tmp_path / "rows"))
+    with pytest.raises(ConfigError, match="may not be called 'all'"):
+        split.study(net, reveal_to="all")
 
 
 # -- shares ------------------------------------------------------------------------------------------------------------------
@@ -568,10 +608,10 @@ def test_values_stand_in_no_log_error_or_status(tmp_path: Path, caplog: pytest.L
                 await office.stop(name)
             for path in (tmp_path / "sites").rglob("*"):
                 if path.is_file():
-                    assert b"4711" not in path.read_bytes(), path
+                    assert not any(word in path.read_bytes() for word in (b"canary", b"4711.4711")), path
 
     bounded(test)
-    assert not any("4711" in text for text in (*shown, caplog.text))
+    assert not any(word in text for text in (*shown, caplog.text) for word in ("canary", "4711.4711"))
 
 
 def test_what_was_asked_for_is_forgotten_at_the_end(tmp_path: Path) -> None:

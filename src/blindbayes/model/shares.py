@@ -100,6 +100,7 @@ class KeptShare:
         with self._locked() as file:
             spent, paid, end = _read_spent(file)
             if run is not None and run in paid:
+                self._require_paid(paid[run], count)
                 return
             self._require_budget(max(spent, known), count)
             os.ftruncate(file, end)  # a torn line was never charged: nothing was sent before it was whole
@@ -114,8 +115,14 @@ class KeptShare:
             return
         with self._locked() as file:
             spent, paid, _ = _read_spent(file)
-        if run is None or run not in paid:
+        if run is not None and run in paid:
+            self._require_paid(paid[run], count)
+        else:
             self._require_budget(max(spent, known), count)
+
+    def _require_paid(self, paid: int, count: int) -> None:
+        if count > paid:
+            raise PrivacyError(f"{self.party}: this batch was charged before, for fewer instances; give it another name")
 
     def _require_budget(self, spent: int, count: int) -> None:
         if self.queries is not None and spent + count > self.queries:
@@ -243,8 +250,8 @@ def _write_line(file: int, line: str) -> None:
     raise DataError("the query budget cannot be charged: the disk is full; nothing was classified")
 
 
-def _read_spent(file: int) -> tuple[int, set[str], int]:
-    """Instances charged, the runs that paid for them, and where the last whole line ends."""
+def _read_spent(file: int) -> tuple[int, dict[str, int], int]:
+    """Instances charged, what each run paid of them, and where the last whole line ends."""
     os.lseek(file, 0, os.SEEK_SET)
     raw = b""
     while piece := os.read(file, 1 << 16):
@@ -252,6 +259,6 @@ def _read_spent(file: int) -> tuple[int, set[str], int]:
     end = raw.rfind(b"\n") + 1
     try:
         lines = [line.split(" ", 1) for line in raw[:end].decode().splitlines()]
-        return sum(int(line[0]) for line in lines), {line[1] for line in lines if len(line) > 1}, end
+        return sum(int(line[0]) for line in lines), {line[1]: int(line[0]) for line in lines if len(line) > 1}, end
     except ValueError:
         raise DataError("the record of charged queries is damaged") from None

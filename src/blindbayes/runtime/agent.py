@@ -214,14 +214,21 @@ class Agent:
         hashes = [path.read_text() for path in folder.glob("study")]
         found = self.home.approved(hashes[0]) if hashes else None
         if found is None:
-            self.home.end(run_id, {"state": "burned", "message": "its study is no longer approved here"})
-            self.home.audit.append("burned", run=run_id, why="its study is no longer approved here")
-            tell("run_burned", level=logging.WARNING, run=run_id)
-            self.home.erase_journals(run_id)
+            self._burn(run_id, "its study is no longer approved here")
+            return
+        try:
+            work = work_of(self.home, self.identity, run_id, found[0], self.home.request(run_id))
+        except (BlindbayesError, ValueError):  # one damaged file must not keep the site from its other runs
+            self._burn(run_id, "what was asked for cannot be read")
             return
         tell("run_resumed", run=run_id, study=hashes[0])
-        work = work_of(self.home, self.identity, run_id, found[0], self.home.request(run_id))
         self._launch(run_id, work, "resumed")
+
+    def _burn(self, run_id: str, why: str) -> None:
+        self.home.end(run_id, {"state": "burned", "message": why})
+        self.home.audit.append("burned", run=run_id, why=why)
+        tell("run_burned", level=logging.WARNING, run=run_id)
+        self.home.erase_journals(run_id)
 
     def _launch(self, run_id: str, work: Work, proposed_by: str) -> AgentRun:
         study = work.study

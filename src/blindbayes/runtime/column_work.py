@@ -124,6 +124,9 @@ class Training(_OverColumns):
         if isinstance(agreed, Columns):
             self._part = aligned.training(study.study, agreed, name, columns)
         else:
+            law, most = joined.overlap_noise(agreed, name), self._home.config.policy.max_epsilon_per_run
+            if law is not None and law.price.epsilon > most:  # whoever holds the class pays for every join
+                raise PrivacyError(f"this site allows an epsilon of at most {most:g} per run; its estimates would cost more")
             self._part = joined.training(study.study, agreed, name, columns)
         self._digest = self._part.digest(self._identity.storage_key)
 

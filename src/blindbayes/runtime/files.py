@@ -10,13 +10,18 @@ from pathlib import Path
 from blindbayes.errors import ConfigError
 
 
-def sync_folder(folder: Path) -> None:
-    """Make renames and new names in `folder` durable."""
-    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+def sync(path: Path) -> None:
+    """Make the content of a file, or the names in a folder, durable."""
+    handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+def sync_folder(folder: Path) -> None:
+    """Make renames and new names in `folder` durable."""
+    sync(folder)
 
 
 def make_private_folder(folder: Path) -> Path:

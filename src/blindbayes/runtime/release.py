@@ -19,7 +19,7 @@ from blindbayes.protocol.columns import Columns
 from blindbayes.protocol.joined_scores import Hidden
 from blindbayes.report import About, LeakReport, leak_report, run_files, seal_files
 from blindbayes.runtime.driver import Finished
-from blindbayes.runtime.files import make_private_folder
+from blindbayes.runtime.files import make_private_folder, sync
 from blindbayes.runtime.folder import write_folder
 from blindbayes.runtime.identity import Identity
 from blindbayes.runtime.memory import Outcome
@@ -181,5 +181,9 @@ def _write(
     made["run.json"] = (json.dumps(known, indent=2) + "\n").encode()
     made["study.toml"] = study.to_toml().encode()
     write_folder(draft, seal_files(made, None if identity is None else {identity.name: identity.signing}))
+    for path in sorted(draft.rglob("*")):  # the run's end follows, and with it goes the journal that could write it again
+        sync(path)
+    sync(draft)
     draft.rename(final)
+    sync(folder)
     return final

@@ -207,6 +207,8 @@ class StudyFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=Tr
                 "rows that line up take protocol = 'class_sums', rows matched by an identifier protocol = 'joined_sums' and "
                 "aligned = false; change one of the two"
             )
+        if "all" in names:  # else reveal_to = "all" would read as that party's, and be everybody's
+            raise ConfigError("over columns a party may not be called 'all': that name stands for everybody in reveal_to")
         from blindbayes.study.column_parts import require_learner
 
         require_learner(self.reveal_to, names)
