@@ -255,6 +255,8 @@ class Codebook(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=Tru
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> Codebook:
         """From plain builtins, as TOML or JSON give them. Unknown fields are refused."""
+        if "parties" in fields and "features" not in fields:
+            raise ConfigError("this is a study, not a codebook; the codebook is the file that it was made with")
         try:
             return msgspec.convert(dict(fields), cls, strict=True)
         except msgspec.ValidationError as cause:

@@ -420,7 +420,10 @@ def load(path: str | os.PathLike[str]) -> NaiveBayes:
     """Read a JSON model file. Nothing in it is executed; an unknown version or field is refused."""
     try:
         with Path(path).open("rb") as file:
-            text = file.read(MAX_BYTES + 1).decode("utf-8")
+            raw = file.read(MAX_BYTES + 1)
+        if raw.startswith(b"blindbayes share "):
+            raise ConfigError("this is a share of a model, not a model: all its sites classify with `blindbayes study predict`")
+        text = raw.decode("utf-8")
     except FileNotFoundError:
         raise ConfigError(f"model file {os.fspath(path)!r} does not exist; `blindbayes train` writes one") from None
     except (OSError, UnicodeDecodeError) as cause:

@@ -73,3 +73,27 @@ def test_a_duckdb_file_that_is_no_duckdb_and_a_table_that_is_not_there() -> None
     assert "close it where it is open" in told("codebook check codebook.toml --data duckdb://broken.duckdb#visits")
     duckdb.connect("visits.duckdb").close()
     assert "after # in the URL" in told("codebook check codebook.toml --data duckdb://visits.duckdb#visits")
+
+
+def three_sites_and_a_study() -> None:
+    cards = ""
+    for name in ("north", "south", "west"):
+        assert call(f"site init {name} --name {name} --rows north.csv").exit_code == 0
+        cards += f" --card {name}/card.toml"
+    assert call(f"study init study.toml --title Trial --codebook codebook.toml{cards}").exit_code == 0
+
+
+def test_a_study_a_card_and_a_share_are_told_apart_from_what_was_asked_for() -> None:
+    three_sites_and_a_study()
+    assert "this is a study, not a codebook" in told("codebook check study.toml")
+    assert "card.toml" in told("site pin study.toml --words a-b --config north")
+    assert "the site's own card" in told("site pin north/card.toml --words a-b --config north")
+    Path("some.share").write_bytes(b"blindbayes share 1\n\xff\xfe")
+    assert "blindbayes study predict" in told("predict some.share north.csv")
+
+
+def test_a_place_that_cannot_take_the_release_is_refused_before_the_run() -> None:
+    three_sites_and_a_study()
+    assert "empty exists already; nothing was begun" in told("study run study.toml --config north --out empty")
+    assert "nothing was begun" in told("study run study.toml --config north --out north.csv/release")
+    assert "is not running" in told("study run study.toml --config north --out new/release")  # a good place: the next hurdle

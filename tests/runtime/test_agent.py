@@ -283,7 +283,9 @@ def test_no_value_of_a_row_stands_in_an_error_log_or_file(tmp_path: Path, caplog
             runs = await office.run(study)
             assert isinstance(runs["south"].error, DataError)
             assert isinstance(runs["north"].error, PeerLost)
-            assert str(runs["north"].error) == "south: gave up (DataError)"  # told at once: no deadline was waited for
+            assert (
+                str(runs["north"].error) == "south: gave up (DataError); `blindbayes site status` at south says why"
+            )  # told at once: no deadline was waited for
             assert CANARY not in str(runs["south"].show())
             written = [path for path in (tmp_path / "sites").rglob("*") if path.is_file()]
             assert len(written) > 20

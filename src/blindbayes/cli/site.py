@@ -126,6 +126,8 @@ def pin_card(card: Path, words: str | None, replace: bool, config: Path) -> None
       blindbayes site pin south-card.toml --config north
     """
     home, shown = Home.open(config), read_card(card)
+    if shown.identity == read_card(home.folder / "card.toml").identity:
+        raise ConfigError("this is the site's own card; pin those of the others")
     if words is None:
         # Not shown here: whoever sees them copies them, and nothing is compared.
         words = click.prompt(f"Telephone {shown.name} and type the words that it reads out")
@@ -285,6 +287,8 @@ def serve_command(config: Path, passphrase_file: Path | None, as_json: bool, jso
         else:
             where = f"listens on port {port}" if port else "dials out only"
             click.echo(f"{identity.name} {where}; operator at {operator}; {len(home.peers())} sites pinned")
+            if not home.peers():
+                click.echo("Nobody is pinned, so nobody can come: `blindbayes site pin` the others' cards and start again.")
 
     asyncio.run(serve(home, identity, ready=ready))
 

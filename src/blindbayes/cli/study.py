@@ -12,7 +12,16 @@ from click.core import ParameterSource
 
 from blindbayes.cli import print_json, wizard
 from blindbayes.cli.site import FOLDER, JSON, PASSPHRASE, passphrase_of
-from blindbayes.cli.study_columns import ColumnOptions, dry_run_columns, error_of, facts_of, make_columns, predict
+from blindbayes.cli.study_columns import (
+    ColumnOptions,
+    dry_run_columns,
+    error_of,
+    facts_of,
+    make_columns,
+    not_copied,
+    predict,
+    require_new,
+)
 from blindbayes.codebook import Codebook
 from blindbayes.errors import ConfigError, PrivacyError
 from blindbayes.protocol import registry
@@ -317,6 +326,8 @@ def run(path: Path, config: Path, out: Path | None, as_json: bool) -> None:
       blindbayes study run study.toml --config north --out release
     """
     study = StudyFile.from_toml(path)
+    if out is not None:
+        require_new(out)
     client = OperatorClient(Home.open(config).folder)
     begun = client.call("POST", "/runs", {"study": study.sha256})
     tell = None if as_json else lambda text: click.echo(text, err=True)
@@ -327,7 +338,10 @@ def run(path: Path, config: Path, out: Path | None, as_json: bool) -> None:
             sys.exit(ended["exit_code"])
         raise error_of(ended)
     if out is not None:
-        shutil.copytree(ended["release"], out)
+        try:
+            shutil.copytree(ended["release"], out)
+        except OSError as problem:
+            raise not_copied(out, ended["release"], problem) from None
     if as_json:
         print_json(ended)
     else:

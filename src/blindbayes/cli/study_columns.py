@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,6 +15,7 @@ import msgspec
 from blindbayes.cli import print_json
 from blindbayes.cli.site import FOLDER, JSON
 from blindbayes.codebook import Codebook
+from blindbayes.data.keys import recipe_of
 from blindbayes.errors import BlindbayesError, ConfigError, DataError
 from blindbayes.protocol.columns import Columns
 from blindbayes.runtime.client import OperatorClient
@@ -184,7 +186,11 @@ def dry_run_columns(home: Home, study: StudyFile, name: str) -> tuple[dict[str, 
     facts: dict[str, Any] = {
         "study": study.sha256,
         "protocol": study.protocol,
-        "reads": [feature.name for feature in columns.features] + ([study.book.target] if columns.labelled else []),
+        "reads": [
+            *(() if study.aligned else (part.column for part in recipe_of(study.book, study.key or None).parts)),
+            *(feature.name for feature in columns.features),
+            *([study.book.target] if columns.labelled else []),
+        ],
         "leaves_as": list(LEAVES[study.protocol]),
         "opened": said["opened"],
         "opened_to": said["learners"],
@@ -255,10 +261,16 @@ def predict(
     study, home = StudyFile.from_toml(path), Home.open(config)
     if study.partition != "columns" or study.protocol == NOISY:
         raise ConfigError("a study that opens statistics ends in a model of your own: classify with `blindbayes predict`")
-    if out is not None and (out.suffix not in (".csv", ".parquet") or out.exists()):
-        raise ConfigError("--out is a new file that ends in .csv or .parquet")
+    if out is not None:
+        if out.suffix not in (".csv", ".parquet"):
+            raise ConfigError(f"{out.name}: --out is a new file that ends in .csv or .parquet")
+        if not out.parent.is_dir():
+            raise ConfigError(f"the folder {out.parent} does not exist; make it first")
+        require_new(out)
     if rows is not None and Path(rows).exists():
         rows = os.path.abspath(rows)  # named from here, read by the agent
+    elif rows is not None and re.fullmatch(r"[^:*?\[]*\.(csv|parquet)", rows) and not (home.folder / rows).exists():
+        raise ConfigError(f"{rows!r} is neither where the command was started nor in the site's folder; nothing was begun")
     asked: dict[str, Any] = {"study": study.sha256, "model": model or _only_model(home, study), "batch": batch}
     asked |= {"rows": rows, "count": count, "keep": keep, "to": to, "scope": scope}
     client = OperatorClient(home.folder)
@@ -270,7 +282,10 @@ def predict(
         raise error_of(ended)
     classes = Path(ended["release"]) / "classes.csv"
     if out is not None and classes.exists():
-        _copy(classes, out)
+        try:
+            _copy(classes, out)
+        except OSError as problem:
+            raise not_copied(out, classes, problem) from None
     if as_json:
         print_json(ended)
     elif classes.exists():
@@ -285,6 +300,20 @@ def _only_model(home: Home, study: StudyFile) -> str:
         what = "several models of this study" if found else "no share of a model of this study"
         raise ConfigError(f"this site has {what}: `blindbayes site shares` lists them; name one with --model")
     return found[0]
+
+
+def require_new(out: Path) -> None:
+    """Refuses, before a run is begun, a path where its result could not be written."""
+    if out.exists():
+        raise ConfigError(f"{out} exists already; nothing was begun or overwritten: take another name for --out")
+    above = next(folder for folder in out.resolve().parents if folder.exists())
+    if not above.is_dir() or not os.access(above, os.W_OK | os.X_OK):
+        raise ConfigError(f"you may not write in {above}; nothing was begun: take another place for --out")
+
+
+def not_copied(out: Path, kept: object, problem: OSError) -> ConfigError:
+    """The run is done, its copy failed: nothing is lost."""
+    return ConfigError(f"the run is done, but {out} cannot be written ({problem.strerror}); what it left is {kept}")
 
 
 def _copy(classes: Path, out: Path) -> None:

@@ -52,6 +52,14 @@ class OperatorClient:
                 text = run["text"]
                 if tell is not None:
                     tell(text)
-            run = self.call("GET", f"/runs/{run['run']}?after={quote(text)}")
-            time.sleep(0.02)
+            try:
+                run = self.call("GET", f"/runs/{run['run']}?after={quote(text)}")
+                time.sleep(0.02)
+            except KeyboardInterrupt:
+                if tell is not None:
+                    tell(
+                        "\nThe agent goes on without you: `blindbayes site status` says how the run ends, and what it leaves is"
+                    )
+                    tell(f"releases/{run['run']} in the site's folder.")
+                raise
         return run

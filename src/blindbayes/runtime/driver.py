@@ -334,7 +334,8 @@ class RoleDriver:
         culprit = self._run.parties[about] if 0 <= about < len(self._run.parties) else name
         if code == 0:
             return Decided(number, lost=name, reason="has ended the run at its site already")
-        reason = f"gave up ({_kind_of(code)})" if culprit == name else f"was given up by {name} ({_kind_of(code)})"
+        kind = f"({_kind_of(code)}); `blindbayes site status` at {name} says why"
+        reason = f"gave up {kind}" if culprit == name else f"was given up by {name} {kind}"
         return Decided(number, lost=culprit, reason=reason)
 
     async def _decide(self, decided: Decided) -> Decided:
@@ -381,7 +382,11 @@ class RoleDriver:
             if self._loop.time() >= deadline:
                 if here >= self._required:
                     break
-                raise PeerLost("did not join before the deadline; has its site approved this study?", party=missing[0])
+                raise PeerLost(
+                    "did not join before the deadline: does its agent run, has it pinned this site, "
+                    "and have its people approved this study, or asked for this batch?",
+                    party=missing[0],
+                )
             await self._sleep(deadline - self._loop.time())
         self._journal.decide(Decided(JOINED))
         await self._commit()

@@ -115,7 +115,10 @@ class Card:
         try:
             table = tomllib.loads(text)
             if set(table) != {"name", "address", "identity", "signature", "certificate"}:
-                raise ConfigError("a card has name, address, identity, signature and certificate, nothing else")
+                raise ConfigError(
+                    "this is no card: a card has name, address, identity, signature and certificate, nothing else; "
+                    "each site hands out the card.toml of its folder"
+                )
             card = cls(
                 name=require_name(table["name"]),
                 identity=bytes.fromhex(table["identity"]),

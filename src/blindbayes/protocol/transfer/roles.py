@@ -33,7 +33,9 @@ def agree_all(run: Run, steps: Mapping[str, str], facts: bytes, coins: Coins) ->
     for other, digest in digests.items():
         offered = yield from receive(other, SessionOffered)
         if len(offered.nonce) != NONCE_BYTES or offered.digest != digest:
-            raise PeerProtocolError("the parties do not agree on the public facts of this step", party=other)
+            raise PeerProtocolError(
+                "the parties do not agree on the public facts of this step, such as the number of rows", party=other
+            )
         mine_first = run.parties.index(run.me) < run.parties.index(other)
         first, second = (run.me, other) if mine_first else (other, run.me)
         both = nonces[other] + offered.nonce if mine_first else offered.nonce + nonces[other]
