@@ -256,10 +256,14 @@ def test_two_sites_with_other_columns_of_the_same_people(place: Path) -> None:
     assert study.holdings.holds == {"north": ("sex",), "south": ("age",)}
     assert study.holdings.labelled == ("north",)
     assert study.reveal_to == "north"
-    assert study.options == {"bounds": {"north": 4096, "south": 5000}, "queries": 10000}
+    assert study.options == {"bounds": {"north": 4096, "south": 5000}, "min_overlap": 10, "queries": 10000}
     assert study.book.variance_floor == 0.25
     assert study.book == Codebook.from_toml("codebook.toml")
-    for line in ("north holds sex, outcome.", "Opened in training: nothing.", "the class, to north; at most 10000 people."):
+    for line in (
+        "north holds sex, outcome.",
+        "whether at least 10 people are common.",
+        "the class, to north; at most 10000 people.",
+    ):
         assert line in done.output
     assert call(["check", "study.toml"]).exit_code == 0
 

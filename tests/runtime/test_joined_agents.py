@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from blindbayes.codebook import Categorical, Codebook, Numeric
 from blindbayes.errors import ConfigError, DataError, PeerLost, PeerProtocolError, PrivacyError
 from blindbayes.protocol.joined_sums import LEAST
 from blindbayes.runtime.column_work import prediction_run
-from blindbayes.runtime.policy import Policy
+from blindbayes.runtime.policy import Policy, require_study
 from blindbayes.study.file import Deadlines, Holdings, StudyFile
 from blindbayes.study.joined import JoinedModel, LeftJoinedModel
 from support.sites import Office, bounded
@@ -63,7 +64,7 @@ def office_of(folder: Path, frames: dict[str, pd.DataFrame], **options: Any) -> 
 
 
 def study_of(office: Office, **options: Any) -> StudyFile:
-    given = {"bounds": dict.fromkeys(HOLDS, LEAST), "queries": 20_000, **options}
+    given = {"bounds": dict.fromkeys(HOLDS, LEAST), "queries": 20_000, "min_overlap": 10, **options}
     return office.net.make_study(
         BOOK,
         partition="columns",
@@ -139,7 +140,7 @@ def test_an_inner_join_is_trained_and_asked_through_agents(tmp_path: Path) -> No
             assert spent == {len(frame) + LEAST}
             for site in office.net.sites.values():
                 text = (site.home.folder / "releases" / model / "leakage.json").read_text()
-                assert '"opened": []' in text
+                assert set(re.findall(r'"opened": \[\s*([^\]]*?)\s*\]', text)) == {'"enough_overlap"'}
                 assert "person-0" not in text
 
     bounded(test, 120)
@@ -199,7 +200,7 @@ def test_bits_about_the_overlap_are_limited_per_day_and_partner(tmp_path: Path) 
     frame = people()
 
     async def test() -> None:
-        async with office_of(tmp_path, tables(frame), policy=Policy(max_overlap_bits_per_day=1)) as office:
+        async with office_of(tmp_path, tables(frame), policy=Policy(min_overlap=0, max_overlap_bits_per_day=1)) as office:
             study = study_of(office, min_overlap=10)
             await train(office, study, runs=3)
             again = await office.run(study)
@@ -209,7 +210,7 @@ def test_bits_about_the_overlap_are_limited_per_day_and_partner(tmp_path: Path) 
             other = study_of(office, min_overlap=11)  # a study of another hash is no way around it
             office.net.approve(other)
             assert any("times a day" in str(run.error) for run in (await office.run(other)).values())
-            plain = study_of(office)
+            plain = study_of(office, min_overlap=0)
             assert await train(office, plain)
 
     bounded(test, 120)
@@ -246,5 +247,17 @@ def test_more_identifiers_than_agreed_send_nothing(tmp_path: Path) -> None:
             await run.done.wait()
             assert isinstance(run.error, DataError)
             assert "bound" in str(run.error)
+
+    bounded(test, 60)
+
+
+def test_a_join_that_could_be_over_one_person_is_refused_by_default(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with office_of(tmp_path, tables(people())) as office:
+            for least in (0, 9):
+                with pytest.raises(PrivacyError, match="min_overlap of at least 10"):
+                    require_study(Policy(), study_of(office, min_overlap=least))
+            require_study(Policy(), study_of(office, min_overlap=10))
+            require_study(Policy(min_overlap=0), study_of(office, min_overlap=0))
 
     bounded(test, 60)

@@ -79,7 +79,7 @@ def tell_story(rows: int, scored: int, folder: Path | None, tell: Callable[[str]
                 aligned=False,
                 columns=Holdings({party: tuple(names) for party, names in own.items()}, (HOLDER,)),
                 reveal_to=HOLDER,
-                options={"queries": _QUERIES, "bounds": dict.fromkeys(own, max(4096, rows + rows // 4))},
+                options={"queries": _QUERIES, "min_overlap": 10, "bounds": dict.fromkeys(own, max(4096, rows + rows // 4))},
             )
             sites.approve(study)
             tell("training on shares ...")

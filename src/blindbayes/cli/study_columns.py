@@ -20,7 +20,7 @@ from blindbayes.errors import BlindbayesError, ConfigError, DataError
 from blindbayes.protocol.columns import Columns
 from blindbayes.runtime.client import OperatorClient
 from blindbayes.runtime.identity import Card
-from blindbayes.runtime.policy import require_rows, require_study
+from blindbayes.runtime.policy import Policy, require_rows, require_study
 from blindbayes.runtime.site import Home
 from blindbayes.study.file import NOISY, Deadlines, Party, StudyFile, Thresholds
 
@@ -73,6 +73,8 @@ def make_columns(
         options["bounds"] = {name: _number(name, text) for name, text in _pairs("--bound", given.bounds)}
     noisy = given.epsilon is not None
     aligned = rows is not None or noisy
+    if not aligned:
+        options.setdefault("min_overlap", Policy().min_overlap)  # sites ask for it by default
     return StudyFile.from_dict(
         {
             "title": title,

@@ -14,6 +14,7 @@ from blindbayes.codebook import Codebook, Numeric
 from blindbayes.errors import ConfigError
 from blindbayes.protocol.joined_sums import LEAST
 from blindbayes.runtime.identity import Card
+from blindbayes.runtime.policy import Policy
 from blindbayes.study.file import NOISY, Deadlines, Holdings, Model, Party, Privacy, StudyFile, Thresholds
 
 T = TypeVar("T")
@@ -68,7 +69,7 @@ def ask_columns(
         bounds = {
             name: asked(f"Most people that {name} has", whole(LEAST), str(LEAST), name=f"bound of {name}") for name in names
         }
-        fields["options"] |= {"bounds": bounds}
+        fields["options"] |= {"bounds": bounds, "min_overlap": Policy().min_overlap}
     click.echo(
         "\nNobody gets the model: it stays in shares, one per site. Scoring somebody takes all sites, and opens the class."
     )
@@ -190,15 +191,18 @@ def _key(book: Codebook, known: Mapping[str, str]) -> tuple[str, ...]:
 def _joining(fields: dict[str, Any], made: Callable[..., StudyFile]) -> dict[str, Any]:
     click.echo("\nSeveral rows of one identifier: join counts every pair, first takes the first, reject stops the run.")
     duplicates = ask("Duplicates", one_of(("join", "first", "reject")), fields.get("duplicates", "join"))
-    click.echo("A run over too few common people says much about each. Below this number it stops; 0: no such bit is opened.")
+    click.echo(
+        "A run over too few common people says much about each. Below this number it stops, and only that is told; sites "
+        "refuse a study with less than their policy asks for."
+    )
 
     def of(text: str) -> dict[str, Any]:
         least = whole(0)(text)
-        more = {"duplicates": duplicates, "options": {**fields["options"], **({"min_overlap": least} if least else {})}}
+        more = {"duplicates": duplicates, "options": {**fields["options"], "min_overlap": least}}
         made(**more)
         return more
 
-    return ask("Fewest people in common", of, "0")
+    return ask("Fewest people in common", of, str(fields["options"]["min_overlap"]))
 
 
 def _positive(text: str, rule: str) -> float:

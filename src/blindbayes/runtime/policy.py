@@ -43,9 +43,8 @@ class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     max_running: int = 4
     max_idle_joins_per_day: int = 48  # runs that one other site began here and that never came to compute
     max_queries: int = 100_000  # instances that a study over columns may let be classified; it must say how many
-    max_overlap_bits_per_day: int = (
-        2  # joined_sums with min_overlap, per other site: each tells whether enough identifiers match
-    )
+    min_overlap: int = 10  # joined_sums: a join over one person would tell whether this site has that person; 0 for any
+    max_overlap_bits_per_day: int = 2  # joined_sums, per other site: each run tells whether min_overlap identifiers match
     reveal_matches: bool = False  # allow scoring in which another site learns whom of its people this site has too
     require_all_signatures: bool = False
     given_modulus: bool = False  # allow a study to bring the modulus of an oblivious sum: who made it can read every vector
@@ -111,8 +110,14 @@ def _require_columns(policy: Policy, study: StudyFile) -> None:
         raise PrivacyError(
             f"this site lets at most {policy.max_queries} instances be classified; options.queries asks for more"
         )
-    if study.options.get("min_overlap") and policy.max_overlap_bits_per_day < 1:
-        raise PrivacyError("this site does not tell whether enough identifiers match; leave the option min_overlap out")
+    least = study.options.get("min_overlap") or 0
+    if study.protocol == "joined_sums" and least < policy.min_overlap:
+        raise PrivacyError(
+            "over few common identifiers a model speaks of single people: this site asks for options.min_overlap of at least "
+            f"{policy.min_overlap}"
+        )
+    if least and policy.max_overlap_bits_per_day < 1:
+        raise PrivacyError("this site does not tell whether enough identifiers match; its policy allows no such study")
     if (study.options.get("overlap_epsilon") or 0) > policy.max_epsilon_per_run:
         raise PrivacyError(f"this site allows an overlap_epsilon of at most {policy.max_epsilon_per_run:g}")
 
@@ -159,7 +164,7 @@ def require_overlap_bits(policy: Policy, told: Iterable[tuple[float, str]], part
     if any(today.count(partner) >= policy.max_overlap_bits_per_day for partner in partners):
         raise PrivacyError(
             f"this site tells another at most {policy.max_overlap_bits_per_day} times a day whether enough identifiers match; "
-            "wait, or leave the option min_overlap out"
+            "wait until tomorrow"
         )
 
 
