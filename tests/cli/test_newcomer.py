@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import duckdb
@@ -9,7 +10,7 @@ import pyarrow.csv as csv
 import pytest
 from click.testing import CliRunner, Result
 
-from blindbayes.cli import root
+from blindbayes.cli import main, root
 from blindbayes.datasets import hospitals
 from blindbayes.errors import BlindbayesError
 from blindbayes.runtime.identity import read_card
@@ -86,6 +87,7 @@ def three_sites_and_a_study() -> None:
 def test_a_study_a_card_and_a_share_are_told_apart_from_what_was_asked_for() -> None:
     three_sites_and_a_study()
     assert "this is a study, not a codebook" in told("codebook check study.toml")
+    assert "a site's card, not a study" in told("study check north/card.toml")
     assert "card.toml" in told("site pin study.toml --words a-b --config north")
     assert "the site's own card" in told("site pin north/card.toml --words a-b --config north")
     Path("some.share").write_bytes(b"blindbayes share 1\n\xff\xfe")
@@ -97,3 +99,11 @@ def test_a_place_that_cannot_take_the_release_is_refused_before_the_run() -> Non
     assert "empty exists already; nothing was begun" in told("study run study.toml --config north --out empty")
     assert "nothing was begun" in told("study run study.toml --config north --out north.csv/release")
     assert "is not running" in told("study run study.toml --config north --out new/release")  # a good place: the next hurdle
+
+
+def test_a_wrong_call_under_json_is_one_object_too(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stop:
+        main(["study", "check", "nowhere.toml", "--json"])
+    told = json.loads(capsys.readouterr().out)
+    assert stop.value.code == told["exit_code"] == 2
+    assert "nowhere.toml" in told["message"]

@@ -77,7 +77,10 @@ def main(arguments: list[str] | None = None) -> None:
         click.echo("stopped", err=True)
         sys.exit(130)
     except click.ClickException as problem:
-        problem.show()
+        if "--json" in arguments:
+            click.echo(json.dumps({"error": "UsageError", "message": problem.format_message(), "exit_code": 2}))
+        else:
+            problem.show()
         sys.exit(2)
     except BlindbayesError as problem:
         if "--json" in arguments:

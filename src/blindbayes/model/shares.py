@@ -127,8 +127,9 @@ class KeptShare:
     def _require_budget(self, spent: int, count: int) -> None:
         if self.queries is not None and spent + count > self.queries:
             raise PrivacyError(
-                f"{self.party}: the query budget is used up ({self.queries} instances allowed, {spent} classified); "
-                "repeated queries would let the model be read off"
+                f"{self.party}: the query budget does not pay for this: {count} instances are charged, and "
+                f"{max(self.queries - spent, 0)} of {self.queries} are left. Repeated queries let the model be read off: "
+                "ask for fewer, or agree on a new study and train again"
             )
 
     @contextlib.contextmanager

@@ -405,6 +405,8 @@ class StudyFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=Tr
         """From plain builtins. Unknown fields are refused."""
         if "features" in fields and "parties" not in fields:
             raise ConfigError("this is a codebook, not a study; make a study with it: `blindbayes study init --codebook ...`")
+        if "certificate" in fields:
+            raise ConfigError("this is a site's card, not a study; `blindbayes study init` writes a study from cards")
         try:
             return msgspec.convert(dict(fields), cls, strict=True)
         except msgspec.ValidationError as cause:
