@@ -7,8 +7,10 @@ import re
 from collections.abc import Mapping
 
 import pyarrow as pa
+import pytest
 
 from blindbayes import Categorical, Codebook, Study
+from blindbayes.datasets import hospitals
 from blindbayes.protocol.masked_sum.messages import MaskedVectorSent, TotalPublished
 from blindbayes.report import About, leak_page, leak_report
 from blindbayes.runtime.transcript import Amount, Way
@@ -79,3 +81,12 @@ def test_two_companies_and_their_columns_stand_side_by_side() -> None:
     for card, party in ((first, "bank"), (second, "telecom")):
         shares = sum(number for trust, number in counted[party]["received"].values() if trust == "share")
         assert not shares or f"It received {shares} share message" in card
+
+
+@pytest.mark.parametrize(("epsilon", "held"), [(None, "clear"), (1.0, "noisy")])
+def test_a_total_with_noise_is_noisy_wherever_it_travels(epsilon: float | None, held: str) -> None:
+    data = hospitals(rows=300)
+    report = Study(data.codebook, epsilon=epsilon).simulate(data.tables).report
+    assert {flow.trust for flow in report.flows if flow.kind == "TotalPublished"} == {held}
+    for view in report.views:
+        assert {item.trust for item in view.received if item.kind == "TotalPublished"} <= {held}

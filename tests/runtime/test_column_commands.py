@@ -92,7 +92,7 @@ def test_a_study_over_columns_is_written_checked_and_shown(world: Path, capsys: 
 @pytest.mark.parametrize(
     ("options", "code", "message"),
     [
-        ([*HOLDS, "--rows", 120], 4, "set options.queries"),
+        ([*HOLDS, "--rows", 120], 2, "Say --queries"),
         ([*HOLDS, "--rows", 119, "--queries", 5], 0, "another number of rows"),
         (["--holds", "hospital", "--labelled", "hospital"], 2, "--holds takes NAME=VALUE"),
         ([*HOLDS[:4], "--queries", 5, "--rows", 120], 2, "who has the class"),
@@ -169,7 +169,8 @@ def test_from_init_to_a_file_of_classes(serving: Path, split: Split, capsys: pyt
     assert init(serving, *HOLDS, "--rows", 120, "--queries", 40, "--reveal-to", "insurer") == 0
     for name in NAMES:
         assert call("site", "approve", study, "--config", serving / name) == 0
-    assert call("study", "predict", study, "--batch", "b", "--rows", "x.csv", "--config", serving / "hospital") == 2
+    early = ("--batch", "b", "--rows", serving / "hospital" / "card.toml", "--config", serving / "hospital")
+    assert call("study", "predict", study, *early) == 2
     assert "no share of a model" in capsys.readouterr().err
     assert call("study", "run", study, "--config", serving / "hospital", "--json") == 0
     model = answer(capsys)["run"]

@@ -72,6 +72,8 @@ def make_columns(
     if given.bounds:
         options["bounds"] = {name: _number(name, text) for name, text in _pairs("--bound", given.bounds)}
     noisy = given.epsilon is not None
+    if not noisy and "queries" not in options:
+        raise ConfigError("how many instances may be classified in all? Say --queries: sites refuse a study without a limit")
     aligned = rows is not None or noisy
     if not aligned:
         options.setdefault("min_overlap", Policy().min_overlap)  # sites ask for it by default

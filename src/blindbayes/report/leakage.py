@@ -207,17 +207,18 @@ def leak_report(
     about: About | None = None,
 ) -> LeakReport:
     """From what a driver recorded. A site, which sees its own end only, has `traffic` in place of entries."""
+    noisy = any("noisy_sum" in labels for labels in opened.values())
     views = []
     for party, kinds in received.items():
-        items = tuple(Received(kind.__name__, kind.trust.value, count, _words(kind)) for kind, count in kinds.items())
+        items = tuple(Received(kind.__name__, _trust(kind, noisy), count, _words(kind)) for kind, count in kinds.items())
         views.append(PartyView(party, items, tuple(opened.get(party, ()))))
     seats = {name for sender, to, _ in traffic or () for name in (sender, to)}
     if traffic and len(seats) == 2:  # of two, all that the other receives comes from here
         for other in sorted(seats - set(received)):
             sent = {kind: count for (_, to, kind), (count, _) in traffic.items() if to == other}
-            items = tuple(Received(kind.__name__, kind.trust.value, count, _words(kind)) for kind, count in sent.items())
+            items = tuple(Received(kind.__name__, _trust(kind, noisy), count, _words(kind)) for kind, count in sent.items())
             views.append(PartyView(other, items, (), whole=False))
-    flows = _flows(entries) or _traffic_flows(traffic or {}) or _arrivals(views)
+    flows = _flows(entries, noisy) or _traffic_flows(traffic or {}, noisy) or _arrivals(views)
     return LeakReport(
         tuple(protocols), contributors, tuple(views), flows, tuple(follows), about or About(), one_site=bool(traffic)
     )
@@ -270,18 +271,25 @@ def _words(kind: type[Message]) -> str:
     return " ".join((kind.__doc__ or kind.__name__).strip().split("\n\n")[0].split())
 
 
-def _flows(entries: Iterable[Entry]) -> tuple[Flow, ...]:
+def _trust(kind: type[Message], noisy: bool) -> str:
+    """What a receiver holds with a message. A total that was opened with noise is noisy on its way too."""
+    if noisy and kind.trust is Trust.CLEAR and "total" in kind.__struct_fields__:
+        return Trust.NOISY.value
+    return kind.trust.value
+
+
+def _flows(entries: Iterable[Entry], noisy: bool) -> tuple[Flow, ...]:
     grouped: dict[tuple[int, str], list[Entry]] = {}
     for entry in entries:
         grouped.setdefault((entry.depth, entry.kind.__name__), []).append(entry)
     flows = []
     for (depth, kind), group in sorted(grouped.items(), key=lambda item: (item[0][0], item[1][0].index)):
         pairs = tuple(dict.fromkeys((entry.sender, entry.to) for entry in group))
-        flows.append(Flow(depth, kind, group[0].trust.value, pairs, len(group), sum(entry.size for entry in group)))
+        flows.append(Flow(depth, kind, _trust(group[0].kind, noisy), pairs, len(group), sum(entry.size for entry in group)))
     return tuple(flows)
 
 
-def _traffic_flows(traffic: Mapping[Way, Amount]) -> tuple[Flow, ...]:
+def _traffic_flows(traffic: Mapping[Way, Amount], noisy: bool) -> tuple[Flow, ...]:
     """One row per kind of message that a site sent or received, in the order in which the kinds first came."""
     grouped: dict[type[Message], list[tuple[tuple[str, str], Amount]]] = {}
     for (sender, to, kind), amount in traffic.items():
@@ -290,7 +298,7 @@ def _traffic_flows(traffic: Mapping[Way, Amount]) -> tuple[Flow, ...]:
         Flow(
             depth,
             kind.__name__,
-            kind.trust.value,
+            _trust(kind, noisy),
             tuple(pair for pair, _ in ways),
             *map(sum, zip(*(a for _, a in ways), strict=True)),
         )

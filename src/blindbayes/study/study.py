@@ -254,7 +254,10 @@ class Study:
         """The public setting of the sum for these contributors, or an error if policy forbids it."""
         names = tuple(contributors)
         if len(names) < self.min_parties:
-            raise PrivacyError(f"the study asks for at least {self.min_parties} parties; {len(names)} take part")
+            raise PrivacyError(
+                f"the study asks for at least {self.min_parties} parties; {len(names)} take part. Two sites may sum with an "
+                "epsilon, or hold different columns"
+            )
         quorum = self.quorum
         if quorum is None and self.protocol == "masked_sum":
             share = Fraction(2, 3) if len(names) <= 64 else Fraction(9, 10)  # sparse graphs tolerate fewer losses
