@@ -130,7 +130,7 @@ def test_files_are_touched_at_the_edges_only() -> None:
         "estimators": "the model file is saved and loaded",
         "datasets": "public datasets come from a folder or the cache",
         "study": "studies are read from and written to TOML, their releases to folders",
-        "joint": "a joint model's shares are saved",
+        "sodium": "the copy of libsodium that rbcl leaves in the folder for temporary files is taken away",
         "model/shares": "a party's share of a model is a file of its own",
     }
     outside = (name for name in files() if not in_rooms(name, *IO_ROOMS))

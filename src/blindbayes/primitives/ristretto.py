@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import hashlib
 
-import rbcl
-
 from blindbayes.errors import LocalProtocolError, PeerProtocolError
 from blindbayes.primitives.coins import Coins
+from blindbayes.sodium import rbcl
 
 POINT_BYTES = 32
 IDENTITY = bytes(POINT_BYTES)
