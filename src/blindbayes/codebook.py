@@ -9,6 +9,7 @@ codebook that was inferred from training data is refused wherever privacy is cla
 from __future__ import annotations
 
 import hashlib
+import inspect
 import json
 import math
 import os
@@ -344,6 +345,9 @@ class Codebook(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=Tru
 def json_schema() -> dict[str, Any]:
     """The JSON Schema of a codebook file."""
     schema = msgspec.json.schema(Codebook)
+    for part in schema["$defs"].values():
+        if "description" in part:  # a docstring: Python 3.13 takes its indentation off, earlier ones do not
+            part["description"] = inspect.cleandoc(part["description"])
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "blindbayes codebook", **schema}
 
 
