@@ -15,6 +15,7 @@ import contextlib
 import fcntl
 import hashlib
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -56,7 +57,7 @@ class _Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     queries: int | None
 
 
-class KeptShare:
+class KeptShare(ABC):
     """What every kind of share has in common: a file for its owner alone, a budget of queries, an end."""
 
     study: str
@@ -66,13 +67,13 @@ class KeptShare:
     _spent: int
     _destroyed: bool
 
+    @abstractmethod
     def body(self) -> bytes:
         """The file's content, without its frame."""
-        raise NotImplementedError
 
+    @abstractmethod
     def wipe(self) -> None:
         """Overwrite and forget what is secret, in memory."""
-        raise NotImplementedError
 
     # -- budget --------------------------------------------------------------------------------------------------------
 

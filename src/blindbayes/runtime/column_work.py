@@ -26,7 +26,7 @@ from blindbayes.protocol.core import Role, Run
 from blindbayes.runtime.driver import Finished
 from blindbayes.runtime.events import tell
 from blindbayes.runtime.identity import Identity
-from blindbayes.runtime.policy import require_overlap_bits, require_rate, require_rows
+from blindbayes.runtime.policy import require_overlap_bits, require_rows
 from blindbayes.runtime.release import csv_of, write_classes, write_training
 from blindbayes.runtime.site import Home
 from blindbayes.study import column_parts as aligned
@@ -139,11 +139,8 @@ class Training(_OverColumns):
         home, study, run_id = self._home, self.study, self._run_id
         if home.has_computed(run_id):
             return
-        found = home.approved(study.sha256)
-        if found is None or len(home.starts(study.sha256)) >= found[1]:
-            raise PrivacyError("the study's approval was taken back or used up")
         now = time.time()
-        require_rate(home.config.policy, home.starts(), now)
+        home.require_leave(study, now)
         partners = overlap_partners(study, self._identity.name)
         require_overlap_bits(home.config.policy, home.overlap_bits(), partners, now)
         agreed = study.agreed

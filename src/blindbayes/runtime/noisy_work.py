@@ -7,13 +7,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from blindbayes.errors import PrivacyError
 from blindbayes.primitives.coins import Coins
 from blindbayes.protocol.core import Role, Run
 from blindbayes.runtime.driver import Finished
 from blindbayes.runtime.events import tell
 from blindbayes.runtime.identity import Identity
-from blindbayes.runtime.policy import Data, require_rate, require_rows
+from blindbayes.runtime.policy import Data, require_rows
 from blindbayes.runtime.release import write_histograms
 from blindbayes.runtime.site import Home, data_state
 from blindbayes.statistics import Statistics
@@ -59,10 +58,7 @@ class Releasing:
         home, study, run_id = self._home, self.study, self._run_id
         if seat != self._identity.name or home.has_computed(run_id):
             return
-        found = home.approved(study.sha256)
-        if found is None or len(home.starts(study.sha256)) >= found[1]:
-            raise PrivacyError("the study's approval was taken back or used up")
-        require_rate(home.config.policy, home.starts(), time.time())
+        home.require_leave(study, time.time())
         home.charge_histograms(study, seat, run_id)
         home.audit.append("computing", run=run_id, study=study.sha256, exact=False, partition="columns")
         tell("run_computing", run=run_id, study=study.sha256, contributors=len(study.noisy.names))

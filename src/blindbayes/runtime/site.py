@@ -24,7 +24,7 @@ import msgspec
 import tomlkit
 
 from blindbayes.codebook import Categorical, Codebook
-from blindbayes.errors import BlindbayesError, ConfigError, DataError, LedgerError
+from blindbayes.errors import BlindbayesError, ConfigError, DataError, LedgerError, PrivacyError
 from blindbayes.ledger import Ledger
 from blindbayes.model.shares import ModelShare
 from blindbayes.privacy.accounting import Spend
@@ -32,7 +32,7 @@ from blindbayes.privacy.chance import written
 from blindbayes.runtime.audit import AuditLog
 from blindbayes.runtime.files import erase, make_private_folder, write_whole
 from blindbayes.runtime.identity import Card, Identity, pinned, read_card
-from blindbayes.runtime.policy import Data, PastSum, Policy
+from blindbayes.runtime.policy import Data, PastSum, Policy, require_rate
 from blindbayes.statistics import Statistics
 from blindbayes.study.file import StudyFile
 
@@ -239,6 +239,13 @@ class Home:
     def starts(self, study: str | None = None) -> list[float]:
         """When runs (of a study) began to compute, by the calendar. Classifications have a budget of their own."""
         return [_when(entry) for entry in self.past() if entry["event"] == "computing" and study in (None, entry["study"])]
+
+    def require_leave(self, study: StudyFile, now: float) -> None:
+        """The last look before a run computes: still approved, for one more run, and not too many today."""
+        found = self.approved(study.sha256)
+        if found is None or len(self.starts(study.sha256)) >= found[1]:
+            raise PrivacyError("the study's approval was taken back or used up")
+        require_rate(self.config.policy, self.starts(), now)
 
     def has_computed(self, run_id: str) -> bool:
         """Whether a run came so far that this site looked at it, and charged for it."""

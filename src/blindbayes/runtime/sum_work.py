@@ -6,7 +6,6 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from blindbayes.errors import PrivacyError
 from blindbayes.primitives.coins import Coins
 from blindbayes.protocol import registry
 from blindbayes.protocol.core import Role, Run
@@ -14,7 +13,7 @@ from blindbayes.protocol.registry import Total
 from blindbayes.runtime.driver import Finished
 from blindbayes.runtime.events import tell
 from blindbayes.runtime.identity import Identity
-from blindbayes.runtime.policy import Data, require_independent, require_rate, require_rows
+from blindbayes.runtime.policy import Data, require_independent, require_rows
 from blindbayes.runtime.release import write_release
 from blindbayes.runtime.site import Home, data_state
 from blindbayes.statistics import Statistics
@@ -62,12 +61,8 @@ class Summing:
         data, study, home, run_id = self._data, self.study, self._home, self._run_id
         if seat != self._identity.name or data is None or home.has_computed(run_id):
             return
-        policy = home.config.policy
-        found = home.approved(study.sha256)
-        if found is None or len(home.starts(study.sha256)) >= found[1]:
-            raise PrivacyError("the study's approval was taken back or used up")
-        require_rate(policy, home.starts(), time.time())
-        require_independent(policy, study, self._identity.card.identity.hex(), data, home.past_sums())
+        home.require_leave(study, time.time())
+        require_independent(home.config.policy, study, self._identity.card.identity.hex(), data, home.past_sums())
         home.charge(study, run_id)
         home.audit.append(
             "computing",
