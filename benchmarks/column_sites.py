@@ -27,8 +27,8 @@ import pyarrow.parquet as pq
 
 from blindbayes import Study
 from blindbayes.codebook import Categorical, Codebook, Numeric
-from blindbayes.runtime.loopback import Loopback, LoopbackSite
-from blindbayes.runtime.policy import Policy
+from blindbayes.demo.loopback import Loopback, LoopbackSite
+from blindbayes.site.policy import Policy
 from blindbayes.study.file import Deadlines, Holdings, StudyFile
 
 CLASSES = ("a", "b", "c")

@@ -37,16 +37,16 @@ import pyarrow as pa
 
 from blindbayes import Study
 from blindbayes.codebook import Categorical, Codebook, Numeric
-from blindbayes.papers import vaidya2008_measure as measure
+from blindbayes.papers.vaidya2008.experiment import measure
 from blindbayes.primitives.coins import Coins
 from blindbayes.protocol import class_sums, transfer
 from blindbayes.protocol import columns as roles
 from blindbayes.protocol.class_sums import RowLayout
 from blindbayes.protocol.columns import Columns
 from blindbayes.protocol.core import Open, Receive, Role, Run, Send
-from blindbayes.runtime.memory import run_in_memory
-from blindbayes.runtime.steps import Done, step
+from blindbayes.protocol.steps import Done, step
 from blindbayes.statistics import Block
+from blindbayes.transport.memory import run_in_memory
 from blindbayes.wire import decode, encode
 
 PARTIES = ("class", "attributes")

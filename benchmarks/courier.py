@@ -23,13 +23,13 @@ from typing import Any, ClassVar
 
 from blindbayes.primitives.coins import Coins
 from blindbayes.protocol.core import Role, Run, Send, receive
-from blindbayes.runtime.driver import RoleDriver
-from blindbayes.runtime.envelope import Pair
-from blindbayes.runtime.grpc_courier import GrpcCourier
-from blindbayes.runtime.identity import Identity, pinned
-from blindbayes.runtime.journal import Begun, Journal
-from blindbayes.runtime.link import Link, Timing
-from blindbayes.runtime.switchboard import Switchboard
+from blindbayes.transport.driver import RoleDriver
+from blindbayes.transport.envelope import Pair
+from blindbayes.transport.grpc_courier import GrpcCourier
+from blindbayes.transport.identity import Identity, pinned
+from blindbayes.transport.journal import Begun, Journal
+from blindbayes.transport.link import Link, Timing
+from blindbayes.transport.switchboard import Switchboard
 from blindbayes.wire import Message, Trust
 
 STUDY, RUN = "ab" * 32, "cd" * 16
@@ -167,8 +167,8 @@ async def link_side(folder: Path, name: str) -> dict[str, Any]:
 
 def two_processes(kind: str) -> dict[str, Any]:
     """Run both sides; the listening side's figures, the other's memory."""
-    from blindbayes.runtime.identity import pin
-    from blindbayes.runtime.ports import free_port
+    from blindbayes.demo.ports import free_port
+    from blindbayes.transport.identity import pin
 
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
@@ -195,8 +195,8 @@ def adult() -> dict[str, Any]:
 
     from blindbayes.codebook import Codebook
     from blindbayes.datasets import dataset_path
-    from blindbayes.runtime.loopback import Loopback
-    from blindbayes.runtime.policy import Policy
+    from blindbayes.demo.loopback import Loopback
+    from blindbayes.site.policy import Policy
     from blindbayes.study.file import Deadlines
 
     table: pa.Table = pacsv.read_csv(dataset_path("adult"))

@@ -24,7 +24,7 @@ import numpy as np
 from columns import Line, Meter, cpu, drive, run_for, two_processes
 
 from blindbayes.codebook import Categorical
-from blindbayes.papers.kikuchi2011_measure import per_identifier
+from blindbayes.papers.kikuchi2011.measure import per_identifier
 from blindbayes.primitives.coins import Coins
 from blindbayes.protocol import joined_sums, matching, transfer
 from blindbayes.protocol.class_sums import RowLayout

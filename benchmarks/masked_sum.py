@@ -23,8 +23,8 @@ import numpy as np
 
 from blindbayes.primitives.coins import Coins
 from blindbayes.protocol import registry
-from blindbayes.runtime.memory import Fault, Vanish, local_runs, run_in_memory
-from blindbayes.runtime.transcript import Keep
+from blindbayes.transport.memory import Fault, Vanish, local_runs, run_in_memory
+from blindbayes.wire.transcript import Keep
 
 AZIMIAN = {"iris": (150, 123, 3), "dermatology": (366, 189, 6), "pima": (768, 1254, 2)}  # contributors, values, classes
 ADULT_CELLS = 250  # 102 values of categorical features + 6 x (sum, square) + class, times 2 classes, rounded up

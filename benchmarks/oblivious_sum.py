@@ -24,7 +24,7 @@ from blindbayes.primitives.joye_libert import JoyeLibert, deal_modulus
 from blindbayes.primitives.ristretto_sum import RistrettoSum
 from blindbayes.protocol.oblivious_sum import PROTOCOL
 from blindbayes.protocol.registry import Setting, simulate_roles
-from blindbayes.runtime.memory import local_runs, run_in_memory
+from blindbayes.transport.memory import local_runs, run_in_memory
 
 LABEL = b"benchmark"
 REPEATS = 5

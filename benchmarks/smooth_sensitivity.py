@@ -10,7 +10,7 @@ import time
 
 import numpy as np
 
-from blindbayes.papers.zafarani2020_methods import printed_mean_bound, printed_variance_bound
+from blindbayes.papers.zafarani2020.methods import printed_mean_bound, printed_variance_bound
 from blindbayes.privacy.smooth import mean_sensitivity, variance_sensitivity
 
 BETAS = (1e-5, 1e-3, 0.1)

@@ -23,20 +23,20 @@ from click.testing import CliRunner
 from blindbayes.cli.report import command as report_command
 from blindbayes.cli.study_columns import _copy
 from blindbayes.data.columns import open_columns
+from blindbayes.demo.loopback import Loopback
 from blindbayes.errors import ConfigError, DataError, LedgerError, LocalProtocolError, PrivacyError
 from blindbayes.model.shares import ModelShare
 from blindbayes.primitives.agreement import AgreementKey
 from blindbayes.primitives.coins import Coins
 from blindbayes.report import COMMON_SIGNATURES, seal_files, verify_files
-from blindbayes.runtime.agent import Agent, AgentRun
-from blindbayes.runtime.column_work import Classifying, Request, Training, prediction_run
-from blindbayes.runtime.courier import MemoryHub
-from blindbayes.runtime.envelope import Offer, Pair, pack, unpack
-from blindbayes.runtime.folder import read_folder, write_folder
-from blindbayes.runtime.loopback import Loopback
-from blindbayes.runtime.policy import Policy
+from blindbayes.site.agent import Agent, AgentRun
+from blindbayes.site.column_work import Classifying, Request, Training, prediction_run
+from blindbayes.site.policy import Policy
+from blindbayes.storage.folder import read_folder, write_folder
 from blindbayes.study.file import Deadlines, Privacy, StudyFile
 from blindbayes.study.part import Steady
+from blindbayes.transport.courier import MemoryHub
+from blindbayes.transport.envelope import Offer, Pair, pack, unpack
 from support.column_sites import Split, classes, pair, shares, small
 from support.sites import BOOK, Office, bounded
 
@@ -384,7 +384,7 @@ def test_nobody_is_called_all(tmp_path: Path) -> None:
 
 def test_a_destroyed_share_does_not_come_back_with_a_run_that_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A crash between the share and the run's end; the operator destroys the share; the replay wrote it again, unspent."""
-    from blindbayes.runtime import column_work
+    from blindbayes.site import column_work
 
     split = pair()
     reached, go_on = threading.Event(), threading.Event()

@@ -6,7 +6,7 @@ from functools import lru_cache
 
 import pytest
 
-from blindbayes.papers import huai2015_attacks as attacks
+from blindbayes.papers.huai2015 import attacks
 from blindbayes.primitives.coins import Coins
 
 

@@ -22,19 +22,19 @@ from blindbayes.protocol import registry
 from blindbayes.protocol.core import Send
 from blindbayes.protocol.masked_sum.messages import MaskedVectorSent
 from blindbayes.protocol.oblivious_sum.messages import CorrectionsSent, KeyAnnounced, ModulusDealt, RosterNamed, SharesSealed
-from blindbayes.runtime.driver import Finished
-from blindbayes.runtime.envelope import Pair, pack
-from blindbayes.runtime.identity import Card, Identity
-from blindbayes.runtime.journal import Begun, Journal
-from blindbayes.runtime.memory import local_runs
-from blindbayes.runtime.policy import Data, PastSum, Policy, require_independent, require_study
-from blindbayes.runtime.release import write_release
-from blindbayes.runtime.site import data_state
-from blindbayes.runtime.transcript import PartyCost
+from blindbayes.site.folder import data_state
+from blindbayes.site.policy import Data, PastSum, Policy, require_independent, require_study
+from blindbayes.site.release import write_release
 from blindbayes.study.file import StudyFile
+from blindbayes.transport.driver import Finished
+from blindbayes.transport.envelope import Pair, pack
+from blindbayes.transport.identity import Card, Identity
+from blindbayes.transport.journal import Begun, Journal
+from blindbayes.transport.memory import local_runs
 from blindbayes.wire import Message, decode
 from blindbayes.wire.codec import _opening
 from blindbayes.wire.items import has_few_items
+from blindbayes.wire.transcript import PartyCost
 from support.sites import BOOK, Office, bounded
 
 SEED = bytes(range(32))

@@ -22,8 +22,8 @@ from blindbayes.cli import root, wizard
 from blindbayes.codebook import Categorical, Codebook, Numeric
 from blindbayes.errors import BlindbayesError, ConfigError
 from blindbayes.protocol import registry
-from blindbayes.runtime.identity import Identity, pin
 from blindbayes.study.file import StudyFile
+from blindbayes.transport.identity import Identity, pin
 
 NAMES = ("north", "south", "west")
 CARDS = [f"{name}/card.toml" for name in NAMES]

@@ -218,11 +218,11 @@ def settings(section: str, below: str) -> dict[str, str]:
 @pytest.mark.parametrize(
     ("section", "below", "kind", "elsewhere"),
     [
-        ("site.toml", "x", "blindbayes.runtime.site:SiteConfig", {"rows", "relay", "tls", "policy"}),
-        ("site.toml", "[rows]", "blindbayes.runtime.site:Rows", set()),
-        ("site.toml", "[relay]", "blindbayes.runtime.site:RelayUse", set()),
-        ("site.toml", "[tls]", "blindbayes.runtime.site:Tls", set()),
-        ("site.toml", "[policy]", "blindbayes.runtime.policy:Policy", set()),
+        ("site.toml", "x", "blindbayes.site.folder:SiteConfig", {"rows", "relay", "tls", "policy"}),
+        ("site.toml", "[rows]", "blindbayes.site.folder:Rows", set()),
+        ("site.toml", "[relay]", "blindbayes.site.folder:RelayUse", set()),
+        ("site.toml", "[tls]", "blindbayes.site.folder:Tls", set()),
+        ("site.toml", "[policy]", "blindbayes.site.policy:Policy", set()),
         ("study.toml", "x", "blindbayes.study.file:StudyFile", FILE_TABLES),
         ("study.toml", "[columns]", "blindbayes.study.file:Holdings", set()),
         ("study.toml", "[[parties]]", "blindbayes.study.file:Party", set()),

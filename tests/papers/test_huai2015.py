@@ -14,9 +14,9 @@ import pytest
 
 from blindbayes import Codebook, Study
 from blindbayes.codebook import Categorical
-from blindbayes.papers import huai2015
-from blindbayes.papers import huai2015_columns as columns
-from blindbayes.papers import huai2015_figure as fig
+from blindbayes.papers.huai2015 import columns
+from blindbayes.papers.huai2015 import experiment as huai2015
+from blindbayes.papers.huai2015 import figure as fig
 from blindbayes.primitives.coins import Coins
 from blindbayes.privacy.distributed import DistributedNoise
 from blindbayes.protocol.oblivious_sum.membership import pattern

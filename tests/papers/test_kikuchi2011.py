@@ -7,7 +7,7 @@ import math
 import pytest
 
 from blindbayes.papers import PAPERS, reproduce
-from blindbayes.papers.kikuchi2011_formulas import (
+from blindbayes.papers.kikuchi2011.formulas import (
     DENSITY,
     PAPER,
     PAPER_MILLISECONDS,
@@ -18,8 +18,8 @@ from blindbayes.papers.kikuchi2011_formulas import (
     paper_sfe,
     paper_times,
 )
-from blindbayes.papers.kikuchi2011_measure import changed_classes, items, paper_key
-from blindbayes.papers.kikuchi2011_schemes import Polynomials, polynomial_intersection, scalar_product
+from blindbayes.papers.kikuchi2011.measure import changed_classes, items, paper_key
+from blindbayes.papers.kikuchi2011.schemes import Polynomials, polynomial_intersection, scalar_product
 from support.two_party import coins
 
 

@@ -15,11 +15,11 @@ from click.testing import CliRunner
 from blindbayes.cli.reproduce import command
 from blindbayes.errors import ConfigError
 from blindbayes.papers import PAPERS, reproduce
-from blindbayes.papers import zafarani2020 as paper
 from blindbayes.papers.declared import DECLARED
-from blindbayes.papers.zafarani2020_data import load_rows, synthetic_census
-from blindbayes.papers.zafarani2020_losses import deviation_step, left_small_class, replaced
-from blindbayes.papers.zafarani2020_methods import (
+from blindbayes.papers.zafarani2020 import experiment as paper
+from blindbayes.papers.zafarani2020.data import load_rows, synthetic_census
+from blindbayes.papers.zafarani2020.losses import deviation_step, left_small_class, replaced
+from blindbayes.papers.zafarani2020.methods import (
     Bins,
     Printed,
     gaussian_deviation,

@@ -19,7 +19,7 @@ from blindbayes.protocol.joined_sums import merge
 from blindbayes.protocol.joined_sums.counts import NOISY_LABEL, noisy_overlap
 from blindbayes.protocol.joined_sums.messages import OverlapNoised
 from blindbayes.protocol.transfer import mark
-from blindbayes.runtime.memory import local_runs
+from blindbayes.transport.memory import local_runs
 from support.two_party import coins
 
 Draw = Callable[[OverlapNoise, Coins], int]

@@ -16,9 +16,9 @@ from blindbayes.protocol.shared_argmax import connect
 from blindbayes.protocol.shared_argmax import together as t
 from blindbayes.protocol.shared_argmax.messages import GatesMasked, OutputsShared, TriplesChosen, TriplesMasked
 from blindbayes.protocol.transfer import agree
-from blindbayes.runtime.memory import Drop, Replace, Tamper, local_runs, run_in_memory
-from blindbayes.runtime.transcript import Keep
+from blindbayes.transport.memory import Drop, Replace, Tamper, local_runs, run_in_memory
 from blindbayes.wire import decode
+from blindbayes.wire.transcript import Keep
 from support.two_party import coins
 
 

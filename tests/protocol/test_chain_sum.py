@@ -19,9 +19,9 @@ from blindbayes.protocol.chain_sum import BUILDER, PROTOCOL, roles
 from blindbayes.protocol.chain_sum.messages import KeyAnnounced, LinkSent, RandomisersDealt, RosterListed
 from blindbayes.protocol.chain_sum.plan import Plan
 from blindbayes.protocol.registry import Setting, simulate_roles, spec
-from blindbayes.runtime.memory import Drop, Duplicate, Fault, Outcome, Replace, Tamper, Vanish, local_runs, run_in_memory
-from blindbayes.runtime.transcript import Keep
+from blindbayes.transport.memory import Drop, Duplicate, Fault, Outcome, Replace, Tamper, Vanish, local_runs, run_in_memory
 from blindbayes.wire import Message, Words, decode
+from blindbayes.wire.transcript import Keep
 
 TOY = {"key_bits": 512, "toy_keys": True}
 

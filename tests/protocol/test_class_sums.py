@@ -15,10 +15,10 @@ from blindbayes.protocol.class_sums import RowLayout, Shape, attribute_holder, c
 from blindbayes.protocol.class_sums import roles as class_sums_roles
 from blindbayes.protocol.class_sums.layout import square_limbs
 from blindbayes.protocol.class_sums.messages import ClassesChosen, RowsMasked
-from blindbayes.runtime.memory import Drop, Duplicate, Replace, Tamper, local_runs, run_in_memory
-from blindbayes.runtime.transcript import Keep
 from blindbayes.statistics import MISSING, Block, Layout, count_block
+from blindbayes.transport.memory import Drop, Duplicate, Replace, Tamper, local_runs, run_in_memory
 from blindbayes.wire import decode
+from blindbayes.wire.transcript import Keep
 from support.two_party import coins
 
 SPEC = tomllib.loads((Path(package.__file__).parent / "SPEC.md").read_text().split("```toml\n", 1)[1].split("```", 1)[0])

@@ -16,9 +16,9 @@ from blindbayes.model.shares import ModelShare
 from blindbayes.primitives import limbs as lm
 from blindbayes.protocol.shared_argmax import together
 from blindbayes.report import read_spec
-from blindbayes.runtime.memory import local_runs, run_in_memory
 from blindbayes.study.column_parts import scoring
 from blindbayes.study.columns import JointModel
+from blindbayes.transport.memory import local_runs, run_in_memory
 from support.two_party import coins
 
 

@@ -14,12 +14,12 @@ from blindbayes.model.shares import ModelShare
 from blindbayes.protocol import columns as roles
 from blindbayes.protocol import transfer
 from blindbayes.protocol.columns import Columns
-from blindbayes.runtime.courier import MemoryHub
-from blindbayes.runtime.envelope import Sealed, unpack
-from blindbayes.runtime.link import Timing
 from blindbayes.statistics import Block
 from blindbayes.study.column_parts import whole_block
 from blindbayes.study.columns import JointModel
+from blindbayes.transport.courier import MemoryHub
+from blindbayes.transport.envelope import Sealed, unpack
+from blindbayes.transport.link import Timing
 from support.columns import Case, book, draw_block
 from support.mesh import Mesh, Site
 from support.two_party import coins

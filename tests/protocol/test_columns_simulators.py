@@ -35,9 +35,9 @@ from blindbayes.protocol.shared_model import roles as model_roles
 from blindbayes.protocol.shared_model import score
 from blindbayes.protocol.shared_model.messages import ModelGarbled, SumsChosen
 from blindbayes.protocol.transfer import agree, mark
-from blindbayes.runtime.memory import local_runs, run_in_memory
-from blindbayes.runtime.transcript import Keep
+from blindbayes.transport.memory import local_runs, run_in_memory
 from blindbayes.wire import decode
+from blindbayes.wire.transcript import Keep
 from support.argmax import Setup, with_classes
 from support.columns import MIXED, Case, book, draw_block, linked
 from support.two_party import coins

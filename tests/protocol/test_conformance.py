@@ -18,11 +18,11 @@ from blindbayes.data import encode
 from blindbayes.errors import ConfigError
 from blindbayes.primitives.coins import Coins
 from blindbayes.protocol import registry
-from blindbayes.runtime.memory import local_runs
-from blindbayes.runtime.replay import replay
-from blindbayes.runtime.steps import Done
-from blindbayes.runtime.transcript import Keep
+from blindbayes.protocol.steps import Done
 from blindbayes.statistics import Block, Layout, Statistics, count_block
+from blindbayes.transport.memory import local_runs
+from blindbayes.wire.transcript import Keep
+from support.replay import replay
 from support.sums import costs, names, pooled, random_vectors, run_sum
 
 PROTOCOLS = [name for name, module in registry.ROWS.items() if importlib.util.find_spec(module) is not None]

@@ -9,11 +9,11 @@ import pytest
 
 from blindbayes.errors import LocalProtocolError, PeerLost, PeerProtocolError
 from blindbayes.protocol.core import Open, Receive, ReceiveAll, Role, Run, Send, receive, receive_all
-from blindbayes.runtime.memory import Drop, Duplicate, Outcome, Replace, Swap, Tamper, Vanish, run_in_memory
-from blindbayes.runtime.replay import replay
-from blindbayes.runtime.steps import Done, fail, step
-from blindbayes.runtime.transcript import Keep
+from blindbayes.protocol.steps import Done, fail, step
+from blindbayes.transport.memory import Drop, Duplicate, Outcome, Replace, Swap, Tamper, Vanish, run_in_memory
 from blindbayes.wire import Message, Trust, Words, encode
+from blindbayes.wire.transcript import Keep
+from support.replay import replay
 
 
 class NumberSent(Message, frozen=True):

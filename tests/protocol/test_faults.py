@@ -13,8 +13,8 @@ import pytest
 
 from blindbayes.errors import PeerLost, PeerProtocolError, ProtocolError
 from blindbayes.protocol import registry
-from blindbayes.runtime.memory import Drop, Duplicate, Fault, Outcome, Swap, Tamper, Vanish
-from blindbayes.runtime.transcript import Keep
+from blindbayes.transport.memory import Drop, Duplicate, Fault, Outcome, Swap, Tamper, Vanish
+from blindbayes.wire.transcript import Keep
 from support.sums import names, pooled, random_vectors, run_sum
 
 READY = [name for name in registry.ROWS if hasattr(importlib.import_module(registry.ROWS[name]), "PROTOCOL")]

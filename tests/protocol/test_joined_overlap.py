@@ -24,8 +24,8 @@ from blindbayes.primitives.tweaks import TweakedHash
 from blindbayes.protocol import transfer
 from blindbayes.protocol.joined_sums import LEAST, Entries, Shape, label_holder, roles, row_holder
 from blindbayes.protocol.joined_sums import counts as on_counts
-from blindbayes.runtime.memory import local_runs, run_in_memory
 from blindbayes.study.joined_parts import charge_overlap, overlap_noise
+from blindbayes.transport.memory import local_runs, run_in_memory
 from support.two_party import coins
 
 BOOK = Codebook("y", ("no", "yes"), (Categorical("a", ("0", "1")), Categorical("b", ("0", "1")), Categorical("c", ("0", "1"))))

@@ -15,8 +15,8 @@ from blindbayes.protocol.joined_scores import Hidden, lookups, match
 from blindbayes.protocol.joined_scores import blocks as on_blocks
 from blindbayes.protocol.joined_scores.roles import BATCH
 from blindbayes.protocol.joined_sums import LEAST
-from blindbayes.runtime.memory import Drop, Duplicate, Replace, Tamper, run_in_memory
-from blindbayes.runtime.transcript import Keep
+from blindbayes.transport.memory import Drop, Duplicate, Replace, Tamper, run_in_memory
+from blindbayes.wire.transcript import Keep
 from support.hidden import FEATURES, Case
 from support.two_party import transfer_pair
 

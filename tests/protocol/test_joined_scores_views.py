@@ -26,9 +26,9 @@ from blindbayes.protocol.joined_sums.messages import ItemsMasked, SeedsChosen, S
 from blindbayes.protocol.shared_argmax import roles as argmax
 from blindbayes.protocol.shared_argmax.messages import ArgmaxGarbled, EntriesChosen, EntriesMasked, ScoresChosen
 from blindbayes.protocol.transfer.messages import SessionOffered
-from blindbayes.runtime.memory import run_in_memory
-from blindbayes.runtime.transcript import Keep
+from blindbayes.transport.memory import run_in_memory
 from blindbayes.wire import decode
+from blindbayes.wire.transcript import Keep
 from support.hidden import Case
 from support.two_party import coins
 

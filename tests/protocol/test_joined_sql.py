@@ -18,8 +18,8 @@ from blindbayes.codebook import Categorical, Codebook, IdPart, IdRecipe, Numeric
 from blindbayes.data.columns import open_columns
 from blindbayes.errors import BlindbayesError, ConfigError, DataError, PeerProtocolError
 from blindbayes.protocol.joined_sums import LEAST
-from blindbayes.runtime.memory import local_runs, run_in_memory
-from blindbayes.runtime.transcript import Keep
+from blindbayes.transport.memory import local_runs, run_in_memory
+from blindbayes.wire.transcript import Keep
 from support.two_party import coins
 
 CLASSES = ("low", "middle", "high")

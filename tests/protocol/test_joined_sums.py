@@ -17,9 +17,9 @@ from blindbayes.errors import ConfigError, DataError, PeerLost, PeerProtocolErro
 from blindbayes.protocol import transfer
 from blindbayes.protocol.joined_sums import LEAST, MOST, Entries, Shape, label_holder, merge, row_holder
 from blindbayes.protocol.joined_sums import roles as joined_roles
-from blindbayes.runtime.memory import Drop, Duplicate, Replace, Tamper, local_runs, run_in_memory
-from blindbayes.runtime.transcript import Keep
 from blindbayes.study.joined import JoinedModel
+from blindbayes.transport.memory import Drop, Duplicate, Replace, Tamper, local_runs, run_in_memory
+from blindbayes.wire.transcript import Keep
 from support.two_party import coins
 
 SPEC = tomllib.loads((Path(package.__file__).parent / "SPEC.md").read_text().split("```toml\n", 1)[1].split("```", 1)[0])

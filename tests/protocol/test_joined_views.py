@@ -19,7 +19,7 @@ from blindbayes.primitives.softspoken import correction_words
 from blindbayes.protocol import transfer
 from blindbayes.protocol.core import Receive
 from blindbayes.protocol.joined_sums import LEAST, Entries, Shape, label_holder, messages, roles, row_holder
-from blindbayes.runtime.memory import local_runs, run_in_memory
+from blindbayes.transport.memory import local_runs, run_in_memory
 from support.two_party import coins
 
 SHAPE = Shape(LEAST, LEAST, 2, 2)

@@ -20,8 +20,19 @@ from blindbayes.protocol import registry
 from blindbayes.protocol.masked_sum import contributor as contributor_module
 from blindbayes.protocol.masked_sum import graph, keys, messages
 from blindbayes.protocol.masked_sum import server as server_module
-from blindbayes.runtime.memory import Drop, Duplicate, Fault, Outcome, Replace, Swap, Tamper, Vanish, local_runs, run_in_memory
-from blindbayes.runtime.transcript import Entry, Keep
+from blindbayes.transport.memory import (
+    Drop,
+    Duplicate,
+    Fault,
+    Outcome,
+    Replace,
+    Swap,
+    Tamper,
+    Vanish,
+    local_runs,
+    run_in_memory,
+)
+from blindbayes.wire.transcript import Entry, Keep
 from support.sums import SEED, cost, names, pooled, random_vectors, run_sum
 from support.views import distinguished
 

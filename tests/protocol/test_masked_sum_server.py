@@ -17,8 +17,8 @@ from blindbayes.primitives.coins import Coins
 from blindbayes.protocol import registry
 from blindbayes.protocol.core import Role, Send, receive_all
 from blindbayes.protocol.masked_sum import graph, keys, messages
-from blindbayes.runtime.memory import local_runs, run_in_memory
-from blindbayes.runtime.transcript import Keep
+from blindbayes.transport.memory import local_runs, run_in_memory
+from blindbayes.wire.transcript import Keep
 from support.sums import SEED, names, random_vectors
 
 Sets = Sequence[frozenset[int]]  # what each contributor is told

@@ -16,8 +16,8 @@ from blindbayes.protocol import transfer
 from blindbayes.protocol.matching import Sizes, asker, owner
 from blindbayes.protocol.matching.messages import MatchesTold, ValuesListed
 from blindbayes.protocol.matching.roles import find
-from blindbayes.runtime.memory import Replace, local_runs, run_in_memory
-from blindbayes.runtime.transcript import Keep
+from blindbayes.transport.memory import Replace, local_runs, run_in_memory
+from blindbayes.wire.transcript import Keep
 from support.two_party import coins
 
 SPEC = tomllib.loads((Path(package.__file__).parent / "SPEC.md").read_text().split("```toml\n", 1)[1].split("```", 1)[0])

@@ -14,7 +14,7 @@ from blindbayes.codebook import Categorical, Numeric
 from blindbayes.errors import ConfigError, LocalProtocolError, PeerProtocolError, PrivacyError
 from blindbayes.protocol.noisy_histograms import Histograms, contributor, miner
 from blindbayes.protocol.noisy_histograms.messages import HistogramsReleased
-from blindbayes.runtime.memory import Replace, local_runs, run_in_memory
+from blindbayes.transport.memory import Replace, local_runs, run_in_memory
 from support.two_party import coins
 
 SPEC = tomllib.loads((Path(package.__file__).parent / "SPEC.md").read_text().split("```toml\n", 1)[1].split("```", 1)[0])

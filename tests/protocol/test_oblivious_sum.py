@@ -38,10 +38,10 @@ from blindbayes.protocol.oblivious_sum.miner import collect_corrections, enrol_a
 from blindbayes.protocol.oblivious_sum.session import most_holders
 from blindbayes.protocol.oblivious_sum.standing import StandingKeys, StandingMiner
 from blindbayes.protocol.oblivious_sum.terms import DEALER, MINER, Terms
-from blindbayes.runtime.memory import Drop, Duplicate, Outcome, Replace, Tamper, Vanish, local_runs, run_in_memory
-from blindbayes.runtime.transcript import Keep
 from blindbayes.study.file import Party, default_hosts
+from blindbayes.transport.memory import Drop, Duplicate, Outcome, Replace, Tamper, Vanish, local_runs, run_in_memory
 from blindbayes.wire import Big, Message, decode
+from blindbayes.wire.transcript import Keep
 from support.sums import costs, formula, names, pooled, run_sum
 
 BOUND = 10**6

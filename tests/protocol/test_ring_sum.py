@@ -16,8 +16,8 @@ from blindbayes.protocol import registry
 from blindbayes.protocol.core import Role, Run
 from blindbayes.protocol.ring_sum import cycles, roles
 from blindbayes.protocol.ring_sum.messages import PartialPassed
-from blindbayes.runtime.memory import Drop, Replace, Vanish, local_runs, run_in_memory
-from blindbayes.runtime.transcript import Delivery, Keep
+from blindbayes.transport.memory import Drop, Replace, Vanish, local_runs, run_in_memory
+from blindbayes.wire.transcript import Delivery, Keep
 from support.sums import names, pooled, random_vectors, run_sum
 from support.views import Meter, Tape, coalitions, distinguished, every_view
 

@@ -22,10 +22,10 @@ from blindbayes.protocol.shared_argmax.messages import (
     ScoresHanded,
 )
 from blindbayes.protocol.shared_model import score
-from blindbayes.runtime.memory import Drop, Duplicate, Replace, Tamper, local_runs, run_in_memory
-from blindbayes.runtime.transcript import Keep
 from blindbayes.statistics import Block
+from blindbayes.transport.memory import Drop, Duplicate, Replace, Tamper, local_runs, run_in_memory
 from blindbayes.wire import decode
+from blindbayes.wire.transcript import Keep
 from support.argmax import Setup, with_classes
 from support.columns import MIXED, book, to_scores
 from support.two_party import coins

@@ -14,9 +14,9 @@ from blindbayes.protocol.shared_model import ScorePlan, score
 from blindbayes.protocol.shared_model.messages import ModelGarbled, SumsChosen
 from blindbayes.protocol.shared_model.plan import FRACTION
 from blindbayes.protocol.shared_model.tables import require_fit, to_floats
-from blindbayes.runtime.memory import Drop, Replace, Tamper, run_in_memory
-from blindbayes.runtime.transcript import Keep
 from blindbayes.statistics import MISSING, Block
+from blindbayes.transport.memory import Drop, Replace, Tamper, run_in_memory
+from blindbayes.wire.transcript import Keep
 from support.columns import MIXED, Case, book, draw_block, to_scores
 from support.two_party import coins
 

@@ -90,7 +90,7 @@ def test_a_breach_is_seen(tmp_path: Path) -> None:
         "from time import monotonic",
         "import numpy as np\nnp.random.default_rng(1)",
         "def f():\n    import pandas",
-        "from blindbayes.runtime import memory",
+        "from blindbayes.transport import memory",
         "from blindbayes import study",
         "import secrets",
         "from os import urandom",

@@ -20,7 +20,7 @@ from blindbayes.primitives.coins import Coins
 from blindbayes.primitives.signatures import SigningKey
 from blindbayes.privacy.statement import Deployment, PrivacyStatement
 from blindbayes.report import seal_files, verify_files
-from blindbayes.runtime.folder import read_folder
+from blindbayes.storage.folder import read_folder
 
 DATA = hospitals(900)
 ALWAYS = {

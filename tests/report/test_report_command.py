@@ -16,8 +16,8 @@ from blindbayes.errors import BlindbayesError, DataError
 from blindbayes.primitives.coins import Coins
 from blindbayes.primitives.signatures import SigningKey
 from blindbayes.report import seal_files
-from blindbayes.runtime.folder import read_folder, write_folder
-from blindbayes.runtime.identity import Identity
+from blindbayes.storage.folder import read_folder, write_folder
+from blindbayes.transport.identity import Identity
 
 DATA = hospitals(600)
 

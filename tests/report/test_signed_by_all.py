@@ -13,10 +13,10 @@ from click.testing import CliRunner, Result
 from blindbayes import Study
 from blindbayes.cli.report import command
 from blindbayes.datasets import hospitals
+from blindbayes.demo.loopback import Loopback
 from blindbayes.errors import BlindbayesError
 from blindbayes.report import COMMON, COMMON_SIGNATURES, seal_files
-from blindbayes.runtime.folder import read_folder, write_folder
-from blindbayes.runtime.loopback import Loopback
+from blindbayes.storage.folder import read_folder, write_folder
 
 DATA = hospitals(600)
 RUN = "ab" * 16

@@ -12,9 +12,9 @@ from blindbayes import Study
 from blindbayes.codebook import Categorical, Codebook, Numeric
 from blindbayes.errors import ConfigError, DataError, LocalProtocolError, PeerProtocolError, PrivacyError
 from blindbayes.protocol.joined_sums import LEAST
-from blindbayes.runtime.memory import local_runs, run_in_memory
-from blindbayes.runtime.transcript import Keep
 from blindbayes.study.joined import JoinedModel, LeftJoinedModel, hidden_scoring, open_keyed, scoring
+from blindbayes.transport.memory import local_runs, run_in_memory
+from blindbayes.wire.transcript import Keep
 from support.two_party import coins
 
 BOOK = Codebook(

@@ -20,11 +20,11 @@ from blindbayes.errors import ConfigError, DataError, PeerLost, PeerProtocolErro
 from blindbayes.ledger import Ledger
 from blindbayes.primitives.coins import Coins
 from blindbayes.protocol.reference.messages import VectorShown
-from blindbayes.runtime.memory import Drop, Replace, Vanish
-from blindbayes.runtime.transcript import Keep
 from blindbayes.statistics import Layout, Statistics
 from blindbayes.study import count_source
 from blindbayes.study.plausible import require_plausible
+from blindbayes.transport.memory import Drop, Replace, Vanish
+from blindbayes.wire.transcript import Keep
 from support.sums import SEED
 
 CODEBOOK = Codebook(

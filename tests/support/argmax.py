@@ -6,7 +6,7 @@ from blindbayes.codebook import Categorical, Numeric
 from blindbayes.primitives import limbs as lm
 from blindbayes.protocol.shared_argmax import Query, attribute_holder, class_holder
 from blindbayes.protocol.shared_model import ScorePlan, score
-from blindbayes.runtime.memory import local_runs, run_in_memory
+from blindbayes.transport.memory import local_runs, run_in_memory
 from support.columns import book, draw_block, linked, to_scores
 from support.two_party import coins
 

@@ -12,8 +12,8 @@ import numpy as np
 import pandas as pd
 
 from blindbayes import Codebook, NaiveBayes
+from blindbayes.demo.loopback import Loopback
 from blindbayes.model.shares import ModelShare
-from blindbayes.runtime.loopback import Loopback
 from blindbayes.study.columns import JointModel
 from blindbayes.study.file import Deadlines, Holdings, StudyFile
 

@@ -8,8 +8,8 @@ from blindbayes.primitives import limbs as lm
 from blindbayes.protocol import shared_model, transfer
 from blindbayes.protocol.class_sums import RowLayout
 from blindbayes.protocol.shared_model import ScorePlan, plain_tables
-from blindbayes.runtime.memory import local_runs, run_in_memory
 from blindbayes.statistics import MISSING, Block, Layout, count_block
+from blindbayes.transport.memory import local_runs, run_in_memory
 from support.two_party import coins
 
 

@@ -8,8 +8,8 @@ from blindbayes.protocol import joined_scores, shared_model
 from blindbayes.protocol.joined import Join
 from blindbayes.protocol.joined_scores import NONE, Asked, Helped, Hidden
 from blindbayes.protocol.joined_sums import LEAST
-from blindbayes.runtime.memory import local_runs, run_in_memory
 from blindbayes.statistics import MISSING
+from blindbayes.transport.memory import local_runs, run_in_memory
 from support.two_party import coins
 
 FEATURES = {

@@ -9,13 +9,13 @@ from typing import Any
 
 from blindbayes.primitives.coins import Coins
 from blindbayes.protocol.core import Role, Run
-from blindbayes.runtime.courier import MemoryHub
-from blindbayes.runtime.driver import Finished, RoleDriver
-from blindbayes.runtime.envelope import Pair
-from blindbayes.runtime.identity import Identity
-from blindbayes.runtime.journal import Begun, Journal
-from blindbayes.runtime.link import Link, Timing
-from blindbayes.runtime.switchboard import Switchboard
+from blindbayes.transport.courier import MemoryHub
+from blindbayes.transport.driver import Finished, RoleDriver
+from blindbayes.transport.envelope import Pair
+from blindbayes.transport.identity import Identity
+from blindbayes.transport.journal import Begun, Journal
+from blindbayes.transport.link import Link, Timing
+from blindbayes.transport.switchboard import Switchboard
 
 STUDY = "ab" * 32
 FAST = Timing(step=1.0, join=2.0, run=20.0, beat=0.1, retry=0.1)

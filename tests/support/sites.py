@@ -11,13 +11,13 @@ import duckdb
 import numpy as np
 
 from blindbayes.codebook import Categorical, Codebook, Numeric
-from blindbayes.runtime.agent import Agent
-from blindbayes.runtime.agent_run import AgentRun
-from blindbayes.runtime.courier import MemoryHub
-from blindbayes.runtime.link import Timing
-from blindbayes.runtime.loopback import Loopback
-from blindbayes.runtime.policy import Policy
+from blindbayes.demo.loopback import Loopback
+from blindbayes.site.agent import Agent
+from blindbayes.site.agent_run import AgentRun
+from blindbayes.site.policy import Policy
 from blindbayes.study.file import StudyFile
+from blindbayes.transport.courier import MemoryHub
+from blindbayes.transport.link import Timing
 
 BOOK = Codebook(
     "class", ("ill", "well"), (Categorical("colour", ("red", "blue", "green")), Numeric("age", 0, 120)), max_rows=100_000

@@ -11,8 +11,8 @@ import numpy as np
 
 from blindbayes.primitives.coins import Coins
 from blindbayes.protocol import registry
-from blindbayes.runtime.memory import Fault, Outcome, local_runs, run_in_memory
-from blindbayes.runtime.transcript import Keep
+from blindbayes.transport.memory import Fault, Outcome, local_runs, run_in_memory
+from blindbayes.wire.transcript import Keep
 
 SEED = bytes(range(32))
 

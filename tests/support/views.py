@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from blindbayes.runtime.transcript import Delivery
+from blindbayes.wire.transcript import Delivery
 
 
 class OutOfCoins(Exception):

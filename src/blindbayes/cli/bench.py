@@ -21,8 +21,8 @@ from blindbayes.errors import BlindbayesError, ConfigError
 from blindbayes.primitives.coins import Coins
 from blindbayes.privacy.forecast import synthetic_proxy
 from blindbayes.protocol import registry
-from blindbayes.runtime.transcript import Cost, Keep
 from blindbayes.statistics import Block, Layout, count_block
+from blindbayes.wire.transcript import Cost, Keep
 
 COLUMNS = ("class_sums", "joined_sums")
 _KEY = "blindbayes_bench_id"

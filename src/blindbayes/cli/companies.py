@@ -54,7 +54,7 @@ def tell_story(rows: int, scored: int, folder: Path | None, tell: Callable[[str]
     from blindbayes import NaiveBayes
     from blindbayes.cli.demo import write_duckdb
     from blindbayes.datasets import bank_telecom
-    from blindbayes.runtime.loopback import Loopback
+    from blindbayes.demo.loopback import Loopback
     from blindbayes.study.file import Holdings
     from blindbayes.study.joined import JoinedModel
 

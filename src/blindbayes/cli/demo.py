@@ -19,7 +19,7 @@ from rich.table import Table
 from blindbayes.errors import ConfigError, PeerLost
 
 if TYPE_CHECKING:
-    from blindbayes.runtime.loopback import Loopback
+    from blindbayes.demo.loopback import Loopback
     from blindbayes.study.file import StudyFile
 
 
@@ -142,7 +142,7 @@ class _Joint:
 
 def _run_hospitals(data: Any, folder: Path | None, tell: Callable[[str], None]) -> tuple[_Joint, _Joint]:
     """The exact study and the private one, each over real processes; what each site wrote goes to `folder`."""
-    from blindbayes.runtime.loopback import Loopback
+    from blindbayes.demo.loopback import Loopback
     from blindbayes.study.file import Privacy
 
     with tempfile.TemporaryDirectory(prefix="blindbayes-demo-") as scratch:
@@ -167,7 +167,7 @@ def _run_hospitals(data: Any, folder: Path | None, tell: Callable[[str], None]) 
 def _signed_by_all(ended: dict[str, dict[str, Any]], sites: Loopback, study: StudyFile, where: Path) -> tuple[str, ...]:
     """One folder, made from the first site's release; each site compares it with its own and signs; who has signed."""
     from blindbayes.report import COMMON_SIGNATURES, common_of, signatures_of, signed_by, verify_files
-    from blindbayes.runtime.folder import read_folder
+    from blindbayes.storage.folder import read_folder
 
     shutil.copytree(next(iter(ended.values()))["release"], where)
     for name, outcome in ended.items():
@@ -251,7 +251,7 @@ def census(as_json: bool, out: str | None, rows: int) -> None:
     from blindbayes.datasets import census as generate
     from blindbayes.ledger import Ledger
     from blindbayes.report import release_files, seal_files
-    from blindbayes.runtime.folder import write_folder
+    from blindbayes.storage.folder import write_folder
 
     data, later = generate(rows), generate(20_000, seed=41)
     table, test = data.tables["office"], later.tables["office"]

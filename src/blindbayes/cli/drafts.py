@@ -9,7 +9,7 @@ from pathlib import Path
 import tomlkit
 
 from blindbayes.codebook import Codebook
-from blindbayes.runtime.files import write_whole
+from blindbayes.storage.files import write_whole
 from blindbayes.study.file import StudyFile
 
 

@@ -10,8 +10,8 @@ import click
 
 from blindbayes.cli.site import PASSPHRASE, log_as_json, passphrase_of, require_words
 from blindbayes.errors import ConfigError
-from blindbayes.runtime.files import make_private_folder
-from blindbayes.runtime.identity import Identity, pin, pinned, read_card
+from blindbayes.storage.files import make_private_folder
+from blindbayes.transport.identity import Identity, pin, pinned, read_card
 
 FOLDER = click.argument("folder", type=click.Path(file_okay=False, path_type=Path))
 
@@ -87,7 +87,7 @@ def serve(folder: Path, listen: str, passphrase_file: Path | None, json_log: boo
     """
     if json_log:
         log_as_json()
-    from blindbayes.runtime.relay import Relay
+    from blindbayes.transport.relay import Relay
 
     require_relay(folder)
     identity = Identity.load(folder, passphrase=passphrase_of(passphrase_file))

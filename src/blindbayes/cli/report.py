@@ -17,7 +17,7 @@ from rich.table import Table
 
 from blindbayes.errors import ConfigError, DataError
 from blindbayes.report import COMMON_SIGNATURES, Verified, common_of, digest_of, signatures_of, signed_by, verify_files
-from blindbayes.runtime.folder import read_folder
+from blindbayes.storage.folder import read_folder
 
 if TYPE_CHECKING:
     from blindbayes.study.file import StudyFile
@@ -154,14 +154,14 @@ def sign(folder: str, config: Path, passphrase_file: Path | None) -> None:
       blindbayes report sign release --config north
     """
     from blindbayes.cli.site import passphrase_of
-    from blindbayes.runtime.files import write_whole
-    from blindbayes.runtime.identity import Identity
-    from blindbayes.runtime.site import Home
+    from blindbayes.site.folder import SiteFolder
+    from blindbayes.storage.files import write_whole
+    from blindbayes.transport.identity import Identity
 
     files = read_folder(folder)
     verify_files(files)
     study, run = _study_of(files), common_of(files).facts["run"]
-    home = Home.open(config)
+    home = SiteFolder.open(config)
     identity = Identity.load(home.folder, passphrase=passphrase_of(passphrase_file))
     if identity.signing.public.hex() != study.party(identity.name).identity:
         raise ConfigError(f"the study names another key for {identity.name} than this site's; nothing was signed")
@@ -252,7 +252,7 @@ def _require_one_run(releases: list[_Release]) -> None:
 
 
 def _require_cards(paths: tuple[str, ...], signers: Mapping[str, bytes]) -> list[str]:
-    from blindbayes.runtime.identity import Card
+    from blindbayes.transport.identity import Card
 
     names = []
     for path in paths:

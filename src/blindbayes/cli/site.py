@@ -10,12 +10,12 @@ import click
 
 from blindbayes.cli import print_json
 from blindbayes.errors import ConfigError
-from blindbayes.runtime.client import OperatorClient
-from blindbayes.runtime.events import log_json
-from blindbayes.runtime.identity import Card, Identity, pin, read_card
-from blindbayes.runtime.policy import Policy, require_study
-from blindbayes.runtime.site import Home, Rows, SiteConfig
+from blindbayes.site.client import OperatorClient
+from blindbayes.site.folder import Rows, SiteConfig, SiteFolder
+from blindbayes.site.policy import Policy, require_study
 from blindbayes.study.file import StudyFile
+from blindbayes.transport.events import log_json
+from blindbayes.transport.identity import Card, Identity, pin, read_card
 
 FOLDER = click.option(
     "--config",
@@ -104,7 +104,9 @@ def init(
         )
     config = SiteConfig(listen=listen, operator=operator, rows=None if rows is None else Rows(rows))
     phrase = passphrase_of(passphrase_file)
-    home, identity = Home.create(folder, name, config=config, address=address, passphrase=phrase, epsilon=epsilon, delta=delta)
+    home, identity = SiteFolder.create(
+        folder, name, config=config, address=address, passphrase=phrase, epsilon=epsilon, delta=delta
+    )
     facts = {"site": name, "folder": str(home.folder), "card": str(home.folder / "card.toml"), "words": identity.card.words}
     if as_json:
         print_json(facts)
@@ -125,7 +127,7 @@ def pin_card(card: Path, words: str | None, replace: bool, config: Path) -> None
     Example:
       blindbayes site pin south-card.toml --config north
     """
-    home, shown = Home.open(config), read_card(card)
+    home, shown = SiteFolder.open(config), read_card(card)
     if shown.identity == read_card(home.folder / "card.toml").identity:
         raise ConfigError("this is the site's own card; pin those of the others")
     if words is None:
@@ -147,9 +149,9 @@ def request_certificate(config: Path, passphrase_file: Path | None) -> None:
     Example:
       blindbayes site request --config north > north.csr
     """
-    from blindbayes.runtime.authority import request
+    from blindbayes.transport.authority import request
 
-    home = Home.open(config)
+    home = SiteFolder.open(config)
     click.echo(request(Identity.load(home.folder, passphrase=passphrase_of(passphrase_file))).decode(), nl=False)
 
 
@@ -163,7 +165,7 @@ def peers(config: Path, as_json: bool) -> None:
     Example:
       blindbayes site peers --config north
     """
-    cards = Home.open(config).peers()
+    cards = SiteFolder.open(config).peers()
     if as_json:
         print_json({name: {"words": card.words, "address": card.address} for name, card in cards.items()})
     else:
@@ -186,7 +188,7 @@ def approve(study: str, sha256: str | None, runs: int, config: Path, as_json: bo
     Example:
       blindbayes site approve study.toml --hash HASH --config north
     """
-    home = Home.open(config)
+    home = SiteFolder.open(config)
     file = _find_study(home, study)
     if sha256 is not None and sha256 != file.sha256:
         raise ConfigError(
@@ -202,7 +204,7 @@ def approve(study: str, sha256: str | None, runs: int, config: Path, as_json: bo
         click.echo(f"Approved {file.sha256} for {runs} run(s): {file.title}")
 
 
-def _find_study(home: Home, text: str) -> StudyFile:
+def _find_study(home: SiteFolder, text: str) -> StudyFile:
     if Path(text).is_file():
         return StudyFile.from_toml(text)
     for path in sorted((home.folder / "studies").glob("*.toml")):
@@ -222,7 +224,7 @@ def revoke(sha256: str, config: Path) -> None:
     Example:
       blindbayes site revoke HASH --config north
     """
-    Home.open(config).revoke(sha256)
+    SiteFolder.open(config).revoke(sha256)
     click.echo(f"Revoked {sha256}")
 
 
@@ -236,7 +238,7 @@ def list_shares(config: Path, as_json: bool) -> None:
     Example:
       blindbayes site shares --config hospital
     """
-    found = Home.open(config).shares()
+    found = SiteFolder.open(config).shares()
     if as_json:
         print_json(found)
         return
@@ -258,7 +260,7 @@ def destroy_share(run: str, config: Path) -> None:
     Example:
       blindbayes site destroy RUN --config hospital
     """
-    Home.open(config).destroy(run)
+    SiteFolder.open(config).destroy(run)
     click.echo(f"Destroyed the share of run {run}.")
 
 
@@ -276,9 +278,9 @@ def serve_command(config: Path, passphrase_file: Path | None, as_json: bool, jso
     """
     if json_log:
         log_as_json()
-    from blindbayes.runtime.serve import serve
+    from blindbayes.site.serve import serve
 
-    home = Home.open(config)
+    home = SiteFolder.open(config)
     identity = Identity.load(home.folder, passphrase=passphrase_of(passphrase_file))
 
     def ready(operator: str, port: int) -> None:
@@ -303,7 +305,7 @@ def status(config: Path, as_json: bool) -> None:
     Example:
       blindbayes site status --config north
     """
-    shown = OperatorClient(Home.open(config).folder).call("GET", "/status")
+    shown = OperatorClient(SiteFolder.open(config).folder).call("GET", "/status")
     if as_json:
         print_json(shown)
         return
@@ -329,7 +331,7 @@ def audit(must_hold: str | None, config: Path, as_json: bool) -> None:
     Example:
       blindbayes site audit --config north
     """
-    home = Home.open(config)
+    home = SiteFolder.open(config)
     number = home.audit.verify(must_hold=must_hold)
     entries = list(home.audit.entries())
     if as_json:
@@ -350,5 +352,5 @@ def show_policy(config: Path) -> None:
     Example:
       blindbayes site policy --config north
     """
-    policy = Home.open(config).config.policy
+    policy = SiteFolder.open(config).config.policy
     print_json({name: getattr(policy, name) for name in Policy.__struct_fields__})

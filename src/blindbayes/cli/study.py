@@ -25,12 +25,12 @@ from blindbayes.cli.study_columns import (
 from blindbayes.codebook import Codebook
 from blindbayes.errors import ConfigError, PrivacyError
 from blindbayes.protocol import registry
-from blindbayes.runtime.client import OperatorClient
-from blindbayes.runtime.files import write_whole
-from blindbayes.runtime.identity import Identity, read_card
-from blindbayes.runtime.policy import require_rows, require_study
-from blindbayes.runtime.site import Home
+from blindbayes.site.client import OperatorClient
+from blindbayes.site.folder import SiteFolder
+from blindbayes.site.policy import require_rows, require_study
+from blindbayes.storage.files import write_whole
 from blindbayes.study.file import Deadlines, Privacy, StudyFile, Thresholds
+from blindbayes.transport.identity import Identity, read_card
 
 FILE = click.argument("path", metavar="STUDY", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 
@@ -238,7 +238,7 @@ def sign(path: Path, config: Path, passphrase_file: Path | None) -> None:
     """
     study = StudyFile.from_toml(path)
     study.require_signatures()
-    identity = Identity.load(Home.open(config).folder, passphrase=passphrase_of(passphrase_file))
+    identity = Identity.load(SiteFolder.open(config).folder, passphrase=passphrase_of(passphrase_file))
     signed = study.sign(identity.name, identity.signing)
     write_whole(path.resolve(), signed.to_toml().encode(), private=False)
     click.echo(f"{identity.name} signed {signed.sha256}; still missing: {_missing(signed)}")
@@ -259,7 +259,7 @@ def dry_run(path: Path, config: Path, as_json: bool) -> None:
     Example:
       blindbayes study dry-run study.toml --config north
     """
-    home, study = Home.open(config), StudyFile.from_toml(path)
+    home, study = SiteFolder.open(config), StudyFile.from_toml(path)
     if study.partition == "columns":
         found, lines = dry_run_columns(home, study, read_card(home.folder / "card.toml").name)
         if as_json:
@@ -328,7 +328,7 @@ def run(path: Path, config: Path, out: Path | None, as_json: bool) -> None:
     study = StudyFile.from_toml(path)
     if out is not None:
         require_new(out)
-    client = OperatorClient(Home.open(config).folder)
+    client = OperatorClient(SiteFolder.open(config).folder)
     begun = client.call("POST", "/runs", {"study": study.sha256})
     tell = None if as_json else lambda text: click.echo(text, err=True)
     ended = client.follow(begun, tell)

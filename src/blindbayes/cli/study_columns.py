@@ -18,11 +18,11 @@ from blindbayes.codebook import Codebook
 from blindbayes.data.keys import recipe_of
 from blindbayes.errors import BlindbayesError, ConfigError, DataError
 from blindbayes.protocol.columns import Columns
-from blindbayes.runtime.client import OperatorClient
-from blindbayes.runtime.identity import Card
-from blindbayes.runtime.policy import Policy, require_rows, require_study
-from blindbayes.runtime.site import Home
+from blindbayes.site.client import OperatorClient
+from blindbayes.site.folder import SiteFolder
+from blindbayes.site.policy import Policy, require_rows, require_study
 from blindbayes.study.file import NOISY, Deadlines, Party, StudyFile, Thresholds
+from blindbayes.transport.identity import Card
 
 LEAVES = {
     "class_sums": (
@@ -160,7 +160,7 @@ def facts_of(study: StudyFile) -> dict[str, Any]:
     }
 
 
-def dry_run_columns(home: Home, study: StudyFile, name: str) -> tuple[dict[str, Any], list[str]]:
+def dry_run_columns(home: SiteFolder, study: StudyFile, name: str) -> tuple[dict[str, Any], list[str]]:
     """What would leave this site in training: facts, and lines for people."""
     problems: list[str] = []
     policy = home.config.policy
@@ -262,7 +262,7 @@ def predict(
     Example:
       blindbayes study predict study.toml --batch monday --rows patients.csv --keep number --out classes.csv --config hospital
     """
-    study, home = StudyFile.from_toml(path), Home.open(config)
+    study, home = StudyFile.from_toml(path), SiteFolder.open(config)
     if study.partition != "columns" or study.protocol == NOISY:
         raise ConfigError("a study that opens statistics ends in a model of your own: classify with `blindbayes predict`")
     if out is not None:
@@ -298,7 +298,7 @@ def predict(
         click.echo(f"Done in {ended['seconds']:.1f} s. The classes went to {to or study.reveal_to}. Report: {ended['release']}")
 
 
-def _only_model(home: Home, study: StudyFile) -> str:
+def _only_model(home: SiteFolder, study: StudyFile) -> str:
     found = [str(each["run"]) for each in home.shares() if each["study"] == study.sha256]
     if len(found) != 1:
         what = "several models of this study" if found else "no share of a model of this study"

@@ -34,9 +34,9 @@ from blindbayes.cli.wizard_columns import COLUMN_OPTIONS, ask_columns, tell_colu
 from blindbayes.codebook import DEFAULT_MAX_ROWS, Categorical, Codebook, Feature, Numeric
 from blindbayes.errors import BlindbayesError, ConfigError
 from blindbayes.protocol import registry
-from blindbayes.runtime.identity import Card
 from blindbayes.study import Study
 from blindbayes.study.file import Deadlines, Model, Party, Privacy, StudyFile, Thresholds, default_hosts
+from blindbayes.transport.identity import Card
 
 T = TypeVar("T")
 

@@ -13,9 +13,9 @@ from blindbayes.cli.answers import number, one_of, whole
 from blindbayes.codebook import Codebook, Numeric
 from blindbayes.errors import ConfigError
 from blindbayes.protocol.joined_sums import LEAST
-from blindbayes.runtime.identity import Card
-from blindbayes.runtime.policy import Policy
+from blindbayes.site.policy import Policy
 from blindbayes.study.file import NOISY, Deadlines, Holdings, Model, Party, Privacy, StudyFile, Thresholds
+from blindbayes.transport.identity import Card
 
 T = TypeVar("T")
 COLUMN_OPTIONS = {"holds", "labelled", "key", "bounds", "queries", "reveal_to", "duplicates", "options", "miner"}

@@ -137,7 +137,7 @@ class KeptShare(ABC):
     def _locked(self) -> Iterator[int]:
         if self.path is None:
             raise ConfigError("this share has no file")
-        from blindbayes.runtime.files import sync_folder
+        from blindbayes.storage.files import sync_folder
 
         beside = self.path.with_name(self.path.name + ".spent")
         is_new = not beside.exists()
@@ -154,7 +154,7 @@ class KeptShare(ABC):
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the share, readable by its owner alone. Later charges are counted beside it."""
-        from blindbayes.runtime.files import write_whole
+        from blindbayes.storage.files import write_whole
 
         self.require_alive()
         target = Path(path)
@@ -169,7 +169,7 @@ class KeptShare(ABC):
 
     def destroy(self) -> None:
         """Erase the share, in memory and on disk. Without it the other share is noise: the model no longer exists."""
-        from blindbayes.runtime.files import erase
+        from blindbayes.storage.files import erase
 
         self.wipe()
         self._destroyed = True
@@ -186,7 +186,7 @@ class KeptShare(ABC):
 
 def read_share(path: str | os.PathLike[str], kind: type[R]) -> R:
     """The record in a share file. A damaged one, one of another kind, or one that others may read, is refused."""
-    from blindbayes.runtime.files import read_private
+    from blindbayes.storage.files import read_private
 
     raw = read_private(Path(path))
     head = len(_MAGIC)

@@ -26,9 +26,9 @@ def reproduce(paper: str, out: Path, *, quick: bool = False) -> Path:
     if paper not in PAPERS:
         raise ConfigError(f"no paper is named {paper!r}; there are {', '.join(PAPERS)}")
     try:
-        module = import_module(f"blindbayes.papers.{paper}")
+        module = import_module(f"blindbayes.papers.{paper}.experiment")
     except ModuleNotFoundError as cause:
-        if cause.name != f"blindbayes.papers.{paper}":
+        if cause.name != f"blindbayes.papers.{paper}.experiment":
             raise
         raise ConfigError(f"the experiment of {paper} is not part of this version") from None
     page: Path = module.reproduce(out, quick=quick)

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from blindbayes.report.spec import Spec, read_spec
-from blindbayes.runtime.transcript import Amount, Entry, Way
 from blindbayes.wire import Message, Trust
+from blindbayes.wire.transcript import Amount, Entry, Way
 
 TRUST_WORDS = {
     Trust.CLEAR: "readable, and meant to be: public facts of the run or its result",

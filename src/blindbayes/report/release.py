@@ -15,7 +15,7 @@ from blindbayes.report.card import model_card
 from blindbayes.report.leakage import LeakReport
 from blindbayes.report.page import leak_page, model_page
 from blindbayes.report.plots import evidence_plot, gaussian_plot, priors_plot
-from blindbayes.runtime.transcript import Cost
+from blindbayes.wire.transcript import Cost
 
 if TYPE_CHECKING:
     from blindbayes.estimators import NaiveBayes

@@ -12,6 +12,8 @@ import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
+from importlib.resources.abc import Traversable
 from typing import Any
 
 from blindbayes.errors import ConfigError
@@ -72,18 +74,26 @@ class Spec:
         return Coalition(rules["reader"], passive, active)
 
 
+# Where protocols stand, each in a folder of its own with its SPEC.md: the product's, and those that only a paper needs.
+_ROOMS = ("blindbayes.protocol", "blindbayes.papers.vaidya2008", "blindbayes.papers.kikuchi2011")
+
+
+@cache
+def _folders() -> dict[str, Traversable]:
+    rooms = (folder for room in _ROOMS for folder in importlib.resources.files(room).iterdir())
+    return {folder.name: folder for folder in rooms if (folder / "SPEC.md").is_file()}
+
+
 def protocols() -> tuple[str, ...]:
     """Every protocol that has a SPEC.md, by name."""
-    room = importlib.resources.files("blindbayes.protocol")
-    return tuple(sorted(folder.name for folder in room.iterdir() if (folder / "SPEC.md").is_file()))
+    return tuple(sorted(_folders()))
 
 
 def read_spec(name: str) -> Spec:
     """The SPEC.md of a protocol."""
-    file = importlib.resources.files("blindbayes.protocol") / name / "SPEC.md"
-    if not re.fullmatch(r"[a-z_]+", name) or not file.is_file():
+    if name not in _folders():
         raise ConfigError(f"there is no protocol {name!r}; known: {', '.join(protocols())}")
-    return Spec(name, file.read_text("utf-8"))
+    return Spec(name, (_folders()[name] / "SPEC.md").read_text("utf-8"))
 
 
 def _plain(markdown: str) -> str:

@@ -24,10 +24,8 @@ from blindbayes.primitives.coins import Coins
 from blindbayes.protocol.columns import Columns
 from blindbayes.protocol.core import Role, Run
 from blindbayes.report import About, LeakReport, leak_report, run_files, seal_files
-from blindbayes.runtime.folder import write_folder
-from blindbayes.runtime.memory import Outcome, local_runs, run_in_memory
-from blindbayes.runtime.transcript import Cost
 from blindbayes.statistics import Statistics
+from blindbayes.storage.folder import write_folder
 from blindbayes.study.column_parts import (
     Transfers,
     class_counts_of,
@@ -39,9 +37,11 @@ from blindbayes.study.column_parts import (
     training_statement,
 )
 from blindbayes.study.study import Leak, Result, Study, report_of
+from blindbayes.transport.memory import Outcome, local_runs, run_in_memory
+from blindbayes.wire.transcript import Cost
 
 if TYPE_CHECKING:
-    from blindbayes.study.printed_columns import PrintedResult
+    from blindbayes.papers.vaidya2008.columns import PrintedResult
 
 
 @dataclass(frozen=True)
@@ -229,7 +229,7 @@ def simulate(
     if ledgers:
         raise ConfigError(f"{study.protocol} takes no ledgers: only the noisy overlap of joined_sums is paid for here")
     if study.protocol == "scalar_product":
-        from blindbayes.study import printed_columns
+        from blindbayes.papers.vaidya2008 import columns as printed_columns
 
         return printed_columns.simulate(study, sources, coins=coins)
     if study.protocol == "noisy_histograms":

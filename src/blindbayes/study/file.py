@@ -26,7 +26,7 @@ from blindbayes.primitives.coins import Coins
 from blindbayes.primitives.signatures import SigningKey, verify
 from blindbayes.protocol import registry
 from blindbayes.protocol.core import Run
-from blindbayes.runtime.steps import step
+from blindbayes.protocol.steps import step
 from blindbayes.study.study import RATIO, Study
 
 if TYPE_CHECKING:

@@ -29,8 +29,6 @@ from blindbayes.protocol.core import Role
 from blindbayes.protocol.joined import Join, Joined, Links
 from blindbayes.protocol.joined_sums import LEAST, MOST, merge
 from blindbayes.report import LeakReport
-from blindbayes.runtime.memory import local_runs, run_in_memory
-from blindbayes.runtime.transcript import Cost, PartyCost
 from blindbayes.statistics import Statistics
 from blindbayes.study.column_parts import Transfers
 from blindbayes.study.columns import JointModel, JointResult, about_columns, column_report, leakage_of
@@ -50,6 +48,8 @@ from blindbayes.study.joined_parts import (
 )
 from blindbayes.study.joined_scores import HiddenScores, hidden_scoring, open_keyed, ways_of_scoring
 from blindbayes.study.study import Leak, Study
+from blindbayes.transport.memory import local_runs, run_in_memory
+from blindbayes.wire.transcript import Cost, PartyCost
 
 __all__ = [
     "JoinedModel",

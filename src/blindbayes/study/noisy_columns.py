@@ -24,11 +24,11 @@ from blindbayes.privacy.sensitivity import Query
 from blindbayes.protocol.core import Role, Run
 from blindbayes.protocol.noisy_histograms import Histograms, contributor, miner
 from blindbayes.report import About, LeakReport, leak_report
-from blindbayes.runtime.memory import Outcome, local_runs, run_in_memory
 from blindbayes.statistics import Layout, Statistics, count_block
 from blindbayes.statistics.layout import is_histogram
 from blindbayes.study.columns import leakage_of
 from blindbayes.study.study import Result, Study
+from blindbayes.transport.memory import Outcome, local_runs, run_in_memory
 
 MINER = "miner"
 OPENED = "noisy_histograms"

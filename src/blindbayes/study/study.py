@@ -45,12 +45,12 @@ from blindbayes.report import (
     run_files,
     seal_files,
 )
-from blindbayes.runtime.folder import write_folder
-from blindbayes.runtime.memory import Fault, Outcome, local_runs, run_in_memory
-from blindbayes.runtime.transcript import Cost, Keep
 from blindbayes.statistics import Layout, Statistics, count_block
+from blindbayes.storage.folder import write_folder
 from blindbayes.study.plausible import require_plausible
+from blindbayes.transport.memory import Fault, Outcome, local_runs, run_in_memory
 from blindbayes.wire import Words
+from blindbayes.wire.transcript import Cost, Keep
 
 Partition = Literal["rows", "columns"]
 _MOST_ROWS_HERE = 1 << 18
@@ -364,7 +364,7 @@ class Study:
             if base is not None or removed or faults:
                 raise ConfigError(f"{self.protocol} takes no base, removed rows or faults")
             if self.protocol == PRINTED:
-                from blindbayes.study import printed_rows
+                from blindbayes.papers.vaidya2008 import rows as printed_rows
 
                 return printed_rows.simulate(self, sources, coins=coins)
             from blindbayes.study import ratio

@@ -1,0 +1,1 @@
+"""Consortia on loopback, for the demos and for trials."""

@@ -1,0 +1,1 @@
+"""Azimian et al. 2022: bit strings under Paillier along a chain."""

@@ -1,0 +1,1 @@
+"""Huai et al. 2015: aggregation with distributed noise."""

@@ -1,0 +1,1 @@
+"""Vaidya et al. 2008: rows and columns."""

@@ -1,0 +1,199 @@
+"""A study over rows by the paper's own route: Protocol 3 of Vaidya 2008, in one process, for researchers and for comparison.
+
+    study = Study(codebook, protocol="scalar_product", options={"opening": "printed"})
+    result = study.simulate({"north": a, "south": b, "west": c})
+    result.parameters()
+
+Three parties or more: the counts go round the collusion-resistant ring until its last step, two parties take ln of every sum
+by a garbled circuit and a polynomial under Paillier, and the differences give the ratios. With `opening="printed"` all learn
+them, **which opens the counts**, as the paper's Protocol 3 does; with "shares" (default) exp too is taken in a circuit and
+two parties hold shares. `private_ratio` does the same a hundred times faster, exactly, and opens no finer than the counts
+stay hidden. Options: opening, rings, key_bits, toy_keys, degree, divisor.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from blindbayes.codebook import Codebook, Numeric
+from blindbayes.errors import ConfigError, PrivacyError
+from blindbayes.model.parameters import Gaussian, Histogram, Parameters, Term
+from blindbayes.papers.vaidya2008.scalar_product import Terms, ratio
+from blindbayes.papers.vaidya2008.scalar_product.logarithm import FRACTION
+from blindbayes.primitives.coins import Coins
+from blindbayes.report import LeakReport, leak_report, run_files, seal_files
+from blindbayes.statistics import Statistics
+from blindbayes.statistics.layout import is_histogram
+from blindbayes.storage.folder import write_folder
+from blindbayes.study.columns import leakage_of
+from blindbayes.study.plausible import require_plausible
+from blindbayes.study.study import FEWEST_EXACT, Leak, Study, count_source
+from blindbayes.transport.memory import local_runs, run_in_memory
+from blindbayes.wire import Words
+from blindbayes.wire.transcript import Cost
+
+_TERMS = ("key_bits", "toy_keys", "degree", "divisor")
+Divisor = Literal["n", "n-1"]
+
+
+class Plan:
+    """Which sums are taken, and what their ratios mean: priors, then feature by feature, class by class."""
+
+    def __init__(self, codebook: Codebook, alpha: float, divisor: Divisor, opening: str, rings: int | None) -> None:
+        if opening not in ("shares", "printed"):
+            raise ConfigError("opening is one of shares, printed")
+        if codebook.variance_floor is None and any(not is_histogram(feature) for feature in codebook.features):
+            raise ConfigError("a study by scalar_product needs a variance_floor in its codebook")
+        self.codebook, self.divisor = codebook, divisor
+        self.alpha = Fraction(str(alpha))
+        rows, classes = codebook.max_rows, len(codebook.classes)
+        prior = ratio.Ratios(tuple((at, classes) for at in range(classes)), (0,) * (classes + 1), rows.bit_length())
+        pieces, self.factor = [prior], self.alpha.denominator
+        for feature in codebook.features:
+            if isinstance(feature, Numeric) and not is_histogram(feature):
+                one = ratio.numeric_ratios(rows, feature.code_high - feature.code_low, divisor)
+            else:
+                one, self.factor = ratio.nominal_ratios(feature.size, self.alpha, rows)
+            pieces += [one] * classes
+        self.ratios = ratio.side_by_side(pieces, "printed" if opening == "printed" else "shares", rings)
+
+    def vector(self, statistics: Statistics) -> Words:
+        """A party's sums, in the order of the ratios."""
+        counts = [int(value) for value in statistics.class_counts]
+        found = [*counts, sum(counts)]
+        for feature in self.codebook.features:
+            for at in range(len(counts)):
+                if feature.name in statistics.counts:
+                    row = [self.factor * int(value) for value in statistics.counts[feature.name][at]]
+                    found += [*row, sum(row)]
+                elif isinstance(feature, Numeric):
+                    found += self._moments(statistics, feature, at)
+        return np.array(found, dtype=np.uint64)
+
+    def _moments(self, statistics: Statistics, feature: Numeric, at: int) -> list[int]:
+        """Of codes from 0: n, sum + n, sum of squares + n (`ratio.numeric_vector`, from sums)."""
+        name, low = feature.name, feature.code_low
+        n, total, square = (int(part[name][at]) for part in (statistics.n, statistics.sums, statistics.squares))
+        found = [n, total - n * low + n, square - 2 * low * total + n * low * low + n]
+        return found if self.divisor == "n" else [*found, n]
+
+    def parameters(self, ratios: Sequence[float]) -> Parameters:
+        """The model that the ratios say."""
+        rest, classes = iter(ratios), range(len(self.codebook.classes))
+        prior = np.log([next(rest) for _ in classes])
+        terms: dict[str, Term] = {}
+        for feature in self.codebook.features:
+            if isinstance(feature, Numeric) and not is_histogram(feature):
+                each = 2 if self.divisor == "n" else 3
+                pairs = [ratio.mean_and_variance([next(rest) for _ in range(each)]) for _ in classes]
+                low, floor = feature.code_low + feature.centre, self.codebook.variance_floor or 0.0
+                means = np.array([(mean + low) / feature.scale for mean, _ in pairs])
+                terms[feature.name] = Gaussian(means, np.array([max(floor, v / feature.scale**2) for _, v in pairs]))
+            else:
+                table = [[next(rest) for _ in range(feature.size)] for _ in classes]
+                terms[feature.name] = Histogram(np.log(table))
+        return Parameters(self.codebook, prior, terms)
+
+
+@dataclass(frozen=True)
+class PrintedRows:
+    """How the run ended. `opened`: the announced ratios in units of 2^-32, or None if all stayed in shares."""
+
+    plan: Plan = field(repr=False)
+    terms: Terms
+    opened: tuple[int, ...] | None = field(repr=False)
+    shares: Mapping[str, tuple[int, ...]] = field(repr=False)  # of the two computing parties, modulo 2^SHARE_BITS
+    leakage: Mapping[str, Leak]
+    cost: Cost = field(repr=False)
+    statement: str = field(repr=False)
+    included: tuple[str, ...]
+    report: LeakReport = field(repr=False)
+
+    @property
+    def relative_error(self) -> float:
+        """Bound on the relative error of a ratio, besides one unit of 2^-32."""
+        return ratio.relative_error(self.terms.degree)
+
+    def parameters(self) -> Parameters:
+        """The model of the announced ratios."""
+        if self.opened is None:
+            raise PrivacyError("nothing was opened: the ratios are in shares; combine them, for simulation")
+        return self.plan.parameters([value / 2**FRACTION for value in self.opened])
+
+    def combine(self) -> Parameters:
+        """Simulation only: the model that the shares stand for."""
+        if not self.shares:
+            return self.parameters()
+        first, second = self.shares.values()
+        whole = [(a + b) % (1 << ratio.SHARE_BITS) for a, b in zip(first, second, strict=True)]
+        return self.plan.parameters([value / 2**FRACTION for value in whole])
+
+    def save(self, folder: str | os.PathLike[str]) -> Path:
+        """Write the leak report, cost and statement. Neither shares nor ratios are written."""
+        return write_folder(folder, seal_files(run_files(self.report, self.cost, self.statement)))
+
+
+def simulate(study: Study, sources: Mapping[str, Any], *, coins: Coins) -> PrintedRows:
+    """Run Protocol 3 over the parties' tables."""
+    known = ("opening", "rings", *_TERMS)
+    if study.epsilon is not None:
+        raise PrivacyError("scalar_product adds no noise; leave epsilon out, or use private_ratio with opening='noisy'")
+    if unknown := sorted(set(study.options) - set(known)):
+        raise ConfigError(f"unknown protocol option {unknown[0]!r}; known: {', '.join(known)}")
+    names = tuple(sources)
+    if len(names) < max(FEWEST_EXACT, study.min_parties):
+        raise PrivacyError(
+            f"Protocol 3 takes at least {max(FEWEST_EXACT, study.min_parties)} parties: two would read each other"
+        )
+    given = {name: study.options[name] for name in _TERMS if name in study.options}
+    terms = Terms(1, len(study.codebook.classes), alpha=study.alpha, **given)
+    options = study.options
+    plan = Plan(study.codebook, study.alpha, terms.divisor, options.get("opening", "shares"), options.get("rings"))
+    vectors = {}
+    for name, source in sources.items():
+        own = require_plausible(count_source(source, study.codebook))
+        if int(own.class_counts.sum()) < study.min_rows:
+            raise PrivacyError(f"the study asks for at least {study.min_rows} rows per party")
+        vectors[name] = plan.vector(own)
+    run_id = coins.bytes(16).hex()
+    runs = local_runs(names, study=study.sha256, run_id=run_id, coins=coins, signed=False)
+    roles = {
+        name: ratio.party(runs[name], plan.ratios, terms, vector, coins.derive(f"ratios {run_id} {name}"))
+        for name, vector in vectors.items()
+    }
+    outcome = run_in_memory(roles)
+    printed = plan.ratios.opening == "printed"
+    opened = tuple(outcome.outputs[names[0]]) if printed else None
+    held = {} if printed else {name: tuple(found) for name, found in outcome.outputs.items() if found is not None}
+    transcript, follows = outcome.transcript, _follows(plan)
+    report = leak_report(("scalar_product",), len(names), transcript.received, outcome.opened, transcript.entries, (follows,))
+    statement = _statement(study, plan, terms)
+    return PrintedRows(plan, terms, opened, held, leakage_of(outcome), outcome.cost, statement, names, report)
+
+
+def _follows(plan: Plan) -> str:
+    if plan.ratios.opening == "printed":
+        return "Opened: every probability, mean and variance, as printed. **This opens the counts** behind them."
+    return "Nothing was opened: every ratio is in shares of two parties, who together have the sums; they must not collude."
+
+
+def _statement(study: Study, plan: Plan, terms: Terms) -> str:
+    error = ratio.relative_error(terms.degree)
+    lines = [
+        f"Study {study.sha256}",
+        f"Codebook {study.codebook.sha256}",
+        "Protocol scalar_product (Vaidya, Kantarcioglu and Clifton 2008, Protocol 3), for comparison.",
+        _follows(plan),
+        f"Paillier keys of {terms.key_bits} bits" + (" (TOY KEYS: no security)." if terms.key_bits < 2048 else "."),
+        f"A ratio is off by at most {error:.2g} of itself (about {-math.log2(error):.0f} bits); the variance is divided by "
+        f"{terms.divisor}. A class without rows counts as one row in the prior.",
+    ]
+    return "\n\n".join(lines)

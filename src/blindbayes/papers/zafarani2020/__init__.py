@@ -1,0 +1,1 @@
+"""Zafarani and Clifton 2020: one table, smooth sensitivity."""

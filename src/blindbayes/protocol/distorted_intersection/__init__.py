@@ -1,6 +1,0 @@
-"""`distorted_intersection`: multiplicative shares of an intersection's size, with a leak. See SPEC.md."""
-
-from blindbayes.protocol.distorted_intersection.posterior import entropy, error, posterior
-from blindbayes.protocol.distorted_intersection.roles import Thinning, alice, bob
-
-__all__ = ["Thinning", "alice", "bob", "entropy", "error", "posterior"]

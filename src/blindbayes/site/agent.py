@@ -1,0 +1,363 @@
+"""The site agent: one long-lived process per party. It alone touches rows, keys, policy, journals and the audit log.
+
+A run begins when the site's own people ask for it, or when another party of an approved study offers a session for it. An
+offer for a study that is not approved here gets no answer, whether the study is known or not. Nothing is computed before
+enough parties have come; nothing is sent before it can be replayed; an ended run never begins again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import re
+import time
+from collections import Counter, deque
+from typing import Any
+
+from blindbayes.errors import BlindbayesError, ConfigError, IntegrityError, LocalProtocolError, PrivacyError, ProtocolError
+from blindbayes.primitives.coins import Coins
+from blindbayes.site.agent_run import AgentRun
+from blindbayes.site.column_work import Classifying, Request, model_of, prediction_run
+from blindbayes.site.folder import SiteFolder
+from blindbayes.site.policy import require_few_idle, require_rate, require_study
+from blindbayes.site.seat import Seat
+from blindbayes.site.work import Work, work_of
+from blindbayes.study.file import NOISY, StudyFile
+from blindbayes.transport.courier import Courier, require_latency
+from blindbayes.transport.envelope import Offer, Pair, pack
+from blindbayes.transport.events import tell
+from blindbayes.transport.identity import Identity
+from blindbayes.transport.journal import code_version
+from blindbayes.transport.link import Timing
+from blindbayes.transport.switchboard import Switchboard
+
+_HASH = re.compile("[0-9a-f]{64}")
+_KEEP_ENDED = 16
+_KEEP_SEEN = 16  # per site: one that asks for much hides its own wishes, not those of others
+_MAX_HEADS = 1024
+
+
+class Agent:
+    """See the module's docstring. All methods run on one event loop."""
+
+    def __init__(self, home: SiteFolder, identity: Identity, courier: Courier, *, timing: Timing | None = None) -> None:
+        self.home = home
+        self.identity = identity
+        self.board = Switchboard(identity.name, courier, unknown_offer=self._unknown_offer)
+        self.runs: dict[str, AgentRun] = {}
+        self.counters: Counter[str] = Counter()
+        self.wishes: dict[str, dict[str, str]] = {}  # classifications that others asked for and nobody here: by run
+        self.seen: dict[str, str] = {}  # studies that others proposed and nobody here has approved: hash -> site
+        self._timing = timing  # heartbeat and retry; the study sets the deadlines
+        self._ended: deque[str] = deque()
+        self._refused: set[str] = set()
+        self._telling: set[asyncio.Task[None]] = set()
+
+    @property
+    def name(self) -> str:
+        return self.identity.name
+
+    # -- life ----------------------------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Connect, and take up the runs that a crash interrupted."""
+        self.home.erase_leftovers()
+        await asyncio.to_thread(code_version)  # reads all sources once; every journal names it
+        await self.board.courier.start(self.board)
+        interrupted = self.home.interrupted()
+        tell("agent_started", site=self.name, pinned=len(self.home.peers()), interrupted=len(interrupted))
+        for run_id in interrupted:
+            self._resume(run_id)
+
+    async def stop(self) -> None:
+        """Stop without ending: the journals stay, and `start` goes on from them."""
+        tasks = [run.task for run in self.runs.values() if run.task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        for run in self.runs.values():
+            for seat in run.seats.values():
+                await seat.close()
+        await self.board.courier.stop()
+        tell("agent_stopped", site=self.name, kept=sum(1 for run in self.runs.values() if not run.done.is_set()))
+
+    # -- beginning -----------------------------------------------------------------------------------------------------
+
+    def begin(self, sha256: str) -> AgentRun:
+        """Start a run of an approved study. Raises what policy raises."""
+        study, runs = self._require_approved(sha256)
+        self._require_party(study)
+        self._require_runs_left(study, runs)
+        run_id = Coins.system().bytes(16).hex()
+        return self._launch(run_id, work_of(self.home, self.identity, run_id, study), self.name)
+
+    def predict(self, sha256: str, request: dict[str, Any]) -> AgentRun:
+        """Classify instances with a model of an approved study over columns; every party's people ask for it."""
+        study, _ = self._require_approved(sha256)
+        if study.partition != "columns" or study.protocol == NOISY:
+            raise ConfigError(
+                "a study that opens statistics ends in a model of your own: `blindbayes predict` classifies with it"
+            )
+        self._require_party(study)
+        asked = Request.from_dict(request)
+        run_id = prediction_run(sha256, asked.model, asked.batch)
+        work = Classifying(self.home, self.identity, run_id, study, asked)
+        work.share()
+        known = self.runs.get(run_id)
+        if known is not None and not known.done.is_set():
+            return known
+        if self.home.outcome(run_id) is not None or self.home.has_computed(run_id):
+            raise ConfigError("a batch of that name was classified, or failed, before: take another name, at every party")
+        self.home.keep_request(run_id, asked)
+        return self._launch(run_id, work, self.name)
+
+    def _require_approved(self, sha256: str) -> tuple[StudyFile, int]:
+        found = self.home.approved(sha256)
+        if found is None:
+            raise PrivacyError("no study of that hash is approved here: `blindbayes site approve` it first")
+        return found
+
+    def _require_party(self, study: StudyFile) -> None:
+        """This site, its pins, its courier and its policy allow the study now."""
+        if self.name not in study.names:
+            raise ConfigError("this site is no party of the study")
+        if study.party(self.name).identity != self.identity.card.identity.hex():
+            raise ConfigError("the study names another identity for this site")
+        require_latency(self.board.courier.latency, study.protocol, study.deadlines.step)
+        peers = self.home.peers()
+        for party in study.parties:
+            if party.name != self.name and (party.name not in peers or peers[party.name].identity.hex() != party.identity):
+                raise ConfigError(
+                    f"the card of {party.name} that is pinned here is not the one in the study, or none is pinned"
+                )
+        require_study(self.home.config.policy, study)
+        if sum(1 for run in self.runs.values() if not run.done.is_set()) >= self.home.config.policy.max_running:
+            raise PrivacyError(f"this site has {self.home.config.policy.max_running} runs under way, as many as it allows")
+
+    def _require_runs_left(self, study: StudyFile, runs: int) -> None:
+        if len(self.home.starts(study.sha256)) >= runs:
+            raise PrivacyError("the approved number of runs of this study is used up: approve it again for more")
+        require_rate(self.home.config.policy, self.home.starts(), time.time())
+
+    def _unknown_offer(self, site: str, offer: Offer) -> None:
+        """Somebody offers a session for a run that is not known here. Every way but one leads to silence."""
+        try:
+            self._consider(site, offer)
+        except (BlindbayesError, OSError) as error:  # such as an audit log that cannot be written: then nothing runs
+            self.counters["offers_refused"] += 1
+            tell("offer_refused", level=logging.ERROR, run=offer.run_id, site=site, error=error)
+
+    def _consider(self, site: str, offer: Offer) -> None:
+        run_id = offer.run_id
+        found = self.home.approved(offer.study)
+        if found is None:
+            full = Counter(self.seen.values())[site] >= _KEEP_SEEN
+            if offer.study not in self.seen and not full and _HASH.fullmatch(offer.study):
+                self.seen[offer.study] = site
+                tell("study_proposed", site=site, study=offer.study)
+            self.counters["offers_refused"] += 1
+            return
+        study, runs = found
+        try:
+            if offer.receiver not in study.seats or offer.sender not in study.seats:
+                raise ConfigError("no such roles")
+            if study.host(offer.receiver) != self.name or study.host(offer.sender) != site:
+                raise ConfigError("another site hosts this role")
+            pair = Pair(study.sha256, run_id, offer.receiver, offer.sender, study.identity(offer.sender), self.identity.signing)
+            pair.require_offer(offer)
+            outcome = self.home.outcome(run_id)
+            if outcome is not None:
+                self._tell_ended(site, pair, outcome)
+                raise PrivacyError("the run has ended here: it does not begin again")
+            if run_id in self.runs:
+                return
+            if self.home.has_computed(run_id):  # its end was not written, or was lost: it was paid for once, and ran once
+                raise PrivacyError("the run was computed here before: it does not begin again")
+            if study.partition == "columns" and (model := model_of(run_id)) is not None:
+                self._keep_wish(run_id, site, study.sha256, model)
+                return
+            self._require_party(study)
+            self._require_runs_left(study, runs)
+            require_few_idle(self.home.config.policy, self.home.idle_joins(site), time.time())
+        except BlindbayesError as error:
+            self.counters["offers_refused"] += 1
+            if run_id not in self._refused and len(self._refused) < 1024:
+                self._refused.add(run_id)
+                shown = run_id[:64] if run_id.isalnum() and run_id.isascii() else "no run id"  # nothing for a terminal to obey
+                self.home.audit.append("refused", run=shown, study=study.sha256, site=site, why=str(error))
+                tell("offer_refused", level=logging.WARNING, run=run_id, site=site, study=study.sha256, error=error)
+            return
+        self._launch(run_id, work_of(self.home, self.identity, run_id, study), site)
+
+    def _keep_wish(self, run_id: str, site: str, study: str, model: str) -> None:
+        """Another party asks to classify with a model. Nothing is answered before this site's own people ask for it too."""
+        if run_id not in self.wishes and sum(wish["by"] == site for wish in self.wishes.values()) < _KEEP_SEEN:
+            self.wishes[run_id] = {"run": run_id, "by": site, "study": study, "model": model}
+            tell("prediction_proposed", run=run_id, site=site, study=study)
+
+    def _tell_ended(self, site: str, pair: Pair, outcome: dict[str, Any]) -> None:
+        """A party of the study asks for a run that has ended here: it need not wait for its deadline."""
+        code = 0 if outcome["state"] == "done" else int(outcome.get("exit_code", LocalProtocolError.code))
+
+        async def tell() -> None:
+            with contextlib.suppress(BlindbayesError):
+                await self.board.way(site).send(pack(pair.ended(code)))
+
+        task = asyncio.get_running_loop().create_task(tell())
+        self._telling.add(task)
+        task.add_done_callback(self._telling.discard)
+
+    def _resume(self, run_id: str) -> None:
+        folder = self.home.run_folder(run_id)
+        hashes = [path.read_text() for path in folder.glob("study")]
+        found = self.home.approved(hashes[0]) if hashes else None
+        if found is None:
+            self._burn(run_id, "its study is no longer approved here")
+            return
+        try:
+            work = work_of(self.home, self.identity, run_id, found[0], self.home.request(run_id))
+        except (BlindbayesError, ValueError):  # one damaged file must not keep the site from its other runs
+            self._burn(run_id, "what was asked for cannot be read")
+            return
+        tell("run_resumed", run=run_id, study=hashes[0])
+        self._launch(run_id, work, "resumed")
+
+    def _burn(self, run_id: str, why: str) -> None:
+        self.home.end(run_id, {"state": "burned", "message": why})
+        self.home.audit.append("burned", run=run_id, why=why)
+        tell("run_burned", level=logging.WARNING, run=run_id)
+        self.home.erase_journals(run_id)
+
+    def _launch(self, run_id: str, work: Work, proposed_by: str) -> AgentRun:
+        study = work.study
+        self.home.audit.append("joined", run=run_id, study=study.sha256, proposed_by=proposed_by)
+        tell("run_joined", run=run_id, site=None if proposed_by == "resumed" else proposed_by, study=study.sha256)
+        self.wishes.pop(run_id, None)
+        run = self.runs[run_id] = AgentRun(run_id, work, proposed_by)
+        run.task = asyncio.create_task(self._carry_out(run), name=f"run {run_id}")
+        return run
+
+    # -- carrying out --------------------------------------------------------------------------------------------------
+
+    async def _carry_out(self, run: AgentRun) -> None:
+        try:
+            await self._compute(run)
+        except BlindbayesError as error:
+            await self._fail(run, error)
+        except OSError as error:
+            await self._fail(run, LocalProtocolError(f"the operating system refused: {error.strerror}", party=self.name))
+        except Exception as error:
+            tell("run_failed", level=logging.ERROR, run=run.run_id, error=error)
+            await self._fail(run, LocalProtocolError(f"unexpected {type(error).__name__}", party=self.name))
+        finally:
+            run.work.close()
+
+    async def _compute(self, run: AgentRun) -> None:
+        study, work = run.study, run.work
+        require_latency(self.board.courier.latency, study.protocol, study.deadlines.step)  # a run taken up may meet another one
+        await asyncio.to_thread(work.read)
+        run.state = "running"
+        begun = time.monotonic()
+        for name in study.seats:
+            if study.host(name) == self.name:
+                run.seats[name] = Seat(
+                    name,
+                    run.run_id,
+                    work,
+                    self.home,
+                    self.identity,
+                    self.board,
+                    timing=self._timing,
+                    witness=self._witness,
+                    heads=self._heads,
+                )
+        tasks = {name: asyncio.create_task(seat.drive()) for name, seat in run.seats.items()}
+        try:
+            finished = dict(zip(tasks, await asyncio.gather(*tasks.values()), strict=True))
+        finally:
+            for task in tasks.values():
+                task.cancel()
+            await asyncio.gather(*tasks.values(), return_exceptions=True)
+        run.protocol_seconds = time.monotonic() - begun
+        run.release = release = await asyncio.to_thread(work.finish, finished)
+        self.home.end(run.run_id, {"state": "done", "study": study.sha256, "release": release.name})
+        self.home.audit.append("ended", run=run.run_id, study=study.sha256, state="done")
+        run.state = "done"
+        self.counters["runs_done"] += 1
+        shown = [seat.show() for seat in run.seats.values()]
+        counted = ("messages_in", "messages_out", "bytes_in", "bytes_out", "resumed")
+        traffic: dict[str, Any] = {name: sum(seat[name] for seat in shown) for name in counted}
+        tell("run_done", run=run.run_id, study=study.sha256, milliseconds=round(run.protocol_seconds * 1000), **traffic)
+        for seat in run.seats.values():
+            seat.retire()
+        self._remember_ended(run)
+
+    async def _fail(self, run: AgentRun, error: BlindbayesError) -> None:
+        run.error, run.state = error, "failed"
+        self.counters["runs_failed"] += 1
+        party = error.party if isinstance(error, ProtocolError) else None
+        tell("run_failed", level=logging.WARNING, run=run.run_id, site=party, study=run.study.sha256, error=error)
+        for seat in run.seats.values():
+            seat.abort(error)
+        for _ in range(20):
+            if all(seat.abort_sent for seat in run.seats.values()):
+                break
+            await asyncio.sleep(0.05)
+        outcome = {"state": "failed", "study": run.study.sha256, "error": type(error).__name__, "exit_code": error.code}
+        with contextlib.suppress(OSError, BlindbayesError):  # on a full disk the error itself still reaches the operator
+            kind = "burned" if isinstance(error, LocalProtocolError | IntegrityError) else "failed"
+            # A batch that could not even be read, so that no journal was begun, may be asked for again.
+            if run.work.kind != "prediction" or self.home.has_begun(run.run_id):
+                self.home.end(run.run_id, outcome | {"message": str(error)})
+            self.home.audit.append("ended", run=run.run_id, study=run.study.sha256, state=kind, why=str(error))
+        for seat in run.seats.values():
+            await seat.close()
+        self.board.detach(run.run_id)  # who comes later is told that it has ended
+        with contextlib.suppress(OSError):
+            self.home.erase_journals(run.run_id)
+        self._remember_ended(run)
+
+    def _remember_ended(self, run: AgentRun) -> None:
+        run.done.set()
+        self._ended.append(run.run_id)
+        while len(self._ended) > _KEEP_ENDED:
+            old = self.runs.get(self._ended.popleft())
+            if old is None or not old.done.is_set():  # asked for again since, and under way
+                continue
+            del self.runs[old.run_id]
+            self.board.detach(old.run_id)
+            for seat in old.seats.values():
+                asyncio.get_running_loop().create_task(seat.close())
+
+    # -- heads of the logs ---------------------------------------------------------------------------------------------
+
+    def _heads(self) -> bytes:
+        return json.dumps({"audit": self.home.audit.head, "ledger": str(self.home.ledger.head)}).encode()
+
+    def _witness(self, site: str, run_id: str, heads: bytes, exchange: bytes, proof: bytes) -> None:
+        """Keep what another site says of its logs, with its signature: it cannot cut them later unseen."""
+        if len(heads) > _MAX_HEADS:  # two digests with their names need no more, and the log is ours
+            return
+        with contextlib.suppress(ValueError, KeyError, TypeError):
+            head = str(json.loads(heads)["audit"])[:64]
+            self.home.audit.append(
+                "witnessed", run=run_id, site=site, head=head, heads=heads.decode(), exchange=exchange.hex(), proof=proof.hex()
+            )
+
+    # -- for people ------------------------------------------------------------------------------------------------------
+
+    def show(self) -> dict[str, Any]:
+        """The state of the site."""
+        return {
+            "site": self.name,
+            "fingerprint": self.identity.card.words,
+            "peers": {name: self.board.courier.is_up(name) for name in sorted(self.home.peers())},
+            "approved": [{"study": study.sha256, "title": study.title} for study in self.home.approvals()],
+            "proposed": [{"study": sha256, "by": site} for sha256, site in self.seen.items()],
+            "wishes": list(self.wishes.values()),
+            "runs": [run.show() for run in self.runs.values()],
+            "audit_head": self.home.audit.head,
+            "ledger_head": str(self.home.ledger.head),
+        }

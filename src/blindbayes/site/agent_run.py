@@ -1,0 +1,82 @@
+"""One run at a site, as its people see it."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from blindbayes.errors import BlindbayesError, ProtocolError
+from blindbayes.site.seat import Seat
+from blindbayes.site.work import Work
+from blindbayes.study.file import StudyFile
+
+
+@dataclass(slots=True)
+class AgentRun:
+    """One run at this site."""
+
+    run_id: str
+    work: Work
+    proposed_by: str
+    state: str = "reading"  # reading, running, done, failed
+    seats: dict[str, Seat] = field(default_factory=dict)
+    error: BlindbayesError | None = None
+    release: Path | None = None
+    task: asyncio.Task[None] | None = None
+    done: asyncio.Event = field(default_factory=asyncio.Event)
+    began: float = field(default_factory=time.monotonic)
+    protocol_seconds: float = 0.0
+
+    @property
+    def study(self) -> StudyFile:
+        """The study it belongs to."""
+        return self.work.study
+
+    def show(self) -> dict[str, Any]:
+        """For people and for the console: states, names, times; never a value."""
+        shown: dict[str, Any] = {
+            "run": self.run_id,
+            "kind": self.work.kind,
+            "study": self.study.sha256,
+            "title": self.study.title,
+            "proposed_by": self.proposed_by,
+            "state": self.state,
+            "seconds": round(time.monotonic() - self.began, 3),
+            "protocol_seconds": round(self.protocol_seconds, 3),
+            "seats": {name: seat.show() for name, seat in self.seats.items()},
+            "text": self.text(),
+        }
+        if self.release is not None:
+            shown["release"] = str(self.release)
+        if self.error is not None:
+            party = self.error.party if isinstance(self.error, ProtocolError) else None
+            shown |= {
+                "error": type(self.error).__name__,
+                "message": str(self.error),
+                "exit_code": self.error.code,
+                "party": party,
+            }
+        return shown
+
+    def text(self) -> str:
+        """One line: `2 of 3 sites, waiting for south, 8 min to deadline`."""
+        if self.state != "running":
+            return self.state if self.error is None else f"failed: {self.error}"
+        waiting: dict[str, float] = {}
+        for seat in self.seats.values():
+            progress = seat.driver.progress
+            if progress.deadline is None:
+                continue
+            for name in progress.waiting_for:
+                site = self.study.host(name)
+                if site not in self.seats:
+                    waiting[site] = max(0.0, progress.deadline - asyncio.get_running_loop().time())
+        sites = len(self.study.names)
+        if not waiting:
+            return f"{sites} of {sites} sites, computing"
+        left = min(waiting.values())
+        clock = f"{left / 60:.0f} min" if left >= 120 else f"{left:.0f} s"
+        return f"{sites - len(waiting)} of {sites} sites, waiting for {', '.join(sorted(waiting))}, {clock} to deadline"

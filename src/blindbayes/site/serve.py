@@ -1,0 +1,71 @@
+"""Start an agent from its folder and keep it running until it is told to stop."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import os
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from blindbayes.errors import ConfigError
+from blindbayes.site.agent import Agent
+from blindbayes.site.folder import SiteFolder
+from blindbayes.site.operator import OperatorPort
+from blindbayes.transport.authority import Authority
+from blindbayes.transport.grpc_courier import GrpcCourier
+from blindbayes.transport.identity import Identity
+from blindbayes.transport.link import Timing
+
+
+@contextlib.contextmanager
+def sole_agent(folder: Path) -> Iterator[None]:
+    """One agent per folder: two would answer for one site with two memories."""
+    handle = os.open(folder / "agent.lock", os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise ConfigError("an agent of this site is running already") from None
+        yield
+    finally:
+        os.close(handle)
+
+
+def make_courier(home: SiteFolder, identity: Identity) -> GrpcCourier:
+    """The courier that site.toml asks for."""
+    use = home.config.relay
+    via = frozenset(use.sites) if use is not None else frozenset()
+    tls, authority = home.config.tls, None
+    if tls is not None:
+        authority = Authority.load(identity, home.folder / tls.authority, home.folder / tls.certificate)
+    listen = home.config.listen
+    return GrpcCourier(identity, home.peers(), listen=listen, relay=home.relay(), via_relay=via, authority=authority)
+
+
+async def serve(
+    home: SiteFolder,
+    identity: Identity,
+    *,
+    ready: Callable[[str, int], None] = lambda operator, port: None,
+    timing: Timing | None = None,
+) -> None:
+    """Run the agent until SIGTERM or SIGINT. Runs under way are kept in their journals and taken up at the next start."""
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for name in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(name, stop.set)
+    with sole_agent(home.folder):
+        courier = make_courier(home, identity)
+        agent = Agent(home, identity, courier, timing=timing)
+        port = OperatorPort(agent)
+        await agent.start()
+        try:
+            await port.start()
+            ready(port.address, courier.port)
+            await stop.wait()
+        finally:
+            await port.stop()
+            await agent.stop()

@@ -1,0 +1,1 @@
+"""Files that must survive a crash: written whole, synced, private to their owner."""

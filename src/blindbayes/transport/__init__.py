@@ -1,0 +1,1 @@
+"""Drivers that run roles and what carries their messages: memory, journals, links, envelopes, couriers."""

@@ -1,0 +1,413 @@
+"""Run one role between sites: effects out, messages in, the journal in between.
+
+The role is a pure function of its seed, its input and what it received; this driver writes down everything else that
+decides: who was in time for a quorum, who was given up. Started on a journal that exists, it replays the role into the
+state it was in, and goes on.
+
+Deadlines, by the monotonic clock. A wait for one party (or for all) ends when a missing party has been silent for a whole
+step; a party that says it waits for others is not silent, but the run as a whole has an end. A wait with a quorum collects
+for one step, longer only for parties that wait for others, and goes on with whoever came.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from blindbayes import errors
+from blindbayes.errors import BlindbayesError, LocalProtocolError, PeerLost, PeerProtocolError, ProtocolError
+from blindbayes.protocol.core import Effect, Open, Receive, ReceiveAll, Role, Run, Send
+from blindbayes.protocol.steps import Done, fail, step
+from blindbayes.transport.journal import Decided, Journal
+from blindbayes.transport.link import Link, Timing
+from blindbayes.wire import Message, decode, encode
+from blindbayes.wire.transcript import Amount, PartyCost, Way
+
+_BATCH_BYTES = 1024**2
+JOINED = -1  # the number of the wait before the first step: everybody comes to the run
+
+
+@dataclass(slots=True)
+class Progress:
+    """Where a role stands, for people. No value of any message."""
+
+    state: str = "joining"  # joining, running, finishing, done, failed
+    kind: str = ""  # the message waited for
+    waiting_for: tuple[str, ...] = ()
+    arrived: int = 0
+    wanted: int = 0
+    deadline: float | None = None  # by the loop's clock
+    messages_in: int = 0
+    messages_out: int = 0
+    bytes_in: int = 0
+    bytes_out: int = 0
+    cpu_seconds: float = 0.0
+    received: Counter[type[Message]] = field(default_factory=Counter)
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """What a role returned, and what it opened on the way."""
+
+    value: Any = field(repr=False)
+    opened: tuple[str, ...]
+    received: Mapping[type[Message], int]
+    lost: tuple[str, ...]  # parties the role went on without
+    cost: PartyCost
+    traffic: Mapping[Way, Amount] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class _Batch:
+    """What a role did in one go: messages to post, then what it waits for, or its end. None: it has more to send."""
+
+    sends: list[tuple[str, str, bytes]] = field(repr=False)
+    effect: Effect | Done | None
+
+
+class RoleDriver:
+    """One role of one run at one site."""
+
+    def __init__(
+        self,
+        run: Run,
+        role: Role[Any],
+        journal: Journal,
+        links: Mapping[str, Link],
+        timing: Timing,
+        *,
+        wake: asyncio.Event,
+        required: int,
+        before_first_step: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._run = run
+        self._role = role
+        self._journal = journal
+        self._links = links
+        self._timing = timing
+        self._wake = wake
+        self._required = required  # fewest parties, this one included, before anything is computed
+        self._before_first_step = before_first_step
+        self._loop = asyncio.get_running_loop()
+        self._begun = self._loop.time()
+        self._waits = 0
+        self._effects = 0
+        self._consumed: dict[str, int] = {}
+        self._out: list[str] = []
+        self._opened: list[str] = []
+        self._traffic: dict[Way, Amount] = {}
+        self._live = False  # false while replaying
+        self.progress = Progress()
+
+    # -- the whole run -----------------------------------------------------------------------------------------------
+
+    async def drive(self) -> Finished:
+        """Run the role to its end. Raises what it raises; the peers are then told the code."""
+        try:
+            async with asyncio.timeout(self._timing.run):
+                return await self._drive()
+        except TimeoutError:
+            missing = self.progress.waiting_for
+            error = PeerLost("the run is over its deadline", party=missing[0] if missing else None)
+            self._abort(error)
+            raise error from None
+        except BlindbayesError as error:
+            self._abort(error)
+            raise
+        finally:
+            with contextlib.suppress(ValueError):  # it may still be computing in its thread, and ends there
+                self._role.close()
+
+    async def _drive(self) -> Finished:
+        restarted = JOINED in self._journal.decisions
+        if not restarted:
+            self._go_live()
+            await self._join()
+        self._before_first_step()
+        self.progress.state = "running"
+        batch = await asyncio.to_thread(self._advance, None)
+        while True:
+            try:
+                for to, kind, payload in batch.sends:
+                    await self._post(to, kind, payload)
+                if isinstance(batch.effect, Done):
+                    break
+                value = await self._perform(batch.effect)
+            except BlindbayesError as error:
+                if isinstance(batch.effect, Done):
+                    raise
+                value = error
+            batch = await asyncio.to_thread(self._advance, value)
+        self._go_live()
+        self.progress.state = "finishing"
+        await self._commit()
+        await self._drain()
+        self.progress.state = "done"
+        return self._finished(batch.effect.value)
+
+    def _finished(self, value: Any) -> Finished:
+        progress = self.progress
+        cost = PartyCost(
+            progress.messages_out,
+            progress.bytes_out,
+            progress.messages_in,
+            progress.bytes_in,
+            self._effects,
+            progress.cpu_seconds,
+        )
+        return Finished(value, tuple(self._opened), dict(progress.received), tuple(self._out), cost, dict(self._traffic))
+
+    def _go_live(self) -> None:
+        """The replay is over: connect. Peers that hold more than was replayed prove a rolled-back disk."""
+        if not self._live:
+            self._live = True
+            for link in self._links.values():
+                link.start()
+
+    def _advance(self, value: Any) -> _Batch:
+        """Run the role until it needs the others, in a thread: a long computation does not stop the heartbeats."""
+        sends: list[tuple[str, str, bytes]] = []
+        size, begun = 0, time.thread_time()
+        try:
+            while True:
+                effect: Effect | Done | None
+                effect = fail(self._role, value) if isinstance(value, BlindbayesError) else step(self._role, value)
+                value = None
+                self._effects += 1
+                if isinstance(effect, Open):
+                    self._opened.append(effect.label)
+                    value = effect.value
+                elif not isinstance(effect, Send):
+                    break
+                elif effect.to not in self._links:
+                    value = LocalProtocolError("a message goes to another party of the run", party=self._run.me)
+                else:
+                    payload = encode(effect.message)
+                    sends.append((effect.to, type(effect.message).__name__, payload))
+                    self._note((self._run.me, effect.to, type(effect.message)), len(payload))
+                    size += len(payload)
+                    if size > _BATCH_BYTES:
+                        effect = None
+                        break
+        finally:
+            self.progress.cpu_seconds += time.thread_time() - begun
+        if sends:
+            self._journal.commit()  # what these messages depend on is on disk before they can leave
+        return _Batch(sends, effect)
+
+    async def _commit(self) -> None:
+        if self._journal.dirty:
+            await asyncio.to_thread(self._journal.commit)
+
+    def _abort(self, error: BlindbayesError) -> None:
+        self.progress.state = "failed"
+        self._go_live()
+        named = error.party if isinstance(error, ProtocolError) else None
+        about = self._run.parties.index(named) if named in self._run.parties else -1
+        for link in self._links.values():
+            link.abort(error.code, about)
+
+    # -- effects -----------------------------------------------------------------------------------------------------
+
+    async def _perform(self, effect: Effect | None) -> Any:
+        if effect is None:  # a batch was full; the role goes on
+            return None
+        if isinstance(effect, Receive):
+            return (await self._receive((effect.sender,), effect.kind, None))[effect.sender]
+        if isinstance(effect, ReceiveAll):
+            return await self._receive(effect.senders, effect.kind, effect.quorum)
+        raise LocalProtocolError("a role yielded something that is no effect", party=self._run.me)
+
+    async def _post(self, to: str, kind: str, payload: bytes) -> None:
+        link = self._links[to]
+        self.progress.messages_out += 1
+        self.progress.bytes_out += len(payload)
+        if not self._live or to in self._out:
+            link.post_now(kind, payload)
+            return
+        if link.has_room(len(payload)):
+            link.post_now(kind, payload)
+            return
+        begun = self._loop.time()
+        posting = asyncio.ensure_future(link.post(kind, payload))
+        try:
+            while not posting.done():
+                self._raise_failures()
+                self._wake.clear()
+                waiter = asyncio.ensure_future(self._wake.wait())
+                await asyncio.wait({posting, waiter}, timeout=self._timing.beat, return_when=asyncio.FIRST_COMPLETED)
+                waiter.cancel()
+                if not posting.done() and self._loop.time() - max(begun, link.heard) > self._timing.step:
+                    raise PeerLost("takes no more messages", party=to)
+        finally:
+            posting.cancel()
+
+    async def _receive(self, senders: Sequence[str], kind: type[Message], quorum: int | None) -> dict[str, Any]:
+        number, self._waits = self._waits, self._waits + 1
+        if self._run.me in senders or len(set(senders)) != len(senders) or not set(senders) <= self._links.keys():
+            raise LocalProtocolError("a role waits for itself, for one party twice, or for a stranger", party=self._run.me)
+        if not set(senders).isdisjoint(self._out):
+            raise LocalProtocolError("a role waits for a party that it went on without", party=self._run.me)
+        decided = self._journal.decisions.get(number)
+        if decided is None and any(not self._has(name) for name in senders):
+            decided = await self._wait(number, senders, kind.__name__, quorum)
+        if decided is not None and decided.lost is not None:
+            raise PeerLost(decided.reason, party=decided.lost)
+        arrived = [name for name in senders if decided is None or name in decided.arrived]
+        self._out += [name for name in senders if name not in arrived]
+        messages = {}
+        for name in arrived:
+            messages[name] = self._take(name, kind)
+        return messages
+
+    def _has(self, sender: str) -> bool:
+        return self._journal.count(sender) > self._consumed.get(sender, 0)
+
+    def _take(self, sender: str, kind: type[Message]) -> Any:
+        index = self._consumed.get(sender, 0)
+        self._consumed[sender] = index + 1
+        step_name, payload = self._journal.take(sender, index)
+        if step_name != kind.__name__:
+            raise PeerProtocolError(f"sent {step_name[:40]} where {kind.__name__} is due", party=sender)
+        progress = self.progress
+        progress.messages_in += 1
+        progress.bytes_in += len(payload)
+        progress.received[kind] += 1
+        self._note((sender, self._run.me, kind), len(payload))
+        return decode(payload, kind, sender=sender)
+
+    def _note(self, way: Way, size: int) -> None:
+        """For the sequence diagram: names, kinds and numbers, no value."""
+        count, total = self._traffic.get(way, (0, 0))
+        self._traffic[way] = (count + 1, total + size)
+
+    # -- waiting -----------------------------------------------------------------------------------------------------
+
+    async def _wait(self, number: int, senders: Sequence[str], kind: str, quorum: int | None) -> Decided | None:
+        """Until all have come, or a decision had to be taken. Decisions are on disk before this returns."""
+        self._go_live()
+        begun = self._loop.time()
+        self._say_waiting(True)
+        try:
+            while True:
+                self._raise_failures()
+                missing = [name for name in senders if not self._has(name)]
+                if not missing:
+                    return None
+                late, deadline = self._late(missing, begun, collecting=quorum is not None)
+                self._show(kind, missing, len(senders), deadline)
+                if quorum is None and late:
+                    return await self._decide(self._give_up(number, late[0]))
+                if quorum is not None and len(late) == len(missing):
+                    arrived = tuple(name for name in senders if name not in missing)
+                    if len(arrived) >= quorum:
+                        return await self._decide(Decided(number, arrived=arrived))
+                    return await self._decide(self._give_up(number, missing[0]))
+                await self._sleep(max(0.0, deadline - self._loop.time()))
+        finally:
+            self._say_waiting(False)
+
+    def _late(self, missing: Sequence[str], begun: float, *, collecting: bool) -> tuple[list[str], float]:
+        """Who is past the deadline, and when the next one will be."""
+        now, late, ends = self._loop.time(), [], []
+        for name in missing:
+            link = self._links[name]
+            since = begun
+            if not collecting or link.waits:
+                since = max(begun, link.heard)
+            if link.is_lost or now - since >= self._timing.step:
+                late.append(name)
+            else:
+                ends.append(since + self._timing.step)
+        return late, min(ends, default=now)
+
+    def _give_up(self, number: int, name: str) -> Decided:
+        aborted = self._links[name].aborted
+        if aborted is None:
+            return Decided(number, lost=name, reason="no answer before the deadline")
+        code, about = aborted
+        culprit = self._run.parties[about] if 0 <= about < len(self._run.parties) else name
+        if code == 0:
+            return Decided(number, lost=name, reason="has ended the run at its site already")
+        kind = f"({_kind_of(code)}); `blindbayes site status` at {name} says why"
+        reason = f"gave up {kind}" if culprit == name else f"was given up by {name} {kind}"
+        return Decided(number, lost=culprit, reason=reason)
+
+    async def _decide(self, decided: Decided) -> Decided:
+        self._journal.decide(decided)
+        await self._commit()
+        return decided
+
+    async def _sleep(self, seconds: float) -> None:
+        try:
+            async with asyncio.timeout(min(seconds, self._timing.step)):
+                await self._wake.wait()
+        except TimeoutError:
+            pass
+        self._wake.clear()
+
+    def _say_waiting(self, waiting: bool) -> None:
+        for link in self._links.values():
+            link.waiting = waiting
+
+    def _show(self, kind: str, missing: Sequence[str], wanted: int, deadline: float) -> None:
+        self.progress.kind, self.progress.waiting_for = kind, tuple(missing)
+        self.progress.arrived, self.progress.wanted, self.progress.deadline = wanted - len(missing), wanted, deadline
+
+    def _raise_failures(self) -> None:
+        """A broken link ends the run, unless the role went on without that party."""
+        for name, link in self._links.items():
+            if link.failure is not None and name not in self._out:
+                raise link.failure
+
+    async def _join(self) -> None:
+        """Nothing is computed before enough parties have come with the same study and run."""
+        deadline = self._begun + self._timing.join
+        while True:
+            self._raise_failures()
+            missing = [name for name, link in self._links.items() if not link.joined and not link.is_lost]
+            gone = [name for name, link in self._links.items() if link.is_lost]
+            here = len(self._links) - len(missing) - len(gone) + 1
+            if gone and len(self._links) + 1 - len(gone) < self._required:
+                decided = self._give_up(JOINED, gone[0])
+                raise PeerLost(decided.reason, party=decided.lost)
+            if not missing:
+                break
+            self._show("", missing, len(self._links), deadline)
+            if self._loop.time() >= deadline:
+                if here >= self._required:
+                    break
+                raise PeerLost(
+                    "did not join before the deadline: does its agent run, has it pinned this site, "
+                    "and have its people approved this study, or asked for this batch?",
+                    party=missing[0],
+                )
+            await self._sleep(deadline - self._loop.time())
+        self._journal.decide(Decided(JOINED))
+        await self._commit()
+
+    async def _drain(self) -> None:
+        """Stay until the others have on disk what was sent, at most one step of silence."""
+        while True:
+            waiting = [
+                name
+                for name, link in self._links.items()
+                if not link.drained and name not in self._out and self._loop.time() - link.heard < self._timing.step
+            ]
+            if not waiting:
+                return
+            self._show("", waiting, len(self._links), self._loop.time() + self._timing.step)
+            await self._sleep(min(self._timing.beat, 0.01))
+
+
+def _kind_of(code: int) -> str:
+    """The name of an error class by its code: the wire carries codes only."""
+    for kind in vars(errors).values():
+        if isinstance(kind, type) and issubclass(kind, BlindbayesError) and vars(kind).get("code") == code:
+            return kind.__name__
+    return "unknown error"

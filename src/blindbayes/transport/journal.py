@@ -1,0 +1,345 @@
+"""The journal of one run: what a role must find again after a crash to come back into the same state.
+
+Append-only and encrypted. The seed, the input's digest and the code version stand in it before the first message is
+sent; every message received and every decision (who was in time, who was given up) before anything that depends on it is
+sent. Records are chained, so none can be altered, moved or left out in the middle; a torn last record is what a crash
+leaves and is cut off. A cut that goes further back (a restored backup) is noticed by the other parties, who say what they
+have seen: `link` compares.
+
+The record key is fresh per run, wrapped under the site's storage key, and erased when the run ends.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import importlib.metadata
+import os
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+
+import msgspec
+
+import blindbayes
+from blindbayes.errors import ConfigError, IntegrityError, LocalProtocolError
+from blindbayes.primitives.aead import seal, unseal
+from blindbayes.primitives.coins import Coins
+from blindbayes.storage.files import erase, make_private_folder, read_private, sync_folder, write_whole
+from blindbayes.transport.identity import framed
+
+_NONCE_BYTES = 12
+_HEAD_BYTES = 4 + _NONCE_BYTES
+DEFAULT_QUOTA = 4 * 1024**3
+_CACHE_BYTES = 32 * 1024**2
+_LEAST_CHARGE = 4096  # a record counts as a page: its place in memory is larger than an empty message on disk
+_FIRST_BYTES = 1024  # the first record is smaller; a longer file once had one
+
+
+class Begun(msgspec.Struct, frozen=True, array_like=True, tag="begun"):
+    """First record: everything a role is a function of, but the messages."""
+
+    study: str
+    run_id: str
+    me: str
+    seed: bytes
+    input_digest: bytes
+    code: str
+
+    def __repr__(self) -> str:
+        return f"Begun({self.run_id}, <redacted>)"
+
+
+class Received(msgspec.Struct, frozen=True, array_like=True, tag="received"):
+    """A whole message of another party, in the order of that party."""
+
+    sender: str
+    step: str
+    payload: bytes
+
+    def __repr__(self) -> str:
+        return f"Received({self.sender}, {self.step}, <redacted>)"
+
+
+class Decided(msgspec.Struct, frozen=True, array_like=True, tag="decided"):
+    """How the wait number `wait` of the role ended, where the messages alone do not say it."""
+
+    wait: int
+    arrived: tuple[str, ...] = ()  # with a quorum: who was in time
+    lost: str | None = None  # the party that was given up; the role was told so
+    reason: str = ""
+
+
+Record = Begun | Received | Decided
+_DECODER = msgspec.msgpack.Decoder(Record)
+
+
+@dataclass(slots=True)
+class _Stored:
+    """Where a received message lies, and its digest."""
+
+    step: str
+    digest: bytes
+    at: int  # offset of its record
+    number: int
+    link: bytes  # the chain before its record
+    payload: bytes | None = field(default=None, repr=False)
+
+
+class Stream:
+    """What one party has sent, as counts and a running digest: two parties compare these without sending it again."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.digest = bytes(32)
+
+    def add(self, step: str, payload: bytes) -> bytes:
+        """Count a message in; its own digest."""
+        own = message_digest(step, payload)
+        self.digest = hashlib.sha256(self.digest + own).digest()
+        self.count += 1
+        return own
+
+
+def message_digest(step: str, payload: bytes) -> bytes:
+    """SHA-256 of a message in its slot."""
+    return hashlib.sha256(framed(step.encode(), payload)).digest()
+
+
+@cache
+def code_version() -> str:
+    """The package's version and a digest of its source: a replay by other code is no replay."""
+    root = Path(blindbayes.__file__).parent
+    total = hashlib.sha256()
+    for path in sorted(root.rglob("*.py")):
+        total.update(framed(str(path.relative_to(root)).encode(), path.read_bytes()))
+    return f"{importlib.metadata.version('blindbayes')}+{total.hexdigest()[:16]}"
+
+
+class Journal:
+    """One run's journal, open for appending. Use `create` or `open`."""
+
+    def __init__(self, folder: Path, key: bytes, handle: int, *, quota: int) -> None:
+        self._folder = folder
+        self._key = key
+        self._handle = handle
+        self._coins = Coins.system()
+        self._size = 0
+        self._charged = 0  # against the quota
+        self._number = 0
+        self._link = bytes(32)
+        self._committed = 0
+        self._cached = 0
+        self._quota = quota
+        self._begun: Begun | None = None
+        self._stored: dict[str, list[_Stored]] = {}
+        self.streams: dict[str, Stream] = {}
+        self.decisions: dict[int, Decided] = {}
+
+    # -- life --------------------------------------------------------------------------------------------------------
+
+    @classmethod
+    def create(cls, folder: Path, begun: Begun, storage_key: bytes, *, quota: int = DEFAULT_QUOTA) -> Journal:
+        """A new journal with its first record on disk."""
+        make_private_folder(folder)
+        coins = Coins.system()
+        key = coins.bytes(32)
+        nonce = coins.bits(96)
+        wrapped = seal(storage_key, key, associated=framed(b"journal key", begun.run_id.encode()), nonce=nonce)
+        write_whole(folder / "key", nonce.to_bytes(_NONCE_BYTES, "big") + wrapped, replace=False)
+        handle = os.open(folder / "journal", os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o600)
+        journal = cls(folder, key, handle, quota=quota)
+        journal._append(begun)
+        journal.commit()
+        sync_folder(folder)
+        return journal
+
+    @classmethod
+    def open(cls, folder: Path, run_id: str, storage_key: bytes, *, quota: int = DEFAULT_QUOTA) -> Journal:
+        """The journal of a run that was interrupted. Raises `IntegrityError` if a record does not verify."""
+        wrapped = read_private(folder / "key")
+        nonce = int.from_bytes(wrapped[:_NONCE_BYTES], "big")
+        key = unseal(storage_key, wrapped[_NONCE_BYTES:], associated=framed(b"journal key", run_id.encode()), nonce=nonce)
+        try:
+            handle = os.open(folder / "journal", os.O_RDWR | os.O_APPEND)
+        except FileNotFoundError:
+            raise ConfigError("the run has a key but no journal: it never began") from None
+        journal = cls(folder, key, handle, quota=quota)
+        try:
+            journal._read_all()
+        except BaseException:
+            os.close(handle)
+            raise
+        return journal
+
+    @classmethod
+    def find(cls, folder: Path, run_id: str, storage_key: bytes, *, quota: int = DEFAULT_QUOTA) -> Journal | None:
+        """The journal if the run began; None if it never did. What a crash left before the first record is removed."""
+        if not folder.exists():
+            return None
+        path = folder / "journal"
+        if path.exists() and (path.stat().st_size > 0 or (folder / "key").exists()):
+            with contextlib.suppress(ConfigError):
+                return cls.open(folder, run_id, storage_key, quota=quota)
+            if path.stat().st_size > _FIRST_BYTES:
+                raise IntegrityError()
+        path.unlink(missing_ok=True)
+        erase(folder / "key")
+        return None
+
+    @property
+    def begun(self) -> Begun:
+        """The first record."""
+        if self._begun is None:
+            raise LocalProtocolError("the journal has no first record")
+        return self._begun
+
+    @property
+    def size(self) -> int:
+        """Bytes on disk."""
+        return self._size
+
+    def close(self) -> None:
+        """Stop, keeping the journal for a later `open`."""
+        if self._handle >= 0:
+            os.close(self._handle)
+            self._handle = -1
+
+    def erase(self) -> None:
+        """The run has ended: destroy the key, then the records. Nothing of the run can be replayed after this."""
+        erase(self._folder / "key")
+        self._key = bytes(32)
+        self.close()
+        (self._folder / "journal").unlink(missing_ok=True)
+        sync_folder(self._folder)
+
+    # -- writing -----------------------------------------------------------------------------------------------------
+
+    def receive(self, sender: str, step: str, payload: bytes) -> None:
+        """Append the next message of `sender`. Durable after `commit`."""
+        at, number, link = self._size, self._number, self._link
+        self._append(Received(sender, step, payload))
+        self._index(Received(sender, step, payload), at, number, link)
+
+    def decide(self, decided: Decided) -> None:
+        """Append a decision. Durable after `commit`."""
+        self._append(decided)
+
+    def commit(self) -> None:
+        """What was appended is on disk when this returns."""
+        if not self.dirty:
+            return
+        reached = self._number  # a thread may commit while the loop appends
+        try:
+            os.fdatasync(self._handle)
+        except OSError as cause:
+            raise LocalProtocolError(f"the journal cannot be written: {cause.strerror}") from cause
+        self._committed = max(self._committed, reached)
+
+    @property
+    def dirty(self) -> bool:
+        """True if something was appended and not yet committed."""
+        return self._committed < self._number
+
+    def _append(self, record: Record) -> None:
+        nonce = self._coins.bits(96)
+        body = seal(self._key, msgspec.msgpack.encode(record), associated=self._place(), nonce=nonce)
+        raw = len(body).to_bytes(4, "big") + nonce.to_bytes(_NONCE_BYTES, "big") + body
+        if self._charged + len(raw) > self._quota:
+            raise LocalProtocolError(
+                "the journal is over its quota of disk: raise journal_quota_mb in site.toml, or ask for less at once"
+            )
+        done = 0
+        try:
+            while done < len(raw):
+                done += os.write(self._handle, memoryview(raw)[done:])
+        except OSError as cause:
+            if done:
+                os.ftruncate(self._handle, self._size)
+            raise LocalProtocolError(f"the journal cannot be written: {cause.strerror}") from cause
+        self._took(record, raw)
+
+    def _place(self) -> bytes:
+        return framed(b"blindbayes journal v1", self._number.to_bytes(8, "big"), self._link)
+
+    def _took(self, record: Record, raw: bytes) -> None:
+        self._link = hashlib.sha256(self._link + raw).digest()
+        self._number += 1
+        self._size += len(raw)
+        self._charged += max(len(raw), _LEAST_CHARGE)
+        if isinstance(record, Begun):
+            self._begun = record
+        elif isinstance(record, Decided):
+            self.decisions[record.wait] = record
+
+    def _index(self, record: Received, at: int, number: int, link: bytes) -> None:
+        stream = self.streams.setdefault(record.sender, Stream())
+        digest = stream.add(record.step, record.payload)
+        kept = record.payload if self._cached + len(record.payload) <= _CACHE_BYTES else None
+        self._cached += len(record.payload) if kept is not None else 0
+        self._stored.setdefault(record.sender, []).append(_Stored(record.step, digest, at, number, link, kept))
+
+    # -- reading -----------------------------------------------------------------------------------------------------
+
+    def count(self, sender: str) -> int:
+        """How many messages of `sender` are held."""
+        return len(self._stored.get(sender, ()))
+
+    def stream(self, sender: str) -> Stream:
+        """Count and running digest of what `sender` has sent."""
+        return self.streams.setdefault(sender, Stream())
+
+    def digest(self, sender: str, index: int) -> bytes:
+        """The digest of one message, to tell a repetition from an equivocation."""
+        return self._stored[sender][index].digest
+
+    def take(self, sender: str, index: int) -> tuple[str, bytes]:
+        """Step and payload of one message. Leaves memory; the disk keeps it."""
+        stored = self._stored[sender][index]
+        payload = stored.payload
+        if payload is not None:
+            stored.payload = None
+            self._cached -= len(payload)
+            return stored.step, payload
+        head = os.pread(self._handle, _HEAD_BYTES, stored.at)
+        body = os.pread(self._handle, int.from_bytes(head[:4], "big"), stored.at + _HEAD_BYTES)
+        record = self._unseal(head, body, stored.number, stored.link)
+        if not isinstance(record, Received):
+            raise IntegrityError()
+        return record.step, record.payload
+
+    def _unseal(self, head: bytes, body: bytes, number: int, link: bytes) -> Record:
+        place = framed(b"blindbayes journal v1", number.to_bytes(8, "big"), link)
+        plain = unseal(self._key, body, associated=place, nonce=int.from_bytes(head[4:], "big"))
+        try:
+            record: Record = _DECODER.decode(plain)
+        except msgspec.MsgspecError as cause:
+            raise IntegrityError() from cause
+        return record
+
+    def _read_all(self) -> None:
+        end = os.fstat(self._handle).st_size
+        while self._size < end:
+            at = self._size
+            head = os.pread(self._handle, _HEAD_BYTES, at)
+            length = int.from_bytes(head[:4], "big")
+            stop = at + _HEAD_BYTES + length
+            if len(head) < _HEAD_BYTES or stop > end:
+                break  # torn
+            body = os.pread(self._handle, length, at + _HEAD_BYTES)
+            number, link = self._number, self._link
+            try:
+                record = self._unseal(head, body, number, link)
+            except IntegrityError:
+                if stop == end and number > 0:
+                    break  # torn: the length reached the disk before the body
+                raise
+            self._took(record, head + body)
+            if isinstance(record, Received):
+                self._index(record, at, number, link)
+        if self._begun is None:
+            raise ConfigError("the journal has no first record: the run never began")
+        if self._size < end:
+            os.ftruncate(self._handle, self._size)
+        os.fsync(self._handle)
+        self._committed = self._number

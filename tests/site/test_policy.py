@@ -1,0 +1,206 @@
+"""Site policy fails closed; the difference rule is compared with brute force."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from blindbayes.codebook import Categorical, Codebook
+from blindbayes.errors import LedgerError, PrivacyError
+from blindbayes.site.audit_log import GENESIS, AuditLog
+from blindbayes.site.policy import (
+    Data,
+    PastSum,
+    Policy,
+    opens_one,
+    require_independent,
+    require_rate,
+    require_rows,
+    require_study,
+)
+from blindbayes.study.file import Party, Privacy, StudyFile, Thresholds
+
+BOOK = Codebook("class", ("a", "b"), (Categorical("colour", ("red", "blue")),))
+IDS = {name: f"{number:064x}" for number, name in enumerate(("north", "south", "west", "east"), 1)}
+
+
+def study(names: tuple[str, ...] = ("north", "south", "west"), **changes: Any) -> StudyFile:
+    fields: dict[str, Any] = {
+        "title": "t",
+        "parties": tuple(Party(name, IDS[name]) for name in names),
+        "codebook": BOOK.to_dict(),
+        "hosts": {"server": names[0]},
+    }
+    return StudyFile(**{**fields, **changes})
+
+
+def state(
+    data: str = "d0", classes: str = "c0", codebook: str = BOOK.sha256, columns: tuple[str, ...] = ("class", "colour")
+) -> Data:
+    return Data(codebook, frozenset(columns), data, classes)
+
+
+def past(*names: str, data: Data | None = None, certain: bool = True) -> PastSum:
+    return PastSum(frozenset(IDS[name] for name in names), data or state(), certain)
+
+
+@pytest.mark.parametrize(
+    ("policy", "change", "message"),
+    [
+        (Policy(protocols=("ring_sum",)), {}, "does not allow"),
+        (Policy(), {"protocol": "reference", "hosts": {"collector": "north"}}, "does not allow"),
+        (
+            Policy(),
+            {"protocol": "chain_sum", "hosts": {"builder": "north"}, "options": {"toy_keys": True, "key_bits": 256}},
+            "toy keys",
+        ),
+        (Policy(exact_sums=False), {}, "no exact sum"),
+        (Policy(min_parties=4), {}, "at least 4"),
+        (Policy(max_epsilon_per_run=0.5), {"privacy": Privacy(epsilon=1.0)}, "at most 0.5"),
+        (Policy(require_all_signatures=True), {}, "signatures"),
+        (Policy(), {"privacy": Privacy(epsilon=1.0, delta=1e-3)}, "delta"),
+    ],
+)
+def test_what_no_rule_allows_is_refused(policy: Policy, change: dict[str, Any], message: str) -> None:
+    with pytest.raises(PrivacyError, match=message):
+        require_study(policy, study(**change))
+
+
+def test_the_strict_defaults_allow_the_default_study() -> None:
+    require_study(Policy(), study())
+    require_rows(Policy(), study(), 10)
+
+
+def test_too_few_rows_and_too_many_runs_are_refused() -> None:
+    with pytest.raises(PrivacyError, match="fewer rows") as caught:
+        require_rows(Policy(), study(), 7)
+    assert "7" not in str(caught.value)
+    with pytest.raises(PrivacyError, match="fewer rows"):
+        require_rows(Policy(), study(thresholds=Thresholds(min_rows=100)), 50)
+    require_rate(Policy(max_runs_per_day=2), [0.0, 99_000.0], 100_000.0)
+    with pytest.raises(PrivacyError, match="runs a day"):
+        require_rate(Policy(max_runs_per_day=2), [99_000.0, 99_001.0], 100_000.0)
+    with pytest.raises(PrivacyError, match="runs a day"):
+        require_rate(Policy(max_runs_per_day=2), [99_000.0, 900_000.0], 100_000.0)  # a clock that was set back
+
+
+def independent(new: StudyFile, *earlier: PastSum, policy: Policy | None = None, data: str = "d0") -> None:
+    require_independent(policy or Policy(), new, IDS["north"], state(data), earlier)
+
+
+def test_the_same_sum_again_is_harmless() -> None:
+    independent(study(), past("north", "south", "west"))
+
+
+def test_a_sum_with_one_site_less_or_more_is_refused() -> None:
+    four = study(("north", "south", "west", "east"), thresholds=Thresholds(quorum=4))
+    with pytest.raises(PrivacyError, match="single site"):
+        independent(four, past("north", "south", "west"))
+    with pytest.raises(PrivacyError, match="single site"):
+        independent(study(), past("north", "south", "west", "east"))
+
+
+def test_a_quorum_that_would_allow_it_is_refused() -> None:
+    names = ("north", "south", "west", "east")
+    independent(study(names, thresholds=Thresholds(quorum=3)))
+    with pytest.raises(PrivacyError, match="quorum of all"):
+        independent(study(names, thresholds=Thresholds(quorum=3)), past(*names))
+    independent(study(names, thresholds=Thresholds(quorum=4)), past(*names))
+
+
+def test_noise_is_accounted_elsewhere() -> None:
+    independent(study(privacy=Privacy(epsilon=1.0)), past("north", "south", "west", "east"))
+
+
+def test_changed_data_would_open_the_change() -> None:
+    with pytest.raises(PrivacyError, match="single site"):
+        independent(study(), past("north", "south", "west"), data="d1")
+    independent(study(), past("north", "south", "west"), data="d1", policy=Policy(changed_data=True))
+    with pytest.raises(PrivacyError, match="one exact sum"):
+        independent(study(), past("north", "south", "west"), policy=Policy(repeated_exact_sums=False))
+
+
+def test_another_codebook_over_the_same_columns_counts_and_over_others_does_not() -> None:
+    four = ("north", "south", "west", "east")
+    other = state("d7", "c0", "another", ("class", "age"))
+    independent(study(), past("north", "south", "west", data=other))  # the same rows, asked otherwise
+    with pytest.raises(PrivacyError, match="single site"):
+        independent(study(), past(*four, data=other))
+    with pytest.raises(PrivacyError, match="single site"):
+        independent(study(), past("north", "south", "west", data=state("d7", "c1", "another", ("class", "age"))))
+    independent(study(), past(*four, data=state("d7", "c1", "another", ("income", "age"))))
+
+
+def test_an_uncertain_past_forbids_exact_sums() -> None:
+    with pytest.raises(PrivacyError, match="did not say"):
+        independent(study(), past("north", "south", "west", certain=False))
+
+
+def brute_force(equations: list[frozenset[str]], others: list[str], fewest: int) -> bool:
+    names = sorted({name for equation in equations for name in equation} | set(others) | {"me"})
+
+    def rank(rows: list[list[float]]) -> int:
+        return int(np.linalg.matrix_rank(np.array(rows))) if rows else 0
+
+    old = [[float(name in equation) for name in names] for equation in equations]
+    for size in range(len(others) + 2):
+        for chosen in itertools.combinations([*others, "me"], size):
+            if len(chosen) < fewest:
+                continue
+            rows = [*old, [float(name in chosen) for name in names]]
+            for name in names:
+                unit = [float(other == name) for other in names]
+                if rank([*rows, unit]) == rank(rows):
+                    return True
+    return False
+
+
+@given(
+    st.lists(st.frozensets(st.sampled_from(["a", "b", "c", "d", "me"]), min_size=3), max_size=3),
+    st.integers(3, 5),
+)
+@settings(max_examples=150, deadline=None)
+def test_the_difference_rule_equals_brute_force(equations: list[frozenset[str]], fewest: int) -> None:
+    others = ["a", "b", "c", "d"]
+    found = opens_one(equations, others, frozenset({"me"}), fewest)
+    assert (found is not None) == brute_force(equations, others, fewest)
+
+
+def test_the_audit_log_chains_and_notices_every_change(tmp_path: Path) -> None:
+    log = AuditLog(tmp_path / "audit.log")
+    assert log.head == GENESIS
+    heads = [log.append("approved", study="ab"), log.append("joined", run="r1"), log.append("ended", run="r1", code=0)]
+    assert log.head == heads[-1]
+    assert [entry["event"] for entry in log.entries()] == ["approved", "joined", "ended"]
+    assert log.verify(must_hold=heads[1]) == 3
+    lines = log.path.read_text().splitlines()
+    for damaged in (
+        [lines[0], lines[2]],
+        [lines[1], lines[0], lines[2]],
+        [lines[0].replace("approved", "refused!"), *lines[1:]],
+        [json.dumps({**json.loads(lines[0]), "hash": "00"}), *lines[1:]],
+        ["nonsense", *lines[1:]],
+    ):
+        log.path.write_text("\n".join(damaged) + "\n")
+        with pytest.raises(LedgerError):
+            log.verify()
+    log.path.write_text("\n".join(lines[:2]) + "\n")
+    assert log.verify() == 2
+    with pytest.raises(LedgerError, match="cut or replaced"):
+        log.verify(must_hold=heads[2])  # another site has seen more
+
+
+def test_a_torn_line_of_the_audit_log_is_cut(tmp_path: Path) -> None:
+    log = AuditLog(tmp_path / "audit.log")
+    log.append("approved", study="ab")
+    with log.path.open("ab") as file:
+        file.write(b'{"number": 1, "ev')
+    log.append("joined", run="r1")
+    assert log.verify() == 2

@@ -1,0 +1,186 @@
+"""The journal: what was committed comes back, what was altered is refused, and its end is final."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from blindbayes.errors import ConfigError, IntegrityError, LocalProtocolError
+from blindbayes.transport import journal as module
+from blindbayes.transport.journal import Begun, Decided, Journal, code_version, message_digest
+
+KEY = bytes(range(32))
+BEGUN = Begun("ab" * 32, "run-1", "north", b"s" * 32, b"d" * 32, code_version())
+
+
+def fresh(folder: Path, **options: int) -> Journal:
+    return Journal.create(folder, BEGUN, KEY, **options)
+
+
+def filled(folder: Path) -> Journal:
+    journal = fresh(folder)
+    journal.receive("south", "KeysSent", b"canary-one")
+    journal.receive("west", "KeysSent", b"canary-two")
+    journal.decide(Decided(0, arrived=("south", "west")))
+    journal.receive("south", "VectorSent", b"canary-three" * 1000)
+    journal.commit()
+    return journal
+
+
+def test_everything_comes_back(tmp_path: Path) -> None:
+    first = filled(tmp_path)
+    first.close()
+    again = Journal.open(tmp_path, "run-1", KEY)
+    assert again.begun == BEGUN
+    assert [again.take("south", 0), again.take("west", 0)] == [("KeysSent", b"canary-one"), ("KeysSent", b"canary-two")]
+    assert again.take("south", 1) == ("VectorSent", b"canary-three" * 1000)
+    assert again.take("south", 1) == ("VectorSent", b"canary-three" * 1000)  # now from disk
+    assert again.decisions == {0: Decided(0, arrived=("south", "west"))}
+    assert again.stream("south").digest == first.stream("south").digest
+    assert again.stream("south").count == again.count("south") == 2
+    assert again.digest("west", 0) == message_digest("KeysSent", b"canary-two")
+    again.receive("west", "VectorSent", b"more")
+    again.commit()
+    again.close()
+    assert Journal.open(tmp_path, "run-1", KEY).take("west", 1) == ("VectorSent", b"more")
+
+
+def test_nothing_stands_in_clear(tmp_path: Path) -> None:
+    filled(tmp_path).close()
+    for path in tmp_path.iterdir():
+        raw = path.read_bytes()
+        assert b"canary" not in raw
+        assert BEGUN.seed not in raw
+        assert path.stat().st_mode & 0o077 == 0
+
+
+def test_a_torn_last_record_is_cut_at_every_byte(tmp_path: Path) -> None:
+    journal = filled(tmp_path)
+    before = journal.size
+    journal.receive("west", "VectorSent", b"torn")
+    journal.commit()
+    after = journal.size
+    journal.close()
+    whole = (tmp_path / "journal").read_bytes()
+    for size in range(before, after):
+        (tmp_path / "journal").write_bytes(whole[:size])
+        again = Journal.open(tmp_path, "run-1", KEY)
+        assert again.count("west") == 1
+        assert again.size == before
+        again.close()
+        assert (tmp_path / "journal").stat().st_size == before
+
+
+@pytest.mark.parametrize("at", [0, 5, 20, 150, 300])
+def test_an_altered_byte_before_the_last_record_is_refused(tmp_path: Path, at: int) -> None:
+    filled(tmp_path).close()
+    raw = bytearray((tmp_path / "journal").read_bytes())
+    raw[at] ^= 1
+    (tmp_path / "journal").write_bytes(bytes(raw))
+    with pytest.raises((IntegrityError, ConfigError)):
+        Journal.open(tmp_path, "run-1", KEY)
+
+
+def test_records_cannot_be_left_out_or_moved(tmp_path: Path) -> None:
+    journal = fresh(tmp_path)
+    ends = [journal.size]
+    for index in range(3):
+        journal.receive("south", "KeysSent", b"same size %d" % index)
+        ends.append(journal.size)
+    journal.commit()
+    journal.close()
+    raw = (tmp_path / "journal").read_bytes()
+    one, two, three = (raw[ends[i] : ends[i + 1]] for i in range(3))
+    for order in ([two, three], [one, three, two, two], [two, one, three]):
+        (tmp_path / "journal").write_bytes(raw[: ends[0]] + b"".join(order))
+        with pytest.raises(IntegrityError):
+            Journal.open(tmp_path, "run-1", KEY)
+
+
+def test_another_site_key_or_run_does_not_open_it(tmp_path: Path) -> None:
+    filled(tmp_path).close()
+    with pytest.raises(IntegrityError):
+        Journal.open(tmp_path, "run-1", bytes(32))
+    with pytest.raises(IntegrityError):
+        Journal.open(tmp_path, "run-2", KEY)
+
+
+def test_the_end_destroys_the_key(tmp_path: Path) -> None:
+    journal = filled(tmp_path)
+    copy = (tmp_path / "journal").read_bytes()
+    journal.erase()
+    assert list(tmp_path.iterdir()) == []
+    (tmp_path / "journal").write_bytes(copy)
+    with pytest.raises(ConfigError, match="missing"):
+        Journal.open(tmp_path, "run-1", KEY)
+
+
+def test_a_run_begins_once(tmp_path: Path) -> None:
+    fresh(tmp_path).close()
+    with pytest.raises(ConfigError, match="exists already"):
+        fresh(tmp_path)
+
+
+def test_the_quota_holds(tmp_path: Path) -> None:
+    journal = fresh(tmp_path, quota=100_000)
+    while journal.size < 90_000:
+        journal.receive("south", "KeysSent", bytes(5000))
+    with pytest.raises(LocalProtocolError, match="quota"):
+        journal.receive("south", "KeysSent", bytes(10_000))
+    assert journal.size <= 100_000
+
+
+def test_a_full_disk_is_a_typed_error_and_leaves_whole_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    journal = filled(tmp_path)
+    write = os.write
+    calls = []
+
+    def half_then_full(handle: int, data: memoryview) -> int:
+        calls.append(len(data))
+        if len(calls) == 1:
+            return write(handle, data[:7])
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(module.os, "write", half_then_full)
+    with pytest.raises(LocalProtocolError, match="No space left"):
+        journal.receive("west", "VectorSent", b"lost")
+    monkeypatch.undo()
+    assert journal.count("west") == 1
+    journal.receive("west", "VectorSent", b"kept")
+    journal.commit()
+    journal.close()
+    again = Journal.open(tmp_path, "run-1", KEY)
+    assert again.take("west", 1) == ("VectorSent", b"kept")
+
+
+def test_memory_is_bounded_and_the_disk_serves_the_rest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_CACHE_BYTES", 1000)
+    journal = fresh(tmp_path)
+    for index in range(20):
+        journal.receive("south", "KeysSent", bytes([index]) * 300)
+    assert journal._cached <= 1000
+    assert [journal.take("south", index)[1][0] for index in range(20)] == list(range(20))
+
+
+def test_a_crash_before_the_first_record_leaves_nothing_behind(tmp_path: Path) -> None:
+    assert Journal.find(tmp_path / "none", "run-1", KEY) is None
+    folder = tmp_path / "seat"
+    fresh(folder).close()
+    whole = (folder / "journal").read_bytes()
+    for size in (0, 3, len(whole) - 1):
+        (folder / "journal").write_bytes(whole[:size])
+        assert Journal.find(folder, "run-1", KEY) is None
+        assert list(folder.iterdir()) == []
+        fresh(folder).close()
+    found = Journal.find(folder, "run-1", KEY)
+    assert found is not None
+    assert found.begun == BEGUN
+
+
+def test_a_journal_without_its_key_is_never_begun_anew(tmp_path: Path) -> None:
+    filled(tmp_path).close()
+    (tmp_path / "key").unlink()
+    with pytest.raises(IntegrityError):
+        Journal.find(tmp_path, "run-1", KEY)
