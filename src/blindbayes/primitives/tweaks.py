@@ -48,6 +48,11 @@ class TweakedHash:
         self._next = dict.fromkeys(Domain, 0)
         self._scratch = [np.zeros(0, dtype=np.uint8) for _ in range(3)]
 
+    @classmethod
+    def of_block(cls, session: bytes, index: int) -> TweakedHash:
+        """The hash of one block of a session. Security falls with the hashes under one key, so a long session has many keys."""
+        return cls(hashlib.sha256(b"blindbayes block" + session + index.to_bytes(8, "big")).digest())
+
     def reserve(self, domain: Domain, count: int) -> int:
         """The first of `count` tweak indices that nobody used before in this session."""
         first = self._next[domain]

@@ -63,23 +63,23 @@ def attribute_holder(
 ) -> Role[Words]:
     """The party with the rows: words (rows, words) in blocks of any size. Returns its share, (classes, words)."""
     session = yield from agree(run, class_holder_name, "class_sums", shape.agreed(), coins)  # step 1
-    tmmo, stream = TweakedHash(session), keeper.session(session)
+    stream = keeper.session(session)
     share = np.zeros((shape.classes, shape.words), dtype=np.uint64)
     source = _Blocks(blocks, (shape.words,), np.uint64)
     for index, count in enumerate(shape.blocks()):
-        rows = source.take(count)
+        hash_, rows = TweakedHash.of_block(session, index), source.take(count)
         chosen = yield from receive(class_holder_name, ClassesChosen)
         require_mark(chosen.mark, session, ClassesChosen, index, class_holder_name)
         q = stream.extend(chosen.corrections, count * shape.levels, class_holder_name).reshape(count, shape.levels, 2)
-        leaves, levels = _grow(tmmo, q, keeper.delta, shape)  # step 3
+        leaves, levels = _grow(hash_, q, keeper.delta, shape)  # step 3
         masked = rows.copy()
         blocks_per_leaf = -(-shape.words // 2)
-        first = tmmo.reserve(Domain.LEAF, shape.classes * count * blocks_per_leaf)
+        first = hash_.reserve(Domain.LEAF, shape.classes * count * blocks_per_leaf)
         for low in range(0, count, _ROWS_AT_ONCE):  # step 4
             part = slice(low, min(count, low + _ROWS_AT_ONCE))
             for label, leaf in enumerate(leaves):
                 at = first + (label * count + low) * blocks_per_leaf
-                pad = tmmo.expand(leaf[part], Domain.LEAF, at, shape.words, keep=False)
+                pad = hash_.expand(leaf[part], Domain.LEAF, at, shape.words, keep=False)
                 share[label] += pad.sum(axis=0, dtype=np.uint64)
                 masked[part] -= pad
         yield Send(class_holder_name, RowsMasked(mark(session, RowsMasked, index), levels.reshape(-1), masked.reshape(-1)))
@@ -97,11 +97,12 @@ def class_holder(
 ) -> Role[Words]:
     """The party with the class of every row, in blocks of any size. Returns its share, (classes, words)."""
     session = yield from agree(run, attribute_holder_name, "class_sums", shape.agreed(), coins)  # step 1
-    tmmo, stream = TweakedHash(session), planter.session(session)
+    stream = planter.session(session)
     share = np.zeros((shape.classes, shape.words), dtype=np.uint64)
     source = _Blocks(labels, (), np.int64)
+    scratch = np.empty((_ROWS_AT_ONCE, shape.words), dtype=np.uint64)
     for index, count in enumerate(shape.blocks()):
-        own = source.take(count)
+        hash_, own = TweakedHash.of_block(session, index), source.take(count)
         if not 0 <= own.min() <= own.max() < shape.classes:
             raise LocalProtocolError("every row needs one of the classes")
         path = (own[:, None] >> np.arange(shape.levels - 1, -1, -1)) & 1  # highest bit first
@@ -113,24 +114,23 @@ def class_holder(
         if sent.levels.size != 4 * count * (shape.levels - 1) or sent.rows.size != count * shape.words:
             raise PeerProtocolError("a block of masked rows has the wrong length", party=attribute_holder_name)
         levels = sent.levels.reshape(shape.levels - 1, 2, count, 2)
-        leaves = _regrow(tmmo, t.reshape(count, shape.levels, 2), sides, path, levels, shape)  # step 5
+        leaves = _regrow(hash_, t.reshape(count, shape.levels, 2), sides, path, levels, shape)  # step 5
         masked = sent.rows.reshape(count, shape.words)
         blocks_per_leaf = -(-shape.words // 2)
-        first = tmmo.reserve(Domain.LEAF, shape.classes * count * blocks_per_leaf)
+        first = hash_.reserve(Domain.LEAF, shape.classes * count * blocks_per_leaf)
         for low in range(0, count, _ROWS_AT_ONCE):  # step 6
             part = slice(low, min(count, low + _ROWS_AT_ONCE))
-            here = own[part]
             total = masked[part].copy()
-            for label, leaf in enumerate(leaves):
+            mine = [np.uint64(0) - (own[part] == label).astype(np.uint64)[:, None] for label in range(shape.classes)]
+            for label, leaf in enumerate(leaves):  # the same operations for every row, whatever its class
                 at = first + (label * count + low) * blocks_per_leaf
-                pad = tmmo.expand(leaf[part], Domain.LEAF, at, shape.words, keep=False)
-                pad[here == label] = 0  # the leaf of the row's own class is unknown: what stands there is noise
+                pad = hash_.expand(leaf[part], Domain.LEAF, at, shape.words, keep=False)
+                pad &= ~mine[label]  # the leaf of the row's own class is unknown: what stands there is noise
                 share[label] -= pad.sum(axis=0, dtype=np.uint64)
                 total += pad
+            picked = scratch[: len(total)]
             for label in range(shape.classes):
-                mine = here == label
-                if mine.any():
-                    share[label] += total[mine].sum(axis=0, dtype=np.uint64)
+                share[label] += np.bitwise_and(total, mine[label], out=picked).sum(axis=0, dtype=np.uint64)
     source.require_end()
     return share
 
@@ -163,68 +163,74 @@ class _Blocks:
 # -- trees ---------------------------------------------------------------------------------------------------------------
 #
 # Level 1 of a row's tree is the pair of pads of its first transfer, so it costs no message. Below, each node is expanded into
-# two children; a node that leads to no class is left out.
+# two children, but for the last one of a level where only one of its two halves holds classes: it stands on the next level
+# unchanged. So a level has no node that leads to no class, and a chooser misses exactly one leaf whatever it chooses (SPEC.md).
 
 
-def _width(level: int, shape: Shape) -> int:
-    """Nodes on a level (1 = the two below the root) that lead to a class."""
-    below = shape.levels - level
-    return -(-shape.classes // (1 << below))
+def _splits(level: int, shape: Shape) -> int:
+    """How many nodes have two children on `level` (1 = the two below the root). At most one node is carried over."""
+    return -(-shape.classes >> (shape.levels - level)) // 2
 
 
-def _grow(tmmo: TweakedHash, q: Blocks, delta: Blocks, shape: Shape) -> tuple[list[Blocks], Words]:
+def _grow(hash_: TweakedHash, q: Blocks, delta: Blocks, shape: Shape) -> tuple[list[Blocks], Words]:
     """All leaves, and the level sums under pads: (levels - 1, 2 sides, rows, 2)."""
-    count = q.shape[0]
-    nodes = list(sender_pads(tmmo, q[:, :1], delta, 2, 2))[: _width(1, shape)]
-    sums = np.zeros((shape.levels - 1, 2, count, 2), dtype=np.uint64)
+    nodes = list(sender_pads(hash_, q[:, :1], delta, 2, 2))
+    sums = np.empty((shape.levels - 1, 2, q.shape[0], 2), dtype=np.uint64)
     for level in range(2, shape.levels + 1):
-        nodes = _children(tmmo, nodes, _width(level, shape))
-        pads = sender_pads(tmmo, q[:, level - 1 : level], delta, 2, 2)
+        children, carried = _children(hash_, nodes, _splits(level, shape))
+        pads = sender_pads(hash_, q[:, level - 1 : level], delta, 2, 2)
         for side in (0, 1):
             total = pads[side]
-            for node in nodes[side::2]:
+            for node in children[side::2]:
                 total = total ^ node
             sums[level - 2, side] = total
+        nodes = children + carried
     return nodes, sums
 
 
-def _children(tmmo: TweakedHash, nodes: list[Blocks], width: int) -> list[Blocks]:
+def _children(hash_: TweakedHash, nodes: list[Blocks], splits: int) -> tuple[list[Blocks], list[Blocks]]:
+    """The children of the nodes that have two, and the nodes that have one: these are their child."""
     count = nodes[0].shape[0]
     children: list[Blocks] = []
-    first = tmmo.reserve(Domain.TREE, 2 * count * len(nodes))
-    for position, node in enumerate(nodes):
-        both = tmmo.expand(node, Domain.TREE, first + 2 * count * position, 4, keep=False)
+    first = hash_.reserve(Domain.TREE, 2 * count * splits)
+    for position, node in enumerate(nodes[:splits]):
+        both = hash_.expand(node, Domain.TREE, first + 2 * count * position, 4, keep=False)
         children.extend((np.ascontiguousarray(both[:, :2]), np.ascontiguousarray(both[:, 2:])))
-    return children[:width]
+    return children, nodes[splits:]
 
 
 def _regrow(
-    tmmo: TweakedHash,
+    hash_: TweakedHash,
     t: Blocks,
     sides: npt.NDArray[np.uint8],
     path: npt.NDArray[np.int64],
     levels: Words,
     shape: Shape,
 ) -> list[Blocks]:
-    """All leaves but the one on each row's path (noise stands in its place)."""
-    count = t.shape[0]
-    rows = np.arange(count)
-    side = sides[:, 0].astype(np.uint64)
-    known = chooser_pads(tmmo, t[:, :1], side, 2, 2)
-    nodes = [known.copy() for _ in range(_width(1, shape))]  # right where the node is on the chosen side
+    """All leaves but the one on each row's path (noise stands in its place). The same operations whatever the path."""
+    known = chooser_pads(hash_, t[:, :1], sides[:, 0].astype(np.uint64), 2, 2)
+    nodes = [known.copy() for _ in range(2)]  # right where the node is on the chosen side
     missing = path[:, 0]
     for level in range(2, shape.levels + 1):
-        children = _children(tmmo, nodes, _width(level, shape))
-        side = sides[:, level - 1].astype(np.uint64)
-        total = levels[level - 2, side.astype(np.int64), rows] ^ chooser_pads(tmmo, t[:, level - 1 : level], side, 2, 2)
+        splits = _splits(level, shape)
+        children, carried = _children(hash_, nodes, splits)
+        side = sides[:, level - 1]
+        right = _full(side == 1)
+        left_sum, right_sum = levels[level - 2]
+        total = left_sum ^ ((left_sum ^ right_sum) & right)
+        total ^= chooser_pads(hash_, t[:, level - 1 : level], side.astype(np.uint64), 2, 2)
         # The sum of the chosen side minus its known nodes is the sibling of the next node on the path.
-        sibling = 2 * missing + side.astype(np.int64)
-        for position, child in enumerate(children):
-            applies = (side == np.uint64(position & 1)) & (sibling != position)
-            total ^= np.where(applies[:, None], child, np.uint64(0))
-        for position, child in enumerate(children):
-            here = sibling == position
-            child[here] = total[here]
-        missing = 2 * missing + path[:, level - 1]
-        nodes = children
+        sibling = 2 * missing + side
+        places = [_full(sibling == position) for position in range(2 * splits)]
+        for position, (child, here) in enumerate(zip(children, places, strict=True)):
+            total ^= child & ~here & (right if position & 1 else ~right)
+        for child, here in zip(children, places, strict=True):
+            child ^= (child ^ total) & here
+        missing = 2 * missing + path[:, level - 1] * (missing < splits)
+        nodes = children + carried
     return nodes
+
+
+def _full(chosen: npt.NDArray[np.bool_]) -> Blocks:
+    """A block of ones where chosen, of zeros elsewhere; laid out in full, since numpy stretches a column slowly."""
+    return np.repeat(np.uint64(0) - chosen.astype(np.uint64), 2).reshape(-1, 2)

@@ -1,0 +1,139 @@
+"""A class holder that enters a class that is none into class_sums.
+
+Where the number of classes is no power of two, the first trees had paths that led to no class. A chooser that took such a path
+missed no leaf: it knew every pad and read every row, then computed the honest share, and nobody could notice. Now each
+choice string misses exactly one leaf.
+"""
+
+import sys
+import time
+
+import numpy as np
+import pytest
+
+from blindbayes.primitives.tweaks import Domain, TweakedHash
+from blindbayes.protocol import transfer
+from blindbayes.protocol.class_sums import Shape, attribute_holder
+from blindbayes.protocol.class_sums import roles as trees
+from blindbayes.protocol.class_sums.messages import ClassesChosen, RowsMasked
+from blindbayes.protocol.core import Send, receive
+from blindbayes.protocol.transfer import agree, mark
+from blindbayes.runtime.memory import local_runs, run_in_memory
+from support.two_party import coins, transfer_pair
+
+
+def leaves_known(classes):
+    """For every choice string of a row's tree, how many of the leaves that lead to a class its chooser knows."""
+    keeper, planter = transfer_pair()
+    shape = Shape(64, 1, classes)
+    strings = 1 << shape.levels
+    path = (np.arange(strings)[:, None] >> np.arange(shape.levels - 1, -1, -1)) & 1
+    sides = (1 - path).astype(np.uint8)
+    corrections, t = planter.session(b"trees").extend(sides)
+    q = keeper.session(b"trees").extend(corrections, sides.size)
+    size = (strings, shape.levels, 2)
+    leaves, levels = trees._grow(TweakedHash(b"trees"), q.reshape(size), keeper.delta, shape)
+    found = trees._regrow(TweakedHash(b"trees"), t.reshape(size), sides, path, levels, shape)
+    same = [(left == right).all(axis=1) for left, right in zip(leaves[:classes], found[:classes], strict=True)]
+    return np.stack(same).sum(axis=0)
+
+
+def test_every_choice_string_misses_exactly_one_leaf_for_any_number_of_classes():
+    for classes in range(2, 41):
+        assert set(leaves_known(classes).tolist()) == {classes - 1}, classes
+
+
+def test_the_attack_knows_every_leaf_where_nodes_that_lead_to_no_class_are_left_out(monkeypatch):
+    """The mutant is the first tree: every node has two children, and the leaves beyond the last class mask nothing."""
+
+    def all_split(level, shape):
+        return (-(-shape.classes >> (shape.levels - level)) + 1) // 2
+
+    monkeypatch.setattr(trees, "_splits", all_split)
+    for classes in (3, 5, 6, 7, 12, 40):
+        known = leaves_known(classes)
+        assert int((known == classes).sum()) == (1 << (classes - 1).bit_length()) - classes
+
+
+def reading_class_holder(run, other, shape, planter, source, choices, stolen):
+    """Follows class_sums, but for the paths it enters; keeps what the rows would be if it knew every leaf."""
+    session = yield from agree(run, other, "class_sums", shape.agreed(), source)
+    stream = planter.session(session)
+    for index, count in enumerate(shape.blocks()):
+        path = (choices[:count, None] >> np.arange(shape.levels - 1, -1, -1)) & 1
+        sides = (1 - path).astype(np.uint8)
+        corrections, t = stream.extend(sides)
+        yield Send(other, ClassesChosen(mark(session, ClassesChosen, index), corrections))
+        sent = yield from receive(other, RowsMasked)
+        levels = sent.levels.reshape(shape.levels - 1, 2, count, 2)
+        hash_ = TweakedHash.of_block(session, index)
+        leaves = trees._regrow(hash_, t.reshape(count, shape.levels, 2), sides, path, levels, shape)
+        each = -(-shape.words // 2)
+        first = hash_.reserve(Domain.LEAF, shape.classes * count * each)
+        pads = [hash_.expand(leaf, Domain.LEAF, first + at * count * each, shape.words) for at, leaf in enumerate(leaves)]
+        stolen.append(sent.rows.reshape(count, shape.words) + np.sum(pads, axis=0, dtype=np.uint64))
+
+
+@pytest.mark.parametrize("classes", [3, 5, 6, 7, 12, 40])
+def test_a_class_that_is_none_reads_no_row(classes):
+    count, shape, stolen = 128, Shape(128, 3, classes), []
+    rows = coins("rows").words(3 * count).reshape(count, 3)
+    levels = (classes - 1).bit_length()
+    choices = classes + np.arange(count) % ((1 << levels) - classes)  # every path that is no class
+    runs = local_runs(["class", "attributes"], coins=coins("run"))
+
+    def holder():
+        keeper = yield from transfer.keeper(runs["attributes"], "class", coins("keeper"))
+        return (yield from attribute_holder(runs["attributes"], "class", shape, [rows], keeper, coins("d")))
+
+    def reader():
+        planter = yield from transfer.planter(runs["class"], "attributes", coins("planter"))
+        yield from reading_class_holder(runs["class"], "attributes", shape, planter, coins("c"), choices, stolen)
+
+    run_in_memory({"class": reader(), "attributes": holder()})
+    assert not (stolen[0] == rows).all(axis=1).any()
+
+
+MIXES = {"first": np.zeros(4096, dtype=np.int64), "last": np.full(4096, 2), "even": np.arange(4096) % 3}
+
+
+def steps_taken(labels, name):
+    """The lines of class_sums that the class holder runs, in order, and the CPU time of what follows the masked rows."""
+    keeper, planter = transfer_pair()
+    shape, lines, spent = Shape(len(labels), 24, 3), [], []
+    runs = local_runs(["class", "attributes"], coins=coins(name))
+    rows = np.zeros((len(labels), 24), dtype=np.uint64)
+    ours = trees.class_holder(runs["class"], "attributes", shape, [labels], planter, coins("c"))
+    theirs = attribute_holder(runs["attributes"], "class", shape, [rows], keeper, coins("d"))
+
+    def watch(frame, event, argument):
+        if frame.f_code.co_filename != trees.__file__:
+            return None
+        lines.append((frame.f_code.co_name, frame.f_lineno))
+        return watch
+
+    def watched():
+        answer = None
+        while True:
+            begun, before = time.process_time(), sys.gettrace()
+            sys.settrace(watch)
+            try:
+                effect = ours.send(answer)
+            except StopIteration as stop:
+                spent.append(time.process_time() - begun)
+                return stop.value
+            finally:
+                sys.settrace(before)
+            answer = yield effect
+
+    run_in_memory({"class": watched(), "attributes": theirs})
+    return lines, spent[0]
+
+
+def test_the_class_holders_work_does_not_depend_on_the_classes():
+    taken = {name: [steps_taken(labels, name) for _ in range(5)] for name, labels in MIXES.items()}
+    lines = [found for runs in taken.values() for found, _ in runs]
+    assert len(lines[0]) > 50
+    assert all(found == lines[0] for found in lines)
+    best = [min(spent for _, spent in runs) for runs in taken.values()]
+    assert max(best) < 1.4 * min(best)
