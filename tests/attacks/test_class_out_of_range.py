@@ -18,7 +18,7 @@ from blindbayes.protocol.class_sums import roles as trees
 from blindbayes.protocol.class_sums.messages import ClassesChosen, RowsMasked
 from blindbayes.protocol.core import Send, receive
 from blindbayes.protocol.transfer import agree, mark
-from blindbayes.runtime.memory import local_runs, run_in_memory
+from blindbayes.transport.memory import local_runs, run_in_memory
 from support.two_party import coins, transfer_pair
 
 
