@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import gzip
+import importlib.resources
+import json
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,6 +20,7 @@ from blindbayes import Codebook, NaiveBayes
 from blindbayes.data import check, count
 from blindbayes.datasets import DATASETS, bank_telecom, census, dataset_path, hospitals, load_dataset
 from blindbayes.errors import ConfigError, DataError
+from blindbayes.papers.declared import DECLARED
 
 
 @pytest.mark.parametrize("name", sorted(DATASETS))
@@ -33,46 +38,81 @@ def test_an_unknown_dataset_is_refused_by_name() -> None:
 
 
 def test_the_folder_in_the_environment_comes_first_and_is_not_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "iris.csv").write_text("a,class\n1,x\n", encoding="utf-8")
+    (tmp_path / "skin.csv").write_text("B,G,R,class\n1,2,3,x\n", encoding="utf-8")
     monkeypatch.setenv("BLINDBAYES_DATA", str(tmp_path))
-    assert load_dataset("iris").to_pylist() == [{"a": "1", "class": "x"}]
-    with pytest.raises(DataError, match=r"holds no car\.csv"):
+    assert load_dataset("skin").to_pylist() == [{"B": "1", "G": "2", "R": "3", "class": "x"}]
+    with pytest.raises(DataError, match=r"holds no car\.csv.*1,728 rows after the header buying,maint"):
         dataset_path("car")
+    (tmp_path / "iris.csv").write_text("a,class\n1,x\n", encoding="utf-8")
+    with pytest.raises(DataError, match=r"other columns than it should have.*sepal_length,sepal_width"):
+        load_dataset("iris")
 
 
-def fetched(rows: int) -> Callable[..., Any]:
+def fetched(name: str, *, rows: int | None = None) -> Callable[..., Any]:
+    """What OpenML answers: its own column names and labels."""
+    info = DATASETS[name]
+    size = info.rows if rows is None else rows
+    names = info.openml_columns or info.columns
+
     def fetch(*, data_id: int, **_: Any) -> Any:
-        frame = pd.DataFrame({"x": np.arange(rows, dtype=float), "k": pd.Categorical([None, *["u"] * (rows - 1)])})
-        return SimpleNamespace(data=frame, target=pd.Series(["a"] * rows))
+        assert data_id == info.openml
+        frame = pd.DataFrame({column: pd.Categorical([None, *["2"] * (size - 1)]) for column in names})
+        labels = list(info.openml_labels) or ["a"]
+        return SimpleNamespace(data=frame, target=pd.Series([labels[at % len(labels)] for at in range(size)]))
 
     return fetch
 
 
-def test_a_download_goes_to_the_cache_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("name", ["dermatology", "iris", "mushroom", "pima", "seeds"])
+def test_a_download_goes_to_the_cache_once_under_the_names_of_the_codebooks(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delenv("BLINDBAYES_DATA", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr("sklearn.datasets.fetch_openml", fetched(150))
-    table = load_dataset("iris")
-    assert table.num_rows == 150
-    assert table.column_names == ["x", "k", "class"]
-    assert table["k"][0].as_py() == "?"
+    monkeypatch.setattr("sklearn.datasets.fetch_openml", fetched(name))
+    table, book = load_dataset(name), DECLARED[name]
+    assert table.column_names == [*book.names, book.target]
+    assert table[book.names[0]][0].as_py() == "?"
+    if DATASETS[name].openml_labels:
+        assert set(table[book.target].to_pylist()) == set(book.classes)
     monkeypatch.setattr("sklearn.datasets.fetch_openml", lambda **_: pytest.fail("downloaded again"))
-    assert load_dataset("iris").equals(table)
-    assert [path.name for path in (tmp_path / "blindbayes").iterdir()] == ["iris.csv"]
+    assert load_dataset(name).equals(table)
+    assert [path.name for path in (tmp_path / "blindbayes").iterdir()] == [f"{name}.csv"]
+
+
+@pytest.mark.parametrize("name", ["adult", "iris"])
+def test_the_names_are_those_that_openml_was_recorded_with(name: str) -> None:
+    """scikit-learn carries recordings of OpenML's answers for its own tests."""
+    folder = importlib.resources.files("sklearn.datasets.tests.data.openml") / f"id_{DATASETS[name].openml}"
+    recorded = [file for file in folder.iterdir() if "jdf" in file.name and file.name.endswith(".gz")]
+    if not recorded:
+        pytest.skip("this scikit-learn has no recordings of OpenML")
+    features = json.loads(gzip.decompress(recorded[0].read_bytes()))["data_features"]["feature"]
+    names = tuple(each["name"] for each in features if each["is_target"] != "true")
+    assert names == (DATASETS[name].openml_columns or DATASETS[name].columns)
+
+
+@pytest.mark.parametrize("name", sorted(DATASETS))
+def test_the_declared_codebooks_name_the_columns_of_the_dataset(name: str) -> None:
+    assert DECLARED[name].names == DATASETS[name].columns
+    assert DECLARED[name].target == DATASETS[name].target
 
 
 def test_a_download_that_fails_or_is_short_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("BLINDBAYES_DATA", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr("sklearn.datasets.fetch_openml", fetched(149))
+    monkeypatch.setattr("sklearn.datasets.fetch_openml", fetched("iris", rows=149))
     with pytest.raises(DataError, match="another number of rows"):
+        load_dataset("iris")
+    monkeypatch.setitem(DATASETS, "iris", replace(DATASETS["iris"], openml_columns=("x", "y")))
+    with pytest.raises(DataError, match="other columns"):
         load_dataset("iris")
 
     def offline(**_: Any) -> Any:
         raise ConnectionError("proxy.example: no route")
 
     monkeypatch.setattr("sklearn.datasets.fetch_openml", offline)
-    with pytest.raises(DataError, match=r"could not be downloaded \(ConnectionError\)"):
+    with pytest.raises(DataError, match=r"could not be downloaded \(ConnectionError\).*Expected: 150 rows"):
         load_dataset("iris")
     assert not list(tmp_path.rglob("*.csv"))
 
