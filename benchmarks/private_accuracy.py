@@ -40,12 +40,60 @@ LEAST_GAP = 0.05
 """A table on which no model beats the majority class by this much says nothing about privacy."""
 PAPERS = {"adult", "car", "dermatology", "iris", "mushroom", "pima", "seeds", "skin", "wdbc"}
 SKLEARN = ("breast_cancer", "digits", "wine")
-KEEL = (
-    "australian banana bands bupa chess contraceptive crx german heart housevotes ionosphere led7digit letter magic "
-    "mammographic marketing movement_libras optdigits penbased phoneme ring saheart satimage segment sonar spambase splice "
-    "texture tic-tac-toe titanic twonorm vehicle vowel wisconsin"
-).split()
-COMMON = "ada automobile balance cleveland cm1 ecoli fars flare glass haberman kc1 nursery page-blocks pc1 sylva yeast".split()
+KEEL = [
+    "australian",
+    "banana",
+    "bands",
+    "bupa",
+    "chess",
+    "contraceptive",
+    "crx",
+    "german",
+    "heart",
+    "housevotes",
+    "ionosphere",
+    "led7digit",
+    "letter",
+    "magic",
+    "mammographic",
+    "marketing",
+    "movement_libras",
+    "optdigits",
+    "penbased",
+    "phoneme",
+    "ring",
+    "saheart",
+    "satimage",
+    "segment",
+    "sonar",
+    "spambase",
+    "splice",
+    "texture",
+    "tic-tac-toe",
+    "titanic",
+    "twonorm",
+    "vehicle",
+    "vowel",
+    "wisconsin",
+]
+COMMON = [
+    "ada",
+    "automobile",
+    "balance",
+    "cleveland",
+    "cm1",
+    "ecoli",
+    "fars",
+    "flare",
+    "glass",
+    "haberman",
+    "kc1",
+    "nursery",
+    "page-blocks",
+    "pc1",
+    "sylva",
+    "yeast",
+]
 ISLP = {"Default": "default", "OJ": "Purchase", "Caravan": "Purchase", "Smarket": "Direction", "Carseats": "ShelveLoc"}
 MOST_ROWS = 60_000
 
@@ -228,7 +276,12 @@ def counts(table: Table, train: np.ndarray, test: np.ndarray, epsilon: float, rn
     """Histograms in equal cells, independent noise, max(0, .) + 1: what a textbook does. Floating point; utility only."""
     features = len(table.codebook.features)
     cells = next(
-        (n for limit, n in ((4, 4), (16, 8), (64, 16)) if len(train) * epsilon / len(table.codebook.classes) / features < limit), 32
+        (
+            n
+            for limit, n in ((4, 4), (16, 8), (64, 16))
+            if len(train) * epsilon / len(table.codebook.classes) / features < limit
+        ),
+        32,
     )
     book = table.codebook.with_features(
         Numeric(f.name, f.low, f.high, f.precision, bins=min(cells, f.width), optional=f.optional)
@@ -324,7 +377,11 @@ def main() -> None:
         methods.remove("diffprivlib")
     shares: dict[Any, list[float]] = {}
     rows, below = [], []
-    print(f"{'table':<16}{'rows':>7}{'feat':>5}{'cls':>4}{'major':>7}{'plain':>7}{'cells':>7}  method" + " " * 14 + "".join(f"{e:>8g}" for e in epsilons))
+    print(
+        f"{'table':<16}{'rows':>7}{'feat':>5}{'cls':>4}{'major':>7}{'plain':>7}{'cells':>7}  method"
+        + " " * 14
+        + "".join(f"{e:>8g}" for e in epsilons)
+    )
     for name, source in sources(options.folder, options.packages):
         if (only and name not in only) or (options.part != "all" and part_of(name) != options.part):
             continue

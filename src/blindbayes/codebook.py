@@ -8,6 +8,7 @@ codebook that was inferred from training data is refused wherever privacy is cla
 
 from __future__ import annotations
 
+import bisect
 import hashlib
 import inspect
 import json
@@ -16,6 +17,7 @@ import os
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
@@ -61,7 +63,9 @@ class Numeric(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="nume
     """A feature with public bounds on a public grid.
 
     A number x becomes the integer floor(x / precision + 0.5), and that minus the grid's centre is its *code*. Without `bins`
-    the feature is Gaussian (its statistics are sums of codes); with `bins` it is a histogram of that many equal-width cells.
+    the feature is Gaussian (its statistics are sums of codes); with `bins` it is a histogram of that many equal-width cells,
+    or with `scale = "log"` of cells that grow with the distance from zero, where zero has a cell of its own. With `edges` it is
+    a histogram too: a cell begins at the lower bound and at each edge. `spacing` is what files call `scale`.
     """
 
     name: str
@@ -73,6 +77,8 @@ class Numeric(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="nume
     missing: tuple[str, ...] = ()
     unit: str = ""
     description: str = ""
+    spacing: Literal["linear", "log"] = msgspec.field(default="linear", name="scale")
+    edges: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
         _require_name(self.name, "feature")
@@ -92,12 +98,32 @@ class Numeric(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="nume
         # From 2^52 on, x + 0.5 is no float, and floor(x + 0.5) would move odd grid points.
         if max(abs(self.low), abs(self.high)) * self.scale >= 2**52 or self.grid_high - self.grid_low > 2 * MAX_CODE:
             raise ConfigError(f"{where}: too many grid points to sum exactly; coarsen the precision or tighten the bounds")
+        if self.spacing not in ("linear", "log"):
+            raise ConfigError(f"{where}: scale is linear or log")
+        if self.edges:
+            self._settle_edges(where)
         if self.bins is not None and not (type(self.bins) is int and 1 <= self.bins <= self.width):
             raise ConfigError(f"{where}: bins must be between 1 and the number of grid points")
         if self.bins is not None and self.width * self.bins > 2**52:  # engines divide integers in float64
             raise ConfigError(f"{where}: too many grid points for bins; coarsen the precision")
         for marker in self.missing:
             _require_text(marker, f"{where}: a missing marker")
+        if self.spacing == "log" and self.bins is not None and self.bins > len(_ladder(self.grid_low, self.grid_high)):
+            raise ConfigError(f"{where}: fewer than {self.bins} cells of a logarithmic scale fit its grid; take fewer bins")
+
+    def _settle_edges(self, where: str) -> None:
+        if self.spacing != "linear":
+            raise ConfigError(f"{where}: edges say where the cells are; drop scale")
+        edges = tuple(_finite(edge, f"{where}: an edge") for edge in self.edges)
+        if not all(self.low < edge <= self.high for edge in edges):
+            raise ConfigError(f"{where}: edges lie above the lower bound and not above the upper one")
+        points = [self.grid_low, *map(self.grid, edges)]
+        if any(after <= before for before, after in pairwise(points)):
+            raise ConfigError(f"{where}: edges must rise, by at least one step of the grid")
+        if self.bins not in (None, len(edges) + 1):
+            raise ConfigError(f"{where}: {len(edges)} edges make {len(edges) + 1} bins; drop bins")
+        msgspec.structs.force_setattr(self, "edges", edges)
+        msgspec.structs.force_setattr(self, "bins", len(edges) + 1)
 
     @property
     def scale(self) -> float:
@@ -146,9 +172,57 @@ class Numeric(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="nume
             raise ConfigError(f"feature {self.name!r} has no bins")
         return self.bins
 
+    @property
+    def equal_cells(self) -> bool:
+        """Whether the histogram's cells hold equal numbers of grid points, up to one."""
+        return self.spacing == "linear" and not self.edges
+
+    @property
+    def starts(self) -> tuple[int, ...]:
+        """The first code of each histogram cell."""
+        if self.edges:
+            return (self.code_low, *(self.grid(edge) - self.centre for edge in self.edges))
+        if self.spacing == "log":
+            return tuple(point - self.centre for point in _thinned(_ladder(self.grid_low, self.grid_high), self.size))
+        return tuple(-(-cell * self.width // self.size) + self.code_low for cell in range(self.size))
+
     def bin_of(self, code: int) -> int:
-        """The histogram cell of a code, in integers: equal numbers of grid points per cell, up to one."""
-        return (code - self.code_low) * self.size // self.width
+        """The histogram cell of a code, in integers."""
+        if self.equal_cells:
+            return (code - self.code_low) * self.size // self.width
+        return bisect.bisect_right(self.starts, code) - 1
+
+
+def log_points(low: int, high: int, steps: int) -> list[int]:
+    """First grid points of cells that grow with the distance from zero (or from the bound nearest to it), from low to high.
+
+    `steps` equal cells to each doubling; nearer than that every grid point is a cell. Integers alone: every site, on every
+    machine, finds the same cells.
+    """
+    anchor = min(max(low, 0), high)
+    away, step, distance = [], 1, 1
+    while distance <= max(high - anchor, anchor - low):
+        away.append(distance)
+        step = step * 2 if distance == 2 * steps * step else step
+        distance += step
+    below = [anchor - distance + 1 for distance in reversed(away) if anchor - distance + 1 > low]
+    return [low, *below, *(anchor + distance for distance in away if anchor + distance <= high)]
+
+
+def _ladder(low: int, high: int) -> list[int]:
+    """The finest logarithmic cells, 16 to each doubling, that bins are chosen from."""
+    return log_points(low, high, 16)
+
+
+def _thinned(points: list[int], cells: int) -> list[int]:
+    """`cells` of these cells together: evenly spread, zero by itself where there are three or more."""
+    anchor = min(max(points[0], 0), points[-1])
+    inner = points[1:]
+    kept = {point for point in (anchor, anchor + 1) if point in inner} if cells > 2 else set()
+    rest = [point for point in inner if point not in kept]
+    wanted = cells - 1 - len(kept)
+    kept |= {rest[(2 * at + 1) * len(rest) // (2 * wanted)] for at in range(wanted)}
+    return [points[0], *sorted(kept)]
 
 
 Feature: TypeAlias = Categorical | Numeric
@@ -432,7 +506,7 @@ def _without_defaults(struct: msgspec.Struct) -> dict[str, Any]:
         value = getattr(struct, info.name)
         default = info.default_factory() if info.default_factory is not msgspec.NODEFAULT else info.default
         if value != default or info.required or info.name == "format":
-            fields[info.name] = list(value) if isinstance(value, tuple) else value
+            fields[info.encode_name] = list(value) if isinstance(value, tuple) else value
     return fields
 
 

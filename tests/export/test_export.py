@@ -37,12 +37,24 @@ def binned_and_whole() -> tuple[Codebook, pa.Table]:
     return codebook, pa.table(rows)
 
 
+def unequal_cells() -> tuple[Codebook, pa.Table]:
+    """Edges by hand, and cells that grow with the distance from zero, on both sides of it."""
+    codebook, table = binned_and_whole()
+    features = (
+        Numeric("height", -3.0, 5.0, 0.25, edges=(-1.0, 0.25, 0.5, 3.0), optional=True),
+        Numeric("weight", -20, 1000, 10, bins=6, spacing="log", optional=True),
+        codebook.features[2],
+    )
+    return codebook.with_features(features), table
+
+
 def cases() -> list[tuple[str, NaiveBayes, pa.Table]]:
     data = hospitals(900)
     codebook, table = binned_and_whole()
     return [
         ("hospitals", NaiveBayes(data.codebook).fit(pa.concat_tables(data.tables.values())), data.tables["west"]),
         ("bins", NaiveBayes(codebook).fit(table), table),
+        ("unequal cells", NaiveBayes(unequal_cells()[0]).fit(table), table),
     ]
 
 

@@ -159,7 +159,7 @@ def _table(codebook: Codebook, block: Block) -> pa.Table:
             columns[feature.name] = pa.array(np.array(feature.values, dtype=object)[codes])
             continue
         if feature.bins is not None:
-            codes = -(-codes * feature.width // feature.bins) + feature.code_low  # the first grid point of the cell
+            codes = np.array(feature.starts)[codes]
         columns[feature.name] = pa.array((codes + feature.centre) / feature.scale)
     if block.labels is not None:
         columns[codebook.target] = pa.array(np.array(codebook.classes, dtype=object)[block.labels])

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from blindbayes.codebook import Categorical, Codebook, Feature, Numeric
 from blindbayes.errors import DataError
-from blindbayes.statistics import MISSING, Block
+from blindbayes.statistics import MISSING, Block, cells_of
 
 _TABLE_SPAN = 4096  # whole-number categories in a shorter range are looked up in a table
 IntColumn = npt.NDArray[np.int64]
@@ -100,7 +100,7 @@ def _grid_codes(
     if feature.bins is None:
         codes[missing] = MISSING
     else:
-        codes = (codes - feature.code_low) * feature.bins // feature.width
+        codes = cells_of(codes, feature)
         codes[missing] = -1
     return codes
 

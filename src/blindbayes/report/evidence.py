@@ -57,7 +57,7 @@ def weights(parameters: Parameters, only: str | None = None, plausible: Plausibl
             cut = None if plausible is None else plausible.edges.get(feature.name)
             starts = _starts(feature, cells, cut)
             ends = [*starts[1:], cells]
-            names = [_name(feature, start, end, cells) for start, end in zip(starts, ends, strict=True)]
+            names = [_name(feature, start, end) for start, end in zip(starts, ends, strict=True)]
             own = np.logaddexp.reduceat(term.log_prob, starts, axis=1).T
             other = None if plausible is None else plausible.terms[feature.name]
             drawn = None
@@ -108,10 +108,11 @@ def _starts(feature: Feature, cells: int, cut: tuple[int, ...] | None) -> list[i
     return [int(part[0]) for part in np.array_split(starts, MOST_RANGES)]
 
 
-def _name(feature: Feature, start: int, end: int, cells: int) -> str:
+def _name(feature: Feature, start: int, end: int) -> str:
     """A category, or the first and last number of the grid that fall into the cells."""
     if isinstance(feature, Categorical):
         return str(feature.values[start])
-    first, last = -(-start * feature.width // cells), -(-end * feature.width // cells) - 1
-    low, high = ((offset + feature.grid_low) / feature.scale for offset in (first, last))
+    starts = [*feature.starts, feature.code_high + 1]
+    first, last = starts[start], starts[end] - 1
+    low, high = ((code + feature.centre) / feature.scale for code in (first, last))
     return f"{low:.6g}" if first == last else f"{low:.6g} to {high:.6g}"

@@ -4,8 +4,8 @@ Rows stop here: what leaves this room is integers. `Block` is a batch of rows al
 a block up, `Layout` maps names to positions, `Statistics` is the vector with its names.
 """
 
-from blindbayes.statistics.block import MISSING, Block, count_block
+from blindbayes.statistics.block import MISSING, Block, cells_of, count_block
 from blindbayes.statistics.layout import Cell, Layout
 from blindbayes.statistics.statistics import Statistics
 
-__all__ = ["MISSING", "Block", "Cell", "Layout", "Statistics", "count_block"]
+__all__ = ["MISSING", "Block", "Cell", "Layout", "Statistics", "cells_of", "count_block"]

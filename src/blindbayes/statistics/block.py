@@ -43,6 +43,13 @@ class Block:
         return f"Block(rows={self.rows}, columns={len(self.columns)})"
 
 
+def cells_of(codes: npt.NDArray[np.int64], feature: Numeric) -> npt.NDArray[np.int64]:
+    """Histogram cells of codes within the bounds."""
+    if feature.equal_cells:
+        return (codes - feature.code_low) * feature.size // feature.width
+    return np.searchsorted(np.array(feature.starts), codes, side="right") - 1
+
+
 def count_block(layout: Layout, block: Block, weights: npt.NDArray[np.int64] | None = None) -> Statistics:
     """Statistics of a block; whole-number `weights` count a row that many times."""
     labels = block.known_labels

@@ -103,9 +103,7 @@ def _feature_term(graph: _Graph, feature: Feature, term: Histogram | Gaussian, s
     clamped = graph.node("Min", [graph.node("Max", [point, low], f"above_{at}"), high], f"clamped_{at}")
     if isinstance(term, Histogram):
         whole = graph.node("Cast", [clamped], f"whole_{at}", to=graph.types.INT64)
-        offset = graph.node("Sub", [whole, graph.constant(f"first_{at}", np.array(feature.grid_low))], f"offset_{at}")
-        spread = graph.node("Mul", [offset, graph.constant(f"bins_{at}", np.array(feature.size))], f"spread_{at}")
-        cell = graph.node("Div", [spread, graph.constant(f"width_{at}", np.array(feature.width))], f"cell_{at}")
+        cell = _cell(graph, feature, whole, at)
         codes = graph.node("Where", [missing, graph.constant(f"none_{at}", np.array(feature.size)), cell], f"code_{at}")
         return _look_up(graph, term, codes, at)
     value = graph.node("Div", [clamped, graph.constant(f"unit_{at}", np.array(feature.scale))], f"value_{at}")
@@ -119,6 +117,19 @@ def _feature_term(graph: _Graph, feature: Feature, term: Histogram | Gaussian, s
     density = graph.node("Add", [graph.node("Mul", [square, weight], f"weighted_{at}"), base], f"density_{at}")
     wide = graph.node("Unsqueeze", [missing, graph.constant(f"wide_{at}", np.array([1]))], f"absent_{at}")
     return graph.node("Where", [wide, graph.constant(f"zero_{at}", np.array(0.0)), density], f"term_{at}")
+
+
+def _cell(graph: _Graph, feature: Numeric, point: str, at: int) -> str:
+    """The histogram cell of a grid point: by division, or by how many cells begin at or below it."""
+    if feature.equal_cells:
+        offset = graph.node("Sub", [point, graph.constant(f"first_{at}", np.array(feature.grid_low))], f"offset_{at}")
+        spread = graph.node("Mul", [offset, graph.constant(f"bins_{at}", np.array(feature.size))], f"spread_{at}")
+        return graph.node("Div", [spread, graph.constant(f"width_{at}", np.array(feature.width))], f"cell_{at}")
+    starts = np.array([start + feature.centre for start in feature.starts[1:]])
+    column = graph.node("Unsqueeze", [point, graph.constant(f"cell_axis_{at}", np.array([1]))], f"point_column_{at}")
+    below = graph.node("GreaterOrEqual", [column, graph.constant(f"starts_{at}", starts[np.newaxis, :])], f"begun_{at}")
+    whole = graph.node("Cast", [below], f"begun_whole_{at}", to=graph.types.INT64)
+    return graph.node("ReduceSum", [whole, graph.constant(f"sum_axis_{at}", np.array([1]))], f"cell_{at}", keepdims=0)
 
 
 def _grid_ends(feature: Numeric) -> tuple[tuple[str, int], tuple[str, int]]:

@@ -110,6 +110,9 @@ def _on_grid(parent: tree.Element, feature: Numeric, names: tuple[str, ...]) -> 
     field = tree.SubElement(parent, "DerivedField", {**attributes, "dataType": "integer" if binned else "double"})
     present = _apply(field, "if")  # without a third argument, the field stays missing
     tree.SubElement(_apply(present, "isNotMissing"), "FieldRef", {"field": feature.name})
+    if binned and not feature.equal_cells:
+        _on_cells(present, feature)
+        return
     if binned:
         outer = _apply(_apply(present, "floor"), "/")
         scaled = _apply(outer, "*")
@@ -124,8 +127,32 @@ def _on_grid(parent: tree.Element, feature: Numeric, names: tuple[str, ...]) -> 
         _constant(outer, feature.scale)
     raised = _apply(clamp, "max")
     _constant(clamp, feature.grid_high)
-    point = _apply(raised, "floor")
+    _on_point(raised, feature)
     _constant(raised, feature.grid_low)
+
+
+def _on_cells(parent: tree.Element, feature: Numeric) -> None:
+    """How many cells begin at or below the grid point: by halving, so that a value costs few comparisons."""
+    starts = [start + feature.centre for start in feature.starts]
+
+    def halve(parent: tree.Element, first: int, end: int) -> None:
+        if end - first == 1:
+            _constant(parent, first)
+            return
+        half = (first + end) // 2
+        choice = _apply(parent, "if")
+        less = _apply(choice, "lessThan")
+        _on_point(less, feature)
+        _constant(less, starts[half])
+        halve(choice, first, half)
+        halve(choice, half, end)
+
+    halve(parent, 0, len(starts))
+
+
+def _on_point(parent: tree.Element, feature: Numeric) -> None:
+    """floor(x * scale + 0.5)."""
+    point = _apply(parent, "floor")
     shifted = _apply(point, "+")
     product = _apply(shifted, "*")
     _constant(shifted, 0.5)
