@@ -113,7 +113,7 @@ NETWORK = (
 )
 PROCESSES = ("subprocess", "multiprocessing", "threading", "concurrent", "signal", "pty")
 CLOCK = ("time", "datetime")
-UPPER = ("study", "report", "transport", "site", "cli", "web", "demo", "papers")
+UPPER = ("study", "scheme", "simulation", "report", "transport", "site", "cli", "web", "demo", "papers")
 SHELLS = tuple(f"{PACKAGE}.{room}" for room in UPPER)
 IO_ROOMS = ("storage", "transport", "site", "demo", "data", "ledger", "cli", "web", "papers")
 
@@ -131,7 +131,8 @@ def test_files_are_touched_at_the_edges_only() -> None:
         "codebook": "a codebook is read from and written to TOML",
         "estimators": "the model file is saved and loaded",
         "datasets": "public datasets come from a folder or the cache",
-        "study": "studies are read from and written to TOML, their releases to folders",
+        "study": "studies are read from and written to TOML",
+        "scheme/result": "a result is written to a folder",
         "sodium": "the copy of libsodium that rbcl leaves in the folder for temporary files is taken away",
         "model/shares": "a party's share of a model is a file of its own",
     }

@@ -12,7 +12,8 @@ from blindbayes.codebook import Categorical, Codebook, Numeric
 
 if TYPE_CHECKING:
     from blindbayes.estimators import NaiveBayes, load
-    from blindbayes.study import Result, Study
+    from blindbayes.scheme.result import Result
+    from blindbayes.study import Study
 
 __version__ = "0.1.0"
 __all__ = ["Categorical", "Codebook", "NaiveBayes", "Numeric", "Result", "Study", "__version__", "load"]
@@ -21,7 +22,7 @@ _LAZY = {
     "NaiveBayes": "blindbayes.estimators",
     "load": "blindbayes.estimators",
     "Study": "blindbayes.study",
-    "Result": "blindbayes.study",
+    "Result": "blindbayes.scheme.result",
 }
 
 

@@ -29,12 +29,12 @@ from blindbayes.model.shares import ModelShare
 from blindbayes.primitives.agreement import AgreementKey
 from blindbayes.primitives.coins import Coins
 from blindbayes.report import COMMON_SIGNATURES, seal_files, verify_files
+from blindbayes.scheme.part import Steady
 from blindbayes.site.agent import Agent, AgentRun
 from blindbayes.site.column_work import Classifying, Request, Training, prediction_run
 from blindbayes.site.policy import Policy
 from blindbayes.storage.folder import read_folder, write_folder
 from blindbayes.study.file import Deadlines, Privacy, StudyFile
-from blindbayes.study.part import Steady
 from blindbayes.transport.courier import MemoryHub
 from blindbayes.transport.envelope import Offer, Pair, pack, unpack
 from support.column_sites import Split, classes, pair, shares, small

@@ -19,7 +19,7 @@ from blindbayes.protocol.joined_sums import Entries, counts
 from blindbayes.protocol.joined_sums.messages import OverlapTold
 from blindbayes.protocol.matching.messages import MatchesTold
 from blindbayes.protocol.shared_argmax.messages import ScoresHanded
-from blindbayes.study import columns as study_columns
+from blindbayes.simulation import columns as study_columns
 from blindbayes.transport.memory import Replace, local_runs, run_in_memory
 from blindbayes.wire import decode
 from blindbayes.wire.transcript import Keep

@@ -20,7 +20,7 @@ from blindbayes.papers.huai2015 import figure as fig
 from blindbayes.primitives.coins import Coins
 from blindbayes.privacy.distributed import DistributedNoise
 from blindbayes.protocol.oblivious_sum.membership import pattern
-from blindbayes.study import noisy_columns
+from blindbayes.scheme import histograms as noisy_columns
 
 
 @pytest.mark.parametrize("reading", fig.READINGS)

@@ -22,7 +22,7 @@ from blindbayes.papers.vaidya2008.columns import PrintedModel
 from blindbayes.papers.vaidya2008.scalar_product import Measured, Nominal
 from blindbayes.papers.vaidya2008.share import PrintedShare
 from blindbayes.primitives.paillier import generate_keypair
-from blindbayes.study.column_parts import whole_block
+from blindbayes.scheme.aligned import whole_block
 from support.two_party import coins
 
 TOY = {"key_bits": 512, "toy_keys": True, "degree": 10}

@@ -16,8 +16,8 @@ from blindbayes.model.shares import ModelShare
 from blindbayes.primitives import limbs as lm
 from blindbayes.protocol.shared_argmax import together
 from blindbayes.report import read_spec
-from blindbayes.study.column_parts import scoring
-from blindbayes.study.columns import JointModel
+from blindbayes.scheme.aligned import scoring
+from blindbayes.simulation.columns import JointModel
 from blindbayes.transport.memory import local_runs, run_in_memory
 from support.two_party import coins
 
@@ -345,7 +345,7 @@ def test_shares_of_two_studies_do_not_mix(tmp_path):
 def test_a_large_batch_is_cut_and_gives_the_same_classes(monkeypatch):
     joint, queries = trained()
     whole = joint.model.classify(queries)
-    monkeypatch.setattr("blindbayes.study.column_parts._BATCH", 30)
+    monkeypatch.setattr("blindbayes.scheme.aligned._BATCH", 30)
     cut = joint.model.classify(queries)
     assert np.array_equal(whole.labels, cut.labels)
     assert cut.cost.rounds == whole.cost.rounds * 7

@@ -14,9 +14,9 @@ from blindbayes.model.shares import ModelShare
 from blindbayes.protocol import columns as roles
 from blindbayes.protocol import transfer
 from blindbayes.protocol.columns import Columns
+from blindbayes.scheme.aligned import whole_block
+from blindbayes.simulation.columns import JointModel
 from blindbayes.statistics import Block
-from blindbayes.study.column_parts import whole_block
-from blindbayes.study.columns import JointModel
 from blindbayes.transport.courier import MemoryHub
 from blindbayes.transport.envelope import Sealed, unpack
 from blindbayes.transport.link import Timing

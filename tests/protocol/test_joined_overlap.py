@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 import blindbayes.protocol.joined as protocol
-import blindbayes.study.joined as joined
+import blindbayes.simulation.joined as joined
 from blindbayes import Study
 from blindbayes.codebook import Categorical, Codebook
 from blindbayes.errors import ConfigError, PrivacyError
@@ -24,7 +24,7 @@ from blindbayes.primitives.tweaks import TweakedHash
 from blindbayes.protocol import transfer
 from blindbayes.protocol.joined_sums import LEAST, Entries, Shape, label_holder, roles, row_holder
 from blindbayes.protocol.joined_sums import counts as on_counts
-from blindbayes.study.joined_parts import charge_overlap, overlap_noise
+from blindbayes.scheme.joined import charge_overlap, overlap_noise
 from blindbayes.transport.memory import local_runs, run_in_memory
 from support.two_party import coins
 

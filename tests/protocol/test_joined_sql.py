@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-import blindbayes.study.joined as joined
+import blindbayes.simulation.joined as joined
 from blindbayes import Study
 from blindbayes.codebook import Categorical, Codebook, IdPart, IdRecipe, Numeric
 from blindbayes.data.columns import open_columns

@@ -17,7 +17,7 @@ from blindbayes.errors import ConfigError, DataError, PeerLost, PeerProtocolErro
 from blindbayes.protocol import transfer
 from blindbayes.protocol.joined_sums import LEAST, MOST, Entries, Shape, label_holder, merge, row_holder
 from blindbayes.protocol.joined_sums import roles as joined_roles
-from blindbayes.study.joined import JoinedModel
+from blindbayes.simulation.joined import JoinedModel
 from blindbayes.transport.memory import Drop, Duplicate, Replace, Tamper, local_runs, run_in_memory
 from blindbayes.wire.transcript import Keep
 from support.two_party import coins
@@ -493,8 +493,8 @@ def test_three_parties_are_joined_pairwise_from_the_class_holder():
 
 
 def test_canary_identifiers_never_stand_in_a_frame(monkeypatch):
-    import blindbayes.study.joined as joined
-    from blindbayes.study import joined_parts
+    import blindbayes.simulation.joined as joined
+    from blindbayes.scheme import joined as joined_parts
 
     kept = []
 
@@ -535,7 +535,7 @@ def test_canary_identifiers_never_stand_in_a_frame(monkeypatch):
     ],
 )
 def test_bad_tables_are_refused_before_anything_leaves(change, error, text, monkeypatch):
-    import blindbayes.study.joined as joined
+    import blindbayes.simulation.joined as joined
 
     monkeypatch.setattr(joined, "run_in_memory", lambda roles: pytest.fail("something was sent"))
     with pytest.raises(error, match=text):
@@ -613,7 +613,7 @@ def test_what_the_row_holder_decodes_says_nothing_of_a_match(monkeypatch):
 
 @pytest.mark.parametrize("kind", ["CountsChosen", "CountsGarbled"])
 def test_circuits_over_counts_refuse_wrong_lengths(kind, monkeypatch):
-    import blindbayes.study.joined as joined
+    import blindbayes.simulation.joined as joined
 
     def shorter(message):
         first = message.__struct_fields__[0]

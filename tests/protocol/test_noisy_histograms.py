@@ -68,7 +68,7 @@ def test_who_learns_what_and_what_it_costs():
 def test_every_count_has_laplace_noise_of_scale_all_attributes_over_epsilon(monkeypatch):
     """Exact scale of each party's mechanism, and the spread of many releases: the variance of discrete Laplace of scale 3 is
     17.83; the sample's lies within six standard errors (alpha = 2e-9). A scale of a party's own attributes alone would fail."""
-    from blindbayes.study import noisy_columns
+    from blindbayes.scheme import histograms as noisy_columns
 
     scales, released = [], []
     genuine = noisy_columns.DiscreteLaplace.release

@@ -16,8 +16,8 @@ from blindbayes.errors import ConfigError, IntegrityError, LocalProtocolError, P
 from blindbayes.protocol import garbled
 from blindbayes.protocol.private_ratio import Ratios, coarse_bits, contributor, first_party, plain_ratios, second_party
 from blindbayes.protocol.private_ratio.messages import MaskSent, RatiosGarbled, RatiosTold, VectorMasked
+from blindbayes.scheme import ratio
 from blindbayes.statistics import Block, Layout, count_block
-from blindbayes.study import ratio
 from blindbayes.transport.memory import Drop, Replace, Tamper, local_runs, run_in_memory
 from blindbayes.wire.transcript import Keep
 from support.two_party import coins

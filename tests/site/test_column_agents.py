@@ -135,7 +135,7 @@ def test_training_opens_nothing_and_its_release_holds_no_share(tmp_path: Path) -
 
 
 def test_batches_are_cut_and_kept_columns_stand_beside_the_classes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("blindbayes.study.column_parts._BATCH", 16)
+    monkeypatch.setattr("blindbayes.scheme.aligned._BATCH", 16)
     split = pair()
 
     async def test() -> None:
@@ -444,7 +444,7 @@ def test_a_column_that_the_study_gives_to_another_is_refused_or_left_unread(tmp_
 def test_agents_that_stop_in_the_middle_go_on_and_charge_once(
     tmp_path: Path, who: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("blindbayes.study.column_parts._BATCH", 8)
+    monkeypatch.setattr("blindbayes.scheme.aligned._BATCH", 8)
     split = pair()
 
     async def crash(office: Office, run_id: str, messages: int) -> None:
@@ -510,7 +510,7 @@ def test_instances_that_change_during_a_run_burn_it(tmp_path: Path) -> None:
 def test_rows_that_change_while_they_are_streamed_are_refused() -> None:
     from blindbayes.data.columns import open_columns
     from blindbayes.errors import LocalProtocolError
-    from blindbayes.study.part import Steady
+    from blindbayes.scheme.part import Steady
 
     split = pair()
     frame = split.frame[["age", "colour", "class"]].copy()

@@ -7,12 +7,12 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-import blindbayes.study.columns as study_columns
+import blindbayes.simulation.columns as study_columns
 from blindbayes import Study
 from blindbayes.codebook import Categorical, Codebook, Numeric
 from blindbayes.errors import ConfigError, DataError, LocalProtocolError, PeerProtocolError, PrivacyError
 from blindbayes.protocol.joined_sums import LEAST
-from blindbayes.study.joined import JoinedModel, LeftJoinedModel, hidden_scoring, open_keyed, scoring
+from blindbayes.simulation.joined import JoinedModel, LeftJoinedModel, hidden_scoring, open_keyed, scoring
 from blindbayes.transport.memory import local_runs, run_in_memory
 from blindbayes.wire.transcript import Keep
 from support.two_party import coins

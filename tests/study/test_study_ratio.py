@@ -16,7 +16,7 @@ from blindbayes.ledger import Ledger
 from blindbayes.privacy.statement import PrivacyStatement
 from blindbayes.protocol.private_ratio import Ratios, coarse_bits
 from blindbayes.report import read_spec
-from blindbayes.study.ratio import RatioResult, _Noise
+from blindbayes.scheme.ratio import RatioResult, _Noise
 from support.two_party import coins
 
 BOOK = Codebook(
@@ -153,7 +153,7 @@ def test_every_count_has_the_noise_that_the_statement_says(monkeypatch: pytest.M
     def watched(ratios: Any, vectors: Any, *rest: Any) -> None:
         seen.append((sum(vectors.values()) - POOLED.statistics_.words).view(np.int64).astype(float))
 
-    monkeypatch.setattr("blindbayes.study.ratio._run", watched)
+    monkeypatch.setattr("blindbayes.scheme.ratio._run", watched)
     for number in range(60):
         study(1.0, opening="noisy").simulate(TABLES, coins=coins(f"noise {number}"))
     draws = np.concatenate(seen)

@@ -21,8 +21,8 @@ from blindbayes.ledger import Ledger
 from blindbayes.primitives.coins import Coins
 from blindbayes.protocol.reference.messages import VectorShown
 from blindbayes.statistics import Layout, Statistics
+from blindbayes.statistics.feasible import require_plausible
 from blindbayes.study import count_source
-from blindbayes.study.plausible import require_plausible
 from blindbayes.transport.memory import Drop, Replace, Vanish
 from blindbayes.wire.transcript import Keep
 from support.sums import SEED

@@ -14,7 +14,7 @@ import pandas as pd
 from blindbayes import Codebook, NaiveBayes
 from blindbayes.demo.loopback import Loopback
 from blindbayes.model.shares import ModelShare
-from blindbayes.study.columns import JointModel
+from blindbayes.simulation.columns import JointModel
 from blindbayes.study.file import Deadlines, Holdings, StudyFile
 
 QUICK = Deadlines(step=20, join=20, run=300)

@@ -55,8 +55,8 @@ def tell_story(rows: int, scored: int, folder: Path | None, tell: Callable[[str]
     from blindbayes.cli.demo import write_duckdb
     from blindbayes.datasets import bank_telecom
     from blindbayes.demo.loopback import Loopback
+    from blindbayes.simulation.joined import JoinedModel
     from blindbayes.study.file import Holdings
-    from blindbayes.study.joined import JoinedModel
 
     begun = time.perf_counter()
     data, later = bank_telecom(rows), bank_telecom(6 * scored, seed=77)

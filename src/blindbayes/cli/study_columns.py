@@ -181,7 +181,7 @@ def dry_run_columns(home: SiteFolder, study: StudyFile, name: str) -> tuple[dict
                 for _ in columns.blocks():  # every value is looked at, as in the run
                     pass
             else:
-                from blindbayes.study import joined_parts
+                from blindbayes.scheme import joined as joined_parts
 
                 joined_parts.training(study.study, agreed, name, columns)
         except BlindbayesError as error:

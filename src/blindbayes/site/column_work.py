@@ -23,14 +23,12 @@ from blindbayes.model.shares import ModelShare
 from blindbayes.primitives.coins import Coins
 from blindbayes.protocol.columns import Columns
 from blindbayes.protocol.core import Role, Run
+from blindbayes.scheme import aligned, joined, part
+from blindbayes.scheme.scoring import HiddenScoring, hidden_scoring
 from blindbayes.site.folder import SiteFolder
 from blindbayes.site.policy import require_overlap_bits, require_rows
 from blindbayes.site.release import csv_of, write_classes, write_training
-from blindbayes.study import column_parts as aligned
-from blindbayes.study import joined_parts as joined
-from blindbayes.study import part
 from blindbayes.study.file import StudyFile
-from blindbayes.study.joined_scores import HiddenScoring, hidden_scoring
 from blindbayes.transport.driver import Finished
 from blindbayes.transport.events import tell
 from blindbayes.transport.identity import Identity

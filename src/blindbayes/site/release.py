@@ -18,9 +18,9 @@ from blindbayes.errors import PeerProtocolError
 from blindbayes.protocol.columns import Columns
 from blindbayes.protocol.joined_scores import Hidden
 from blindbayes.report import About, LeakReport, leak_report, run_files, seal_files
+from blindbayes.scheme import aligned, joined, result, scoring
 from blindbayes.storage.files import make_private_folder, sync
 from blindbayes.storage.folder import write_folder
-from blindbayes.study import column_parts, columns, joined_parts, joined_scores
 from blindbayes.study.file import NOISY, StudyFile
 from blindbayes.transport.driver import Finished
 from blindbayes.transport.identity import Identity
@@ -50,7 +50,7 @@ def about_run(study: StudyFile, run_id: str) -> About:
     if study.partition == "columns":
         agreed = study.agreed
         held = agreed if isinstance(agreed, Columns) else agreed.columns
-        return columns.about_columns(held, study.sha256, study.title, run_id, today)
+        return result.about_columns(held, study.sha256, study.title, run_id, today)
     return About(study.title, study.sha256, run_id, today, study.names, hosts=study.hosts)
 
 
@@ -71,8 +71,8 @@ def write_release(
             return run_files(report, outcome.cost, statement)
         if any(other.included != totals[0].included or (other.words != totals[0].words).any() for other in totals[1:]):
             raise PeerProtocolError("two roles of this site learned different totals")
-        result = study.study.result(study.setting, totals[0], outcome, None, agreed=study.sha256)
-        return replace(result, report=None if result.report is None else replace(result.report, about=about)).files()
+        found = study.study.result(study.setting, totals[0], outcome, None, agreed=study.sha256)
+        return replace(found, report=None if found.report is None else replace(found.report, about=about)).files()
 
     facts = {
         "included": list(totals[0].included) if totals else None,
@@ -87,12 +87,12 @@ def write_training(folder: Path, run_id: str, study: StudyFile, finished: Mappin
 
     def files() -> dict[str, bytes]:
         if isinstance(agreed, Columns):
-            statement = column_parts.training_statement(study.study, agreed, study.sha256)
+            statement = aligned.training_statement(study.study, agreed, study.sha256)
         else:
             overlaps = next(iter(finished.values())).value.overlaps
-            statement = joined_parts.training_statement(study.study, agreed, study.sha256, overlaps)
+            statement = joined.training_statement(study.study, agreed, study.sha256, overlaps)
         names = ("transfer", study.protocol, "shared_model")
-        report = columns.column_report(names, outcome, parties=len(study.parties), about=about_run(study, run_id))
+        report = result.column_report(names, outcome, parties=len(study.parties), about=about_run(study, run_id))
         return run_files(report, outcome.cost, statement)
 
     return _write(folder, run_id, study, files, {"included": list(study.names)}, identity)
@@ -129,10 +129,8 @@ def write_classes(
     def words() -> tuple[LeakReport, str]:
         head = f"Study {study.sha256}\n\nModel of run {facts['model']}; batch {facts['batch']}"
         if hidden is not None:
-            report = columns.column_report(joined_scores.PROTOCOLS, outcome, parties=size, about=about)
-            return replace(
-                report, follows=joined_scores.what_follows(hidden)
-            ), f"{head}.\n\n" + joined_scores.scoring_statement(hidden)
+            report = result.column_report(scoring.PROTOCOLS, outcome, parties=size, about=about)
+            return replace(report, follows=scoring.what_follows(hidden)), f"{head}.\n\n" + scoring.scoring_statement(hidden)
         learners = "every party" if study.reveal_to == "all" else study.reveal_to
         statement = "\n\n".join(
             (
@@ -142,7 +140,7 @@ def write_classes(
                 "Security: parties that follow the protocol and look at what they received (semi-honest), no dealer.",
             )
         )
-        return columns.column_report(("transfer", "shared_argmax"), outcome, parties=size, about=about), statement
+        return result.column_report(("transfer", "shared_argmax"), outcome, parties=size, about=about), statement
 
     def files() -> dict[str, bytes]:
         report, statement = words()

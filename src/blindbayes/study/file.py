@@ -32,7 +32,7 @@ from blindbayes.study.study import RATIO, Study
 if TYPE_CHECKING:
     from blindbayes.protocol.columns import Columns
     from blindbayes.protocol.joined import Join
-    from blindbayes.study.noisy_columns import NoisyColumns
+    from blindbayes.scheme.histograms import NoisyColumns
 
 FORMAT = "blindbayes.study-file/1"
 NOISY = "noisy_histograms"
@@ -209,7 +209,7 @@ class StudyFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=Tr
             )
         if "all" in names:  # else reveal_to = "all" would read as that party's, and be everybody's
             raise ConfigError("over columns a party may not be called 'all': that name stands for everybody in reveal_to")
-        from blindbayes.study.column_parts import require_learner
+        from blindbayes.scheme.aligned import require_learner
 
         require_learner(self.reveal_to, names)
         if self.protocol == NOISY:
@@ -270,27 +270,27 @@ class StudyFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=Tr
     def agreed(self) -> Columns | Join:
         """What is public about a study over columns."""
         from blindbayes.protocol.columns import Columns
-        from blindbayes.study import column_parts, joined_parts
+        from blindbayes.scheme import aligned, joined
 
         held, owners = self.holdings, self._owners()
         if held.rows is not None:
-            column_parts.options_of(self.study)
+            aligned.options_of(self.study)
             agreed = Columns(self.book, held.rows, owners, held.labelled, self.model.alpha)
             agreed.plan  # noqa: B018 - whether scores fit, and have a least variance, is known now
             return agreed
         if len(held.labelled) != 1:
             raise ConfigError("where rows do not line up, one party alone has the class: [columns] labelled = [one name]")
-        options = joined_parts.options_of(self.study)
+        options = joined.options_of(self.study)
         if options["reveal"] != "nothing":
             raise ConfigError("reveal = 'matching' runs in one process only; between sites leave the option out")
-        found = joined_parts.join_of(self.study, owners, held.labelled[0], options["bounds"])
+        found = joined.join_of(self.study, owners, held.labelled[0], options["bounds"])
         found.columns.plan  # noqa: B018 - what Columns refuses, and whether scores fit
         return found
 
     @cached_property
     def noisy(self) -> NoisyColumns:
         """What is public about noisy_histograms."""
-        from blindbayes.study.noisy_columns import NoisyColumns
+        from blindbayes.scheme.histograms import NoisyColumns
 
         return NoisyColumns(self.study, self._owners())
 

@@ -12,13 +12,11 @@ import json
 import math
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from fractions import Fraction
-from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 
 from blindbayes.codebook import Codebook
 from blindbayes.data import count, encode
@@ -26,31 +24,24 @@ from blindbayes.data.sources import is_source, require_columns, to_arrow
 from blindbayes.errors import ConfigError, DataError, PeerProtocolError, PrivacyError
 from blindbayes.estimators import NaiveBayes
 from blindbayes.ledger import Ledger
-from blindbayes.model.file import ModelRecord, dump_model
+from blindbayes.model.file import ModelRecord
 from blindbayes.primitives.coins import Coins
-from blindbayes.primitives.signatures import SigningKey
 from blindbayes.privacy.accounting import Spend
 from blindbayes.privacy.chance import written
 from blindbayes.privacy.distributed import DistributedNoise, honest_survivors
 from blindbayes.privacy.noisy_sum import NoisySum
-from blindbayes.privacy.statement import Deployment
 from blindbayes.protocol import registry
 from blindbayes.report import (
     LeakReport,
-    PartyView,
-    Received,
     follows_from_sum,
     leak_report,
-    model_files,
-    run_files,
-    seal_files,
 )
+from blindbayes.scheme.result import Leak, Result
 from blindbayes.statistics import Layout, Statistics, count_block
-from blindbayes.storage.folder import write_folder
-from blindbayes.study.plausible import require_plausible
+from blindbayes.statistics.feasible import require_plausible
 from blindbayes.transport.memory import Fault, Outcome, local_runs, run_in_memory
 from blindbayes.wire import Words
-from blindbayes.wire.transcript import Cost, Keep
+from blindbayes.wire.transcript import Keep
 
 Partition = Literal["rows", "columns"]
 _MOST_ROWS_HERE = 1 << 18
@@ -61,69 +52,6 @@ EXACT = (
 FEWEST_EXACT = 3  # an exact sum of two tells each the other's
 RATIO = "private_ratio"  # for rows, but no sum: it has its own run
 PRINTED = "scalar_product"  # the paper's own route, for rows and for columns
-
-
-@dataclass(frozen=True, slots=True)
-class Leak:
-    """What one party got out of a run."""
-
-    received: Mapping[str, tuple[str, int]]  # message kind -> (trust, how many)
-    opened: tuple[str, ...]  # labels, in order
-
-
-@dataclass(frozen=True)
-class Result:
-    """How a study ended."""
-
-    model: NaiveBayes = field(repr=False)
-    statistics: Statistics = field(repr=False)  # exact, or noisy if the study has an epsilon
-    leakage: Mapping[str, Leak]
-    cost: Cost = field(repr=False)
-    statement: str = field(repr=False)
-    included: tuple[str, ...]  # whose rows are in the sum of this run
-    spent: tuple[float, float]  # epsilon and delta of this run and of those it builds on, added up
-    runs: int = 1  # how many releases the statistics add up
-    total: npt.NDArray[Any] | None = field(default=None, repr=False)  # noisy integers as opened, over all those releases
-    shares: int = 0  # parties' shares of noise in it
-
-    report: LeakReport | None = field(default=None, repr=False)  # of this run; None: only what `leakage` says is known
-    facts: Mapping[str, Any] = field(default_factory=dict, repr=False)  # public facts for the model card
-
-    def files(self, deployment: Deployment | None = None) -> dict[str, bytes]:
-        """Every file of the release but the checksums. A deployment adds the record of the OpenDP Deployments Registry."""
-        record = self.model._record()
-        promise = self.model.statement_ if record.privacy and "statement" in record.privacy else None
-        report = self.report or report_of((), self.leakage)
-        rows = {"rows": int(self.statistics.class_counts.sum())} if not self.spent[0] else {}
-        privacy = {"epsilon": self.spent[0], "delta": self.spent[1]} if self.spent[0] else {"differential privacy": "none"}
-        facts = {**self.facts, "included": ", ".join(self.included), **rows, **privacy, "releases added up": self.runs}
-        return {
-            "model.json": dump_model(record).encode(),
-            **run_files(report, self.cost, self.statement),
-            **model_files(record.parameters, facts, promise, deployment, self.model._plausible()),
-        }
-
-    def save(
-        self,
-        folder: str | os.PathLike[str],
-        *,
-        signers: Mapping[str, SigningKey] | None = None,
-        deployment: Deployment | None = None,
-    ) -> Path:
-        """Write the release: the model, its card, explanation and plots, the leak report, the statement, checksums.
-
-        The folder must be new or empty. `signers` maps parties to the keys that sign the checksums.
-        """
-        return write_folder(folder, seal_files(self.files(deployment), signers))
-
-
-def report_of(protocols: Sequence[str], leakage: Mapping[str, Leak]) -> LeakReport:
-    """The leak report of a run of which no more is known than what each party received."""
-    views = tuple(
-        PartyView(name, tuple(Received(kind, trust, count, "") for kind, (trust, count) in leak.received.items()), leak.opened)
-        for name, leak in leakage.items()
-    )
-    return LeakReport(tuple(protocols), len(views), views, ())
 
 
 class Study:
@@ -355,7 +283,7 @@ class Study:
                 raise ConfigError("a study over columns takes no base, removed rows or faults")
             if unknown := sorted(set(ledgers or {}) - set(sources)):
                 raise ConfigError(f"{unknown[0]!r} is no party of this run")
-            from blindbayes.study import columns
+            from blindbayes.simulation import columns
 
             return columns.simulate(self, sources, coins=coins, ledgers=ledgers)
         if unknown := sorted({*(removed or {}), *(ledgers or {})} - set(sources)):
@@ -367,7 +295,7 @@ class Study:
                 from blindbayes.papers.vaidya2008 import rows as printed_rows
 
                 return printed_rows.simulate(self, sources, coins=coins)
-            from blindbayes.study import ratio
+            from blindbayes.scheme import ratio
 
             return ratio.simulate_study(self, sources, ledgers=ledgers or {}, coins=coins)
         return self._simulate_rows(sources, base, removed or {}, ledgers or {}, coins, faults, keep)

@@ -33,11 +33,12 @@ from blindbayes.primitives.coins import Coins
 from blindbayes.protocol.columns import Columns
 from blindbayes.protocol.core import Role, Run
 from blindbayes.report import LeakReport, run_files, seal_files
+from blindbayes.scheme.aligned import columns_of, count_local, require_held, whole_block
+from blindbayes.scheme.result import Leak, Prediction, about_columns, column_report, leakage_of
+from blindbayes.simulation.columns import agree_columns
 from blindbayes.statistics import Block, Statistics
 from blindbayes.storage.folder import write_folder
-from blindbayes.study.column_parts import columns_of, count_local, require_held, whole_block
-from blindbayes.study.columns import Prediction, about_columns, agree_columns, column_report, leakage_of
-from blindbayes.study.study import Leak, Study
+from blindbayes.study.study import Study
 from blindbayes.transport.memory import local_runs, run_in_memory
 from blindbayes.wire.transcript import Cost
 

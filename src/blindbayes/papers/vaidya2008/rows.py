@@ -30,12 +30,12 @@ from blindbayes.papers.vaidya2008.scalar_product import Terms, ratio
 from blindbayes.papers.vaidya2008.scalar_product.logarithm import FRACTION
 from blindbayes.primitives.coins import Coins
 from blindbayes.report import LeakReport, leak_report, run_files, seal_files
+from blindbayes.scheme.result import Leak, leakage_of
 from blindbayes.statistics import Statistics
+from blindbayes.statistics.feasible import require_plausible
 from blindbayes.statistics.layout import is_histogram
 from blindbayes.storage.folder import write_folder
-from blindbayes.study.columns import leakage_of
-from blindbayes.study.plausible import require_plausible
-from blindbayes.study.study import FEWEST_EXACT, Leak, Study, count_source
+from blindbayes.study.study import FEWEST_EXACT, Study, count_source
 from blindbayes.transport.memory import local_runs, run_in_memory
 from blindbayes.wire import Words
 from blindbayes.wire.transcript import Cost

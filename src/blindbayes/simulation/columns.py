@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,10 +21,7 @@ from blindbayes.model.shares import ModelShare
 from blindbayes.primitives.coins import Coins
 from blindbayes.protocol.columns import Columns
 from blindbayes.protocol.core import Role, Run
-from blindbayes.report import About, LeakReport, leak_report, run_files, seal_files
-from blindbayes.statistics import Statistics
-from blindbayes.storage.folder import write_folder
-from blindbayes.study.column_parts import (
+from blindbayes.scheme.aligned import (
     Transfers,
     class_counts_of,
     columns_of,
@@ -36,44 +31,13 @@ from blindbayes.study.column_parts import (
     training,
     training_statement,
 )
-from blindbayes.study.study import Leak, Result, Study, report_of
+from blindbayes.scheme.result import JointResult, Prediction, Result, about_columns, column_report, leakage_of
+from blindbayes.statistics import Statistics
+from blindbayes.study.study import Study
 from blindbayes.transport.memory import Outcome, local_runs, run_in_memory
-from blindbayes.wire.transcript import Cost
 
 if TYPE_CHECKING:
     from blindbayes.papers.vaidya2008.columns import PrintedResult
-
-
-@dataclass(frozen=True)
-class JointResult:
-    """How a study over columns ended: with a model that nobody has."""
-
-    model: JointModel = field(repr=False)
-    leakage: Mapping[str, Leak]
-    cost: Cost = field(repr=False)
-    statement: str = field(repr=False)
-    included: tuple[str, ...]
-    report: LeakReport | None = field(default=None, repr=False)
-
-    def save(self, folder: str | os.PathLike[str]) -> Path:
-        """Write the release: the leak report, cost, statement, checksums; and beside them one share file per party.
-
-        The checksums leave the shares out: each goes to its party alone. The folder must be new or empty.
-        """
-        report = self.report or report_of((), self.leakage)
-        where = write_folder(folder, seal_files(run_files(report, self.cost, self.statement)))
-        for name, share in self.model.shares.items():
-            share.save(where / f"{name}.share")
-        return where
-
-
-@dataclass(frozen=True)
-class Prediction:
-    """One batch of joint classification."""
-
-    labels: npt.NDArray[Any]
-    leakage: Mapping[str, Leak]
-    cost: Cost = field(repr=False)
 
 
 class JointModel:
@@ -223,7 +187,7 @@ def simulate(
     `ledgers` pay where joined_sums opens a noisy estimate of the overlap.
     """
     if study.protocol == "joined_sums":
-        from blindbayes.study import joined
+        from blindbayes.simulation import joined
 
         return joined.simulate(study, sources, coins=coins, ledgers=ledgers)
     if ledgers:
@@ -233,9 +197,9 @@ def simulate(
 
         return printed_columns.simulate(study, sources, coins=coins)
     if study.protocol == "noisy_histograms":
-        from blindbayes.study import noisy_columns
+        from blindbayes.scheme import histograms
 
-        return noisy_columns.simulate(study, sources, coins=coins)
+        return histograms.simulate(study, sources, coins=coins)
     return _simulate_shared(study, sources, coins)
 
 
@@ -264,33 +228,6 @@ def _simulate_shared(study: Study, sources: Mapping[str, Any], coins: Coins) -> 
     return JointResult(model, leakage_of(outcome), outcome.cost, statement, tuple(sources), report)
 
 
-# -- reports and public facts ----------------------------------------------------------------------------------------------
-
-
-def about_columns(columns: Columns, sha256: str, title: str = "", run: str = "", date: str = "") -> About:
-    """Which run it was, for the leak report: who brings which columns."""
-    holds = {
-        name: (*features, *((columns.codebook.target,) if name in columns.labelled else ()))
-        for name, features in columns.owners.items()
-    }
-    return About(title, sha256, run, date, tuple(columns.owners), holds)
-
-
-def column_report(
-    protocols: tuple[str, ...], outcome: Outcome, parties: int | None = None, about: About | None = None
-) -> LeakReport:
-    """The leak report of a run over columns; `parties` where the outcome is that of one site."""
-    transcript = outcome.transcript
-    follows = (
-        "A share alone is uniform: whoever holds one, and the messages above, learns nothing of the other's columns beyond "
-        "what was opened.",
-        "Both parties' shares together are the model. Each classification tells something of it; limit their number.",
-    )
-    size = len(transcript.received) if parties is None else parties
-    opened = {name: tuple(dict.fromkeys(labels)) for name, labels in outcome.opened.items()}  # once, not once per batch
-    return leak_report(protocols, size, transcript.received, opened, transcript.entries, follows, transcript.traffic, about)
-
-
 def agree_columns(study: Study, opened: Mapping[str, ColumnSource]) -> Columns:
     sizes = {source.rows for source in opened.values()}
     if len(sizes) != 1:
@@ -301,10 +238,3 @@ def agree_columns(study: Study, opened: Mapping[str, ColumnSource]) -> Columns:
     if rows < 1:
         raise DataError("the tables are empty")
     return Columns(study.codebook, rows, owners, labelled, study.alpha)
-
-
-def leakage_of(outcome: Outcome) -> dict[str, Leak]:
-    return {
-        name: Leak({kind.__name__: (kind.trust.value, count) for kind, count in received.items()}, outcome.opened[name])
-        for name, received in outcome.transcript.received.items()
-    }

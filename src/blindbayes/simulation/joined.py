@@ -4,7 +4,7 @@
 `predict` classifies instances that the parties bring in one order, as for rows that line up; `score` everybody that one party
 knows, over the hidden join.
 
-What one party does is in `joined_parts`; it is used unchanged by a site's agent.
+What one party does is in `scheme.joined`; it is used unchanged by a site's agent.
 """
 
 from __future__ import annotations
@@ -27,13 +27,11 @@ from blindbayes.primitives.coins import Coins
 from blindbayes.protocol import matching, transfer
 from blindbayes.protocol.core import Role
 from blindbayes.protocol.joined import Join, Joined, Links
+from blindbayes.protocol.joined_scores import NONE, Scope
 from blindbayes.protocol.joined_sums import LEAST, MOST, merge
 from blindbayes.report import LeakReport
-from blindbayes.statistics import Statistics
-from blindbayes.study.column_parts import Transfers
-from blindbayes.study.columns import JointModel, JointResult, about_columns, column_report, leakage_of
-from blindbayes.study.columns import simulate as simulate_aligned
-from blindbayes.study.joined_parts import (
+from blindbayes.scheme.aligned import Transfers
+from blindbayes.scheme.joined import (
     Digests,
     JoinedScoring,
     charge_overlap,
@@ -46,8 +44,12 @@ from blindbayes.study.joined_parts import (
     training_of,
     training_statement,
 )
-from blindbayes.study.joined_scores import HiddenScores, hidden_scoring, open_keyed, ways_of_scoring
-from blindbayes.study.study import Leak, Study
+from blindbayes.scheme.result import JointResult, Leak, Prediction, about_columns, column_report, leakage_of
+from blindbayes.scheme.scoring import PROTOCOLS, hidden_scoring, open_keyed, scoring_statement, ways_of_scoring, what_follows
+from blindbayes.simulation.columns import JointModel
+from blindbayes.simulation.columns import simulate as simulate_aligned
+from blindbayes.statistics import Statistics
+from blindbayes.study.study import Study
 from blindbayes.transport.memory import local_runs, run_in_memory
 from blindbayes.wire.transcript import Cost, PartyCost
 
@@ -63,6 +65,51 @@ __all__ = [
     "training",
     "training_statement",
 ]
+
+
+@dataclass(frozen=True)
+class HiddenPrediction(Prediction):
+    """Classes over a hidden join: `labels` has one per row of the scorer, None where a row got none."""
+
+    report: LeakReport = field(repr=False)
+    statement: str = field(repr=False)
+
+
+class HiddenScores(JointModel):
+    """A model over identifiers that do not line up, which can score over the hidden join."""
+
+    def score(
+        self, frames: Mapping[str, Any], *, to: str, scope: Scope = "everybody", coins: Coins | None = None
+    ) -> HiddenPrediction:
+        """The class of everybody in the table of `to`, with the others' columns where they have the same identifier.
+
+        Parameters
+        ----------
+        frames : one table per party, with its identifiers and its columns; other rows and orders than the others'.
+        to : the party that learns the classes, alone; one that the study's `reveal_to` allows. The others learn nothing but
+            its agreed bound.
+        scope : "everybody": each identifier gets a class, computed without the others' columns where they do not have it.
+            "shared": only those that the other has get one, and `to` learns which these are.
+        """
+        coins = Coins.system() if coins is None else coins
+        if set(frames) != set(self.columns.owners):
+            raise ConfigError("score takes one table per party: " + ", ".join(self.columns.owners))
+        if self.reveal_to not in ("all", to):
+            raise ConfigError(f"the study gives classes to {self.reveal_to} alone, so they cannot go to {to!r}")
+        parts = {
+            name: hidden_scoring(share, open_keyed(share, frames[name]), to, scope, together=self.together)
+            for name, share in self.shares.items()
+        }
+        for name, share in self.shares.items():  # each party for itself, before it sends anything
+            share.charge(parts[name].count)
+        outcome = self._run({name: part.role for name, part in parts.items()}, coins)
+        found = outcome.outputs[to]
+        labels = self.classes_.astype(object)[found]
+        labels[found == NONE] = None
+        hidden, sha256 = parts[to].hidden, self.shares[to].study
+        report = column_report(PROTOCOLS, outcome, about=about_columns(self.columns, sha256))
+        report = replace(report, follows=what_follows(hidden))
+        return HiddenPrediction(labels, leakage_of(outcome), outcome.cost, report, scoring_statement(hidden))
 
 
 class JoinedModel(HiddenScores):

@@ -1,7 +1,6 @@
 """One party's part in a study over columns whose rows line up: training, and joint classification.
 
-A part knows its party's table and the public facts (`Columns`). `study/columns.py` runs all parts in one process; a site's
-agent runs its own.
+A part knows its party's table and the public facts (`Columns`).
 """
 
 from __future__ import annotations
@@ -26,8 +25,8 @@ from blindbayes.protocol import shared_argmax, transfer
 from blindbayes.protocol.columns import Columns, Trained
 from blindbayes.protocol.core import Role, Run
 from blindbayes.protocol.shared_argmax import Mesh
+from blindbayes.scheme.part import Steady
 from blindbayes.statistics import Block, Layout, Statistics, count_block
-from blindbayes.study.part import Steady
 from blindbayes.study.study import Study
 
 _OPTIONS = ("queries", "together")

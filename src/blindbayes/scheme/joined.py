@@ -1,7 +1,6 @@
 """One party's part in a study over columns whose identifiers do not line up: training, and joint classification.
 
-A part knows its party's table and the public facts (`Join`). `study/joined.py` runs all parts in one process; a site's agent
-runs its own.
+A part knows its party's table and the public facts (`Join`).
 """
 
 from __future__ import annotations
@@ -30,9 +29,9 @@ from blindbayes.protocol import transfer
 from blindbayes.protocol.core import Role, Run
 from blindbayes.protocol.joined import Join, Joined, Links
 from blindbayes.protocol.joined_sums import LEAST, MOST, Entries, merge, one_hot
+from blindbayes.scheme.aligned import ColumnScoring, count_local, require_held
+from blindbayes.scheme.part import Steady
 from blindbayes.statistics import Block
-from blindbayes.study.column_parts import ColumnScoring, count_local, require_held
-from blindbayes.study.part import Steady
 from blindbayes.study.study import Study
 from blindbayes.wire import Words
 

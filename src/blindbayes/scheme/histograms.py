@@ -24,10 +24,10 @@ from blindbayes.privacy.sensitivity import Query
 from blindbayes.protocol.core import Role, Run
 from blindbayes.protocol.noisy_histograms import Histograms, contributor, miner
 from blindbayes.report import About, LeakReport, leak_report
+from blindbayes.scheme.result import Result, leakage_of
 from blindbayes.statistics import Layout, Statistics, count_block
 from blindbayes.statistics.layout import is_histogram
-from blindbayes.study.columns import leakage_of
-from blindbayes.study.study import Result, Study
+from blindbayes.study.study import Study
 from blindbayes.transport.memory import Outcome, local_runs, run_in_memory
 
 MINER = "miner"

@@ -1,13 +1,12 @@
 """Scoring everybody that one party knows, with the others' columns where they have the same person. See
 protocol/joined_scores/SPEC.md.
 
-`hidden_scoring` is one party's part, used unchanged by a site's agent; `HiddenScores` gives a model in one process its `score`.
+`hidden_scoring` is one party's part, used unchanged in one process and by a site's agent.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,7 @@ import numpy.typing as npt
 
 from blindbayes.data.columns import ColumnSource, open_columns
 from blindbayes.data.keys import read_digests, recipe_of
-from blindbayes.errors import ConfigError, LocalProtocolError
+from blindbayes.errors import LocalProtocolError
 from blindbayes.model.parameters import Histogram, Parameters
 from blindbayes.model.shares import ModelShare
 from blindbayes.primitives import limbs as lm
@@ -30,21 +29,11 @@ from blindbayes.protocol.joined_scores import NONE, Asked, Helped, Hidden, Scope
 from blindbayes.protocol.joined_sums import merge
 from blindbayes.protocol.shared_model import ScorePlan
 from blindbayes.protocol.shared_model.plan import GaussianPlan
-from blindbayes.report import LeakReport
-from blindbayes.study.column_parts import local_parameters, require_held, whole_block
-from blindbayes.study.columns import JointModel, Prediction, about_columns, column_report, leakage_of
-from blindbayes.study.joined_parts import coalition_words, keyed_digest, require_bound
+from blindbayes.scheme.aligned import local_parameters, require_held, whole_block
+from blindbayes.scheme.joined import coalition_words, keyed_digest, require_bound
 
 PROTOCOLS = ("transfer", "joined_scores", "shared_argmax")
 IntArray = npt.NDArray[np.int64]
-
-
-@dataclass(frozen=True)
-class HiddenPrediction(Prediction):
-    """Classes over a hidden join: `labels` has one per row of the scorer, None where a row got none."""
-
-    report: LeakReport = field(repr=False)
-    statement: str = field(repr=False)
 
 
 class HiddenScoring:
@@ -193,46 +182,6 @@ def whole_tables(parameters: Parameters, plan: ScorePlan) -> dict[str, Limbs]:
         table[:, 1:] = lm.cut(lm.from_floats(scaled, plan.limbs), plan.bits)
         tables[name] = table
     return tables
-
-
-# -- in one process ----------------------------------------------------------------------------------------------------------
-
-
-class HiddenScores(JointModel):
-    """A model over identifiers that do not line up, which can score over the hidden join."""
-
-    def score(
-        self, frames: Mapping[str, Any], *, to: str, scope: Scope = "everybody", coins: Coins | None = None
-    ) -> HiddenPrediction:
-        """The class of everybody in the table of `to`, with the others' columns where they have the same identifier.
-
-        Parameters
-        ----------
-        frames : one table per party, with its identifiers and its columns; other rows and orders than the others'.
-        to : the party that learns the classes, alone; one that the study's `reveal_to` allows. The others learn nothing but
-            its agreed bound.
-        scope : "everybody": each identifier gets a class, computed without the others' columns where they do not have it.
-            "shared": only those that the other has get one, and `to` learns which these are.
-        """
-        coins = Coins.system() if coins is None else coins
-        if set(frames) != set(self.columns.owners):
-            raise ConfigError("score takes one table per party: " + ", ".join(self.columns.owners))
-        if self.reveal_to not in ("all", to):
-            raise ConfigError(f"the study gives classes to {self.reveal_to} alone, so they cannot go to {to!r}")
-        parts = {
-            name: hidden_scoring(share, open_keyed(share, frames[name]), to, scope, together=self.together)
-            for name, share in self.shares.items()
-        }
-        for name, share in self.shares.items():  # each party for itself, before it sends anything
-            share.charge(parts[name].count)
-        outcome = self._run({name: part.role for name, part in parts.items()}, coins)
-        found = outcome.outputs[to]
-        labels = self.classes_.astype(object)[found]
-        labels[found == NONE] = None
-        hidden, sha256 = parts[to].hidden, self.shares[to].study
-        report = column_report(PROTOCOLS, outcome, about=about_columns(self.columns, sha256))
-        report = replace(report, follows=what_follows(hidden))
-        return HiddenPrediction(labels, leakage_of(outcome), outcome.cost, report, scoring_statement(hidden))
 
 
 # -- in words ----------------------------------------------------------------------------------------------------------------

@@ -29,10 +29,10 @@ from blindbayes.privacy.statement import PrivacyStatement
 from blindbayes.protocol.private_ratio import Ratios, coarse_bits, contributor, first_party, second_party
 from blindbayes.protocol.private_ratio.roles import SHARE_BITS, Opening
 from blindbayes.report import LeakReport, leak_report, model_files, run_files, seal_files
+from blindbayes.scheme.result import Leak, leakage_of
+from blindbayes.statistics.feasible import require_plausible
 from blindbayes.storage.folder import write_folder
-from blindbayes.study.columns import leakage_of
-from blindbayes.study.plausible import require_plausible
-from blindbayes.study.study import Leak, Study, count_source
+from blindbayes.study.study import Study, count_source
 from blindbayes.transport.memory import local_runs, run_in_memory
 from blindbayes.wire import Words
 from blindbayes.wire.transcript import Cost

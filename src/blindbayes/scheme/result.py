@@ -1,0 +1,150 @@
+"""How a study ended: the model or its shares, and the answers for a privacy officer: who learned what, at what cost, under
+which promise.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy.typing as npt
+
+from blindbayes.estimators import NaiveBayes
+from blindbayes.model.file import dump_model
+from blindbayes.primitives.signatures import SigningKey
+from blindbayes.privacy.statement import Deployment
+from blindbayes.protocol.columns import Columns
+from blindbayes.report import About, LeakReport, PartyView, Received, leak_report, model_files, run_files, seal_files
+from blindbayes.statistics import Statistics
+from blindbayes.storage.folder import write_folder
+from blindbayes.transport.memory import Outcome
+from blindbayes.wire.transcript import Cost
+
+
+@dataclass(frozen=True, slots=True)
+class Leak:
+    """What one party got out of a run."""
+
+    received: Mapping[str, tuple[str, int]]  # message kind -> (trust, how many)
+    opened: tuple[str, ...]  # labels, in order
+
+
+@dataclass(frozen=True)
+class Result:
+    """How a study ended."""
+
+    model: NaiveBayes = field(repr=False)
+    statistics: Statistics = field(repr=False)  # exact, or noisy if the study has an epsilon
+    leakage: Mapping[str, Leak]
+    cost: Cost = field(repr=False)
+    statement: str = field(repr=False)
+    included: tuple[str, ...]  # whose rows are in the sum of this run
+    spent: tuple[float, float]  # epsilon and delta of this run and of those it builds on, added up
+    runs: int = 1  # how many releases the statistics add up
+    total: npt.NDArray[Any] | None = field(default=None, repr=False)  # noisy integers as opened, over all those releases
+    shares: int = 0  # parties' shares of noise in it
+
+    report: LeakReport | None = field(default=None, repr=False)  # of this run; None: only what `leakage` says is known
+    facts: Mapping[str, Any] = field(default_factory=dict, repr=False)  # public facts for the model card
+
+    def files(self, deployment: Deployment | None = None) -> dict[str, bytes]:
+        """Every file of the release but the checksums. A deployment adds the record of the OpenDP Deployments Registry."""
+        record = self.model._record()
+        promise = self.model.statement_ if record.privacy and "statement" in record.privacy else None
+        report = self.report or report_of((), self.leakage)
+        rows = {"rows": int(self.statistics.class_counts.sum())} if not self.spent[0] else {}
+        privacy = {"epsilon": self.spent[0], "delta": self.spent[1]} if self.spent[0] else {"differential privacy": "none"}
+        facts = {**self.facts, "included": ", ".join(self.included), **rows, **privacy, "releases added up": self.runs}
+        return {
+            "model.json": dump_model(record).encode(),
+            **run_files(report, self.cost, self.statement),
+            **model_files(record.parameters, facts, promise, deployment, self.model._plausible()),
+        }
+
+    def save(
+        self,
+        folder: str | os.PathLike[str],
+        *,
+        signers: Mapping[str, SigningKey] | None = None,
+        deployment: Deployment | None = None,
+    ) -> Path:
+        """Write the release: the model, its card, explanation and plots, the leak report, the statement, checksums.
+
+        The folder must be new or empty. `signers` maps parties to the keys that sign the checksums.
+        """
+        return write_folder(folder, seal_files(self.files(deployment), signers))
+
+
+def report_of(protocols: Sequence[str], leakage: Mapping[str, Leak]) -> LeakReport:
+    """The leak report of a run of which no more is known than what each party received."""
+    views = tuple(
+        PartyView(name, tuple(Received(kind, trust, count, "") for kind, (trust, count) in leak.received.items()), leak.opened)
+        for name, leak in leakage.items()
+    )
+    return LeakReport(tuple(protocols), len(views), views, ())
+
+
+@dataclass(frozen=True)
+class JointResult:
+    """How a study over columns ended: with a model that nobody has."""
+
+    model: Any = field(repr=False)  # shares, one per party
+    leakage: Mapping[str, Leak]
+    cost: Cost = field(repr=False)
+    statement: str = field(repr=False)
+    included: tuple[str, ...]
+    report: LeakReport | None = field(default=None, repr=False)
+
+    def save(self, folder: str | os.PathLike[str]) -> Path:
+        """Write the release: the leak report, cost, statement, checksums; and beside them one share file per party.
+
+        The checksums leave the shares out: each goes to its party alone. The folder must be new or empty.
+        """
+        report = self.report or report_of((), self.leakage)
+        where = write_folder(folder, seal_files(run_files(report, self.cost, self.statement)))
+        for name, share in self.model.shares.items():
+            share.save(where / f"{name}.share")
+        return where
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """One batch of joint classification."""
+
+    labels: npt.NDArray[Any]
+    leakage: Mapping[str, Leak]
+    cost: Cost = field(repr=False)
+
+
+def leakage_of(outcome: Outcome) -> dict[str, Leak]:
+    return {
+        name: Leak({kind.__name__: (kind.trust.value, count) for kind, count in received.items()}, outcome.opened[name])
+        for name, received in outcome.transcript.received.items()
+    }
+
+
+def about_columns(columns: Columns, sha256: str, title: str = "", run: str = "", date: str = "") -> About:
+    """Which run it was, for the leak report: who brings which columns."""
+    holds = {
+        name: (*features, *((columns.codebook.target,) if name in columns.labelled else ()))
+        for name, features in columns.owners.items()
+    }
+    return About(title, sha256, run, date, tuple(columns.owners), holds)
+
+
+def column_report(
+    protocols: tuple[str, ...], outcome: Outcome, parties: int | None = None, about: About | None = None
+) -> LeakReport:
+    """The leak report of a run over columns; `parties` where the outcome is that of one site."""
+    transcript = outcome.transcript
+    follows = (
+        "A share alone is uniform: whoever holds one, and the messages above, learns nothing of the other's columns beyond "
+        "what was opened.",
+        "Both parties' shares together are the model. Each classification tells something of it; limit their number.",
+    )
+    size = len(transcript.received) if parties is None else parties
+    opened = {name: tuple(dict.fromkeys(labels)) for name, labels in outcome.opened.items()}  # once, not once per batch
+    return leak_report(protocols, size, transcript.received, opened, transcript.entries, follows, transcript.traffic, about)
