@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import itertools
 import json
 import math
 import os
@@ -22,6 +23,8 @@ from blindbayes.papers.zafarani2020.losses import deviation_step, left_small_cla
 from blindbayes.papers.zafarani2020.methods import (
     Bins,
     Printed,
+    defined_mean_bound,
+    defined_variance_bound,
     gaussian_deviation,
     plain,
     printed_mean_bound,
@@ -214,3 +217,25 @@ def test_the_quick_reproduction_writes_everything(tmp_path: Path) -> None:
     }
     wins = sum(ours[key] >= printed[key] - 0.01 for key in printed)
     assert wins >= 0.9 * len(printed)
+
+
+def test_the_kind_reading_is_definition_8_with_class_sizes_fixed() -> None:
+    """Every list of three numbers on a grid: the smooth sensitivity by its definition, replacing one number at a time."""
+    grid, beta, n = np.linspace(-1, 1, 5), 0.3, 3
+    lists = [np.array(values) for values in itertools.product(grid, repeat=n)]
+    for function, bound in ((np.mean, defined_mean_bound), (np.var, defined_variance_bound)):
+        local = {
+            tuple(values): max(
+                abs(function(np.array([*values[:at], other, *values[at + 1 :]])) - function(values))
+                for at in range(n)
+                for other in grid
+            )
+            for values in lists
+        }
+        for values in lists[::7]:
+            distance = {other: int((np.array(other) != values).sum()) for other in local}
+            smooth = max(math.exp(-beta * distance[other]) * change for other, change in local.items())
+            found = bound(np.sort(values), beta)
+            assert found >= smooth - 1e-12
+            if function is np.mean:
+                assert found == pytest.approx(smooth)

@@ -7,13 +7,16 @@ from pathlib import Path
 import click
 
 from blindbayes.cli import print_json
-from blindbayes.papers import PAPERS, reproduce
+from blindbayes.papers import NEEDS, PAPERS, reproduce
 
 _PAGE = """Regenerate a paper's experiment: CSV files, pictures and a page that compares theirs with ours.
 
 \b
-Papers:
+Papers, with the CPU time of the full form on one core:
 {papers}
+
+Datasets come from the folder in BLINDBAYES_DATA, else from the cache, else from OpenML; an error names the file that is
+expected. --quick takes less than a minute each.
 
 \b
 Example:
@@ -21,7 +24,12 @@ Example:
 """
 
 
-@click.command(help=_PAGE.format(papers="\n".join(f"  {name:13} {about}" for name, about in sorted(PAPERS.items()))))
+def _line(name: str) -> str:
+    minutes, datasets = NEEDS[name]
+    return f"  {name:13} {PAPERS[name]}\n  {'':13} {minutes}; datasets: {', '.join(datasets) or 'none'}"
+
+
+@click.command(help=_PAGE.format(papers="\n".join(map(_line, sorted(PAPERS)))))
 @click.argument("paper", metavar="PAPER", type=click.Choice(sorted(PAPERS)))
 @click.option(
     "--out", type=click.Path(file_okay=False, path_type=Path), help="Folder for the results; by default reproduced/PAPER."

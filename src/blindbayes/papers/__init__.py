@@ -20,6 +20,27 @@ PAPERS = {
 }
 """Papers by name, with what they are about."""
 
+REFERENCES = {
+    "azimian2022": "M. A. Azimian, N. Daneshpour, M. Safkhani: Privacy preserving Naïve Bayes classification using bit-string "
+    "encryption. 2022 (in Persian).",
+    "huai2015": "M. Huai, L. Huang, W. Yang, L. Li, M. Qi: Privacy-Preserving Naive Bayes Classification. KSEM 2015.",
+    "kikuchi2011": "H. Kikuchi, D. Kagawa, A. Basu, K. Ishii, M. Terada, S. Hongo: Scalable Privacy-Preserving Data Mining "
+    "with Asynchronously Partitioned Datasets. SEC 2011, pp. 223-234, doi 10.1007/978-3-642-21424-0_18.",
+    "vaidya2008": "J. Vaidya, M. Kantarcioğlu, C. Clifton: Privacy-preserving Naïve Bayes classification. The VLDB Journal 17 "
+    "(2008), published online 2007.",
+    "zafarani2020": "F. Zafarani, C. Clifton: Differentially Private Naïve Bayes Classifier using Smooth Sensitivity. 2020.",
+}
+"""The papers in full."""
+
+NEEDS = {  # what the full form takes on one core, and the datasets it reads
+    "azimian2022": ("15 minutes", ("pima", "dermatology", "iris")),
+    "huai2015": ("6 minutes", ("car",)),
+    "kikuchi2011": ("1 minute", ()),
+    "vaidya2008": ("10 minutes", ()),
+    "zafarani2020": ("20 minutes", ("adult", "car", "dermatology", "iris", "mushroom", "pima", "seeds", "skin")),
+}
+"""CPU time of the full form, and datasets (see `blindbayes.datasets`)."""
+
 
 def reproduce(paper: str, out: Path, *, quick: bool = False) -> Path:
     """Regenerate a paper's experiment into a folder; returns the page."""

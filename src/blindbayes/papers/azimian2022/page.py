@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import pathlib
 
+from blindbayes.papers import REFERENCES
 from blindbayes.papers.azimian2022.measure import DATASETS, KEY_SIZES, SCHEMES, Measurement
 from blindbayes.papers.azimian2022.schemes import Records
 
@@ -18,7 +19,7 @@ def plot(made: list[Measurement], out: pathlib.Path) -> list[str]:
 
     names = []
     for number, (bits, what) in enumerate([(bits, what) for bits in KEY_SIZES for what in ("time", "memory")], start=9):
-        figure, axes = plt.subplots(figsize=(9, 4.5))
+        figure, axes = plt.subplots(figsize=(10, 5.5))
         width = 0.8 / len(SCHEMES)
         top = 0.0
         for at, (scheme, title) in enumerate(SCHEMES.items()):
@@ -27,13 +28,13 @@ def plot(made: list[Measurement], out: pathlib.Path) -> list[str]:
             top = max(top, *heights)
             places = [group + at * width for group in range(len(rows))]
             bars = axes.bar(places, heights, width, label=title)
-            axes.bar_label(bars, [f"{height:.3g}" for height in heights], fontsize=6, rotation=90, padding=2)
+            axes.bar_label(bars, [f"{height:.3g}" for height in heights], fontsize=8, rotation=90, padding=2)
         axes.set_yscale("log")
         axes.set_xticks([group + 0.4 - width / 2 for group in range(len(DATASETS))], [name.capitalize() for name in DATASETS])
         axes.set_ylabel("CPU seconds, all parties" if what == "time" else "peak memory of the process, MB")
         axes.set_title(f"Figure {number}: {what} with {bits}-bit keys")
         axes.set_ylim(None if what == "time" else 1, top * (300 if what == "time" else 30))  # room for the legend
-        axes.legend(fontsize=7, ncols=2, loc="upper center")
+        axes.legend(fontsize=8, ncols=2, loc="upper center")
         figure.tight_layout()
         name = f"figure{number}.png"
         figure.savefig(out / name, dpi=130)
@@ -104,7 +105,9 @@ def page(made: list[Measurement], data: dict[str, Records], pictures: list[str],
         [
             "memory of the printed scheme above encrypted counting",
             f"6% to 30% at {wide} bits, about 50% at {toy}",
-            f"{span(more_memory(wide, 'printed'))}% at {wide} bits, {span(more_memory(toy, 'printed'))}% at {toy}",
+            f"{span(more_memory(wide, 'printed'))}% at {wide} bits, {span(more_memory(toy, 'printed'))}% at {toy}: the whole "
+            f"process is the base, {_find(made, DATASETS[0], wide, 'unpacked').peak_mb:.0f} MB of interpreter and libraries; "
+            "of the growth alone (last table) the shares are larger. The paper does not say what its base is",
         ],
         [
             "memory of Li et al. above encrypted counting",
@@ -121,7 +124,9 @@ def page(made: list[Measurement], data: dict[str, Records], pictures: list[str],
         [
             "a builder that records all messages reads",
             "nobody: starters differ between the passes",
-            f"printed scheme: {read[0]} of 20 contributors; chain_sum: {read[1]} of 20",
+            f"printed scheme: {read[0]} of 20 contributors; chain_sum: {read[1]} of 20. The second pass adds up the masks in "
+            "the clear order of its links: whoever has recorded both passes subtracts a contributor's link of the second from "
+            "that of the first and has its record. chain_sum seals every link to the next hop, and masks cancel in one pass",
         ],
     ]
     rows = [
@@ -154,8 +159,9 @@ def page(made: list[Measurement], data: dict[str, Records], pictures: list[str],
 <html lang="en"><head><meta charset="utf-8"><title>Azimian et al. 2022, reproduced</title>
 <style>body{{font:15px/1.5 system-ui,sans-serif;max-width:75em;margin:2em auto;padding:0 1em}}
 table{{border-collapse:collapse;margin:1em 0}}
-td,th{{border:1px solid #bbb;padding:.3em .6em;text-align:left;vertical-align:top}}img{{max-width:49%}}</style></head><body>
+td,th{{border:1px solid #bbb;padding:.3em .6em;text-align:left;vertical-align:top}}img{{max-width:100%}}</style></head><body>
 <h1>Azimian et al. 2022, Figures 9 to 12</h1>
+<p>{html.escape(REFERENCES["azimian2022"])}</p>
 <p>{html.escape(shapes)}. One record per contributor. CPU time of all parties together; every bar in a process of its own.
 {toy}-bit keys protect nothing and stand here because the paper measured them.</p>
 <h2>The paper and ours</h2>{table(["what", "the paper", "here"], statements)}

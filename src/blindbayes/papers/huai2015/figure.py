@@ -109,6 +109,9 @@ class Method:
 METHODS = {
     "snb": Method("SNB, no privacy", lambda epsilon, parties: no_noise, True),
     "printed": Method("HDPNB as printed (true loss 7 epsilon)", as_printed, True),
+    "one_copy": Method(
+        "HDPNB with one copy of noise, as its text says (true loss 7 epsilon)", lambda epsilon, parties: one_copy(epsilon), True
+    ),
     "printed_normalised": Method("its noise (true loss 7 epsilon), our estimator", as_printed, False),
     "composed": Method("its mechanism at the stated epsilon, our estimator", composed, False),
     "ours": Method("ours: Polya shares at the stated epsilon", ours, False),
@@ -217,6 +220,7 @@ class Churn:
     violated: float  # fraction of steps with some u outside (n/2, n]
     too_little: float  # fraction of steps with sum 1/u < 1: less noise than privacy needs
     least_copies: float  # smallest sum of 1/u met
+    most_copies: float  # largest; Theorem 2 says at most 2
     first: int | None  # first step that broke the invariant
 
 
@@ -226,7 +230,7 @@ def churn(reading: str, start: int, steps: int, seed: int = 2015) -> Churn:
     u = pattern(start)
     views = Views([f"p{at}" for at in range(start)])
     violated = little = 0
-    least, first = math.inf, None
+    least, most, first = math.inf, 0.0, None
     for step in range(1, steps + 1):
         joins = len(u if reading != "corrected" else views.of) <= 2 or rng.random() < 0.5
         if reading == "corrected":
@@ -242,12 +246,12 @@ def churn(reading: str, start: int, steps: int, seed: int = 2015) -> Churn:
             leave(u, int(rng.integers(len(u))), rng)
         n = len(u)
         copies = sum(1 / view for view in u)
-        least = min(least, copies)
+        least, most = min(least, copies), max(most, copies)
         little += copies < 1 - 1e-12
         if any(not n / 2 < view <= n for view in u):
             violated += 1
             first = first or step
-    return Churn(reading, start, steps, violated / steps, little / steps, least, first)
+    return Churn(reading, start, steps, violated / steps, little / steps, least, most, first)
 
 
 READINGS = ("printed, among the remaining", "printed, among all", "corrected")

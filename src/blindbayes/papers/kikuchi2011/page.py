@@ -12,6 +12,7 @@ from typing import Any
 import gmpy2
 import numpy as np
 
+from blindbayes.papers import REFERENCES
 from blindbayes.papers.kikuchi2011 import formulas as paper
 from blindbayes.papers.kikuchi2011.distorted_intersection import entropy, error, posterior
 from blindbayes.papers.kikuchi2011.measure import Operations
@@ -130,6 +131,7 @@ def page(
     counts = paper.VALUES * paper.CLASSES
     parts = [
         "<h1>Kikuchi et al. 2011: its tables and figures, measured</h1>",
+        f"<p>{html.escape(REFERENCES['kikuchi2011'])}</p>",
         "<p>CPU seconds of both parties in one process, every message really encoded. Paillier with the paper's 1,024-bit "
         "modulus, which is too small for use today; the group of the paper (a 2,048-bit safe prime) and ristretto255. "
         f"Measured with Python {platform.python_version()} and gmpy2 {gmpy2.version()} on {html.escape(platform.machine())}; "
