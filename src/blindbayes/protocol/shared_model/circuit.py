@@ -6,7 +6,7 @@ after another; between two of them lie at most some thousand lanes, so that tabl
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -16,7 +16,8 @@ from blindbayes.primitives import circuits as c
 from blindbayes.primitives.circuits import Number
 from blindbayes.primitives.garbling import Gates, Wires
 from blindbayes.protocol.class_sums.layout import Field, GaussianFields, HistogramFields, RowLayout
-from blindbayes.protocol.shared_model.plan import GaussianPlan, ScorePlan
+from blindbayes.protocol.shared_model.noise import Key, gaussian_bits
+from blindbayes.protocol.shared_model.plan import GaussianPlan, Guard, ScorePlan
 
 LN_LANES = 256
 _ALIKE = 1.2  # Gaussian features whose circuits differ by less share gates
@@ -35,6 +36,9 @@ class Side(Protocol):
 
     def mask(self, lanes: int) -> Number:
         """A fresh uniform mask of the plan's bits, known to the garbler alone."""
+
+    def noise(self, key: Key) -> list[Number]:
+        """Both parties' noise; nothing where the plan has none."""
 
 
 def histogram_lanes(layout: RowLayout, plan: ScorePlan) -> list[tuple[str, int]]:
@@ -108,12 +112,18 @@ def _cells(side: Side, layout: RowLayout, plan: ScorePlan) -> Number | None:
     class_counts = side.class_counts()
     counts: list[Number] = []
     added: list[int] = []
-    for fields in found:
-        own: list[Number | None] = [
+    fields_of = {
+        fields.feature.name: [
             None if field is None or words is None else _field(words, indices, field, classes) for field in fields.counts
         ]
+        for fields in found
+    }
+    if plan.guard.acts:
+        fields_of = _guarded_cells(side, layout, plan, fields_of)
+    for fields in found:
+        own = fields_of[fields.feature.name]
         present = [number for number in own if number is not None]
-        total = c.add_many(g, [(0, number) for number in present], bits) if present else None
+        total = _total(g, present, layout, plan) if present else None
         rest = class_counts if total is None else c.subtract(g, class_counts, total, bits=bits)
         counts.extend(rest if number is None else number for number in own)
         added.extend([plan.alpha] * len(own))
@@ -125,6 +135,104 @@ def _cells(side: Side, layout: RowLayout, plan: ScorePlan) -> Number | None:
     pattern = np.repeat(c.to_bits(added, width), classes, axis=1)
     smoothing = np.stack([g.constant(pattern[:, lane], 1)[:, 0] for lane in range(pattern.shape[1])], axis=1)
     return c.add(g, joined, smoothing, bits=width)
+
+
+def _total(g: Gates, cells: list[Number], layout: RowLayout, plan: ScorePlan) -> Number:
+    """The sum of a feature's cells. Exact ones add up to the rows at most; noisy ones are held to that."""
+    terms, bits = [(0, number) for number in cells], layout.count_bits
+    if not plan.guard.noise_bits:
+        return c.add_many(g, terms, bits)
+    return _at_most(g, c.add_many(g, terms, bits + (len(cells) - 1).bit_length()), layout.rows)[:bits]
+
+
+# -- guards: noise, and small cells -----------------------------------------------------------------------------------------
+
+
+def _guarded_cells(
+    side: Side, layout: RowLayout, plan: ScorePlan, fields_of: Mapping[str, list[Number | None]]
+) -> dict[str, list[Number | None]]:
+    """All counters of all histograms with noise, held to 0 and to the rows, and small ones set to 0; all lanes side by side."""
+    cells: list[Number] = []
+    for own in fields_of.values():
+        for number in own:
+            if number is None:
+                raise TypeError("with a guard every value has a counter")
+            cells.append(number)
+    pairs = [side.noise((name, 0)) for name in fields_of]
+    noise = [c.join_lanes(list(part)) for part in zip(*pairs, strict=True)]
+    kept = guarded(side.gates, c.join_lanes(cells), noise, plan.guard, layout.rows)
+    sizes = [len(own) for own in fields_of.values()]
+    split = [kept[:, at * plan.classes : (at + 1) * plan.classes] for at in range(sum(sizes))]
+    found: dict[str, list[Number | None]] = {}
+    for name, size in zip(fields_of, sizes, strict=True):
+        found[name], split = [*split[:size]], split[size:]
+    return found
+
+
+def guarded(g: Gates, counts: Number, noise: Sequence[Number], guard: Guard, rows: int) -> Number:
+    """Counters with noise, held to 0 and to the rows; those below the least cell set to 0. As wide as they came."""
+    bits = len(counts)
+    if noise:
+        width = len(noise[0])
+        whole = c.add_many(g, [(0, counts), *((0, number) for number in noise)], width)
+        counts = _at_most(g, _not_negative(g, whole), rows)
+        counts = c.widen(counts, bits)
+    if guard.min_cell:
+        wide = max(bits, guard.min_cell.bit_length())
+        least = c.public(g, guard.min_cell, wide, c.lanes_of(counts))
+        counts = _keep(g, g.not_(c.is_less(g, c.widen(counts, wide), least)), counts)
+    return counts
+
+
+def _keep(g: Gates, condition: Wires, number: Number) -> Number:
+    """The number where the condition is 1, else 0."""
+    kept: Number = g.and_(np.broadcast_to(condition[None], number.shape), number)
+    return kept
+
+
+def _not_negative(g: Gates, number: Number) -> Number:
+    """max(0, a two's complement number), a bit narrower."""
+    return _keep(g, g.not_(number[-1]), number[:-1])
+
+
+def _at_most(g: Gates, number: Number, limit: int) -> Number:
+    """min(number, a public limit)."""
+    bits = max(len(number), limit.bit_length())
+    top = c.public(g, limit, bits, c.lanes_of(number))
+    number = c.widen(number, bits)
+    return c.select(g, c.is_less(g, top, number), top, number)
+
+
+def _at_most_number(g: Gates, number: Number, limit: Number) -> Number:
+    bits = max(len(number), len(limit))
+    number, limit = c.widen(number, bits), c.widen(limit, bits)
+    return c.select(g, c.is_less(g, limit, number), limit, number)
+
+
+def _guarded_moments(
+    side: Side, layout: RowLayout, plan: ScorePlan, fields: GaussianFields, n: Number, total: Number, squares: Number
+) -> tuple[Number, Number, Number]:
+    """n, sum and sum of squares with noise, held to what n values within the bounds can have; nothing of too few values."""
+    g, name, size = side.gates, fields.feature.name, fields.magnitude
+    sum_bits, square_bits = len(total), len(squares)
+    n = guarded(g, n, side.noise((name, 0)), plan.guard, layout.rows)
+    if plan.guard.noise_bits:
+        _, wide, wider = gaussian_bits(fields, plan)
+        wide, wider = max(wide, sum_bits + 1), max(wider, square_bits + 2)
+        drawn = [_extended(number, wide) for number in side.noise((name, 1))]
+        whole = c.add_many(g, [(0, _extended(total, wide)), *((0, number) for number in drawn)], wide)
+        sign = whole[-1]
+        limit = c.times(g, n, max(1, size), len(n) + max(1, size).bit_length())
+        held = c.widen(_at_most_number(g, c.negate_if(g, sign, whole)[:-1], limit), sum_bits - 1)
+        total = c.negate_if(g, sign, c.widen(held, sum_bits))
+        drawn = [_extended(number, wider) for number in side.noise((name, 2))]
+        whole = c.add_many(g, [(0, c.widen(squares, wider)), *((0, number) for number in drawn)], wider)
+        square = max(1, size * size)
+        limit = c.times(g, n, square, len(n) + square.bit_length())
+        squares = c.widen(_at_most_number(g, _not_negative(g, whole), limit), square_bits)
+        return n, total, squares
+    there = g.not_(c.is_zero(g, n))
+    return n, _keep(g, there, total), _keep(g, there, squares)
 
 
 # -- Gaussian coefficients -------------------------------------------------------------------------------------------------
@@ -246,6 +354,9 @@ def _moments(
         n = side.class_counts()
     else:
         n = _field(words, indices, fields.present, classes)
+        if plan.guard.acts:
+            n, total, squares = _guarded_moments(side, layout, plan, fields, n, total, squares)
+    if fields.present is not None and not plan.guard.noise_bits:
         # A class that has rows but no value here takes the moments of all classes together.
         empty = c.is_zero(g, n)
         n = c.select(g, empty, _over_classes(g, n), n)
@@ -257,12 +368,18 @@ def _moments(
     size = c.negate_if(g, sign, total)[: max(1, sum_bits - 1)]
     n_squared, size_squared = c.square(g, n), c.square(g, size)
     exact_bits = max(1, (rows * rows * fields.magnitude**2).bit_length())
-    spread = c.subtract(g, c.multiply(g, n, squares), size_squared, bits=exact_bits)
+    signed = exact_bits + bool(plan.guard.noise_bits)  # noisy sums may be those of no numbers: then the variance is negative
+    whole = c.subtract(g, c.multiply(g, n, squares), size_squared, bits=signed)
     bits = _widths(fields, layout, plan).divisor
-    spread = c.widen(c.shift_up(spread, own.floor_shift), bits)
+    spread = c.widen(c.shift_up(whole[:exact_bits], own.floor_shift), bits)
     least = c.times(g, n_squared, own.floor, bits)
-    divisor = c.select(g, c.is_less(g, spread, least), least, spread)
+    low = c.is_less(g, spread, least)
+    divisor = c.select(g, _or(g, low, whole[-1]) if plan.guard.noise_bits else low, least, spread)
     return n, sign, size, divisor, (n_squared, size_squared)
+
+
+def _or(g: Gates, left: Wires, right: Wires) -> Wires:
+    return g.not_(g.and_(g.not_(left), g.not_(right)))
 
 
 def _over_classes(g: Gates, number: Number) -> Number:

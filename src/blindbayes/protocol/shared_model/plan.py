@@ -21,10 +21,11 @@ more than the plain classifier's own floating point is off).
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -104,6 +105,39 @@ class GaussianPlan:
 FeaturePlan = HistogramPlan | GaussianPlan
 
 
+@dataclass(frozen=True, slots=True)
+class Guard:
+    """What stands between exact counters and the model: noise of both parties, and small cells set to zero. Public.
+
+    With a guard every feature has a counter for each of its values, and denominators are the sums of what is left of them.
+    """
+
+    min_cell: int = 0  # counters below it are set to 0 inside the circuit, after noise
+    noise_bits: int = 0  # each party's noise on a counter, as a two's complement number of so many bits; 0: no noise
+    floors: tuple[tuple[str, float], ...] = ()  # least variances of Gaussian features, in their own unit squared
+
+    def __post_init__(self) -> None:
+        if self.min_cell < 0 or not (self.noise_bits == 0 or 2 <= self.noise_bits <= 48):
+            raise ConfigError("min_cell is not negative, and noise takes 2 to 48 bits")
+
+    @property
+    def acts(self) -> bool:
+        """Whether there is anything to do."""
+        return self.min_cell > 0 or self.noise_bits > 0
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain builtins, for a share file."""
+        return {"min_cell": self.min_cell, "noise_bits": self.noise_bits, "floors": dict(self.floors)}
+
+    @classmethod
+    def from_dict(cls, found: Mapping[str, Any]) -> Guard:
+        """From `to_dict`."""
+        return cls(int(found["min_cell"]), int(found["noise_bits"]), tuple(sorted(found["floors"].items())))
+
+
+NO_GUARD = Guard()
+
+
 def _bits(values: Words, bits: int) -> Words:
     return (values[:, None] >> np.arange(bits, dtype=np.uint64)) & np.uint64(1)
 
@@ -120,18 +154,21 @@ def _wide_square(size: Words) -> tuple[Words, Words]:
 class ScorePlan:
     """Widths and bounds for a codebook, a public number of rows and a smoothing."""
 
-    def __init__(self, codebook: Codebook, rows: int, alpha: float = 1.0) -> None:
+    def __init__(self, codebook: Codebook, rows: int, alpha: float = 1.0, guard: Guard = NO_GUARD) -> None:
         if len(codebook.classes) < 2:
             raise ConfigError("a classifier needs at least two classes")
         if not (math.isfinite(alpha) and 2**-16 <= alpha <= 2**16):
             raise ConfigError("alpha must lie between 2^-16 and 2^16 in a study over columns")
-        gaussian = [item for item in codebook.features if not is_histogram(item)]
+        floors = dict(guard.floors)
+        gaussian = [item for item in codebook.features if not is_histogram(item) and item.name not in floors]
         if gaussian and codebook.variance_floor is None:
             raise ConfigError(
                 f"feature {gaussian[0].name!r} is Gaussian: a study over columns needs variance_floor in the codebook, "
                 "so that joint and pooled models compare"
             )
-        self.codebook, self.rows, self.classes = codebook, rows, len(codebook.classes)
+        if guard.acts and not all(item.optional for item in codebook.features):
+            raise ConfigError("with a guard every feature has a counter for each of its values")
+        self.codebook, self.rows, self.classes, self.guard = codebook, rows, len(codebook.classes), guard
         self.alpha, self.alpha_shift, self.alpha_error = dyadic(Fraction(alpha), _ALPHA_BITS)
         self.features: dict[str, FeaturePlan] = {item.name: self._plan(item) for item in codebook.features}
         top = math.log2(2 * self.spread + 4)
@@ -153,13 +190,12 @@ class ScorePlan:
     def _plan(self, feature: Feature) -> FeaturePlan:
         if not isinstance(feature, Numeric) or feature.bins is not None:
             return HistogramPlan(feature, feature.size)
-        if self.codebook.variance_floor is None:
-            raise ConfigError("a Gaussian feature needs variance_floor")
+        least = max(self.codebook.variance_floor or 0.0, dict(self.guard.floors).get(feature.name, 0.0))
         low, high = feature.code_low, feature.code_high
         magnitude = max(abs(low), abs(high))
         code_bits = 1 + max(max(0, high).bit_length(), max(0, -low - 1).bit_length())
         scale = Fraction(round(feature.scale)) if feature.scale >= 1 else Fraction(1, round(feature.precision))
-        floor, shift, error = dyadic(Fraction(self.codebook.variance_floor) * scale * scale, _FLOOR_BITS)
+        floor, shift, error = dyadic(Fraction(least) * scale * scale, _FLOOR_BITS)
         square_bits = max(1, (magnitude * magnitude).bit_length())
         return GaussianPlan(feature, magnitude, code_bits, square_bits, floor, shift, error)
 
@@ -213,15 +249,18 @@ class ScorePlan:
     def plain_error(self, name: str) -> float:
         """What rounding a value and a mean to floats may move a plain Gaussian score by: much, where values lie far from 0
         and close together. The shared scores know no such error: their codes and sums are whole numbers."""
-        plan, floor = self.features[name], self.codebook.variance_floor
-        if isinstance(plan, HistogramPlan) or floor is None:
+        plan = self.features[name]
+        floor = max(self.codebook.variance_floor or 0.0, dict(self.guard.floors).get(name, 0.0))
+        if isinstance(plan, HistogramPlan):
             return 0.0
         reach = max(abs(plan.feature.low), abs(plan.feature.high)) * 2.0**-52
         return reach * (plan.feature.high - plan.feature.low + reach) / floor
 
     def facts(self) -> bytes:
         """What both parties must agree on."""
-        return repr((self.codebook.sha256, self.rows, self.alpha, self.alpha_shift, self.fraction, self.bits)).encode()
+        return repr(
+            (self.codebook.sha256, self.rows, self.alpha, self.alpha_shift, self.fraction, self.bits, self.guard)
+        ).encode()
 
     def choose(self, names: Sequence[str]) -> list[FeaturePlan]:
         """Plans of some features, in order."""

@@ -20,6 +20,7 @@ from blindbayes.protocol.core import Role, Run, Send, receive
 from blindbayes.protocol.garbled import receive_step, send_step
 from blindbayes.protocol.shared_model.circuit import build
 from blindbayes.protocol.shared_model.messages import ModelGarbled, SumsChosen
+from blindbayes.protocol.shared_model.noise import Key, Noise, noise_bits, noise_fields
 from blindbayes.protocol.shared_model.plan import ScorePlan
 from blindbayes.protocol.shared_model.tables import add_denominators, from_outputs, output_lanes
 from blindbayes.protocol.transfer import agree
@@ -40,11 +41,13 @@ class GarblerSide:
         layout: RowLayout,
         plan: ScorePlan,
         coins: Coins,
+        noise: Noise | None = None,
     ) -> None:
         self.gates: Gates = garbler
         self._garbler = garbler
         self._share = c.to_bits(_by_word(share), _WORD_BITS)
-        self._labels = labels
+        self._labels, self._noise_labels = _split_labels(labels, layout, plan)
+        self._noise = noise_bits(noise, layout, plan)
         self._counts = c.to_bits([int(value) for value in class_counts], layout.count_bits)
         self._classes = plan.classes
         self._bits = plan.bits
@@ -67,6 +70,10 @@ class GarblerSide:
         self.masks.append(bits)
         return self._garbler.own(bits)
 
+    def noise(self, key: Key) -> list[Number]:
+        """Its own, and the other's."""
+        return [self._garbler.own(self._noise[key]), self._noise_labels[key]] if self._noise else []
+
 
 class EvaluatorSide:
     """The attribute holder's inputs: the labels of its share's bits."""
@@ -74,7 +81,7 @@ class EvaluatorSide:
     def __init__(self, evaluator: Evaluator, labels: Blocks, layout: RowLayout, plan: ScorePlan) -> None:
         self.gates: Gates = evaluator
         self._evaluator = evaluator
-        self._labels = labels
+        self._labels, self._noise_labels = _split_labels(labels, layout, plan)
         self._count_bits = layout.count_bits
         self._classes, self._bits = plan.classes, plan.bits
 
@@ -91,12 +98,27 @@ class EvaluatorSide:
         """The garbler's."""
         return self._evaluator.own((self._bits, lanes))
 
+    def noise(self, key: Key) -> list[Number]:
+        """The garbler's, and its own."""
+        if not self._noise_labels:
+            return []
+        own = self._noise_labels[key]
+        return [self._evaluator.own(own.shape[:2]), own]
+
 
 class PlainSide:
     """Everything in clear: the oracle."""
 
-    def __init__(self, words: Words, class_counts: npt.NDArray[np.int64], layout: RowLayout, plan: ScorePlan) -> None:
+    def __init__(
+        self,
+        words: Words,
+        class_counts: npt.NDArray[np.int64],
+        layout: RowLayout,
+        plan: ScorePlan,
+        noise: Sequence[Noise] = (),
+    ) -> None:
         self.gates: Gates = Plain()
+        self._noise = [noise_bits(part, layout, plan) for part in noise]
         self._words = c.to_bits(_by_word(words), _WORD_BITS)
         self._counts = c.to_bits([int(value) for value in class_counts], layout.count_bits)
         self._classes, self._bits = plan.classes, plan.bits
@@ -113,6 +135,35 @@ class PlainSide:
         """None."""
         return np.zeros((self._bits, lanes), dtype=np.uint8)
 
+    def noise(self, key: Key) -> list[Number]:
+        """All parties'."""
+        return [part[key] for part in self._noise]
+
+
+def _split_labels(labels: Blocks, layout: RowLayout, plan: ScorePlan) -> tuple[Blocks, dict[Key, Number]]:
+    """Labels of the evaluator's bits: of its share's words, then of its noise."""
+    at = _WORD_BITS * layout.words * plan.classes
+    words = labels[:at].reshape(_WORD_BITS, -1, 2)
+    found: dict[Key, Number] = {}
+    for field in noise_fields(layout, plan):
+        size = field.bits * field.lanes
+        found[field.key] = labels[at : at + size].reshape(field.bits, field.lanes, 2)
+        at += size
+    return words, found
+
+
+def evaluator_bits(share: Words, noise: Noise | None, layout: RowLayout, plan: ScorePlan) -> npt.NDArray[np.uint8]:
+    """The bits that the evaluator brings: of its share's words, then of its noise."""
+    own = noise_bits(noise, layout, plan)
+    parts = [c.to_bits(_by_word(share), _WORD_BITS).reshape(-1)]
+    return np.concatenate([*parts, *(own[field.key].reshape(-1) for field in noise_fields(layout, plan))])
+
+
+def transfers(layout: RowLayout, plan: ScorePlan) -> int:
+    """How many bits the evaluator brings."""
+    noise = sum(field.bits * field.lanes for field in noise_fields(layout, plan))
+    return _WORD_BITS * layout.words * plan.classes + noise
+
 
 def _by_word(share: Words) -> Words:
     """(classes, words) to lanes, classes fastest."""
@@ -124,10 +175,10 @@ def _lanes(indices: Sequence[int], classes: int) -> npt.NDArray[np.int64]:
 
 
 def plain_tables(
-    words: Words, class_counts: npt.NDArray[np.int64], layout: RowLayout, plan: ScorePlan
+    words: Words, class_counts: npt.NDArray[np.int64], layout: RowLayout, plan: ScorePlan, noise: Sequence[Noise] = ()
 ) -> tuple[dict[str, Limbs], int]:
     """What the two shares add up to, computed in clear, and the number of AND gates: the oracle of the tests."""
-    side = PlainSide(words, class_counts, layout, plan)
+    side = PlainSide(words, class_counts, layout, plan, noise)
     outputs = list(build(side, layout, plan))
     return add_denominators(from_outputs(outputs, layout, plan), class_counts, layout, plan), side.gates.and_count
 
@@ -141,6 +192,7 @@ def class_holder(
     plan: ScorePlan,
     keeper: Keeper,
     coins: Coins,
+    noise: Noise | None = None,
 ) -> Role[dict[str, Limbs]]:
     """The garbler. Returns its share of the score tables."""
     _require_share(share, layout, plan)
@@ -150,10 +202,9 @@ def class_holder(
     session = yield from agree(run, attribute_holder_name, "shared_model", facts, coins)  # step 1
     tmmo, stream = TweakedHash(session), keeper.session(session)
     chosen = yield from receive(attribute_holder_name, SumsChosen)
-    count = _WORD_BITS * layout.words * plan.classes
-    labels = stream.extend(chosen.corrections, count, attribute_holder_name).reshape(_WORD_BITS, -1, 2)
+    labels = stream.extend(chosen.corrections, transfers(layout, plan), attribute_holder_name).reshape(-1, 2)
     garbler = Garbler(tmmo, keeper.delta)
-    side = GarblerSide(garbler, share, labels, class_counts, layout, plan, coins)
+    side = GarblerSide(garbler, share, labels, class_counts, layout, plan, coins, noise)
     for outputs in build(side, layout, plan):  # steps 3 to 5
         yield from send_step(attribute_holder_name, garbler, outputs, ModelGarbled)
     tables = from_outputs(side.masks, layout, plan, negative=True)
@@ -161,17 +212,24 @@ def class_holder(
 
 
 def attribute_holder(
-    run: Run, class_holder_name: str, share: Words, layout: RowLayout, plan: ScorePlan, planter: Planter, coins: Coins
+    run: Run,
+    class_holder_name: str,
+    share: Words,
+    layout: RowLayout,
+    plan: ScorePlan,
+    planter: Planter,
+    coins: Coins,
+    noise: Noise | None = None,
 ) -> Role[dict[str, Limbs]]:
     """The evaluator. Returns its share of the score tables."""
     _require_share(share, layout, plan)
     facts = plan.facts() + layout.facts()
     session = yield from agree(run, class_holder_name, "shared_model", facts, coins)  # step 1
     tmmo, stream = TweakedHash(session), planter.session(session)
-    corrections, t = stream.extend(c.to_bits(_by_word(share), _WORD_BITS))
+    corrections, t = stream.extend(evaluator_bits(share, noise, layout, plan))
     yield Send(class_holder_name, SumsChosen(corrections))  # step 2
     evaluator = Evaluator(tmmo, class_holder_name)
-    side = EvaluatorSide(evaluator, t.reshape(_WORD_BITS, -1, 2), layout, plan)
+    side = EvaluatorSide(evaluator, t.reshape(-1, 2), layout, plan)
     circuit = build(side, layout, plan)
     opened: list[npt.NDArray[np.uint8]] = []
     for _ in output_lanes(layout, plan):  # steps 3 to 5
