@@ -1,4 +1,4 @@
-"""The walls of DESIGN.md 2, held by reading the imports and calls of every source file.
+"""The walls between the rooms of docs/architecture.md, held by reading the imports and calls of every source file.
 
 Tables and rows stop at `statistics`; I/O stops at `storage`, `transport`, `site`, `data`, `ledger`, `cli`, `web`; randomness
 enters at `primitives.coins`. What stands outside a wall for a reason is listed here with the reason, and must still be there.
@@ -209,14 +209,38 @@ def test_nothing_is_unpickled_or_evaluated() -> None:
                 assert node.value.value is False, name
 
 
+def test_json_and_toml_are_read_in_one_place() -> None:
+    """Size, depth, digits and names that stand twice are checked by `foreign`; who reads past it reads without bounds."""
+    allowed = {
+        "foreign": "this is the place",
+        "protocol/registry": "SPEC.md, part of the package",
+        "report/spec": "SPEC.md, part of the package",
+        "codebook": "tomlkit keeps the comments of a file that `foreign` has read before",
+        "papers": "their own figures, part of the package",
+    }
+    readers = {
+        "json.loads",
+        "json.load",
+        "msgspec.json.decode",
+        "tomllib.loads",
+        "tomllib.load",
+        "tomlkit.parse",
+        "tomlkit.load",
+    }
+    assert offenders(((name, calls(name) & readers) for name in files()), allowed) == {}
+
+
 def test_errors_and_codebook_are_leaves() -> None:
     assert {module for module in imports("errors.py") if module.startswith(PACKAGE)} == set()
+    assert {module for module in imports("foreign.py") if module.startswith("blindbayes.") and module.count(".") == 1} == {
+        "blindbayes.errors"
+    }
     at_top = {
         node.module
         for node in parsed(SOURCE / "codebook.py").body
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith(PACKAGE)
     }
-    assert at_top == {"blindbayes.errors"}
+    assert at_top == {"blindbayes.errors", "blindbayes.foreign"}
 
 
 def test_imports_point_right_to_left() -> None:

@@ -14,7 +14,6 @@ import inspect
 import json
 import math
 import os
-import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from itertools import pairwise
@@ -26,9 +25,12 @@ import tomlkit
 import tomlkit.items
 
 from blindbayes.errors import ConfigError
+from blindbayes.foreign import read_toml, require_seen
 
 DEFAULT_MAX_ROWS = 10**9
 MAX_NAME_LENGTH = 256
+MAX_FEATURES = 10_000
+MAX_CELLS = 4_000_000  # statistics of one table, per class and value: 32 MB in one vector
 MAX_CODE = 2**46  # what the statistics' two-limb squares carry exactly
 _LARGEST = 1e150  # its square, and the square of its inverse, are still ordinary floats
 
@@ -50,6 +52,8 @@ class Categorical(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="
         _require_labels(self.values, where, "values")
         if unknown := sorted(set(self.labels) - set(self.values)):
             raise ConfigError(f"{where}: labels are given for {unknown[0]!r}, which is not among its values; add it or drop it")
+        for text in (" ".join(self.description.split()), *self.labels.values(), *self.missing):
+            _require_text(text, f"{where}: description, labels and missing markers")
         if clash := sorted(set(self.missing) & set(self.values)):
             raise ConfigError(f"{where}: {clash[0]!r} is both a value and a missing marker; keep it in one list")
 
@@ -108,6 +112,8 @@ class Numeric(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="nume
             raise ConfigError(f"{where}: too many grid points for bins; coarsen the precision")
         for marker in self.missing:
             _require_text(marker, f"{where}: a missing marker")
+        _require_text(self.unit, f"{where}: unit")
+        _require_text(" ".join(self.description.split()), f"{where}: description")
         if self.spacing == "log" and self.bins is not None and self.bins > len(_ladder(self.grid_low, self.grid_high)):
             raise ConfigError(f"{where}: fewer than {self.bins} cells of a logarithmic scale fit its grid; take fewer bins")
 
@@ -277,6 +283,14 @@ class Codebook(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=Tru
             raise ConfigError("features: at least one feature is needed; add a [[features]] table")
         if not all(isinstance(feature, Categorical | Numeric) for feature in self.features):
             raise ConfigError("features: each is a Categorical or a Numeric")
+        if len(self.features) > MAX_FEATURES:
+            raise ConfigError(f"features: at most {MAX_FEATURES:,}; choose those that matter")
+        cells = len(self.classes) * (1 + sum(_columns(feature) for feature in self.features))
+        if cells > MAX_CELLS:
+            raise ConfigError(
+                f"the statistics would have {cells:,} cells (classes times values), more than {MAX_CELLS:,}: take fewer bins, "
+                "or group the values"
+            )
         _require_distinct([self.target, *self.names], "features", "name")
         _require_apart([self.target, *self.names])
         if not (type(self.max_rows) is int and 1 <= self.max_rows <= 2**48):
@@ -350,11 +364,7 @@ class Codebook(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=Tru
             ) from None
         except (OSError, UnicodeDecodeError) as cause:
             raise ConfigError(f"codebook file {os.fspath(path)!r} cannot be read as UTF-8 text") from cause
-        try:
-            fields = tomllib.loads(text)
-        except tomllib.TOMLDecodeError as cause:
-            raise ConfigError(f"codebook file {os.fspath(path)!r} is not valid TOML: {cause}") from None
-        return cls.from_dict(fields)
+        return cls.from_dict(read_toml(text, f"codebook file {os.fspath(path)!r}", wide=True))
 
     @classmethod
     def from_frame(
@@ -428,6 +438,13 @@ def json_schema() -> dict[str, Any]:
 # -- rules -----------------------------------------------------------------------------------------------------------
 
 
+def _columns(feature: Feature) -> int:
+    """How many numbers per class the statistics keep of a feature."""
+    if isinstance(feature, Categorical):
+        return len(feature.values)
+    return 3 if feature.bins is None else feature.bins
+
+
 def _is_whole(value: float) -> bool:
     return value >= 1 and math.isclose(value, round(value), rel_tol=1e-12, abs_tol=0)
 
@@ -453,8 +470,7 @@ def _settle_texts(struct: msgspec.Struct, where: str, *fields: str) -> None:
 
 
 def _require_text(text: str, what: str) -> None:
-    if any(ord(char) < 32 or ord(char) == 127 or 0xD800 <= ord(char) < 0xE000 for char in text):
-        raise ConfigError(f"{what} must not hold control characters")
+    require_seen(text, what)
 
 
 def _require_name(name: str, what: str) -> None:
@@ -529,8 +545,10 @@ def _document(codebook: Codebook, path: Path | None) -> tomlkit.TOMLDocument:
     identifier = fields.pop("identifier", None)
     if path is not None and path.exists():
         try:
-            document = tomlkit.parse(path.read_text(encoding="utf-8"))
-        except (tomlkit.exceptions.TOMLKitError, UnicodeDecodeError):
+            text = path.read_text(encoding="utf-8")
+            read_toml(text, "it", wide=True)  # its bounds; the other reader, which keeps comments, has none
+            document = tomlkit.parse(text)
+        except (tomlkit.exceptions.TOMLKitError, UnicodeDecodeError, ConfigError):
             raise ConfigError(f"{os.fspath(path)!r} exists and is not TOML; move it away or choose another path") from None
         for key in [key for key in document if key not in (*fields, "features", "identifier")]:
             del document[key]

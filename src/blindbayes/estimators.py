@@ -21,6 +21,7 @@ from blindbayes.data.expressions import plain_text
 from blindbayes.data.infer import infer_feature, infer_labels
 from blindbayes.data.sources import is_source, require_columns, to_arrow
 from blindbayes.errors import ConfigError, DataError, PrivacyError
+from blindbayes.foreign import read_json_table
 from blindbayes.ledger import Ledger
 from blindbayes.model.explain import Explanation, Plausible, explain
 from blindbayes.model.file import MAX_BYTES, ModelRecord, dump_model, parse_model
@@ -399,11 +400,10 @@ class NaiveBayes(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return state
 
     def __setstate__(self, state: Mapping[str, Any]) -> None:
-        import msgspec
 
         params = {key: value for key, value in state.items() if key != "model"}
         if params["codebook"] is not None:
-            params["codebook"] = Codebook.from_dict(msgspec.json.decode(params["codebook"]))
+            params["codebook"] = Codebook.from_dict(read_json_table(params["codebook"], "the codebook"))
         self.__init__(**params)  # type: ignore[misc]
         if state["model"] is not None:
             self._restore(parse_model(state["model"]))

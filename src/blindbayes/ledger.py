@@ -32,6 +32,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from blindbayes.errors import ConfigError, LedgerError, PrivacyError
+from blindbayes.foreign import read_json, read_json_table
 from blindbayes.privacy.accounting import Account, Composition, Spend
 from blindbayes.privacy.chance import Number, written
 from blindbayes.privacy.mechanisms import Priced
@@ -48,6 +49,7 @@ CANCEL = b"\x18"
 MAX_LINE = 1 << 16
 LOCK_SECONDS = 30.0
 _KIND = re.compile(r"[a-z][a-z_]{0,31}")
+_AMOUNT = re.compile(r"\d{1,400}(?:\.\d{1,400}|/\d{1,400})?")
 _RESERVED = frozenset({"n", "time", "kind", "prev", "hash"})
 
 
@@ -295,7 +297,7 @@ class Ledger:
             raise LedgerError(
                 f"{self.path.name}: the entry could not be written ({error.strerror}); nothing was released"
             ) from error
-        return _entry(json.loads(line))
+        return _entry(read_json_table(line, "an entry", error=LedgerError))
 
     def _recovered(self, handle: int) -> _State:
         """The state, with what a killed writer left behind recorded as torn."""
@@ -385,8 +387,8 @@ def _entry(fields: dict[str, Any]) -> Entry:
 def _verified(line: bytes, n: int, prev: str) -> Entry | None:
     """The entry on a line without its newline, if it is entry number n behind `prev`."""
     try:
-        fields = json.loads(line)
-    except ValueError:
+        fields = read_json(line, "a line", most_bytes=MAX_LINE, error=LedgerError)
+    except LedgerError:
         return None
     if not isinstance(fields, dict) or not set(fields) >= _RESERVED:
         return None
@@ -437,6 +439,9 @@ def _text(value: Fraction) -> str:
 
 def _spend(entry: Entry) -> Spend:
     fields = entry.fields
+    for name in ("epsilon", "delta"):
+        if not _AMOUNT.fullmatch(str(fields[name])):  # 1e999999999 is a short text and a number that fills the memory
+            raise ValueError(name)
     gaussian = fields.get("gaussian")
     return Spend(
         Fraction(fields["epsilon"]),
@@ -449,8 +454,18 @@ def _spend(entry: Entry) -> Spend:
 
 
 def _account(entries: tuple[Entry, ...]) -> tuple[Account, Mapping[str, Any]]:
+    try:
+        return _added(entries)
+    except (KeyError, ValueError, TypeError, IndexError, ArithmeticError):  # hashes fit, so whoever made it wrote no ledger
+        raise LedgerError("an entry of the ledger holds no amount that can be added up") from None
+
+
+def _added(entries: tuple[Entry, ...]) -> tuple[Account, Mapping[str, Any]]:
     budget = [entry for entry in entries if entry.kind == "budget"][-1].fields
     account = Account(budget["adjacency"], cast(Composition, budget["composition"]))
+    for name in ("epsilon", "delta"):
+        if not _AMOUNT.fullmatch(str(budget[name])):
+            raise ValueError(name)
     return account.add(*[_spend(entry) for entry in entries if entry.kind == "charge"]), budget
 
 

@@ -166,7 +166,7 @@ def test_an_oversize_file_is_refused_before_it_is_parsed(tmp_path: Path, monkeyp
     NaiveBayes(CODEBOOK).fit(frame()).save(path)
     monkeypatch.setattr("blindbayes.model.file.MAX_BYTES", path.stat().st_size - 1)
     monkeypatch.setattr("blindbayes.estimators.MAX_BYTES", path.stat().st_size - 1)
-    monkeypatch.setattr("json.loads", lambda *_, **__: pytest.fail("parsed"))
+    monkeypatch.setattr("json.JSONDecoder.decode", lambda *_, **__: pytest.fail("parsed"))
     with pytest.raises(ConfigError, match="size limit"):
         load(path)
 

@@ -155,7 +155,7 @@ FILES = {"a.txt": b"one", "plots/b.svg": b"two"}
         ({"a.txt": None}, "a.txt is missing"),
         ({"checksums": None}, "no checksums"),
         ({"checksums": b"nonsense\n"}, "not readable"),
-        ({"signatures.json": b"[]"}, "not readable"),
+        ({"signatures.json": b"[]"}, "signatures.json is not"),
     ],
 )
 def test_every_change_is_noticed(change: dict[str, bytes | None], told: str) -> None:

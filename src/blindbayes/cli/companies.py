@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import tempfile
 import time
@@ -17,6 +16,7 @@ from rich.table import Table
 
 from blindbayes.datasets import Synthetic
 from blindbayes.errors import PeerLost
+from blindbayes.foreign import read_json_table
 
 HOLDER, OTHER = "bank", "telecom"
 _QUERIES = 100_000
@@ -186,7 +186,7 @@ def _done(ended: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
 def _leakage(ended: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for outcome in ended.values():
-        found |= json.loads((Path(outcome["release"]) / "leakage.json").read_text(encoding="utf-8"))["parties"]
+        found |= read_json_table((Path(outcome["release"]) / "leakage.json").read_bytes(), "leakage.json")["parties"]
     return found
 
 

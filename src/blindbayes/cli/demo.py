@@ -17,6 +17,7 @@ from rich.console import Console
 from rich.table import Table
 
 from blindbayes.errors import ConfigError, PeerLost
+from blindbayes.foreign import read_json_table
 
 if TYPE_CHECKING:
     from blindbayes.demo.loopback import Loopback
@@ -188,7 +189,7 @@ def _collected(ended: dict[str, dict[str, Any]], sites: Loopback, study: StudyFi
     for name, outcome in ended.items():
         if outcome.get("state") != "done":
             raise PeerLost(f"the run ended with {outcome.get('text') or outcome.get('message')}", party=name)
-        report = json.loads((Path(outcome["release"]) / "leakage.json").read_text(encoding="utf-8"))
+        report = read_json_table((Path(outcome["release"]) / "leakage.json").read_bytes(), "leakage.json")
         leakage |= report["parties"]
         sent += sum(seat["bytes_out"] for seat in outcome["seats"].values())
     release = Path(next(iter(ended.values()))["release"])

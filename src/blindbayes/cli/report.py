@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from datetime import date, datetime
@@ -16,6 +15,7 @@ from rich.console import Console
 from rich.table import Table
 
 from blindbayes.errors import ConfigError, DataError
+from blindbayes.foreign import read_json_table, read_toml
 from blindbayes.report import COMMON_SIGNATURES, Verified, common_of, digest_of, signatures_of, signed_by, verify_files
 from blindbayes.storage.folder import read_folder
 
@@ -30,15 +30,9 @@ class _Release:
     verified: Verified
 
     def json(self, name: str) -> dict[str, Any]:
-        try:
-            found = json.loads(self.files[name])
-        except KeyError:
+        if name not in self.files:
             return {}
-        except ValueError:
-            raise DataError(f"{name} is not readable; ask for the release again") from None
-        if not isinstance(found, dict):
-            raise DataError(f"{name} is not readable; ask for the release again")
-        return found
+        return read_json_table(self.files[name], name, error=DataError, hint="ask for the release again")
 
     def digest(self, name: str) -> str | None:
         return hashlib.sha256(self.files[name]).hexdigest() if name in self.files else None
@@ -270,10 +264,7 @@ def _registry(release: _Release, path: Path) -> str:
         raise ConfigError("this release is not differentially private; the registry is for those that are")
     promise = PrivacyStatement.from_json(release.files["statement.json"].decode())
     names = {item.name for item in fields(Deployment)}
-    try:
-        found = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError):
-        raise ConfigError(f"{path.name} is not valid TOML") from None
+    found = read_toml(path.read_bytes(), path.name)
     if wrong := sorted(names ^ set(found)):
         raise ConfigError(f"{path.name}: {wrong[0]!r} is missing or unknown; it needs {', '.join(sorted(names))}")
     if not isinstance(found["published"], date) or isinstance(found["published"], datetime):

@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from blindbayes.codebook import Codebook, Numeric
 from blindbayes.errors import ConfigError
+from blindbayes.foreign import read_json
 from blindbayes.model.parameters import Gaussian, Histogram, Parameters, Term, estimate
 from blindbayes.statistics import Statistics
 from blindbayes.statistics.layout import is_histogram
@@ -55,12 +56,7 @@ def dump_model(record: ModelRecord) -> str:
 
 def parse_model(text: str) -> ModelRecord:
     """The inverse of `dump_model`; refuses an unknown version, field, hash or shape."""
-    if len(text) > MAX_BYTES:
-        raise ConfigError("the model file is over the size limit")
-    try:
-        document = json.loads(text, parse_constant=_refuse_constant)
-    except (ValueError, RecursionError):  # ValueError: no JSON, or a number of thousands of digits
-        raise ConfigError("the model file is not valid JSON; `blindbayes train` writes one") from None
+    document = read_json(text, "the model file", most_bytes=MAX_BYTES, hint="`blindbayes train` writes one")
     if not isinstance(document, dict) or document.get("format") != FORMAT:
         raise ConfigError(f"the model file is not of format {FORMAT}; `blindbayes train` writes one")
     if set(document) != _FIELDS:
@@ -153,7 +149,3 @@ def _dump_term(term: Term) -> dict[str, Any]:
 def _finite(value: Any) -> float | None:
     """JSON has no infinity: null stands for the one infinity that is possible in its place."""
     return float(value) if math.isfinite(value) else None
-
-
-def _refuse_constant(name: str) -> float:
-    raise ConfigError("the model file holds a number that JSON does not have")

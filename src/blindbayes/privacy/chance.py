@@ -11,6 +11,7 @@ as soon as both ends agree on them. They always come to agree, since e^-x is irr
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Sequence
 from decimal import Decimal
 from fractions import Fraction
@@ -20,7 +21,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from blindbayes.errors import ConfigError
+from blindbayes.errors import ConfigError, PrivacyError
 from blindbayes.primitives.coins import Coins
 
 Digits = Callable[[int], int]
@@ -28,13 +29,17 @@ Integers = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 Number = int | float | str | Decimal | Fraction
 
+SMALLEST_BUDGET, LARGEST_BUDGET = Fraction(1, 10**12), Fraction(10**9)
 FIRST_BITS = 16
 MORE_BITS = 64
 _CHUNK = 1 << 16
+_PLAIN_NUMBER = re.compile(r"\s*[+-]?(?:\d{1,1300}/\d{1,1300}|(?:\d{1,1300}\.?\d{0,400}|\.\d{1,400})(?:[eE][+-]?\d{1,3})?)\s*")
 
 
 def fraction(value: Number, name: str = "value") -> Fraction:
     """The exact rational value; a float is taken at its exact binary value, so never rounded up."""
+    if isinstance(value, str | Decimal) and not _PLAIN_NUMBER.fullmatch(str(value)):  # 1e999999999 would fill the memory
+        raise ConfigError(f"{name} must be a finite number of ordinary size")
     try:
         return Fraction(value)
     except (ValueError, OverflowError, TypeError, ZeroDivisionError) as error:
@@ -51,7 +56,10 @@ def spendable(value: Number, name: str = "epsilon") -> Fraction:
 
     So noise never costs more than either the number given or the number `written` to a ledger.
     """
-    return min(positive(value, name), written(value, name))
+    exact = min(positive(value, name), written(value, name))
+    if not SMALLEST_BUDGET <= exact <= LARGEST_BUDGET:
+        raise PrivacyError(f"{name} lies between {float(SMALLEST_BUDGET):g} and {float(LARGEST_BUDGET):g}; others say nothing")
+    return exact
 
 
 def charged(value: Fraction) -> float:

@@ -81,6 +81,8 @@ def composed_delta(table: Floats, shift: int, count: int, epsilon: float) -> flo
     """
     p, q = table[shift:], table[: len(table) - shift]
     both = (p > 0) & (q > 0)
+    if not both.any():  # every outcome tells the two apart, or the table cannot be worked out
+        return 1.0
     certain = 1.0 - float(p[both].sum())
     losses = np.log(p[both]) - np.log(q[both])
     grid = epsilon / (_GRID * count)
@@ -119,14 +121,19 @@ def renyi_bound(variance: float, l1: float, l2_squared: float, order: int) -> fl
     return order * l2_squared / (2 * variance) + extra
 
 
-def renyi_delta(variance: float, l1: float, l2_squared: float, epsilon: float) -> float:
-    """Delta of Skellam noise by `renyi_bound` and Canonne, Kamath and Steinke (2020), Proposition 12."""
+def renyi_log_delta(variance: float, l1: float, l2_squared: float, epsilon: float) -> float:
+    """ln delta of Skellam noise by `renyi_bound` and Canonne, Kamath and Steinke (2020), Proposition 12."""
     best = 0.0
     for order in [*range(2, 64), *range(64, 1024, 8), *range(1024, 65536, 512)]:
         divergence = renyi_bound(variance, l1, l2_squared, order)
         log = (order - 1) * (divergence - epsilon) + (order - 1) * math.log1p(-1 / order) - math.log(order)
         best = min(best, log)
-    return math.exp(best)
+    return best
+
+
+def renyi_delta(variance: float, l1: float, l2_squared: float, epsilon: float) -> float:
+    """Delta of Skellam noise; 0 where it is below every float."""
+    return math.exp(renyi_log_delta(variance, l1, l2_squared, epsilon))
 
 
 @lru_cache(maxsize=256)
@@ -142,9 +149,10 @@ def skellam_variance(count: int, reach: int, epsilon: float, delta: float) -> fl
     def is_private(variance: float) -> bool:
         if reach == 1 and delta >= SMALLEST_DELTA:
             return composed_delta(skellam_table(variance), 1, count, epsilon) <= delta
-        return renyi_delta(variance, count * reach, count * reach * reach, epsilon) <= delta
+        # In logarithms: a delta below the smallest float would count as reached by any noise at all.
+        return renyi_log_delta(variance, count * reach, count * reach * reach, epsilon) <= math.log(delta)
 
-    high = 2 * math.log(1.25 / delta) * count * reach * reach / epsilon**2 + count * reach
+    high = 2 * (math.log(1.25) - math.log(delta)) * count * reach * reach / epsilon**2 + count * reach
     while not is_private(high):
         high *= 2
     low = high / 64

@@ -97,7 +97,8 @@ class NoisySum:
                 party_rows=party_rows,
                 mechanism=mechanism,  # type: ignore[arg-type]
             )
-            matching = math.sqrt(2) * len(tables.items) / noise.deviation(parties)
+            deviation = noise.deviation(parties)
+            matching = math.sqrt(2) * len(tables.items) / deviation if deviation else effective  # 0: hardly any noise at all
             if math.isclose(matching, effective, rel_tol=0.01):
                 break
             effective = matching

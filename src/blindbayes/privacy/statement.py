@@ -15,6 +15,7 @@ from datetime import date
 from typing import Any, Literal, Protocol, get_args
 
 from blindbayes.errors import ConfigError
+from blindbayes.foreign import read_json
 from blindbayes.privacy.mechanisms import Price
 from blindbayes.privacy.sensitivity import Sensitivity
 
@@ -191,10 +192,7 @@ class PrivacyStatement:
     @classmethod
     def from_json(cls, text: str) -> PrivacyStatement:
         """From `to_json`. Unknown and missing fields are refused."""
-        try:
-            found = json.loads(text)
-        except ValueError:
-            raise ConfigError("privacy statement: not valid JSON") from None
+        found = read_json(text, "the privacy statement")
         names = {item.name for item in fields(cls)}
         if not isinstance(found, dict) or set(found) != names:
             raise ConfigError("privacy statement: fields are missing or unknown")

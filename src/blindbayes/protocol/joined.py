@@ -10,7 +10,6 @@ Rows stay outside: these roles take entries (keyed digests and words) and return
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -22,6 +21,7 @@ import numpy.typing as npt
 
 from blindbayes.codebook import Codebook
 from blindbayes.errors import ConfigError, LocalProtocolError
+from blindbayes.foreign import read_json_table
 from blindbayes.primitives import limbs as lm
 from blindbayes.primitives.coins import Coins
 from blindbayes.primitives.limbs import Limbs
@@ -164,7 +164,7 @@ class Join:
         if facts is None:
             raise ConfigError("the share is not of a study whose identifiers do not line up")
         return cls(
-            Codebook.from_dict(json.loads(facts["codebook"])),
+            Codebook.from_dict(read_json_table(facts["codebook"], "the codebook of a share")),
             {party: tuple(names) for party, names in public["owners"].items()},
             public["labelled"][0],
             facts["bounds"],

@@ -34,7 +34,7 @@ import numpy as np
 from blindbayes.errors import ConfigError, LocalProtocolError
 from blindbayes.primitives.coins import Coins
 from blindbayes.protocol.core import Role, Run
-from blindbayes.wire import Words
+from blindbayes.wire import MAX_FRAME_BYTES, Words
 
 ROWS = {
     "reference": "blindbayes.protocol.reference",
@@ -43,6 +43,7 @@ ROWS = {
     "chain_sum": "blindbayes.protocol.chain_sum",
     "oblivious_sum": "blindbayes.protocol.oblivious_sum",
 }
+FRAME_ROOM = 4096  # of a message besides its vector
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +62,8 @@ class Setting:
             raise ConfigError("a contributor stands twice in the setting")
         if self.length < 1:
             raise ConfigError("a vector has at least one word")
+        if self.length * 8 > MAX_FRAME_BYTES - FRAME_ROOM:
+            raise ConfigError(f"a vector of {self.length:,} words does not fit one message; take fewer bins, or group values")
         if self.quorum is not None and not 1 <= self.quorum <= len(self.contributors):
             raise ConfigError("a quorum lies between 1 and the number of contributors")
 

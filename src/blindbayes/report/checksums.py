@@ -8,8 +8,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from blindbayes.errors import DataError, IntegrityError
+from blindbayes.foreign import read_json_table
 from blindbayes.primitives.signatures import SigningKey, verify
-from blindbayes.report.common import COMMON, COMMON_SIGNATURES, Common, signatures_text
+from blindbayes.report.common import AGAIN, COMMON, COMMON_SIGNATURES, Common, signatures_text
 
 CHECKSUMS, SIGNATURES = "checksums", "signatures.json"
 PRIVATE = (".share", ".share.spent")  # a party's share of a model lies beside a release and is no part of it
@@ -69,11 +70,13 @@ def verify_files(files: Mapping[str, bytes]) -> Verified:
     if SIGNATURES in files:
         payload = _CONTEXT + files[CHECKSUMS]
         try:
-            for name, entry in json.loads(files[SIGNATURES]).items():
+            for name, entry in read_json_table(files[SIGNATURES], "signatures.json", error=DataError, hint=AGAIN).items():
                 signers[name] = bytes.fromhex(entry["identity"])
                 verify(signers[name], payload, bytes.fromhex(entry["signature"]), party=name)
         except IntegrityError as cause:
             raise DataError(f"the signature of {cause.party} does not fit the checksums; ask for the release again") from None
+        except DataError:
+            raise
         except (ValueError, KeyError, TypeError, AttributeError):
             raise DataError("the signatures are not readable; ask for the release again") from None
     return Verified(len(listed), signers)

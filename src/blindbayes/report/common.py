@@ -18,6 +18,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from blindbayes.errors import ConfigError, DataError, IntegrityError
+from blindbayes.foreign import read_json, read_json_table
+from blindbayes.model.file import MAX_BYTES
 from blindbayes.primitives.signatures import SigningKey, verify
 
 COMMON, COMMON_SIGNATURES = "common.json", "common.signatures.json"
@@ -37,6 +39,7 @@ _OWN = frozenset(
         COMMON_SIGNATURES,
     )
 )
+AGAIN = "ask for the release again"
 _RUN = re.compile("[0-9a-f]{16,64}")
 _FACTS = ("study", "codebook", "run", "title", "included")
 
@@ -53,7 +56,7 @@ class Common:
         """Of the files of a release; None if they are not of a run between sites."""
         if "run.json" not in files:
             return None
-        facts = json.loads(files["run.json"])
+        facts = read_json_table(files["run.json"], "run.json", error=DataError, hint=AGAIN)
         shared = {
             name: content for name, content in files.items() if name not in _OWN and not name.endswith((".share", ".spent"))
         }
@@ -89,11 +92,8 @@ class Common:
 def digest_of(name: str, content: bytes) -> str:
     """What identifies a common file."""
     if name == "model.json":
-        try:
-            plain = json.dumps(_rounded(json.loads(content)), sort_keys=True, separators=(",", ":"), allow_nan=False)
-        except (ValueError, RecursionError):
-            raise DataError("model.json is not readable; ask for the release again") from None
-        content = plain.encode()
+        plain = read_json(content, "model.json", most_bytes=MAX_BYTES, error=DataError, hint=AGAIN)
+        content = json.dumps(_rounded(plain), sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
     return hashlib.sha256(content).hexdigest()
 
 
@@ -119,10 +119,7 @@ def common_of(files: Mapping[str, bytes]) -> Common:
 
 
 def _list_of(files: Mapping[str, bytes]) -> Common:
-    try:
-        found = Common.of(files)
-    except (ValueError, AttributeError):
-        raise DataError("run.json is not readable; ask for the release again") from None
+    found = Common.of(files)
     if found is None:
         raise ConfigError(
             "the folder holds no run.json: it is no release of a run between sites, and nobody can sign it as one"
@@ -138,7 +135,7 @@ def signatures_of(files: Mapping[str, bytes], common: Common, identities: Mappin
     try:
         entries = {
             str(name): (bytes.fromhex(entry["identity"]), bytes.fromhex(entry["signature"]))
-            for name, entry in json.loads(files.get(COMMON_SIGNATURES, b"{}")).items()
+            for name, entry in _entries(files).items()
         }
     except (ValueError, KeyError, TypeError, AttributeError):
         raise DataError(f"{COMMON_SIGNATURES} is not readable; ask for the release again") from None
@@ -167,8 +164,12 @@ def signed_by(files: Mapping[str, bytes], own: Mapping[str, bytes], name: str, k
         raise ConfigError(f"{name} did not learn the result of this run, so it has nothing to compare the folder with")
     if (differs := common.difference(mine)) is not None:
         raise DataError(f"{differs} differs from this site's own release of the run: not signed. Ask who made the folder")
-    entries = json.loads(files.get(COMMON_SIGNATURES, b"{}"))
+    entries = _entries(files)
     return signatures_text({**entries, name: common.sign(name, key)})
+
+
+def _entries(files: Mapping[str, bytes]) -> dict[str, Any]:
+    return read_json_table(files.get(COMMON_SIGNATURES, b"{}"), COMMON_SIGNATURES, error=DataError, hint=AGAIN)
 
 
 def signatures_text(entries: Mapping[str, Mapping[str, str]]) -> bytes:

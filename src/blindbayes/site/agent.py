@@ -17,6 +17,7 @@ from collections import Counter, deque
 from typing import Any
 
 from blindbayes.errors import BlindbayesError, ConfigError, IntegrityError, LocalProtocolError, PrivacyError, ProtocolError
+from blindbayes.foreign import read_json_table
 from blindbayes.primitives.coins import Coins
 from blindbayes.site.agent_run import AgentRun
 from blindbayes.site.column_work import Classifying, Request, model_of, prediction_run
@@ -340,8 +341,8 @@ class Agent:
         """Keep what another site says of its logs, with its signature: it cannot cut them later unseen."""
         if len(heads) > _MAX_HEADS:  # two digests with their names need no more, and the log is ours
             return
-        with contextlib.suppress(ValueError, KeyError, TypeError):
-            head = str(json.loads(heads)["audit"])[:64]
+        with contextlib.suppress(ConfigError, KeyError):
+            head = str(read_json_table(heads, "the heads of a site's logs")["audit"])[:64]
             self.home.audit.append(
                 "witnessed", run=run_id, site=site, head=head, heads=heads.decode(), exchange=exchange.hex(), proof=proof.hex()
             )

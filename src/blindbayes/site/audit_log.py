@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from blindbayes.errors import LedgerError
+from blindbayes.foreign import read_json_table
 
 GENESIS = "0" * 64
 
@@ -69,10 +70,9 @@ class AuditLog:
             block = block[:cut]
         lines = block.splitlines()
         try:
-            last: dict[str, Any] = json.loads(lines[-1]) if lines else {}
-        except ValueError as cause:
+            return (_read(lines[-1]) if lines else {}) or None
+        except LedgerError as cause:
             raise LedgerError("the audit log is damaged; see `blindbayes site audit`") from cause
-        return last or None
 
     @property
     def head(self) -> str:
@@ -84,8 +84,7 @@ class AuditLog:
 
     def _last_read_only(self, raw: bytes) -> dict[str, Any] | None:
         lines = raw[: raw.rfind(b"\n") + 1].splitlines()
-        last: dict[str, Any] | None = json.loads(lines[-1]) if lines else None
-        return last
+        return _read(lines[-1]) if lines else None
 
     def entries(self) -> Iterator[dict[str, Any]]:
         """Every entry, verified on the way. Raises `LedgerError` at the first that does not fit."""
@@ -96,9 +95,9 @@ class AuditLog:
             return
         for number, line in enumerate(raw[: raw.rfind(b"\n") + 1].splitlines()):
             try:
-                entry: dict[str, Any] = json.loads(line)
+                entry = _read(line)
                 claimed = entry.pop("hash")
-            except (ValueError, KeyError, AttributeError):
+            except (LedgerError, KeyError):
                 raise LedgerError(f"entry {number} of the audit log is damaged") from None
             if entry.get("previous") != previous or entry.get("number") != number or _digest(entry) != claimed:
                 raise LedgerError(f"entry {number} of the audit log was altered")
@@ -111,6 +110,10 @@ class AuditLog:
         if must_hold is not None and must_hold != GENESIS and must_hold not in heads:
             raise LedgerError("the audit log lacks an entry that another site has seen: it was cut or replaced")
         return len(heads)
+
+
+def _read(line: bytes) -> dict[str, Any]:
+    return read_json_table(line, "an entry of the audit log", error=LedgerError)
 
 
 def _digest(entry: dict[str, Any]) -> str:

@@ -11,6 +11,7 @@ from typing import Any
 from urllib.parse import quote
 
 from blindbayes.errors import ConfigError
+from blindbayes.foreign import read_json, read_json_table
 from blindbayes.storage.files import read_private
 
 
@@ -41,8 +42,12 @@ class OperatorClient:
         finally:
             connection.close()
         if answer.status != 200:
-            raise ConfigError(f"the agent refused: {json.loads(text).get('message', answer.status)}")
-        return json.loads(text) if answer.getheader("Content-Type", "").startswith("application/json") else text
+            raise ConfigError(f"the agent refused: {read_json_table(text, 'its answer').get('message', answer.status)}")
+        return (
+            read_json(text, "the agent's answer")
+            if answer.getheader("Content-Type", "").startswith("application/json")
+            else text
+        )
 
     def follow(self, run: dict[str, Any], tell: Any = None) -> dict[str, Any]:
         """Wait for the end of a run; `tell` gets every line of progress that says something new."""

@@ -14,7 +14,6 @@ import hashlib
 import json
 import os
 import time
-import tomllib
 from dataclasses import dataclass, field
 from fractions import Fraction
 from pathlib import Path
@@ -25,6 +24,7 @@ import tomlkit
 
 from blindbayes.codebook import Categorical, Codebook
 from blindbayes.errors import BlindbayesError, ConfigError, DataError, LedgerError, PrivacyError
+from blindbayes.foreign import read_json_table, read_toml
 from blindbayes.ledger import Ledger
 from blindbayes.model.shares import ModelShare
 from blindbayes.privacy.accounting import Spend
@@ -99,14 +99,12 @@ class SiteFolder:
         """The folder around a site.toml."""
         path = config_path / "site.toml" if config_path.is_dir() else config_path
         try:
-            table = tomllib.loads(path.read_text(encoding="utf-8"))
+            table = read_toml(path.read_bytes(), path.name)
             config = msgspec.convert(table, SiteConfig, strict=True)
         except FileNotFoundError:
             raise ConfigError(
                 f"there is no {path.name}; name the site's folder with --config, or make a site with `blindbayes site init`"
             ) from None
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as cause:
-            raise ConfigError(f"{path.name} is not valid TOML") from cause
         except msgspec.ValidationError as cause:
             if isinstance(cause.__cause__, ConfigError):
                 raise cause.__cause__ from None
@@ -292,10 +290,10 @@ class SiteFolder:
     def outcome(self, run_id: str) -> dict[str, Any] | None:
         """How a run ended, if it did."""
         try:
-            found: dict[str, Any] = json.loads((self.run_folder(run_id) / "outcome.json").read_text())
+            found = read_json_table((self.run_folder(run_id) / "outcome.json").read_bytes(), "outcome.json")
         except FileNotFoundError:
             return None
-        except ValueError:  # an end that cannot be read is an end
+        except ConfigError:  # an end that cannot be read is an end
             return {"state": "failed", "message": "how the run ended cannot be read"}
         return found
 
@@ -311,10 +309,9 @@ class SiteFolder:
     def request(self, run_id: str) -> dict[str, Any] | None:
         """What this site's people asked for, if the run is a classification."""
         try:
-            found: dict[str, Any] = json.loads((self.run_folder(run_id) / "request.json").read_text())
+            return read_json_table((self.run_folder(run_id) / "request.json").read_bytes(), "request.json")
         except FileNotFoundError:
             return None
-        return found
 
     def erase_leftovers(self) -> None:
         """A crash between the end of a run and the erasure of its journals leaves keys behind: destroy them."""

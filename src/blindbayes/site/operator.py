@@ -18,6 +18,7 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from blindbayes.errors import BlindbayesError, ConfigError
+from blindbayes.foreign import read_json
 from blindbayes.primitives.coins import Coins
 from blindbayes.site.agent import Agent
 from blindbayes.site.client import substance
@@ -106,7 +107,10 @@ class OperatorPort:
         if (method, path) == ("GET", "/status"):
             return self._agent.show()
         if (method, path) in (("POST", "/runs"), ("POST", "/predictions")):
-            asked = json.loads(body)
+            try:
+                asked = read_json(body, "the request")
+            except ConfigError as error:
+                raise Refused(400, str(error)) from None
             study = asked.pop("study", None) if isinstance(asked, dict) else None
             if not isinstance(study, str):
                 raise Refused(400, "which study?")

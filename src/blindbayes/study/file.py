@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import tomllib
 from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
@@ -20,8 +19,9 @@ import msgspec
 import numpy as np
 import tomlkit
 
-from blindbayes.codebook import Codebook
+from blindbayes.codebook import MAX_NAME_LENGTH, Codebook
 from blindbayes.errors import BlindbayesError, ConfigError, IntegrityError, PrivacyError
+from blindbayes.foreign import read_toml, require_seen
 from blindbayes.primitives.coins import Coins
 from blindbayes.primitives.signatures import SigningKey, verify
 from blindbayes.protocol import registry
@@ -135,8 +135,10 @@ class StudyFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=Tr
 
     def __post_init__(self) -> None:
         names = [party.name for party in self.parties]
-        if not all(text.isprintable() for text in (self.title, *names)):  # people approve what their terminal shows them
-            raise ConfigError("the title and the names of a study hold printable characters only")
+        for text in (self.title, *names):  # people approve what their terminal shows them
+            if not text or len(text) > MAX_NAME_LENGTH:
+                raise ConfigError(f"the title and the names of a study have 1 to {MAX_NAME_LENGTH} characters")
+            require_seen(text, "the title and the names of a study")
         if len(set(names)) != len(names):
             raise ConfigError("a party stands twice in the study")
         if len({party.identity for party in self.parties}) != len(names):
@@ -417,10 +419,7 @@ class StudyFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=Tr
     @classmethod
     def from_text(cls, text: str) -> StudyFile:
         """Read a study."""
-        try:
-            return cls.from_dict(tomllib.loads(text))
-        except tomllib.TOMLDecodeError as cause:
-            raise ConfigError(f"the study is not valid TOML: {cause}") from None
+        return cls.from_dict(read_toml(text, "the study"))
 
     @classmethod
     def from_toml(cls, path: str | os.PathLike[str]) -> StudyFile:
