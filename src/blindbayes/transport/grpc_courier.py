@@ -3,8 +3,6 @@
 Each side accepts exactly the certificates it has pinned; a stranger fails in the TLS handshake and learns nothing. There is
 no .proto: frames are bytes. Of two sites that both listen, the one whose name sorts first dials; a site without an address
 only dials; two such sites meet at a relay, which sees envelopes and forwards them.
-
-The library is an optional extra: pip install blindbayes[net].
 """
 
 from __future__ import annotations
@@ -15,8 +13,10 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
+import grpc
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
+from grpc import aio
 
 from blindbayes.errors import ConfigError, PeerLost, PeerProtocolError
 from blindbayes.transport.authority import Authority, key_digest, key_names
@@ -24,12 +24,6 @@ from blindbayes.transport.courier import Latency, Listener
 from blindbayes.transport.envelope import MAX_ENVELOPE_BYTES
 from blindbayes.transport.events import tell
 from blindbayes.transport.identity import Card, Identity
-
-try:
-    import grpc
-    from grpc import aio
-except ImportError as missing:  # pragma: no cover
-    raise ConfigError("parties as processes need gRPC: pip install 'blindbayes[net]'") from missing
 
 METHOD = "/blindbayes.Courier/Frames"
 _QUEUE_FRAMES = 32
