@@ -6,6 +6,8 @@ step; and it never carries a value from a row, a share, a key or a mask.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 
 class BlindbayesError(Exception):
     """Base of everything the package raises on purpose. `code` is the process exit code of the command line."""
@@ -32,13 +34,19 @@ class PrivacyError(BlindbayesError):
 
 
 class ProtocolError(BlindbayesError):
-    """Base of what goes wrong between parties; `party` is whom it names, where it names one."""
+    """Base of what goes wrong between parties; `party` is whom it names, where it names one.
+
+    Where a message came through another party's hands and no signature tells whose fault it is, `party` is None and
+    `suspects` lists those of whom at least one is at fault.
+    """
 
     code = 5
 
-    def __init__(self, message: str, *, party: str | None = None) -> None:
-        super().__init__(f"{party}: {message}" if party else message)
+    def __init__(self, message: str, *, party: str | None = None, suspects: Sequence[str] = ()) -> None:
+        named = party or " or ".join(suspects)
+        super().__init__(f"{named}: {message}" if named else message)
         self.party = party
+        self.suspects = (party,) if party else tuple(suspects)
 
 
 class LocalProtocolError(ProtocolError):
@@ -58,8 +66,8 @@ class IntegrityError(ProtocolError):
 
     code = 7
 
-    def __init__(self, *, party: str | None = None) -> None:
-        super().__init__("an integrity check failed", party=party)
+    def __init__(self, *, party: str | None = None, suspects: Sequence[str] = ()) -> None:
+        super().__init__("an integrity check failed", party=party, suspects=suspects)
 
 
 class PeerLost(ProtocolError):

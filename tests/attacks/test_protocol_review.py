@@ -22,6 +22,8 @@ from blindbayes.protocol import registry
 from blindbayes.protocol.core import Send
 from blindbayes.protocol.masked_sum.messages import MaskedVectorSent
 from blindbayes.protocol.oblivious_sum.messages import CorrectionsSent, KeyAnnounced, ModulusDealt, RosterNamed, SharesSealed
+from blindbayes.protocol.oblivious_sum.terms import Terms
+from blindbayes.protocol.pair_keys import digest_of, sign_keys
 from blindbayes.site.folder import data_state
 from blindbayes.site.policy import Data, PastSum, Policy, require_independent, require_study
 from blindbayes.site.release import write_release
@@ -56,9 +58,13 @@ def test_a_miner_cannot_make_a_contributor_deal_twice_under_the_same_keys() -> N
         assert isinstance(effect.message, KeyAnnounced)
         announced[name] = effect.message
     others = [announced[name] for name in names if name != "a"]
-    roster = RosterNamed(
-        names, announced["d"].public, tuple(k.public for k in others), tuple(k.signature for k in others), (), False
-    )
+    terms = Terms(runs["miner"], setting)
+    scope = terms.scope(terms.scheme(None))
+    miner = AgreementKey.generate(coins.derive("miner")).public
+    keys = digest_of({name: announced[name].public for name in names})
+    signature = sign_keys(runs["miner"], scope, miner, terms.roster_digest(names, keys, miner))
+    publics, signatures = tuple(k.public for k in others), tuple(k.signature for k in others)
+    roster = RosterNamed(names, miner, keys, signature, publics, signatures, (), False)
     next(roles["a"])
     first = roles["a"].send(roster)
     assert isinstance(first, Send)

@@ -38,6 +38,7 @@ def lying_server(terms: keys.Terms, told: Sets, colluders: frozenset[int]) -> Ro
     count = len(sites)
     around = [terms.neighbours(index) for index in range(count)]
     advertised = yield from receive_all(sites, messages.KeysAdvertised)
+    roster = terms.roster({index: advertised[name] for index, name in enumerate(sites)})
     for index, name in enumerate(sites):
         yield Send(name, messages.KeysListed(around[index], tuple(advertised[sites[other]] for other in around[index])))
     dealt = yield from receive_all(sites, messages.SharesDealt)
@@ -48,7 +49,7 @@ def lying_server(terms: keys.Terms, told: Sets, colluders: frozenset[int]) -> Ro
     yield from receive_all(sites, messages.MaskedVectorSent)
     for index, name in enumerate(sites):
         survivors = graph.pack_bits([other in told[index] for other in range(count)])
-        yield Send(name, messages.SurvivorsNamed(survivors, terms.sign(b"survivors", survivors)))
+        yield Send(name, messages.SurvivorsNamed(survivors, roster, terms.sign(b"survivors", roster + survivors)))
     echoed = yield from receive_all(sites, messages.SurvivorsEchoed, quorum=0)
     for name in echoed:
         index = sites.index(name)

@@ -12,6 +12,7 @@ from typing import Any
 import gmpy2
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from blindbayes.errors import BlindbayesError, ConfigError, IntegrityError, LocalProtocolError, PeerLost, PeerProtocolError
 from blindbayes.primitives import signatures
@@ -234,22 +235,22 @@ BAD: dict[str, tuple[Replace, type[BlindbayesError]]] = {
     ),
     "other plaintext's mask": (wrong(CiphertextsSent, lambda m: CiphertextsSent((flip(m.elements[0]),))), BlindbayesError),
     "forged key": (wrong(KeyAnnounced, lambda m: KeyAnnounced(m.public, flip(m.signature))), IntegrityError),
-    "small-order key": (wrong(KeyAnnounced, lambda m: KeyAnnounced(bytes(32), m.signature)), IntegrityError),
+    "small-order key": (wrong(KeyAnnounced, lambda m: KeyAnnounced(bytes(32), m.signature)), PeerProtocolError),
     "bad shares": (wrong(SharesSealed, lambda m: SharesSealed((*map(bytes, m.sealed[:-1]), b"x" * 99))), IntegrityError),
     "too few shares": (wrong(SharesSealed, lambda m: SharesSealed(m.sealed[1:])), PeerProtocolError),
     "forged vote": (wrong(SurvivorsSigned, lambda m: SurvivorsSigned(flip(m.signature))), IntegrityError),
     "no correction": (wrong(CorrectionsSent, lambda m: CorrectionsSent(())), PeerProtocolError),
     "wrong correction": (wrong(CorrectionsSent, lambda m: CorrectionsSent((m.elements[0][:0],))), PeerProtocolError),
     "roster with a stranger": (
-        wrong(RosterNamed, lambda m: RosterNamed(("x", *m.names[1:]), m.miner, m.publics, m.signatures, (), False), MINER),
+        wrong(RosterNamed, lambda m: replace(m, names=("x", *m.names[1:])), MINER),
         PeerProtocolError,
     ),
     "roster below the quorum": (
-        wrong(RosterNamed, lambda m: RosterNamed(m.names[:2], m.miner, m.publics, m.signatures, (), False), MINER),
+        wrong(RosterNamed, lambda m: replace(m, names=m.names[:2]), MINER),
         PeerProtocolError,
     ),
     "another's key in the roster": (
-        wrong(RosterNamed, lambda m: RosterNamed(m.names, m.miner, m.publics[::-1], m.signatures, m.inbox, m.final), MINER),
+        wrong(RosterNamed, lambda m: replace(m, publics=m.publics[::-1]), MINER),
         IntegrityError,
     ),
     "survivors below the quorum": (wrong(SurvivorsNamed, lambda m: SurvivorsNamed(m.names[:2]), MINER), PeerProtocolError),
@@ -306,12 +307,12 @@ def test_different_moduli_or_rosters_do_not_fit_together() -> None:
 def two_faced_miner(terms: Terms, coins: Coins, first: tuple[str, ...], second: tuple[str, ...]) -> Role[dict[str, Any]]:
     """Names one survivor set to some and another to the rest, hoping for two sums. Returns what it was given."""
     scheme = terms.scheme(None)
-    names_, _ = yield from enrol_all(terms, scheme, coins)
+    names_, _, roster = yield from enrol_all(terms, scheme, coins)
     yield from receive_all(names_, CiphertextsSent)
     for name in names_:
         yield Send(name, SurvivorsNamed(first if name in first else second))
     votes = yield from receive_all(names_, SurvivorsSigned)
-    return dict(votes)
+    return {"votes": dict(votes), "label": terms.label(roster, "sum")}
 
 
 def test_a_miner_cannot_have_two_survivor_sets_confirmed() -> None:
@@ -325,10 +326,9 @@ def test_a_miner_cannot_have_two_survivor_sets_confirmed() -> None:
     first, second = names(5)[:3], names(5)[2:]
     roles[MINER] = two_faced_miner(Terms(runs[MINER], setting), coins.derive("miner"), first, second)
     outcome = run_in_memory(roles, check=False)
-    votes = outcome.outputs[MINER]
+    votes, label = outcome.outputs[MINER]["votes"], outcome.outputs[MINER]["label"]
     assert set(votes) == set(names(5))
     terms = Terms(runs[MINER], setting)
-    label = terms.label(names(5), "sum")
 
     def count(survivors: tuple[str, ...]) -> int:
         valid = 0
@@ -358,9 +358,9 @@ def test_a_late_ciphertext_stays_hidden_by_its_blind(blinded: bool, monkeypatch:
     def greedy(terms: Terms) -> Role[None]:
         scheme = terms.scheme(None)
         packing = scheme.packing(12, BOUND)
-        names_, key = yield from enrol_all(terms, scheme, coins.derive("miner"))
+        names_, key, roster = yield from enrol_all(terms, scheme, coins.derive("miner"))
         sent = yield from receive_all(names_, CiphertextsSent)
-        label = terms.label(names_, "sum")
+        label = terms.label(roster, "sum")
         groups = terms.groups(names_)
         scale = scheme.scale(most_holders(groups))
         left = yield from collect_corrections(terms, scheme, groups, names_, names_[1:], label, packing.chunks)
@@ -469,11 +469,15 @@ class ToyKeys(RistrettoSum):
 
 def zero_keys(groups: Groups, edges: dict[frozenset[str], int]) -> dict[str, int]:
     """The shipped sum with its signs, over given edge keys."""
+
+    class GivenKeys(StandingKeys):
+        def _edge(self, run: Run, name: str) -> int:
+            return edges[frozenset((run.me, name))]
+
     found = {}
     for name in groups.parties:
-        keys = StandingKeys(ToyKeys(1), Coins.seeded(bytes(32)))
-        keys._edges = {other: edges[frozenset((name, other))] for other in (*groups.neighbours(name), MINER)}
-        found[name] = keys.zero_key(name, groups)
+        keys = GivenKeys(ToyKeys(1), Coins.seeded(bytes(32)))
+        found[name] = keys.zero_key(Run("", "", groups.parties, name), groups)
     return found
 
 
@@ -556,7 +560,7 @@ def test_standing_keys_survive_joins_and_leaves_and_only_the_neighbourhood_hears
     coins = Coins.seeded(bytes(32)).derive("steps")
     assert club.round("first") == 12
     for step in range(24):
-        before = {name: club.keys[name].zero_key(name, club.groups) for name in club.groups.parties}
+        before = {name: club.keys[name].zero_key(club.runs[name], club.groups) for name in club.groups.parties}
         if step % 3 == 0 or coins.below(2):
             name = f"new{step}"
             changed = club.groups.join(name)
@@ -568,7 +572,7 @@ def test_standing_keys_survive_joins_and_leaves_and_only_the_neighbourhood_hears
             assert club.change([], changed) == len(changed)
         assert len(changed) <= most_rekeyed(width)
         assert club.round(f"after {step}") == len(club.groups.parties)
-        now = {name: club.keys[name].zero_key(name, club.groups) for name in club.groups.parties}
+        now = {name: club.keys[name].zero_key(club.runs[name], club.groups) for name in club.groups.parties}
         assert {name for name in now.keys() & before.keys() if now[name] != before[name]} == changed
 
 

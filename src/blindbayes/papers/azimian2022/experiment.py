@@ -98,16 +98,16 @@ def _read_ours(records: Records, key_bits: int) -> int:
     entries = outcome.transcript.entries
     roster = decode(next(entry.frame or b"" for entry in entries if entry.kind is RosterListed), RosterListed)
     digest = roles.roster_digest(runs[BUILDER], roster.modulus, roster.builder_key, roster.keys_digest)
-    announced = [decode(entry.frame or b"", KeyAnnounced).key for entry in entries if entry.kind is KeyAnnounced]
-    secrets = [key.agree(public_key) for public_key in announced]
+    announced = {entry.sender: decode(entry.frame or b"", KeyAnnounced).key for entry in entries if entry.kind is KeyAnnounced}
+    channels = [roles.channel(runs[BUILDER], key, name, public_key, digest) for name, public_key in announced.items()]
     read = 0
     for entry in entries:
         if entry.kind is not LinkSent or entry.to == BUILDER:
             continue
         sealed = decode(entry.frame or b"", LinkSent).sealed
-        for secret in secrets:
+        for channel in channels:
             try:
-                roles.unseal(runs[BUILDER], secret, "chain link", entry.sender, entry.to, digest, sealed)
+                roles.unseal(runs[BUILDER], channel, "chain link", entry.sender, entry.to, digest, sealed)
             except IntegrityError:
                 continue
             read += 1

@@ -10,12 +10,13 @@ from typing import Any
 import numpy as np
 
 from blindbayes.errors import ConfigError, DataError, IntegrityError, LocalProtocolError, PeerProtocolError
-from blindbayes.primitives import aead, prg, signatures
+from blindbayes.primitives import aead, signatures
 from blindbayes.primitives.agreement import PUBLIC_BYTES, AgreementKey
 from blindbayes.primitives.coins import Coins
 from blindbayes.primitives.packing import Packing
 from blindbayes.primitives.paillier import DEFAULT_BITS, PublicKey, generate_keypair
 from blindbayes.primitives.signatures import SIGNATURE_BYTES
+from blindbayes.protocol import pair_keys
 from blindbayes.protocol.chain_sum.messages import KeyAnnounced, LinkSent, RandomisersDealt, RosterListed
 from blindbayes.protocol.chain_sum.plan import Plan, neighbours_of
 from blindbayes.protocol.core import Role, Run, Send, open_value, receive, receive_all
@@ -74,21 +75,34 @@ def link_payload(run: Run, sender: str, receiver: str, digest: bytes, sealed: by
     return run.context("chain link", sender, receiver) + digest + sealed
 
 
-def masks(secret: bytes, digest: bytes, public: PublicKey, count: int) -> list[int]:
+def channel(run: Run, mine: AgreementKey, other: str, public: bytes, digest: bytes) -> bytes:
+    """What this party and another share under one signed roster."""
+    return pair_keys.pair_key(mine, public, me=run.me, other=other, scope=key_scope(run) + digest, purpose="chain channel")
+
+
+def key_scope(run: Run) -> bytes:
+    """What run keys and their signatures are bound to."""
+    return pair_keys.scope_of(run, "chain_sum v2")
+
+
+def masks(channel: bytes, public: PublicKey, count: int) -> list[int]:
     """The masks that two contributors share: one integer for each chunk, uniform modulo N."""
     size = (public.bits + _STATISTICAL_BITS + 7) // 8
-    stream = hashlib.shake_256(prg.derive_key(secret, "chain mask", digest)).digest(count * size)  # short: cheaper than AES
+    stream = hashlib.shake_256(pair_keys.shared_key(channel, "chain mask")).digest(count * size)  # short: cheaper than AES
     return [int.from_bytes(stream[at : at + size], "big") for at in range(0, len(stream), size)]
 
 
-def seal(run: Run, secret: bytes, step: str, sender: str, receiver: str, digest: bytes, plaintext: bytes) -> bytes:
+def seal(run: Run, channel: bytes, step: str, sender: str, receiver: str, digest: bytes, plaintext: bytes) -> bytes:
+    """A box from `sender` to `receiver`, for one step."""
     context = run.context(step, sender, receiver) + digest
-    return aead.seal(prg.derive_key(secret, step, context), plaintext, associated=context)
+    return aead.seal(pair_keys.directed_key(channel, step, sender, receiver, digest), plaintext, associated=context)
 
 
-def unseal(run: Run, secret: bytes, step: str, sender: str, receiver: str, digest: bytes, sealed: bytes) -> bytes:
+def unseal(run: Run, channel: bytes, step: str, sender: str, receiver: str, digest: bytes, sealed: bytes) -> bytes:
+    """What is in such a box."""
     context = run.context(step, sender, receiver) + digest
-    return aead.unseal(prg.derive_key(secret, step, context), sealed, associated=context, party=sender)
+    key = pair_keys.directed_key(channel, step, sender, receiver, digest)
+    return aead.unseal(key, sealed, associated=context, party=sender)
 
 
 def _sign(run: Run, payload: bytes) -> bytes:
@@ -101,12 +115,6 @@ def _verify(run: Run, party: str, payload: bytes, signature: bytes) -> None:
     if party not in run.identities:
         raise LocalProtocolError("a chain needs every party's identity", party=run.me)
     signatures.verify(run.identities[party], payload, signature, party=party)
-
-
-def key_payload(context: bytes, party: str, key: bytes) -> bytes:
-    """What the signature of a run key covers; `context` is that of step "chain key", made once per role."""
-    name = party.encode()
-    return context + len(name).to_bytes(4, "big") + name + key
 
 
 def _parts(data: bytes, size: int) -> list[bytes]:
@@ -124,7 +132,7 @@ class _Joined:
     digest: bytes
     before: str | None
     after: str
-    secrets: dict[str, bytes]  # agreed with the peers and the builder
+    channels: dict[str, bytes]  # with the peers and the builder
     neighbours: tuple[tuple[str, int], ...]  # with the sign of the mask
 
 
@@ -133,25 +141,25 @@ def contributor(run: Run, setting: Setting, options: Options, chunks: list[int],
     count = options.packing.chunks
     # 1. A fresh key for this run.
     key = AgreementKey.generate(coins)
-    yield Send(BUILDER, KeyAnnounced(key.public, _sign(run, key_payload(run.context("chain key"), run.me, key.public))))
+    yield Send(BUILDER, KeyAnnounced(key.public, pair_keys.sign_keys(run, key_scope(run), key.public)))
     # 3. The roster: check it, find the neighbours.
     joined = _join(run, setting, options, key, (yield from receive(BUILDER, RosterListed)))
-    public, digest, secrets = joined.public, joined.digest, joined.secrets
+    public, digest, channels = joined.public, joined.digest, joined.channels
     # 4. One fresh encryption of zero for each chunk.
     dealt = yield from receive(BUILDER, RandomisersDealt)
-    data = unseal(run, secrets[BUILDER], "chain randomisers", BUILDER, run.me, digest, dealt.sealed)
+    data = unseal(run, channels[BUILDER], "chain randomisers", BUILDER, run.me, digest, dealt.sealed)
     randomisers = public.unpack_ciphertexts(data, count, party=BUILDER)
     # 5. Add the masks, which cancel modulo N with those of all others, and encrypt.
     masked = list(chunks)
     for peer, sign in joined.neighbours:
-        for index, mask in enumerate(masks(secrets[peer], digest, public, count)):
+        for index, mask in enumerate(masks(channels[peer], public, count)):
             masked[index] += sign * mask
     link = [public.encrypt_with(chunk, randomiser) for chunk, randomiser in zip(masked, randomisers, strict=True)]
     # 6. Multiply into the running sum and pass it on.
     if joined.before is not None:
-        running = yield from _receive_link(run, joined.before, secrets[joined.before], digest, public, count)
+        running = yield from _receive_link(run, joined.before, channels[joined.before], digest, public, count)
         link = [public.add(own, other) for own, other in zip(link, running, strict=True)]
-    sealed = seal(run, secrets[joined.after], "chain link", run.me, joined.after, digest, public.pack_ciphertexts(link))
+    sealed = seal(run, channels[joined.after], "chain link", run.me, joined.after, digest, public.pack_ciphertexts(link))
     yield Send(joined.after, LinkSent(sealed, _sign(run, link_payload(run, run.me, joined.after, digest, sealed))))
 
 
@@ -170,24 +178,26 @@ def _join(run: Run, setting: Setting, options: Options, key: AgreementKey, roste
     if len(roster.keys) != PUBLIC_BYTES * len(peers) or len(roster.signatures) != SIGNATURE_BYTES * len(checked):
         raise PeerProtocolError("the roster has the wrong size", party=BUILDER)
     keys = dict(zip(peers, _parts(roster.keys, PUBLIC_BYTES), strict=True))
-    context = run.context("chain key")
+    # All of this the builder must have checked before; so whatever is wrong here is the builder's doing.
+    pair_keys.require_keys([*keys.items(), (BUILDER, roster.builder_key)], own=(key.public,), blame=BUILDER)
+    scope = key_scope(run)
     for peer, signature in zip(checked, _parts(roster.signatures, SIGNATURE_BYTES), strict=True):
-        _verify(run, peer, key_payload(context, peer, keys[peer]), signature)
+        pair_keys.verify_keys(run, scope, peer, (keys[peer],), signature, blame=BUILDER)
     if plan.complete:  # then all keys are here, and the digest can be checked
         everybody = {**keys, run.me: key.public}
         if digest_keys([everybody[name] for name in setting.contributors]) != roster.keys_digest:
             raise IntegrityError(party=BUILDER)
-    secrets = {peer: key.agree(public_key, party=peer) for peer, public_key in keys.items()}
-    secrets[BUILDER] = key.agree(roster.builder_key, party=BUILDER)
+    everybody = {**keys, BUILDER: roster.builder_key}
+    channels = {peer: channel(run, key, peer, public_key, digest) for peer, public_key in everybody.items()}
     me = plan.index(run.me)
     neighbours = tuple((peer, 1 if me < plan.index(peer) else -1) for peer in plan.neighbours(run.me))
-    return _Joined(public, digest, before, after or BUILDER, secrets, neighbours)
+    return _Joined(public, digest, before, after or BUILDER, channels, neighbours)
 
 
-def _receive_link(run: Run, sender: str, secret: bytes, digest: bytes, public: PublicKey, count: int) -> Role[list[Any]]:
+def _receive_link(run: Run, sender: str, channel: bytes, digest: bytes, public: PublicKey, count: int) -> Role[list[Any]]:
     sent = yield from receive(sender, LinkSent)
     _verify(run, sender, link_payload(run, sender, run.me, digest, sent.sealed), sent.signature)
-    data = unseal(run, secret, "chain link", sender, run.me, digest, sent.sealed)
+    data = unseal(run, channel, "chain link", sender, run.me, digest, sent.sealed)
     return public.unpack_ciphertexts(data, count, party=sender)
 
 
@@ -201,8 +211,12 @@ def builder(run: Run, setting: Setting, options: Options, coins: Coins) -> Role[
     for name, message in announced.items():
         if len(message.key) != PUBLIC_BYTES or len(message.signature) != SIGNATURE_BYTES:
             raise PeerProtocolError("a run key or its signature has the wrong size", party=name)
-    private = generate_keypair(options.key_bits, coins.derive("chain paillier"), toy_keys=options.toy_keys)
     key = AgreementKey.generate(coins.derive("chain agreement"))
+    pair_keys.require_keys(((name, message.key) for name, message in announced.items()), own=(key.public,))
+    scope = key_scope(run)
+    for name, message in announced.items():
+        pair_keys.verify_keys(run, scope, name, (message.key,), message.signature, blame=name)
+    private = generate_keypair(options.key_bits, coins.derive("chain paillier"), toy_keys=options.toy_keys)
     modulus = private.public.to_bytes()
     keys_digest = digest_keys([announced[name].key for name in setting.contributors])
     digest = roster_digest(run, modulus, key.public, keys_digest)
@@ -210,18 +224,21 @@ def builder(run: Run, setting: Setting, options: Options, coins: Coins) -> Role[
     plan = Plan(digest, setting.contributors, options.neighbours)
     # 3. and 4. To everybody the roster, and its randomisers.
     dealer = coins.derive("chain randomisers")
-    secrets = {name: key.agree(announced[name].key, party=name) for name in setting.contributors}
+    channels = {name: channel(run, key, name, announced[name].key, digest) for name in setting.contributors}
     for name in plan.order:
         keys = b"".join(announced[peer].key for peer in plan.peers(name))
         checked = b"".join(announced[peer].signature for peer in plan.checked(name))
         yield Send(name, RosterListed(modulus, key.public, keys_digest, keys, checked, signature))
         randomisers = private.public.pack_ciphertexts(private.randomisers(options.packing.chunks, dealer))
-        yield Send(name, RandomisersDealt(seal(run, secrets[name], "chain randomisers", BUILDER, name, digest, randomisers)))
+        yield Send(name, RandomisersDealt(seal(run, channels[name], "chain randomisers", BUILDER, name, digest, randomisers)))
     # 7. The last link: decrypt, unpack, and open only what can be a total.
     last = plan.order[-1]
-    link = yield from _receive_link(run, last, secrets[last], digest, private.public, options.packing.chunks)
+    link = yield from _receive_link(run, last, channels[last], digest, private.public, options.packing.chunks)
     totals = [private.public.signed(total) for total in private.decrypt_many(link, party=last)]
-    words = _words(options.packing.unpack(totals, party=last))
+    try:
+        words = _words(options.packing.unpack(totals))
+    except PeerProtocolError as cause:  # whoever left out a mask or replaced the running sum: nothing tells
+        raise PeerProtocolError("the total is none", suspects=setting.contributors) from cause
     opened = yield from open_value(setting.label, words)
     return Total(opened, setting.contributors)
 

@@ -5,13 +5,16 @@ from __future__ import annotations
 import hashlib
 import hmac
 import itertools
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from typing import Any
 
 from blindbayes.errors import ConfigError, IntegrityError, LocalProtocolError, PeerProtocolError
 from blindbayes.primitives import aead, shamir, signatures
+from blindbayes.primitives.agreement import AgreementKey
 from blindbayes.primitives.prg import derive_key
+from blindbayes.protocol import pair_keys
 from blindbayes.protocol.core import Run
 from blindbayes.protocol.masked_sum.graph import Plan, neighbours_of, plan
 from blindbayes.protocol.masked_sum.messages import KeysAdvertised
@@ -52,7 +55,7 @@ class Terms:
     def context(self) -> bytes:
         """Binds every key and signature to study, run, roster, vector length, quorum and graph."""
         shape = (self.setting.length, self.setting.fewest, self.plan.neighbours, self.plan.threshold)
-        return self.run.context("masked_sum v1", _roster_digest(self.setting.contributors), *map(str, shape))
+        return pair_keys.scope_of(self.run, "masked_sum v2", _roster_digest(self.setting.contributors), *map(str, shape))
 
     def neighbours(self, index: int) -> tuple[int, ...]:
         """The neighbours of a contributor, by roster index."""
@@ -73,20 +76,40 @@ class Terms:
         identity = self.run.identities.get(party, b"")
         signatures.verify(identity, self.context + step + payload, signature, party=blame or party)
 
-    def verify_keys(self, party: str, keys: KeysAdvertised, *, blame: str | None = None) -> None:
-        """Raise, naming whoever handed them over, unless these keys are what `party` signed."""
-        if not len(keys.mask_key) == len(keys.channel_key) == len(keys.commitment) == SECRET_BYTES:
-            raise PeerProtocolError("a key has another length", party=blame or party)
-        payload = keys_payload(party, keys.mask_key, keys.channel_key, keys.commitment)
-        self.verify(party, b"keys", payload, keys.signature, blame=blame)
+    def require_keys(
+        self, advertised: Mapping[int, KeysAdvertised], *, own: Iterable[bytes] = (), blame: str | None = None
+    ) -> None:
+        """Raise, naming `blame` or the owner, unless all keys are proper, differ, and are what their owners signed."""
+        for index, keys in advertised.items():
+            if not len(keys.mask_key) == len(keys.channel_key) == len(keys.commitment) == SECRET_BYTES:
+                raise PeerProtocolError("a key has another length", party=blame or self.name(index))
+        pair_keys.require_keys(
+            ((self.name(index), key) for index, keys in advertised.items() for key in (keys.mask_key, keys.channel_key)),
+            own=own,
+            blame=blame,
+        )
+        for index, keys in advertised.items():
+            name, parts = self.name(index), (keys.mask_key, keys.channel_key, keys.commitment)
+            pair_keys.verify_keys(self.run, self.context, name, parts, keys.signature, blame=blame or name)
 
-    def pair_key(self, secret: bytes, purpose: str, sender: int, receiver: int) -> bytes:
-        """A key for one purpose and one direction of a pair."""
-        return derive_key(secret, purpose, sender.to_bytes(4, "big") + receiver.to_bytes(4, "big") + self.context)
+    def channel(self, mine: AgreementKey, me: int, other: int, public: bytes) -> bytes:
+        """The key of the channel between two contributors, through the server."""
+        names = {"me": self.name(me), "other": self.name(other)}
+        return pair_keys.pair_key(mine, public, **names, scope=self.context, purpose="masked_sum channel")
 
-    def mask_key(self, secret: bytes) -> bytes:
+    def box_key(self, channel: bytes, sender: int, receiver: int) -> bytes:
+        """The key that seals `sender`'s shares for `receiver`."""
+        return pair_keys.directed_key(channel, "shares", self.name(sender), self.name(receiver))
+
+    def mask_key(self, mine: AgreementKey, me: int, other: int, public: bytes) -> bytes:
         """The key of the mask that a pair adds and subtracts."""
-        return derive_key(secret, "pair mask", self.context)
+        names = {"me": self.name(me), "other": self.name(other)}
+        return pair_keys.pair_key(mine, public, **names, scope=self.context, purpose="masked_sum mask")
+
+    def roster(self, advertised: Mapping[int, KeysAdvertised]) -> bytes:
+        """One hash of everything that the first set advertised; `advertised` in roster order."""
+        parts = {self.name(at): keys.mask_key + keys.channel_key + keys.commitment for at, keys in advertised.items()}
+        return pair_keys.digest_of(parts)
 
     def self_mask_key(self, seed: bytes) -> bytes:
         """The key of a contributor's own mask."""
@@ -96,21 +119,16 @@ class Terms:
         """A commitment to a seed of 32 random bytes: hiding because the seed has full entropy."""
         return derive_key(seed, "commitment", self.context)
 
-    def echo(self, secret: bytes, sender: int, receiver: int, survivors: bytes) -> bytes:
-        """The tag by which `sender` tells `receiver` which survivors it was shown."""
-        key = self.pair_key(secret, "echo", sender, receiver)
-        return hashlib.blake2b(survivors, key=key, digest_size=TAG_BYTES).digest()
+    def echo(self, channel: bytes, sender: int, receiver: int, shown: bytes) -> bytes:
+        """The tag by which `sender` tells `receiver` which roster of keys and which survivors it was shown."""
+        key = pair_keys.directed_key(channel, "echo", self.name(sender), self.name(receiver))
+        return hashlib.blake2b(shown, key=key, digest_size=TAG_BYTES).digest()
 
 
 @lru_cache(maxsize=4)
 def _roster_digest(contributors: tuple[str, ...]) -> str:
     """One hash for all names in order; in simulation the parties share it."""
     return hashlib.sha256(b"".join(len(name.encode()).to_bytes(4, "big") + name.encode() for name in contributors)).hexdigest()
-
-
-def keys_payload(party: str, mask_key: bytes, channel_key: bytes, commitment: bytes) -> bytes:
-    """What a contributor signs in step 1; all parts but the name have fixed lengths."""
-    return mask_key + channel_key + commitment + party.encode()
 
 
 def require_length(packed: bytes, size: int, party: str) -> bytes:
@@ -133,7 +151,7 @@ def require_subset(found: tuple[int, ...], allowed: tuple[int, ...], party: str)
         raise PeerProtocolError("a list of neighbours does not fit the graph", party=party)
 
 
-def require_tag(expected: bytes, given: bytes, party: str) -> None:
+def require_tag(expected: bytes, given: bytes, suspects: tuple[str, ...]) -> None:
     """Raise `IntegrityError` unless the tags are equal."""
     if not hmac.compare_digest(expected, given):
-        raise IntegrityError(party=party)
+        raise IntegrityError(suspects=suspects)

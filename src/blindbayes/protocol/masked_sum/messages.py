@@ -49,15 +49,17 @@ class MaskedVectorSent(Message, frozen=True):
 
 
 class SurvivorsNamed(Message, frozen=True):
-    """Step 6: one bit per contributor in roster order: whose masked vector was accepted. Signed by the server."""
+    """Step 6: one bit per contributor in roster order: whose masked vector was accepted; and the hash of all keys of the first
+    set. Both signed by the server."""
 
     trust: ClassVar[Trust] = Trust.CLEAR
     survivors: bytes
+    roster: bytes
     signature: bytes
 
 
 class SurvivorsEchoed(Message, frozen=True):
-    """Step 7: for each surviving neighbour, a tag over the named survivors under the key of the pair."""
+    """Step 7: for each surviving neighbour, a tag over the named survivors and the roster under the key of the pair."""
 
     trust: ClassVar[Trust] = Trust.KEY
     tags: bytes

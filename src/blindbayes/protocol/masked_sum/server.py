@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
@@ -39,13 +39,12 @@ def server(terms: Terms) -> Role[Total]:
 
     # 1. and 2. Keys in, the neighbours' keys out.
     advertised = yield from receive_all(setting.contributors, KeysAdvertised, quorum=fewest)
-    keys: dict[int, KeysAdvertised] = {}
-    for name, message in advertised.items():
-        terms.verify_keys(name, message)
-        keys[index_of[name]] = message
-    present: dict[int, tuple[int, ...]] = {}
-    for index in keys:
-        there = present[index] = tuple(other for other in around[index] if other in keys)
+    keys = {index_of[name]: message for name, message in advertised.items()}
+    terms.require_keys(keys)
+    roster = terms.roster(keys)
+    present = {index: tuple(other for other in around[index] if other in keys) for index in keys}
+    _require_enough(terms, around, present)
+    for index, there in present.items():
         yield Send(terms.name(index), KeysListed(there, tuple(keys[other] for other in there)))
 
     # 3. and 4. Sealed shares in, passed on.
@@ -55,9 +54,9 @@ def server(terms: Terms) -> Role[Total]:
         index = index_of[name]
         boxes[index] = require_length(sealed.boxes, BOX_BYTES * len(present[index]), name)
     del dealt
-    dealers: dict[int, tuple[int, ...]] = {}
-    for index in boxes:
-        there = dealers[index] = tuple(other for other in present[index] if other in boxes)
+    dealers = {index: tuple(other for other in present[index] if other in boxes) for index in boxes}
+    _require_enough(terms, present, dealers)
+    for index, there in dealers.items():
         passed = b"".join([_item(boxes[other], BOX_BYTES, present[other], index) for other in there])
         yield Send(terms.name(index), SharesPassedOn(there, passed))
     dealing = tuple(terms.name(index) for index in boxes)
@@ -75,24 +74,25 @@ def server(terms: Terms) -> Role[Total]:
     survivors = pack_bits(flags)
     included = tuple(vectors)
     del vectors
-    named = SurvivorsNamed(survivors, terms.sign(b"survivors", survivors))
+    surviving = {index_of[name]: tuple(at for at in dealers[index_of[name]] if flags[at]) for name in included}
+    _require_enough(terms, dealers, surviving)
+    named = SurvivorsNamed(survivors, roster, terms.sign(b"survivors", roster + survivors))
     for name in included:
         yield Send(name, named)
 
     # 7. and 8. Echoes in, passed on.
     echoed = yield from receive_all(included, SurvivorsEchoed, quorum=fewest)
     tags: dict[int, bytes] = {}
-    surviving: dict[int, tuple[int, ...]] = {}
     for name, echo in echoed.items():
         index = index_of[name]
-        surviving[index] = tuple(other for other in dealers[index] if flags[other])
         tags[index] = require_length(echo.tags, TAG_BYTES * len(surviving[index]), name)
-    for index in tags:
-        there = tuple(other for other in surviving[index] if other in tags)
+    answers = {index: tuple(other for other in surviving[index] if other in tags) for index in tags}
+    _require_enough(terms, surviving, answers)
+    for index, there in answers.items():
         passed = b"".join([_item(tags[other], TAG_BYTES, surviving[other], index) for other in there])
         yield Send(terms.name(index), EchoesPassedOn(there, passed))
     answering = tuple(terms.name(index) for index in tags)
-    del tags, surviving, echoed
+    del tags, surviving, answers, echoed
 
     # 9. Shares in; remove what is left of the masks.
     given = yield from receive_all(answering, SharesGiven, quorum=fewest)
@@ -108,6 +108,16 @@ def server(terms: Terms) -> Role[Total]:
         for name in given:
             yield Send(name, TotalPublished(total))
     return Total(total, included)
+
+
+def _require_enough(
+    terms: Terms, before: Mapping[int, tuple[int, ...]] | Sequence[tuple[int, ...]], left: Mapping[int, tuple[int, ...]]
+) -> None:
+    """Give up, naming who is missing, if some neighbourhood falls below the threshold: its contributor would refuse."""
+    for index, there in left.items():
+        if len(there) + 1 < terms.plan.threshold:
+            missing = [terms.name(other) for other in before[index] if other not in there]
+            raise PeerLost(f"too few neighbours are left; missing: {', '.join(missing)}", party=missing[0])
 
 
 def _item(packed: bytes, size: int, order: tuple[int, ...], index: int) -> bytes:
@@ -131,7 +141,8 @@ class _Recovery:
     def secret(self, owner: int, image: Callable[[bytes], bytes], expected: bytes) -> bytes:
         """The owner's secret, whose image is public.
 
-        A wrong share raises `IntegrityError`, naming its giver if a spare share can tell, else the owner.
+        A wrong share raises `IntegrityError`. The owner may have dealt it wrong or its giver altered it, and nothing tells
+        which: both are suspects, and without a spare share that tells the giver, all givers are.
         """
         threshold = self.terms.plan.threshold
         present = tuple(sorted(holder for holder in (*self.dealers[owner], owner) if holder in self.shares))
@@ -143,8 +154,8 @@ class _Recovery:
             for suspect in chosen:
                 found = self._combine(owner, tuple(sorted({*chosen, spare} - {suspect})))
                 if found is not None and image(found) == expected:
-                    raise IntegrityError(party=self.terms.name(suspect))
-        raise IntegrityError(party=self.terms.name(owner))
+                    raise IntegrityError(suspects=tuple(self.terms.name(at) for at in dict.fromkeys((suspect, owner))))
+        raise IntegrityError(suspects=tuple(self.terms.name(at) for at in dict.fromkeys((owner, *chosen))))
 
     def _combine(self, owner: int, holders: tuple[int, ...]) -> bytes | None:
         if holders != self._holders:
@@ -187,6 +198,6 @@ def _remove_masks(
         lost = AgreementKey(recovery.secret(index, _public, keys[index].mask_key))
         for other in there:
             if included[other]:  # what `other` added must go, what it subtracted must come back
-                pair = terms.mask_key(lost.agree(keys[other].mask_key, party=terms.name(other)))
+                pair = terms.mask_key(lost, index, other, keys[other].mask_key)
                 (minus if other < index else plus).append(pair)
     return add_masks(total, plus, minus)

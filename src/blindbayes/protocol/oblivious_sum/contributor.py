@@ -76,7 +76,7 @@ def enrol(terms: Terms, scheme: Scheme, coins: Coins) -> Role[Session]:
         if not roster.final:  # somebody was lost while dealing: once more, without them
             session.adopt(roster)
             continue
-        if roster.names != session.names:
+        if terms.roster_digest(roster.names, roster.keys, roster.miner) != session.digest:
             raise PeerProtocolError("the roster changed after the shares were dealt", party=MINER)
         session.take(roster.inbox)  # 5
         return session
@@ -91,11 +91,11 @@ def contributor(terms: Terms, vector: Words, coins: Coins) -> Role[None]:
     plaintexts = packing.pack([int(value) for value in vector.view(np.int64)])
     if terms.option["keys"] == "dealer":
         key = yield from learn_key(scheme)
-        label = terms.label(setting.contributors, "sum")
+        label = terms.label(terms.roster_digest(setting.contributors), "sum")
         yield Send(MINER, CiphertextsSent(tuple(scheme.encrypt(plaintexts, key, label))))  # 6
         return
     session = yield from enrol(terms, scheme, coins)
-    label = terms.label(session.names, "sum")
+    label = terms.label(session.digest, "sum")
     key = scheme.total([session.zero_key, session.blind])
     yield Send(MINER, CiphertextsSent(tuple(scheme.encrypt(plaintexts, key, label))))  # 6
     if terms.tolerant:
@@ -125,5 +125,5 @@ def help_open(terms: Terms, session: Session, label: bytes, count: int) -> Role[
     if len(confirmed.signatures) != len(confirmed.names):
         raise PeerProtocolError("a signature is missing", party=MINER)
     for name, signature in zip(confirmed.names, confirmed.signatures, strict=True):
-        signatures.verify(terms.run.identities.get(name, b""), payload, signature, party=name)
+        signatures.verify(terms.run.identities.get(name, b""), payload, signature, party=MINER)  # which checked it before
     yield Send(MINER, CorrectionsSent(session.corrections(named.names, label, count)))  # 10

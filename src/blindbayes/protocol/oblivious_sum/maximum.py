@@ -28,7 +28,7 @@ LABEL = "maximum"
 def _terms(run: Run, contributors: tuple[str, ...], bits: int) -> Terms:
     if not 1 <= bits <= 63:
         raise ConfigError("a maximum has 1 to 63 binary digits")
-    return Terms(run, Setting(contributors, 1, bound=1, options={"scheme": "ristretto"}))
+    return Terms(run, Setting(contributors, 1, bound=1, options={"scheme": "ristretto"}), LABEL)
 
 
 def contributor(run: Run, contributors: tuple[str, ...], number: int, bits: int, coins: Coins) -> Role[int]:
@@ -42,7 +42,7 @@ def contributor(run: Run, contributors: tuple[str, ...], number: int, bits: int,
     for bit in reversed(range(bits)):
         is_candidate = number >> (bit + 1) == maximum >> (bit + 1)
         plaintext = scheme.random_plaintext(coins) if is_candidate and number >> bit & 1 else 0
-        label = terms.label(session.names, f"digit {bit}")
+        label = terms.label(session.digest, f"digit {bit}")
         yield Send(MINER, BitSent(scheme.encrypt([plaintext], session.zero_key, label)[0]))  # 2
         shown = yield from receive(MINER, BitShown)  # 3
         maximum |= shown.bit << bit
@@ -54,13 +54,13 @@ def miner(run: Run, contributors: tuple[str, ...], bits: int, coins: Coins) -> R
     """Tests each digit's sum for zero and tells everybody."""
     terms = _terms(run, contributors, bits)
     scheme = RistrettoSum(1)
-    names, key = yield from enrol_all(terms, scheme, coins)  # 1
+    names, key, roster = yield from enrol_all(terms, scheme, coins)  # 1
     maximum = 0
     for bit in reversed(range(bits)):
         sent = yield from receive_all(names, BitSent)  # 2
         for name, message in sent.items():
             scheme.require_elements([message.element], 1, party=name)
-        mask = scheme.masks(key, terms.label(names, f"digit {bit}"), 1)
+        mask = scheme.masks(key, terms.label(roster, f"digit {bit}"), 1)
         is_one = not scheme.is_zero(scheme.multiply([*([message.element] for message in sent.values()), mask]))[0]
         maximum |= is_one << bit
         yield from send_all(names, BitShown(is_one))  # 3

@@ -31,11 +31,14 @@ class KeyAnnounced(Message, frozen=True):
 
 
 class RosterNamed(Message, frozen=True):
-    """3 and 5: who takes part, with the public keys of the receiver's neighbours; when `final`, the shares dealt to it."""
+    """3 and 5: who takes part, with the public keys of the receiver's neighbours; when `final`, the shares dealt to it. The
+    miner's own key and the hash of all keys are under the miner's signature."""
 
     trust: ClassVar[Trust] = Trust.KEY
     names: tuple[str, ...]
     miner: bytes
+    keys: bytes
+    signature: bytes
     publics: tuple[bytes, ...]
     signatures: tuple[bytes, ...]
     inbox: tuple[bytes, ...]
@@ -104,6 +107,7 @@ class KeysChanged(Message, frozen=True):
 
     trust: ClassVar[Trust] = Trust.KEY
     miner: bytes
+    signature: bytes
     names: tuple[str, ...]
     publics: tuple[bytes, ...]
     signatures: tuple[bytes, ...]

@@ -6,10 +6,11 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from blindbayes.errors import PeerLost, PeerProtocolError
+from blindbayes.errors import IntegrityError, PeerLost, PeerProtocolError
 from blindbayes.primitives import signatures
 from blindbayes.primitives.agreement import AgreementKey
 from blindbayes.primitives.coins import Coins
+from blindbayes.protocol import pair_keys
 from blindbayes.protocol.core import Role, Send, open_value, receive_all, send_all
 from blindbayes.protocol.oblivious_sum.contributor import learn_key, learn_scheme, survivors_payload
 from blindbayes.protocol.oblivious_sum.membership import Groups
@@ -23,7 +24,7 @@ from blindbayes.protocol.oblivious_sum.messages import (
     SurvivorsNamed,
     SurvivorsSigned,
 )
-from blindbayes.protocol.oblivious_sum.session import announcement, most_holders, pair_key
+from blindbayes.protocol.oblivious_sum.session import channel, edge_key, most_holders
 from blindbayes.protocol.oblivious_sum.terms import MINER, Scheme, Terms
 from blindbayes.protocol.registry import Total
 
@@ -36,42 +37,59 @@ class _Keys:
         self._scheme = scheme
         self._agreement = AgreementKey.generate(coins.derive("agreement"))
         self._announced: Mapping[str, KeyAnnounced] = {}
+        self._scope = terms.scope(scheme)
+        self._names: tuple[str, ...] = ()
+        self._keys = self.digest = self._signature = b""
 
     def hear(self, announced: Mapping[str, KeyAnnounced]) -> None:
+        run = self._terms.run
+        pair_keys.require_keys(((name, message.public) for name, message in announced.items()), own=(self._agreement.public,))
         for name, message in announced.items():
-            payload = announcement(self._terms, name, message.public)
-            signatures.verify(self._terms.run.identities.get(name, b""), payload, message.signature, party=name)
+            pair_keys.verify_keys(run, self._scope, name, (message.public,), message.signature, blame=name)
         self._announced = announced
 
-    def roster_for(self, name: str, names: Sequence[str], groups: Groups, inbox: Sequence[bytes], final: bool) -> RosterNamed:
+    def name_roster(self, names: Sequence[str]) -> None:
+        """Fix who takes part, and sign it with all keys."""
+        self._names = tuple(names)
+        self._keys = pair_keys.digest_of({name: self._announced[name].public for name in names})
+        self.digest = self._terms.roster_digest(names, self._keys, self._agreement.public)
+        self._signature = pair_keys.sign_keys(self._terms.run, self._scope, self._agreement.public, self.digest)
+
+    def roster_for(self, name: str, groups: Groups, inbox: Sequence[bytes], final: bool) -> RosterNamed:
         keys = [self._announced[other] for other in groups.neighbours(name)]
         return RosterNamed(
-            tuple(names),
+            self._names,
             self._agreement.public,
+            self._keys,
+            self._signature,
             tuple(key.public for key in keys),
             tuple(key.signature for key in keys),
             tuple(inbox),
             final,
         )
 
-    def capability(self, names: Sequence[str]) -> int:
-        digest = self._terms.roster_digest(names)
-        secrets = (self._agreement.agree(self._announced[name].public, party=name) for name in names)
-        return -self._scheme.total(pair_key(self._terms, self._scheme, secret, digest) for secret in secrets)
+    def capability(self) -> int:
+        scope, roster = self._scope, self.digest
+        channels = (
+            channel(self._agreement, self._announced[name].public, me=MINER, other=name, scope=scope, roster=roster)
+            for name in self._names
+        )
+        return -self._scheme.total(edge_key(self._scheme, key) for key in channels)
 
 
-def enrol_all(terms: Terms, scheme: Scheme, coins: Coins) -> Role[tuple[tuple[str, ...], int]]:
-    """Name the roster and pass on keys and shares; who is in, and the miner's key (2 to 5)."""
+def enrol_all(terms: Terms, scheme: Scheme, coins: Coins) -> Role[tuple[tuple[str, ...], int, bytes]]:
+    """Name the roster and pass on keys and shares; who is in, the miner's key, and the roster's digest (2 to 5)."""
     keys = _Keys(terms, scheme, coins)
     announced = yield from receive_all(terms.setting.contributors, KeyAnnounced, quorum=terms.setting.quorum)  # 2
     keys.hear(announced)
     names = tuple(announced)
     while True:
         groups = terms.groups(names)
+        keys.name_roster(names)
         for name in names:
-            yield Send(name, keys.roster_for(name, names, groups, (), not terms.tolerant))  # 3
+            yield Send(name, keys.roster_for(name, groups, (), not terms.tolerant))  # 3
         if not terms.tolerant:
-            return names, keys.capability(names)
+            return names, keys.capability(), keys.digest
         dealt = yield from receive_all(names, SharesSealed, quorum=terms.setting.fewest)  # 4
         if len(dealt) == len(names):
             break
@@ -86,8 +104,8 @@ def enrol_all(terms: Terms, scheme: Scheme, coins: Coins) -> Role[tuple[tuple[st
                 boxes[holder][owner] = sealed
     for name in names:
         inbox = [boxes[name][owner] for owner in names if owner in boxes[name]]
-        yield Send(name, keys.roster_for(name, names, groups, inbox, True))  # 5
-    return names, keys.capability(names)
+        yield Send(name, keys.roster_for(name, groups, inbox, True))  # 5
+    return names, keys.capability(), keys.digest
 
 
 def miner(terms: Terms, coins: Coins) -> Role[Total]:
@@ -99,10 +117,10 @@ def miner(terms: Terms, coins: Coins) -> Role[Total]:
     names: tuple[str, ...]
     if terms.option["keys"] == "dealer":
         key = yield from learn_key(scheme)
-        names = setting.contributors
+        names, roster = setting.contributors, terms.roster_digest(setting.contributors)
     else:
-        names, key = yield from enrol_all(terms, scheme, coins)
-    label = terms.label(names, "sum")
+        names, key, roster = yield from enrol_all(terms, scheme, coins)
+    label = terms.label(roster, "sum")
     quorum = setting.fewest if terms.tolerant else None
     sent = yield from receive_all(names, CiphertextsSent, quorum=quorum)  # 6
     for name, message in sent.items():
@@ -115,7 +133,10 @@ def miner(terms: Terms, coins: Coins) -> Role[Total]:
         left = yield from collect_corrections(terms, scheme, groups, names, tuple(sent), label, count)
         product = scheme.multiply([scheme.power(product, scale), scheme.power(left, -1)])
     product = scheme.multiply([product, scheme.masks(key * scale, label, count)])
-    totals = packing.unpack(scheme.open(product, scale))  # 11
+    try:
+        totals = packing.unpack(scheme.open(product, scale))  # 11
+    except (IntegrityError, PeerProtocolError) as cause:  # a ciphertext or a share is wrong, and nothing tells whose
+        raise IntegrityError(suspects=tuple(sent)) from cause
     words = np.array([total % 2**64 for total in totals], dtype=np.uint64)
     yield from open_value(setting.label, words)
     return Total(words, tuple(sent))

@@ -4,24 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from blindbayes.errors import ConfigError, LocalProtocolError, PeerProtocolError
-from blindbayes.primitives import aead, signatures
+from blindbayes.errors import ConfigError, IntegrityError, LocalProtocolError, PeerProtocolError
+from blindbayes.primitives import aead
 from blindbayes.primitives.agreement import AgreementKey
 from blindbayes.primitives.coins import Coins
-from blindbayes.primitives.prg import derive_key
+from blindbayes.protocol import pair_keys
 from blindbayes.protocol.oblivious_sum.membership import Groups
 from blindbayes.protocol.oblivious_sum.messages import RosterNamed
 from blindbayes.protocol.oblivious_sum.terms import MINER, Scheme, Terms
 
 
-def announcement(terms: Terms, name: str, public: bytes) -> bytes:
-    """What a contributor signs of its public key."""
-    return terms.run.context("key", name, public.hex())
+def channel(mine: AgreementKey, public: bytes, *, me: str, other: str, scope: bytes, roster: bytes) -> bytes:
+    """What two parties of one roster share."""
+    return pair_keys.pair_key(mine, public, me=me, other=other, scope=scope + roster, purpose="oblivious_sum channel")
 
 
-def pair_key(terms: Terms, scheme: Scheme, secret: bytes, roster: bytes) -> int:
+def edge_key(scheme: Scheme, channel: bytes) -> int:
     """The key of an edge of the key graph."""
-    return scheme.pair_key(derive_key(secret, "oblivious_sum zero key", scheme.digest + roster))
+    return scheme.pair_key(pair_keys.shared_key(channel, "oblivious_sum zero key"))
 
 
 class Session:
@@ -36,11 +36,12 @@ class Session:
         self._coins = coins
         self._agreement = AgreementKey.generate(coins.derive("agreement"))
         self.public = self._agreement.public
-        self.signature = terms.run.signer.sign(announcement(terms, self.me, self.public))
+        self._scope = terms.scope(scheme)
+        self.signature = pair_keys.sign_keys(terms.run, self._scope, self.public)
         self.names: tuple[str, ...] = ()
         self.groups = Groups((), 2)
-        self._digest = b""
-        self._pairs: dict[str, bytes] = {}
+        self.digest = b""
+        self._channels: dict[str, bytes] = {}
         self.zero_key = 0
         self.blind = 0
         self._held: dict[str, tuple[int, int]] = {}
@@ -65,22 +66,28 @@ class Session:
         neighbours = self.groups.neighbours(self.me)
         if not len(roster.publics) == len(roster.signatures) == len(neighbours):
             raise PeerProtocolError("the roster has the wrong number of keys", party=MINER)
-        digest = self._digest = self.terms.roster_digest(self.names)
-        secrets = {MINER: self._agreement.agree(roster.miner, party=MINER)}
-        for name, public, signature in zip(neighbours, roster.publics, roster.signatures, strict=True):
-            identity = self.terms.run.identities.get(name, b"")
-            signatures.verify(identity, announcement(self.terms, name, public), signature, party=name)
-            secrets[name] = self._agreement.agree(public, party=name)
-        self._pairs = secrets
-        edges = {name: pair_key(self.terms, self.scheme, secret, digest) for name, secret in secrets.items()}
+        self.digest = self.terms.roster_digest(self.names, roster.keys, roster.miner)
+        run, publics = self.terms.run, dict(zip(neighbours, roster.publics, strict=True))
+        # All of this the miner must have checked before; so whatever is wrong here is the miner's doing.
+        pair_keys.require_keys([*publics.items(), (MINER, roster.miner)], own=(self.public,), blame=MINER)
+        pair_keys.verify_keys(run, self._scope, MINER, (roster.miner, self.digest), roster.signature, blame=MINER)
+        for (name, public), signature in zip(publics.items(), roster.signatures, strict=True):
+            pair_keys.verify_keys(run, self._scope, name, (public,), signature, blame=MINER)
+        everybody = {**publics, self.me: self.public}
+        if everybody.keys() >= set(known) and pair_keys.digest_of({name: everybody[name] for name in known}) != roster.keys:
+            raise PeerProtocolError("the keys of the roster are not those that it names", party=MINER)
+        self._channels = {
+            name: channel(self._agreement, public, me=self.me, other=name, scope=self._scope, roster=self.digest)
+            for name, public in {**publics, MINER: roster.miner}.items()
+        }
+        edges = {name: edge_key(self.scheme, key) for name, key in self._channels.items()}
         # The lesser name of a pair adds the key, the greater subtracts it; the miner holds minus the sum of its edges.
         self.zero_key = self.scheme.total(key if name == MINER or self.me < name else -key for name, key in edges.items())
 
     # -- shares ------------------------------------------------------------------------------------------------------
 
     def _sealing_key(self, name: str, sender: str, receiver: str) -> bytes:
-        context = self.terms.run.context("share", sender, receiver, self._digest.hex())
-        return derive_key(self._pairs[name], "oblivious_sum share", context)
+        return pair_keys.directed_key(self._channels[name], "oblivious_sum share", sender, receiver)
 
     def _share_bytes(self) -> int:
         segment = self.groups.segment_of(self.me)
@@ -114,7 +121,7 @@ class Session:
 
     def owners(self) -> tuple[str, ...]:
         """Whose shares I hold, besides mine, in order: those whose neighbourhood I am in."""
-        return tuple(name for name in self.names if name != self.me and name in self._pairs)
+        return tuple(name for name in self.names if name != self.me and name in self._channels)
 
     def take(self, inbox: Sequence[bytes]) -> None:
         """The shares that the others dealt to me (5)."""
@@ -122,7 +129,10 @@ class Session:
         if len(inbox) != len(owners):
             raise PeerProtocolError("the wrong number of shares", party=MINER)
         for name, sealed in zip(owners, inbox, strict=True):
-            plain = aead.unseal(self._sealing_key(name, name, self.me), sealed, associated=b"", party=name)
+            try:
+                plain = aead.unseal(self._sealing_key(name, name, self.me), sealed, associated=b"")
+            except IntegrityError as cause:  # its author or the miner that passed it on
+                raise IntegrityError(suspects=(name, MINER)) from cause
             half = len(plain) // 2
             if len(plain) % 2 or half > self._share_bytes() + 8:
                 raise PeerProtocolError("a share has the wrong size", party=name)

@@ -13,6 +13,7 @@ from blindbayes.primitives.joye_libert import DEFAULT_BITS, JoyeLibert
 from blindbayes.primitives.ristretto_sum import RistrettoSum
 from blindbayes.protocol.core import Run
 from blindbayes.protocol.oblivious_sum.membership import DEFAULT_WIDTH, Groups
+from blindbayes.protocol.pair_keys import digest_of, scope_of
 from blindbayes.protocol.registry import Setting, require_options
 
 MINER = "miner"
@@ -83,6 +84,7 @@ class Terms:
 
     run: Run
     setting: Setting
+    purpose: str = "sum"  # or "maximum": keys of one are of no use in the other
 
     def __post_init__(self) -> None:
         option = self.option
@@ -139,13 +141,19 @@ class Terms:
         """The key graph over these parties."""
         return Groups(names, self.option["width"])
 
-    def roster_digest(self, names: Sequence[str]) -> bytes:
-        """Binds keys and labels to the roster."""
-        return hashlib.sha256(self.run.context("roster", *names)).digest()
+    def scope(self, scheme: Scheme) -> bytes:
+        """What run keys and their signatures are bound to."""
+        shape = (self.setting.length, self.setting.fewest, self.option["width"])
+        everybody = digest_of(dict.fromkeys(self.setting.contributors, b"")).hex()
+        return scope_of(self.run, "oblivious_sum v2", self.purpose, scheme.digest.hex(), everybody, *map(str, shape))
 
-    def label(self, names: Sequence[str], step: str) -> bytes:
+    def roster_digest(self, names: Sequence[str], keys: bytes = b"", miner: bytes = b"") -> bytes:
+        """Binds labels and pair keys to the roster, to the hash of all run keys, and to the miner's."""
+        return hashlib.sha256(self.run.context("roster", keys.hex(), miner.hex(), *names)).digest()
+
+    def label(self, roster: bytes, step: str) -> bytes:
         """The label under which a vector is encrypted: unique to study, run, roster and step. Positions are added to it."""
-        return hashlib.sha256(self.run.context("label", step, self.roster_digest(names).hex())).digest()
+        return hashlib.sha256(self.run.context("label", step, roster.hex())).digest()
 
     def threshold(self, groups: Groups, segment: int) -> int:
         """How many of the holders around a segment recover its masks."""
