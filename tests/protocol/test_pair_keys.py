@@ -124,7 +124,7 @@ def test_a_signed_key_serves_one_seat_run_study_and_protocol() -> None:
             pair_keys.verify_keys(other, pair_keys.scope_of(other, protocol), name, (public,), signature, blame="a")
 
 
-MAY_AGREE = {"protocol/pair_keys.py", "transport/envelope.py", "runtime/envelope.py"}
+MAY_AGREE = {"protocol/pair_keys.py", "transport/envelope.py"}
 MAY_DERIVE = {
     "protocol/pair_keys.py",
     "protocol/masked_sum/keys.py",  # from a party's own seed: its mask, and the commitment to it
