@@ -31,6 +31,7 @@ from blindbayes.primitives.coins import Coins
 from blindbayes.report import COMMON_SIGNATURES, seal_files, verify_files
 from blindbayes.scheme.part import Steady
 from blindbayes.site.agent import Agent, AgentRun
+from blindbayes.site.audit_log import AuditLog
 from blindbayes.site.column_work import Classifying, Request, Training, prediction_run
 from blindbayes.site.policy import Policy
 from blindbayes.storage.folder import read_folder, write_folder
@@ -89,7 +90,7 @@ def test_half_a_line_on_a_full_disk_is_no_charge_and_no_batch(tmp_path: Path, mo
     whole = os.write
     with monkeypatch.context() as patch:
         patch.setattr("blindbayes.model.shares.os.write", lambda file, raw: whole(file, raw[: len(raw) // 2]))
-        with pytest.raises(DataError, match="disk is full"):
+        with pytest.raises(DataError, match="No space left"):
             share.charge(6, "one")
     assert share.spent == 0
     share.charge(6, "one")
@@ -116,7 +117,7 @@ def test_a_lost_record_of_charges_gives_no_budget_back(tmp_path: Path, loss: str
                 path.unlink()
                 if loss == "older copy":
                     path.write_bytes(copies[name])
-            assert [each["spent"] for each in office.net.sites["hospital"].home.shares()] == [20]
+            assert [each["spent"] for each in office.net.sites["hospital"].home.shares.all()] == [20]
             ended = await predict(office, study, model, split.ask(tmp_path, small(6, seed=6)), "free")
             assert {type(run.error) for run in ended.values()} == {PrivacyError}
             ended = await predict(office, study, model, split.ask(tmp_path, small(5, seed=6)), "the last five")
@@ -222,7 +223,7 @@ def test_a_noisy_sum_whose_end_was_lost_does_not_draw_noise_again(tmp_path: Path
             await asyncio.sleep(0.2)
             assert run_id not in south.runs
             assert home.ledger.balance().spent_epsilon == spent
-            assert [entry["why"] for entry in home.past() if entry["event"] == "refused"] == [
+            assert [entry["why"] for entry in home.history.entries() if entry["event"] == "refused"] == [
                 "the run was computed here before: it does not begin again"
             ]
 
@@ -250,9 +251,9 @@ def test_a_journal_that_is_gone_is_not_begun_anew(tmp_path: Path) -> None:
 def test_an_end_that_cannot_be_read_is_an_end(tmp_path: Path) -> None:
     net = Loopback(tmp_path, {"north": None})
     home = net.sites["north"].home
-    home.end("ab" * 16, {"state": "done"})
-    (home.run_folder("ab" * 16) / "outcome.json").write_bytes(b'{"sta')
-    found = home.outcome("ab" * 16)
+    home.runs.end("ab" * 16, {"state": "done"})
+    (home.runs.folder("ab" * 16) / "outcome.json").write_bytes(b'{"sta')
+    found = home.runs.outcome("ab" * 16)
     assert found is not None
     assert found["state"] == "failed"
 
@@ -271,7 +272,7 @@ def test_a_run_id_of_another_length_is_neither_a_training_nor_a_prediction(tmp_p
             hospital.board.frame_arrived("insurer", frame)
             await asyncio.sleep(0.05)
             assert hospital.runs == {}
-            assert [entry["event"] for entry in hospital.home.past()].count("refused") == 1
+            assert [entry["event"] for entry in hospital.home.history.entries()].count("refused") == 1
 
     bounded(test)
 
@@ -305,7 +306,7 @@ def test_a_prediction_begins_by_this_sites_own_people_alone(tmp_path: Path) -> N
             study = split.study(office.net, deadlines=HURRY)
             model = await train(office, study)
             hospital, insurer = office.agents["hospital"], office.agents["insurer"]
-            before = len(hospital.home.past())
+            before = len(hospital.home.history.entries())
             for at in range(100):
                 run_id = prediction_run(study.sha256, model, f"batch {at}")
                 hospital.board.frame_arrived("insurer", offered(insurer, study, run_id, "insurer", "hospital"))
@@ -319,8 +320,8 @@ def test_a_prediction_begins_by_this_sites_own_people_alone(tmp_path: Path) -> N
             assert set(hospital.runs) == {model}
             assert {wish["by"] for wish in hospital.wishes.values()} == {"insurer"}
             assert len(hospital.wishes) == 16
-            assert hospital.home.share(model).spent == 0
-            assert [entry["event"] for entry in hospital.home.past()[before:]] == ["refused"]  # once per run id
+            assert hospital.home.shares.load(model).spent == 0
+            assert [entry["event"] for entry in hospital.home.history.entries()[before:]] == ["refused"]  # once per run id
 
     bounded(test)
 
@@ -362,10 +363,10 @@ def test_a_request_that_cannot_be_read_burns_its_run_and_no_other(tmp_path: Path
                 await asyncio.sleep(0.02)
             await office.stop("hospital")
             home = office.net.sites["hospital"].home
-            (home.run_folder(run.run_id) / "request.json").write_bytes(b'{"model"')
+            (home.runs.folder(run.run_id) / "request.json").write_bytes(b'{"model"')
             hospital = await office.start("hospital")
             assert run.run_id not in hospital.runs
-            assert (home.outcome(run.run_id) or {})["state"] == "burned"
+            assert (home.runs.outcome(run.run_id) or {})["state"] == "burned"
             assert not list(home.folder.glob("runs/*/*/key"))
 
     bounded(test)
@@ -410,8 +411,8 @@ def test_a_destroyed_share_does_not_come_back_with_a_run_that_goes_on(tmp_path: 
             assert path.exists()
             await office.stop("hospital")
             go_on.set()
-            assert home.interrupted() == [run_id]
-            home.destroy(run_id)
+            assert home.runs.interrupted() == [run_id]
+            home.shares.destroy(run_id)
             assert not path.exists()
             monkeypatch.setattr(column_work, "write_training", real)
             hospital = await office.start("hospital")
@@ -434,13 +435,13 @@ def test_a_destroyed_share_does_not_come_back_from_a_backup(tmp_path: Path) -> N
             home = office.net.sites["hospital"].home
             path = home.folder / "shares" / f"{model}.share"
             backup = path.read_bytes()
-            home.destroy(model)
+            home.shares.destroy(model)
             path.write_bytes(backup)
             path.chmod(0o600)
             with pytest.raises(ConfigError, match="destroyed"):
                 ask(office, "hospital", study, model, "b", **split.ask(tmp_path, small(5))["hospital"])
-            assert home.shares() == []
-            home.destroy(model)
+            assert home.shares.all() == []
+            home.shares.destroy(model)
             assert not path.exists()
 
     bounded(test)
@@ -452,13 +453,13 @@ def test_a_damaged_share_can_be_destroyed(tmp_path: Path) -> None:
     path = home.folder / "shares" / f"{'ab' * 16}.share"
     path.write_bytes(b"blindbayes share 1\nrubbish")
     path.chmod(0o600)
-    home.destroy("ab" * 16)
+    home.shares.destroy("ab" * 16)
     assert not path.exists()
     with pytest.raises(ConfigError, match="no share"):
-        home.destroy("cd" * 16)
+        home.shares.destroy("cd" * 16)
     for wrong in ("../../keys/identity", "/etc/passwd", "AB" * 16, "ab" * 40):
         with pytest.raises(ConfigError, match="hexadecimal"):
-            home.destroy(wrong)
+            home.shares.destroy(wrong)
 
 
 def test_a_share_destroyed_while_a_prediction_waits_ends_it(tmp_path: Path) -> None:
@@ -472,7 +473,7 @@ def test_a_share_destroyed_while_a_prediction_waits_ends_it(tmp_path: Path) -> N
             waiting = ask(office, "hospital", study, model, "b", **asked["hospital"])
             while waiting.state == "reading":
                 await asyncio.sleep(0.02)
-            office.net.sites["hospital"].home.destroy(model)
+            office.net.sites["hospital"].home.shares.destroy(model)
             other = ask(office, "insurer", study, model, "b", **asked["insurer"])
             await waiting.done.wait()
             await other.done.wait()
@@ -544,29 +545,31 @@ def test_a_log_that_is_cut_or_replaced_under_a_running_agent_is_noticed(tmp_path
     """The rest of a cut log is a good chain: a bit about the overlap, a run or a charge would be forgotten."""
     home = Loopback(tmp_path, {"north": None}).sites["north"].home
     home.audit.append("computing", run="ab" * 16, study="0" * 64, exact=False)
-    assert len(home.starts()) == 1
+    assert len(home.history.starts()) == 1
     whole = home.audit.path.read_bytes()
     home.audit.path.write_bytes(b"\n".join(whole.splitlines()[:-1]) + b"\n")
     with pytest.raises(LedgerError, match="cut or replaced"):
-        home.starts()
-    home.audit.append("refused", why="the cut is covered by as many new entries")
+        home.history.starts()
+    AuditLog(home.audit.path).append("refused", why="the cut is covered by as many new entries")
     with pytest.raises(LedgerError, match="cut or replaced"):
-        home.starts()
+        home.audit.append("refused", why="nor is anything written to what is left")
+    with pytest.raises(LedgerError, match="cut or replaced"):
+        home.history.starts()
     home.audit.path.unlink()
     with pytest.raises(LedgerError, match="gone"):
-        home.starts()
+        home.history.starts()
 
 
 def test_an_edit_of_the_log_that_keeps_size_and_time_is_noticed(tmp_path: Path) -> None:
     home = Loopback(tmp_path, {"north": None}).sites["north"].home
     home.audit.append("computing", run="ab" * 16, study="0" * 64, exact=False)
-    home.past()
+    home.history.entries()
     before = home.audit.path.stat()
     raw = home.audit.path.read_bytes()
     home.audit.path.write_bytes(raw.replace(b'"computing"', b'"c0mputing"'))
     os.utime(home.audit.path, ns=(before.st_atime_ns, before.st_mtime_ns))
     with pytest.raises(LedgerError, match="altered"):
-        home.past()
+        home.history.entries()
 
 
 @pytest.mark.parametrize("heads", [b"[" * 100_000, json.dumps({"audit": "x" * 10**6, "ledger": ""}).encode()])
@@ -626,7 +629,7 @@ def test_what_was_asked_for_is_forgotten_at_the_end(tmp_path: Path) -> None:
             await office.stop("hospital")
             await office.start("hospital")
             home = office.net.sites["hospital"].home
-            assert home.outcome(prediction_run(study.sha256, model, "b")) is not None
+            assert home.runs.outcome(prediction_run(study.sha256, model, "b")) is not None
             assert not list(home.folder.glob("runs/*/request.json"))
 
     bounded(test)

@@ -159,8 +159,8 @@ def test_a_site_whose_ledger_protects_persons_pays_for_no_release_that_protects_
             home.ledger.path.unlink()
             Ledger.create(home.ledger.path, epsilon=10, unit="one person with at most 5 records")
             with pytest.raises(PrivacyError, match="one unit"):
-                home.charge(study, "ab" * 8)
-            office.net.sites["south"].home.charge(study, "ab" * 8)
+                home.payments.charge(study, "ab" * 8)
+            office.net.sites["south"].home.payments.charge(study, "ab" * 8)
 
     bounded(test)
 

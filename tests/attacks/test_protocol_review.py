@@ -24,8 +24,8 @@ from blindbayes.protocol.masked_sum.messages import MaskedVectorSent
 from blindbayes.protocol.oblivious_sum.messages import CorrectionsSent, KeyAnnounced, ModulusDealt, RosterNamed, SharesSealed
 from blindbayes.protocol.oblivious_sum.terms import Terms
 from blindbayes.protocol.pair_keys import digest_of, sign_keys
-from blindbayes.site.folder import data_state
-from blindbayes.site.policy import Data, PastSum, Policy, require_independent, require_study
+from blindbayes.site.difference import Data, PastSum, data_state, require_independent
+from blindbayes.site.policy import Policy, require_study
 from blindbayes.site.release import write_release
 from blindbayes.study.file import StudyFile
 from blindbayes.transport.driver import Finished

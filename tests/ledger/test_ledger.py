@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from blindbayes import ledger as ledger_module
 from blindbayes.errors import ConfigError, LedgerError, PrivacyError
 from blindbayes.ledger import Head, Ledger
 from blindbayes.privacy import Block, Sensitivity, make
 from blindbayes.privacy.accounting import Spend
+from blindbayes.storage import chain as ledger_module
 
 FORK = multiprocessing.get_context("fork")
 ONE = Sensitivity((Block("h", 4),))
@@ -196,14 +196,14 @@ def test_threads_racing_spend_the_budget_once(path: Path) -> None:
 
 def test_a_process_that_sits_on_the_lock_is_reported(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ledger_module, "LOCK_SECONDS", 0.2)
-    with Ledger(path)._open(write=True), pytest.raises(LedgerError, match="another process has held"):
+    with Ledger(path)._chain._open(write=True), pytest.raises(LedgerError, match="another process has held"):
         spend(path)
     spend(path)
 
 
 def test_readers_do_not_block_each_other(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ledger_module, "LOCK_SECONDS", 0.2)
-    with Ledger(path)._open(write=False):
+    with Ledger(path)._chain._open(write=False):
         assert Ledger(path).balance().charges == 0
 
 

@@ -13,8 +13,10 @@ import pytest
 
 from blindbayes.errors import DataError, LedgerError, LocalProtocolError, PeerLost, PrivacyError
 from blindbayes.primitives.signatures import verify
+from blindbayes.site.audit_log import AuditLog
 from blindbayes.site.operator import metrics
 from blindbayes.site.policy import Policy
+from blindbayes.storage.chain import ChainFormat
 from blindbayes.study.file import Deadlines, Privacy, StudyFile, Thresholds
 from blindbayes.transport.courier import MemoryHub
 from blindbayes.transport.envelope import Offer, Sealed, unpack
@@ -50,7 +52,7 @@ def test_agents_give_exactly_the_result_of_the_memory_driver(tmp_path: Path, pro
             assert learned
             assert {path.read_text() for path in learned} == {expected}
             for name, run in runs.items():
-                folder = office.net.sites[name].home.run_folder(run.run_id)
+                folder = office.net.sites[name].home.runs.folder(run.run_id)
                 assert [path.name for path in folder.rglob("*") if path.is_file() and path.name in ("journal", "key")] == []
 
     bounded(test)
@@ -89,7 +91,7 @@ def test_a_study_without_approval_gets_no_answer_known_or_not(tmp_path: Path) ->
                 study = study_of(office, title=title, deadlines=Deadlines(step=0.5, join=0.6, run=5))
                 office.net.approve(study)
                 if title.startswith("known"):
-                    office.net.sites["south"].home.revoke(study.sha256)
+                    office.net.sites["south"].home.approvals.revoke(study.sha256)
                 else:
                     (office.net.sites["south"].home.folder / "approved" / f"{study.sha256}.toml").unlink()
                 runs = await office.run(study)
@@ -114,7 +116,7 @@ def test_approvals_are_used_up_and_can_be_taken_back(tmp_path: Path) -> None:
             await office.run(study)
             with pytest.raises(PrivacyError, match="used up"):
                 office.agents["north"].begin(study.sha256)
-            office.net.sites["north"].home.revoke(study.sha256)
+            office.net.sites["north"].home.approvals.revoke(study.sha256)
             with pytest.raises(PrivacyError, match="approved here"):
                 office.agents["north"].begin(study.sha256)
 
@@ -249,8 +251,8 @@ def test_rows_that_change_during_a_run_burn_it(tmp_path: Path) -> None:
                 assert isinstance(error, PeerLost)
                 assert error.party in ("south", "server")
             home = office.net.sites["south"].home
-            assert home.outcome(run_id)["state"] == "failed"  # type: ignore[index]
-            assert not list(home.run_folder(run_id).rglob("key"))
+            assert home.runs.outcome(run_id)["state"] == "failed"  # type: ignore[index]
+            assert not list(home.runs.folder(run_id).rglob("key"))
 
     bounded(test)
 
@@ -267,7 +269,7 @@ def test_a_quorum_survives_a_lost_site(tmp_path: Path) -> None:
             facts = json.loads((runs["north"].release / "run.json").read_text())  # type: ignore[operator]
             assert facts["included"] == list(NAMES)
             assert facts["went_on_without"] == ["east"]
-            sums = office.net.sites["south"].home.past_sums()
+            sums = office.net.sites["south"].home.history.past_sums()
             assert [len(each.included) for each in sums] == [3]
 
     bounded(test)
@@ -323,7 +325,7 @@ def test_keys_left_behind_by_a_crash_at_the_very_end_are_destroyed(tmp_path: Pat
             office.net.approve(study)
             run_id = (await office.run(study))["south"].run_id
             home = office.net.sites["south"].home
-            key = home.run_folder(run_id) / "south" / "key"
+            key = home.runs.folder(run_id) / "south" / "key"
             key.write_bytes(b"left behind")
             await office.stop("south")
             await office.start("south")
@@ -376,18 +378,22 @@ def test_runs_that_another_site_begins_and_ends_at_once_are_limited(tmp_path: Pa
         async with Office(tmp_path, NAMES, policy=Policy(max_idle_joins_per_day=2)) as office:
             study = study_of(office, deadlines=Deadlines(step=1, join=0.3, run=20))
             for name in ("north", "south"):
-                office.net.sites[name].home.approve(study, runs=100)
+                office.net.sites[name].home.approvals.approve(study, runs=100)
             home = office.net.sites["south"].home
             for _ in range(4):
                 run = office.agents["north"].begin(study.sha256)  # west never comes: nothing is computed
                 await run.done.wait()
                 for other in list(office.agents["south"].runs.values()):
                     await other.done.wait()
-            joins = [entry for entry in home.past() if entry["event"] == "joined" and entry["proposed_by"] == "north"]
+            joins = [
+                entry for entry in home.history.entries() if entry["event"] == "joined" and entry["proposed_by"] == "north"
+            ]
             assert len(joins) == 2
-            assert any("never computed" in entry.get("why", "") for entry in home.past() if entry["event"] == "refused")
-            assert len(home.idle_joins("north")) == 2
-            assert home.idle_joins("west") == []
+            assert any(
+                "never computed" in entry.get("why", "") for entry in home.history.entries() if entry["event"] == "refused"
+            )
+            assert len(home.history.idle_joins("north")) == 2
+            assert home.history.idle_joins("west") == []
 
     bounded(test)
 
@@ -396,19 +402,23 @@ def test_the_audit_log_is_read_again_only_when_it_has_changed(tmp_path: Path, mo
     async def test() -> None:
         async with Office(tmp_path, NAMES) as office:
             home = office.net.sites["north"].home
-            first, reads = home.past(), []
-            real = type(home.audit).entries
-            monkeypatch.setattr(type(home.audit), "entries", lambda log: (reads.append(1), real(log))[1])
+            first, lines = home.history.entries(), []
+            real = ChainFormat.verified
+            monkeypatch.setattr(ChainFormat, "verified", lambda *line: (lines.append(1), real(*line))[1])
             for _ in range(5):
-                assert home.past() is first
-            assert not reads
+                assert home.history.entries() == first
             home.audit.append("refused", why="test")
-            assert home.past()[-1]["event"] == "refused"
-            assert len(reads) == 1
+            assert home.history.entries()[-1]["event"] == "refused"
+            assert not lines
+            AuditLog(home.audit.path).append("refused", why="another process")
+            assert lines
+            lines.clear()
+            assert len(home.history.entries()) == len(first) + 2
+            assert len(lines) == 1  # of another's entries each is read once
             raw = bytearray(home.audit.path.read_bytes())
             raw[-80] ^= 1
             home.audit.path.write_bytes(bytes(raw))
             with pytest.raises(LedgerError):
-                home.past()
+                home.history.entries()
 
     bounded(test)

@@ -129,7 +129,7 @@ def test_training_opens_nothing_and_its_release_holds_no_share(tmp_path: Path) -
                 own = (site.home.folder / "shares" / f"{model}.share").read_bytes()
                 assert all(own not in path.read_bytes() for path in release.iterdir())
                 assert (site.home.folder / "shares" / f"{model}.share").stat().st_mode & 0o077 == 0
-                assert site.home.shares() == [{"run": model, "study": study.sha256, "queries": 10_000, "spent": 0}]
+                assert site.home.shares.all() == [{"run": model, "study": study.sha256, "queries": 10_000, "spent": 0}]
 
     bounded(test)
 
@@ -241,7 +241,7 @@ def test_an_exhausted_budget_refuses_at_both_sides_and_opens_nothing(tmp_path: P
             # One side that pretends to have more left does not help itself: the other refuses.
             spent = office.net.sites["insurer"].home.folder / "shares" / f"{model}.share.spent"
             spent.write_text("")
-            monkeypatch.setattr("blindbayes.site.folder.SiteFolder.classified", lambda *_, **__: 0)  # nor does its log count
+            monkeypatch.setattr("blindbayes.site.history.History.classified", lambda *_, **__: 0)  # nor does its log count
             ended = await predict(office, study, model, split.ask(tmp_path, small(6, seed=6)), "three")
             assert errors(ended) == {"hospital": PrivacyError, "insurer": PeerLost}
             for batch in ("two", "three"):
@@ -263,17 +263,17 @@ def test_a_destroyed_share_ends_the_model(tmp_path: Path) -> None:
             study = split.study(office.net, deadlines=HURRY)
             model = await train(office, study)
             home = office.net.sites["hospital"].home
-            home.destroy(model)
-            assert home.shares() == []
-            assert [entry["event"] for entry in home.past() if entry["event"] == "destroyed"] == ["destroyed"]
+            home.shares.destroy(model)
+            assert home.shares.all() == []
+            assert [entry["event"] for entry in home.history.entries() if entry["event"] == "destroyed"] == ["destroyed"]
             asked = split.ask(tmp_path, small(5))
             with pytest.raises(ConfigError, match="destroyed"):
                 office.agents["hospital"].predict(study.sha256, {"model": model, "batch": "b", **asked["hospital"]})
             with pytest.raises(ConfigError, match="no share"):
-                home.destroy(model)
+                home.shares.destroy(model)
             ended = await predict(office, study, model, {"insurer": asked["insurer"]}, "b")
             assert errors(ended) == {"insurer": PeerLost}
-            assert office.net.sites["insurer"].home.share(model).spent == 0
+            assert office.net.sites["insurer"].home.shares.load(model).spent == 0
 
     bounded(test)
 
@@ -348,7 +348,7 @@ def test_requests_that_name_something_unknown_are_refused(tmp_path: Path) -> Non
             for sha256, fields, kind, message in wrong:
                 with pytest.raises(kind, match=message):
                     agent.predict(sha256, {**rows, **fields})
-            office.net.sites["hospital"].home.revoke(study.sha256)
+            office.net.sites["hospital"].home.approvals.revoke(study.sha256)
             with pytest.raises(PrivacyError, match="approve"):
                 agent.predict(study.sha256, {**rows, "model": model, "batch": "b"})
 
@@ -411,7 +411,7 @@ def test_too_few_rows_or_other_rows_than_agreed_send_nothing(tmp_path: Path) -> 
             ended = await office.run(study)
             assert errors(ended) == {"hospital": PeerLost, "insurer": DataError}
             assert not (office.net.sites["hospital"].home.folder / "shares").exists()
-            assert office.net.sites["hospital"].home.starts() == []
+            assert office.net.sites["hospital"].home.history.starts() == []
 
     bounded(test)
 
@@ -430,7 +430,7 @@ def test_a_column_that_the_study_gives_to_another_is_refused_or_left_unread(tmp_
             home = office.net.sites["insurer"].home
             text = (home.folder / "site.toml").read_text().replace('extra_columns = "refuse"', 'extra_columns = "ignore"')
             (home.folder / "site.toml").write_text(text)
-            source, found = type(home).open(home.folder).open_columns(study, "insurer")
+            source, found = type(home).open(home.folder).tables.open_columns(study, "insurer")
             source.close()
             assert [feature.name for feature in found.features] == ["weight", "smokes"]
 
@@ -501,8 +501,8 @@ def test_instances_that_change_during_a_run_burn_it(tmp_path: Path) -> None:
             again = office.agents["hospital"].runs[run.run_id]
             await again.done.wait()
             assert "changed during the run" in str(again.error)
-            assert office.net.sites["hospital"].home.outcome(run.run_id) is not None
-            assert office.net.sites["hospital"].home.share(model).spent == 0
+            assert office.net.sites["hospital"].home.runs.outcome(run.run_id) is not None
+            assert office.net.sites["hospital"].home.shares.load(model).spent == 0
 
     bounded(test)
 

@@ -132,7 +132,7 @@ def test_a_process_killed_in_training_goes_on_to_the_same_sums(net: Loopback, sp
     journal = net.sites[who].home.folder / "runs" / run_id / who / "journal"
     until(lambda: journal.exists() and journal.stat().st_size > 20_000)
     net.sites[who].kill(signal.SIGKILL)
-    assert net.sites[who].home.outcome(run_id) is None, "it was done before it was killed"
+    assert net.sites[who].home.runs.outcome(run_id) is None, "it was done before it was killed"
     net.sites[who].start()
     ended = net.follow(run_id, study)
     assert states(ended) == dict.fromkeys(split.holds, "done"), [each["text"] for each in ended.values()]
@@ -152,7 +152,7 @@ def test_a_process_killed_in_a_prediction_goes_on_to_the_same_classes_and_pays_o
     spent = net.sites[who].home.folder / "shares" / f"{model}.share.spent"
     until(lambda: run_id in (spent.read_text() if spent.exists() else ""))
     net.sites[who].kill(signal.SIGKILL)
-    assert net.sites[who].home.outcome(run_id) is None, "it was done before it was killed"
+    assert net.sites[who].home.runs.outcome(run_id) is None, "it was done before it was killed"
     net.sites[who].start()
     ended = net.follow(run_id, study)
     assert states(ended) == dict.fromkeys(split.holds, "done"), [each["text"] for each in ended.values()]
@@ -166,7 +166,7 @@ def test_a_process_killed_in_a_prediction_goes_on_to_the_same_classes_and_pays_o
 
 def test_an_unapproved_study_gets_no_answer_and_the_asker_an_error(net: Loopback, split: Split) -> None:
     study = split.study(net, title="unapproved", deadlines=Deadlines(step=1, join=1, run=20))
-    net.sites["hospital"].home.approve(study)
+    net.sites["hospital"].home.approvals.approve(study)
     ended = net.run(study)
     assert ended["hospital"]["error"] == PeerLost.__name__
     assert ended["hospital"]["party"] == "insurer"
@@ -284,7 +284,7 @@ def test_rows_matched_by_an_identifier_survive_a_kill(tmp_path: Path, who: str) 
         journal = net.sites[who].home.folder / "runs" / run_id / who / "journal"
         until(lambda: journal.exists() and journal.stat().st_size > 100_000)
         net.sites[who].kill(signal.SIGKILL)
-        assert net.sites[who].home.outcome(run_id) is None, "it was done before it was killed"
+        assert net.sites[who].home.runs.outcome(run_id) is None, "it was done before it was killed"
         net.sites[who].start()
         ended = net.follow(run_id, study)
         assert states(ended) == {"bank": "done", "telecom": "done"}, [each["text"] for each in ended.values()]

@@ -136,7 +136,7 @@ def test_an_inner_join_is_trained_and_asked_through_agents(tmp_path: Path) -> No
             telecom = office.net.sites["telecom"].home.folder / "releases" / run_id
             assert not (telecom / "classes.csv").exists()
             assert "neither whom, nor how many" in (telecom / "statement.md").read_text()
-            spent = {site.home.share(model).spent for site in office.net.sites.values()}
+            spent = {site.home.shares.load(model).spent for site in office.net.sites.values()}
             assert spent == {len(frame) + LEAST}
             for site in office.net.sites.values():
                 text = (site.home.folder / "releases" / model / "leakage.json").read_text()
@@ -172,7 +172,7 @@ def test_whom_both_have_is_told_only_where_policy_allows_it(tmp_path: Path) -> N
             run = (await predict(office, study, model, "shared", telecom=asked["telecom"]))["telecom"]
             assert isinstance(run.error, PrivacyError)
             assert "reveal_matches" in str(run.error)
-            assert office.net.sites["telecom"].home.share(model).spent == 0
+            assert office.net.sites["telecom"].home.shares.load(model).spent == 0
             with pytest.raises(ConfigError, match="--to"):
                 office.agents["bank"].predict(study.sha256, {"model": model, "batch": "x", "rows": "a", "scope": "shared"})
 
@@ -206,7 +206,7 @@ def test_bits_about_the_overlap_are_limited_per_day_and_partner(tmp_path: Path) 
             again = await office.run(study)
             assert {type(run.error) for run in again.values()} <= {PrivacyError, PeerLost}
             assert any("at most 1 times a day" in str(run.error) for run in again.values())
-            assert office.net.sites["bank"].home.overlap_bits()[0][1] == study.party("telecom").identity
+            assert office.net.sites["bank"].home.history.overlap_bits()[0][1] == study.party("telecom").identity
             other = study_of(office, min_overlap=11)  # a study of another hash is no way around it
             office.net.approve(other)
             assert any("times a day" in str(run.error) for run in (await office.run(other)).values())
@@ -225,7 +225,7 @@ def test_an_estimate_of_the_overlap_is_paid_from_every_sites_ledger(tmp_path: Pa
             study = study_of(office, overlap_epsilon=0.5)
             model = await train(office, study)
             for site in office.net.sites.values():
-                assert site.home.has_paid(model)
+                assert site.home.payments.has_paid(model)
                 assert site.home.ledger.balance().spent_epsilon == pytest.approx(0.5)
             dear = study_of(office, overlap_epsilon=11.0)
             office.net.approve(dear)

@@ -102,11 +102,11 @@ def begin_and_freeze(net: Loopback, study: StudyFile, frozen: str, *, size: int 
     """Begin a run and stop one process in its midst. The run id."""
     for _ in range(5):
         run_id: str = net.sites["north"].operator.call("POST", "/runs", {"study": study.sha256})["run"]
-        journal = net.sites[frozen].home.run_folder(run_id) / frozen / "journal"
+        journal = net.sites[frozen].home.runs.folder(run_id) / frozen / "journal"
         with contextlib.suppress(AssertionError):
             until(lambda journal=journal: journal.exists() and journal.stat().st_size > size)
         net.sites[frozen].kill(signal.SIGSTOP)
-        if all(net.sites[name].home.outcome(run_id) is None for name in NAMES):
+        if all(net.sites[name].home.runs.outcome(run_id) is None for name in NAMES):
             return run_id
         net.sites[frozen].kill(signal.SIGCONT)  # it was over before we came
         net.follow(run_id, study)
@@ -165,7 +165,7 @@ def test_sigstop_is_named_within_the_deadline_and_sigcont_hurts_nobody(net: Loop
         assert ended["exit_code"] == 8
     assert time.monotonic() - begun < 12
     net.sites["west"].kill(signal.SIGCONT)
-    ended = until(lambda: net.sites["west"].home.outcome(run_id))
+    ended = until(lambda: net.sites["west"].home.runs.outcome(run_id))
     assert ended["state"] == "failed"
     assert not (net.sites["west"].home.folder / "releases" / run_id).exists()
 
@@ -194,7 +194,7 @@ def test_another_study_under_the_same_title_is_not_joined(net: Loopback) -> None
     ours = net.make_study(BOOK, title="differs", deadlines=Deadlines(step=1, join=2, run=10))
     theirs = net.make_study(BOOK, title="differs", deadlines=Deadlines(step=1, join=3, run=10))
     for name, study in (("north", ours), ("west", ours), ("south", theirs)):
-        net.sites[name].home.approve(study)
+        net.sites[name].home.approvals.approve(study)
     run = net.sites["north"].operator.call("POST", "/runs", {"study": ours.sha256})
     ended = net.sites["north"].operator.follow(run)
     assert (ended["error"], ended["party"]) == ("PeerLost", "south")

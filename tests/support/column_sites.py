@@ -81,7 +81,7 @@ def joined(net: Loopback, model: str, **options: Any) -> JointModel:
 
 
 def shares(net: Loopback, model: str) -> dict[str, ModelShare]:
-    return {name: site.home.share(model) for name, site in net.sites.items()}
+    return {name: site.home.shares.load(model) for name, site in net.sites.items()}
 
 
 def classes(net: Loopback, run_id: str, name: str) -> pd.DataFrame:

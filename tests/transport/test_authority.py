@@ -13,7 +13,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from blindbayes.errors import ConfigError
-from blindbayes.site.folder import SiteConfig, SiteFolder, Tls
+from blindbayes.site.config import SiteConfig, Tls
+from blindbayes.site.folder import SiteFolder
 from blindbayes.site.serve import make_courier
 from blindbayes.transport.authority import Authority, request
 from blindbayes.transport.grpc_courier import GrpcCourier

@@ -81,7 +81,7 @@ def test_three_hosts_and_a_cable_that_is_pulled(hosts: dict[str, str], tmp_path:
         until = time.monotonic() + 20
         outcomes = {}
         while len(outcomes) < 3 and time.monotonic() < until:
-            found = {name: site.home.outcome(ended["run"]) for name, site in net.sites.items()}
+            found = {name: site.home.runs.outcome(ended["run"]) for name, site in net.sites.items()}
             outcomes = {name: outcome["state"] for name, outcome in found.items() if outcome is not None}
             time.sleep(0.1)
         assert outcomes == dict.fromkeys(NAMES, "done")

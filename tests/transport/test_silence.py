@@ -12,7 +12,7 @@ import pytest
 from scipy.stats import mannwhitneyu
 
 from blindbayes.site.agent import Agent
-from blindbayes.site.folder import SiteFolder
+from blindbayes.site.approvals import Approvals
 from blindbayes.study.file import StudyFile
 from blindbayes.transport.courier import MemoryHub
 from blindbayes.transport.envelope import Offer, pack
@@ -56,14 +56,14 @@ def test_unknown_and_unapproved_studies_are_met_alike(tmp_path: Path, monkeypatc
             agent, home = office.agents["south"], office.net.sites["south"].home
             (home.folder / "studies").mkdir()
             first, known = office.net.make_study(BOOK, title="approved"), []
-            home.approve(first)
+            home.approvals.approve(first)
             for number in range(STUDIES):
                 study = office.net.make_study(BOOK, title=f"study {number}", hosts=first.hosts)
                 (home.folder / "studies" / f"{number}.toml").write_text(study.to_toml())
                 if kind == "revoked":  # approved, read by the agent, taken back
-                    home.approve(study)
-                    assert home.approved(study.sha256)
-                    home.revoke(study.sha256)
+                    home.approvals.approve(study)
+                    assert home.approvals.find(study.sha256)
+                    home.approvals.revoke(study.sha256)
                 known.append(study.sha256)
             unknown = [hashlib.sha256(f"nobody's {number}".encode()).hexdigest() for number in range(STUDIES)]
             order = Random(20)
@@ -73,15 +73,15 @@ def test_unknown_and_unapproved_studies_are_met_alike(tmp_path: Path, monkeypatc
             assert agent.runs == {}
             assert agent.counters["offers_refused"] >= 2 * 2 * STUDIES * REPEATS
 
-            honest, planted = SiteFolder.approved, frozenset(known)
+            honest, planted = Approvals.find, frozenset(known)
 
-            def slower(home: SiteFolder, sha256: str) -> tuple[StudyFile, int] | None:
+            def slower(home: Approvals, sha256: str) -> tuple[StudyFile, int] | None:
                 until = time.perf_counter() + (PLANTED if sha256 in planted else 0)
                 while time.perf_counter() < until:
                     pass
                 return honest(home, sha256)
 
-            monkeypatch.setattr(SiteFolder, "approved", slower)
+            monkeypatch.setattr(Approvals, "find", slower)
             assert told_apart(agent, known, unknown, order)
 
     bounded(test)

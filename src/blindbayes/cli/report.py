@@ -159,7 +159,7 @@ def sign(folder: str, config: Path, passphrase_file: Path | None) -> None:
     identity = Identity.load(home.folder, passphrase=passphrase_of(passphrase_file))
     if identity.signing.public.hex() != study.party(identity.name).identity:
         raise ConfigError(f"the study names another key for {identity.name} than this site's; nothing was signed")
-    own = home.folder / "releases" / home.run_folder(str(run)).name
+    own = home.folder / "releases" / home.runs.folder(str(run)).name
     if not own.is_dir():
         raise ConfigError(f"{identity.name} has no release of run {run}: it can sign only what it learned itself")
     signatures_of(files, common_of(files), _identities(study))  # nobody signs beside a wrong signature

@@ -11,7 +11,8 @@ import click
 from blindbayes.cli import print_json
 from blindbayes.errors import ConfigError
 from blindbayes.site.client import OperatorClient
-from blindbayes.site.folder import Rows, SiteConfig, SiteFolder
+from blindbayes.site.config import Rows, SiteConfig
+from blindbayes.site.folder import SiteFolder
 from blindbayes.site.policy import Policy, require_study
 from blindbayes.study.file import StudyFile
 from blindbayes.transport.events import log_json
@@ -197,7 +198,7 @@ def approve(study: str, sha256: str | None, runs: int, config: Path, as_json: bo
     file.require_signatures()
     file.require_options()
     require_study(home.config.policy, file)
-    home.approve(file, runs=runs)
+    home.approvals.approve(file, runs=runs)
     if as_json:
         print_json({"approved": file.sha256, "runs": runs})
     else:
@@ -224,7 +225,7 @@ def revoke(sha256: str, config: Path) -> None:
     Example:
       blindbayes site revoke HASH --config north
     """
-    SiteFolder.open(config).revoke(sha256)
+    SiteFolder.open(config).approvals.revoke(sha256)
     click.echo(f"Revoked {sha256}")
 
 
@@ -238,7 +239,7 @@ def list_shares(config: Path, as_json: bool) -> None:
     Example:
       blindbayes site shares --config hospital
     """
-    found = SiteFolder.open(config).shares()
+    found = SiteFolder.open(config).shares.all()
     if as_json:
         print_json(found)
         return
@@ -260,7 +261,7 @@ def destroy_share(run: str, config: Path) -> None:
     Example:
       blindbayes site destroy RUN --config hospital
     """
-    SiteFolder.open(config).destroy(run)
+    SiteFolder.open(config).shares.destroy(run)
     click.echo(f"Destroyed the share of run {run}.")
 
 

@@ -164,7 +164,7 @@ def dry_run_columns(home: SiteFolder, study: StudyFile, name: str) -> tuple[dict
     """What would leave this site in training: facts, and lines for people."""
     problems: list[str] = []
     policy = home.config.policy
-    source, columns = home.open_columns(study, name)
+    source, columns = home.tables.open_columns(study, name)
     with source:
         try:
             require_study(policy, study)
@@ -299,7 +299,7 @@ def predict(
 
 
 def _only_model(home: SiteFolder, study: StudyFile) -> str:
-    found = [str(each["run"]) for each in home.shares() if each["study"] == study.sha256]
+    found = [str(each["run"]) for each in home.shares.all() if each["study"] == study.sha256]
     if len(found) != 1:
         what = "several models of this study" if found else "no share of a model of this study"
         raise ConfigError(f"this site has {what}: `blindbayes site shares` lists them; name one with --model")

@@ -22,7 +22,8 @@ from blindbayes.codebook import Codebook
 from blindbayes.demo.ports import free_port
 from blindbayes.errors import ConfigError
 from blindbayes.site.client import OperatorClient
-from blindbayes.site.folder import Rows, SiteConfig, SiteFolder
+from blindbayes.site.config import Rows, SiteConfig
+from blindbayes.site.folder import SiteFolder
 from blindbayes.site.policy import Policy
 from blindbayes.study.file import Party, StudyFile, default_hosts
 from blindbayes.transport.identity import Identity, pin
@@ -173,7 +174,7 @@ class Loopback:
     def approve(self, study: StudyFile, *, runs: int = 1) -> None:
         """Every site says yes."""
         for site in self.sites.values():
-            site.home.approve(study, runs=runs)
+            site.home.approvals.approve(study, runs=runs)
 
     def run(self, study: StudyFile, *, by: str | None = None, tell: Any = None) -> dict[str, dict[str, Any]]:
         """Run an approved study to its end; how it ended at every site that still answers."""
@@ -214,7 +215,7 @@ def _follow(site: LoopbackSite, run_id: str, tell: Any, patience: float) -> dict
         try:
             return site.operator.follow(site.operator.call("GET", f"/runs/{run_id}"), tell)
         except ConfigError as error:
-            outcome = site.home.outcome(run_id)
+            outcome = site.home.runs.outcome(run_id)
             if outcome is not None:
                 return outcome
             if time.monotonic() > until:

@@ -11,12 +11,10 @@ itself; a query goes through only if both have budget left.
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
 import hashlib
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -25,11 +23,15 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from blindbayes.errors import ConfigError, DataError, PrivacyError
+from blindbayes.errors import ConfigError, DataError, LedgerError, PrivacyError
+from blindbayes.storage.chain import GENESIS, Chain, ChainFormat
+from blindbayes.storage.chain import Entry as Line
+from blindbayes.storage.files import erase, read_private, write_whole
 
 _MAGIC = b"blindbayes share 1\n"
 Words = npt.NDArray[np.uint64]
 R = TypeVar("R", bound=msgspec.Struct)
+_SPENT = ChainFormat("record of charged queries", prefix=b"blindbayes spent v2")
 
 
 class _Array(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -82,8 +84,7 @@ class KeptShare(ABC):
         """Instances charged so far."""
         if self.path is None:
             return self._spent
-        with self._locked() as file:
-            return _read_spent(file)[0]
+        return self._charged()[0]
 
     def charge(self, count: int, run: str | None = None, *, known: int = 0) -> None:
         """Charge a batch, durably, or refuse it. Called before anything of the batch is sent.
@@ -98,15 +99,16 @@ class KeptShare(ABC):
             self._require_budget(self._spent, count)
             self._spent += count
             return
-        with self._locked() as file:
-            spent, paid, end = _read_spent(file)
-            if run is not None and run in paid:
-                self._require_paid(paid[run], count)
-                return
-            self._require_budget(max(spent, known), count)
-            os.ftruncate(file, end)  # a torn line was never charged: nothing was sent before it was whole
-            os.lseek(file, 0, os.SEEK_END)
-            _write_line(file, f"{count} {run}\n" if run else f"{count}\n")
+        try:
+            with self._record().writing() as writer:
+                spent, paid = _spent(writer.entries())
+                if run is not None and run in paid:
+                    self._require_paid(paid[run], count)
+                    return
+                self._require_budget(max(spent, known), count)
+                writer.append("batch", {"count": count, "run": run})
+        except LedgerError as cause:
+            raise DataError(f"the query budget cannot be charged: {cause}; nothing was classified") from None
 
     def require_budget(self, count: int, run: str | None = None, *, known: int = 0) -> None:
         """Refuse a batch that `charge` would refuse. Charges nothing."""
@@ -114,8 +116,7 @@ class KeptShare(ABC):
         if self.path is None:
             self._require_budget(self._spent, count)
             return
-        with self._locked() as file:
-            spent, paid, _ = _read_spent(file)
+        spent, paid = self._charged()
         if run is not None and run in paid:
             self._require_paid(paid[run], count)
         else:
@@ -133,29 +134,25 @@ class KeptShare(ABC):
                 "ask for fewer, or agree on a new study and train again"
             )
 
-    @contextlib.contextmanager
-    def _locked(self) -> Iterator[int]:
+    def _charged(self) -> tuple[int, dict[str, int]]:
+        try:
+            return _spent(self._record().entries())
+        except LedgerError as cause:
+            raise DataError(f"the query budget cannot be read: {cause}") from None
+
+    def _record(self) -> Chain:
+        """What was charged, beside the share's file."""
         if self.path is None:
             raise ConfigError("this share has no file")
-        from blindbayes.storage.files import sync_folder
-
-        beside = self.path.with_name(self.path.name + ".spent")
-        is_new = not beside.exists()
-        file = os.open(beside, os.O_RDWR | os.O_CREAT, 0o600)
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX)
-            if is_new:
-                sync_folder(beside.parent)
-            yield file
-        finally:
-            os.close(file)
+        path = self.path.with_name(self.path.name + ".spent")
+        if path.exists():
+            _convert(path)
+        return Chain(path, _SPENT)
 
     # -- file ----------------------------------------------------------------------------------------------------------
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the share, readable by its owner alone. Later charges are counted beside it."""
-        from blindbayes.storage.files import write_whole
-
         self.require_alive()
         target = Path(path)
         if target.exists():
@@ -164,13 +161,10 @@ class KeptShare(ABC):
         write_whole(target, _MAGIC + hashlib.sha256(body).digest() + body)
         spent, self.path = self._spent, target
         if spent:
-            with self._locked() as file:
-                _write_line(file, f"{spent}\n")
+            self._record().append("batch", {"count": spent, "run": None})
 
     def destroy(self) -> None:
         """Erase the share, in memory and on disk. Without it the other share is noise: the model no longer exists."""
-        from blindbayes.storage.files import erase
-
         self.wipe()
         self._destroyed = True
         if self.path is not None:
@@ -186,8 +180,6 @@ class KeptShare(ABC):
 
 def read_share(path: str | os.PathLike[str], kind: type[R]) -> R:
     """The record in a share file. A damaged one, one of another kind, or one that others may read, is refused."""
-    from blindbayes.storage.files import read_private
-
     raw = read_private(Path(path))
     head = len(_MAGIC)
     body = raw[head + 32 :]
@@ -240,27 +232,23 @@ class ModelShare(KeptShare):
         self.tables, self.sums, self.local = {}, {}, None
 
 
-def _write_line(file: int, line: str) -> None:
-    """On disk whole, or an error: half a line counts for nothing, so on a full disk a batch would be free."""
-    raw = line.encode()
-    try:
-        if os.write(file, raw) == len(raw):
-            os.fsync(file)
-            return
-    except OSError as cause:
-        raise DataError(f"the query budget cannot be charged: {cause.strerror}; nothing was classified") from None
-    raise DataError("the query budget cannot be charged: the disk is full; nothing was classified")
+def _spent(lines: list[Line]) -> tuple[int, dict[str, int]]:
+    """Instances charged, and what each run paid of them."""
+    batches = [line for line in lines if line["kind"] == "batch"]
+    return sum(line["count"] for line in batches), {line["run"]: line["count"] for line in batches if line["run"] is not None}
 
 
-def _read_spent(file: int) -> tuple[int, dict[str, int], int]:
-    """Instances charged, what each run paid of them, and where the last whole line ends."""
-    os.lseek(file, 0, os.SEEK_SET)
-    raw = b""
-    while piece := os.read(file, 1 << 16):
-        raw += piece
-    end = raw.rfind(b"\n") + 1
+def _convert(path: Path) -> None:
+    """A record of version 1 (lines of a number and a run) becomes a chain. What cannot be read is not forgotten: refused."""
+    raw = path.read_bytes()
+    if not raw or raw.startswith(b"{"):
+        return
+    lines, head = b"", GENESIS
     try:
-        lines = [line.split(" ", 1) for line in raw[:end].decode().splitlines()]
-        return sum(int(line[0]) for line in lines), {line[1]: int(line[0]) for line in lines if len(line) > 1}, end
+        for number, line in enumerate(raw[: raw.rfind(b"\n") + 1].decode().splitlines()):
+            count, _, run = line.partition(" ")
+            entry, text = _SPENT.line(number, "batch", head, {"count": int(count), "run": run or None})
+            lines, head = lines + text, entry["hash"]
     except ValueError:
         raise DataError("the record of charged queries is damaged") from None
+    write_whole(path, lines)

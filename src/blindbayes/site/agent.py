@@ -64,10 +64,10 @@ class Agent:
 
     async def start(self) -> None:
         """Connect, and take up the runs that a crash interrupted."""
-        self.home.erase_leftovers()
+        self.home.runs.erase_leftovers()
         await asyncio.to_thread(code_version)  # reads all sources once; every journal names it
         await self.board.courier.start(self.board)
-        interrupted = self.home.interrupted()
+        interrupted = self.home.runs.interrupted()
         tell("agent_started", site=self.name, pinned=len(self.home.peers()), interrupted=len(interrupted))
         for run_id in interrupted:
             self._resume(run_id)
@@ -109,13 +109,13 @@ class Agent:
         known = self.runs.get(run_id)
         if known is not None and not known.done.is_set():
             return known
-        if self.home.outcome(run_id) is not None or self.home.has_computed(run_id):
+        if self.home.runs.outcome(run_id) is not None or self.home.history.has_computed(run_id):
             raise ConfigError("a batch of that name was classified, or failed, before: take another name, at every party")
-        self.home.keep_request(run_id, asked)
+        self.home.runs.keep_request(run_id, asked)
         return self._launch(run_id, work, self.name)
 
     def _require_approved(self, sha256: str) -> tuple[StudyFile, int]:
-        found = self.home.approved(sha256)
+        found = self.home.approvals.find(sha256)
         if found is None:
             raise PrivacyError("no study of that hash is approved here: `blindbayes site approve` it first")
         return found
@@ -138,9 +138,9 @@ class Agent:
             raise PrivacyError(f"this site has {self.home.config.policy.max_running} runs under way, as many as it allows")
 
     def _require_runs_left(self, study: StudyFile, runs: int) -> None:
-        if len(self.home.starts(study.sha256)) >= runs:
+        if len(self.home.history.starts(study.sha256)) >= runs:
             raise PrivacyError("the approved number of runs of this study is used up: approve it again for more")
-        require_rate(self.home.config.policy, self.home.starts(), time.time())
+        require_rate(self.home.config.policy, self.home.history.starts(), time.time())
 
     def _unknown_offer(self, site: str, offer: Offer) -> None:
         """Somebody offers a session for a run that is not known here. Every way but one leads to silence."""
@@ -152,7 +152,7 @@ class Agent:
 
     def _consider(self, site: str, offer: Offer) -> None:
         run_id = offer.run_id
-        found = self.home.approved(offer.study)
+        found = self.home.approvals.find(offer.study)
         if found is None:
             full = Counter(self.seen.values())[site] >= _KEEP_SEEN
             if offer.study not in self.seen and not full and _HASH.fullmatch(offer.study):
@@ -168,20 +168,20 @@ class Agent:
                 raise ConfigError("another site hosts this role")
             pair = Pair(study.sha256, run_id, offer.receiver, offer.sender, study.identity(offer.sender), self.identity.signing)
             pair.require_offer(offer)
-            outcome = self.home.outcome(run_id)
+            outcome = self.home.runs.outcome(run_id)
             if outcome is not None:
                 self._tell_ended(site, pair, outcome)
                 raise PrivacyError("the run has ended here: it does not begin again")
             if run_id in self.runs:
                 return
-            if self.home.has_computed(run_id):  # its end was not written, or was lost: it was paid for once, and ran once
+            if self.home.history.has_computed(run_id):  # its end was lost: it was paid for once, and ran once
                 raise PrivacyError("the run was computed here before: it does not begin again")
             if study.partition == "columns" and (model := model_of(run_id)) is not None:
                 self._keep_wish(run_id, site, study.sha256, model)
                 return
             self._require_party(study)
             self._require_runs_left(study, runs)
-            require_few_idle(self.home.config.policy, self.home.idle_joins(site), time.time())
+            require_few_idle(self.home.config.policy, self.home.history.idle_joins(site), time.time())
         except BlindbayesError as error:
             self.counters["offers_refused"] += 1
             if run_id not in self._refused and len(self._refused) < 1024:
@@ -211,14 +211,14 @@ class Agent:
         task.add_done_callback(self._telling.discard)
 
     def _resume(self, run_id: str) -> None:
-        folder = self.home.run_folder(run_id)
+        folder = self.home.runs.folder(run_id)
         hashes = [path.read_text() for path in folder.glob("study")]
-        found = self.home.approved(hashes[0]) if hashes else None
+        found = self.home.approvals.find(hashes[0]) if hashes else None
         if found is None:
             self._burn(run_id, "its study is no longer approved here")
             return
         try:
-            work = work_of(self.home, self.identity, run_id, found[0], self.home.request(run_id))
+            work = work_of(self.home, self.identity, run_id, found[0], self.home.runs.request(run_id))
         except (BlindbayesError, ValueError):  # one damaged file must not keep the site from its other runs
             self._burn(run_id, "what was asked for cannot be read")
             return
@@ -226,10 +226,10 @@ class Agent:
         self._launch(run_id, work, "resumed")
 
     def _burn(self, run_id: str, why: str) -> None:
-        self.home.end(run_id, {"state": "burned", "message": why})
+        self.home.runs.end(run_id, {"state": "burned", "message": why})
         self.home.audit.append("burned", run=run_id, why=why)
         tell("run_burned", level=logging.WARNING, run=run_id)
-        self.home.erase_journals(run_id)
+        self.home.runs.erase_journals(run_id)
 
     def _launch(self, run_id: str, work: Work, proposed_by: str) -> AgentRun:
         study = work.study
@@ -283,7 +283,7 @@ class Agent:
             await asyncio.gather(*tasks.values(), return_exceptions=True)
         run.protocol_seconds = time.monotonic() - begun
         run.release = release = await asyncio.to_thread(work.finish, finished)
-        self.home.end(run.run_id, {"state": "done", "study": study.sha256, "release": release.name})
+        self.home.runs.end(run.run_id, {"state": "done", "study": study.sha256, "release": release.name})
         self.home.audit.append("ended", run=run.run_id, study=study.sha256, state="done")
         run.state = "done"
         self.counters["runs_done"] += 1
@@ -310,14 +310,14 @@ class Agent:
         with contextlib.suppress(OSError, BlindbayesError):  # on a full disk the error itself still reaches the operator
             kind = "burned" if isinstance(error, LocalProtocolError | IntegrityError) else "failed"
             # A batch that could not even be read, so that no journal was begun, may be asked for again.
-            if run.work.kind != "prediction" or self.home.has_begun(run.run_id):
-                self.home.end(run.run_id, outcome | {"message": str(error)})
+            if run.work.kind != "prediction" or self.home.runs.has_begun(run.run_id):
+                self.home.runs.end(run.run_id, outcome | {"message": str(error)})
             self.home.audit.append("ended", run=run.run_id, study=run.study.sha256, state=kind, why=str(error))
         for seat in run.seats.values():
             await seat.close()
         self.board.detach(run.run_id)  # who comes later is told that it has ended
         with contextlib.suppress(OSError):
-            self.home.erase_journals(run.run_id)
+            self.home.runs.erase_journals(run.run_id)
         self._remember_ended(run)
 
     def _remember_ended(self, run: AgentRun) -> None:
@@ -355,7 +355,7 @@ class Agent:
             "site": self.name,
             "fingerprint": self.identity.card.words,
             "peers": {name: self.board.courier.is_up(name) for name in sorted(self.home.peers())},
-            "approved": [{"study": study.sha256, "title": study.title} for study in self.home.approvals()],
+            "approved": [{"study": study.sha256, "title": study.title} for study in self.home.approvals.all()],
             "proposed": [{"study": sha256, "by": site} for sha256, site in self.seen.items()],
             "wishes": list(self.wishes.values()),
             "runs": [run.show() for run in self.runs.values()],

@@ -116,7 +116,7 @@ class Training(_OverColumns):
     def read(self) -> None:
         """Open this site's columns and look that they are what the study says."""
         study, name = self.study, self._identity.name
-        self._source, columns = self._home.open_columns(study, name)
+        self._source, columns = self._home.tables.open_columns(study, name)
         require_rows(self._home.config.policy, study, columns.rows)
         agreed = study.agreed
         if isinstance(agreed, Columns):
@@ -135,14 +135,14 @@ class Training(_OverColumns):
     def look(self, seat: str) -> None:
         """Approval, rate, bits about the overlap; once per run."""
         home, study, run_id = self._home, self.study, self._run_id
-        if home.has_computed(run_id):
+        if home.history.has_computed(run_id):
             return
         now = time.time()
         home.require_leave(study, now)
         partners = overlap_partners(study, self._identity.name)
-        require_overlap_bits(home.config.policy, home.overlap_bits(), partners, now)
+        require_overlap_bits(home.config.policy, home.history.overlap_bits(), partners, now)
         agreed = study.agreed
-        if not isinstance(agreed, Columns) and not home.has_paid(run_id):
+        if not isinstance(agreed, Columns) and not home.payments.has_paid(run_id):
             joined.charge_overlap(home.ledger, agreed, self._identity.name, study=study.sha256, run=run_id)
         home.audit.append(
             "computing", run=run_id, study=study.sha256, exact=False, partition="columns", overlap_bits_with=partners
@@ -153,7 +153,7 @@ class Training(_OverColumns):
         """The share first, then the release: nothing was opened but, if asked for, that enough identifiers joined."""
         study, own = self.study, finished[self._identity.name]
         share = self._part.share(own.value, study.sha256)
-        self._home.keep_share(self._run_id, share)
+        self._home.shares.keep(self._run_id, share)
         return write_training(self._home.folder / "releases", self._run_id, study, finished, self._identity)
 
 
@@ -182,7 +182,7 @@ class Classifying(_OverColumns):
                 raise ConfigError("--keep copies columns of --rows, and this site brings none")
             rows: ColumnSource | int = request.count
         else:
-            self._source = self._home.open_batch(request.rows or "", request.table)
+            self._source = self._home.tables.open_batch(request.rows or "", request.table)
             names = self._source.columns
             if missing := [name for name in (*held, *request.keep) if name not in names]:
                 raise DataError(f"the instances lack column {missing[0]!r}; add it")
@@ -192,7 +192,7 @@ class Classifying(_OverColumns):
                 )
             rows = _instances(self._source, columns, held, keyed=request.to is not None)
         self._part = self._scoring_of(share, rows)
-        known = self._home.classified(request.model, but=self._run_id)
+        known = self._home.history.classified(request.model, but=self._run_id)
         share.require_budget(self._part.count, self._run_id, known=known)
         self._digest = self._part.digest(self._identity.storage_key)
         if request.keep and self._source is not None:
@@ -229,7 +229,7 @@ class Classifying(_OverColumns):
 
     def share(self) -> ModelShare:
         """This site's share of the model; an error if there is none, or if it is another study's."""
-        share = self._home.share(self._request.model)
+        share = self._home.shares.load(self._request.model)
         if share.study != self.study.sha256:
             raise ConfigError("that model belongs to another study: name the study that it was trained under")
         if share.party != self._identity.name:
@@ -249,12 +249,12 @@ class Classifying(_OverColumns):
     def look(self, seat: str) -> None:
         """Charge the query budget, once per run, and write it down."""
         home, study, run_id = self._home, self.study, self._run_id
-        if home.approved(study.sha256) is None:
+        if home.approvals.find(study.sha256) is None:
             raise PrivacyError("the study's approval was taken back")
         count = self._scoring().count
-        known = home.classified(self._request.model, but=run_id)
-        home.share(self._request.model).charge(count, run_id, known=known)
-        if home.has_computed(run_id):
+        known = home.history.classified(self._request.model, but=run_id)
+        home.shares.load(self._request.model).charge(count, run_id, known=known)
+        if home.history.has_computed(run_id):
             return
         home.audit.append("classifying", run=run_id, study=study.sha256, model=self._request.model, instances=count)
         tell("run_computing", run=run_id, study=study.sha256, instances=count)

@@ -9,8 +9,9 @@ from typing import Any
 
 from blindbayes.primitives.coins import Coins
 from blindbayes.protocol.core import Role, Run
-from blindbayes.site.folder import SiteFolder, data_state
-from blindbayes.site.policy import Data, require_rows
+from blindbayes.site.difference import Data, data_state
+from blindbayes.site.folder import SiteFolder
+from blindbayes.site.policy import require_rows
 from blindbayes.site.release import write_histograms
 from blindbayes.statistics import Statistics
 from blindbayes.study.file import StudyFile
@@ -39,7 +40,7 @@ class Releasing:
         """Count this site's columns, if it holds any."""
         study, name = self.study, self._identity.name
         if name in study.noisy.names:
-            source, columns = self._home.open_columns(study, name)
+            source, columns = self._home.tables.open_columns(study, name)
             with source:
                 require_rows(self._home.config.policy, study, columns.rows)
                 self._statistics = study.noisy.count(name, columns)
@@ -56,10 +57,10 @@ class Releasing:
     def look(self, seat: str) -> None:
         """Approval, rate, ledger; once per run."""
         home, study, run_id = self._home, self.study, self._run_id
-        if seat != self._identity.name or home.has_computed(run_id):
+        if seat != self._identity.name or home.history.has_computed(run_id):
             return
         home.require_leave(study, time.time())
-        home.charge_histograms(study, seat, run_id)
+        home.payments.charge_histograms(study, seat, run_id)
         home.audit.append("computing", run=run_id, study=study.sha256, exact=False, partition="columns")
         tell("run_computing", run=run_id, study=study.sha256, contributors=len(study.noisy.names))
 

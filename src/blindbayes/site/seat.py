@@ -78,7 +78,7 @@ class Seat:
 
     def _open_journal(self, run_id: str, home: SiteFolder, identity: Identity, data: bytes) -> Journal:
         """The journal of this role. A run whose input or code has changed since it began is burned."""
-        folder = make_private_folder(home.run_folder(run_id))
+        folder = make_private_folder(home.runs.folder(run_id))
         quota = home.config.journal_quota_mb * 1024**2
         journal = Journal.find(folder / self.name, run_id, identity.storage_key, quota=quota)
         if journal is not None:
@@ -90,7 +90,7 @@ class Seat:
             if begun.code != code_version():
                 raise LocalProtocolError("the software changed during the run: it is burned", party=self.name)
             return journal
-        if home.has_computed(run_id):  # with other coins what it opened would be opened twice, and paid for once
+        if home.history.has_computed(run_id):  # with other coins what it opened would be opened twice, and paid for once
             raise LocalProtocolError("the run was computed here before and its journal is gone: it is burned", party=self.name)
         write_whole(folder / "study", self.study.sha256.encode())
         begun = Begun(self.study.sha256, run_id, self.name, Coins.fresh_seed(), data, code_version())

@@ -10,8 +10,9 @@ from blindbayes.primitives.coins import Coins
 from blindbayes.protocol import registry
 from blindbayes.protocol.core import Role, Run
 from blindbayes.protocol.registry import Total
-from blindbayes.site.folder import SiteFolder, data_state
-from blindbayes.site.policy import Data, require_independent, require_rows
+from blindbayes.site.difference import Data, data_state, require_independent
+from blindbayes.site.folder import SiteFolder
+from blindbayes.site.policy import require_rows
 from blindbayes.site.release import write_release
 from blindbayes.statistics import Statistics
 from blindbayes.study.file import StudyFile
@@ -41,7 +42,7 @@ class Summing:
         """Count this site's rows, if it brings any."""
         study = self.study
         if self._identity.name in study.contributors:
-            self._statistics = self._home.count(study.study.counting(study.setting))
+            self._statistics = self._home.tables.count(study.study.counting(study.setting))
             require_rows(self._home.config.policy, study, int(self._statistics.class_counts.sum()))
             self._data = data_state(self._identity.storage_key, self._statistics)
 
@@ -59,11 +60,11 @@ class Summing:
     def look(self, seat: str) -> None:
         """Approval, rate, difference rule, ledger; once per run."""
         data, study, home, run_id = self._data, self.study, self._home, self._run_id
-        if seat != self._identity.name or data is None or home.has_computed(run_id):
+        if seat != self._identity.name or data is None or home.history.has_computed(run_id):
             return
         home.require_leave(study, time.time())
-        require_independent(home.config.policy, study, self._identity.card.identity.hex(), data, home.past_sums())
-        home.charge(study, run_id)
+        require_independent(home.config.policy, study, self._identity.card.identity.hex(), data, home.history.past_sums())
+        home.payments.charge(study, run_id)
         home.audit.append(
             "computing",
             run=run_id,

@@ -1,0 +1,83 @@
+"""`site.toml`: what the agent listens on, where the rows are, what is allowed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import tomlkit
+
+from blindbayes.errors import ConfigError
+from blindbayes.foreign import read_toml
+from blindbayes.site.policy import Policy
+
+
+class Rows(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Where the rows are: a CSV or Parquet path, or a database URL with `table`. Relative paths start at the site's folder."""
+
+    source: str
+    table: str | None = None
+    extra_columns: str = "refuse"
+
+
+class RelayUse(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The relay's card, and the sites that are reached through it."""
+
+    card: str
+    sites: tuple[str, ...]
+
+
+class Tls(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """PEM files: the authority's certificates, and the chain that it made for this site's key (`blindbayes site request`)."""
+
+    authority: str
+    certificate: str
+
+
+class SiteConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`site.toml`."""
+
+    listen: str | None = None  # host:port for the other sites; absent: this site only dials out
+    operator: str = "127.0.0.1:7441"  # for this site's own people; loopback only
+    rows: Rows | None = None
+    relay: RelayUse | None = None
+    tls: Tls | None = None  # certificates of an authority, in addition to the pins
+    policy: Policy = Policy()
+    ledger: str = "ledger.jsonl"  # the site's own record of privacy spent
+    journal_quota_mb: int = 4096
+
+    def __post_init__(self) -> None:
+        host = self.operator.rpartition(":")[0].strip("[]")
+        if host not in ("127.0.0.1", "::1", "localhost"):
+            raise ConfigError("the operator's port is for this machine only: use 127.0.0.1")
+
+    @classmethod
+    def read(cls, path: Path) -> SiteConfig:
+        """From a file."""
+        try:
+            table = read_toml(path.read_bytes(), path.name)
+            return msgspec.convert(table, cls, strict=True)
+        except FileNotFoundError:
+            raise ConfigError(
+                f"there is no {path.name}; name the site's folder with --config, or make a site with `blindbayes site init`"
+            ) from None
+        except msgspec.ValidationError as cause:
+            if isinstance(cause.__cause__, ConfigError):
+                raise cause.__cause__ from None
+            raise ConfigError(f"{path.name}: {cause}") from None
+
+    def to_toml(self, name: str) -> bytes:
+        """The file of a new site."""
+        fields = _no_none(msgspec.to_builtins(self))
+        document = tomlkit.document()
+        document.add(tomlkit.comment(f"site {name}; see `blindbayes site --help`"))
+        for key in sorted(fields, key=lambda key: isinstance(fields[key], dict)):
+            document[key] = fields[key]
+        return tomlkit.dumps(document).encode()
+
+
+def _no_none(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _no_none(item) for key, item in value.items() if item is not None}
+    return value

@@ -1,0 +1,71 @@
+"""A site's rows: opened, counted, never kept."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from blindbayes.codebook import Codebook
+from blindbayes.errors import ConfigError, DataError
+from blindbayes.site.config import Rows
+from blindbayes.statistics import Statistics
+from blindbayes.study.file import StudyFile
+
+if TYPE_CHECKING:
+    from blindbayes.data.columns import ColumnSource
+    from blindbayes.data.sources import Source
+
+
+@dataclass(frozen=True, slots=True)
+class Tables:
+    """What `[rows]` of site.toml names; relative paths start at the site's folder."""
+
+    folder: Path
+    rows: Rows | None
+
+    def count(self, codebook: Codebook) -> Statistics:
+        """The exact statistics of this site's rows."""
+        from blindbayes.data import count
+
+        rows = self._named()
+        with self.open_batch(rows.source, rows.table, ordered=False) as source:
+            return count(source, codebook, extra_columns=rows.extra_columns)
+
+    def open_columns(self, study: StudyFile, name: str) -> tuple[Source, ColumnSource]:
+        """This site's columns of a study, and the source to close."""
+        from blindbayes.data.columns import ColumnSource, open_columns
+
+        rows, held, book = self._named(), study.holdings, study.book
+        keys = study.key if book.identifier is None else tuple(part.column for part in book.identifier.parts)
+        source = self.open_batch(rows.source, rows.table)
+        try:
+            wanted = {*held.holds[name], *keys, *((book.target,) if name in held.labelled else ())}
+            if missing := sorted(wanted - set(source.columns)):
+                raise DataError(f"the rows lack column {missing[0]!r}, which the study says this site holds; add it")
+            extra = [column for column in source.columns if column not in wanted]
+            if extra and rows.extra_columns != "ignore":
+                raise DataError(
+                    f"column {extra[0]!r} is not what the study says this site holds; drop it, or leave it unread: "
+                    'extra_columns = "ignore" under [rows] in site.toml'
+                )
+            found = open_columns(source, book, ignore=source.columns)
+            features = tuple(feature for feature in found.features if feature.name in held.holds[name])
+            return source, ColumnSource(book, features, name in held.labelled, found.rows, source.table)
+        except BaseException:
+            source.close()
+            raise
+
+    def open_batch(self, where: str, table: str | None = None, *, ordered: bool = True) -> Source:
+        """A table by path (relative to the site's folder) or URL. Close it."""
+        from blindbayes.data.sources import open_source
+
+        if "://" not in where and not os.path.isabs(where):
+            where = str(self.folder / where)
+        return open_source(where, table=table, ordered=ordered)
+
+    def _named(self) -> Rows:
+        if self.rows is None:
+            raise ConfigError("site.toml names no rows; add [rows] source = ...")
+        return self.rows
