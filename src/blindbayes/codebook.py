@@ -36,7 +36,11 @@ _LARGEST = 1e150  # its square, and the square of its inverse, are still ordinar
 
 
 class Categorical(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="categorical", tag_field="kind"):
-    """A feature with a closed list of values. Numbers and truth values match by their plain text: 3, true."""
+    """A feature with a closed list of values. Numbers and truth values match by their plain text: 3, true.
+
+    A value that is not listed is an error; in a private fit, where no error may tell one table from another, it counts as
+    missing. `other` names the listed value that it counts as instead, everywhere.
+    """
 
     name: str
     values: tuple[str, ...]
@@ -44,6 +48,7 @@ class Categorical(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="
     optional: bool = False
     missing: tuple[str, ...] = ()
     description: str = ""
+    other: str | None = None
 
     def __post_init__(self) -> None:
         _require_name(self.name, "feature")
@@ -56,6 +61,8 @@ class Categorical(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="
             _require_text(text, f"{where}: description, labels and missing markers")
         if clash := sorted(set(self.missing) & set(self.values)):
             raise ConfigError(f"{where}: {clash[0]!r} is both a value and a missing marker; keep it in one list")
+        if self.other is not None and self.other not in self.values:
+            raise ConfigError(f"{where}: other must be one of its values, for example values = [..., 'other']")
 
     @property
     def size(self) -> int:
@@ -322,6 +329,11 @@ class Codebook(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=Tru
     def markers(self, feature: Feature) -> tuple[str, ...]:
         """Texts that stand for a missing value in this feature, besides null, NaN and the empty text."""
         return tuple(dict.fromkeys(("", *self.missing, *feature.missing)))
+
+    @property
+    def label_markers(self) -> tuple[str, ...]:
+        """Texts that stand for a missing class label."""
+        return tuple(dict.fromkeys(("", *self.missing)))
 
     @cached_property
     def sha256(self) -> str:

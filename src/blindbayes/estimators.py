@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,10 +17,11 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_array, check_consistent_length, check_is_fitted, column_or_1d
 
 from blindbayes.codebook import DEFAULT_MAX_ROWS, Codebook
-from blindbayes.data import count, encode
-from blindbayes.data.expressions import plain_text
+from blindbayes.data import count_table, encode
 from blindbayes.data.infer import infer_feature, infer_labels
-from blindbayes.data.sources import is_source, require_columns, to_arrow
+from blindbayes.data.sources import frame_columns, is_source, require_columns, to_arrow
+from blindbayes.data.table import object_rows, read_block
+from blindbayes.data.values import Untyped, plain_text, untyped
 from blindbayes.errors import ConfigError, DataError, PrivacyError
 from blindbayes.foreign import read_json_table
 from blindbayes.ledger import Ledger
@@ -35,6 +37,7 @@ from blindbayes.statistics import Block, Layout, Statistics, count_block
 _TARGET = "class"
 _MAX_WEIGHT = 2**31
 _ROWS_AT_ONCE = 1 << 14
+_WHOLE = re.compile(r"0|-?[1-9][0-9]{0,17}")
 
 
 class NaiveBayes(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
@@ -180,7 +183,7 @@ class NaiveBayes(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     ) -> Statistics:
         """Exact statistics of the training data, with the codebook adopted or inferred on the way.
 
-        `counting` overrides the codebook: a private fit counts with the cells of its plan.
+        `counting` is for a private fit: it counts with the cells of its plan, and no row is an error.
         """
         if is_source(X):
             if y is not None or sample_weight is not None:
@@ -188,14 +191,19 @@ class NaiveBayes(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             codebook = counting or self._known_codebook()
             if codebook is None:
                 raise ConfigError("fitting from a path, URL or source needs a codebook; see Codebook.from_toml")
-            statistics = count(X, codebook)
-            self._adopt_codebook(codebook, getattr(self, "label_kind_", "text"))
-            self.feature_names_in_ = np.array(codebook.names, dtype=object)
+            statistics = count_table(X, codebook, total=counting is not None)
+            self._adopt_source(codebook)
             return statistics
         if batch and classes is None and self._known_codebook() is None:
             raise ConfigError("the first partial_fit must name all classes, or the estimator must have a codebook")
-        block, weights = self._training_block(X, y, sample_weight, classes, counting or self._known_codebook())
+        if counting is not None:
+            return count_block(Layout(counting), self._private_block(X, y, counting))
+        block, weights = self._training_block(X, y, sample_weight, classes, self._known_codebook())
         return count_block(Layout(self.codebook_), block, weights)
+
+    def _adopt_source(self, codebook: Codebook) -> None:
+        self._adopt_codebook(codebook, getattr(self, "label_kind_", "text"))
+        self.feature_names_in_ = np.array(codebook.names, dtype=object)
 
     def _known_codebook(self) -> Codebook | None:
         if self.codebook is not None and not isinstance(self.codebook, Codebook):
@@ -208,18 +216,11 @@ class NaiveBayes(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def _training_block(
         self, X: Any, y: Any, sample_weight: Any, classes: Any, codebook: Codebook | None
     ) -> tuple[Block, npt.NDArray[np.int64] | None]:
-        target = codebook.target if codebook else _TARGET
         names, columns = _split_columns(X, codebook)
-        if y is None and target in columns and names is not None:
-            y = columns.pop(target)
-            names = [*columns]
-        elif y is not None and codebook is not None and names is not None and target in columns:
-            raise DataError(f"column {target!r} stands in X, and y was passed too; drop one")
-        if y is None:
-            raise ValueError("requires y to be passed, but the target y is None; pass y, or a frame with the class column")
+        names, columns, y = _labels_apart(names, columns, y, codebook)
         labels, label_kind = _plain_labels(y)
         check_consistent_length(*columns.values(), labels)
-        if len(labels) == 0 and self.epsilon is None:  # a private fit must not tell an empty table from one with a record
+        if len(labels) == 0:
             raise DataError("0 sample(s): the table is empty; a model needs at least one row")
         if codebook is None:
             codebook = _infer(columns, labels, classes, label_kind)
@@ -227,15 +228,32 @@ class NaiveBayes(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             *codebook.classes
         }:
             raise ConfigError("classes differ from the codebook's, which fixes them")
+        columns = self._adopt_columns(names, columns, codebook, label_kind)
+        weights = _whole_weights(sample_weight, len(labels))
+        return encode(columns, codebook, training=True, labels=labels), weights
+
+    def _private_block(self, X: Any, y: Any, codebook: Codebook) -> Block:
+        """Codes of the training data of a private fit: every cell is read by itself, and no value is an error."""
+        names, columns = _private_columns(X, codebook)
+        names, columns, y = _labels_apart(names, columns, y, codebook)
+        labels, label_kind = _private_labels(y, codebook)
+        check_consistent_length(*columns.values(), labels)
+        columns = self._adopt_columns(names, columns, codebook, label_kind)
+        return encode(columns, codebook, training=True, labels=labels, total=True)
+
+    def _adopt_columns(
+        self, names: list[Any] | None, columns: dict[str, Any], codebook: Codebook, label_kind: str
+    ) -> dict[str, Any]:
+        """The columns of the codebook, which is adopted, or an error if there are others."""
         if names is not None:
             require_columns(names, codebook, labels=False)
+            columns = {name: columns[name] for name in codebook.names}  # an identifier is no feature
         if not hasattr(self, "codebook_"):
             self._adopt_codebook(codebook, label_kind)
             if names is not None and all(isinstance(name, str) for name in names):
                 self.feature_names_in_ = np.array(codebook.names if self.codebook else names, dtype=object)
         self._require_width(columns)
-        weights = _whole_weights(sample_weight, len(labels))
-        return encode(columns, codebook, training=True, labels=labels), weights
+        return columns
 
     def _fit_private(self, X: Any, y: Any, sample_weight: Any, epsilon: float) -> Self:
         """One joint release. The plan and its price come first, from public facts; then counting, the ledger, the noise."""
@@ -247,8 +265,6 @@ class NaiveBayes(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 f"column {_first_name(X)!r} has no declared domain: epsilon needs a codebook made from public knowledge "
                 "(bounds, categories, class labels); write one and pass it as codebook="
             )
-        if not is_source(X):
-            _require_one_type(X)
         release = plan_fit(
             codebook,
             epsilon=epsilon,
@@ -260,8 +276,10 @@ class NaiveBayes(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         exact: Statistics | Block
         if release.wants_rows:
             if is_source(X):
-                raise ConfigError(f"mechanism {self.mechanism!r} needs the rows in memory; pass a frame, or use 'auto'")
-            exact, _ = self._training_block(X, y, None, None, release.codebook)
+                exact = read_block(X, release.codebook, total=True)
+                self._adopt_source(release.codebook)
+            else:
+                exact = self._private_block(X, y, release.codebook)
         else:
             exact = self._statistics(X, y, None, classes=None, counting=release.codebook)
         spent = None
@@ -440,40 +458,65 @@ def _first_name(X: Any) -> str:
     return str(names[0]) if names is not None and len(names) and isinstance(names[0], str) else "x0"
 
 
-def _require_one_type(X: Any) -> None:
-    """Refuse columns of mixed objects in a private fit: a single row would decide how all the others are read."""
-    if isinstance(X, pa.Table | pa.RecordBatch):
-        return
-    framed = hasattr(X, "columns")
-    if framed:
-        columns = {str(name): np.asarray(X[name]) for name in X.columns if str(getattr(X[name], "dtype", "")) == "object"}
-    elif (array := np.asarray(X)).dtype == object and array.ndim == 2:
-        columns = {f"x{at}": array[:, at] for at in range(array.shape[1])}
+def _labels_apart(
+    names: list[Any] | None, columns: dict[str, Any], y: Any, codebook: Codebook | None
+) -> tuple[list[Any] | None, dict[str, Any], Any]:
+    """Features and labels, which stand in `y` or in the class column of a frame."""
+    target = codebook.target if codebook else _TARGET
+    if y is None and target in columns and names is not None:
+        y = columns[target]
+        columns = {name: column for name, column in columns.items() if name != target}
+        names = [*columns]
+    elif y is not None and codebook is not None and names is not None and target in columns:
+        raise DataError(f"column {target!r} stands in X, and y was passed too; drop one")
+    if y is None:
+        raise ValueError("requires y to be passed, but the target y is None; pass y, or a frame with the class column")
+    return names, columns, y
+
+
+def _private_columns(X: Any, codebook: Codebook) -> tuple[list[Any] | None, dict[str, Any]]:
+    """Column names and columns of objects or of one type; no row has a say in how another is read."""
+    if hasattr(X, "columns") or isinstance(X, pa.Table):
+        if isinstance(X, pa.Table | pa.RecordBatch) or all(isinstance(name, str) for name in X.columns):
+            columns = frame_columns(X, total=True)
+            return [*columns], columns
+        X = np.asarray(X)
+    elif isinstance(X, Sequence):
+        X = object_rows(X, len(codebook.names))
+    array = np.asarray(X)
+    if array.ndim != 2:
+        raise ValueError(f"Expected 2D array, got {array.ndim}D array instead. Reshape your data.")
+    if array.dtype.kind not in "biufUO":
+        raise DataError("the array holds neither texts, numbers nor truth values; cast it before")
+    names = codebook.names if array.shape[1] == len(codebook.names) else [f"x{at}" for at in range(array.shape[1])]
+    return None, {name: array[:, at] for at, name in enumerate(names)}
+
+
+def _private_labels(y: Any, codebook: Codebook) -> tuple[Any, str]:
+    """Labels as they stand, and the type of `classes_`: that of an array of texts, truth values or whole numbers, which is
+    public; else as the codebook's classes read, since what objects a list or a frame holds is a fact about its rows."""
+    if isinstance(y, Untyped):
+        return y, _listed_kind(codebook)
+    if isinstance(y, pa.ChunkedArray | pa.Array):
+        kind = y.type.value_type if pa.types.is_dictionary(y.type) else y.type
+        names = {"text": pa.types.is_string, "boolean": pa.types.is_boolean, "integer": pa.types.is_integer}
+        return y, next((name for name, holds in names.items() if holds(kind)), _listed_kind(codebook))
+    if isinstance(y, Sequence):
+        flat = np.empty(len(y), dtype=object)
+        flat[:] = y
     else:
-        return
-    for name, column in columns.items():
-        kinds = {_KINDS.get(kind, kind.__name__) for kind in _types(column)}
-        if len(kinds) > 1:
-            raise DataError(
-                f"column {name!r} mixes {' and '.join(sorted(kinds))}: a private fit needs one type; cast it before"
-            )
-        if "truth values" in kinds and not framed:  # NumPy makes numbers of them, unless a text stands in another column
-            raise DataError(f"column {name!r} holds truth values in an array of objects; pass a frame")
+        flat = column_or_1d(y.to_numpy() if hasattr(y, "to_numpy") else y, warn=True)
+    kinds = {"U": "text", "b": "boolean", "i": "integer", "u": "integer"}
+    if flat.dtype.kind not in "biufUO":
+        raise DataError("the class column holds neither text, whole numbers nor truth values; cast it to text")
+    labels = untyped(flat, codebook.target, total=True) if flat.dtype == object else flat
+    return labels, kinds.get(flat.dtype.kind, _listed_kind(codebook))
 
 
-_KINDS: dict[type, str] = {
-    str: "text",
-    np.str_: "text",
-    bool: "truth values",
-    np.bool_: "truth values",
-    **dict.fromkeys((int, float, np.int64, np.int32, np.float64, np.float32), "numbers"),
-}
-
-
-def _types(column: npt.NDArray[Any]) -> set[type]:
-    """The types of the values that are present."""
-    found = {kind for kind in set(map(type, column.tolist())) if kind.__name__ not in {"NoneType", "NAType", "NaTType"}}
-    return {kind for kind in found if kind not in (float, np.float64) or any(v == v for v in column if type(v) is kind)}
+def _listed_kind(codebook: Codebook) -> str:
+    if set(codebook.classes) <= {"true", "false"}:
+        return "boolean"
+    return "integer" if all(_WHOLE.fullmatch(label) for label in codebook.classes) else "text"
 
 
 def _split_columns(X: Any, codebook: Codebook | None) -> tuple[list[Any] | None, dict[str, Any]]:
@@ -483,6 +526,9 @@ def _split_columns(X: Any, codebook: Codebook | None) -> tuple[list[Any] | None,
     if hasattr(X, "columns") or isinstance(X, pa.Table):
         if not isinstance(X, pa.Table | pa.RecordBatch) and not all(isinstance(name, str) for name in X.columns):
             return None, _array_columns(np.asarray(X), codebook)
+        if codebook is not None:
+            columns = frame_columns(X)
+            return [*columns], columns
         table = to_arrow(X)
         return list(table.column_names), {name: table.column(name) for name in table.column_names}
     return None, _array_columns(X, codebook)

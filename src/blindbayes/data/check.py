@@ -12,8 +12,9 @@ from typing import Any
 
 from blindbayes.codebook import Categorical, Codebook
 from blindbayes.data.counting import Progress
-from blindbayes.data.expressions import grouped, numeric, plain_text
+from blindbayes.data.expressions import grouped, numeric
 from blindbayes.data.sources import open_source
+from blindbayes.data.values import ABSENT, UNKNOWN, Listed, is_whole, plain_text
 from blindbayes.errors import DataError
 
 
@@ -64,13 +65,14 @@ def check(source: Any, codebook: Codebook, *, extra_columns: str = "refuse", pro
             if progress is not None:
                 progress(done, len(names), name)
             if name == codebook.target:
-                report = _categorical(opened.table, codebook, name, codebook.classes, {"", *codebook.missing}, required=True)
+                listed = Listed(codebook.classes, codebook.label_markers)
+                report = _categorical(opened.table, codebook, name, listed, required=True)
                 rows = int(opened.table.count().to_pyarrow().as_py())
             else:
                 feature = codebook.feature(name)
                 if isinstance(feature, Categorical):
-                    markers = set(codebook.markers(feature))
-                    report = _categorical(opened.table, codebook, name, feature.values, markers, required=not feature.optional)
+                    listed = Listed(feature.values, codebook.markers(feature), feature.other)
+                    report = _categorical(opened.table, codebook, name, listed, required=not feature.optional)
                 else:
                     report = _numeric(opened.table, codebook, name)
             reports.append(report)
@@ -82,31 +84,25 @@ def check(source: Any, codebook: Codebook, *, extra_columns: str = "refuse", pro
             opened.close()
 
 
-def _categorical(
-    table: Any, codebook: Codebook, name: str, values: tuple[str, ...], markers: set[str], *, required: bool
-) -> ColumnReport:
+def _categorical(table: Any, codebook: Codebook, name: str, listed: Listed, *, required: bool) -> ColumnReport:
     report = ColumnReport(name)
     try:
         groups, many = grouped(table, codebook, None if name == codebook.target else name)
     except DataError as problem:
         report.problem = str(problem)
         return report
-    known = set(values)
     for item in groups:
         raw = item.label if name == codebook.target else item.value
-        try:
-            text = plain_text(raw)
-        except ValueError:
-            report.unmapped += item.rows
-            report.problem = "fractional numbers where categories are expected"
-            continue
-        if text is not None and text in known:
-            continue
-        if text is None or text in markers:
+        text = plain_text(raw)
+        at = listed.position(text)
+        if at == ABSENT:
             report.missing += item.rows
-        else:
+        elif at == UNKNOWN:
             report.unmapped += item.rows
-            report.unmapped_codes[text] += item.rows
+            if isinstance(raw, float) and not is_whole(raw):
+                report.problem = "fractional numbers where categories are expected"
+            else:
+                report.unmapped_codes[str(text)] += item.rows
     if many:
         report.problem = "far more distinct values than the codebook lists"
     elif report.unmapped and not report.problem:

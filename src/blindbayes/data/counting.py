@@ -9,16 +9,27 @@ import numpy as np
 import numpy.typing as npt
 
 from blindbayes.codebook import Categorical, Codebook, Feature, Numeric
-from blindbayes.data.expressions import grouped, numeric, plain_text
+from blindbayes.data.expressions import grouped, numeric
 from blindbayes.data.sources import open_source
+from blindbayes.data.values import ABSENT, UNKNOWN, Listed, is_whole, plain_text
 from blindbayes.errors import DataError
 from blindbayes.statistics import Layout, Statistics
 
 Progress = Callable[[int, int, str], None]  # columns done, columns in all, name of the next
 
 
-def count(source: Any, codebook: Codebook, *, extra_columns: str = "refuse", progress: Progress | None = None) -> Statistics:
-    """The exact statistics of a frame, path, URL or Ibis table, or an error that names column and rule."""
+def count(
+    source: Any,
+    codebook: Codebook,
+    *,
+    extra_columns: str = "refuse",
+    progress: Progress | None = None,
+    total: bool = False,
+) -> Statistics:
+    """The exact statistics of a frame, path, URL or Ibis table, by an engine; or an error that names column and rule.
+
+    `total` is for private statistics: no row is an error. See `count_table`.
+    """
     opened = open_source(source)
     try:
         opened.require_columns(codebook, extra_columns=extra_columns)
@@ -27,19 +38,21 @@ def count(source: Any, codebook: Codebook, *, extra_columns: str = "refuse", pro
         steps = len(codebook.features) + 1
         _tell(progress, 0, steps, codebook.target)
         labels = Labels(codebook)
-        groups, many = grouped(opened.table, codebook, None)
+        groups, many = grouped(opened.table, codebook, None, every=total)
         labels.require_few(many)
         for item in groups:
-            vector[labels.position(item.label, item.rows)] += item.rows
-        labels.require_clean()
+            if (at := labels.position(item.label, item.rows)) is not None:
+                vector[at] += item.rows
+        if not total:
+            labels.require_clean()
         if int(vector.sum()) > codebook.max_rows:
             raise DataError(f"more rows than the codebook's max_rows = {codebook.max_rows}; raise it in the codebook")
         for done, feature in enumerate(codebook.features, start=1):
             _tell(progress, done, steps, feature.name)
             if isinstance(feature, Categorical):
-                _count_categorical(opened.table, layout, feature, labels, vector)
+                _count_categorical(opened.table, layout, feature, labels, vector, total=total)
             else:
-                _count_numeric(opened.table, layout, feature, labels, vector)
+                _count_numeric(opened.table, layout, feature, labels, vector, total=total)
         _tell(progress, steps, steps, "")
         return Statistics(layout, vector).require_bounds()
     finally:
@@ -52,25 +65,16 @@ class Labels:
 
     def __init__(self, codebook: Codebook) -> None:
         self.name = codebook.target
-        self.positions = {label: at for at, label in enumerate(codebook.classes)}
-        self.markers = {"", *codebook.missing}
+        self._listed = Listed(codebook.classes, codebook.label_markers)
         self.missing = 0
         self.unknown = 0
 
-    def position(self, raw: Any, rows: int) -> int:
-        """Position of a label; one that does not fit is remembered and answered with 0."""
-        try:
-            text = plain_text(raw)
-        except ValueError:
-            text = "\0"
-        at = self.positions.get(text) if text is not None else None
-        if at is None:
-            if text is None or text in self.markers:
-                self.missing += rows
-            else:
-                self.unknown += rows
-            return 0
-        return at
+    def position(self, raw: Any, rows: int) -> int | None:
+        """Position of a label; None, and remembered, for one that does not fit."""
+        at = self._listed.position(plain_text(raw))
+        self.missing += rows if at == ABSENT else 0
+        self.unknown += rows if at == UNKNOWN else 0
+        return at if at >= 0 else None
 
     def require_few(self, many: bool) -> None:
         """Refuse a class column with more labels than anyone lists."""
@@ -103,26 +107,26 @@ def _require_present(feature: Feature, missing: int) -> None:
         )
 
 
-def _count_categorical(table: Any, layout: Layout, feature: Categorical, labels: Labels, vector: npt.NDArray[Any]) -> None:
-    group = layout.find("count", feature.name)
-    groups, many = grouped(table, layout.codebook, feature.name)
-    positions = {value: at for at, value in enumerate(feature.values)}
-    markers = set(layout.codebook.markers(feature))
+def _count_categorical(
+    table: Any, layout: Layout, feature: Categorical, labels: Labels, vector: npt.NDArray[Any], *, total: bool
+) -> None:
+    group = layout.require("count", feature.name)
+    groups, many = grouped(table, layout.codebook, feature.name, every=total)
+    listed = Listed(feature.values, layout.codebook.markers(feature), feature.other)
     missing = unknown = 0
     for item in groups:
-        try:
-            text = plain_text(item.value)
-        except ValueError:
+        at = listed.position(plain_text(item.value))
+        row = labels.position(item.label, 0)
+        if at >= 0 and row is not None:
+            vector[group.start + row * group.columns + at] += item.rows
+        missing += item.rows if at == ABSENT else 0
+        unknown += item.rows if at == UNKNOWN else 0
+        if at == UNKNOWN and isinstance(item.value, float) and not is_whole(item.value) and not total:
             raise DataError(
                 f"column {feature.name!r}: a category is a fractional number; declare the feature numeric or cast it to text"
-            ) from None
-        at = positions.get(text) if text is not None else None
-        if at is not None and group is not None:
-            vector[group.start + labels.position(item.label, item.rows) * group.columns + at] += item.rows
-        elif text is None or text in markers:
-            missing += item.rows
-        else:
-            unknown += item.rows
+            )
+    if total:
+        return
     _require_present(feature, missing)
     if unknown or many:
         more = "more than " if many else ""
@@ -132,10 +136,28 @@ def _count_categorical(table: Any, layout: Layout, feature: Categorical, labels:
         )
 
 
-def _count_numeric(table: Any, layout: Layout, feature: Numeric, labels: Labels, vector: npt.NDArray[Any]) -> None:
+def _count_numeric(
+    table: Any, layout: Layout, feature: Numeric, labels: Labels, vector: npt.NDArray[Any], *, total: bool
+) -> None:
     groups = {kind: layout.find(kind, feature.name) for kind in ("count", "n", "sum", "square")}
     wide = tuple((found := groups[kind]) is not None and found.bound >= 2**63 for kind in ("sum", "square"))
-    rows = numeric(table, layout.codebook, feature, wide=(wide[0], wide[1]))
+    rows = numeric(table, layout.codebook, feature, wide=(wide[0], wide[1]), total=total)
+    if not total:
+        _require_readable(feature, rows)
+    for row in rows:
+        if (at := labels.position(row["label"], 0)) is None:
+            continue
+        for kind, group in groups.items():
+            if group is None:
+                continue
+            if kind == "count":
+                if row["cell"] is not None:
+                    vector[group.start + at * group.columns + int(row["cell"])] += int(row["rows"])
+            else:
+                vector[group.start + at] += int(row[kind])
+
+
+def _require_readable(feature: Numeric, rows: list[dict[str, Any]]) -> None:
     problems = {kind: sum(int(row[kind]) for row in rows) for kind in ("absent", "unreadable", "outside")}
     _require_present(feature, problems["absent"])
     if problems["unreadable"]:
@@ -148,13 +170,3 @@ def _count_numeric(table: Any, layout: Layout, feature: Numeric, labels: Labels,
             f"feature {feature.name!r}: {problems['outside']} rows are out of bounds [{feature.low}, {feature.high}]; "
             "widen the bounds in the codebook, clip, or drop the rows"
         )
-    for row in rows:
-        at = labels.position(row["label"], 0)
-        for kind, group in groups.items():
-            if group is None:
-                continue
-            if kind == "count":
-                if row["cell"] is not None:
-                    vector[group.start + at * group.columns + int(row["cell"])] += int(row["rows"])
-            else:
-                vector[group.start + at] += int(row[kind])

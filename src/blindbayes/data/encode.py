@@ -1,14 +1,14 @@
 """From in-memory columns to integer codes, through Arrow kernels.
 
-The rules are those of `blindbayes.data.counting`, value by value; a conformance test holds the two together. In training an
-unknown category or a number out of bounds is an error; in prediction an unknown category counts as missing and a number is
-clamped to the bounds.
+The rules are those of `blindbayes.data.counting`, value by value; a conformance test holds the two together. In strict
+training an unknown category or a number out of bounds is an error. A private training is total: every cell has a code, so
+that no error tells one table from its neighbour. In prediction, as there, an unknown category counts as missing and a number
+is clamped to the bounds.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -17,14 +17,24 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from blindbayes.codebook import Categorical, Codebook, Feature, Numeric
+from blindbayes.data.values import (
+    ABSENT,
+    NUMBER_PATTERN,
+    SPACE,
+    UNKNOWN,
+    Listed,
+    Untyped,
+    is_whole,
+    marker_numbers,
+    plain_text,
+    untyped,
+)
 from blindbayes.errors import DataError
 from blindbayes.statistics import MISSING, Block, cells_of
 
 _TABLE_SPAN = 4096  # whole-number categories in a shorter range are looked up in a table
 IntColumn = npt.NDArray[np.int64]
-# One rule for every engine, since casts differ. The lengths keep every number inside float64: engines differ outside it.
-NUMBER_PATTERN = r"^[+-]?([0-9]{1,60}\.?[0-9]{0,100}|\.[0-9]{1,100})([eE][+-]?[0-9]{1,2})?$"
-SPACE = " \t\n\v\f\r"  # what may stand around a number; engines differ beyond ASCII
+Flags = npt.NDArray[np.bool_]
 
 
 def encode(
@@ -34,62 +44,78 @@ def encode(
     training: bool,
     labels: Any = None,
     features: tuple[Feature, ...] | None = None,
+    total: bool = False,
 ) -> Block:
-    """Codes of a batch. `columns` holds one array-like per feature (numpy, Arrow, pandas or polars column)."""
+    """Codes of a batch. `columns` holds one array-like per feature (numpy, Arrow, pandas or polars column).
+
+    `total` is for private training: nothing is refused, and a row whose label the codebook does not list is left out.
+    """
     chosen = codebook.features if features is None else features
-    coded = {item.name: encode_column(columns[item.name], item, codebook.markers(item), training=training) for item in chosen}
+    coded = {
+        item.name: encode_column(columns[item.name], item, codebook.markers(item), training=training, total=total)
+        for item in chosen
+    }
     rows = {len(column) for column in coded.values()}
-    coded_labels = None if labels is None else encode_labels(labels, codebook)
+    coded_labels = None if labels is None else encode_labels(labels, codebook, total=total)
     if coded_labels is not None:
         rows.add(len(coded_labels))
     if len(rows) != 1:
         raise DataError("columns of different lengths")
-    return Block(coded_labels, coded, rows.pop())
+    block = Block(coded_labels, coded, rows.pop())
+    if coded_labels is not None and total and (coded_labels < 0).any():
+        return block.take(np.flatnonzero(coded_labels >= 0))
+    return block
 
 
-def encode_labels(labels: Any, codebook: Codebook) -> IntColumn:
-    """Positions of class labels. A missing or unknown label is an error."""
-    column = arrow_column(labels, codebook.target)
-    codes, missing, unknown = _positions(
-        column, codebook.classes, tuple(dict.fromkeys(("", *codebook.missing))), codebook.target
-    )
-    if missing.any():
-        raise DataError(f"class column {codebook.target!r}: {int(missing.sum())} rows have no label; drop them")
-    if unknown.any():
+def encode_labels(labels: Any, codebook: Codebook, *, total: bool = False) -> IntColumn:
+    """Positions of class labels. A missing or unknown label is an error, or with `total` -1."""
+    column = read_column(labels, codebook.target, total=total)
+    found = _positions(column, Listed(codebook.classes, codebook.label_markers), codebook.target, strict=not total)
+    if total:
+        return np.maximum(found, -1)
+    if missing := int((found == ABSENT).sum()):
+        raise DataError(f"class column {codebook.target!r}: {missing} rows have no label; drop them")
+    if unknown := int((found == UNKNOWN).sum()):
         raise DataError(
-            f"class column {codebook.target!r}: {int(unknown.sum())} rows hold a label that the codebook does not list; "
+            f"class column {codebook.target!r}: {unknown} rows hold a label that the codebook does not list; "
             "add it to classes or drop the rows"
         )
-    return codes
+    return found
 
 
-def encode_column(values: Any, feature: Feature, markers: tuple[str, ...], *, training: bool) -> IntColumn:
+def encode_column(values: Any, feature: Feature, markers: tuple[str, ...], *, training: bool, total: bool = False) -> IntColumn:
     """Codes of one feature."""
+    strict = training and not total
     if isinstance(feature, Categorical):
-        if (direct := _whole_positions(values, feature.values, markers)) is not None and not training:
+        if not strict and (direct := _whole_positions(values, feature, markers)) is not None:
             return direct
-        column = arrow_column(values, feature.name)
-        codes, missing, unknown = _positions(column, feature.values, markers, feature.name, fractions=not training)
-        if training:
-            _require_present(feature, missing)
-            if unknown.any():
+        column = read_column(values, feature.name, total=total)
+        found = _positions(column, Listed(feature.values, markers, feature.other), feature.name, strict=strict)
+        if strict:
+            _require_present(feature, int((found == ABSENT).sum()))
+            if unknown := int((found == UNKNOWN).sum()):
                 raise DataError(
-                    f"feature {feature.name!r}: {int(unknown.sum())} rows hold a category that the codebook does not list; "
+                    f"feature {feature.name!r}: {unknown} rows hold a category that the codebook does not list; "
                     "add it to values or map it before"
                 )
-        return codes
-    numbers, missing = _numbers(arrow_column(values, feature.name), feature, markers)
-    return _grid_codes(numbers, missing, feature, training=training)
+        return np.maximum(found, -1)
+    numbers, missing, unreadable = _numbers(read_column(values, feature.name, total=total), feature, markers, total=total)
+    if total:
+        missing = missing | unreadable | np.isinf(numbers)
+    elif unreadable.any():
+        raise DataError(
+            f"feature {feature.name!r}: {int(unreadable.sum())} rows hold a text that is neither a number nor a missing "
+            "marker; add the marker to missing or mend the rows"
+        )
+    return _grid_codes(numbers, missing, feature, strict=strict)
 
 
-def _grid_codes(
-    numbers: npt.NDArray[np.float64], missing: npt.NDArray[np.bool_], feature: Numeric, *, training: bool
-) -> IntColumn:
-    if training:
-        _require_present(feature, missing)
+def _grid_codes(numbers: npt.NDArray[np.float64], missing: Flags, feature: Numeric, *, strict: bool) -> IntColumn:
+    if strict:
+        _require_present(feature, int(missing.sum()))
     with np.errstate(over="ignore"):  # infinity is out of bounds like any other number
         grid = np.floor(np.where(missing, 0.0, numbers) * feature.scale + 0.5)
-    if training:
+    if strict:
         outside = ~missing & ~((grid >= feature.grid_low) & (grid <= feature.grid_high))
         if outside.any():
             raise DataError(
@@ -105,12 +131,32 @@ def _grid_codes(
     return codes
 
 
-def _require_present(feature: Feature, missing: npt.NDArray[np.bool_]) -> None:
-    if not feature.optional and missing.any():
+def _require_present(feature: Feature, missing: int) -> None:
+    if missing and not feature.optional:
         raise DataError(
-            f"feature {feature.name!r}: {int(missing.sum())} rows are missing, and the feature is not optional; "
+            f"feature {feature.name!r}: {missing} rows are missing, and the feature is not optional; "
             "set optional = true in the codebook or fill them"
         )
+
+
+# -- columns ---------------------------------------------------------------------------------------------------------------
+
+
+def read_column(values: Any, name: str, *, total: bool = False) -> pa.Array | Untyped:
+    """A column by what its cells mean: of one type as Arrow has it, of objects value by value."""
+    if isinstance(values, Untyped):
+        return values
+    if isinstance(values, np.ndarray) and values.dtype == object:
+        return untyped(values.ravel(), name, total=total)
+    try:
+        return arrow_column(values, name)
+    except DataError:
+        if not total:
+            raise
+    # What a frame makes of a column hangs on its rows; a column of dates is one of objects that nobody lists.
+    objects = np.empty(len(values), dtype=object)
+    objects[:] = values.to_pylist() if hasattr(values, "to_pylist") else list(values)
+    return untyped(objects, name, total=True)
 
 
 def arrow_column(values: Any, name: str) -> pa.Array:
@@ -142,74 +188,41 @@ def _converted(values: Any, name: str) -> pa.Array:
         return pa.array(values, from_pandas=True)
     except (pa.ArrowException, OverflowError, ValueError):
         pass  # outside the handler, so that no error of Arrow, which quotes values, is chained to ours
-    return mixed_column(values, name)
+    return as_text(untyped(np.asarray(values, dtype=object).ravel(), name))
 
 
-def mixed_column(values: Any, name: str) -> pa.Array:
-    """A column of mixed objects as text: numbers and truth values by their plain text, text as it is."""
-    texts: list[str | None] = []
-    for value in np.asarray(values, dtype=object).ravel():
-        if value is None or type(value).__name__ in {"NAType", "NaTType"} or (isinstance(value, float) and np.isnan(value)):
-            texts.append(None)
-        elif isinstance(value, bool | np.bool_):
-            texts.append("true" if value else "false")
-        elif isinstance(value, str):
-            texts.append(value)
-        elif isinstance(value, int | np.integer):
-            texts.append(str(int(value)))
-        elif isinstance(value, float | np.floating):
-            texts.append(str(int(value)) if float(value).is_integer() else repr(float(value)))
-        elif isinstance(value, Decimal):
-            texts.append(None if value.is_nan() else format(value, "f"))
-        else:
-            raise DataError(f"column {name!r} holds an object that is neither text, number nor truth value")
-    return pa.array(texts, pa.string())
+def as_text(column: pa.Array | Untyped) -> pa.Array:
+    """A column as an Arrow array; one of mixed objects as their plain texts."""
+    return column.texts if isinstance(column, Untyped) else column
 
 
-def _positions(
-    column: pa.Array, values: tuple[str, ...], markers: tuple[str, ...], name: str, *, fractions: bool = False
-) -> tuple[IntColumn, npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
-    """Positions in `values` (-1: missing or unknown), and which rows are missing and which unknown.
-
-    A fractional number is no category: an error, or with `fractions` just unknown.
-    """
-    missing = _flags(pc.is_null(column, nan_is_null=True))
-    whole = _whole_numbers(values)
-    if pa.types.is_integer(column.type) and whole is not None and not _any_whole(markers):
-        found = _look_up(column, whole)
-    else:
-        text = _text(column, name, fractions)
-        found = _indices(text, values)
-        unfound = (found < 0) & ~missing
-        if unfound.any():
-            missing = missing | (unfound & (_indices(text, markers) >= 0))
-    found = np.where(missing, -1, found)
-    return found, missing, (found < 0) & ~missing
-
-
-def _whole_positions(values: Any, categories: tuple[str, ...], markers: tuple[str, ...]) -> IntColumn | None:
-    """Positions of a numpy column of whole numbers by one table look-up, where that is all it takes; -1 for unknown."""
-    if not (isinstance(values, np.ndarray) and values.dtype.kind in "iu" and values.dtype != np.uint64):
-        return None
-    whole = _whole_numbers(categories)
-    if whole is None or _any_whole(markers) or int(whole.max()) - int(whole.min()) >= _TABLE_SPAN:
-        return None
-    low, high = int(whole.min()), int(whole.max())
-    table = np.full(high - low + 3, -1, dtype=np.int64)
-    table[whole - low + 1] = np.arange(len(whole))
-    found: IntColumn = table.take(values.astype(np.int64) - (low - 1), mode="clip")
+def _positions(column: pa.Array | Untyped, listed: Listed, name: str, *, strict: bool) -> IntColumn:
+    """Positions of categories or labels, or ABSENT or UNKNOWN."""
+    texts = as_text(column)
+    texts = (texts.cast(pa.float32()) if pa.types.is_float16(texts.type) else texts).dictionary_encode()
+    values = texts.dictionary.to_pylist()
+    places = np.array([listed.position(plain_text(value)) for value in values] + [ABSENT], dtype=np.int64)
+    unlisted = (value for at, value in zip(places, values, strict=False) if at == UNKNOWN)
+    if strict and any(isinstance(value, float) and not is_whole(value) for value in unlisted):
+        raise DataError(f"column {name!r}: a category is a fractional number; declare the feature numeric or cast it to text")
+    found: IntColumn = places[pc.fill_null(texts.indices, len(values)).to_numpy(zero_copy_only=False)]
     return found
 
 
-def _any_whole(markers: tuple[str, ...]) -> bool:
-    return any(_whole_numbers((marker,)) is not None for marker in markers)
-
-
-def _look_up(column: pa.Array, whole: npt.NDArray[np.int64]) -> IntColumn:
-    try:
-        return _fill(pc.index_in(column.cast(pa.int64()), value_set=pa.array(whole)))
-    except pa.ArrowInvalid:  # a number beyond 64 signed bits is none of the values
-        return _indices(column.cast(pa.string()), tuple(str(value) for value in whole))
+def _whole_positions(values: Any, feature: Categorical, markers: tuple[str, ...]) -> IntColumn | None:
+    """Positions of a numpy column of whole numbers by one table look-up, where that is all it takes; -1 for unknown."""
+    if not (isinstance(values, np.ndarray) and values.dtype.kind in "iu" and values.dtype != np.uint64):
+        return None
+    whole = _whole_numbers(feature.values)
+    if whole is None or feature.other is not None or marker_numbers(markers):
+        return None
+    low, high = int(whole.min()), int(whole.max())
+    if high - low >= _TABLE_SPAN:
+        return None
+    table = np.full(high - low + 3, -1, dtype=np.int64)
+    table[whole - low + 1] = np.arange(len(whole))
+    found: IntColumn = table.take(np.clip(values.astype(np.int64), low - 1, high + 1) - (low - 1))
+    return found
 
 
 def _whole_numbers(values: tuple[str, ...]) -> npt.NDArray[np.int64] | None:
@@ -223,65 +236,42 @@ def _whole_numbers(values: tuple[str, ...]) -> npt.NDArray[np.int64] | None:
     return np.array(numbers, dtype=np.int64)
 
 
-def _text(column: pa.Array, name: str, fractions: bool) -> pa.Array:
-    if pa.types.is_floating(column.type):
-        filled = pc.fill_null(column, 0.0)
-        numbers = np.nan_to_num(filled.to_numpy(zero_copy_only=False), nan=0.0, posinf=0.5, neginf=0.5)
-        whole = (numbers == np.floor(numbers)) & (np.abs(numbers) < 2**53)
-        if not whole.all() and not fractions:
-            raise DataError(
-                f"column {name!r}: a category is a fractional number; declare the feature numeric or cast it to text"
-            )
-        return pa.array(np.where(whole, numbers, 0).astype(np.int64), mask=~whole).cast(pa.string())
-    return column if pa.types.is_string(column.type) else column.cast(pa.string())
-
-
-def _indices(text: pa.Array, values: tuple[str, ...]) -> IntColumn:
-    return _fill(pc.index_in(text, value_set=pa.array(values, text.type)))
-
-
-def _fill(indices: pa.Array) -> IntColumn:
-    filled: IntColumn = pc.fill_null(indices, -1).to_numpy(zero_copy_only=False).astype(np.int64)
-    return filled
-
-
-def _flags(flags: pa.Array) -> npt.NDArray[np.bool_]:
-    chosen: npt.NDArray[np.bool_] = flags.to_numpy(zero_copy_only=False)
+def _flags(flags: pa.Array) -> Flags:
+    chosen: Flags = flags.to_numpy(zero_copy_only=False)
     return chosen
 
 
 def _numbers(
-    column: pa.Array, feature: Numeric, markers: tuple[str, ...]
-) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.bool_]]:
-    """Numbers as float64, and which rows are missing. Text is parsed after markers are taken out."""
-    if pa.types.is_boolean(column.type):
-        raise DataError(f"feature {feature.name!r}: numeric in the codebook, truth values in the table")
-    if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
-        missing = _flags(pc.is_null(column)) | (_indices(column, markers) >= 0)
-        if missing.any():
-            column = pc.if_else(pa.array(missing), pa.scalar(None, column.type), column)
-        column = pc.utf8_trim(column, SPACE)
-        unreadable = ~missing & ~_flags(pc.fill_null(pc.match_substring_regex(column, NUMBER_PATTERN), False))
-        if unreadable.any():
-            raise DataError(
-                f"feature {feature.name!r}: {int(unreadable.sum())} rows hold a text that is neither a number nor a missing "
-                "marker; add the marker to missing or mend the rows"
-            )
-        numbers = column.cast(pa.float64()).to_numpy(zero_copy_only=False)
+    column: pa.Array | Untyped, feature: Numeric, markers: tuple[str, ...], *, total: bool
+) -> tuple[npt.NDArray[np.float64], Flags, Flags]:
+    """Numbers as float64, which rows are missing, and which hold something that is no number."""
+    if isinstance(column, Untyped):
+        numbers, missing, unreadable = _parsed(column.texts, markers)
+        numbers = np.where(column.counted, column.numbers, numbers)
+        missing = missing & ~column.counted
+        unreadable = unreadable & ~column.counted
+    elif pa.types.is_boolean(column.type):
+        if not total:
+            raise DataError(f"feature {feature.name!r}: numeric in the codebook, truth values in the table")
+        missing = np.ones(len(column), dtype=bool)
+        numbers, unreadable = np.full(len(column), np.nan), missing
+    elif pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
+        numbers, missing, unreadable = _parsed(column, markers)
     else:
         numbers = column.to_numpy(zero_copy_only=False).astype(np.float64, copy=False)
         missing = np.isnan(numbers)
-        for marker in markers:
-            number = marker_number(marker)
-            if number is not None:
-                missing |= numbers == number
-    missing = missing | np.isnan(numbers)
-    return numbers, missing
+        unreadable = np.zeros(len(numbers), dtype=bool)
+    for number in marker_numbers(markers):
+        missing = missing | (numbers == number)
+    return numbers, missing | (np.isnan(numbers) & ~unreadable), unreadable
 
 
-def marker_number(text: str) -> float | None:
-    """The number that a missing marker stands for in a numeric column, if it reads as one."""
-    try:
-        return float(text)
-    except ValueError:
-        return None
+def _parsed(column: pa.Array, markers: tuple[str, ...]) -> tuple[npt.NDArray[np.float64], Flags, Flags]:
+    """Numbers of texts, NaN where there is none; which are missing by their text; which hold something else."""
+    missing = _flags(pc.is_null(column)) | _flags(pc.is_in(column, value_set=pa.array(markers, column.type)))
+    trimmed = pc.utf8_trim(column, SPACE)
+    readable = ~missing & _flags(pc.fill_null(pc.match_substring_regex(trimmed, NUMBER_PATTERN), False))
+    if not readable.all():
+        trimmed = pc.if_else(pa.array(readable), trimmed, pa.scalar(None, trimmed.type))
+    numbers = trimmed.cast(pa.float64()).to_numpy(zero_copy_only=False)
+    return numbers, missing, ~missing & ~readable

@@ -6,16 +6,14 @@ column is put on the grid in SQL by floor(x * scale + 0.5), since engines round 
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
-from decimal import Decimal
 from typing import Any
 
 import ibis
 import ibis.expr.datatypes as dt
 
-from blindbayes.codebook import Categorical, Codebook, Feature, Numeric
-from blindbayes.data.encode import NUMBER_PATTERN, marker_number
+from blindbayes.codebook import Categorical, Codebook, Numeric
+from blindbayes.data.values import NUMBER_PATTERN, marker_numbers
 from blindbayes.errors import DataError
 
 MAX_GROUPS = 100_000  # groups beyond those of the codebook; more means the wrong column
@@ -30,54 +28,44 @@ class Group:
     rows: int
 
 
-def plain_text(value: Any) -> str | None:
-    """A raw value as the codebook writes it: text as is, 3, true; None for missing. Fractions have no plain text."""
-    if value is None:
-        return None
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, int):
-        return str(value)
-    if isinstance(value, float | Decimal):
-        if math.isnan(value):
-            return None
-        number = float(value)
-        if math.isinf(number) or number != int(value) or not -(2**53) < number < 2**53:
-            raise ValueError
-        return str(int(value))
-    return str(value)
+def grouped(table: Any, codebook: Codebook, feature: str | None, *, every: bool = False) -> tuple[list[Group], bool]:
+    """Rows by class and value of one column (or by class alone), and whether there were too many groups to list.
 
-
-def grouped(table: Any, codebook: Codebook, feature: str | None) -> tuple[list[Group], bool]:
-    """Rows by class and value of one column (or by class alone), and whether there were too many groups to list."""
-    keys = [table[codebook.target].name("label")]
+    With `every` all groups are listed, however many.
+    """
+    keys = [_key(table, codebook.target).name("label")]
     if feature is not None:
-        keys.append(table[feature].name("value"))
-    for key in keys:
-        _require_type(key.type(), feature or codebook.target)
+        keys.append(_key(table, feature).name("value"))
     limit = MAX_GROUPS
     if feature is not None and isinstance(listed := codebook.feature(feature), Categorical):
         limit += (len(codebook.classes) + 1) * (listed.size + len(codebook.markers(listed)) + 1)
-    query = table.group_by(keys).agg(rows=lambda t: t.count()).limit(limit + 1)
-    rows = run(query, feature or codebook.target)
+    query = table.group_by(keys).agg(rows=lambda t: t.count())
+    rows = run(query if every else query.limit(limit + 1), feature or codebook.target)
     found = [Group(row["label"], row.get("value"), int(row["rows"])) for row in rows]
-    return found[:limit], len(found) > limit
+    return (found, False) if every else (found[:limit], len(found) > limit)
 
 
-def numeric(table: Any, codebook: Codebook, feature: Numeric, *, wide: tuple[bool, bool]) -> list[dict[str, Any]]:
+def numeric(
+    table: Any, codebook: Codebook, feature: Numeric, *, wide: tuple[bool, bool], total: bool = False
+) -> list[dict[str, Any]]:
     """Per class label: rows, missing, unreadable, outside, n, sum and square of codes (or rows per bin).
 
-    `wide` says whether sums, and squares, need more than 63 bits; those are added as decimals of 38 digits.
+    `wide` says whether sums, and squares, need more than 63 bits; those are added as decimals of 38 digits. With `total` a
+    number out of bounds is clipped, and what is none, or infinite, is missing.
     """
     numbers, missing, unreadable = _numbers(table, codebook, feature)
+    if total:
+        missing = missing | unreadable | numbers.isinf()
     # Clipped to just outside the bounds first: engines refuse to scale, or to cast, what is too large for them.
     margin = 2 * feature.precision
     point = (numbers.clip(feature.low - margin, feature.high + margin) * feature.scale + 0.5).floor()
+    if total:
+        point = point.clip(float(feature.grid_low), float(feature.grid_high))
     inside = (point >= float(feature.grid_low)) & (point <= float(feature.grid_high))
     usable = ~missing & ~unreadable & inside
     code = ibis.ifelse(usable, point, ibis.null("float64")).cast("int64") - feature.centre
     flags = {
-        "label": table[codebook.target],
+        "label": _key(table, codebook.target),
         "absent": _one(missing),
         "unreadable": _one(unreadable),
         "outside": _one(~missing & ~unreadable & ~inside),
@@ -152,8 +140,11 @@ def _numbers(table: Any, codebook: Codebook, feature: Numeric) -> tuple[Any, Any
         missing = (column.isnull() | column.isin(markers)).coalesce(True)
         trimmed = column.strip()  # of ASCII space, as SPACE in the Arrow path
         readable = (~missing & trimmed.re_search(NUMBER_PATTERN)).coalesce(False)
-        numbers = ibis.ifelse(readable, trimmed, ibis.null("string")).cast("float64")
-        return numbers.coalesce(0.0), missing, ~missing & ~readable
+        numbers = ibis.ifelse(readable, trimmed, ibis.null("string")).cast("float64").coalesce(0.0)
+        unreadable = ~missing & ~readable
+        for number in marker_numbers(markers):
+            missing = missing | (readable & (numbers == number))
+        return ibis.ifelse(missing, 0.0, numbers), missing, unreadable
     if not kind.is_numeric():
         raise DataError(f"feature {feature.name!r}: numeric in the codebook, {type(kind).__name__.lower()} in the table")
     if kind.is_decimal() and (kind.precision is None or kind.precision > 15):
@@ -162,18 +153,16 @@ def _numbers(table: Any, codebook: Codebook, feature: Numeric) -> tuple[Any, Any
     missing = numbers.isnull()
     if kind.is_floating() or kind.is_decimal():  # PostgreSQL's decimals know NaN too
         missing = missing | numbers.isnan()
-    for marker in markers:
-        if (number := marker_number(marker)) is not None:
-            missing = missing | (numbers == number)
+    for number in marker_numbers(markers):
+        missing = missing | (numbers == number)
     missing = missing.coalesce(True)
     return ibis.ifelse(missing, 0.0, numbers), missing, never
 
 
-def _require_type(kind: Any, name: str) -> None:
+def _key(table: Any, name: str) -> Any:
+    """A column to group by. A decimal is read as a float: an engine may have decimals that Arrow has not."""
+    column = table[name]
+    kind = column.type()
     if not isinstance(kind, dt.String | dt.Boolean | dt.Integer | dt.Floating | dt.Decimal):
         raise DataError(f"column {name!r} has a type that is neither text, number nor truth value; cast it before")
-
-
-def is_categorical(feature: Feature) -> bool:
-    """Whether the column is grouped by raw value."""
-    return isinstance(feature, Categorical)
+    return column.cast("float64") if kind.is_decimal() else column

@@ -15,9 +15,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from blindbayes.codebook import Categorical, Codebook, Feature, Numeric
-from blindbayes.data.encode import arrow_column, marker_number
-from blindbayes.data.expressions import plain_text
+from blindbayes.data.encode import arrow_column
 from blindbayes.data.sources import to_arrow
+from blindbayes.data.values import is_whole, marker_numbers, plain_text
 from blindbayes.errors import ConfigError, DataError
 
 Provenance = Literal["declared", "public frame", "data dictionary", "inferred"]
@@ -68,9 +68,8 @@ def infer_feature(
         return Categorical(name, labels, optional=absent)
     numbers = column.to_numpy(zero_copy_only=False).astype(np.float64)
     gone = np.isnan(numbers)
-    for marker in missing:
-        if (number := marker_number(marker)) is not None:
-            gone |= numbers == number
+    for number in marker_numbers(missing):
+        gone |= numbers == number
     absent = bool(gone.any())
     numbers = numbers[~gone]
     if not len(numbers):
@@ -88,11 +87,10 @@ def infer_feature(
 
 def _distinct(column: pa.Array, name: str, missing: tuple[str, ...]) -> tuple[tuple[str, ...], bool]:
     values = pc.unique(column).to_pylist()
-    try:
-        ordered = sorted(value for value in values if value is not None and value == value)
-        texts = [plain_text(value) for value in ordered]
-    except ValueError:
-        raise DataError(f"column {name!r}: fractional numbers cannot be labels; cast them to text") from None
+    ordered = sorted(value for value in values if value is not None and value == value)
+    if any(isinstance(value, float) and not is_whole(value) for value in ordered):
+        raise DataError(f"column {name!r}: fractional numbers cannot be labels; cast them to text")
+    texts = [plain_text(value) for value in ordered]
     kept = dict.fromkeys(text for text in texts if text and text not in missing)  # -0.0 and 0.0 are one label
     return tuple(kept), len(ordered) < len(values) or any(not text or text in missing for text in texts)
 

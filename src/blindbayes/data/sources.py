@@ -17,11 +17,13 @@ from urllib.parse import unquote, urlsplit, urlunsplit
 
 import ibis
 import narwhals.stable.v2 as nw
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from blindbayes.codebook import Codebook
-from blindbayes.data.encode import NUMBER_PATTERN, mixed_column
+from blindbayes.data.encode import as_text
+from blindbayes.data.values import NUMBER_PATTERN, Untyped, untyped
 from blindbayes.errors import ConfigError, DataError
 
 _URL = re.compile(r"^[a-z][a-z0-9+]*://", re.IGNORECASE)
@@ -252,25 +254,44 @@ def to_arrow(frame: Any) -> pa.Table:
     if isinstance(frame, pa.Table):
         require_distinct(frame.column_names)
         return frame
+    wrapped = _wrapped(frame)
+    # Column by column: a frame as a whole brings its index along, and one column of mixed objects stops them all.
+    return pa.table({str(name): as_text(_frame_column(wrapped[name], total=False)) for name in wrapped.columns})
+
+
+def frame_columns(frame: Any, names: Sequence[str] | None = None, *, total: bool = False) -> dict[str, Any]:
+    """The columns of a frame as `encode` takes them: of one type, or value by value where a frame holds objects.
+
+    `names` picks some of them. With `total` an object that is neither text, number nor truth value is no error.
+    """
+    if isinstance(frame, pa.Table | pa.RecordBatch):
+        table = to_arrow(frame)
+        return {name: table.column(name) for name in table.column_names if names is None or name in names}
+    wrapped = _wrapped(frame)
+    picked = [name for name in wrapped.columns if names is None or str(name) in names]
+    return {str(name): _frame_column(wrapped[name], total=total, inferred=False) for name in picked}
+
+
+def _wrapped(frame: Any) -> Any:
     require_distinct([str(name) for name in getattr(frame, "columns", [])])
     try:
-        wrapped = nw.from_native(frame, eager_only=True)
+        return nw.from_native(frame, eager_only=True)
     except TypeError:
         raise DataError(
             f"a {type(frame).__name__} is no table; pass a pandas, polars or Arrow frame, a path or a URL"
         ) from None
-    # Column by column: a frame as a whole brings its index along, and one column of mixed objects stops them all.
-    return pa.table({str(name): _frame_column(wrapped[name]) for name in wrapped.columns})
 
 
-def _frame_column(series: Any) -> pa.Array:
-    try:
-        column: pa.Array = series.to_arrow()
-    except (pa.ArrowException, OverflowError):
-        pass
-    else:
-        return column
-    return mixed_column(series.to_numpy(), str(series.name))
+def _frame_column(series: Any, *, total: bool, inferred: bool = True) -> pa.Array | Untyped:
+    """A column; with `inferred` one of objects is of the type that Arrow finds for all of them, if it does."""
+    if inferred or series.dtype != nw.Object:
+        try:
+            column: pa.Array = series.to_arrow()
+        except (pa.ArrowException, OverflowError, ValueError):
+            pass
+        else:
+            return column
+    return untyped(np.asarray(series.to_numpy(), dtype=object), str(series.name), total=total)
 
 
 def _plain_types(table: pa.Table) -> pa.Table:

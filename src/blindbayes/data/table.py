@@ -1,0 +1,83 @@
+"""One door to every table: who reads it, and who counts it.
+
+`count_table` is what fits, studies and sites call. A frame of moderate size is counted here, through Arrow; a path, URL,
+Ibis table or large frame by its engine. Both give the same integers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from blindbayes.codebook import Codebook
+from blindbayes.data.counting import Progress, count
+from blindbayes.data.encode import encode
+from blindbayes.data.sources import frame_columns, is_source, open_source, require_columns
+from blindbayes.errors import ConfigError, DataError
+from blindbayes.statistics import Block, Layout, Statistics, count_block
+
+_MOST_ROWS_HERE = 1 << 18
+
+
+def count_table(
+    source: Any,
+    codebook: Codebook,
+    *,
+    total: bool = False,
+    extra_columns: str = "refuse",
+    progress: Progress | None = None,
+) -> Statistics:
+    """The exact statistics of a frame, path, URL or Ibis table; `Statistics` of the same codebook are given back.
+
+    A row that does not fit the codebook is an error. With `total`, for statistics that noise is added to, it is none, since an
+    error would tell one table from its neighbour: a number out of bounds is clipped, one that cannot be read or is infinite
+    is missing, a category that is not listed is missing or what the codebook calls `other`, and a row whose class is missing
+    or not listed is left out. A missing value adds nothing to its feature, optional or not.
+    """
+    if isinstance(source, Statistics):
+        if source.codebook != codebook:
+            raise ConfigError("the statistics belong to another codebook; compare the codebooks' hashes")
+        return source
+    if is_source(source):
+        return count(source, codebook, total=total, extra_columns=extra_columns, progress=progress)
+    columns = frame_columns(source, total=total)
+    require_columns([*columns], codebook, extra_columns=extra_columns)
+    rows = len(columns[codebook.target])
+    if rows > _MOST_ROWS_HERE and not total:
+        return count(source, codebook, extra_columns=extra_columns, progress=progress)
+    layout, counted = Layout(codebook), Statistics.zero(codebook)
+    for start in range(0, rows, _MOST_ROWS_HERE):
+        part = {name: column[start : start + _MOST_ROWS_HERE] for name, column in columns.items()}
+        counted += count_block(layout, encode(part, codebook, training=True, labels=part[codebook.target], total=total))
+    return counted.require_bounds()
+
+
+def read_block(source: Any, codebook: Codebook, *, total: bool = False, extra_columns: str = "refuse") -> Block:
+    """The rows of a path, URL or Ibis table as codes, in memory, for what needs single rows."""
+    opened = open_source(source)
+    try:
+        opened.require_columns(codebook, extra_columns=extra_columns)
+        try:
+            table = opened.table.select(*codebook.names, codebook.target).to_pyarrow()
+        except Exception as cause:  # an engine's text may quote a row
+            problem = type(cause).__name__
+            raise DataError(f"the data source failed while its rows were read ({problem})") from None
+    finally:
+        if opened is not source:
+            opened.close()
+    columns = {name: table.column(name) for name in codebook.names}
+    return encode(columns, codebook, training=True, labels=table.column(codebook.target), total=total)
+
+
+def object_rows(rows: Sequence[Any], width: int) -> npt.NDArray[Any]:
+    """A list of rows as objects, each cell as it stands: NumPy would make texts of all for the sake of one."""
+    cells = np.empty((len(rows), width), dtype=object)
+    for at, row in enumerate(rows):
+        if isinstance(row, str | bytes) or not hasattr(row, "__len__") or len(row) != width:
+            raise DataError(f"a list of rows has {width} values in each, as many as the codebook has features")
+        for column, value in enumerate(row):
+            cells[at, column] = value
+    return cells

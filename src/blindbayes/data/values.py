@@ -1,0 +1,167 @@
+"""What one cell of a table means, whatever holds it: the same for a file, a frame, a list and a database.
+
+A cell is read by itself. Its type decides nothing that its text would not: 3, 3.0 and the texts "3" and "3.0" are one
+category, true and "True" another; a missing marker that reads as a number stands for that number in text too. So one row
+cannot change how another is read, and a table counts alike wherever it lies.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from blindbayes.errors import DataError
+
+# One rule for every engine, since casts differ. The lengths keep every number inside float64: engines differ outside it.
+NUMBER_PATTERN = r"^[+-]?([0-9]{1,60}\.?[0-9]{0,100}|\.[0-9]{1,100})([eE][+-]?[0-9]{1,2})?$"
+SPACE = " \t\n\v\f\r"  # what may stand around a number; engines differ beyond ASCII
+ABSENT, UNKNOWN = -1, -2  # positions of a missing cell and of a category that nobody lists
+NO_TEXT = "\0"  # of an object that is neither text, number nor truth value: no codebook lists it, and it is no number
+_NUMBER = re.compile(NUMBER_PATTERN)
+_WHOLE = re.compile(r"-?(0|[1-9][0-9]{0,15})\.0+")
+_TRUTH = {"True": "true", "TRUE": "true", "False": "false", "FALSE": "false"}
+_LONGEST = 1024  # bits of a whole number that is written out; a longer one is beyond every bound
+_GONE = frozenset({"NoneType", "NAType", "NaTType"})
+
+
+def plain_text(value: Any) -> str | None:
+    """A value as the codebook writes it: text as is, 3, 0.5, true; None for missing."""
+    if value is None or type(value).__name__ in _GONE:
+        return None
+    if isinstance(value, str):
+        return str(value)
+    if isinstance(value, bool | np.bool_):
+        return "true" if value else "false"
+    if isinstance(value, int | np.integer):
+        return str(int(value)) if int(value).bit_length() <= _LONGEST else NO_TEXT
+    if isinstance(value, float | np.floating | Decimal):
+        number = as_number(value)
+        if math.isnan(number):
+            return None
+        return str(int(number)) if is_whole(number) else repr(number)
+    return NO_TEXT
+
+
+def as_number(value: Any) -> float:
+    """A number as a float; beyond floats it is infinite."""
+    try:
+        return float(value)
+    except OverflowError:
+        return math.copysign(math.inf, 1 if value > 0 else -1)
+    except ValueError:  # a signalling NaN
+        return math.nan
+
+
+def is_whole(number: float) -> bool:
+    """Whether a float is a whole number that no other shares."""
+    return math.isfinite(number) and number == math.floor(number) and abs(number) < 2**53
+
+
+def settled_text(text: str) -> str:
+    """A text as the typed value that writes so would be: 3.0 is 3, True is true; any other text is itself."""
+    if _WHOLE.fullmatch(text) and is_whole(float(text)):
+        return str(int(float(text)))
+    return _TRUTH.get(text, text)
+
+
+def marker_number(text: str) -> float | None:
+    """The number that a missing marker stands for, if it reads as one."""
+    try:
+        return float(text)
+    except ValueError:
+        return None
+
+
+def marker_numbers(markers: Sequence[str]) -> tuple[float, ...]:
+    """The numbers that stand for a missing value."""
+    found = (marker_number(marker) for marker in markers)
+    return tuple(number for number in found if number is not None and not math.isnan(number))
+
+
+class Listed:
+    """The categories of a feature, or the class labels, as positions of plain texts."""
+
+    def __init__(self, values: Sequence[str], markers: Sequence[str], other: str | None = None) -> None:
+        self._at = {value: at for at, value in enumerate(values)}
+        self._settled: dict[str, int] = {}
+        for value, at in self._at.items():
+            self._settled.setdefault(settled_text(value), at)
+        self._markers = frozenset(markers)
+        self._numbers = frozenset(marker_numbers(markers))
+        self._unlisted = UNKNOWN if other is None else self._at[other]
+
+    def position(self, text: str | None) -> int:
+        """Where a plain text stands; ABSENT for a missing one, that of `other` or UNKNOWN for one that is not listed."""
+        if text is None:
+            return ABSENT
+        at = self._at.get(text)
+        if at is None:
+            at = self._settled.get(settled_text(text))
+        if at is not None:
+            return at
+        if text in self._markers:
+            return ABSENT
+        if self._numbers and _NUMBER.match(trimmed := text.strip(SPACE)) and float(trimmed) in self._numbers:
+            return ABSENT
+        return self._unlisted
+
+
+@dataclass(frozen=True, slots=True)
+class Untyped:
+    """A column of objects, each read by itself: its plain text, and its number if it is one."""
+
+    texts: pa.Array  # null where missing
+    numbers: npt.NDArray[np.float64]
+    counted: npt.NDArray[np.bool_]  # which are numbers
+
+    def __len__(self) -> int:
+        return len(self.counted)
+
+    def __getitem__(self, part: slice) -> Untyped:
+        return Untyped(self.texts[part], self.numbers[part], self.counted[part])
+
+
+def untyped(values: npt.NDArray[Any], name: str, *, total: bool = False) -> pa.Array | Untyped:
+    """A column of objects; as Arrow has it where all are texts, or all numbers, which means the same.
+
+    An object that is neither text, number nor truth value is an error; with `total` it is a text that nobody lists.
+    """
+    listed = values.tolist()
+    kinds = {kind for kind in set(map(type, listed)) if kind.__name__ not in _GONE}
+    if (typed := _typed(listed, kinds)) is not None:
+        return typed
+    texts = [plain_text(value) for value in listed]
+    if not total and NO_TEXT in texts:
+        raise DataError(f"column {name!r} holds an object that is neither text, number nor truth value")
+    counted = np.array([_is_number(value) for value in listed], dtype=bool)
+    numbers = np.array([as_number(value) if count else math.nan for value, count in zip(listed, counted, strict=True)])
+    clean = [None if text is None else text.encode(errors="surrogatepass").decode(errors="replace") for text in texts]
+    return Untyped(pa.array(clean, pa.string()), numbers.astype(np.float64), counted)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float | np.integer | np.floating | Decimal) and not isinstance(value, bool | np.bool_)
+
+
+def _typed(listed: list[Any], kinds: set[type]) -> pa.Array | None:
+    """An array of Arrow's own, where every value is a text or missing, or every one a plain number or missing."""
+    if kinds <= {str, float}:  # NaN stands for missing between texts
+        if str in kinds and float in kinds and any(value == value for value in listed if type(value) is float):
+            return None
+        wanted = pa.string() if str in kinds or not kinds else pa.float64()
+    elif kinds == {int}:
+        wanted = pa.int64()
+    else:
+        return None
+    try:
+        return pa.array(listed, wanted, from_pandas=True)
+    except (pa.ArrowException, OverflowError, ValueError, TypeError):
+        return None
