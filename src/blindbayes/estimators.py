@@ -235,8 +235,11 @@ class NaiveBayes(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def _private_block(self, X: Any, y: Any, codebook: Codebook) -> Block:
         """Codes of the training data of a private fit: every cell is read by itself, and no value is an error."""
         names, columns = _private_columns(X, codebook)
+        inside = y is None and names is not None and codebook.target in names
         names, columns, y = _labels_apart(names, columns, y, codebook)
         labels, label_kind = _private_labels(y, codebook)
+        if inside and str(getattr(X[codebook.target], "dtype", "")).lower() == "object":
+            label_kind = _listed_kind(codebook)
         check_consistent_length(*columns.values(), labels)
         columns = self._adopt_columns(names, columns, codebook, label_kind)
         return encode(columns, codebook, training=True, labels=labels, total=True)
@@ -478,7 +481,7 @@ def _private_columns(X: Any, codebook: Codebook) -> tuple[list[Any] | None, dict
     """Column names and columns of objects or of one type; no row has a say in how another is read."""
     if hasattr(X, "columns") or isinstance(X, pa.Table):
         if isinstance(X, pa.Table | pa.RecordBatch) or all(isinstance(name, str) for name in X.columns):
-            columns = frame_columns(X, total=True)
+            columns = frame_columns(X)
             return [*columns], columns
         X = np.asarray(X)
     elif isinstance(X, Sequence):
@@ -509,7 +512,7 @@ def _private_labels(y: Any, codebook: Codebook) -> tuple[Any, str]:
     kinds = {"U": "text", "b": "boolean", "i": "integer", "u": "integer"}
     if flat.dtype.kind not in "biufUO":
         raise DataError("the class column holds neither text, whole numbers nor truth values; cast it to text")
-    labels = untyped(flat, codebook.target, total=True) if flat.dtype == object else flat
+    labels = untyped(flat) if flat.dtype == object else flat
     return labels, kinds.get(flat.dtype.kind, _listed_kind(codebook))
 
 

@@ -116,7 +116,7 @@ def test_the_engine_finds_the_same_texts_unreadable() -> None:
 def test_mixed_objects_match_by_their_plain_text(values: list[object]) -> None:
     codebook = Codebook("y", ("a",), (Categorical("k", ("7", "0", "true", "x"), optional=True),))
     frame = pd.DataFrame({"k": pd.Series(values, dtype=object), "y": "a"})
-    plain = [None if v is None else str(v).lower() if isinstance(v, bool) else str(v) for v in values]
+    plain = [None if v is None else {"True": "true", "False": "false"}.get(str(v), str(v)) for v in values]
     known = all(text is None or text in ("7", "0", "true", "x") for text in plain)
     if not known:
         for attempt in (lambda: count(frame, codebook), lambda: NaiveBayes(codebook).fit(frame)):

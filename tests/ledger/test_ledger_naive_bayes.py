@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV, cross_val_score
@@ -46,8 +47,8 @@ def test_a_fit_is_charged_before_it_is_released(path: Path) -> None:
 
 def test_a_fit_that_fails_before_the_release_costs_nothing(path: Path) -> None:
     before = path.read_bytes()
-    with pytest.raises(DataError):
-        model(path, 0.1).fit(np.array([["z", 1000.0]], dtype=object), np.array(["a"]))
+    with pytest.raises(DataError):  # of the columns; no value of a row is an error under epsilon
+        model(path, 0.1).fit(pd.DataFrame({"other": [1.0]}), np.array(["a"]))
     with pytest.raises(PrivacyError):
         model(path, 0.1).fit(ROWS, LABELS, sample_weight=np.ones(40))
     assert path.read_bytes() == before

@@ -9,9 +9,10 @@ import pandas as pd
 import pytest
 
 from blindbayes.codebook import Categorical, Codebook, Numeric
+from blindbayes.data import count_table
 from blindbayes.errors import ConfigError
 from blindbayes.primitives.coins import Coins
-from blindbayes.study import Study, count_source
+from blindbayes.study import Study
 
 BOOK = Codebook(
     "class",
@@ -62,7 +63,7 @@ def test_what_each_party_sends_does_not_know_of_it() -> None:
     for least in (0, LEAST):
         study = Study(BOOK, epsilon=4.0, min_cell=least, rows=1500)
         setting = study.setting(("north", "south", "west"))
-        statistics = count_source(frame, study.counting(setting))
+        statistics = count_table(frame, study.counting(setting))
         vectors.append(study.contribution(statistics, setting, Coins.seeded(bytes(32))))
     assert np.array_equal(*vectors)
 

@@ -15,14 +15,13 @@ from sklearn.naive_bayes import GaussianNB
 
 from blindbayes import Codebook, NaiveBayes, Study, load
 from blindbayes.codebook import Categorical, Numeric
-from blindbayes.data import count
+from blindbayes.data import count, count_table
 from blindbayes.errors import ConfigError, DataError, PeerLost, PeerProtocolError, PrivacyError
 from blindbayes.ledger import Ledger
 from blindbayes.primitives.coins import Coins
 from blindbayes.protocol.reference.messages import VectorShown
 from blindbayes.statistics import Layout, Statistics
 from blindbayes.statistics.feasible import require_plausible
-from blindbayes.study import count_source
 from blindbayes.transport.memory import Drop, Replace, Vanish
 from blindbayes.wire.transcript import Keep
 from support.sums import SEED
@@ -356,7 +355,7 @@ def test_the_noise_covers_what_one_row_can_change(rows: int | None) -> None:
     full = people(1).assign(smoker="no", pulse=30)
     reached = []
     for age, weight in [(0, 40.0), (120, 200.0), (60, 120.0), (0, 200.0), (None, 120.0)]:
-        moved = plan.vector(count_source(full.assign(age=age, weight=weight), plan.codebook)) - zero
+        moved = plan.vector(count_table(full.assign(age=age, weight=weight), plan.codebook)) - zero
         assert all(abs(int(cell)) <= bound for cell, bound in zip(moved, plan.noise.bounds, strict=True))
         reached.append(sum(Fraction(abs(int(cell)), bound) for cell, bound in zip(moved, plan.noise.bounds, strict=True)))
     assert max(reached) == plan.noise.touched
@@ -436,7 +435,7 @@ def test_two_runs_on_the_same_coins_share_no_noise() -> None:
 
 @pytest.mark.slow
 def test_hundreds_of_parties_with_one_record_each() -> None:
-    records = {f"person{at}": count_source(WHOLE.iloc[[at % len(WHOLE)]], CODEBOOK) for at in range(300)}
+    records = {f"person{at}": count_table(WHOLE.iloc[[at % len(WHOLE)]], CODEBOOK) for at in range(300)}
     lost = [Vanish(f"person{at}", at % 11) for at in range(0, 300, 30)]
     result = Study(CODEBOOK, quorum=285).simulate(records, faults=lost, keep=Keep.COUNTS)
     expected = sum((records[name] for name in result.included), Statistics.zero(CODEBOOK))

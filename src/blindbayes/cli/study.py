@@ -272,7 +272,7 @@ def dry_run(path: Path, config: Path, as_json: bool) -> None:
         require_study(home.config.policy, study)
     except PrivacyError as error:
         problems.append(str(error))
-    statistics = home.tables.count(study.study.counting(study.setting))
+    statistics = home.tables.count(study)
     try:
         require_rows(home.config.policy, study, int(statistics.class_counts.sum()))
     except PrivacyError as error:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,7 +10,8 @@ import pyarrow as pa
 
 from blindbayes.codebook import Codebook, Feature
 from blindbayes.data.encode import encode
-from blindbayes.data.sources import Source, open_source, to_arrow
+from blindbayes.data.sources import frame_columns, is_source, open_source, to_arrow
+from blindbayes.data.values import Untyped
 from blindbayes.errors import ConfigError, DataError
 from blindbayes.statistics import Block
 
@@ -26,19 +27,28 @@ class ColumnSource:
     labelled: bool  # whether the class column is among the columns
     rows: int
     _table: Any = field(repr=False)
+    _objects: Mapping[str, Untyped] = field(default_factory=dict, repr=False)  # columns of mixed objects, value by value
 
-    def blocks(self, *, training: bool = True, size: int = _BLOCK) -> Iterator[Block]:
-        """Codes, block by block. In training the class column is read too, if it is there."""
+    def blocks(self, *, training: bool = True, total: bool = False, size: int = _BLOCK) -> Iterator[Block]:
+        """Codes, block by block. In training the class column is read too, if it is there.
+
+        With `total`, for what noise is added to, no row is an error; see `count_table`.
+        """
         names = [feature.name for feature in self.features]
         labels = training and self.labelled
         wanted = [*names, self.codebook.target] if labels else names
+        start = 0
         for batch in self._batches(wanted, size):
+            columns = {name: batch.column(name) for name in wanted}
+            columns |= {name: column[start : start + size] for name, column in self._objects.items() if name in columns}
+            start += batch.num_rows
             yield encode(
-                {name: batch.column(name) for name in names},
+                columns,
                 self.codebook,
                 training=training,
-                labels=batch.column(self.codebook.target) if labels else None,
+                labels=columns[self.codebook.target] if labels else None,
                 features=self.features,
+                total=total,
             )
 
     def _batches(self, names: Sequence[str], size: int) -> Iterator[pa.Table]:
@@ -55,9 +65,12 @@ def open_columns(source: Any, codebook: Codebook, *, ignore: Sequence[str] = ())
 
     Rows of all parties of a study must stand in one order; a database table should be a view that is sorted by the key.
     """
-    if hasattr(source, "columns") and not isinstance(source, Source) and not hasattr(source, "to_pyarrow_batches"):
-        table: Any = to_arrow(source)
+    objects: dict[str, Untyped] = {}
+    if not is_source(source):
+        table: Any = to_arrow(source, total=True)
         names, rows = tuple(table.column_names), table.num_rows
+        held = frame_columns(source, {*codebook.names, codebook.target})
+        objects = {name: column for name, column in held.items() if isinstance(column, Untyped)}
     else:
         opened = open_source(source, ordered=True)
         table, names = opened.table, opened.columns
@@ -72,4 +85,4 @@ def open_columns(source: Any, codebook: Codebook, *, ignore: Sequence[str] = ())
         raise ConfigError("the table has no column of the codebook")
     if rows > codebook.max_rows:
         raise DataError(f"more rows than the codebook's max_rows = {codebook.max_rows}; raise it in the codebook")
-    return ColumnSource(codebook, features, labelled, rows, table)
+    return ColumnSource(codebook, features, labelled, rows, table, objects)

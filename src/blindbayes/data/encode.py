@@ -144,10 +144,10 @@ def _require_present(feature: Feature, missing: int) -> None:
 
 def read_column(values: Any, name: str, *, total: bool = False) -> pa.Array | Untyped:
     """A column by what its cells mean: of one type as Arrow has it, of objects value by value."""
-    if isinstance(values, Untyped):
-        return values
     if isinstance(values, np.ndarray) and values.dtype == object:
-        return untyped(values.ravel(), name, total=total)
+        values = untyped(values.ravel())
+    if isinstance(values, Untyped):
+        return values if total else values.require_readable(name)
     try:
         return arrow_column(values, name)
     except DataError:
@@ -156,7 +156,7 @@ def read_column(values: Any, name: str, *, total: bool = False) -> pa.Array | Un
     # What a frame makes of a column hangs on its rows; a column of dates is one of objects that nobody lists.
     objects = np.empty(len(values), dtype=object)
     objects[:] = values.to_pylist() if hasattr(values, "to_pylist") else list(values)
-    return untyped(objects, name, total=True)
+    return untyped(objects)
 
 
 def arrow_column(values: Any, name: str) -> pa.Array:
@@ -188,17 +188,17 @@ def _converted(values: Any, name: str) -> pa.Array:
         return pa.array(values, from_pandas=True)
     except (pa.ArrowException, OverflowError, ValueError):
         pass  # outside the handler, so that no error of Arrow, which quotes values, is chained to ours
-    return as_text(untyped(np.asarray(values, dtype=object).ravel(), name))
+    return as_text(untyped(np.asarray(values, dtype=object).ravel()), name)
 
 
-def as_text(column: pa.Array | Untyped) -> pa.Array:
+def as_text(column: pa.Array | Untyped, name: str) -> pa.Array:
     """A column as an Arrow array; one of mixed objects as their plain texts."""
-    return column.texts if isinstance(column, Untyped) else column
+    return column.require_readable(name).texts if isinstance(column, Untyped) else column
 
 
 def _positions(column: pa.Array | Untyped, listed: Listed, name: str, *, strict: bool) -> IntColumn:
     """Positions of categories or labels, or ABSENT or UNKNOWN."""
-    texts = as_text(column)
+    texts = column.texts if isinstance(column, Untyped) else column
     texts = (texts.cast(pa.float32()) if pa.types.is_float16(texts.type) else texts).dictionary_encode()
     values = texts.dictionary.to_pylist()
     places = np.array([listed.position(plain_text(value)) for value in values] + [ABSENT], dtype=np.int64)
@@ -246,6 +246,8 @@ def _numbers(
 ) -> tuple[npt.NDArray[np.float64], Flags, Flags]:
     """Numbers as float64, which rows are missing, and which hold something that is no number."""
     if isinstance(column, Untyped):
+        if not total and _flags(pc.fill_null(pc.is_in(column.texts, value_set=pa.array(["true", "false"])), False)).all():
+            raise DataError(f"feature {feature.name!r}: numeric in the codebook, truth values in the table")
         numbers, missing, unreadable = _parsed(column.texts, markers)
         numbers = np.where(column.counted, column.numbers, numbers)
         missing = missing & ~column.counted

@@ -53,15 +53,11 @@ def numeric(
     `wide` says whether sums, and squares, need more than 63 bits; those are added as decimals of 38 digits. With `total` a
     number out of bounds is clipped, and what is none, or infinite, is missing.
     """
-    numbers, missing, unreadable = _numbers(table, codebook, feature)
-    if total:
-        missing = missing | unreadable | numbers.isinf()
+    numbers, missing, unreadable = _numbers(table, codebook, feature, total=total)
     # Clipped to just outside the bounds first: engines refuse to scale, or to cast, what is too large for them.
-    margin = 2 * feature.precision
+    margin = 0 if total else 2 * feature.precision
     point = (numbers.clip(feature.low - margin, feature.high + margin) * feature.scale + 0.5).floor()
-    if total:
-        point = point.clip(float(feature.grid_low), float(feature.grid_high))
-    inside = (point >= float(feature.grid_low)) & (point <= float(feature.grid_high))
+    inside = ibis.literal(True) if total else (point >= float(feature.grid_low)) & (point <= float(feature.grid_high))
     usable = ~missing & ~unreadable & inside
     code = ibis.ifelse(usable, point, ibis.null("float64")).cast("int64") - feature.centre
     flags = {
@@ -131,20 +127,25 @@ def _total(values: Any, wide: bool) -> Any:
     return values.sum().coalesce(0)
 
 
-def _numbers(table: Any, codebook: Codebook, feature: Numeric) -> tuple[Any, Any, Any]:
+def _numbers(table: Any, codebook: Codebook, feature: Numeric, *, total: bool) -> tuple[Any, Any, Any]:
+    """Numbers, which rows are missing, and which hold something else; with `total` those are missing too.
+
+    An expression stands in the query as often as it is used, so each is used sparingly.
+    """
     column = table[feature.name]
     kind = column.type()
     markers = codebook.markers(feature)
+    gone = marker_numbers(markers)
     never = ibis.literal(False)
     if kind.is_string():
-        missing = (column.isnull() | column.isin(markers)).coalesce(True)
+        marked = (column.isnull() | column.isin(markers)).coalesce(True)
         trimmed = column.strip()  # of ASCII space, as SPACE in the Arrow path
-        readable = (~missing & trimmed.re_search(NUMBER_PATTERN)).coalesce(False)
-        numbers = ibis.ifelse(readable, trimmed, ibis.null("string")).cast("float64").coalesce(0.0)
-        unreadable = ~missing & ~readable
-        for number in marker_numbers(markers):
-            missing = missing | (readable & (numbers == number))
-        return ibis.ifelse(missing, 0.0, numbers), missing, unreadable
+        readable = (~marked & trimmed.re_search(NUMBER_PATTERN)).coalesce(False)
+        numbers = ibis.ifelse(readable, trimmed, ibis.null("string")).cast("float64")
+        missing = ~readable if total else marked
+        if gone:
+            missing = missing | numbers.isin(gone).coalesce(False)
+        return numbers.coalesce(0.0), missing, never if total else ~marked & ~readable
     if not kind.is_numeric():
         raise DataError(f"feature {feature.name!r}: numeric in the codebook, {type(kind).__name__.lower()} in the table")
     if kind.is_decimal() and (kind.precision is None or kind.precision > 15):
@@ -153,8 +154,9 @@ def _numbers(table: Any, codebook: Codebook, feature: Numeric) -> tuple[Any, Any
     missing = numbers.isnull()
     if kind.is_floating() or kind.is_decimal():  # PostgreSQL's decimals know NaN too
         missing = missing | numbers.isnan()
-    for number in marker_numbers(markers):
-        missing = missing | (numbers == number)
+        missing = missing | numbers.isinf() if total else missing
+    if gone:
+        missing = missing | numbers.isin(gone)
     missing = missing.coalesce(True)
     return ibis.ifelse(missing, 0.0, numbers), missing, never
 

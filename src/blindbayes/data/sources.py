@@ -8,7 +8,7 @@ import glob
 import gzip
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -247,8 +247,11 @@ def _open_frame(frame: Any, memory_limit: str) -> Source:
         )
 
 
-def to_arrow(frame: Any) -> pa.Table:
-    """An Arrow table from a pandas, polars, Arrow or other narwhals frame; duplicate column names are refused."""
+def to_arrow(frame: Any, *, total: bool = False) -> pa.Table:
+    """An Arrow table from a pandas, polars, Arrow or other narwhals frame; duplicate column names are refused.
+
+    An object that is neither text, number nor truth value, in a column of mixed ones, is an error unless `total`.
+    """
     if isinstance(frame, pa.RecordBatch):
         frame = pa.Table.from_batches([frame])
     if isinstance(frame, pa.Table):
@@ -256,20 +259,24 @@ def to_arrow(frame: Any) -> pa.Table:
         return frame
     wrapped = _wrapped(frame)
     # Column by column: a frame as a whole brings its index along, and one column of mixed objects stops them all.
-    return pa.table({str(name): as_text(_frame_column(wrapped[name], total=False)) for name in wrapped.columns})
+    found = {str(name): _frame_column(wrapped[name]) for name in wrapped.columns}
+    texts = {
+        name: column.texts if total and isinstance(column, Untyped) else as_text(column, name) for name, column in found.items()
+    }
+    return pa.table(texts)
 
 
-def frame_columns(frame: Any, names: Sequence[str] | None = None, *, total: bool = False) -> dict[str, Any]:
+def frame_columns(frame: Any, names: Container[str] | None = None) -> dict[str, Any]:
     """The columns of a frame as `encode` takes them: of one type, or value by value where a frame holds objects.
 
-    `names` picks some of them. With `total` an object that is neither text, number nor truth value is no error.
+    `names` picks some of them.
     """
     if isinstance(frame, pa.Table | pa.RecordBatch):
         table = to_arrow(frame)
         return {name: table.column(name) for name in table.column_names if names is None or name in names}
     wrapped = _wrapped(frame)
     picked = [name for name in wrapped.columns if names is None or str(name) in names]
-    return {str(name): _frame_column(wrapped[name], total=total, inferred=False) for name in picked}
+    return {str(name): _frame_column(wrapped[name], inferred=False) for name in picked}
 
 
 def _wrapped(frame: Any) -> Any:
@@ -282,7 +289,7 @@ def _wrapped(frame: Any) -> Any:
         ) from None
 
 
-def _frame_column(series: Any, *, total: bool, inferred: bool = True) -> pa.Array | Untyped:
+def _frame_column(series: Any, *, inferred: bool = True) -> pa.Array | Untyped:
     """A column; with `inferred` one of objects is of the type that Arrow finds for all of them, if it does."""
     if inferred or series.dtype != nw.Object:
         try:
@@ -291,7 +298,7 @@ def _frame_column(series: Any, *, total: bool, inferred: bool = True) -> pa.Arra
             pass
         else:
             return column
-    return untyped(np.asarray(series.to_numpy(), dtype=object), str(series.name), total=total)
+    return untyped(np.asarray(series.to_numpy(), dtype=object))
 
 
 def _plain_types(table: pa.Table) -> pa.Table:

@@ -43,7 +43,7 @@ def count_table(
         return source
     if is_source(source):
         return count(source, codebook, total=total, extra_columns=extra_columns, progress=progress)
-    columns = frame_columns(source, total=total)
+    columns = frame_columns(source)
     require_columns([*columns], codebook, extra_columns=extra_columns)
     rows = len(columns[codebook.target])
     if rows > _MOST_ROWS_HERE and not total:

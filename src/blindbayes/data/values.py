@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from blindbayes.errors import DataError
 
@@ -128,19 +129,20 @@ class Untyped:
     def __getitem__(self, part: slice) -> Untyped:
         return Untyped(self.texts[part], self.numbers[part], self.counted[part])
 
+    def require_readable(self, name: str) -> Untyped:
+        """Self, or an error if an object is neither text, number nor truth value."""
+        if pc.any(pc.equal(self.texts, NO_TEXT)).as_py():
+            raise DataError(f"column {name!r} holds an object that is neither text, number nor truth value")
+        return self
 
-def untyped(values: npt.NDArray[Any], name: str, *, total: bool = False) -> pa.Array | Untyped:
-    """A column of objects; as Arrow has it where all are texts, or all numbers, which means the same.
 
-    An object that is neither text, number nor truth value is an error; with `total` it is a text that nobody lists.
-    """
+def untyped(values: npt.NDArray[Any]) -> pa.Array | Untyped:
+    """A column of objects; as Arrow has it where all are texts, or all numbers, which means the same."""
     listed = values.tolist()
     kinds = {kind for kind in set(map(type, listed)) if kind.__name__ not in _GONE}
     if (typed := _typed(listed, kinds)) is not None:
         return typed
     texts = [plain_text(value) for value in listed]
-    if not total and NO_TEXT in texts:
-        raise DataError(f"column {name!r} holds an object that is neither text, number nor truth value")
     counted = np.array([_is_number(value) for value in listed], dtype=bool)
     numbers = np.array([as_number(value) if count else math.nan for value, count in zip(listed, counted, strict=True)])
     clean = [None if text is None else text.encode(errors="surrogatepass").decode(errors="replace") for text in texts]

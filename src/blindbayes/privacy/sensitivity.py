@@ -10,7 +10,8 @@ bound**. Then, for a unit of R records, every cell change d of two neighbours sa
     L1 <= R sum_b w_b        L2 <= R sqrt(sum_b w_b^2)        Linf <= R max_b w_b
 
 `Query` says which linear function of the statistics is released: histograms as they are, Gaussian sums centred so that a
-record's contribution lies in [-w, w] and not in [0, 2w].
+record's contribution lies in [-w, w] and not in [0, 2w]. That a table's statistics are the sum of its records' stands under
+[reading].
 """
 
 from __future__ import annotations

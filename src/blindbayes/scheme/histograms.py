@@ -104,7 +104,7 @@ class NoisyColumns:
         if not source.labelled:
             raise ConfigError(f"{name} does not have the class column; noisy_histograms is for parties that all know the class")
         total, layout = Statistics.zero(self.books[name]), Layout(self.books[name])
-        for block in source.blocks():
+        for block in source.blocks(total=True):
             total = total + count_block(layout, block)
         if int(total.class_counts.sum()) < self.study.min_rows:
             raise PrivacyError(f"the study asks for at least {self.study.min_rows} rows per party")

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from blindbayes.codebook import Codebook
+from blindbayes.data import count_table
 from blindbayes.errors import ConfigError, PrivacyError
 from blindbayes.estimators import NaiveBayes
 from blindbayes.ledger import Ledger
@@ -32,7 +33,7 @@ from blindbayes.report import LeakReport, leak_report, model_files, run_files, s
 from blindbayes.scheme.result import Leak, leakage_of
 from blindbayes.statistics.feasible import require_plausible
 from blindbayes.storage.folder import write_folder
-from blindbayes.study.study import Study, count_source
+from blindbayes.study.study import Study
 from blindbayes.transport.memory import local_runs, run_in_memory
 from blindbayes.wire import Words
 from blindbayes.wire.transcript import Cost
@@ -113,7 +114,7 @@ def simulate(
         raise ConfigError("a noisy opening takes a Study with epsilon")
     ratios = Ratios(codebook, opening, fraction, minimum, alpha)
     _require_parties(ratios, tuple(sources))
-    vectors = {name: require_plausible(count_source(source, codebook)).words for name, source in sources.items()}
+    vectors = {name: require_plausible(count_table(source, codebook)).words for name, source in sources.items()}
     return _run(ratios, vectors, codebook.sha256, Coins.system() if coins is None else coins)
 
 
@@ -136,7 +137,8 @@ def simulate_study(
     coins = coins.derive(f"run {run_id}")  # two runs on the same coins never share noise or masks
     vectors = {}
     for name, source in sources.items():
-        own = require_plausible(count_source(source, study.codebook))
+        own = count_table(source, study.codebook, total=study.is_private)
+        require_plausible(own, complete=not study.is_private)
         if int(own.class_counts.sum()) < study.min_rows:
             raise PrivacyError(f"the study asks for at least {study.min_rows} rows per party")
         study.require_party_rows(own)

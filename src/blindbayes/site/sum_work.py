@@ -42,7 +42,7 @@ class Summing:
         """Count this site's rows, if it brings any."""
         study = self.study
         if self._identity.name in study.contributors:
-            self._statistics = self._home.tables.count(study.study.counting(study.setting))
+            self._statistics = self._home.tables.count(study)
             require_rows(self._home.config.policy, study, int(self._statistics.class_counts.sum()))
             self._data = data_state(self._identity.storage_key, self._statistics)
 

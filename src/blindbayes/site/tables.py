@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from blindbayes.codebook import Codebook
 from blindbayes.errors import ConfigError, DataError
 from blindbayes.site.config import Rows
 from blindbayes.statistics import Statistics
@@ -25,13 +24,14 @@ class Tables:
     folder: Path
     rows: Rows | None
 
-    def count(self, codebook: Codebook) -> Statistics:
-        """The exact statistics of this site's rows."""
-        from blindbayes.data import count
+    def count(self, study: StudyFile) -> Statistics:
+        """The exact statistics of this site's rows, as the study counts them."""
+        from blindbayes.data import count_table
 
-        rows = self._named()
+        rows, agreed = self._named(), study.study
         with self.open_batch(rows.source, rows.table, ordered=False) as source:
-            return count(source, codebook, extra_columns=rows.extra_columns)
+            book = agreed.counting(study.setting)
+            return count_table(source, book, total=agreed.is_private, extra_columns=rows.extra_columns)
 
     def open_columns(self, study: StudyFile, name: str) -> tuple[Source, ColumnSource]:
         """This site's columns of a study, and the source to close."""

@@ -13,8 +13,11 @@ from blindbayes.errors import DataError
 from blindbayes.statistics import Statistics
 
 
-def require_plausible(statistics: Statistics) -> Statistics:
-    """Self, or `DataError` naming feature and rule."""
+def require_plausible(statistics: Statistics, *, complete: bool = True) -> Statistics:
+    """Self, or `DataError` naming feature and rule.
+
+    `complete` is False where a value may be missing though its feature is not optional: what a private study counts.
+    """
     class_counts = [int(value) for value in statistics.class_counts]
     if min(class_counts) < 0:
         raise DataError("class counts: a count is negative")
@@ -26,7 +29,7 @@ def require_plausible(statistics: Statistics) -> Statistics:
                 present = sum(int(value) for value in row)
                 if min(int(value) for value in row) < 0:
                     raise DataError(f"{where}: a count is negative")
-                if present > rows or (present < rows and not feature.optional):
+                if present > rows or (present < rows and complete and not feature.optional):
                     raise DataError(f"{where}: the counts of a class do not add up to its rows")
         elif isinstance(feature, Numeric):
             _require_moments(statistics, feature, class_counts)

@@ -19,8 +19,7 @@ from typing import Any, Literal
 import numpy as np
 
 from blindbayes.codebook import Codebook
-from blindbayes.data import count, encode
-from blindbayes.data.sources import is_source, require_columns, to_arrow
+from blindbayes.data import count_table
 from blindbayes.errors import ConfigError, DataError, PeerProtocolError, PrivacyError
 from blindbayes.estimators import NaiveBayes
 from blindbayes.ledger import Ledger
@@ -37,14 +36,13 @@ from blindbayes.report import (
     leak_report,
 )
 from blindbayes.scheme.result import Leak, Result
-from blindbayes.statistics import Layout, Statistics, count_block
+from blindbayes.statistics import Layout, Statistics
 from blindbayes.statistics.feasible import require_plausible
 from blindbayes.transport.memory import Fault, Outcome, local_runs, run_in_memory
 from blindbayes.wire import Words
 from blindbayes.wire.transcript import Keep
 
 Partition = Literal["rows", "columns"]
-_MOST_ROWS_HERE = 1 << 18
 EXACT = (
     "No noise: the statistics are exact. Nothing but the sum was opened, and the sum itself is not differentially private: "
     "whoever knows all other records of a cell can compute the last one."
@@ -164,6 +162,11 @@ class Study:
         self.aligned = aligned
         self.duplicates = duplicates
         self._plans: dict[tuple[int, int], NoisySum] = {}
+
+    @property
+    def is_private(self) -> bool:
+        """Whether noise is added to what is counted: then no row may be an error."""
+        return self.epsilon is not None
 
     def to_dict(self) -> dict[str, Any]:
         """Everything agreed on, as plain builtins; the codebook by its hash."""
@@ -324,8 +327,8 @@ class Study:
         vectors = {}
         book = self.counting(setting)
         for name, source in sources.items():
-            taken = count_source(removed[name], book) if name in removed else None
-            own = require_plausible(count_source(source, book))
+            taken = count_table(removed[name], book, total=self.is_private) if name in removed else None
+            own = require_plausible(count_table(source, book, total=self.is_private), complete=not self.is_private)
             if name in ledgers:
                 self._charge(ledgers[name], setting)
             vectors[name] = self.contribution(own, setting, coins.derive(f"noise of {name}"), taken)
@@ -414,22 +417,6 @@ class Study:
         except DataError as cause:
             raise PeerProtocolError("the total is not that of any table: a party sent a vector that is none") from cause
         return statistics, NaiveBayes.from_statistics(statistics, alpha=self.alpha, var_smoothing=self.var_smoothing)
-
-
-def count_source(source: Any, codebook: Codebook) -> Statistics:
-    """Exact statistics of one party's data. Frames of moderate size are counted here, everything else by its engine."""
-    if isinstance(source, Statistics):
-        if source.codebook != codebook:
-            raise ConfigError("the statistics belong to another codebook; compare the codebooks' hashes")
-        return source
-    if is_source(source):
-        return count(source, codebook)
-    table = to_arrow(source)
-    if table.num_rows > _MOST_ROWS_HERE:
-        return count(table, codebook)
-    require_columns(table.column_names, codebook)
-    columns = {name: table.column(name) for name in codebook.names}
-    return count_block(Layout(codebook), encode(columns, codebook, training=True, labels=table.column(codebook.target)))
 
 
 def _agreed_total(outcome: Outcome, learners: Sequence[str]) -> registry.Total:

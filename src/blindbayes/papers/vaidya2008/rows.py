@@ -24,6 +24,7 @@ from typing import Any, Literal
 import numpy as np
 
 from blindbayes.codebook import Codebook, Numeric
+from blindbayes.data import count_table
 from blindbayes.errors import ConfigError, PrivacyError
 from blindbayes.model.parameters import Gaussian, Histogram, Parameters, Term
 from blindbayes.papers.vaidya2008.scalar_product import Terms, ratio
@@ -35,7 +36,7 @@ from blindbayes.statistics import Statistics
 from blindbayes.statistics.feasible import require_plausible
 from blindbayes.statistics.layout import is_histogram
 from blindbayes.storage.folder import write_folder
-from blindbayes.study.study import FEWEST_EXACT, Study, count_source
+from blindbayes.study.study import FEWEST_EXACT, Study
 from blindbayes.transport.memory import local_runs, run_in_memory
 from blindbayes.wire import Words
 from blindbayes.wire.transcript import Cost
@@ -159,7 +160,7 @@ def simulate(study: Study, sources: Mapping[str, Any], *, coins: Coins) -> Print
     plan = Plan(study.codebook, study.alpha, terms.divisor, options.get("opening", "shares"), options.get("rings"))
     vectors = {}
     for name, source in sources.items():
-        own = require_plausible(count_source(source, study.codebook))
+        own = require_plausible(count_table(source, study.codebook))
         if int(own.class_counts.sum()) < study.min_rows:
             raise PrivacyError(f"the study asks for at least {study.min_rows} rows per party")
         vectors[name] = plan.vector(own)

@@ -1,0 +1,236 @@
+"""Reading is record-wise: what a row adds to the counts hangs on that row alone, whatever holds the table.
+
+For every reader, count(T + r) - count(T) = count(r), with an r that tries to change how T is read; and one table counts alike
+wherever it lies. Nothing that a private reading meets in a row is an error.
+"""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Callable
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from blindbayes import Categorical, Codebook, NaiveBayes, Numeric
+from blindbayes.data import count_table
+from blindbayes.data.columns import open_columns
+from blindbayes.statistics import Layout, Statistics, count_block
+
+BOOK = Codebook(
+    "y",
+    ("0", "1", "true"),
+    (
+        Categorical("k", ("0", "1", "true", "0.5", "7"), optional=True),
+        Categorical("o", ("a", "1", "rest"), other="rest"),
+        Numeric("x", 0, 10, 1.0, optional=True),
+        Numeric("w", -3, 3, 0.5, bins=4),
+        Numeric("m", 0, 100, 1.0),
+    ),
+    max_rows=1000,
+    missing=("?", "0.0", "-9"),
+)
+NAMES = [*BOOK.names, BOOK.target]
+Row = tuple[Any, ...]
+NUMBERS = [0, 1, 7, -9, 3.0, 0.0, 0.5, -2.5, 99, 1e300, -1e18, 1e-300, 2.0**53, float("inf"), float("-inf"), float("nan")]
+TEXTS = [
+    "0",
+    "0.0",
+    "00",
+    "1",
+    "1.0",
+    " 1",
+    "true",
+    "True",
+    "FALSE",
+    "?",
+    "",
+    "rest",
+    "a",
+    "-9.00",
+    "1e1",
+    "inf",
+    "nan",
+    "é",
+    "x",
+]
+ODD = [None, True, False, Decimal("1.0"), Decimal("NaN"), Decimal("0.50"), 10**400, 2**64, datetime.date(2020, 1, 2), b"1", [1]]
+
+
+def objects(rows: list[Row]) -> npt.NDArray[Any]:
+    found = np.empty((len(rows), len(NAMES)), dtype=object)
+    for at, row in enumerate(rows):
+        for column, value in enumerate(row):
+            found[at, column] = value
+    return found
+
+
+def fitted(X: Any, y: Any) -> Statistics:
+    """What a private fit counts."""
+    model = NaiveBayes(BOOK, epsilon=1.0)
+    return count_block(Layout(BOOK), model._private_block(X, y, BOOK))
+
+
+def in_columns(source: Any) -> Statistics:
+    """What a study over columns counts."""
+    total = Statistics.zero(BOOK)
+    for block in open_columns(source, BOOK).blocks(total=True, size=2):
+        total = total + count_block(Layout(BOOK), block)
+    return total
+
+
+def frame(rows: list[Row]) -> pd.DataFrame:
+    return pd.DataFrame({name: pd.Series(list(objects(rows)[:, at]), dtype=object) for at, name in enumerate(NAMES)})
+
+
+UNTYPED: dict[str, Callable[[list[Row]], Statistics]] = {
+    "list of lists": lambda rows: fitted([list(row[:-1]) for row in rows], [row[-1] for row in rows]),
+    "array of objects": lambda rows: fitted(objects(rows)[:, :-1], objects(rows)[:, -1]),
+    "frame of objects, fit": lambda rows: fitted(frame(rows), None),
+    "frame of objects, study": lambda rows: count_table(frame(rows), BOOK, total=True),
+    "frame of objects, columns": lambda rows: in_columns(frame(rows)),
+    "frame as pandas types it": lambda rows: count_table(frame(rows).infer_objects(), BOOK, total=True),
+    "categories of pandas": lambda rows: fitted(
+        frame(rows).assign(k=pd.Series([row[0] if isinstance(row[0], str) else None for row in rows], dtype="category")), None
+    ),
+}
+CELL = st.one_of(st.sampled_from(NUMBERS), st.sampled_from(TEXTS), st.sampled_from(ODD))
+ROW = st.tuples(*[CELL] * 5, st.one_of(st.sampled_from(["0", "1", "true", 0, 1, 1.0, True]), CELL))
+PLAIN = st.tuples(*[st.sampled_from([0, 1, 7, 3.0])] * 5, st.sampled_from([0, 1]))
+
+
+@pytest.mark.parametrize("reader", UNTYPED)
+@settings(max_examples=25, deadline=None)
+@given(rows=st.one_of(st.lists(PLAIN, max_size=4), st.lists(ROW, max_size=4)), record=ROW)
+def test_a_record_adds_what_it_adds_alone(reader: str, rows: list[Row], record: Row) -> None:
+    read = UNTYPED[reader]
+    assert (read([*rows, record]) - read(rows)) == read([record])
+
+
+@settings(max_examples=25, deadline=None)
+@given(rows=st.lists(ROW, max_size=5))
+def test_every_reader_of_objects_counts_alike(rows: list[Row]) -> None:
+    found = {name: read(rows) for name, read in UNTYPED.items() if name != "categories of pandas"}
+    assert all(each == found["list of lists"] for each in found.values())
+
+
+# -- tables of one type per column, in every engine --------------------------------------------------------------------------
+
+
+def typed(rows: list[Row], kind: Any, cast: Callable[[Any], Any]) -> pa.Table:
+    columns = {name: [None if row[at] is None else cast(row[at]) for row in rows] for at, name in enumerate(NAMES)}
+    return pa.table({name: pa.array(values, kind) for name, values in columns.items()})
+
+
+def as_text(rows: list[Row]) -> pa.Table:
+    """Every cell by its plain text, as a CSV holds it."""
+    return typed(rows, pa.string(), str)
+
+
+def as_floats(rows: list[Row]) -> pa.Table:
+    return typed(rows, pa.float64(), float)
+
+
+class Engines:
+    """Counts a typed table, by engine."""
+
+    def __init__(self, folder: Path, request: pytest.FixtureRequest) -> None:
+        self.folder, self.request = folder, request
+
+    def arrow(self, table: pa.Table) -> Statistics:
+        return count_table(table, BOOK, total=True)
+
+    def pandas(self, table: pa.Table) -> Statistics:
+        return count_table(table.to_pandas(), BOOK, total=True)
+
+    def polars(self, table: pa.Table) -> Statistics:
+        return count_table(pl.from_arrow(table), BOOK, total=True)
+
+    def array(self, table: pa.Table) -> Statistics:
+        whole = table.to_pandas()
+        texts = pa.types.is_string(table.schema[0].type)
+        array = whole.fillna("?").to_numpy().astype(str) if texts else whole.to_numpy()
+        return fitted(array[:, :-1], array[:, -1])
+
+    def columns(self, table: pa.Table) -> Statistics:
+        return in_columns(table)
+
+    def csv(self, table: pa.Table) -> Statistics:
+        path = self.folder / "t.csv"
+        table.to_pandas().to_csv(path, index=False)
+        return count_table(path, BOOK, total=True)
+
+    def parquet(self, table: pa.Table) -> Statistics:
+        pq.write_table(table, self.folder / "t.parquet")
+        return count_table(self.folder / "t.parquet", BOOK, total=True)
+
+    def duckdb(self, table: pa.Table) -> Statistics:
+        path = self.folder / "t.duckdb"
+        with duckdb.connect(str(path)) as connection:
+            connection.register("rows", table)
+            connection.execute("CREATE OR REPLACE TABLE t AS SELECT * FROM rows")
+        return count_table(f"duckdb://{path}#t", BOOK, total=True)
+
+    def postgres(self, table: pa.Table) -> Statistics:
+        import psycopg
+
+        kind = "text" if pa.types.is_string(table.schema[0].type) else "double precision"
+        url = self.request.getfixturevalue("postgres")
+        with psycopg.connect(url.replace("postgres://", "postgresql://"), autocommit=True) as connection:
+            connection.execute("DROP TABLE IF EXISTS cells")
+            connection.execute(f"CREATE TABLE cells ({', '.join(f'{name} {kind}' for name in NAMES)})")
+            rows = list(zip(*(column.to_pylist() for column in table.columns), strict=True))
+            connection.cursor().executemany("INSERT INTO cells VALUES (%s, %s, %s, %s, %s, %s)", rows)
+        return count_table(f"{url}#public.cells", BOOK, total=True)
+
+
+ENGINES = ["arrow", "pandas", "polars", "array", "columns", "csv", "parquet", "duckdb", "postgres"]
+REAL = [number for number in NUMBERS if 1e-99 < abs(number) < 1e17 or number in (0, None) or number != number]  # as texts too
+TYPED = {
+    "text": (as_text, [text for text in TEXTS if text != ""] + ["1e9", "-77", "nope", "0.50"]),
+    "numbers": (as_floats, [*REAL, -77, 1e9, float("inf"), None]),
+}
+
+
+@pytest.fixture
+def engines(tmp_path: Path, request: pytest.FixtureRequest) -> Engines:
+    return Engines(tmp_path, request)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("kind", TYPED)
+def test_every_engine_counts_cells_alike_and_row_by_row(kind: str, engine: str, engines: Engines) -> None:
+    """One table that holds every cell in every column; its counts, and what its last rows add, as objects in a list give."""
+    make, cells = TYPED[kind]
+    labels = ["0", "1", "1.0", "true", "?", "zz"] if kind == "text" else [0, 1, 1.0, 0.5, None, 7]
+    rows = [(*[cells[(at + shift) % len(cells)] for shift in range(5)], labels[at % 6]) for at in range(3 * len(cells))]
+    read: Callable[[pa.Table], Statistics] = getattr(engines, engine)
+    expected = UNTYPED["list of lists"]
+    assert read(make(rows)) == expected(rows)
+    added = read(make(rows)) - read(make(rows[:-2]))
+    assert added == expected(rows[-2:])
+
+
+def test_a_marker_is_a_number_in_text_and_in_numbers_alike(tmp_path: Path) -> None:
+    """The reader's break: with the marker 0.0 a CSV counted 0 and a Parquet of the same table did not."""
+    book = Codebook(
+        "y", ("a",), (Numeric("x", 0, 10, optional=True), Categorical("k", ("1",), optional=True)), missing=("0.0",)
+    )
+    table = pa.table({"x": [0, 1, 0, 2], "k": [1, 0, 0, 1], "y": ["a"] * 4})
+    table.to_pandas().to_csv(tmp_path / "t.csv", index=False)
+    pq.write_table(table, tmp_path / "t.parquet")
+    found = [count_table(each, book) for each in (table, table.to_pandas(), tmp_path / "t.csv", tmp_path / "t.parquet")]
+    assert found[0].n["x"].tolist() == [2]
+    assert found[0].counts["k"].tolist() == [[2]]
+    assert all(each == found[0] for each in found)
