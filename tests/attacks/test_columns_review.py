@@ -24,7 +24,7 @@ from blindbayes.transport.memory import Replace, local_runs, run_in_memory
 from blindbayes.wire import decode
 from blindbayes.wire.transcript import Keep
 from support.hidden import Case
-from support.two_party import coins, transfer_pair
+from support.two_party import anew, coins, transfer_pair
 
 
 @pytest.fixture
@@ -200,8 +200,10 @@ def test_that_enough_identifiers_joined_cannot_be_made_up(change, monkeypatch):
     lie = Replace(lambda entry: entry.kind is OverlapTold, lambda told: OverlapTold(change(told.labels)))
 
     def roles():
-        class_side = counts.overlap_class_holder(runs["class"], "attributes", shares[0], 5000, 12, keeper, coins("c"))
-        other_side = counts.overlap_attribute_holder(runs["attributes"], "class", shares[1], 5000, 12, planter, coins("a"))
+        class_side = counts.overlap_class_holder(runs["class"], "attributes", shares[0], 5000, 12, anew(keeper), coins("c"))
+        other_side = counts.overlap_attribute_holder(
+            runs["attributes"], "class", shares[1], 5000, 12, anew(planter), coins("a")
+        )
         return {"class": class_side, "attributes": other_side}
 
     honest = run_in_memory(roles(), check=False)

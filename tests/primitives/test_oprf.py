@@ -26,10 +26,10 @@ def test_the_owner_computes_what_the_asker_learned_and_other_items_differ():
         learned.append(hashed(session, own, np.arange(low, high), 3))
     learned, rows = np.concatenate(learned), np.concatenate(rows)
     bins = np.arange(320)
-    assert np.array_equal(owner.evaluate(rows, codewords(session, items), bins, 3), learned)
-    assert not (owner.evaluate(rows, codewords(session, items[::-1]), bins, 3) == learned).any()
-    assert not (owner.evaluate(rows, codewords(session, items), bins[::-1].copy(), 3) == learned).any()
-    assert not (owner.evaluate(rows[::-1], codewords(session, items), bins, 3) == learned).any()
+    assert np.array_equal(owner.evaluate(rows, codewords(items), bins, 3), learned)
+    assert not (owner.evaluate(rows, codewords(items[::-1]), bins, 3) == learned).any()
+    assert not (owner.evaluate(rows, codewords(items), bins[::-1].copy(), 3) == learned).any()
+    assert not (owner.evaluate(rows[::-1], codewords(items), bins, 3) == learned).any()
 
 
 def test_what_is_sent_does_not_repeat_and_does_not_show_the_item():
@@ -52,7 +52,7 @@ def test_planes_and_rows_are_inverse():
 def test_codewords_are_far_apart():
     """The tail that the docstring states, and a sample of pairs."""
     assert np.log2(binom.cdf(127, WIDTH, 0.5)) < -96
-    code = codewords(b"s", coins("far").words(2 * 400).reshape(400, 2))
+    code = codewords(coins("far").words(2 * 400).reshape(400, 2))
     bits = np.unpackbits(code.view(np.uint8).reshape(400, 64), axis=1).astype(np.int16)
     distance = np.array([(bits[at] != bits[at + 1 :]).sum(axis=1).min() for at in range(399)])
     assert distance.min() >= 128

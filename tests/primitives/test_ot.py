@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from blindbayes.errors import PeerProtocolError
+from blindbayes.errors import IntegrityError, LocalProtocolError, PeerProtocolError
 from blindbayes.primitives import ot, ristretto, softspoken
 from blindbayes.primitives.softspoken import CORRECTION_BYTES, KeeperSetup, correction_words, plant
 from blindbayes.primitives.tweaks import Domain, TweakedHash
-from support.two_party import RecordingHash, coins, transfer_pair
+from support.two_party import RecordingHash, anew, coins, transfer_pair
 
 
 def test_base_transfer_gives_the_chosen_key_and_not_the_other():
@@ -110,13 +110,17 @@ def test_sessions_give_unrelated_streams_and_corrections_hide_the_bits():
     bits = np.zeros(4096, dtype=np.uint8)
     first, _ = planter.session(b"1").extend(bits)
     second, _ = planter.session(b"2").extend(bits)
-    again, _ = planter.session(b"1").extend(bits)
-    assert np.array_equal(first, again)  # which is why a session's name must be fresh
+    again, _ = anew(planter).session(b"1").extend(bits)
+    assert np.array_equal(first, again)  # which is why a session's name is taken once
+    for side in (planter, keeper):
+        side.session(b"3")
+        with pytest.raises(LocalProtocolError, match="name of an earlier one"):
+            side.session(b"3")
     assert not set(first.tolist()) & set(second.tolist())
-    ones = int(np.unpackbits(first.view(np.uint8)).sum())
-    assert abs(ones - 4096 * 16) < 6 * np.sqrt(4096 * 32) / 2  # six standard deviations: alpha = 2e-9
-    q = keeper.session(b"2").extend(first, 4096)  # corrections of another session do not correlate
-    assert not np.array_equal(q, planter.session(b"2").extend(bits)[1])
+    ones, size = int(np.unpackbits(first.view(np.uint8)).sum()), 64 * len(first)
+    assert abs(ones - size / 2) < 6 * np.sqrt(size) / 2  # six standard deviations: alpha = 2e-9
+    with pytest.raises(IntegrityError, match="bob"):  # corrections of another session do not correlate
+        keeper.session(b"2").extend(first, 4096, "bob")
 
 
 def test_corrections_of_a_wrong_length_are_refused():

@@ -19,7 +19,7 @@ from blindbayes.protocol.transfer import agree
 from blindbayes.transport.memory import Drop, Replace, Tamper, local_runs, run_in_memory
 from blindbayes.wire import decode
 from blindbayes.wire.transcript import Keep
-from support.two_party import coins
+from support.two_party import anew, coins
 
 
 def test_a_trace_computes_what_the_plain_circuit_does():
@@ -63,7 +63,11 @@ def compare_roles(names, shares, bits, learners, seed="x"):
 
     def role(name):
         run = runs[name]
-        mesh = meshes(names)[name]
+        ready = meshes(names)[name]
+        mesh = t.Mesh(
+            {other: anew(keeper) for other, keeper in ready.keepers.items()},
+            {other: anew(planter) for other, planter in ready.planters.items()},
+        )
         sessions = {}
         for first, second in itertools.combinations(names, 2):
             if name in (first, second):

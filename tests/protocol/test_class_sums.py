@@ -68,11 +68,11 @@ def test_cost_equals_the_spec(rows, monkeypatch):
     known = {"rows": rows, "words": 6, "classes": 3}
     for name, formula in SPEC["variables"].items():
         known[name] = eval(formula, {"max": max, "min": min}, known)
-    known["blocks"] = -(-rows // 64)
+    known["block"], known["blocks"] = 64, -(-rows // 64)
     assert outcome.cost.rounds == 3 + eval(SPEC["rounds"], {}, known)
     assert outcome.cost.messages == 4 + eval(SPEC["messages"], {}, known)
     moved = [entry.size for entry in outcome.transcript.entries if entry.kind in (ClassesChosen, RowsMasked)]
-    expected = eval(SPEC["bytes_per_row"], {}, known) * rows
+    expected = eval(SPEC["bytes_per_row"], {}, known) * rows + known["blocks"] * eval(SPEC["bytes_per_block"], {}, known)
     padding = known["blocks"] * (127 * 4 + 120)  # transfers come in units of 128, frames have headers
     assert expected <= sum(moved) <= expected + padding
 

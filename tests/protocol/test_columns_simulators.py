@@ -40,7 +40,7 @@ from blindbayes.wire import decode
 from blindbayes.wire.transcript import Keep
 from support.argmax import Setup, with_classes
 from support.columns import MIXED, Case, book, draw_block, linked
-from support.two_party import coins
+from support.two_party import anew, coins, let_proofs_hold
 
 MIXED_SMALL = book([MIXED.feature("colour"), MIXED.feature("age")])
 
@@ -71,7 +71,7 @@ SHAPE = class_sums.Shape(300, 3, 3)
 
 
 def sums_roles(runs, links, labels, rows):
-    (keeper, planter) = links
+    keeper, planter = (anew(link) for link in links)
     return {
         "class": class_sums.class_holder(runs["class"], "attributes", SHAPE, [labels], planter, coins("c")),
         "attributes": class_sums.attribute_holder(runs["attributes"], "class", SHAPE, [rows], keeper, coins("a")),
@@ -97,7 +97,8 @@ def simulated_classes(run):
 
 
 @pytest.mark.parametrize("party", ["class", "attributes"])
-def test_class_sums_shows_neither_party_anything_of_the_others_input(party):
+def test_class_sums_shows_neither_party_anything_of_the_others_input(party, monkeypatch):
+    let_proofs_hold(monkeypatch)
     keeper, planter = linked("attributes", "class", ("class", "attributes"))
     runs = local_runs(("class", "attributes"), coins=coins("run"))
     labels, rows = np.full(300, 2), np.full((300, 3), 2**40, dtype=np.uint64)
@@ -187,9 +188,9 @@ def argmax_setup():
     share = score(setup.theirs, setup.block.columns, setup.plan, 40)
     tables = {"attributes": setup.mine}
     roles = {
-        "class": lambda: class_holder(runs["class"], query, setup.local(), tables, {"attributes": keeper}, coins("c")),
+        "class": lambda: class_holder(runs["class"], query, setup.local(), tables, {"attributes": anew(keeper)}, coins("c")),
         "attributes": lambda: attribute_holder(
-            runs["attributes"], query, share, setup.block.columns, planter, coins("attributes")
+            runs["attributes"], query, share, setup.block.columns, anew(planter), coins("attributes")
         ),
     }
     return setup, query, runs, roles
@@ -240,6 +241,7 @@ def test_the_evaluator_sees_the_class_and_nothing_else(monkeypatch, given):
 
 @pytest.mark.parametrize("given", ["learned", "other"])
 def test_the_garbler_sees_the_class_and_nothing_else(monkeypatch, given):
+    let_proofs_hold(monkeypatch)
     setup, query, runs, roles = argmax_setup()
     real = run_in_memory({name: make() for name, make in roles.items()}, keep=Keep.FRAMES)
     classes = real.outputs["class"] if given == "learned" else (real.outputs["class"] + 1) % 3

@@ -15,7 +15,7 @@ from scipy.stats import chi2_contingency
 
 from blindbayes.primitives.garbling import ROW_WORDS
 from blindbayes.primitives.okvs import cells
-from blindbayes.primitives.oprf import WIDTH
+from blindbayes.primitives.oprf import WIDTH, question_words
 from blindbayes.primitives.ot import bits_for
 from blindbayes.primitives.softspoken import correction_words
 from blindbayes.protocol import joined_scores
@@ -30,7 +30,7 @@ from blindbayes.transport.memory import run_in_memory
 from blindbayes.wire import decode
 from blindbayes.wire.transcript import Keep
 from support.hidden import Case
-from support.two_party import coins
+from support.two_party import coins, let_proofs_hold
 
 ALPHA = 1e-7  # of each comparison; there are fewer than two hundred
 MOST = 1 << 15  # words of a field that are compared
@@ -64,7 +64,7 @@ def lengths(case, kind, at):
         return [correction_words(bits * count)] if kind is ScoresChosen else [ROW_WORDS * (bits - 1) * count, 0]
     return {
         SeedsChosen: [correction_words(WIDTH)],
-        ItemsMasked: [8 * shape.bins],
+        ItemsMasked: [question_words(shape.bins)],
         StoreFilled: [cells(shape.keys) * shape.payload_words],
     }[kind]
 
@@ -166,6 +166,7 @@ def test_a_helper_does_not_notice_that_it_talks_to_the_simulator(to, scope, monk
     """It runs to its end on uniform messages and has opened nothing: whatever it holds, it could have made alone."""
     case = Case(to, scope, sizes=(40, 40), overlap=40)
     helped, links, run = case.helper()
+    let_proofs_hold(monkeypatch)
     for module in (blocks, match, roles, argmax):  # marks name sessions, which are public
         monkeypatch.setattr(module, "require_mark", lambda *given: None)
     role = joined_scores.helper(run, case.hidden, helped, links, coins("h"))

@@ -13,14 +13,15 @@ import numpy as np
 import pytest
 from scipy.stats import chi2_contingency
 
+from blindbayes.errors import IntegrityError
 from blindbayes.primitives.garbling import ROW_WORDS
-from blindbayes.primitives.oprf import WIDTH, Asker, codewords, to_planes, to_rows
+from blindbayes.primitives.oprf import WIDTH, Asker, codewords, question_words, to_planes, to_rows
 from blindbayes.primitives.softspoken import correction_words
 from blindbayes.protocol import transfer
 from blindbayes.protocol.core import Receive
 from blindbayes.protocol.joined_sums import LEAST, Entries, Shape, label_holder, messages, roles, row_holder
 from blindbayes.transport.memory import local_runs, run_in_memory
-from support.two_party import coins
+from support.two_party import coins, let_proofs_hold
 
 SHAPE = Shape(LEAST, LEAST, 2, 2)
 ALPHA = 1e-6  # of each comparison; there are fewer than forty
@@ -41,7 +42,7 @@ def simulated(kind, at, source):
     count, ands = part.stop - part.start, SHAPE.tag_bits - 1 + SHAPE.planes
     lengths = {
         messages.SeedsChosen: [correction_words(WIDTH)],
-        messages.ItemsMasked: [8 * SHAPE.bins],
+        messages.ItemsMasked: [question_words(SHAPE.bins)],
         messages.StoreFilled: [roles.okvs.cells(SHAPE.keys) * SHAPE.payload_words],
         messages.TagsChosen: [correction_words((SHAPE.tag_bits + SHAPE.planes) * count)],
         messages.BinsCompared: [ROW_WORDS * count * ands, SHAPE.planes * count * SHAPE.words, count],
@@ -132,9 +133,10 @@ def test_the_comparison_sees_labels_that_are_not_masked(monkeypatch):
 
 def recognised(planes, session, entries):
     """How many of its own identifiers the label holder finds by their code words in the questions it was sent."""
-    rows = to_rows(planes.view(np.uint8).reshape(512, -1))
+    raw = planes.view(np.uint8)
+    rows = to_rows(raw[: len(raw) // 512 // 8 * 8 * 512].reshape(512, -1))
     asked = {row.tobytes() for row in rows}
-    return sum(code.tobytes() in asked for code in codewords(session, entries.items))
+    return sum(code.tobytes() in asked for code in codewords(entries.items))
 
 
 def test_the_label_holder_recognises_no_identifier_in_the_questions(monkeypatch):
@@ -144,16 +146,20 @@ def test_the_label_holder_recognises_no_identifier_in_the_questions(monkeypatch)
     assert recognised(planes, session, labels) == 0
 
     def naked(self, items):
-        own = to_rows(to_planes(codewords(self._session, items)))
-        return to_planes(own).reshape(-1).view(np.uint64), own
+        own = codewords(items)
+        rest = np.zeros((question_words(len(items)) - own.size), dtype=np.uint64)
+        return np.concatenate([to_planes(own).reshape(-1).view(np.uint64), rest]), own
 
     monkeypatch.setattr(Asker, "ask", naked)
+    with pytest.raises(IntegrityError):  # what is no proof is noticed
+        views(1500, monkeypatch)
+    let_proofs_hold(monkeypatch)
     with pytest.raises(AssertionError):  # nothing fits any more, and what was sent shows
         views(1500, monkeypatch)
     faulty = Asker.__new__(Asker)
     faulty._session = session
-    sent, _ = naked(faulty, np.concatenate([labels.items, labels.items[:36]]))
-    assert recognised(sent, session, labels) == 1500
+    sent, own = naked(faulty, np.concatenate([labels.items, labels.items[:36]]))
+    assert recognised(sent[: own.size], session, labels) == 1500
 
 
 def drive(role, source):
@@ -187,6 +193,7 @@ def test_a_role_does_not_notice_that_it_talks_to_the_simulator(monkeypatch):
         yield
 
     monkeypatch.setattr(roles, "agree", no_agreement)
+    let_proofs_hold(monkeypatch)
     monkeypatch.setattr(roles, "require_mark", lambda *given: None)  # marks name sessions, which are public
     source = coins("simulator")
     for role in (

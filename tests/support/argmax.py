@@ -8,7 +8,7 @@ from blindbayes.protocol.shared_argmax import Query, attribute_holder, class_hol
 from blindbayes.protocol.shared_model import ScorePlan, score
 from blindbayes.transport.memory import local_runs, run_in_memory
 from support.columns import book, draw_block, linked, to_scores
-from support.two_party import coins
+from support.two_party import anew, coins
 
 
 def with_classes(count):
@@ -60,10 +60,10 @@ class Setup:
         query = self.query(learners)
         runs = local_runs(self.parties, coins=coins("run"), run_id=options.pop("run_id", "local"))
         tables = {holder: {name: self.mine[name] for name in names} for holder, names in self.shared.items()}
-        keepers = {holder: link[0] for holder, link in self.links.items()}
+        keepers = {holder: anew(link[0]) for holder, link in self.links.items()}
         roles = {"class": class_holder(runs["class"], query, self.local(), tables, keepers, coins("c"))}
         values = columns or self.block.columns
         for holder, names in self.shared.items():
             share = score({name: self.theirs[name] for name in names}, values, self.plan, self.rows)
-            roles[holder] = attribute_holder(runs[holder], query, share, values, self.links[holder][1], coins(holder))
+            roles[holder] = attribute_holder(runs[holder], query, share, values, anew(self.links[holder][1]), coins(holder))
         return run_in_memory(roles, **options)

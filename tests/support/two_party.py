@@ -1,11 +1,13 @@
 """Helpers of the two-party tests: a ready pair of transfer states, and a hash that remembers its tweaks."""
 
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 
 from blindbayes.primitives.coins import Coins
-from blindbayes.primitives.softspoken import KeeperSetup, plant
+from blindbayes.primitives.oprf import Owner
+from blindbayes.primitives.softspoken import KeeperSetup, SenderStream, plant
 from blindbayes.primitives.tweaks import TweakedHash
 
 
@@ -18,6 +20,18 @@ def transfer_pair(name: str = "pair", session: bytes = b"setup"):
     setup = KeeperSetup.begin(session, coins(name + " sender"))
     planter, point, corrections = plant(setup.choice.points, session, coins(name + " chooser"))
     return setup.finish(point, corrections), planter
+
+
+def anew(state):
+    """The same leaves and offset with no session taken yet, for a test that runs again on the same coins."""
+    return replace(state)
+
+
+def let_proofs_hold(monkeypatch):
+    """For simulators that send uniform corrections. A proof of corrections is a function of them and of what the verifier holds
+    itself, so a simulator that knew the verifier's coins could write it."""
+    for verifier in (SenderStream, Owner):
+        monkeypatch.setattr(verifier, "_holds", lambda *given: True)
 
 
 class RecordingHash(TweakedHash):

@@ -1,4 +1,4 @@
-"""A batched oblivious pseudo-random function (Kolesnikov, Kumaresan, Rosulek and Trieu, CCS 2016).
+"""A batched oblivious pseudo-random function (Kolesnikov, Kumaresan, Rosulek and Trieu, CCS 2016), checked.
 
 One side (the *asker*) evaluates F_j at one item per bin j and learns F_j(item); the other (the *owner*) can evaluate every F_j
 anywhere and does not learn the items. 512 oblivious transfers of seeds (made from correlated transfers), then 64 bytes per bin:
@@ -6,25 +6,35 @@ anywhere and does not learn the items. 512 oblivious transfers of seeds (made fr
     asker:  t_j,  sends  u = t ^ t' ^ C(x_j) bit by bit         owner:  q_j = t_j ^ (C(x_j) & s)
     F_j(x) = H(j, q_j ^ (C(x) & s)),   for the asker's own item  F_j(x_j) = H(j, t_j)
 
-C is a pseudo-random code of 512 bits: two different items differ in fewer than 128 places with probability below 2^-96 (a
-binomial tail), so at least 128 bits of s stay in whatever the asker does not know. H is BLAKE2b, salted with the session.
-Outputs have 128 bits or more. Against parties that follow the protocol.
+C is a linear code: 128 dimensions of the extended narrow-sense BCH code [512, 130] with roots a^1 .. a^110 in GF(2^9), so that
+two different items differ in at least 112 places, and at least 112 bits of s stay in whatever the asker does not know. H is
+BLAKE2b, salted with the session. Outputs have 128 bits or more.
+
+**An asker that deviates** could ask for what is no codeword: one bit off a codeword whose value it can recognise tells that bit
+of s, and with all of s it could evaluate every F_j. So each block of questions ends in a proof that every bin holds a codeword
+(Orru, Orsini and Scholl 2017; `linear_hash` in place of random sums): the asker sends H of its 128 planes of items, from which
+the owner computes H of the 512 planes of code, and a digest of H of its t. Wrong planes pass only with the bits of s that stand
+for them guessed. The owner draws s anew for each session.
 """
 
 from __future__ import annotations
 
+import functools
 import hashlib
+import hmac
 
 import numpy as np
 import numpy.typing as npt
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
-from blindbayes.errors import LocalProtocolError, PeerProtocolError
-from blindbayes.primitives.cuckoo import fixed_words
-from blindbayes.primitives.tweaks import Blocks, TweakedHash
+from blindbayes.errors import IntegrityError, LocalProtocolError, PeerProtocolError
+from blindbayes.primitives.linear_hash import DIGEST_BYTES, HASH_BYTES, MASK_BITS, LinearHash, digest
+from blindbayes.primitives.tweaks import Blocks
 
 WIDTH = 512
 ROW_WORDS = WIDTH // 64
+ITEM_BITS = 128
+PROOF_WORDS = (ITEM_BITS * HASH_BYTES + DIGEST_BYTES) // 8
 MOST_WORDS = 8  # of an output
 Words = npt.NDArray[np.uint64]
 Bits = npt.NDArray[np.uint8]
@@ -32,9 +42,48 @@ Bytes = npt.NDArray[np.uint8]
 _SWAPS = ((7, 0x00AA00AA00AA00AA), (14, 0x0000CCCC0000CCCC), (28, 0x00000000F0F0F0F0))
 
 
-def codewords(session: bytes, items: Blocks) -> Words:
+def question_words(bins: int) -> int:
+    """Words of the questions of so many bins, 128 random ones behind them, and their proof."""
+    return (bins + MASK_BITS) * ROW_WORDS + PROOF_WORDS
+
+
+def codewords(items: Blocks) -> Words:
     """C of each item, (n, 8) words."""
-    return fixed_words(TweakedHash(session + b" code"), items, ROW_WORDS)
+    tables, raw = _code_tables(), np.ascontiguousarray(items).view(np.uint8).reshape(-1, ITEM_BITS // 8)
+    code: Words = tables[0][raw[:, 0]]
+    for at in range(1, ITEM_BITS // 8):
+        code ^= tables[at][raw[:, at]]
+    return code
+
+
+@functools.cache
+def _code_tables() -> Words:
+    """What each value of each byte of an item adds to its codeword, (16, 256, 8) words."""
+    generator = code_generator()
+    tables = np.zeros((ITEM_BITS // 8, 256, ROW_WORDS), dtype=np.uint64)
+    for at in range(ITEM_BITS):
+        word = generator << at
+        word |= (word.bit_count() & 1) << (WIDTH - 1)  # the extension: even weights
+        row = np.frombuffer(word.to_bytes(WIDTH // 8, "little"), dtype="<u8").astype(np.uint64)
+        size = 1 << (at % 8)
+        tables[at // 8, size : 2 * size] = tables[at // 8, :size] ^ row
+    return tables
+
+
+def code_generator() -> int:
+    """The generator polynomial of the BCH code, its coefficients as bits: the product of (x - r) over all conjugates r of the
+    roots a^1 .. a^110, a primitive in GF(2^9) = GF(2)[z] / (z^9 + z^4 + 1)."""
+    powers = [1]
+    for _ in range(510):
+        doubled = powers[-1] << 1
+        powers.append(doubled ^ 0b1000010001 if doubled >> 9 else doubled)
+    logs = {power: at for at, power in enumerate(powers)}
+    roots = {root * 2**turn % 511 for root in range(1, 111) for turn in range(9)}
+    polynomial = [1]  # coefficients in the field, lowest first
+    for root in roots:
+        scaled = [powers[(logs[value] + root) % 511] if value else 0 for value in polynomial]
+        polynomial = [low ^ high for low, high in zip([*scaled, 0], [0, *polynomial], strict=True)]
+    return sum(value << at for at, value in enumerate(polynomial))
 
 
 class Asker:
@@ -45,13 +94,21 @@ class Asker:
             raise LocalProtocolError("an asker has two seeds for each of 512 transfers")
         self._session = session
         self._streams = [[_Stream(seed) for seed in side] for side in seeds]
+        self._masks = _Stream(np.frombuffer(hashlib.sha256(b"oprf masks" + seeds.tobytes()).digest()[:16], dtype=np.uint64))
+        self._asked = 0
 
     def ask(self, items: Blocks) -> tuple[Words, Words]:
         """What to send for the next bins (a multiple of 64), and t (n, 8) words, to be hashed."""
-        own, other = (_planes(side, len(items)) for side in self._streams)
+        hidden = np.frombuffer(self._masks.read(bytes(2 * 8 * MASK_BITS)), dtype=np.uint64).reshape(MASK_BITS, 2)
+        every = np.concatenate([items, hidden])  # random items behind hide the others in the proof
+        own, other = (_planes(side, len(every)) for side in self._streams)
         other ^= own
-        other ^= to_planes(codewords(self._session, items))
-        return other.reshape(-1).view(np.uint64), to_rows(own)
+        other ^= to_planes(codewords(every))
+        check = LinearHash(self._session + b" questions", self._asked, other)
+        self._asked += 1
+        proof = check.masked(to_planes(every)).tobytes() + digest(check.masked(own))
+        sent = np.concatenate([other.reshape(-1), np.frombuffer(proof, dtype=np.uint8)])
+        return sent.view(np.uint64), to_rows(own[:, :-HASH_BYTES])
 
 
 class Owner:
@@ -64,15 +121,27 @@ class Owner:
         self._streams = [_Stream(seed) for seed in seeds]
         self._chosen = np.flatnonzero(bits)
         self._mask = np.packbits(bits, bitorder="little").view(np.uint64)
+        self._answered = 0
 
     def answer(self, sent: Words, bins: int, party: str | None = None) -> Words:
-        """q of the next bins, (n, 8) words."""
-        if sent.shape != (bins * ROW_WORDS,):
+        """q of the next bins, (n, 8) words, if every bin asks for a codeword; else an `IntegrityError`."""
+        if sent.shape != (question_words(bins),):
             raise PeerProtocolError("masked questions have the wrong length", party=party)
-        planes = _planes(self._streams, bins)
-        received = sent.view(np.uint8).reshape(WIDTH, bins // 8)
+        raw, width = sent.view(np.uint8), (bins + MASK_BITS) // 8
+        received, proof = raw[: WIDTH * width].reshape(WIDTH, width), raw[WIDTH * width :]
+        planes = _planes(self._streams, bins + MASK_BITS)
         planes[self._chosen] ^= received[self._chosen]
-        return to_rows(planes)
+        if not self._holds(received, proof, planes):
+            raise IntegrityError(party=party)
+        return to_rows(planes[:, :-HASH_BYTES])
+
+    def _holds(self, received: Bytes, proof: Bytes, planes: Bytes) -> bool:
+        """Whether H(q) is H(t) where s is 0, and H(t) ^ H(code) where it is 1; the code of hashes is the hash of the code."""
+        found = LinearHash(self._session + b" questions", self._answered, received).masked(planes)
+        self._answered += 1
+        items = to_rows(proof[: ITEM_BITS * HASH_BYTES].reshape(ITEM_BITS, HASH_BYTES))
+        found[self._chosen] ^= to_planes(codewords(items))[self._chosen]
+        return hmac.compare_digest(digest(found), proof[ITEM_BITS * HASH_BYTES :].tobytes())
 
     def evaluate(self, rows: Words, items_code: Words, bins: npt.NDArray[np.int64], words: int) -> Words:
         """F_j(x), (n, words), from q_j and C(x)."""
@@ -125,8 +194,8 @@ def _swap(blocks: Words) -> None:
 
 
 def to_rows(planes: Bytes) -> Words:
-    """(512, n/8) bytes of bit planes to n rows of 512 bits, (n, 8) words."""
-    width, across = planes.shape[1], WIDTH // 8
+    """(bits, n/8) bytes of bit planes to n rows of so many bits, (n, bits/64) words."""
+    width, across = planes.shape[1], planes.shape[0] // 8
     blocks = np.ascontiguousarray(planes.reshape(across, 8, width).transpose(2, 0, 1)).view(np.uint64).reshape(-1)
     _swap(blocks)
     turned = blocks.view(np.uint8).reshape(width, across, 8).transpose(0, 2, 1)
@@ -135,9 +204,9 @@ def to_rows(planes: Bytes) -> Words:
 
 def to_planes(rows: Words) -> Bytes:
     """The inverse of `to_rows`."""
-    count, across = len(rows), WIDTH // 8
+    count, across = len(rows), 8 * rows.shape[1]
     parts = np.ascontiguousarray(rows).view(np.uint8).reshape(count // 8, 8, across)
     blocks = np.ascontiguousarray(parts.transpose(2, 0, 1)).reshape(-1, 8).view(np.uint64).reshape(-1)
     _swap(blocks)
     turned = blocks.view(np.uint8).reshape(across, count // 8, 8).transpose(0, 2, 1)
-    return np.ascontiguousarray(turned).reshape(WIDTH, count // 8)
+    return np.ascontiguousarray(turned).reshape(8 * across, count // 8)

@@ -1,4 +1,4 @@
-"""SoftSpoken OT extension (Roy, CRYPTO 2022), semi-honest, k = 4: 4 bytes per correlated transfer.
+"""SoftSpoken OT extension (Roy, CRYPTO 2022), k = 4, checked: 4 bytes per correlated transfer.
 
 The extension's chooser plants 32 GGM trees of 16 leaves; the extension's sender learns all leaves of each but one, by 128
 base transfers in which the roles are swapped. The positions of the leaves it misses are its secret 128-bit offset. From
@@ -7,13 +7,20 @@ then on each session expands the leaves into streams that are bound to the sessi
     chooser: t        sender: q        with t = q ^ (bit * offset)
 
 cost the chooser n/2 words of corrections and the sender nothing. A `Planter` (chooser) or `Keeper` (sender) serves any
-number of sessions; a session's name must be fresh, since the same name gives the same streams. Secure against parties that
-follow the protocol; there is no consistency check of the corrections.
+number of sessions; a session's name is taken once, since the same name gives the same streams.
+
+**A chooser that deviates.** All 32 trees must be corrected to *one* string of choices: a chooser that corrects a tree to
+another would see in what follows whether the offset's four bits of that tree are what it guessed. So each piece of corrections
+ends in a proof (`linear_hash`), which passes a wrong piece only if the chooser guessed the four bits of every tree that it
+corrected otherwise. Likewise a hash of all leaves shows that the trees were planted alike for every offset. A failed check is
+an `IntegrityError` before the sender's q is used for anything, and ends the life of the offset: the `Keeper` serves no session
+more. See protocol/transfer/SPEC.md for what this bounds.
 """
 
 from __future__ import annotations
 
 import hashlib
+import hmac
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -21,23 +28,38 @@ import numpy as np
 import numpy.typing as npt
 from cryptography.hazmat.primitives.ciphers import Cipher, CipherContext, algorithms, modes
 
-from blindbayes.errors import LocalProtocolError, PeerProtocolError
+from blindbayes.errors import IntegrityError, LocalProtocolError, PeerProtocolError
 from blindbayes.primitives.coins import Coins
+from blindbayes.primitives.linear_hash import DIGEST_BYTES, HASH_BYTES, MASK_BITS, LinearHash, digest
 from blindbayes.primitives.ot import BASE_COUNT, KEY_BYTES, BaseChoice, Bits, Words, answer_base, choose_base
 from blindbayes.primitives.tweaks import Blocks, Domain, TweakedHash
 
 TREE_BITS = 4
 TREES = BASE_COUNT // TREE_BITS
 LEAVES = 1 << TREE_BITS
-CORRECTION_BYTES = TREES * TREE_BITS * 2 * KEY_BYTES
+LEVEL_BYTES = TREES * TREE_BITS * 2 * KEY_BYTES
+LEAF_CHECK_BYTES = 32  # of each leaf: twice the security level, since equal ones must not be found
+CORRECTION_BYTES = LEVEL_BYTES + TREES * LEAF_CHECK_BYTES + DIGEST_BYTES
 _HEAD_BYTES = 512  # of each leaf's stream
-_AT_ONCE = 1 << 17  # transfers folded at once: 4 MB of leaf streams
+_AT_ONCE = 1 << 17  # transfers folded, and checked, at once: 4 MB of leaf streams
+_PROOF_BYTES = HASH_BYTES + DIGEST_BYTES
 Bytes = npt.NDArray[np.uint8]
 
 
 def correction_words(count: int) -> int:
-    """Words of corrections for `count` transfers: half a word each, in units of 128 transfers."""
-    return _padded(count) // 2
+    """Words of corrections for `count` transfers: half a word each, in units of 128 transfers, and 70 per piece of 2^17 for the
+    check."""
+    return sum(_piece_bytes(size) for size in _pieces(count)) // 8
+
+
+def _pieces(count: int) -> list[int]:
+    """Transfers of each piece of corrections, in units of 128."""
+    size = _padded(count)
+    return [min(_AT_ONCE, size - low) for low in range(0, size, _AT_ONCE)]
+
+
+def _piece_bytes(size: int) -> int:
+    return TREES * (size + MASK_BITS) // 8 + _PROOF_BYTES
 
 
 def _padded(count: int) -> int:
@@ -49,10 +71,13 @@ class Planter:
     """The chooser's side: it knows all leaves."""
 
     leaves: tuple[tuple[bytes, ...], ...] = field(repr=False)
+    _names: set[bytes] = field(default_factory=set, init=False, repr=False, compare=False)
 
     def session(self, name: bytes) -> ChooserStream:
-        """Streams for one session; `name` must never come twice."""
-        return ChooserStream(_Leaves(self.leaves, name))
+        """Streams for one session; a name that came before is refused."""
+        _take_name(name, self._names)
+        secret = hashlib.sha256(b"softspoken masks" + b"".join(leaf for tree in self.leaves for leaf in tree) + name).digest()
+        return ChooserStream(name, _Leaves(self.leaves, name), secret)
 
 
 @dataclass(slots=True)
@@ -61,12 +86,31 @@ class Keeper:
 
     delta: Blocks = field(repr=False)
     leaves: tuple[tuple[bytes | None, ...], ...] = field(repr=False)  # position 0 is the missing one
+    _names: set[bytes] = field(default_factory=set, init=False, repr=False, compare=False)
+    _failed: bool = field(default=False, init=False, compare=False)
 
     def session(self, name: bytes) -> SenderStream:
-        """Streams for one session; `name` must never come twice."""
+        """Streams for one session; a name that came before is refused, and so is everything after a failed check."""
+        self.require_whole()
+        _take_name(name, self._names)
         nibbles = self.delta.view(np.uint8)
         missing = np.stack([nibbles & 15, nibbles >> 4], axis=1).reshape(-1)
-        return SenderStream(self.delta, _Leaves(self.leaves, name, missing))
+        return SenderStream(name, self, _Leaves(self.leaves, name, missing))
+
+    def require_whole(self, party: str | None = None) -> None:
+        """Refuse to go on after a failed check: its outcome told something of the offset."""
+        if self._failed:
+            raise PeerProtocolError("a check of these transfers has failed; they must be set up anew", party=party)
+
+    def burn(self) -> None:
+        """End the life of the offset."""
+        self._failed = True
+
+
+def _take_name(name: bytes, taken: set[bytes]) -> None:
+    if name in taken:
+        raise LocalProtocolError("a session of transfers has the name of an earlier one")
+    taken.add(name)
 
 
 class _Leaves:
@@ -148,12 +192,13 @@ class KeeperSetup:
         return cls(raw.view(np.uint64).copy(), choose_base(1 - _paths(raw).reshape(-1), session, coins))
 
     def finish(self, sender_point: bytes, corrections: bytes, party: str | None = None) -> Keeper:
-        """All leaves but one per tree, from the base keys and the level sums."""
+        """All leaves but one per tree, from the base keys and the level sums, if their check holds."""
         if len(corrections) != CORRECTION_BYTES:
             raise PeerProtocolError("the tree corrections have the wrong length", party=party)
         keys = self.choice.finish(sender_point, party)
         paths = _paths(self.delta.view(np.uint8))
         trees = []
+        checks: list[bytes] = []
         for tree in range(TREES):
             level: list[bytes | None] = [None]
             missing = 0
@@ -174,14 +219,29 @@ class KeeperSetup:
                 level = below
             if level[missing] is not None or sum(node is None for node in level) != 1:
                 raise LocalProtocolError("a tree must miss exactly one leaf")
-            trees.append(tuple(level[position ^ missing] for position in range(LEAVES)))
+            ends = [None if leaf is None else _leaf_end(leaf) for leaf in level]
+            at = LEVEL_BYTES + tree * LEAF_CHECK_BYTES
+            last = int.from_bytes(corrections[at : at + LEAF_CHECK_BYTES], "little")
+            for end in ends:
+                last ^= 0 if end is None else int.from_bytes(end[1], "little")
+            checks.extend(last.to_bytes(LEAF_CHECK_BYTES, "little") if end is None else end[1] for end in ends)
+            keys_of = [None if end is None else end[0] for end in ends]
+            trees.append(tuple(keys_of[position ^ missing] for position in range(LEAVES)))
+        if not hmac.compare_digest(hashlib.sha256(b"".join(checks)).digest(), corrections[-DIGEST_BYTES:]):
+            raise IntegrityError(party=party)
         return Keeper(self.delta, tuple(trees))
 
 
 def plant(points: bytes, session: bytes, coins: Coins, party: str | None = None) -> tuple[Planter, bytes, bytes]:
-    """The chooser's half: its trees, its base point, and the level sums masked with the base keys."""
+    """The chooser's half: its trees, its base point, and the level sums masked with the base keys, with their check.
+
+    The check (Roy 2022): each leaf ends in a key and 32 bytes; the XOR of a tree's 32 bytes gives the sender those of the leaf
+    that it misses, and the hash of all of them must be the one that is sent. So the trees are the same whatever it misses.
+    """
     own, keys = answer_base(points, BASE_COUNT, session, coins, party)
     trees, corrections = [], []
+    ends: list[bytes] = []
+    checks: list[bytes] = []
     for tree in range(TREES):
         level = [coins.bytes(KEY_BYTES)]
         for depth in range(TREE_BITS):
@@ -191,7 +251,14 @@ def plant(points: bytes, session: bytes, coins: Coins, party: str | None = None)
                 for node in level[side::2]:
                     total = _xor(total, node)
                 corrections.append(total)
-        trees.append(tuple(level))
+        keys_and_checks = [_leaf_end(leaf) for leaf in level]
+        trees.append(tuple(key for key, _ in keys_and_checks))
+        total_check = 0
+        for _, check in keys_and_checks:
+            total_check ^= int.from_bytes(check, "little")
+        ends.append(total_check.to_bytes(LEAF_CHECK_BYTES, "little"))
+        checks.extend(check for _, check in keys_and_checks)
+    corrections += [*ends, hashlib.sha256(b"".join(checks)).digest()]
     return Planter(tuple(trees)), own, b"".join(corrections)
 
 
@@ -205,6 +272,13 @@ def _children(node: bytes) -> tuple[bytes, bytes]:
     return both[:16], both[16:]
 
 
+def _leaf_end(leaf: bytes) -> tuple[bytes, bytes]:
+    """The key of a leaf's streams, and what stands for the leaf in the check of the trees."""
+    size = KEY_BYTES + LEAF_CHECK_BYTES
+    both = hashlib.blake2b(b"leaf", key=leaf, digest_size=size, person=b"softspoken leaf").digest()
+    return both[:KEY_BYTES], both[KEY_BYTES:]
+
+
 def _xor(left: bytes, right: bytes) -> bytes:
     return (int.from_bytes(left, "little") ^ int.from_bytes(right, "little")).to_bytes(KEY_BYTES, "little")
 
@@ -215,54 +289,87 @@ def _xor(left: bytes, right: bytes) -> bytes:
 class ChooserStream:
     """Correlated transfers of one session, the chooser's side."""
 
-    def __init__(self, leaves: _Leaves) -> None:
-        self._leaves = leaves
+    def __init__(self, name: bytes, leaves: _Leaves, secret: bytes) -> None:
+        self._name, self._leaves, self._secret = name, leaves, secret
+        self._pieces = 0
 
     def extend(self, bits: Bits) -> tuple[Words, Blocks]:
-        """Corrections to send, and t of shape (n, 2)."""
+        """Corrections to send, with their proof, and t of shape (n, 2)."""
         flat = np.ascontiguousarray(bits.reshape(-1))
-        count = len(flat)
-        size = _padded(count)
-        packed = np.zeros(size // 8, dtype=np.uint8)
-        tight = np.packbits(flat, bitorder="little")
-        packed[: len(tight)] = tight
-        corrections: list[Bytes] = []
-        t = np.empty((size, 2), dtype=np.uint64)
-        for low in range(0, size, _AT_ONCE):
-            part = slice(low, min(size, low + _AT_ONCE))
-            folded, rest = _fold(self._leaves, (part.stop - low) // 8)
-            rest ^= packed[low // 8 : part.stop // 8]
-            corrections.append(rest.reshape(-1))
-            _transpose(folded, source=self._leaves, out=t[part])
-        words = np.concatenate(corrections).view(np.uint64) if corrections else np.zeros(0, dtype=np.uint64)
-        return words, t[:count]
+        sent: list[Bytes] = []
+        t = np.empty((_padded(len(flat)), 2), dtype=np.uint64)
+        low = 0
+        for size in _pieces(len(flat)):
+            packed = np.zeros((size + MASK_BITS) // 8, dtype=np.uint8)
+            tight = np.packbits(flat[low : low + size], bitorder="little")
+            packed[: len(tight)] = tight
+            packed[-HASH_BYTES:] = self._mask()
+            folded, rest = _fold(self._leaves, len(packed))
+            _correct(rest, packed)
+            sent.extend((rest.reshape(-1), self._prove(rest, packed, folded)))
+            _transpose(folded[:, :-HASH_BYTES], source=self._leaves, out=t[low : low + size])
+            low += size
+        words = np.concatenate(sent).view(np.uint64) if sent else np.zeros(0, dtype=np.uint64)
+        return words, t[: len(flat)]
+
+    def _mask(self) -> Bytes:
+        """Random choices that hide the others in the proof; the sender misses a leaf of each tree, and with it their seed."""
+        made = hashlib.blake2b(
+            self._pieces.to_bytes(8, "big"), key=self._secret, digest_size=HASH_BYTES, person=b"softspoken mask"
+        )
+        return np.frombuffer(made.digest(), dtype=np.uint8)
+
+    def _prove(self, rest: Bytes, packed: Bytes, folded: Bytes) -> Bytes:
+        check = LinearHash(self._name, self._pieces, rest)
+        self._pieces += 1
+        proof = check.masked(packed[None]).tobytes() + digest(check.masked(folded))
+        return np.frombuffer(proof, dtype=np.uint8)
+
+
+def _correct(rest: Bytes, packed: Bytes) -> None:
+    """Make every tree's corrections, (trees, width), those to one string of choices."""
+    rest ^= packed
 
 
 class SenderStream:
     """Correlated transfers of one session, the sender's side."""
 
-    def __init__(self, delta: Blocks, leaves: _Leaves) -> None:
-        self.delta = delta
-        self._leaves = leaves
-        bits = np.unpackbits(delta.view(np.uint8), bitorder="little")
+    def __init__(self, name: bytes, keeper: Keeper, leaves: _Leaves) -> None:
+        self.delta = keeper.delta
+        self._name, self._keeper, self._leaves = name, keeper, leaves
+        self._pieces = 0
+        bits = np.unpackbits(keeper.delta.view(np.uint8), bitorder="little")
         self._rows = np.flatnonzero(bits)
 
     def extend(self, corrections: Words, count: int, party: str | None = None) -> Blocks:
-        """q of shape (count, 2)."""
+        """q of shape (count, 2), if the corrections of all trees are to one string of choices; else an `IntegrityError`."""
+        self._keeper.require_whole(party)
         if corrections.shape != (correction_words(count),):
             raise PeerProtocolError("the transfer corrections have the wrong length", party=party)
-        size = _padded(count)
         raw = corrections.view(np.uint8)
-        q = np.empty((size, 2), dtype=np.uint64)
-        for low in range(0, size, _AT_ONCE):
-            part = slice(low, min(size, low + _AT_ONCE))
-            width = (part.stop - low) // 8
+        q = np.empty((_padded(count), 2), dtype=np.uint64)
+        low = at = 0
+        for size in _pieces(count):
+            piece = raw[at : at + _piece_bytes(size)]
+            at += len(piece)
+            width = (size + MASK_BITS) // 8
+            received = piece[: TREES * width].reshape(TREES, width)
             folded, _ = _fold(self._leaves, width)
-            received = raw[TREES * low // 8 : TREES * part.stop // 8].reshape(TREES, width)
             for row in self._rows:
                 folded[row] ^= received[row // TREE_BITS]
-            _transpose(folded, source=self._leaves, out=q[part])
+            if not self._holds(received, piece[TREES * width :], folded):
+                self._keeper.burn()
+                raise IntegrityError(party=party)
+            _transpose(folded[:, :-HASH_BYTES], source=self._leaves, out=q[low : low + size])
+            low += size
         return q[:count]
+
+    def _holds(self, received: Bytes, proof: Bytes, folded: Bytes) -> bool:
+        """Whether H(q) is H(t) where the offset's bit is 0, and H(t) ^ H(choices) where it is 1."""
+        found = LinearHash(self._name, self._pieces, received).masked(folded)
+        self._pieces += 1
+        found[self._rows] ^= proof[:HASH_BYTES]
+        return hmac.compare_digest(digest(found), proof[HASH_BYTES:].tobytes())
 
 
 def _fold(source: _Leaves, width: int) -> tuple[Bytes, Bytes]:

@@ -122,7 +122,7 @@ def _fill(
     values = np.empty((shape.keys, shape.payload_words), dtype=np.uint64)
     for low in range(0, len(items), _AT_ONCE):
         part = slice(low, min(len(items), low + _AT_ONCE))
-        code, payload = codewords(session, items[part]), packed(choices[part], shape)
+        code, payload = codewords(items[part]), packed(choices[part], shape)
         for choice in range(3):
             bins = three[part, choice]
             at = slice(choice * len(items) + part.start, choice * len(items) + part.stop)

@@ -229,7 +229,7 @@ def _fill(session: bytes, shape: Shape, entries: Entries, owner: Owner, rows: Wo
     values = np.empty((shape.keys, shape.payload_words), dtype=np.uint64)
     labels = np.zeros((len(items), shape.labels), dtype=np.uint64)
     labels[: len(entries)] = entries.words
-    payload, code = _payload(labels, shape), codewords(session, items)
+    payload, code = _payload(labels, shape), codewords(items)
     for choice in range(3):
         for low in range(0, len(items), _HASH_AT_ONCE):
             part = slice(low, min(len(items), low + _HASH_AT_ONCE))

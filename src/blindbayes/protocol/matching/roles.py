@@ -97,7 +97,7 @@ def owner(run: Run, other: str, sizes: Sizes, items: Blocks, planter: Planter, c
         require_mark(asked.mark, session, ItemsMasked, index, other)
         rows.append(source.answer(asked.planes, part.stop - part.start, other))
     every = padded(items, sizes.owner, coins)
-    whole, three, code = np.concatenate(rows), cuckoo.bins_of(session, every, sizes.bins), codewords(session, every)
+    whole, three, code = np.concatenate(rows), cuckoo.bins_of(session, every, sizes.bins), codewords(every)
     values = np.concatenate([source.evaluate(whole[bins], code, bins, _ROW_WORDS) for bins in three.T])  # step 5
     names = _draw_names(sizes.owner, coins)
     values[:, _TAG_WORDS] ^= np.tile(names, 3)
