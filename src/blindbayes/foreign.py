@@ -211,8 +211,8 @@ def shown(text: object, *, lines: bool = False) -> str:
 
 
 def _escaped(char: str) -> str:
-    code = ord(char)
-    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+    """As JSON writes it, so that a JSON text on a screen stays one."""
+    return json.dumps(char)[1:-1] if ord(char) > 0x7F else f"\\u{ord(char):04x}"
 
 
 @functools.cache

@@ -12,31 +12,19 @@ from click.testing import CliRunner, Result
 
 from blindbayes import Study
 from blindbayes.cli.report import command
-from blindbayes.datasets import hospitals
 from blindbayes.demo.loopback import Loopback
 from blindbayes.errors import BlindbayesError
 from blindbayes.report import COMMON, COMMON_SIGNATURES, seal_files
 from blindbayes.storage.folder import read_folder, write_folder
+from support.releases import DATA, release_of, released_sites
 
-DATA = hospitals(600)
-RUN = "ab" * 16
 SEALS = {"checksums", "signatures.json", COMMON, COMMON_SIGNATURES}
 
 
 @pytest.fixture
 def sites(tmp_path: Path) -> Loopback:
     """Three sites, each with its own release of one run, as their agents write it."""
-    net = Loopback(tmp_path / "sites", dict.fromkeys(DATA.tables, "rows.duckdb"))
-    study = net.make_study(DATA.codebook, title="readmission")
-    result = Study(DATA.codebook).simulate(DATA.tables)
-    facts = {"study": study.sha256, "codebook": DATA.codebook.sha256, "run": RUN, "title": study.title}
-    facts |= {"included": list(result.included), "went_on_without": []}
-    for name, site in net.sites.items():
-        own = {"leakage.html": f"<p>{name}</p>".encode(), "run.json": json.dumps(facts).encode()}
-        own["study.toml"] = study.sign(name, site.identity.signing).to_toml().encode()  # each holds its own signature
-        files = seal_files({**result.files(), **own}, {name: site.identity.signing})
-        write_folder(site.home.folder / "releases" / RUN, files)
-    return net
+    return released_sites(tmp_path / "sites")
 
 
 def called(*arguments: object) -> Result:
@@ -49,32 +37,41 @@ def refused(*arguments: object) -> str:
     return str(problem)
 
 
-def release(sites: Loopback, name: str) -> Path:
-    return sites.sites[name].home.folder / "releases" / RUN
+def verified(sites: Loopback, folder: Path, *arguments: object) -> Result:
+    """By the pins of a site, as its officer does it."""
+    return called("verify", folder, "--config", sites.sites["west"].home.folder, *arguments)
+
+
+def not_verified(sites: Loopback, folder: Path) -> str:
+    problem = verified(sites, folder, "--partial").exception
+    assert isinstance(problem, BlindbayesError), problem
+    return str(problem)
 
 
 def resealed(sites: Loopback, name: str, changed: dict[str, bytes]) -> None:
     """The site's release with other files, sealed anew by it: a site that was told something else."""
-    folder = release(sites, name)
+    folder = release_of(sites, name)
     kept = {file: content for file, content in read_folder(folder).items() if file not in SEALS}
     shutil.rmtree(folder)
     write_folder(folder, seal_files({**kept, **changed}, {name: sites.sites[name].identity.signing}))
 
 
 def test_all_sign_one_folder_and_it_verifies(sites: Loopback, tmp_path: Path) -> None:
-    folder = shutil.copytree(release(sites, "north"), tmp_path / "release")
-    before = json.loads(called("verify", folder, "--json").output)
+    folder = shutil.copytree(release_of(sites, "north"), tmp_path / "release")
+    before = json.loads(verified(sites, folder, "--json", "--partial").output)
     assert (list(before["signed by"]), before["not signed by"]) == (["north"], ["south", "west"])
-    assert "south has not signed" in refused("verify", folder, "--everyone")
+    assert "south has not signed" in str(verified(sites, folder).exception)
     for name in ("south", "west"):
         done = called("sign", folder, "--config", sites.sites[name].home.folder)
         assert done.exit_code == 0, done.output
     assert "Signatures in the folder: north, south, west." in done.output
-    after = json.loads(called("verify", folder, "--everyone", "--json").output)
+    after = json.loads(verified(sites, folder, "--everyone", "--json").output)
     assert (list(after["signed by"]), after["not signed by"]) == (["north", "south", "west"], [])
     assert {"model.json", "model_card.md", "statement.md", "explain.html", "plots/priors.svg"} <= set(after["common files"])
     assert "leakage.html" not in after["common files"]
-    text = " ".join(called("verify", folder).output.split())
+    assert after["vouched for by"]["claims.json"] == after["vouched for by"]["model.json"] == ["north", "south", "west"]
+    assert after["vouched for by"]["leakage.json"] == after["vouched for by"]["cost.json"] == ["north"]
+    text = " ".join(verified(sites, folder).output.split())
     assert "signed by west" in text
     assert "nobody is missing" in text
     assert called(folder).exit_code == 0  # `report FOLDER` still reads it
@@ -82,80 +79,82 @@ def test_all_sign_one_folder_and_it_verifies(sites: Loopback, tmp_path: Path) ->
 
 
 def test_the_last_bit_of_a_logarithm_makes_no_difference_and_a_count_does(sites: Loopback) -> None:
-    model = json.loads((release(sites, "south") / "model.json").read_text())
+    model = json.loads((release_of(sites, "south") / "model.json").read_text())
     prior = model["parameters"]["log_prior"]
     prior[0] = math.nextafter(prior[0], 0.0)
     resealed(sites, "south", {"model.json": json.dumps(model).encode()})
-    assert called("sign", release(sites, "north"), "--config", sites.sites["south"].home.folder).exit_code == 0
-    assert called(release(sites, "north"), release(sites, "south")).exit_code == 0
+    assert called("sign", release_of(sites, "north"), "--config", sites.sites["south"].home.folder).exit_code == 0
+    assert called(release_of(sites, "north"), release_of(sites, "south")).exit_code == 0
     prior[0] *= 1 + 1e-6
     resealed(sites, "west", {"model.json": json.dumps(model).encode()})
-    said = refused("sign", release(sites, "north"), "--config", sites.sites["west"].home.folder)
+    said = refused("sign", release_of(sites, "north"), "--config", sites.sites["west"].home.folder)
     assert said.startswith("model.json differs")
-    assert "different model.json" in refused(release(sites, "north"), release(sites, "west"))
+    assert "different model.json" in refused(release_of(sites, "north"), release_of(sites, "west"))
 
 
 @pytest.mark.parametrize("name", ["model.json", "statement.md", "plots/priors.svg"])
 def test_a_site_that_was_told_something_else_does_not_sign_and_names_the_file(sites: Loopback, name: str) -> None:
     resealed(sites, "south", {name: b'{"something": "else"}'})
-    folder = release(sites, "north")
+    folder = release_of(sites, "north")
     said = refused("sign", folder, "--config", sites.sites["south"].home.folder)
     assert said.startswith(f"{name} differs")
     assert list(json.loads((folder / COMMON_SIGNATURES).read_text())) == ["north"]
 
 
 def test_another_run_or_other_contributors_are_told_apart(sites: Loopback) -> None:
-    facts = json.loads((release(sites, "south") / "run.json").read_text())
+    facts = json.loads((release_of(sites, "south") / "run.json").read_text())
     resealed(sites, "south", {"run.json": json.dumps({**facts, "included": ["north", "south"]}).encode()})
     assert "the included of the run differs" in refused(
-        "sign", release(sites, "north"), "--config", sites.sites["south"].home.folder
+        "sign", release_of(sites, "north"), "--config", sites.sites["south"].home.folder
     )
-    shutil.rmtree(release(sites, "west"))
-    assert "west has no release of run" in refused("sign", release(sites, "north"), "--config", sites.sites["west"].home.folder)
+    shutil.rmtree(release_of(sites, "west"))
+    assert "west has no release of run" in refused(
+        "sign", release_of(sites, "north"), "--config", sites.sites["west"].home.folder
+    )
 
 
 def test_a_site_that_did_not_learn_the_result_has_nothing_to_sign(sites: Loopback) -> None:
-    facts = json.loads((release(sites, "south") / "run.json").read_text())
+    facts = json.loads((release_of(sites, "south") / "run.json").read_text())
     kept = {"run.json": json.dumps({**facts, "included": None}).encode()}
-    folder = release(sites, "south")
+    folder = release_of(sites, "south")
     files = {name: content for name, content in read_folder(folder).items() if name in {"study.toml", "leakage.html"}}
     shutil.rmtree(folder)
     sealed = seal_files({**files, **kept}, {"south": sites.sites["south"].identity.signing})
     assert COMMON_SIGNATURES not in sealed
     write_folder(folder, sealed)
-    said = refused("sign", release(sites, "north"), "--config", sites.sites["south"].home.folder)
+    said = refused("sign", release_of(sites, "north"), "--config", sites.sites["south"].home.folder)
     assert "did not learn the result" in said
 
 
 def test_forged_signatures_and_changed_lists_are_refused(sites: Loopback, tmp_path: Path) -> None:
-    folder = shutil.copytree(release(sites, "north"), tmp_path / "release")
+    folder = shutil.copytree(release_of(sites, "north"), tmp_path / "release")
     signatures = json.loads((folder / COMMON_SIGNATURES).read_text())
     (folder / COMMON_SIGNATURES).write_text(json.dumps({**signatures, "south": signatures["north"]}))
-    assert "south signed with a key that the study does not name" in refused("verify", folder)
+    assert "south signed with a key that the study does not name" in not_verified(sites, folder)
     wrong = {"identity": sites.sites["south"].identity.signing.public.hex(), "signature": signatures["north"]["signature"]}
     (folder / COMMON_SIGNATURES).write_text(json.dumps({"south": wrong}))
-    assert "the signature of south does not fit" in refused("verify", folder)
+    assert "the signature of south does not fit" in not_verified(sites, folder)
     (folder / COMMON_SIGNATURES).write_text("[]")
-    assert "not readable" in refused("verify", folder)
+    assert "not a table" in not_verified(sites, folder)
     (folder / COMMON_SIGNATURES).write_text("{}")
-    assert json.loads(called("verify", folder, "--json").output)["not signed by"] == ["north", "south", "west"]
+    assert "north made this folder and did not sign what is common" in not_verified(sites, folder)
     (folder / "model.json").write_text("{}")
-    assert "model.json was changed" in refused("verify", folder)
+    assert "model.json was changed" in not_verified(sites, folder)
 
 
 def test_a_list_that_does_not_fit_its_files_is_no_list(sites: Loopback, tmp_path: Path) -> None:
     """Whoever seals a folder anew cannot keep the others' signatures."""
-    folder = release(sites, "north")
+    folder = release_of(sites, "north")
     files = read_folder(folder)
     kept = {name: content for name, content in files.items() if name not in SEALS}
-    forged = seal_files({**kept, "model.json": b"{}"})
+    forged = seal_files({**kept, "model.json": b"{}"}, {"north": sites.sites["north"].identity.signing})
     forged[COMMON_SIGNATURES] = files[COMMON_SIGNATURES]
-    assert "the signature of north does not fit" in refused("verify", write_folder(tmp_path / "forged", forged))
+    assert "the signature of north does not fit" in not_verified(sites, write_folder(tmp_path / "forged", forged))
 
 
 def test_a_stranger_and_a_simulation_are_told_what_is_wrong(sites: Loopback, tmp_path: Path) -> None:
     stranger = Loopback(tmp_path / "others", {"north": "rows.duckdb"})
-    said = refused("sign", release(sites, "south"), "--config", stranger.sites["north"].home.folder)
+    said = refused("sign", release_of(sites, "south"), "--config", stranger.sites["north"].home.folder)
     assert "another key for north" in said
     simulated = Study(DATA.codebook).simulate(DATA.tables).save(tmp_path / "simulated")
     assert "no release of a run between sites" in refused("verify", simulated)

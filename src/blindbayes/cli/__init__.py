@@ -15,6 +15,7 @@ from typing import Any
 import click
 
 from blindbayes import __version__
+from blindbayes.cli.border import bordered
 from blindbayes.cli.log import set_up_logging
 from blindbayes.errors import BlindbayesError
 
@@ -68,7 +69,11 @@ def root(verbose: int) -> None:
 
 def main(arguments: list[str] | None = None) -> None:
     """Entry point: every error of the package becomes one line and its exit code; with --json, one object."""
-    arguments = sys.argv[1:] if arguments is None else arguments
+    with bordered():
+        _main(sys.argv[1:] if arguments is None else arguments)
+
+
+def _main(arguments: list[str]) -> None:
     try:
         root.main(args=arguments, prog_name="blindbayes", standalone_mode=False)
     except click.exceptions.Exit as stop:

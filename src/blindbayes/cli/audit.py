@@ -8,11 +8,11 @@ from collections.abc import Callable
 from typing import Any
 
 import click
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 from blindbayes.cli import print_json
+from blindbayes.cli.screen import Screen
 from blindbayes.codebook import Codebook
 from blindbayes.errors import ConfigError, PrivacyError
 from blindbayes.primitives.coins import Coins
@@ -112,7 +112,7 @@ def _finite(value: Any) -> Any:
 
 
 def _print(report: Report) -> None:
-    console = Console()
+    console = Screen()
     table = Table(title=escape(f"Audit of {report.subject}"), title_justify="left")
     for column in ("part", "check", "found", ""):
         table.add_column(column, overflow="fold")

@@ -11,11 +11,11 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 from rich.box import SIMPLE
-from rich.console import Console
 from rich.table import Table
 
 from blindbayes.cli import print_json
 from blindbayes.cli.progress import counting
+from blindbayes.cli.screen import Screen
 from blindbayes.codebook import Categorical, Codebook, Feature, IdPart, IdRecipe
 from blindbayes.errors import BlindbayesError, ConfigError
 from blindbayes.primitives.coins import Coins
@@ -168,7 +168,7 @@ def _table(codebook: Codebook, block: Block) -> pa.Table:
 
 
 def _show(lines: list[dict[str, Any]], rows: int) -> None:
-    console = Console()
+    console = Screen()
     table = Table(title=f"Made-up rows, {rows:,} per site, all parties here", box=SIMPLE)
     table.add_column("protocol", no_wrap=True)
     table.add_column("computes", no_wrap=True)

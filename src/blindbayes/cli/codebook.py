@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import click
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 from blindbayes.cli import print_json
+from blindbayes.cli.screen import Screen
 from blindbayes.codebook import DEFAULT_MAX_ROWS, Categorical, Codebook, json_schema
 from blindbayes.errors import ConfigError, DataError
 
@@ -45,7 +44,7 @@ def show(path: str, as_json: bool) -> None:
     if as_json:
         print_json({"sha256": codebook.sha256, **codebook.to_dict()})
         return
-    console = Console()
+    console = Screen()
     target, classes = escape(codebook.target), escape(", ".join(codebook.classes))
     console.print(f"class column [bold]{target}[/]: {classes}", highlight=False)
     console.print(f"sha256 {codebook.sha256}", highlight=False)
@@ -104,7 +103,7 @@ def from_public(data: str, target: str, bins: int | None, missing: tuple[str, ..
         read_public(data, text=(target,), missing=missing), target, bins=bins, max_rows=max_rows, missing=missing
     )
     _write(codebook, out)
-    Console(file=sys.stderr).print(_LEAK, style="bold red")
+    Screen(stderr=True).print(_LEAK, style="bold red")
 
 
 @command.command("from-dictionary")
@@ -150,7 +149,7 @@ def check(path: str, data: str | None, ignore_extra: bool, show_codes: bool, as_
     if as_json:
         print_json(report.to_dict())
     else:
-        console = Console()
+        console = Screen()
         table = Table("column", "missing", "unmapped", "unreadable", "out of bounds", "problem")
         for column in report.columns:
             numbers = (column.missing, column.unmapped, column.unreadable, column.out_of_bounds)

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from rich.console import Console
 from rich.table import Table
 
+from blindbayes.cli.screen import Screen
 from blindbayes.datasets import Synthetic
 from blindbayes.errors import PeerLost
 from blindbayes.foreign import read_json_table
@@ -115,7 +115,7 @@ def tell_story(rows: int, scored: int, folder: Path | None, tell: Callable[[str]
     return Story(data, lines, equal, leakage, sent, scored_all, round(time.perf_counter() - begun, 1), folder)
 
 
-def show_story(story: Story, console: Console) -> None:
+def show_story(story: Story, console: Screen) -> None:
     """On a terminal."""
     truth, rows = story.data.truth, story.data.tables[HOLDER].num_rows
     console.print("\n[bold]A bank knows who defaulted; a telecom knows other things about some of the same people[/]")

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 import pyarrow as pa
-from rich.console import Console
 from rich.table import Table
 
+from blindbayes.cli.screen import Screen
 from blindbayes.errors import ConfigError, PeerLost
 from blindbayes.foreign import read_json_table
 
@@ -68,7 +68,7 @@ def hospitals(as_json: bool, out: str | None, rows: int) -> None:
     from blindbayes.datasets import hospitals as generate
 
     begun = time.perf_counter()
-    console = Console(stderr=True, quiet=as_json)
+    console = Screen(stderr=True, quiet=as_json)
     data, later = generate(rows), generate(9000, seed=77)
     test = pa.concat_tables(later.tables.values())
     truth = test.column(data.codebook.target).to_pylist()
@@ -101,7 +101,7 @@ def hospitals(as_json: bool, out: str | None, rows: int) -> None:
     if as_json:
         click.echo(json.dumps(facts, indent=2))
         return
-    console = Console()
+    console = Screen()
     console.print("\n[bold]Three hospitals, one model of readmission within 30 days[/]")
     console.print(
         "Three processes, each with its own DuckDB file, keys and policy. They differ in size and in their patients.\n"
@@ -122,8 +122,9 @@ def hospitals(as_json: bool, out: str | None, rows: int) -> None:
     if folder is not None:
         first = next(iter(data.tables))
         sites = " ".join(str(folder / "exact" / site) for site in data.tables)
+        cards = " ".join(f"--card {folder / 'cards' / f'{site}.toml'}" for site in data.tables)
         for line in (
-            f"  blindbayes report verify {folder / 'exact' / 'release'} --everyone",
+            f"  blindbayes report verify {folder / 'exact' / 'release'} {cards}",
             f"  {folder / 'exact' / 'release' / 'explain.html'}  (open it in a browser)",
             "what each hospital wrote itself, who learned what included:",
             f"  blindbayes report {sites}",
@@ -159,6 +160,9 @@ def _run_hospitals(data: Any, folder: Path | None, tell: Callable[[str], None]) 
                 ended = sites.run(study)
                 kept = Path(scratch) / "kept" if folder is None else folder
                 where = kept / ("private" if privacy.epsilon else "exact")
+                for name, site in sites.sites.items():
+                    (kept / "cards").mkdir(parents=True, exist_ok=True)
+                    (kept / "cards" / f"{name}.toml").write_text(site.identity.card.to_toml(), encoding="utf-8")
                 results.append(_collected(ended, sites, study, where / "release"))
                 for site, outcome in ended.items():
                     shutil.copytree(outcome["release"], where / site)
@@ -229,12 +233,12 @@ def bank_telecom(as_json: bool, out: str | None, rows: int, scored: int) -> None
     from blindbayes.cli.companies import show_story, tell_story
 
     folder = _fresh(out)
-    with Console(stderr=True, quiet=as_json).status("starting two companies ...") as status:
+    with Screen(stderr=True, quiet=as_json).status("starting two companies ...") as status:
         story = tell_story(rows, scored, folder, status.update)
     if as_json:
         click.echo(json.dumps(story.facts(), indent=2))
         return
-    show_story(story, Console())
+    show_story(story, Screen())
 
 
 @command.command("census")
@@ -285,7 +289,7 @@ def census(as_json: bool, out: str | None, rows: int) -> None:
     if as_json:
         click.echo(json.dumps(facts, indent=2, default=str))
         return
-    console = Console()
+    console = Screen()
     console.print(f"\n[bold]A census of {rows:,} people, one private release[/]\n")
     shown = Table("model", "accuracy on another census")
     for name, score in lines:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import click
-from rich.console import Console
 from rich.table import Table
 
 from blindbayes.cli import print_json
+from blindbayes.cli.screen import Screen
 from blindbayes.codebook import Codebook
 from blindbayes.errors import ConfigError
 
@@ -58,4 +58,4 @@ def check(path: str, data: str, as_json: bool) -> None:
     shown.add_row("different identifiers", f"{report.distinct:,}")
     shown.add_row("identifiers in more than one row", f"{report.repeated:,}")
     shown.add_row("rows of the most frequent one", f"{report.most_rows:,}")
-    Console().print(shown, markup=False)
+    Screen().print(shown, markup=False)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any, get_args
 
 import click
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 from blindbayes.cli import print_json
+from blindbayes.cli.screen import Screen
 from blindbayes.ledger import Balance, Entry, Head, Ledger
 from blindbayes.privacy.accounting import Composition
 
@@ -87,7 +87,7 @@ def show(path: str, as_json: bool) -> None:
             escape(str(fields.get("mechanism", ""))),
             escape(str(about)),
         )
-    console = Console()
+    console = Screen()
     console.print(table, markup=False)
     console.print(
         f"Spent epsilon {balance.spent_epsilon:g} of {float(balance.epsilon):g} (delta {balance.spent_delta:g} of "

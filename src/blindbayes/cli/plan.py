@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import click
-from rich.console import Console
 from rich.table import Table
 
 from blindbayes.cli import print_json
+from blindbayes.cli.screen import Screen
 from blindbayes.codebook import Codebook
 from blindbayes.errors import ConfigError, PrivacyError
 from blindbayes.primitives.coins import Coins
@@ -123,7 +123,7 @@ def _show(found: Forecast, cost: str | None, files: list[str]) -> None:
     for line in found.lines:
         bar = "#" * round(16 * line.mean) + " *" * found.is_close(line)
         table.add_row(f"{line.epsilon:g}", f"{line.mean:.3f}", f"{line.low:.3f} to {line.high:.3f}", bar, line.mechanism)
-    console = Console()
+    console = Screen()
     console.print(table)
     if found.not_private is not None:
         console.print(f"not private {found.not_private:.3f}, majority class {found.majority:.3f}")

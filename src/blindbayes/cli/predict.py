@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -13,6 +12,7 @@ import click
 import pyarrow as pa
 import pyarrow.csv as pacsv
 
+from blindbayes.cli.border import table_out
 from blindbayes.errors import ConfigError, DataError
 
 
@@ -41,7 +41,7 @@ def command(model_path: str, data: str, out: str | None, probabilities: bool, ig
         raise ConfigError(f"{out!r} exists; choose another path or move it away")
     codebook = model.codebook_
     scratch = None if out is None else Path(out).with_name(Path(out).name + ".part")  # no half-written answers
-    sink = sys.stdout.buffer if scratch is None else _writable(scratch)
+    sink = table_out() if scratch is None else _writable(scratch)
     try:
         with open_source(data, ordered=True) as source, counting("classifying") as tell:
             require_columns(

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from blindbayes.cli.screen import Screen
 from blindbayes.data.counting import Progress as Tell
 
 
 @contextmanager
 def counting(what: str) -> Iterator[Tell]:
     """A callback (done, all, name) that draws a bar."""
-    console = Console(file=sys.stderr)
+    console = Screen(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
         task = bar.add_task(what)

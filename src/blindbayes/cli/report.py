@@ -11,12 +11,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-from rich.console import Console
 from rich.table import Table
 
+from blindbayes.cli.screen import Screen
 from blindbayes.errors import ConfigError, DataError
 from blindbayes.foreign import read_json_table, read_toml
-from blindbayes.report import COMMON_SIGNATURES, Verified, common_of, digest_of, signatures_of, signed_by, verify_files
+from blindbayes.report import (
+    COMMON_SIGNATURES,
+    Verified,
+    common_of,
+    digest_of,
+    signatures_of,
+    signed_by,
+    verify_files,
+    vouched,
+)
+from blindbayes.site.approval import learners_of
 from blindbayes.storage.folder import read_folder
 
 if TYPE_CHECKING:
@@ -117,7 +127,7 @@ def show(folders: tuple[str, ...], cards: tuple[str, ...], registry: str | None,
     if as_json:
         click.echo(json.dumps(facts, indent=2))
     else:
-        _show(facts, Console())
+        _show(facts, Screen())
     if facts["unforeseen"]:
         raise DataError("something was opened that stands in no specification; do not use this release, and report it")
 
@@ -139,9 +149,9 @@ def show(folders: tuple[str, ...], cards: tuple[str, ...], registry: str | None,
 def sign(folder: str, config: Path, passphrase_file: Path | None) -> None:
     """Add this site's signature to a release folder.
 
-    Signed is what is the same at every site that learned the result: model, card, explanation, plots, statement, study and
-    run. This site must have a release of the same run of its own, with the same files; otherwise nothing is signed, and the
-    file that differs is named.
+    Signed is what is the same at every site that learned the result: model, card, explanation, plots, statement, what the
+    leak report claims, study and run. This site must have a release of the same run of its own, with the same files;
+    otherwise nothing is signed, and the file that differs is named.
 
     \b
     Example:
@@ -168,50 +178,103 @@ def sign(folder: str, config: Path, passphrase_file: Path | None) -> None:
     )
     signed = signatures_of(read_folder(folder), common_of(files), _identities(study))
     click.echo(f"Signed by {identity.name}. Signatures in the folder: {', '.join(signed)}.")
-    if missing := [name for name in study.names if name not in signed]:
+    if missing := [name for name in learners_of(study) if name not in signed]:
         click.echo(f"Next: send it to {', '.join(missing)}, who signs likewise; `blindbayes report verify {folder}` checks.")
 
 
 @command.command("verify")
 @click.argument("folder", type=click.Path(exists=True, file_okay=False))
-@click.option("--everyone", is_flag=True, help="Fail unless every party of the study has signed.")
+@click.option(
+    "--card", "cards", multiple=True, type=click.Path(exists=True, dir_okay=False), help="A site's card; once per site."
+)
+@click.option(
+    "--config",
+    type=click.Path(path_type=Path),
+    default="site.toml",
+    show_default=True,
+    help="Your site's site.toml, or its folder: its own card and its pins count like --card.",
+)
+@click.option("--everyone", is_flag=True, help="What it does anyhow: fail unless every party that learned the result signed.")
+@click.option("--partial", is_flag=True, help="Do not fail for signatures that are still missing.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def verify(folder: str, everyone: bool, as_json: bool) -> None:
-    """Say who signed a release folder, and who of the study's parties did not.
+def verify(folder: str, cards: tuple[str, ...], config: Path, everyone: bool, partial: bool, as_json: bool) -> None:
+    """Say for every file of a release folder who vouches for it.
 
-    Every file is compared with the checksums, and every signature with the key that the study names for the party.
+    Every file is compared with the checksums, and every signature with the cards that you bring or your site has pinned: the
+    keys in the folder itself count for nothing. It fails if the site that made the folder did not sign it, or if a party that
+    learned the result has not signed what is common to all.
 
     \b
     Example:
-      blindbayes report verify release --everyone
+      blindbayes report verify release --card north.toml --card south.toml --card west.toml
+      blindbayes report verify release --config north
     """
+    if everyone and partial:
+        raise ConfigError("--everyone and --partial exclude each other")
     files = read_folder(folder)
-    checked = verify_files(files)
-    study, common = _study_of(files), common_of(files)
-    signed = signatures_of(files, common, _identities(study))
-    missing = [name for name in study.names if name not in signed]
+    verify_files(files)
+    study = _study_of(files)
+    found = vouched(files, _identities(study), learners_of(study), _keys(cards, config))
     facts = {
         "title": study.title,
         "study": study.sha256,
-        "run": common.facts["run"],
-        "files": checked.files,
-        "signed by": {name: study.party(name).identity for name in signed},
-        "not signed by": missing,
-        "common files": dict(common.digests),
+        "run": found.common.facts["run"],
+        "files": found.verified.files,
+        "made by": list(found.makers),
+        "signed by": {name: study.party(name).identity for name in found.signed},
+        "not signed by": list(found.missing),
+        "no card of": list(found.strangers),
+        "common files": dict(found.common.digests),
+        "vouched for by": {name: list(who) for name, who in found.files.items()},
+        "not covered by all": list(found.not_covered),
     }
     if as_json:
         click.echo(json.dumps(facts, indent=2))
     else:
-        console = Console()
-        for name, value in (("study", f"{study.title}  {study.sha256}"), ("run", facts["run"])):
-            console.print(f"{name}: {value}", highlight=False, markup=False, soft_wrap=True)
-        console.print(f"{checked.files} files are as they were released, {len(common.digests)} of them common to all sites.")
-        for name in signed:
-            shown = f"signed by {name}: {study.party(name).identity[:16]}… (the key in the study)"
-            console.print(shown, highlight=False, markup=False)
-        console.print(f"not signed by: {', '.join(missing) or 'nobody is missing'}", highlight=False, markup=False)
-    if everyone and missing:
-        raise DataError(f"{missing[0]} has not signed; send it the folder: blindbayes report sign {folder} --config ITS_FOLDER")
+        _show_vouched(facts, Screen())
+    if found.missing and not partial:
+        name = found.missing[0]
+        if name in found.strangers:
+            raise DataError(f"{name} signed, and you brought no card of {name}: add --card, or --partial to go without")
+        raise DataError(f"{name} has not signed; send it the folder: blindbayes report sign {folder} --config ITS_FOLDER")
+
+
+def _keys(cards: tuple[str, ...], config: Path) -> dict[str, bytes]:
+    """The keys that the reader brings: cards, and what its own site has pinned."""
+    from blindbayes.transport.identity import pinned, read_card
+
+    found = [read_card(Path(path)) for path in cards]
+    home = config if config.is_dir() else config.parent
+    if (home / "site.toml").is_file() and (home / "card.toml").is_file():
+        found += [read_card(home / "card.toml"), *pinned(home).values()]
+    elif config != Path("site.toml"):
+        raise ConfigError(f"there is no site in {config.name!r}; name its folder, or its site.toml")
+    keys: dict[str, bytes] = {}
+    for card in found:
+        if keys.setdefault(card.name, card.identity) != card.identity:
+            raise ConfigError(f"two cards of {card.name} have different keys; ask {card.name} which one is its own")
+    return keys
+
+
+def _show_vouched(facts: Mapping[str, Any], screen: Screen) -> None:
+    def line(text: str) -> None:
+        screen.print(text, highlight=False, markup=False, soft_wrap=True)
+
+    line(f"study: {facts['title']}  {facts['study']}")
+    line(f"run: {facts['run']}")
+    line(f"{facts['files']} files are as they were released, {len(facts['common files'])} of them common to all sites.")
+    line(f"made by {', '.join(facts['made by'])}")
+    for name, key in facts["signed by"].items():
+        line(f"signed by {name}: {key[:16]}… (the key on its card)")
+    line(f"not signed by: {', '.join(facts['not signed by']) or 'nobody is missing'}")
+    if facts["no card of"]:
+        line(f"signed, but you brought no card, so it does not count: {', '.join(facts['no card of'])}")
+    table = Table("file", "who vouches for it")
+    for name, who in facts["vouched for by"].items():
+        table.add_row(_plain(name), _plain(", ".join(who)))
+    screen.print(table)
+    for sentence in facts["not covered by all"]:
+        line(sentence)
 
 
 def _study_of(files: Mapping[str, bytes]) -> StudyFile:
@@ -223,6 +286,7 @@ def _study_of(files: Mapping[str, bytes]) -> StudyFile:
         study = StudyFile.from_text(files["study.toml"].decode())
     except UnicodeDecodeError:
         raise DataError("study.toml is not readable; ask for the release again") from None
+    study.require_signatures()
     if study.sha256 != common_of(files).facts["study"]:
         raise DataError("study.toml is not the study of this run; ask for the release again")
     return study
@@ -273,7 +337,7 @@ def _registry(release: _Release, path: Path) -> str:
     return promise.to_yaml(Deployment(**known))
 
 
-def _show(facts: Mapping[str, Any], console: Console) -> None:
+def _show(facts: Mapping[str, Any], console: Screen) -> None:
     console.print(f"[bold]{facts['files']} files are as they were released.[/]", highlight=False)
     if facts["signed by"]:
         for name, key in facts["signed by"].items():

@@ -12,6 +12,7 @@ from blindbayes.report.leakage import About, Flow, LeakReport, PartyView, Receiv
 from blindbayes.report.page import leak_page, model_page
 from blindbayes.report.release import model_files, release_files, run_files
 from blindbayes.report.spec import Coalition, Spec, protocols, read_spec
+from blindbayes.report.vouching import Vouched, vouched
 
 __all__ = [
     "CHECKSUMS",
@@ -27,6 +28,7 @@ __all__ = [
     "Received",
     "Spec",
     "Verified",
+    "Vouched",
     "common_of",
     "digest_of",
     "follows_from_sum",
@@ -43,4 +45,5 @@ __all__ = [
     "signatures_of",
     "signed_by",
     "verify_files",
+    "vouched",
 ]

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from blindbayes.errors import DataError, IntegrityError
 from blindbayes.foreign import read_json_table
 from blindbayes.primitives.signatures import SigningKey, verify
-from blindbayes.report.common import AGAIN, COMMON, COMMON_SIGNATURES, Common, signatures_text
+from blindbayes.report.common import AGAIN, CLAIMS, COMMON, COMMON_SIGNATURES, LEAKAGE, RUN, Common, claims_of, signatures_text
 
 CHECKSUMS, SIGNATURES = "checksums", "signatures.json"
-PRIVATE = (".share", ".share.spent")  # a party's share of a model lies beside a release and is no part of it
+PRIVATE = (".share", ".share.spent")  # a simulation leaves the parties' shares of a model beside its release
 _CONTEXT = b"blindbayes release v1\n"
 
 
@@ -30,6 +30,8 @@ def seal_files(files: Mapping[str, bytes], signers: Mapping[str, SigningKey] | N
 
     A release of a run between sites also gets the list of what is the same at all of them, signed likewise.
     """
+    if RUN in files and LEAKAGE in files:
+        files = {**files, CLAIMS: claims_of(files)}
     common = Common.of(files)
     if common is not None:
         files = {**files, COMMON: common.text}
@@ -48,8 +50,10 @@ def verify_files(files: Mapping[str, bytes]) -> Verified:
     """Raise `DataError` unless every file is listed and as it was, nothing is missing, and every signature is good."""
     listed: dict[str, str] = {}
     try:
-        for line in files[CHECKSUMS].decode().splitlines():
+        for line in files[CHECKSUMS].decode().split("\n")[:-1]:
             digest, name = line.split("  ", 1)
+            if name in listed:
+                raise ValueError(name)
             listed[name] = digest
     except KeyError:
         raise DataError(
@@ -58,7 +62,8 @@ def verify_files(files: Mapping[str, bytes]) -> Verified:
         ) from None
     except ValueError:
         raise DataError("the checksums are not readable; ask for the release again") from None
-    there = {name for name in files if name not in (CHECKSUMS, SIGNATURES, COMMON_SIGNATURES) and not name.endswith(PRIVATE)}
+    beside = () if RUN in files else PRIVATE
+    there = {name for name in files if name not in (CHECKSUMS, SIGNATURES, COMMON_SIGNATURES) and not name.endswith(beside)}
     if missing := sorted(set(listed) - there):
         raise DataError(f"{missing[0]} is missing; ask for the release again")
     if added := sorted(there - set(listed)):
@@ -67,6 +72,8 @@ def verify_files(files: Mapping[str, bytes]) -> Verified:
         if hashlib.sha256(files[name]).hexdigest() != digest:
             raise DataError(f"{name} was changed after the release; ask for it again")
     signers: dict[str, bytes] = {}
+    if RUN in files and SIGNATURES not in files:
+        raise DataError(f"{SIGNATURES} is missing: the site that made this folder does not vouch for it; {AGAIN}")
     if SIGNATURES in files:
         payload = _CONTEXT + files[CHECKSUMS]
         try:

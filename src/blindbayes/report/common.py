@@ -1,11 +1,13 @@
 """What is the same at every site that learned the result of a run, and who signed it.
 
-Each site writes its own release: its leak report and its cost are its own. The rest (the model, its card, explanation, plots
-and statement) is the same everywhere. `common.json` lists it by digest, with study and run, and every party may sign that list
-into `common.signatures.json`: one folder then carries the signatures of all.
+Each site writes its own release: what it received and what it paid are its own view, and the site that made the folder vouches
+for them alone. The rest is the same everywhere: the model, its card, explanation, plots and statement, and `claims.json`, the
+part of the leak report that all rely on. `common.json` lists those files by the SHA-256 of their bytes, with study and run, and
+every party may sign that list into `common.signatures.json`: one folder then carries the signatures of all.
 
-Logarithms may differ in their last bit from one machine to another, and every site works out the parameters itself: so the
-model enters by its content with fractions to nine digits, every other file by its bytes.
+Logarithms may differ in their last bit from one machine to another, and every site works out the parameters itself. So a
+site that signs another's folder compares the model with its own by content, fractions to nine digits, and signs the bytes that
+it was shown. Format 1, before the claims were split off, listed the model by that content; its folders can still be read.
 """
 
 from __future__ import annotations
@@ -22,26 +24,20 @@ from blindbayes.foreign import read_json, read_json_table
 from blindbayes.model.file import MAX_BYTES
 from blindbayes.primitives.signatures import SigningKey, verify
 
-COMMON, COMMON_SIGNATURES = "common.json", "common.signatures.json"
-FORMAT = "blindbayes.common/1"
-_CONTEXT = b"blindbayes common release v1\n"
-_OWN = frozenset(
-    (
-        "leakage.json",
-        "leakage.html",
-        "cost.json",
-        "run.json",
-        "study.toml",
-        "checksums",
-        "signatures.json",
-        "classes.csv",  # with columns of the site's own beside them
-        COMMON,
-        COMMON_SIGNATURES,
-    )
-)
+COMMON, COMMON_SIGNATURES, CLAIMS = "common.json", "common.signatures.json", "claims.json"
+RUN, STUDY, LEAKAGE = "run.json", "study.toml", "leakage.json"
+FORMAT, OLD_FORMAT = "blindbayes.common/2", "blindbayes.common/1"
 AGAIN = "ask for the release again"
-_RUN = re.compile("[0-9a-f]{16,64}")
+_CONTEXT = b"blindbayes common release v1\n"
+OWN = frozenset((LEAKAGE, "leakage.html", "cost.json", RUN, "classes.csv"))  # a site's own view
+_SEALS = frozenset(("checksums", "signatures.json", COMMON, COMMON_SIGNATURES))
+_RUN_ID = re.compile("[0-9a-f]{16,64}")
+# Each site's study file carries the signatures that it had seen when the run began.
+_SIGNATURES = re.compile(
+    rb"""^\[signatures\](?: # who agreed; outside the hash)?\n(?:["'\w.-]+ = "[0-9a-f]{128}"\n)*\n?""", re.MULTILINE
+)
 _FACTS = ("study", "codebook", "run", "title", "included")
+_CLAIMED = ("protocols", "contributors", "may be opened", "follows")
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,24 +45,26 @@ class Common:
     """The list that all parties sign."""
 
     facts: Mapping[str, Any]  # study, codebook, run, title, included
-    digests: Mapping[str, str]  # file -> SHA-256
+    digests: Mapping[str, str]  # file -> SHA-256 of its bytes (format 1: of the model's content)
+    contents: Mapping[str, str]  # file -> what two sites compare
+    format: str = FORMAT
 
     @classmethod
-    def of(cls, files: Mapping[str, bytes]) -> Common | None:
+    def of(cls, files: Mapping[str, bytes], form: str = FORMAT) -> Common | None:
         """Of the files of a release; None if they are not of a run between sites."""
-        if "run.json" not in files:
+        if RUN not in files:
             return None
-        facts = read_json_table(files["run.json"], "run.json", error=DataError, hint=AGAIN)
-        shared = {
-            name: content for name, content in files.items() if name not in _OWN and not name.endswith((".share", ".spent"))
-        }
-        digests = {name: digest_of(name, content) for name, content in sorted(shared.items())}
-        return cls({name: facts.get(name) for name in _FACTS}, digests)
+        facts = read_json_table(files[RUN], RUN, error=DataError, hint=AGAIN)
+        left_out = OWN | _SEALS | ({STUDY} if form == OLD_FORMAT else set())
+        shared = sorted(name for name in files if name not in left_out and not name.endswith((".share", ".spent")))
+        contents = {name: digest_of(name, files[name]) for name in shared}
+        digests = contents if form == OLD_FORMAT else {name: hashlib.sha256(files[name]).hexdigest() for name in shared}
+        return cls({name: facts.get(name) for name in _FACTS}, digests, contents, form)
 
     @property
     def text(self) -> bytes:
         """Canonical JSON: what is signed, and what stands in common.json."""
-        fields = {"format": FORMAT, **self.facts, "files": dict(self.digests)}
+        fields = {"format": self.format, **self.facts, "files": dict(self.digests)}
         return (json.dumps(fields, indent=2, sort_keys=True, ensure_ascii=False, allow_nan=False) + "\n").encode()
 
     @property
@@ -75,12 +73,12 @@ class Common:
         return self.facts["included"] is not None or "model.json" in self.digests
 
     def difference(self, other: Common) -> str | None:
-        """The first thing in which two lists differ, in words; None if they are the same."""
+        """The first thing in which two releases of one run differ, in words; None if they say the same."""
         for name in _FACTS:
             if self.facts[name] != other.facts[name]:
                 return f"the {name} of the run"
-        for name in sorted({*self.digests, *other.digests}):
-            if self.digests.get(name) != other.digests.get(name):
+        for name in sorted({*self.contents, *other.contents}):
+            if self.contents.get(name) != other.contents.get(name):
                 return name
         return None
 
@@ -89,8 +87,17 @@ class Common:
         return {"identity": key.public.hex(), "signature": key.sign(_CONTEXT + name.encode() + b"\n" + self.text).hex()}
 
 
+def claims_of(files: Mapping[str, bytes]) -> bytes:
+    """`claims.json`: what the leak report says of the run itself, the same wherever it is written."""
+    report = read_json_table(files[LEAKAGE], LEAKAGE, error=DataError, hint=AGAIN)
+    claims = {"format": "blindbayes.claims/1", **{name: report.get(name) for name in _CLAIMED}}
+    return (json.dumps(claims, indent=2, ensure_ascii=False, allow_nan=False) + "\n").encode()
+
+
 def digest_of(name: str, content: bytes) -> str:
-    """What identifies a common file."""
+    """What two sites compare of a file: its bytes; the model by its content to nine digits, the study without signatures."""
+    if name == STUDY:
+        content = _SIGNATURES.sub(b"", content)
     if name == "model.json":
         plain = read_json(content, "model.json", most_bytes=MAX_BYTES, error=DataError, hint=AGAIN)
         content = json.dumps(_rounded(plain), sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
@@ -109,21 +116,19 @@ def _rounded(value: Any) -> Any:
 
 def common_of(files: Mapping[str, bytes]) -> Common:
     """The list of a release folder, checked against its files. Raises `DataError` if it does not fit them."""
-    found = _list_of(files)
-    # The run's name becomes the name of a folder, and stands on a screen: a made-up one could lead anywhere.
-    if not _RUN.fullmatch(str(found.facts["run"])):
-        raise DataError("run.json names no run of sites; ask for the release again")
-    if files.get(COMMON) != found.text:
-        raise DataError(f"{COMMON} does not fit the files beside it; ask for the release again")
-    return found
-
-
-def _list_of(files: Mapping[str, bytes]) -> Common:
-    found = Common.of(files)
+    if RUN not in files:
+        raise ConfigError(f"the folder holds no {RUN}: it is no release of a run between sites, and nobody can sign it as one")
+    listed = read_json_table(files.get(COMMON, b""), COMMON, error=DataError, hint=AGAIN)
+    found = Common.of(files, OLD_FORMAT if listed.get("format") == OLD_FORMAT else FORMAT)
     if found is None:
-        raise ConfigError(
-            "the folder holds no run.json: it is no release of a run between sites, and nobody can sign it as one"
-        )
+        raise DataError(f"{RUN} is not readable; {AGAIN}")
+    # The run's name becomes the name of a folder, and stands on a screen: a made-up one could lead anywhere.
+    if not _RUN_ID.fullmatch(str(found.facts["run"])):
+        raise DataError(f"{RUN} names no run of sites; {AGAIN}")
+    if files[COMMON] != found.text:
+        raise DataError(f"{COMMON} does not fit the files beside it; {AGAIN}")
+    if found.format == FORMAT and files.get(CLAIMS) != (claims_of(files) if LEAKAGE in files else None):
+        raise DataError(f"{LEAKAGE} does not say what {CLAIMS} says, which the parties sign; do not rely on this folder")
     return found
 
 
@@ -137,15 +142,17 @@ def signatures_of(files: Mapping[str, bytes], common: Common, identities: Mappin
             str(name): (bytes.fromhex(entry["identity"]), bytes.fromhex(entry["signature"]))
             for name, entry in _entries(files).items()
         }
+    except DataError:
+        raise
     except (ValueError, KeyError, TypeError, AttributeError):
-        raise DataError(f"{COMMON_SIGNATURES} is not readable; ask for the release again") from None
+        raise DataError(f"{COMMON_SIGNATURES} is not readable; {AGAIN}") from None
     for name, (identity, signature) in entries.items():
         if identities.get(name) != identity:
             raise DataError(f"{name} signed with a key that the study does not name for it; do not rely on this folder")
         try:
             verify(identity, _CONTEXT + name.encode() + b"\n" + common.text, signature, party=name)
         except IntegrityError:
-            raise DataError(f"the signature of {name} does not fit {COMMON}; ask for the release again") from None
+            raise DataError(f"the signature of {name} does not fit {COMMON}; {AGAIN}") from None
     return tuple(name for name in identities if name in entries)
 
 
@@ -164,8 +171,7 @@ def signed_by(files: Mapping[str, bytes], own: Mapping[str, bytes], name: str, k
         raise ConfigError(f"{name} did not learn the result of this run, so it has nothing to compare the folder with")
     if (differs := common.difference(mine)) is not None:
         raise DataError(f"{differs} differs from this site's own release of the run: not signed. Ask who made the folder")
-    entries = _entries(files)
-    return signatures_text({**entries, name: common.sign(name, key)})
+    return signatures_text({**_entries(files), name: common.sign(name, key)})
 
 
 def _entries(files: Mapping[str, bytes]) -> dict[str, Any]:

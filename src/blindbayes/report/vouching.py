@@ -1,0 +1,88 @@
+"""Who vouches for which file of a release folder, by keys that the reader brings.
+
+The keys in a folder are the folder's own word: whoever forges one puts keys of its own into it. So a reader brings the cards
+of the sites (or the pins of its own site), and a signature counts only if the card of that name has its key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from blindbayes.errors import ConfigError, DataError
+from blindbayes.report.checksums import Verified, verify_files
+from blindbayes.report.common import COMMON, COMMON_SIGNATURES, LEAKAGE, OLD_FORMAT, OWN, Common, common_of, signatures_of
+
+_SEALS = frozenset(("checksums", "signatures.json", COMMON, COMMON_SIGNATURES))
+
+
+@dataclass(frozen=True, slots=True)
+class Vouched:
+    """What a release folder is worth to whoever brought these keys."""
+
+    verified: Verified
+    common: Common
+    makers: tuple[str, ...]  # who signed all of the folder's files
+    signed: tuple[str, ...]  # who signed what is common to all
+    strangers: tuple[str, ...]  # parties that signed and whose card was not brought: their signatures count for nothing
+    missing: tuple[str, ...]  # parties that learned the result and have not signed, or are strangers
+    files: Mapping[str, tuple[str, ...]]  # file -> who vouches for it
+
+    @property
+    def not_covered(self) -> tuple[str, ...]:
+        """What the signatures leave open, one sentence each."""
+        maker = ", ".join(self.makers)
+        lines = [f"What {maker} received and what the run cost it ({', '.join(sorted(OWN & set(self.files)))}): {maker} alone."]
+        if self.common.format == OLD_FORMAT:
+            lines.append(
+                "The folder is of the format before the claims of the leak report were signed by all: what may be opened, and "
+                f"what follows, stands on the word of {maker} alone. The model was signed by its content to nine digits."
+            )
+        return tuple(lines)
+
+
+def vouched(
+    files: Mapping[str, bytes], identities: Mapping[str, bytes], learners: Sequence[str], keys: Mapping[str, bytes]
+) -> Vouched:
+    """Check a release folder. `identities` are the keys that its study names, `keys` the reader's own.
+
+    `learners` are the parties that learned the result and so can sign it. Raises `DataError` for anything that is wrong, or
+    that nobody with a key of the reader's vouches for. Signatures that are only missing are left to the caller.
+    """
+    if not keys:
+        raise ConfigError(
+            "whose signatures count? The keys in a folder are its own word: name the sites' cards with --card, or your site's "
+            "folder with --config, whose pins count"
+        )
+    for name, identity in identities.items():
+        if name in keys and keys[name] != identity:
+            raise DataError(f"the study in the folder names another key for {name} than its card; do not rely on this folder")
+    verified, common = verify_files(files), common_of(files)
+    for name, identity in verified.signers.items():
+        if identities.get(name) != identity:
+            raise DataError(f"{name} signed with a key that the study does not name for it; do not rely on this folder")
+    if LEAKAGE not in files:
+        raise DataError(f"{LEAKAGE} is missing: nobody says who learned what; ask for the release again")
+    makers = tuple(name for name in verified.signers if name in keys)
+    if not makers:
+        made = ", ".join(verified.signers)
+        raise DataError(f"{made} made this folder, and you brought no card of {made}: nobody whom you know vouches for it")
+    everyone = signatures_of(files, common, identities)
+    signed = tuple(name for name in everyone if name in keys)
+    if common.learned and not set(makers) <= set(signed):
+        raise DataError(f"{makers[0]} made this folder and did not sign what is common to all; ask for the release again")
+    required = learners if common.learned else ()
+    by_file = {
+        name: tuple(dict.fromkeys((*makers, *(signed if name in common.digests else ()))))
+        for name in sorted(files)
+        if name not in _SEALS
+    }
+    return Vouched(
+        verified,
+        common,
+        makers,
+        signed,
+        tuple(name for name in dict.fromkeys((*verified.signers, *everyone)) if name not in keys),
+        tuple(name for name in required if name not in signed),
+        by_file,
+    )

@@ -1,0 +1,185 @@
+"""A release folder that was forged after all had signed it: nothing that anybody relies on can be exchanged unseen.
+
+The first attack was run against the code before `claims.json`: `report verify --everyone` vouched for a leak report that said
+the opposite of what the sites had signed, because it lay outside the common list and its maker's signature could be deleted.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from blindbayes.cli.report import command
+from blindbayes.demo.loopback import Loopback
+from blindbayes.errors import BlindbayesError, DataError
+from blindbayes.primitives.coins import Coins
+from blindbayes.primitives.signatures import SigningKey
+from blindbayes.report import COMMON_SIGNATURES, seal_files
+from blindbayes.storage.folder import read_folder, write_folder
+from support.releases import released_sites, signed_by_all
+
+LIE = "Nothing can be learned from this release (forged)."
+OLD = Path(__file__).parents[1] / "report" / "format1"
+SEALS = ("checksums", "signatures.json", "common.json", COMMON_SIGNATURES)
+
+
+@pytest.fixture(scope="module")
+def sites(tmp_path_factory: pytest.TempPathFactory) -> Loopback:
+    return released_sites(tmp_path_factory.mktemp("release") / "sites")
+
+
+@pytest.fixture(scope="module")
+def good(sites: Loopback) -> dict[str, bytes]:
+    return signed_by_all(sites)
+
+
+def with_checksums(files: Mapping[str, bytes]) -> dict[str, bytes]:
+    """What anybody can do: list the files anew."""
+    left_out = ("checksums", "signatures.json", COMMON_SIGNATURES)
+    lines = [
+        f"{hashlib.sha256(content).hexdigest()}  {name}\n" for name, content in sorted(files.items()) if name not in left_out
+    ]
+    return {**files, "checksums": "".join(lines).encode()}
+
+
+def with_lie(files: Mapping[str, bytes]) -> dict[str, bytes]:
+    report = json.loads(files["leakage.json"])
+    forged = {"leakage.json": json.dumps({**report, "follows": [LIE]}).encode(), "leakage.html": f"<p>{LIE}</p>".encode()}
+    return {**files, **forged}
+
+
+def verified(sites: Loopback, files: Mapping[str, bytes], folder: Path, *options: object) -> Result:
+    where = write_folder(folder, files)
+    arguments = ["verify", where, "--config", sites.sites["west"].home.folder, *options]
+    return CliRunner().invoke(command, [str(word) for word in arguments])
+
+
+def refused(result: Result) -> str:
+    assert isinstance(result.exception, BlindbayesError), result.output
+    return str(result.exception)
+
+
+def test_the_folder_that_was_not_forged_verifies(sites: Loopback, good: dict[str, bytes], tmp_path: Path) -> None:
+    assert verified(sites, good, tmp_path / "release").exit_code == 0
+
+
+def test_a_forged_leak_report_with_the_makers_signature_deleted_fails(
+    sites: Loopback, good: dict[str, bytes], tmp_path: Path
+) -> None:
+    forged = with_checksums(with_lie(good))
+    del forged["signatures.json"]
+    assert "does not vouch for it" in refused(verified(sites, forged, tmp_path / "release"))
+    shown = CliRunner().invoke(command, [str(tmp_path / "release")])
+    assert "does not vouch for it" in refused(shown)
+    assert LIE not in shown.output
+
+
+def test_a_maker_that_forges_its_own_leak_report_is_held_to_the_claims_that_all_signed(
+    sites: Loopback, good: dict[str, bytes], tmp_path: Path
+) -> None:
+    kept = {name: content for name, content in good.items() if name not in (*SEALS, "claims.json")}
+    key = {"north": sites.sites["north"].identity.signing}
+    resealed = {**seal_files(with_lie(kept), key), COMMON_SIGNATURES: good[COMMON_SIGNATURES]}
+    assert "does not fit common.json" in refused(verified(sites, resealed, tmp_path / "resealed"))
+    patched = with_checksums(with_lie(good))  # the claims as signed, the leak report not
+    context = b"blindbayes release v1\n"
+    entry = {"identity": key["north"].public.hex(), "signature": key["north"].sign(context + patched["checksums"]).hex()}
+    patched["signatures.json"] = json.dumps({"north": entry}).encode()
+    assert "does not say what claims.json says" in refused(verified(sites, patched, tmp_path / "patched"))
+
+
+def test_keys_that_the_folder_brings_itself_count_for_nothing(
+    sites: Loopback, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A stranger forges study, keys and signatures together: consistent in itself, and worthless to who has cards."""
+    forged = signed_by_all(released_sites(tmp_path / "forged sites"))
+    assert "another key for north than its card" in refused(verified(sites, forged, tmp_path / "release"))
+    alone = CliRunner().invoke(command, ["verify", str(tmp_path / "release"), "--config", str(tmp_path / "nowhere")])
+    assert isinstance(alone.exception, BlindbayesError)
+    monkeypatch.chdir(tmp_path)  # where no site.toml lies
+    without = CliRunner().invoke(command, ["verify", str(tmp_path / "release")])
+    assert "whose signatures count?" in refused(without)
+
+
+def test_a_signature_whose_card_was_not_brought_does_not_count(sites: Loopback, good: dict[str, bytes], tmp_path: Path) -> None:
+    folder = write_folder(tmp_path / "release", good)
+    card = tmp_path / "north.toml"
+    card.write_text(sites.sites["north"].identity.card.to_toml())
+    result = CliRunner().invoke(command, ["verify", str(folder), "--card", str(card)])
+    assert "south signed, and you brought no card of south" in refused(result)
+    card.write_text(sites.sites["south"].identity.card.to_toml())
+    result = CliRunner().invoke(command, ["verify", str(folder), "--card", str(card)])
+    assert "nobody whom you know vouches for it" in refused(result)
+
+
+def test_a_key_that_stands_twice_in_the_model_is_no_model(sites: Loopback, good: dict[str, bytes], tmp_path: Path) -> None:
+    """The last of two wins in most readers: one program would show other statistics than another."""
+    doubled = good["model.json"].replace(b'"statistics":', b'"statistics": null, "statistics":', 1)
+    forged = with_checksums({**good, "model.json": doubled})
+    said = refused(verified(sites, forged, tmp_path / "release"))
+    assert "fit" in said
+    assert "stands twice" in refused(_sealed_by_north(sites, {**good, "model.json": doubled}, tmp_path / "sealed"))
+
+
+def _sealed_by_north(sites: Loopback, files: Mapping[str, bytes], folder: Path) -> Result:
+    kept = {name: content for name, content in files.items() if name not in SEALS}
+    try:
+        sealed = seal_files(kept, {"north": sites.sites["north"].identity.signing})
+    except DataError as problem:
+        return Result(CliRunner(), b"", b"", b"", None, 3, problem)
+    return verified(sites, sealed, folder)
+
+
+@pytest.mark.parametrize("name", ["extra.share", "extra.share.spent", "notes.txt", "plots/more.svg", "model.json.bak"])
+def test_a_file_more_than_was_released_fails(sites: Loopback, good: dict[str, bytes], tmp_path: Path, name: str) -> None:
+    assert f"{name} is not part of the release" in refused(verified(sites, {**good, name: b"x"}, tmp_path / "release"))
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["leakage.json", "leakage.html", "cost.json", "run.json", "statement.md", "statement.json", "study.toml", "model.json",
+     "model_card.md", "explain.html", "claims.json", "common.json", "plots/priors.svg", "checksums"],
+)  # fmt: skip
+def test_every_file_is_vouched_for_and_no_byte_of_it_can_be_changed(
+    sites: Loopback, good: dict[str, bytes], tmp_path: Path, name: str
+) -> None:
+    """Changed, and the checksums written anew: the maker's signature no longer fits, whatever the file."""
+    forged = with_checksums({**good, name: good[name] + b"\n"})
+    if name == "checksums":
+        forged[name] = good[name] + b"\n"
+    assert refused(verified(sites, forged, tmp_path / "release"))
+
+
+def test_a_line_of_the_checksums_that_stands_twice_is_refused(sites: Loopback, good: dict[str, bytes], tmp_path: Path) -> None:
+    doubled = {**good, "checksums": good["checksums"] + good["checksums"].split(b"\n")[0] + b"\n"}
+    assert "not readable" in refused(verified(sites, doubled, tmp_path / "release"))
+
+
+def test_a_folder_of_the_format_before_verifies_and_says_what_is_not_covered(tmp_path: Path) -> None:
+    cards = [word for name in ("north", "south", "west") for word in ("--card", str(OLD / "cards" / f"{name}.toml"))]
+    result = CliRunner().invoke(command, ["verify", str(OLD / "release"), *cards])
+    assert result.exit_code == 0, result.exception
+    text = " ".join(result.output.split())
+    assert "format before the claims of the leak report were signed by all" in text
+    assert "the word of north alone" in text
+    forged = with_checksums(with_lie(read_folder(OLD / "release")))
+    del forged["signatures.json"]
+    result = CliRunner().invoke(command, ["verify", str(write_folder(tmp_path / "forged", forged)), *cards])
+    assert "does not vouch for it" in refused(result)
+
+
+def test_a_stranger_cannot_sign_in_the_makers_place(sites: Loopback, good: dict[str, bytes], tmp_path: Path) -> None:
+    forged = with_checksums(with_lie(good))
+    key = SigningKey.generate(Coins.seeded(bytes(32)))
+    for name in ("north", "mallory"):
+        entry = {"identity": key.public.hex(), "signature": key.sign(b"blindbayes release v1\n" + forged["checksums"]).hex()}
+        forged["signatures.json"] = json.dumps({name: entry}).encode()
+        said = refused(verified(sites, forged, tmp_path / name))
+        assert "key that the study does not name" in said or "does not say what claims.json says" in said
+        shutil.rmtree(tmp_path / name)

@@ -1,0 +1,43 @@
+"""Releases of one run between three sites, as their agents write them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from blindbayes import Study
+from blindbayes.datasets import hospitals
+from blindbayes.demo.loopback import Loopback
+from blindbayes.report import COMMON_SIGNATURES, seal_files, signed_by
+from blindbayes.storage.folder import read_folder, write_folder
+
+DATA = hospitals(600)
+RUN = "ab" * 16
+
+
+def released_sites(folder: Path) -> Loopback:
+    """Three sites, each with its own release of one run under releases/."""
+    net = Loopback(folder, dict.fromkeys(DATA.tables, "rows.duckdb"))
+    study = net.make_study(DATA.codebook, title="readmission")
+    result = Study(DATA.codebook).simulate(DATA.tables)
+    facts = {"study": study.sha256, "codebook": DATA.codebook.sha256, "run": RUN, "title": study.title}
+    facts |= {"included": list(result.included), "went_on_without": []}
+    for name, site in net.sites.items():
+        own = {"leakage.html": f"<p>{name}</p>".encode(), "run.json": json.dumps(facts).encode()}
+        own["study.toml"] = study.sign(name, site.identity.signing).to_toml().encode()  # each holds its own signature
+        files = seal_files({**result.files(), **own}, {name: site.identity.signing})
+        write_folder(site.home.folder / "releases" / RUN, files)
+    return net
+
+
+def release_of(sites: Loopback, name: str) -> Path:
+    """A site's own release."""
+    return sites.sites[name].home.folder / "releases" / RUN
+
+
+def signed_by_all(sites: Loopback, maker: str = "north") -> dict[str, bytes]:
+    """The maker's release with everybody's signature."""
+    files = read_folder(release_of(sites, maker))
+    for name, site in sites.sites.items():
+        files[COMMON_SIGNATURES] = signed_by(files, read_folder(release_of(sites, name)), name, site.identity.signing)
+    return files
