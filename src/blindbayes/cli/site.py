@@ -10,6 +10,7 @@ import click
 
 from blindbayes.cli import print_json
 from blindbayes.errors import ConfigError
+from blindbayes.site.approval import approval_of
 from blindbayes.site.client import OperatorClient
 from blindbayes.site.config import Rows, SiteConfig
 from blindbayes.site.folder import SiteFolder
@@ -183,7 +184,8 @@ def peers(config: Path, as_json: bool) -> None:
 def approve(study: str, sha256: str | None, runs: int, config: Path, as_json: bool) -> None:
     """Say yes to a STUDY: its file, or the hash of a file in the site's folder studies/.
 
-    Policy is checked now and again before every run.
+    It says which settings are not the default and how many colluding sites the study bears. Policy is checked now and again
+    before every run.
 
     \b
     Example:
@@ -197,10 +199,13 @@ def approve(study: str, sha256: str | None, runs: int, config: Path, as_json: bo
         )
     file.require_signatures()
     file.require_options()
+    asked = approval_of(file)
+    if not as_json:
+        click.echo("\n".join(asked.lines))
     require_study(home.config.policy, file)
     home.approvals.approve(file, runs=runs)
     if as_json:
-        print_json({"approved": file.sha256, "runs": runs})
+        print_json({"approved": file.sha256, "runs": runs, "approval": asked.to_dict()})
     else:
         click.echo(f"Approved {file.sha256} for {runs} run(s): {file.title}")
 

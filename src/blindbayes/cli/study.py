@@ -25,6 +25,7 @@ from blindbayes.cli.study_columns import (
 from blindbayes.codebook import Codebook
 from blindbayes.errors import ConfigError, PrivacyError
 from blindbayes.protocol import registry
+from blindbayes.site.approval import approval_of
 from blindbayes.site.client import OperatorClient
 from blindbayes.site.folder import SiteFolder
 from blindbayes.site.policy import require_rows, require_study
@@ -191,12 +192,14 @@ def check(path: Path, as_json: bool) -> None:
         "signed": list(signed),
         "not_signed": [name for name in study.names if name not in signed],
     }
+    asked = approval_of(study)
     if as_json:
-        print_json(facts)
+        print_json({**facts, "approval": asked.to_dict()})
         return
     width = max(map(len, facts))
     for name, value in facts.items():
         click.echo(f"{name.replace('_', ' '):{width}}  {_shown(name, value)}")
+    click.echo("\n".join(asked.lines))
 
 
 def _facts_of_rows(study: StudyFile) -> dict[str, Any]:
@@ -263,9 +266,9 @@ def dry_run(path: Path, config: Path, as_json: bool) -> None:
     if study.partition == "columns":
         found, lines = dry_run_columns(home, study, read_card(home.folder / "card.toml").name)
         if as_json:
-            print_json(found)
+            print_json({**found, "approval": approval_of(study).to_dict()})
         else:
-            click.echo("\n".join(lines))
+            click.echo("\n".join([*lines, *approval_of(study).lines]))
         return
     problems: list[str] = []
     try:
@@ -300,6 +303,7 @@ def dry_run(path: Path, config: Path, as_json: bool) -> None:
         "in_a_sum_of_at_least": setting.fewest,
         "noise": None if noise is None else noise.law,
         "refused_because": problems,
+        "approval": approval_of(study).to_dict(),
     }
     if as_json:
         print_json(facts)
@@ -309,6 +313,7 @@ def dry_run(path: Path, config: Path, as_json: bool) -> None:
         click.echo(f"  {group['feature']}: {group['cells']} cells of kind {group['kind']}")
     click.echo(f"{setting.length} words would leave, masked, and be opened only in a sum of at least {setting.fewest} sites,")
     click.echo(f"as {setting.label}, to {', '.join(learners)}. Nothing has left.")
+    click.echo("\n".join(approval_of(study).lines))
     for problem in problems:
         click.echo(f"Policy would refuse: {problem}")
 

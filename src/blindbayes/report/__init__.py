@@ -8,7 +8,16 @@ disk: every paper is text or bytes, and `runtime.folder` writes them.
 from blindbayes.report.card import model_card
 from blindbayes.report.checksums import CHECKSUMS, SIGNATURES, Verified, seal_files, verify_files
 from blindbayes.report.common import COMMON, COMMON_SIGNATURES, Common, common_of, digest_of, signatures_of, signed_by
-from blindbayes.report.leakage import About, Flow, LeakReport, PartyView, Received, follows_from_sum, leak_report
+from blindbayes.report.leakage import (
+    About,
+    Flow,
+    LeakReport,
+    PartyView,
+    Received,
+    coalition_sentences,
+    follows_from_sum,
+    leak_report,
+)
 from blindbayes.report.page import leak_page, model_page
 from blindbayes.report.release import model_files, release_files, run_files
 from blindbayes.report.spec import Coalition, Spec, protocols, read_spec
@@ -29,6 +38,7 @@ __all__ = [
     "Spec",
     "Verified",
     "Vouched",
+    "coalition_sentences",
     "common_of",
     "digest_of",
     "follows_from_sum",

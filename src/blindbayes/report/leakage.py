@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from blindbayes.report.spec import Spec, read_spec
+from blindbayes.report.spec import Coalition, Spec, read_spec
 from blindbayes.wire import Message, Trust
 from blindbayes.wire.transcript import Amount, Entry, Way
 
@@ -228,17 +228,7 @@ def follows_from_sum(
     protocol: str, contributors: int, quorum: int, included: int, options: Mapping[str, Any], *, noisy: bool
 ) -> tuple[str, ...]:
     """What can be concluded from a sum at this number of parties, and how large a coalition the protocol bears."""
-    lines = []
-    found = read_spec(protocol).coalition(contributors, quorum, options)
-    if found is None:
-        lines.append(f"The protocol {protocol} protects nothing: its collector sees every contributor's statistics.")
-    else:
-        if found.active < found.passive:
-            lines.append(_coalition(found.reader, found.passive, contributors, "follow the protocol and pool what they saw"))
-        if found.active >= 0:
-            lines.append(_coalition(found.reader, found.active, contributors, "pool what they saw", "even if it deviates,"))
-        else:
-            lines.append("Nothing is claimed against parties that deviate from the protocol.")
+    lines = list(coalition_sentences(protocol, read_spec(protocol).coalition(contributors, quorum, options), contributors))
     if noisy:
         lines.append("What follows from the opened sum itself is bounded by the privacy statement of this release.")
     else:
@@ -247,6 +237,23 @@ def follows_from_sum(
             f"{included - 1}; {included - 1} of them together know the last one's statistics, whatever the protocol."
         )
         lines.append("A cell of the sum that counts one person tells the others that such a person exists.")
+    return tuple(lines)
+
+
+def coalition_sentences(protocol: str, found: Coalition | None, contributors: int) -> tuple[str, ...]:
+    """How large a coalition a protocol for rows bears, in words."""
+    if found is None:
+        return (f"The protocol {protocol} protects nothing: its collector sees every contributor's statistics.",)
+    lines = []
+    if found.active < found.passive:
+        lines.append(_coalition(found.reader, found.passive, contributors, "follow the protocol and pool what they saw"))
+    if found.active >= 0:
+        lines.append(_coalition(found.reader, found.active, contributors, "pool what they saw", "even if it deviates,"))
+    else:
+        lines.append("Nothing is claimed against parties that deviate from the protocol.")
+    if found.trusted:
+        role = f"{found.trusted[0].upper()}{found.trusted[1:]}"
+        lines.append(f"{role} is not among them: together with {found.reader} it reads every contribution.")
     return tuple(lines)
 
 

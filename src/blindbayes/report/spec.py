@@ -2,7 +2,8 @@
 
 A protocol for rows states under `[collusion]`, as formulas in n (contributors), q (quorum) and its options: `passive`, the
 number of contributors that may pool what they saw with the `reader` of the sum and still learn nothing but the sum of the
-others; `active`, the same for a reader that deviates from the protocol (negative: nothing is claimed).
+others; `active`, the same for a reader that deviates from the protocol (negative: nothing is claimed); `trusted`, a role that
+is not among them wherever `needs_trust` holds, since with the reader it reads every contribution.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from typing import Any
 from blindbayes.errors import ConfigError
 from blindbayes.report.formula import value_of
 
-_FIXED = ("reader", "passive", "active", "defaults")
+_FIXED = ("reader", "passive", "active", "defaults", "trusted", "needs_trust")
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +30,7 @@ class Coalition:
     reader: str  # empty: every party reads
     passive: int
     active: int  # negative: nothing is claimed
+    trusted: str = ""  # a role that must stay outside: together with the reader it reads every contribution
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +62,11 @@ class Spec:
         found = bold or heading
         return _plain(found.group(1)) if found else ""
 
+    @property
+    def defaults(self) -> dict[str, Any]:
+        """The defaults of options that decide how large a coalition the protocol bears."""
+        return dict(self.table.get("collusion", {}).get("defaults", {}))
+
     def coalition(self, contributors: int, quorum: int, options: Mapping[str, Any]) -> Coalition | None:
         """What the protocol bears at this number of contributors. None if it claims nothing."""
         rules = self.table.get("collusion")
@@ -67,11 +74,15 @@ class Spec:
             return None
         names: dict[str, float] = {"n": contributors, "q": quorum, **rules.get("defaults", {})}
         names.update({name: value for name, value in options.items() if isinstance(value, int | float)})
+        for name, value in options.items():  # a text counts as given, and under its own name: keys = "dealer" is keys_dealer
+            if isinstance(value, str):
+                names |= {name: 1, f"{name}_{value}": 1}
         for name, formula in rules.items():
             if name not in _FIXED:
                 names[name] = value_of(formula, names)
         passive, active = (int(value_of(rules.get(kind, "-1"), names)) for kind in ("passive", "active"))
-        return Coalition(rules["reader"], passive, active)
+        trusted = rules.get("trusted", "") if value_of(rules.get("needs_trust", "1"), names) else ""
+        return Coalition(rules["reader"], passive, active, trusted)
 
 
 # Where protocols stand, each in a folder of its own with its SPEC.md: the product's, and those that only a paper needs.

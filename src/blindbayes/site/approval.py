@@ -1,9 +1,75 @@
-"""What people approve: every setting of a study that matters, in words, for every screen that asks for a yes."""
+"""What people approve: every setting of a study that matters, in words, for every screen that asks for a yes.
+
+One function, `approval_of`, for `study check`, `study dry-run`, `site approve` and the pages. It lists whatever is not at its
+default, what each of those does to the number of sites that would have to collude, and the promise of the noise.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import msgspec
+
+from blindbayes.errors import PrivacyError
 from blindbayes.protocol import registry
-from blindbayes.study.file import NOISY, StudyFile
+from blindbayes.report import Coalition, coalition_sentences, read_spec
+from blindbayes.study import Study
+from blindbayes.study.file import NOISY, StudyFile, comment_of
+
+_SECTIONS = ("privacy", "thresholds", "deadlines", "model")
+_PLAIN = ("reveal_to", "key", "aligned", "duplicates")
+
+
+@dataclass(frozen=True, slots=True)
+class Changed:
+    """A setting that is not at its default."""
+
+    name: str
+    value: Any
+    default: Any  # None: not known, or none
+    effect: str  # in words; empty: nothing to say beyond its name
+
+    @property
+    def line(self) -> str:
+        """For people."""
+        default = "" if self.default is None else f" (default {_plain(self.default)})"
+        return f"{self.name} = {_plain(self.value)}{default}" + (f": {self.effect}" if self.effect else "")
+
+
+@dataclass(frozen=True, slots=True)
+class Approval:
+    """What a study asks people to agree to, beyond who takes part."""
+
+    changed: tuple[Changed, ...]
+    promise: Mapping[str, Any]  # epsilon, delta, unit, mechanism, gamma, ...: always told
+    colluders: int | None  # see `colluders_of`; None: the protocol's page states no number
+    sentences: tuple[str, ...]  # what a coalition learns
+
+    @property
+    def lines(self) -> list[str]:
+        """For a terminal."""
+        told = [f"{name}: {_plain(value)}" for name, value in self.promise.items()]
+        settings = [f"  {each.line}" for each in self.changed] or ["  none"]
+        return [*told, "settings that are not the default:", *settings, *self.sentences]
+
+    def to_dict(self) -> dict[str, Any]:
+        """For machines."""
+        return {
+            "promise": dict(self.promise),
+            "changed": [asdict(each) for each in self.changed],
+            "colluders": self.colluders,
+            "collusion": list(self.sentences),
+        }
+
+
+def approval_of(study: StudyFile) -> Approval:
+    """What people should see before they say yes to a study."""
+    sentences: tuple[str, ...] = ()
+    if study.partition == "rows":
+        sentences = coalition_sentences(study.protocol, coalition_of(study), len(study.contributors))
+    return Approval(_changed(study), _promise(study), colluders_of(study), sentences)
 
 
 def learners_of(study: StudyFile) -> tuple[str, ...]:
@@ -15,3 +81,137 @@ def learners_of(study: StudyFile) -> tuple[str, ...]:
     seats = registry.load(study.protocol).learners(study.setting)
     found = {study.host(seat) for seat in seats}
     return tuple(name for name in study.names if name in found)
+
+
+def coalition_of(study: StudyFile, options: Mapping[str, Any] | None = None, quorum: int | None = None) -> Coalition | None:
+    """How large a coalition the study bears, by its protocol's SPEC.md; with other options or another quorum if given."""
+    if study.partition == "columns":
+        return None
+    chosen = study.options if options is None else options
+    fewest = study.setting.fewest if quorum is None else quorum
+    return read_spec(study.protocol).coalition(len(study.contributors), fewest, chosen)
+
+
+def require_strength(study: StudyFile, least: int, *, weaker: bool) -> None:
+    """Refuse a study that too few colluders can read, and options that make it weaker than its protocol is without them."""
+    found, usual = coalition_of(study), coalition_of(study, {})
+    bears = colluders_of(study)
+    if found is None or usual is None or bears is None:
+        return
+    settings = "; ".join(each.line for each in _changed(study) if each.effect.startswith(_WEAKER))
+    if bears < least:
+        raise PrivacyError(
+            f"the study bears {bears} colluding sites, whoever opens the sum among them, and this site asks for {least}: "
+            f"{settings or 'take more sites, or another protocol'}"
+        )
+    if not weaker and (found.passive < usual.passive or found.active < usual.active):
+        raise PrivacyError(
+            f"the study's options make it weaker than {study.protocol} is without them: {settings}. Leave them out, or set "
+            "weaker_options in the policy"
+        )
+
+
+_WEAKER = "weaker"
+
+
+def colluders_of(study: StudyFile) -> int | None:
+    """How many sites may pool what they saw and learn nothing of the others, the host of whoever opens the sum among them.
+
+    Where the protocol claims something against parties that deviate, that is the number. A role that must be trusted breaks
+    it together with the reader, wherever both are hosted: then it is one.
+    """
+    found, usual = coalition_of(study), coalition_of(study, {})
+    if found is None or usual is None:
+        return None
+    bears = max(found.passive if usual.active < 0 else found.active, 0)
+    return min(bears, 1) if found.trusted else bears
+
+
+def _usual_quorum(study: StudyFile) -> int:
+    """The quorum of a study that names none."""
+    plain = Study(study.book, protocol=study.protocol, min_parties=2, epsilon=study.privacy.epsilon)
+    return plain.setting(study.contributors).fewest
+
+
+def _promise(study: StudyFile) -> dict[str, Any]:
+    privacy = study.privacy
+    if privacy.epsilon is None:
+        opened = "nothing but what classes tell" if study.partition == "columns" else "the exact sum"
+        return {"noise": f"none: {opened} is opened"}
+    told: dict[str, Any] = {"epsilon": privacy.epsilon, "delta": privacy.delta, "unit": _unit(study)}
+    if study.partition == "rows":
+        noise = study.study.noise(study.setting)
+        told |= {
+            "mechanism": privacy.mechanism if noise is None else f"{privacy.mechanism}: {noise.law}",
+            "gamma": f"{privacy.gamma:g} of the sites are relied on to add their noise",
+        }
+    else:
+        told["mechanism"] = privacy.mechanism
+    return told
+
+
+def _unit(study: StudyFile) -> str:
+    if study.privacy.unit == "party":
+        return f"party: all rows of a site, at most {study.privacy.party_rows}"
+    return "person: one row"
+
+
+def _changed(study: StudyFile) -> tuple[Changed, ...]:
+    found = []
+    for section in _SECTIONS:
+        part = getattr(study, section)
+        for field in msgspec.structs.fields(part):
+            value = getattr(part, field.name)
+            if value != field.default:
+                effect = comment_of(section, field.name)
+                if (section, field.name) == ("thresholds", "quorum") and study.partition == "rows":
+                    usual = _usual_quorum(study)
+                    effect = _compared(coalition_of(study), coalition_of(study, None, usual)) or effect
+                found.append(Changed(f"{section}.{field.name}", value, field.default, effect))
+    for name in _PLAIN if study.partition == "columns" else ():
+        value, default = getattr(study, name), _default(study, name)
+        if value != default:
+            found.append(Changed(name, value, default, comment_of(name)))
+    defaults = read_spec(study.protocol).defaults
+    for name, value in study.options.items():
+        if name in defaults and value == defaults[name]:
+            continue
+        rest = {other: kept for other, kept in study.options.items() if other != name}
+        effect = "" if study.partition == "columns" else _compared(coalition_of(study), coalition_of(study, rest))
+        found.append(Changed(f"options.{name}", value, defaults.get(name), effect or "an option of the protocol; see its page"))
+    return tuple(found)
+
+
+def _default(study: StudyFile, name: str) -> Any:
+    return next(field.default for field in msgspec.structs.fields(study) if field.name == name)
+
+
+def _compared(now: Coalition | None, without: Coalition | None) -> str:
+    """What a setting does to a coalition; empty if nothing."""
+    if now is None or without is None or (now.passive, now.active) == (without.passive, without.active):
+        return ""
+    weaker = now.passive < without.passive or now.active < without.active
+    word = _WEAKER if weaker else "stronger"
+    return f"{word}: {_number(now)}; without it {_number(without)}"
+
+
+def _number(found: Coalition) -> str:
+    beside = f" beside {found.reader}" if found.reader else ""
+    passive = f"{found.passive} colluding contributors{beside} learn nothing of the others"
+    if found.active == found.passive:
+        return f"{passive}, whatever they do"
+    return f"{passive} if they follow the protocol, " + (
+        f"{found.active} if they deviate" if found.active >= 0 else "and nothing is claimed if they deviate"
+    )
+
+
+def _plain(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, float):
+        return f"{value:g}"
+    if isinstance(value, list | tuple):
+        return ", ".join(map(_plain, value))
+    if isinstance(value, dict):
+        return ", ".join(f"{name} = {_plain(item)}" for name, item in value.items())
+    return str(value)

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from blindbayes.errors import PrivacyError
+from blindbayes.site.approval import require_strength
 from blindbayes.study.file import NOISY, StudyFile
 
 
@@ -37,6 +38,8 @@ class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     max_overlap_bits_per_day: int = 2  # joined_sums, per other site: each run tells whether min_overlap identifiers match
     reveal_matches: bool = False  # allow scoring in which another site learns whom of its people this site has too
     require_all_signatures: bool = False
+    min_colluders: int = 1  # sites that may pool what they saw with whoever opens a sum, its host counted, and learn nothing
+    weaker_options: bool = False  # allow options or a quorum that let fewer colluders read a site than the protocol's own
     given_modulus: bool = False  # allow a study to bring the modulus of an oblivious sum: who made it can read every vector
 
 
@@ -93,6 +96,7 @@ def _require_sum(policy: Policy, study: StudyFile) -> None:
     if setting.fewest < policy.min_parties:
         raise PrivacyError(f"this site asks for at least {policy.min_parties} sites in a sum; the study's quorum is lower")
     _require_epsilon(policy, study)
+    require_strength(study, policy.min_colluders, weaker=policy.weaker_options)
 
 
 def _require_epsilon(policy: Policy, study: StudyFile) -> None:

@@ -484,6 +484,14 @@ _COMMENTS: dict[str, Any] = {
 }
 
 
+def comment_of(*path: str) -> str:
+    """What a setting is, in the words that stand beside it in the file; empty if there are none."""
+    found: Any = _COMMENTS
+    for name in path:
+        found = found.get(name, "") if isinstance(found, dict) else ""
+    return found if isinstance(found, str) else ""
+
+
 def _without_defaults(value: Any) -> Any:
     """Plain builtins of a struct, without the fields that are at their default."""
     if not isinstance(value, msgspec.Struct):

@@ -1,0 +1,147 @@
+"""A study that is weaker than it looks: options that let few colluders read a site are shown to people, and refused by default.
+
+Before, a study of six sites with `neighbours = 2, corrupt = 0.0` passed the default policy, and neither `study check` nor
+`study dry-run` nor the approval said a word of it: each vector then hides behind two parties.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from blindbayes.cli.site import command as site_command
+from blindbayes.cli.study import command as study_command
+from blindbayes.datasets import hospitals
+from blindbayes.demo.loopback import Loopback
+from blindbayes.errors import PrivacyError
+from blindbayes.site.approval import approval_of, colluders_of
+from blindbayes.site.policy import Policy, require_study
+from blindbayes.study.file import Party, Privacy, StudyFile, Thresholds, default_hosts
+
+BOOK = hospitals(60).codebook
+WEAK = {"neighbours": 2, "corrupt": 0.0, "malicious_server": False}
+
+
+def study(
+    options: dict[str, Any] | None = None,
+    sites: int = 6,
+    protocol: str = "masked_sum",
+    quorum: int | None = None,
+    **fields: Any,
+) -> StudyFile:
+    parties = tuple(Party(f"site{number}", f"{number:064x}") for number in range(1, sites + 1))
+    hosts = {"server": "site1"}
+    if protocol != "masked_sum":
+        plain = StudyFile("x", parties, BOOK.to_dict(), protocol="ring_sum")
+        hosts = default_hosts(protocol, replace(plain.setting, options=options or {}), parties)
+    return StudyFile(
+        "weak", parties, BOOK.to_dict(), protocol=protocol, hosts=hosts, options=options or {},
+        thresholds=Thresholds(quorum=quorum), **fields,
+    )  # fmt: skip
+
+
+def test_the_study_of_the_review_is_refused_and_the_refusal_names_each_option() -> None:
+    with pytest.raises(PrivacyError, match="bears 0 colluding sites") as caught:
+        require_study(Policy(), study(WEAK))
+    for name in WEAK:
+        assert f"options.{name}" in str(caught.value) or name == "corrupt"  # corrupt = 0 changes nothing beyond neighbours
+
+
+@pytest.mark.parametrize("options", [{"neighbours": 2, "corrupt": 0.0}, {"malicious_server": False}])
+def test_each_of_its_options_is_refused_alone(options: dict[str, Any]) -> None:
+    with pytest.raises(PrivacyError, match="weaker"):
+        require_study(Policy(), study(options))
+
+
+def test_a_site_may_lower_the_floor_knowingly_and_then_allows_it() -> None:
+    require_study(Policy(min_colluders=0, weaker_options=True), study(WEAK))
+    with pytest.raises(PrivacyError, match="weaker_options in the policy"):
+        require_study(Policy(min_colluders=0), study(WEAK))
+
+
+def test_a_quorum_so_low_that_the_servers_host_could_read_a_site_is_refused() -> None:
+    assert colluders_of(study(sites=9, quorum=5)) == 0
+    with pytest.raises(PrivacyError, match=r"thresholds\.quorum = 5"):
+        require_study(Policy(), study(sites=9, quorum=5))
+    require_study(Policy(), study(sites=9))
+
+
+@pytest.mark.parametrize("protocol", ["masked_sum", "ring_sum", "chain_sum", "oblivious_sum"])
+@pytest.mark.parametrize("sites", [3, 4, 5, 6, 7, 12])
+def test_every_protocol_passes_with_its_own_options(protocol: str, sites: int) -> None:
+    require_study(Policy(), study(sites=sites, protocol=protocol))
+
+
+def test_a_floor_of_two_asks_for_more_sites() -> None:
+    with pytest.raises(PrivacyError, match="asks for 2"):
+        require_study(Policy(min_colluders=2), study(sites=4))
+    require_study(Policy(min_colluders=2), study(sites=5))
+
+
+def test_the_dealer_is_named_as_one_who_reads_all_with_the_miner() -> None:
+    asked = approval_of(study(sites=5, protocol="oblivious_sum"))
+    assert asked.colluders == 1
+    assert any("The dealer is not among them" in line for line in asked.sentences)
+    free = approval_of(study({"scheme": "ristretto"}, sites=5, protocol="oblivious_sum"))
+    assert free.colluders == 4
+    assert not any("dealer" in line for line in free.sentences)
+
+
+def test_the_promise_is_told_whole() -> None:
+    private = study(privacy=Privacy(epsilon=2.0, delta=1e-6, gamma=0.5, mechanism="skellam", unit="party", party_rows=100))
+    told = approval_of(private).promise
+    assert (told["epsilon"], told["delta"]) == (2.0, 1e-6)
+    assert "at most 100" in told["unit"]
+    assert "skellam" in told["mechanism"]
+    assert "0.5" in told["gamma"]
+    changed = {each.name for each in approval_of(private).changed}
+    assert changed == {f"privacy.{name}" for name in ("epsilon", "delta", "gamma", "mechanism", "unit", "party_rows")}
+
+
+def test_a_plain_study_changes_nothing() -> None:
+    assert approval_of(study()).changed == ()
+
+
+@pytest.fixture
+def weak_file(tmp_path: Path) -> tuple[Loopback, Path]:
+    net = Loopback(tmp_path / "sites", {f"site{number}": "rows.csv" for number in range(1, 7)})
+    made = net.make_study(BOOK, title="weak", options=WEAK, thresholds=Thresholds(quorum=6))
+    path = tmp_path / "study.toml"
+    path.write_text(made.to_toml(), encoding="utf-8")
+    (net.sites["site1"].home.folder / "rows.csv").write_text(_csv(), encoding="utf-8")
+    return net, path
+
+
+def _csv() -> str:
+    import io
+
+    import pyarrow.csv as pa_csv
+
+    sink = io.BytesIO()
+    pa_csv.write_csv(next(iter(hospitals(90).tables.values())), sink)
+    return sink.getvalue().decode()
+
+
+def test_check_dry_run_and_approval_print_each_weakening_and_what_it_costs(weak_file: tuple[Loopback, Path]) -> None:
+    net, path = weak_file
+    folder = str(net.sites["site1"].home.folder)
+    for command, arguments in (
+        (study_command, ["check", str(path)]),
+        (study_command, ["dry-run", str(path), "--config", folder]),
+        (site_command, ["approve", str(path), "--config", folder]),
+    ):
+        result = CliRunner().invoke(command, arguments)
+        text = " ".join(result.output.split())
+        for shown in ("options.neighbours = 2", "options.corrupt = 0 (default 0.1)", "options.malicious_server = false"):
+            assert shown in text, (arguments, result.exception, text)
+        assert "Nothing is claimed against parties that deviate" in text
+        assert "noise: none" in text
+    assert isinstance(result.exception, PrivacyError)
+    facts = json.loads(CliRunner().invoke(study_command, ["check", str(path), "--json"]).output)
+    assert facts["approval"]["colluders"] == 0
+    assert {each["name"] for each in facts["approval"]["changed"]} >= {f"options.{name}" for name in WEAK}
