@@ -391,8 +391,8 @@ def test_what_is_refused():
         study.simulate({"a": frame[["x", "v", "y"]][:10], "b": frame[["w", "u"]]})
     with pytest.raises(ConfigError, match="two parties"):
         study.simulate({"a": frame})
-    with pytest.raises(PrivacyError, match="nothing to add noise to"):
-        Study(book, partition="columns", epsilon=1.0).simulate(split(frame, "y", 2))
+    with pytest.raises(ConfigError, match="one party alone counts the class"):
+        Study(book, partition="columns", epsilon=1.0).simulate({"a": frame[["x", "v", "y"]], "b": frame[["w", "u", "y"]]})
     with pytest.raises(ConfigError, match="unknown protocol option"):
         Study(book, partition="columns", options={"query": 3}).simulate(split(frame, "y", 2))
     with pytest.raises(ConfigError, match="reveal_to"):

@@ -555,7 +555,7 @@ def test_bad_options_are_refused():
             study(**options).simulate(TABLE_2)
     with pytest.raises(DataError, match="more than 1 rows"):
         study(multiplicity=1).simulate(TABLE_2)
-    with pytest.raises(PrivacyError):
+    with pytest.raises(ConfigError, match="one record at each party"):
         Study(BOOK, partition="columns", key="id", aligned=False, epsilon=1.0).simulate(TABLE_2)
     recipe = Codebook(
         BOOK.target, BOOK.classes, BOOK.features, variance_floor=0.25, identifier=IdRecipe((IdPart("id", "text"),))

@@ -31,6 +31,8 @@ from blindbayes.privacy.audit import (
     statistics_of,
     told,
 )
+from blindbayes.privacy.audit_columns import DRAWS as COLUMN_DRAWS
+from blindbayes.privacy.audit_columns import audit_columns
 from blindbayes.privacy.chance import Number, spendable
 from blindbayes.privacy.classwise import Classwise
 from blindbayes.privacy.evidence import Bound, epsilon_lower
@@ -168,4 +170,6 @@ def audit(
             report.checks += audit_plan_sensitivity(own, "codebook given")
     if codebook is not None:
         report.checks += audit_sensitivity(Query(codebook))
+    if "knorm" in mechanisms:
+        report.checks += audit_columns(coins, epsilon=claimed, draws=min(draws, COLUMN_DRAWS))
     return report

@@ -28,7 +28,7 @@ from blindbayes.protocol import class_sums, shared_argmax, shared_model, transfe
 from blindbayes.protocol.class_sums import RowLayout, Shape
 from blindbayes.protocol.core import Role, Run
 from blindbayes.protocol.shared_argmax import Mesh, Query
-from blindbayes.protocol.shared_model import ScorePlan
+from blindbayes.protocol.shared_model import NO_GUARD, Guard, Noise, ScorePlan
 from blindbayes.statistics import Block
 from blindbayes.wire import Words
 
@@ -45,6 +45,7 @@ class Columns:
     labelled: tuple[str, ...]  # parties that have the class column; the first is the class holder
     alpha: float = 1.0
     training: str = ""  # which run made the shares, once they are made: shares of two runs do not fit together
+    guard: Guard = NO_GUARD  # noise and least cells; with one, every feature of the codebook is optional
 
     def __post_init__(self) -> None:
         if len(self.owners) < 2:
@@ -85,7 +86,7 @@ class Columns:
     @cached_property
     def plan(self) -> ScorePlan:
         """Widths of the scores."""
-        return ScorePlan(self.codebook, self.rows, self.alpha)
+        return ScorePlan(self.codebook, self.rows, self.alpha, self.guard)
 
     def layout(self, party: str) -> RowLayout:
         """Words of a party's rows."""
@@ -120,6 +121,7 @@ class Columns:
             "labelled": list(self.labelled),
             "alpha": self.alpha,
             "training": self.training,
+            **({"guard": self.guard.to_dict()} if self.guard.acts else {}),
         }
 
 
@@ -138,26 +140,37 @@ class Trained:
 
 
 def train_class_holder(
-    run: Run, columns: Columns, class_counts: IntArray, labels: Callable[[], Iterable[IntArray]], coins: Coins
+    run: Run,
+    columns: Columns,
+    class_counts: IntArray,
+    labels: Callable[[], Iterable[IntArray]],
+    coins: Coins,
+    noise: Noise | None = None,
 ) -> Role[Trained]:
-    """The class holder's role with every attribute holder in turn. `labels` reads the class column anew each time."""
+    """The class holder's role with every attribute holder in turn. `labels` reads the class column anew each time; `noise` is
+    its own on every table, where the study has noise."""
+    if columns.guard.acts:
+        class_counts = any_counts(columns)
     trained = Trained({}, {}, {}, training=training_name(run))
     for name in columns.holders:
         if columns.shared(name):
             planter = yield from transfer.planter(run, name, coins)
             trained.keepers[name] = yield from transfer.keeper(run, name, coins)
             share = yield from class_sums.class_holder(run, name, columns.shape(name), labels(), planter, coins)
-            trained.sums[name] = share
+            if not columns.guard.acts:
+                trained.sums[name] = share
             trained.tables[name] = yield from shared_model.class_holder(
-                run, name, share, class_counts, columns.layout(name), columns.plan, trained.keepers[name], coins
+                run, name, share, class_counts, columns.layout(name), columns.plan, trained.keepers[name], coins, noise
             )
         else:
             trained.keepers[name] = yield from transfer.keeper(run, name, coins)
     return trained
 
 
-def train_attribute_holder(run: Run, columns: Columns, blocks: Iterable[Block], coins: Coins) -> Role[Trained]:
-    """An attribute holder's role. A party that knows the class only sets up its transfers."""
+def train_attribute_holder(
+    run: Run, columns: Columns, blocks: Iterable[Block], coins: Coins, noise: Noise | None = None
+) -> Role[Trained]:
+    """An attribute holder's role. A party that knows the class only sets up its transfers. `noise` as for the class holder."""
     other = columns.class_holder
     if not columns.shared(run.me):
         planter = yield from transfer.planter(run, other, coins)
@@ -167,8 +180,16 @@ def train_attribute_holder(run: Run, columns: Columns, blocks: Iterable[Block], 
     layout = columns.layout(run.me)
     words = (layout.encode(block) for block in blocks)
     share = yield from class_sums.attribute_holder(run, other, columns.shape(run.me), words, keeper, coins)
-    tables = yield from shared_model.attribute_holder(run, other, share, layout, columns.plan, planter, coins)
-    return Trained({other: tables}, {other: share}, {}, planter, training_name(run))
+    tables = yield from shared_model.attribute_holder(run, other, share, layout, columns.plan, planter, coins, noise)
+    sums = {} if columns.guard.acts else {other: share}  # exact sums, put together, would be what the guard keeps back
+    return Trained({other: tables}, sums, {}, planter, training_name(run))
+
+
+def any_counts(columns: Columns) -> IntArray:
+    """shared_model asks for class counts that add up to the rows; where every feature may be missing it does not use them."""
+    counts = np.zeros(len(columns.codebook.classes), dtype=np.int64)
+    counts[0] = columns.rows
+    return counts
 
 
 def training_name(run: Run) -> str:

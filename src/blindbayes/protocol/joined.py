@@ -10,10 +10,10 @@ Rows stay outside: these roles take entries (keyed digests and words) and return
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 import numpy as np
@@ -29,12 +29,13 @@ from blindbayes.primitives.softspoken import Keeper, Planter
 from blindbayes.primitives.tweaks import TweakedHash
 from blindbayes.protocol import joined_sums, shared_argmax, shared_model, transfer
 from blindbayes.protocol.class_sums import RowLayout
-from blindbayes.protocol.columns import Columns, Trained, training_name
+from blindbayes.protocol.columns import Columns, Trained, any_counts, training_name
 from blindbayes.protocol.core import Role, Run
 from blindbayes.protocol.joined_sums import Entries, Shape
 from blindbayes.protocol.joined_sums import counts as on_counts
 from blindbayes.protocol.shared_argmax import Query
 from blindbayes.protocol.shared_argmax.roles import look_up, serve
+from blindbayes.protocol.shared_model import NO_GUARD, Guard, Noise
 from blindbayes.protocol.transfer import agree
 from blindbayes.wire import Words
 
@@ -57,6 +58,7 @@ class Join:
     key: tuple[str, ...] = ()  # identifier columns, where the codebook has no recipe
     overlap_epsilon: float | None = None  # of the noisy estimate of joined identifiers; None: no estimate
     training: str = ""  # which run made the shares, once they are made: shares of two runs do not fit together
+    guard: Guard = NO_GUARD  # noise and least cells
 
     def __post_init__(self) -> None:
         if self.class_holder not in self.owners or set(self.bounds) != set(self.owners):
@@ -83,11 +85,11 @@ class Join:
         """The study as `columns` sees it: every feature may be missing, at most so many rows."""
         book = self.codebook.with_features(
             tuple(
-                msgspec.structs.replace(feature, optional=True) if self.is_shared(feature.name) else feature
+                msgspec.structs.replace(feature, optional=True) if self.guard.acts or self.is_shared(feature.name) else feature
                 for feature in self.codebook.features
             )
         )
-        return Columns(book, self.rows, self.owners, (self.class_holder,), self.alpha, self.training)
+        return Columns(book, self.rows, self.owners, (self.class_holder,), self.alpha, self.training, self.guard)
 
     def is_shared(self, feature: str) -> bool:
         """Whether a feature's statistics are in shares: all of them, but the class holder's own in a left join."""
@@ -139,7 +141,7 @@ class Join:
         """What all must agree on: the recipe of identifiers stands in the codebook's hash."""
         parts = (sorted(self.owners.items()), self.class_holder, sorted(self.bounds.items()), self.inner)
         rest = (self.duplicates, self.most, self.min_overlap, self.alpha, self.key, self.overlap_epsilon, self.training)
-        return repr((self.codebook.sha256, *parts, *rest)).encode()
+        return repr((self.codebook.sha256, *parts, *rest, self.guard)).encode()
 
     def to_dict(self) -> dict[str, Any]:
         """Plain builtins, for a share file."""
@@ -176,6 +178,7 @@ class Join:
             tuple(facts.get("key", ())),
             facts.get("overlap_epsilon"),
             public["training"],
+            Guard.from_dict(public["guard"]) if "guard" in public else NO_GUARD,
         )
 
 
@@ -185,7 +188,17 @@ class Joined(Trained):
 
     back_planters: dict[str, Planter] = field(default_factory=dict, repr=False)  # the class holder's other direction
     back_keeper: Keeper | None = field(default=None, repr=False)  # the attribute holder's
+    local: Mapping[str, Any] | None = field(default=None, repr=False)  # own statistics behind a guard, in a left join
     overlaps: dict[str, int] = field(default_factory=dict)  # other party -> the noisy number of joined identifiers, as opened
+
+
+class SumNoise(Protocol):
+    """One party's noise on the sums of a join: on the class counts, and on each feature's table."""
+
+    @property
+    def class_counts(self) -> Sequence[int]: ...
+    @property
+    def tables(self) -> Noise: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,10 +224,17 @@ def connect(run: Run, other: str, coins: Coins) -> Role[Links]:
 
 
 def train_class_holder(
-    run: Run, join: Join, labels: Entries, own: Entries | None, coins: Coins, noise: Mapping[str, int] | None = None
+    run: Run,
+    join: Join,
+    labels: Entries,
+    own: Entries | None,
+    coins: Coins,
+    noise: Mapping[str, int] | None = None,
+    drawn: SumNoise | None = None,
 ) -> Role[Joined]:
     """The class holder's role with every attribute holder in turn. `own`: its columns class by class, in an inner join;
-    `noise`: its own on each estimate of joined identifiers, where the study has one."""
+    `noise`: its own on each estimate of joined identifiers, `drawn`: its own on every table, where the study has any."""
+    tables_noise, class_noise = (None, None) if drawn is None else (drawn.tables, drawn.class_counts)
     trained = Joined({}, {}, {}, training=training_name(run))
     columns, plan, matched = join.columns, join.columns.plan, {}
     for name in join.holders:
@@ -231,27 +251,39 @@ def train_class_holder(
     for name in join.holders:
         share, keeper = trained.sums[name], trained.keepers[name]
         sums, layout = _cut(share), columns.layout(name)
-        tables = yield from shared_model.class_holder(run, name, sums, _any_counts(join), layout, plan, keeper, coins)
+        counts = any_counts(columns)
+        tables = yield from shared_model.class_holder(run, name, sums, counts, layout, plan, keeper, coins, tables_noise)
         if join.inner:
-            tables[join.codebook.target] = yield from on_counts.prior_class_holder(run, name, share[:, -1], plan, keeper, coins)
+            tables[join.codebook.target] = yield from on_counts.prior_class_holder(
+                run, name, share[:, -1], plan, keeper, coins, class_noise
+            )
             own_layout = join.own_layout
             if own_layout is not None and own is not None:
                 found = yield from joined_sums.row_holder(run, name, join.own_shape(name), own, keeper, coins)
                 mine = found.sums.reshape(plan.classes, own_layout.words)
                 tables |= yield from shared_model.class_holder(
-                    run, name, mine, _any_counts(join), own_layout, plan, keeper, coins
+                    run, name, mine, counts, own_layout, plan, keeper, coins, tables_noise
                 )
                 share = np.concatenate([share, mine], axis=1)
             sums = share
         trained.sums[name], trained.tables[name] = sums, tables
+    if join.guard.acts:  # exact sums, put together, would be what the guard keeps back
+        trained.sums.clear()
     return trained
 
 
 def train_attribute_holder(
-    run: Run, join: Join, rows: Entries, numbers: Entries, coins: Coins, noise: Mapping[str, int] | None = None
+    run: Run,
+    join: Join,
+    rows: Entries,
+    numbers: Entries,
+    coins: Coins,
+    noise: Mapping[str, int] | None = None,
+    drawn: SumNoise | None = None,
 ) -> Role[Joined]:
     """An attribute holder's role. `rows`: its columns and a count per identifier; `numbers`: the count alone.
-    `noise` as for the class holder."""
+    `noise` and `drawn` as for the class holder."""
+    tables_noise, class_noise = (None, None) if drawn is None else (drawn.tables, drawn.class_counts)
     other, columns, plan = join.class_holder, join.columns, join.columns.plan
     keeper = yield from transfer.keeper(run, other, coins)
     planter = yield from transfer.planter(run, other, coins)
@@ -263,19 +295,20 @@ def train_attribute_holder(
     if join.overlap_epsilon is not None:
         overlaps[other] = yield from on_counts.noisy_overlap(run, other, matched, _noise(noise, other))
     sums, layout = _cut(share), columns.layout(run.me)
-    tables = yield from shared_model.attribute_holder(run, other, sums, layout, plan, planter, coins)
+    tables = yield from shared_model.attribute_holder(run, other, sums, layout, plan, planter, coins, tables_noise)
     if join.inner:
         tables[join.codebook.target] = yield from on_counts.prior_attribute_holder(
-            run, other, share[:, -1], plan, planter, coins
+            run, other, share[:, -1], plan, planter, coins, class_noise
         )
         own_layout = join.own_layout
         if own_layout is not None:
             found = yield from joined_sums.label_holder(run, other, join.own_shape(run.me), numbers, planter, coins)
             mine = found.sums.reshape(plan.classes, own_layout.words)
-            tables |= yield from shared_model.attribute_holder(run, other, mine, own_layout, plan, planter, coins)
+            tables |= yield from shared_model.attribute_holder(run, other, mine, own_layout, plan, planter, coins, tables_noise)
             share = np.concatenate([share, mine], axis=1)
         sums = share
-    return Joined({other: tables}, {other: sums}, {}, planter, training_name(run), back_keeper=keeper, overlaps=overlaps)
+    kept = {} if join.guard.acts else {other: sums}
+    return Joined({other: tables}, kept, {}, planter, training_name(run), back_keeper=keeper, overlaps=overlaps)
 
 
 def _noise(noise: Mapping[str, int] | None, other: str) -> int:
@@ -287,13 +320,6 @@ def _noise(noise: Mapping[str, int] | None, other: str) -> int:
 def _cut(share: Words) -> Words:
     """The share without the count of rows: what class_sums would have left."""
     return np.ascontiguousarray(share[:, :-1])
-
-
-def _any_counts(join: Join) -> IntArray:
-    """shared_model asks for class counts that add up to the rows; where every feature may be missing it does not use them."""
-    counts = np.zeros(len(join.codebook.classes), dtype=np.int64)
-    counts[0] = join.rows
-    return counts
 
 
 # -- prediction over an inner join -----------------------------------------------------------------------------------------

@@ -21,11 +21,14 @@ from blindbayes.model.parameters import Parameters, estimate
 from blindbayes.model.shares import ModelShare
 from blindbayes.primitives.coins import Coins
 from blindbayes.primitives.softspoken import Keeper, Planter
+from blindbayes.privacy.column_noise import ColumnNoise
 from blindbayes.protocol import columns as roles
 from blindbayes.protocol import shared_argmax, transfer
 from blindbayes.protocol.columns import Columns, Trained
 from blindbayes.protocol.core import Role, Run
 from blindbayes.protocol.shared_argmax import Mesh
+from blindbayes.protocol.shared_model import NO_GUARD, Guard
+from blindbayes.scheme.guards import counted, guard_local, guard_words, guarded, noise_of
 from blindbayes.scheme.part import Steady
 from blindbayes.statistics import Block, Layout, Statistics, count_block
 from blindbayes.study.study import Study
@@ -39,8 +42,6 @@ _BATCH = 1 << 14  # instances classified at once: bounds memory; kinds of messag
 
 def options_of(study: Study) -> dict[str, Any]:
     """The options of class_sums, checked, with their defaults."""
-    if study.epsilon is not None:
-        raise PrivacyError("class_sums opens nothing, so there is nothing to add noise to; leave epsilon out")
     if unknown := sorted(set(study.options) - set(_OPTIONS)):
         raise ConfigError(f"unknown protocol option {unknown[0]!r}; known: {', '.join(_OPTIONS)}")
     queries = study.options.get("queries")
@@ -70,8 +71,11 @@ def require_held(columns: Columns, party: str, source: ColumnSource) -> None:
 class ColumnTraining:
     """One party's part of training by class_sums. See `part.Training`."""
 
-    def __init__(self, columns: Columns, party: str, source: ColumnSource, queries: int | None) -> None:
+    def __init__(
+        self, columns: Columns, party: str, source: ColumnSource, queries: int | None, noise: ColumnNoise | None = None
+    ) -> None:
         self.columns, self.party = columns, party
+        self._noise = noise
         self._table = Steady(source, training=True)
         self._queries = queries
         self._local: dict[str, Any] | None = None
@@ -87,12 +91,16 @@ class ColumnTraining:
 
     def role(self, run: Run, coins: Coins) -> Role[Trained]:
         """The class holder's role, or an attribute holder's."""
+        drawn = None if self._noise is None else self._noise.draw(self.party, coins.derive("noise in the shares"))
+        tables = None if drawn is None else drawn.tables
         if self.party in self.columns.labelled:
             self._local = count_local(self.columns, self.party, self._table)
+            if self.columns.guard.acts:
+                self._local = guard_local(self._local, self.columns, drawn)
         if self.party != self.columns.class_holder:
-            return (yield from roles.train_attribute_holder(run, self.columns, self._table.blocks(), coins))
+            return (yield from roles.train_attribute_holder(run, self.columns, self._table.blocks(), coins, tables))
         counts = class_counts_of(self._local)
-        return (yield from roles.train_class_holder(run, self.columns, counts, self._table.labels, coins))
+        return (yield from roles.train_class_holder(run, self.columns, counts, self._table.labels, coins, tables))
 
     def share(self, trained: Trained, study: str) -> ModelShare:
         """What this party keeps."""
@@ -109,7 +117,13 @@ def training(study: Study, columns: Columns, party: str, source: ColumnSource) -
         raise DataError(f"{party}: the table has another number of rows than the study, which says {columns.rows}")
     if columns.rows < study.min_rows:
         raise PrivacyError(f"the study asks for at least {study.min_rows} rows per party")
-    return ColumnTraining(columns, party, source, study.options.get("queries"))
+    source = counted(study, columns, source)
+    return ColumnTraining(columns, party, source, study.options.get("queries"), noise_of(study, columns))
+
+
+def columns_for(study: Study, rows: int, owners: Mapping[str, tuple[str, ...]], labelled: tuple[str, ...]) -> Columns:
+    """What is public about a study whose rows line up: noise and least cells included."""
+    return guarded(study, Columns(study.codebook, rows, owners, labelled, study.alpha))
 
 
 # -- prediction ----------------------------------------------------------------------------------------------------------
@@ -221,7 +235,8 @@ def columns_of(public: Mapping[str, Any]) -> Columns:
     """What is public about a study, from a share file."""
     book = Codebook.from_dict(read_json_table(public["codebook"], "the codebook of a share"))
     owners = {party: tuple(names) for party, names in public["owners"].items()}
-    return Columns(book, public["rows"], owners, tuple(public["labelled"]), public["alpha"], public["training"])
+    guard = Guard.from_dict(public["guard"]) if "guard" in public else NO_GUARD
+    return Columns(book, public["rows"], owners, tuple(public["labelled"]), public["alpha"], public["training"], guard)
 
 
 def class_counts_of(local: Mapping[str, Any] | None) -> npt.NDArray[np.int64]:
@@ -281,6 +296,7 @@ def training_statement(study: Study, columns: Columns, sha256: str) -> str:
         f"A classification opens the class, to {study.reveal_to}. "
         + (f"At most {queries} instances may be classified." if queries else "The number of queries is not limited.")
         + " Repeated queries let the model be read off; limit them.",
+        *guard_words(study, columns),
         f"Scores: {plan.bits} bits, {plan.fraction} after the point. The class equals that of pooled classification wherever "
         f"the two best scores differ by more than {plan.tie_bound:.3g}.",
         "Security: parties that follow the protocol and look at what they received (semi-honest), no dealer, computational. "

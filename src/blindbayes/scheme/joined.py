@@ -23,13 +23,16 @@ from blindbayes.model.shares import ModelShare
 from blindbayes.primitives.coins import Coins
 from blindbayes.privacy.accounting import Spend
 from blindbayes.privacy.chance import spendable
+from blindbayes.privacy.column_noise import ColumnNoise
 from blindbayes.privacy.overlap import OverlapNoise
 from blindbayes.protocol import joined as roles
 from blindbayes.protocol import transfer
+from blindbayes.protocol.columns import Columns
 from blindbayes.protocol.core import Role, Run
 from blindbayes.protocol.joined import Join, Joined, Links
 from blindbayes.protocol.joined_sums import LEAST, MOST, Entries, merge, one_hot
 from blindbayes.scheme.aligned import ColumnScoring, count_local, require_held
+from blindbayes.scheme.guards import charge_noise, counted, guard_local, guard_words, guarded_join, noise_of, require_record
 from blindbayes.scheme.part import Steady
 from blindbayes.statistics import Block
 from blindbayes.study.study import Study
@@ -91,7 +94,7 @@ def join_of(study: Study, owners: Mapping[str, tuple[str, ...]], class_holder: s
         raise ConfigError(f"bounds give no number for {missing[0]}: say what its identifiers are padded to")
     if unknown := sorted(set(bounds) - set(owners)):
         raise ConfigError(f"bounds name {unknown[0]!r}, who is no party")
-    return Join(
+    agreed = Join(
         study.codebook,
         dict(owners),
         class_holder,
@@ -104,6 +107,7 @@ def join_of(study: Study, owners: Mapping[str, tuple[str, ...]], class_holder: s
         key_of(study),
         None if options["overlap_epsilon"] is None else float(options["overlap_epsilon"]),
     )
+    return guarded_join(study, agreed)
 
 
 def overlap_noise(join: Join, party: str) -> OverlapNoise | None:
@@ -130,6 +134,21 @@ def charge_overlap(ledger: Ledger, join: Join, party: str, **facts: Any) -> Entr
     return ledger.charge(spend, purpose=f"joined_sums {law.name}", mechanism=law.name, **facts)
 
 
+def charge_training(ledger: Ledger, promised: Study, agreed: Columns | Join, party: str, **facts: Any) -> Entry | None:
+    """Pay for a party's part of a training over columns, noise in the shares and estimates of the overlap, in one entry;
+    None if it costs nothing."""
+    noise = noise_of(promised, agreed)
+    law = None if isinstance(agreed, Columns) else overlap_noise(agreed, party)
+    if noise is None or law is None:
+        if isinstance(agreed, Columns) or noise is not None:
+            return charge_noise(ledger, promised, agreed, **facts)
+        return charge_overlap(ledger, agreed, party, **facts)
+    require_record(ledger)
+    first, second = Spend.of(noise), Spend.of(law)
+    spend = Spend(first.epsilon + second.epsilon, first.delta + second.delta)
+    return ledger.charge(spend, purpose="training over columns", mechanism=f"{noise.name}, {law.name}", **facts)
+
+
 # -- training ------------------------------------------------------------------------------------------------------------
 
 
@@ -144,6 +163,7 @@ class JoinedTraining:
     second: Entries | None = field(repr=False)  # the class holder's own columns class by class, or another's counts
     local: Mapping[str, Any] | None = field(repr=False)  # statistics that the class holder keeps to itself in a left join
     queries: int | None = None
+    noise: ColumnNoise | None = field(default=None, repr=False)
 
     def digest(self, key: bytes) -> bytes:
         """Keyed digest of the coded input."""
@@ -160,16 +180,21 @@ class JoinedTraining:
         if law is not None:
             others = self.join.holders if is_holder else (self.join.class_holder,)
             noise = {name: law.draw(coins.derive(f"noise on the overlap with {name}")) for name in others}
+        drawn = None if self.noise is None else self.noise.draw(self.party, coins.derive("noise in the shares"))
         if is_holder:
-            return roles.train_class_holder(run, self.join, self.first, self.second, coins, noise)
+            trained = yield from roles.train_class_holder(run, self.join, self.first, self.second, coins, noise, drawn)
+            if self.local is not None and self.join.guard.acts:
+                trained.local = guard_local(self.local, self.join.columns, drawn, self.join.bounds[self.party])
+            return trained
         if self.second is None:
             raise LocalProtocolError("an attribute holder counts its rows")
-        return roles.train_attribute_holder(run, self.join, self.first, self.second, coins, noise)
+        return (yield from roles.train_attribute_holder(run, self.join, self.first, self.second, coins, noise, drawn))
 
     def share(self, trained: Joined, study: str) -> ModelShare:
         """What the party keeps."""
         public = replace(self.join, training=trained.training).to_dict()
-        return ModelShare(study, self.party, public, trained.tables, trained.sums, self.local, self.queries)
+        local = trained.local if self.join.guard.acts else self.local
+        return ModelShare(study, self.party, public, trained.tables, trained.sums, local, self.queries)
 
 
 def training(study: Study, join: Join, party: str, source: ColumnSource) -> JoinedTraining:
@@ -187,10 +212,12 @@ def training_of(study: Study, join: Join, party: str, source: ColumnSource, dige
         )
     if source.rows < study.min_rows:
         raise PrivacyError(f"{party}: the study asks for at least {study.min_rows} rows per party")
+    source = counted(study, join, source)
     first, second = _entries(join, party, source, digests)
     require_bound(party, len(first), join.bounds[party])
     local = count_local(join.columns, party, _counted(join, source, digests)) if is_holder and not join.inner else None
-    return JoinedTraining(party, source.rows, join, first, second, local, options_of(study)["queries"])
+    queries, noise = options_of(study)["queries"], noise_of(study, join)
+    return JoinedTraining(party, source.rows, join, first, second, local, queries, noise)
 
 
 def _counted(join: Join, source: ColumnSource, digests: Digests) -> ColumnSource:
@@ -362,6 +389,7 @@ def training_statement(study: Study, join: Join, sha256: str, overlaps: Mapping[
             "classes tell who of them is shared and what the other knows of them."
         ),
         *_overlap_words(join, overlaps or {}),
+        *guard_words(study, join),
         f"Public: the numbers that identifiers are padded to ({bounds}), at most {join.most} rows per identifier and party, "
         f"duplicates: {join.duplicates}. Identifiers and their digests never left a site.",
         f"A classification opens the class, to {study.reveal_to}; where the parties bring the same instances in one order, "

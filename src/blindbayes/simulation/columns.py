@@ -17,6 +17,7 @@ import numpy.typing as npt
 from blindbayes.data.columns import ColumnSource, open_columns
 from blindbayes.errors import ConfigError, DataError, LocalProtocolError
 from blindbayes.estimators import NaiveBayes
+from blindbayes.ledger import Ledger
 from blindbayes.model.shares import ModelShare
 from blindbayes.primitives.coins import Coins
 from blindbayes.protocol.columns import Columns
@@ -24,6 +25,7 @@ from blindbayes.protocol.core import Role, Run
 from blindbayes.scheme.aligned import (
     Transfers,
     class_counts_of,
+    columns_for,
     columns_of,
     options_of,
     require_learner,
@@ -31,6 +33,7 @@ from blindbayes.scheme.aligned import (
     training,
     training_statement,
 )
+from blindbayes.scheme.guards import charge_noise
 from blindbayes.scheme.result import JointResult, Prediction, Result, about_columns, column_report, leakage_of
 from blindbayes.statistics import Statistics
 from blindbayes.study.study import Study
@@ -123,8 +126,15 @@ class JointModel:
         """Simulation only: join the shares in one place and return the plain model they stand for."""
         return NaiveBayes.from_statistics(self.statistics(), alpha=self.columns.alpha)
 
+    def _require_sums(self) -> None:
+        if self.columns.guard.acts:
+            raise ConfigError(
+                "a model with noise or a least cell keeps no shares of the exact sums: there is nothing to combine"
+            )
+
     def statistics(self) -> Statistics:
         """Simulation only: the exact statistics that the shares of sums stand for."""
+        self._require_sums()
         columns, book = self.columns, self.columns.codebook
         for share in self.shares.values():
             share.require_alive()
@@ -184,14 +194,16 @@ def simulate(
 ) -> JointResult | Result | PrintedResult:
     """Train a study over columns with every party in this process. `noisy_histograms` gives a `Result` with a plain model.
 
-    `ledgers` pay where joined_sums opens a noisy estimate of the overlap.
+    `ledgers` pay for noise in the shares (epsilon), and where joined_sums opens a noisy estimate of the overlap.
     """
     if study.protocol == "joined_sums":
         from blindbayes.simulation import joined
 
         return joined.simulate(study, sources, coins=coins, ledgers=ledgers)
+    if study.protocol == "class_sums":
+        return _simulate_shared(study, sources, coins, ledgers or {})
     if ledgers:
-        raise ConfigError(f"{study.protocol} takes no ledgers: only the noisy overlap of joined_sums is paid for here")
+        raise ConfigError(f"{study.protocol} takes no ledgers: noise in shares and the noisy overlap are paid for here")
     if study.protocol == "scalar_product":
         from blindbayes.papers.vaidya2008 import columns as printed_columns
 
@@ -200,21 +212,25 @@ def simulate(
         from blindbayes.scheme import histograms
 
         return histograms.simulate(study, sources, coins=coins)
-    return _simulate_shared(study, sources, coins)
+    raise ConfigError(
+        f"there is no columns protocol {study.protocol!r} for rows that line up; known: class_sums, "
+        "noisy_histograms, scalar_product"
+    )
 
 
-def _simulate_shared(study: Study, sources: Mapping[str, Any], coins: Coins) -> JointResult:
-    if study.protocol != "class_sums":
-        raise ConfigError(
-            f"there is no columns protocol {study.protocol!r} for rows that line up; known: class_sums, "
-            "noisy_histograms, scalar_product"
-        )
+def _simulate_shared(
+    study: Study, sources: Mapping[str, Any], coins: Coins, ledgers: Mapping[str, str | os.PathLike[str]]
+) -> JointResult:
     options_of(study)
     keys = (study.key,) if isinstance(study.key, str) else tuple(study.key or ())
     opened = {name: open_columns(source, study.codebook, ignore=keys) for name, source in sources.items()}
     columns = agree_columns(study, opened)
     require_learner(study.reveal_to, columns.owners)
     parts = {name: training(study, columns, name, source) for name, source in opened.items()}
+    for name, path in ledgers.items():  # each pays before anything is sent
+        if name not in columns.owners:
+            raise ConfigError(f"a ledger is named for {name!r}, who is no party")
+        charge_noise(Ledger(path), study, columns, study=study.sha256)
     runs = local_runs(tuple(sources), study=study.sha256, run_id=coins.bytes(16).hex(), coins=coins, signed=False)
     own = {name: coins.derive(f"training {runs[name].run_id} {name}") for name in sources}
     outcome = run_in_memory({name: part.role(runs[name], own[name]) for name, part in parts.items()})
@@ -237,4 +253,4 @@ def agree_columns(study: Study, opened: Mapping[str, ColumnSource]) -> Columns:
     rows = sizes.pop()
     if rows < 1:
         raise DataError("the tables are empty")
-    return Columns(study.codebook, rows, owners, labelled, study.alpha)
+    return columns_for(study, rows, owners, labelled)

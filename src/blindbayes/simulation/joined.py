@@ -34,7 +34,7 @@ from blindbayes.scheme.aligned import Transfers
 from blindbayes.scheme.joined import (
     Digests,
     JoinedScoring,
-    charge_overlap,
+    charge_training,
     digests_of,
     join_of,
     options_of,
@@ -143,6 +143,7 @@ class JoinedModel(HiddenScores):
 
     def statistics(self) -> Statistics:
         """Simulation only: the exact statistics of the join that the shares stand for."""
+        self._require_sums()
         for share in self.shares.values():
             share.require_alive()
         join, holder, other = self.join, self.join.class_holder, self.join.holders[0]
@@ -188,13 +189,9 @@ def simulate(
 ) -> JointResult:
     """Train a study over columns whose identifiers do not line up, with every party in this process.
 
-    `ledgers` pay for a noisy estimate of the overlap (option overlap_epsilon) before anything is sent.
+    `ledgers` pay for noise in the shares (epsilon) and for a noisy estimate of the overlap (option overlap_epsilon) before
+    anything is sent.
     """
-    if study.epsilon is not None:
-        raise PrivacyError(
-            "joined_sums opens nothing, so there is nothing to add noise to; leave epsilon out (for a noisy estimate of the "
-            "overlap set the option overlap_epsilon)"
-        )
     options = options_of(study)
     ignored = tuple(part.column for part in recipe_of(study.codebook, study.key).parts)
     opened = {name: open_columns(source, study.codebook, ignore=ignored) for name, source in sources.items()}
@@ -205,7 +202,7 @@ def simulate(
             raise PrivacyError(f"{name}: the study asks for at least {study.min_rows} rows per party")
     digests = {name: digests_of(study, source) for name, source in opened.items()}
     if options["reveal"] == "matching":
-        return _simulate_matched(study, opened, digests, options, coins)
+        return _simulate_matched(study, opened, digests, options, coins, ledgers)
     join = _agree(study, opened, digests, options)
     parts = {name: training_of(study, join, name, source, digests[name]) for name, source in opened.items()}
     _charge(study, join, ledgers or {})
@@ -223,9 +220,12 @@ def simulate(
 
 
 def _charge(study: Study, join: Join, ledgers: Mapping[str, str | os.PathLike[str]]) -> None:
-    """Every party's ledger pays for the estimates that its identifiers are in. Refused by one, nothing is sent."""
+    """Every party's ledger pays for noise in the shares and for the estimates that its identifiers are in. Refused by one,
+    nothing is sent."""
     for party, path in ledgers.items():
-        charge_overlap(Ledger(path), join, party, study=study.sha256)
+        if party not in join.owners:
+            raise ConfigError(f"a ledger is named for {party!r}, who is no party")
+        charge_training(Ledger(path), study, join, party, study=study.sha256)
 
 
 def _simulate_matched(
@@ -234,6 +234,7 @@ def _simulate_matched(
     digests: Mapping[str, Digests],
     options: Mapping[str, Any],
     coins: Coins,
+    ledgers: Mapping[str, str | os.PathLike[str]] | None,
 ) -> JointResult:
     """With reveal = "matching": both learn whom they share, line their rows up, and go on with class_sums."""
     if len(opened) != 2:
@@ -275,7 +276,7 @@ def _simulate_matched(
     kept = {key: value for key, value in study.options.items() if key in ("queries", "together")}
     lined_up = copy.copy(study)
     lined_up.protocol, lined_up.options, lined_up.key, lined_up.aligned = "class_sums", kept, None, True
-    result = simulate_aligned(lined_up, aligned, coins=coins)
+    result = simulate_aligned(lined_up, aligned, coins=coins, ledgers=ledgers)
     if not isinstance(result, JointResult):
         raise LocalProtocolError("class_sums gives a joint result")
     before, leakage = leakage_of(outcome), {}

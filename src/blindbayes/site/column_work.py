@@ -23,7 +23,7 @@ from blindbayes.model.shares import ModelShare
 from blindbayes.primitives.coins import Coins
 from blindbayes.protocol.columns import Columns
 from blindbayes.protocol.core import Role, Run
-from blindbayes.scheme import aligned, joined, part
+from blindbayes.scheme import aligned, guards, joined, part
 from blindbayes.scheme.scoring import HiddenScoring, hidden_scoring
 from blindbayes.site.folder import SiteFolder
 from blindbayes.site.policy import require_overlap_bits, require_rows
@@ -123,7 +123,9 @@ class Training(_OverColumns):
             self._part = aligned.training(study.study, agreed, name, columns)
         else:
             law, most = joined.overlap_noise(agreed, name), self._home.config.policy.max_epsilon_per_run
-            if law is not None and law.price.epsilon > most:  # whoever holds the class pays for every join
+            noise = guards.noise_of(study.study, agreed)
+            shares = 0.0 if noise is None else noise.price.epsilon
+            if law is not None and law.price.epsilon + shares > most:  # whoever holds the class pays for every join
                 raise PrivacyError(f"this site allows an epsilon of at most {most:g} per run; its estimates would cost more")
             self._part = joined.training(study.study, agreed, name, columns)
         self._digest = self._part.digest(self._identity.storage_key)
@@ -142,8 +144,8 @@ class Training(_OverColumns):
         partners = overlap_partners(study, self._identity.name)
         require_overlap_bits(home.config.policy, home.history.overlap_bits(), partners, now)
         agreed = study.agreed
-        if not isinstance(agreed, Columns) and not home.payments.has_paid(run_id):
-            joined.charge_overlap(home.ledger, agreed, self._identity.name, study=study.sha256, run=run_id)
+        if not home.payments.has_paid(run_id):
+            joined.charge_training(home.ledger, study.study, agreed, self._identity.name, study=study.sha256, run=run_id)
         home.audit.append(
             "computing", run=run_id, study=study.sha256, exact=False, partition="columns", overlap_bits_with=partners
         )

@@ -82,6 +82,7 @@ def _require_columns(policy: Policy, study: StudyFile) -> None:
         raise PrivacyError("this site does not tell whether enough identifiers match; its policy allows no such study")
     if (study.options.get("overlap_epsilon") or 0) > policy.max_epsilon_per_run:
         raise PrivacyError(f"this site allows an overlap_epsilon of at most {policy.max_epsilon_per_run:g}")
+    _require_epsilon(policy, study)
 
 
 def _require_sum(policy: Policy, study: StudyFile) -> None:

@@ -20,7 +20,7 @@ import numpy as np
 import tomlkit
 
 from blindbayes.codebook import MAX_NAME_LENGTH, Codebook
-from blindbayes.errors import BlindbayesError, ConfigError, IntegrityError, PrivacyError
+from blindbayes.errors import BlindbayesError, ConfigError, IntegrityError
 from blindbayes.foreign import read_toml, require_seen
 from blindbayes.primitives.coins import Coins
 from blindbayes.primitives.signatures import SigningKey, verify
@@ -217,8 +217,6 @@ class StudyFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=Tr
         if self.protocol == NOISY:
             self._require_noisy()
             return
-        if self.privacy.epsilon is not None:
-            raise PrivacyError(f"{self.protocol} opens nothing, so there is nothing to add noise to; leave epsilon out")
         if self.aligned:
             if held.rows is None:
                 raise ConfigError("how many rows do the tables have? All parties know it: [columns] rows = ...")
@@ -271,13 +269,12 @@ class StudyFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=Tr
     @cached_property
     def agreed(self) -> Columns | Join:
         """What is public about a study over columns."""
-        from blindbayes.protocol.columns import Columns
         from blindbayes.scheme import aligned, joined
 
         held, owners = self.holdings, self._owners()
         if held.rows is not None:
             aligned.options_of(self.study)
-            agreed = Columns(self.book, held.rows, owners, held.labelled, self.model.alpha)
+            agreed = aligned.columns_for(self.study, held.rows, owners, held.labelled)
             agreed.plan  # noqa: B018 - whether scores fit, and have a least variance, is known now
             return agreed
         if len(held.labelled) != 1:

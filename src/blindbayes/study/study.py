@@ -135,10 +135,11 @@ class Study:
             raise ConfigError("min_parties is at least 2 and min_rows is not negative")
         if min_cell < 0:
             raise ConfigError("min_cell is not negative")
-        if min_cell and (epsilon is None or partition != "rows" or protocol in (RATIO, PRINTED)):
+        in_shares = partition == "columns" and protocol in ("class_sums", "joined_sums")
+        if min_cell and not in_shares and (epsilon is None or partition != "rows" or protocol in (RATIO, PRINTED)):
             raise ConfigError(
-                "min_cell hides small counts of noisy sums over rows only: an exact sum with altered cells is neither exact "
-                "nor private; set epsilon, or min_cell = 0"
+                "min_cell hides small counts of noisy sums over rows, and of models in shares: an exact sum with altered cells "
+                "is neither exact nor private; set epsilon, or min_cell = 0"
             )
         self.codebook = codebook
         self.partition: Partition = partition

@@ -225,7 +225,7 @@ class PrintedResult:
 def simulate(study: Study, sources: Mapping[str, Any], *, coins: Coins) -> PrintedResult:
     """Train with both parties in this process."""
     if study.epsilon is not None:
-        raise PrivacyError("scalar_product opens nothing, so there is nothing to add noise to; leave epsilon out")
+        raise PrivacyError("scalar_product adds no noise; class_sums does, in the shares: take that, or leave epsilon out")
     if study.reveal_to != "all":
         raise ConfigError("scalar_product tells the class to both parties; leave reveal_to at 'all', or use class_sums")
     if unknown := sorted(set(study.options) - {*_TERMS, "queries"}):

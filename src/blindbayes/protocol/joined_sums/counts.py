@@ -7,11 +7,12 @@ class are words of the shares that joined_sums left.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
 
-from blindbayes.errors import PeerProtocolError, PrivacyError
+from blindbayes.errors import LocalProtocolError, PeerProtocolError, PrivacyError
 from blindbayes.primitives import circuits as c
 from blindbayes.primitives import limbs as lm
 from blindbayes.primitives.circuits import Number
@@ -22,6 +23,7 @@ from blindbayes.primitives.softspoken import Keeper, Planter
 from blindbayes.primitives.tweaks import TweakedHash
 from blindbayes.protocol.core import Role, Run, Send, open_value, receive
 from blindbayes.protocol.joined_sums.messages import CountsChosen, CountsGarbled, OverlapNoised, OverlapTold
+from blindbayes.protocol.shared_model.circuit import guarded
 from blindbayes.protocol.shared_model.plan import ScorePlan
 from blindbayes.protocol.transfer import agree, mark, require_mark
 from blindbayes.wire import Words
@@ -93,9 +95,10 @@ def noisy_overlap(run: Run, other: str, matched: Words, noise: int) -> Role[int]
 # -- step 12: priors in shares ---------------------------------------------------------------------------------------------
 
 
-def _logs(g: Gates, mine: Number, theirs: Number, plan: ScorePlan) -> Number:
+def _logs(g: Gates, mine: Number, theirs: Number, plan: ScorePlan, noise: Sequence[Number]) -> Number:
     """ln of each class count (lanes); a class without rows lies below everything."""
     total = c.add(g, mine, theirs, bits=len(mine))
+    total = guarded(g, total, noise, plan.guard, plan.rows)
     empty = c.is_zero(g, total)
     at_least_one = np.concatenate([total[:1] ^ empty[None], total[1:]])
     logs = c.widen(c.ln(g, at_least_one, plan.fraction), plan.bits)
@@ -103,11 +106,16 @@ def _logs(g: Gates, mine: Number, theirs: Number, plan: ScorePlan) -> Number:
     return c.select(g, empty, c.public(g, below, plan.bits, plan.classes), logs)
 
 
-def prior_class_holder(run: Run, other: str, share: Words, plan: ScorePlan, keeper: Keeper, coins: Coins) -> Role[Limbs]:
+def prior_class_holder(
+    run: Run, other: str, share: Words, plan: ScorePlan, keeper: Keeper, coins: Coins, noise: Sequence[int] | None = None
+) -> Role[Limbs]:
     """Its share of the priors, as a score table (1, 2, K - 1, limbs) that is looked up at entry 1."""
     bits = plan.rows.bit_length()
-    garbler, theirs = yield from _begin_garbling(run, other, "prior", plan.facts(), bits, plan.classes, keeper, coins)
-    logs = _logs(garbler, garbler.own(c.to_bits(share, bits)), theirs, plan)
+    drawn = _noise_bits(noise, plan)
+    wide = bits + len(drawn)
+    garbler, theirs = yield from _begin_garbling(run, other, "prior", plan.facts(), wide, plan.classes, keeper, coins)
+    noises = [garbler.own(drawn), theirs[bits:]] if len(drawn) else []
+    logs = _logs(garbler, garbler.own(c.to_bits(share, bits)), theirs[:bits], plan, noises)
     raw = np.frombuffer(coins.bytes(-(-plan.bits * plan.classes // 8)), dtype=np.uint8)
     mask = np.unpackbits(raw)[: plan.bits * plan.classes].reshape(plan.bits, plan.classes)
     out = c.add(garbler, logs, garbler.own(mask), bits=plan.bits)
@@ -117,14 +125,27 @@ def prior_class_holder(run: Run, other: str, share: Words, plan: ScorePlan, keep
     return _table(lm.subtract(np.zeros_like(values), values), plan)
 
 
-def prior_attribute_holder(run: Run, other: str, share: Words, plan: ScorePlan, planter: Planter, coins: Coins) -> Role[Limbs]:
+def prior_attribute_holder(
+    run: Run, other: str, share: Words, plan: ScorePlan, planter: Planter, coins: Coins, noise: Sequence[int] | None = None
+) -> Role[Limbs]:
     """Its share of the priors."""
-    own = c.to_bits(share, plan.rows.bit_length())
+    bits, drawn = plan.rows.bit_length(), _noise_bits(noise, plan)
+    own = np.concatenate([c.to_bits(share, bits), drawn])
     evaluator, theirs, tags = yield from _begin_evaluating(run, other, "prior", plan.facts(), own, planter, coins)
-    logs = _logs(evaluator, evaluator.own(own.shape), theirs, plan)
+    noises = [evaluator.own(drawn.shape), theirs[bits:]] if len(drawn) else []
+    logs = _logs(evaluator, evaluator.own((bits, plan.classes)), theirs[:bits], plan, noises)
     out = c.add(evaluator, logs, evaluator.own((plan.bits, plan.classes)), bits=plan.bits)
     evaluator.require_finished()
     return _table(_limbs(evaluator.read(out, tags), plan), plan)
+
+
+def _noise_bits(noise: Sequence[int] | None, plan: ScorePlan) -> npt.NDArray[np.uint8]:
+    """A party's noise on the class counts, as bits; none where the plan has no noise."""
+    if (noise is None) != (plan.guard.noise_bits == 0):
+        raise LocalProtocolError("a model with noise needs each party's own, and one without takes none")
+    if noise is None:
+        return np.zeros((0, plan.classes), dtype=np.uint8)
+    return c.to_bits([int(value) for value in noise], plan.guard.noise_bits)
 
 
 def _limbs(bits: npt.NDArray[np.uint8], plan: ScorePlan) -> Limbs:

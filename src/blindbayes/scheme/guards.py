@@ -1,0 +1,185 @@
+"""Noise and least cells of a study over columns: what both mean for its public facts, its tables and its ledgers.
+
+With `epsilon` each party's noise goes into the shares (`privacy.column_noise`); with `min_cell` small counters are set to 0.
+Both happen inside the circuit of shared_model. A study with either counts every value of every feature (`Columns.guard`), and
+with epsilon numbers are read in the cells that the plan chose.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from blindbayes.codebook import Numeric
+from blindbayes.data.columns import ColumnSource
+from blindbayes.errors import ConfigError, PrivacyError
+from blindbayes.ledger import Entry, Ledger
+from blindbayes.privacy.accounting import Spend
+from blindbayes.privacy.column_noise import ColumnNoise, Drawn
+from blindbayes.privacy.column_noise import Join as Way
+from blindbayes.protocol.columns import Columns
+from blindbayes.protocol.joined import Join
+from blindbayes.protocol.shared_model import NO_GUARD, Guard
+from blindbayes.study.study import Study
+
+
+def noise_of(study: Study, agreed: Columns | Join) -> ColumnNoise | None:
+    """The noise of a study with epsilon, from public facts; None without."""
+    if study.epsilon is None:
+        return None
+    if isinstance(agreed, Columns):
+        if len(agreed.labelled) > 1:
+            raise ConfigError(
+                "with epsilon one party alone counts the class: the others leave the class column out, and their columns are "
+                "counted in shares"
+            )
+        return _plan(study, agreed.owners, agreed.class_holder, agreed.rows, "aligned")
+    if agreed.most != 1:
+        raise ConfigError(
+            "with epsilon an identifier stands for one record at each party: set duplicates = 'first' or 'reject', or "
+            "multiplicity = 1"
+        )
+    return _plan(study, agreed.owners, agreed.class_holder, agreed.joined, "inner" if agreed.inner else "left")
+
+
+def _plan(study: Study, owners: Mapping[str, Iterable[str]], holder: str, rows: int, way: Way) -> ColumnNoise:
+    if study.unit != "person":
+        raise PrivacyError("over columns epsilon protects one record: leave the unit at 'person'")
+    if study.mechanism != "auto":
+        raise ConfigError("over columns the plan chooses the mechanism: leave it at 'auto'")
+    held = {party: tuple(names) for party, names in owners.items()}
+    expected = min(study.rows or study.codebook.expected_rows or rows, rows)
+    facts = (study.codebook.sha256, tuple(held.items()), holder, study.epsilon, study.delta, expected, way)
+    found = _plans.get(facts)
+    if found is None:
+        book, epsilon = study.codebook, study.epsilon or 0.0
+        found = ColumnNoise.make(book, held, holder, epsilon=epsilon, delta=study.delta, rows=expected, join=way)
+        if len(_plans) > 15:
+            _plans.clear()
+        _plans[facts] = found
+    return found
+
+
+_plans: dict[Any, ColumnNoise] = {}  # made from public facts, and asked for several times in a run
+
+
+def guarded(study: Study, agreed: Columns) -> Columns:
+    """The public facts of a study whose rows line up, with its guard; as they came without one."""
+    if study.epsilon is None and not study.min_cell:
+        return agreed
+    noise = noise_of(study, agreed)
+    book = agreed.codebook if noise is None else noise.counted
+    optional = book.with_features(msgspec.structs.replace(feature, optional=True) for feature in book.features)
+    return replace(agreed, codebook=optional, guard=_guard(study, noise, agreed.rows))
+
+
+def guarded_join(study: Study, agreed: Join) -> Join:
+    """The same for a join."""
+    if study.epsilon is None and not study.min_cell:
+        return agreed
+    noise = noise_of(study, agreed)
+    book = agreed.codebook if noise is None else noise.counted
+    return replace(agreed, codebook=book, guard=_guard(study, noise, agreed.rows))
+
+
+def _guard(study: Study, noise: ColumnNoise | None, rows: int) -> Guard:
+    if noise is None:
+        return Guard(min_cell=study.min_cell) if study.min_cell else NO_GUARD
+    return Guard(study.min_cell, noise.noise_bits(rows), noise.floors)
+
+
+def counted(study: Study, agreed: Columns | Join, source: ColumnSource) -> ColumnSource:
+    """A table, to be read in the cells that are counted."""
+    noise = noise_of(study, agreed)
+    if noise is None:
+        return source
+    held = {feature.name for feature in source.features}
+    features = tuple(feature for feature in noise.counted.features if feature.name in held)
+    return replace(source, codebook=noise.counted, features=features)
+
+
+def charge_noise(ledger: Ledger, promised: Study, agreed: Columns | Join, **facts: Any) -> Entry | None:
+    """Pay for a training with noise, before anything is sent; None if the study has none. Answers cost nothing more.
+
+    Raises `PrivacyError`, and writes nothing, if the budget does not suffice. `facts` are public facts to keep (study, run).
+    """
+    noise = noise_of(promised, agreed)
+    if noise is None:
+        return None
+    require_record(ledger)
+    return ledger.charge(Spend.of(noise), purpose="training over columns", mechanism=noise.name, **facts)
+
+
+def require_record(ledger: Ledger) -> None:
+    """Refuse a ledger that protects another unit."""
+    unit = ledger.balance().unit
+    if unit != "one record":
+        raise PrivacyError(f"the ledger protects {unit}; noise in the shares protects one record")
+
+
+def guard_local(local: Mapping[str, Any], columns: Columns, drawn: Drawn | None, most: int | None = None) -> dict[str, Any]:
+    """A party's statistics of its own columns as the circuit would make them: with its noise, and small counters at 0.
+    `most`: the most rows it may have, where that is not the study's number."""
+    guard, rows = columns.guard, columns.rows if most is None else most
+
+    def held(counts: Any, noise: Any) -> Any:
+        kept = np.clip(np.asarray(counts, dtype=object) + noise, 0, rows)
+        return np.where(kept < guard.min_cell, 0, kept)
+
+    def plain(table: Any) -> Any:
+        return [plain(row) if isinstance(row, np.ndarray) else int(row) for row in table]
+
+    totals = held(local["class_counts"], 0 if drawn is None else np.array(drawn.class_counts, dtype=object))
+    found: dict[str, Any] = {"class_counts": plain(totals), "statistics": local["statistics"]}
+    named = dict(local["statistics"])
+    if not named:
+        return found
+    # The sub-statistics' own class counts serve nothing but that a table is not empty.
+    made: dict[str, Any] = {"class_counts": [1] * len(totals), "counts": {}, "n": {}, "sums": {}, "squares": {}}
+    for name, table in named["counts"].items():
+        made["counts"][name] = plain(held(table, 0 if drawn is None else drawn.tables[name]))
+    for name, total in named["sums"].items():
+        noise = np.zeros((len(total), 3), dtype=object) if drawn is None else drawn.tables[name]
+        n = held(named["n"][name], noise[:, 0])
+        first, second = (
+            np.array(total, dtype=object) + noise[:, 1],
+            np.array(named["squares"][name], dtype=object) + noise[:, 2],
+        )
+        made["n"][name] = plain(n)
+        pairs = [_moments(columns, name, *each) for each in zip(n, first, second, strict=True)]
+        made["sums"][name], made["squares"][name] = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
+    return {**found, "statistics": made}
+
+
+def _moments(columns: Columns, name: str, n: int, total: int, square: int) -> tuple[int, int]:
+    """Sums held to what n values within the bounds can have, and to the least variance."""
+    feature = columns.codebook.feature(name)
+    if not isinstance(feature, Numeric) or n == 0:
+        return 0, 0
+    if not columns.guard.noise_bits:
+        return int(total), int(square)
+    size = max(abs(feature.code_low), abs(feature.code_high))
+    floor = dict(columns.guard.floors).get(name, 0.0) * feature.scale**2
+    total = max(-n * size, min(int(total), n * size))
+    least = math.ceil(total * total / n + n * floor)
+    return total, max(least, min(int(square), n * size * size))
+
+
+def guard_words(study: Study, agreed: Columns | Join) -> list[str]:
+    """What noise and a least cell promise, and what they do not."""
+    noise, least = noise_of(study, agreed), agreed.guard.min_cell
+    words = [] if noise is None else [noise.words()]
+    if not least:
+        return words
+    return [
+        *words,
+        f"Counters below {least} (of a class, or of a value in a class) are set to 0 inside the circuit, after noise if there "
+        "is any; nobody learns which. So a counter of fewer people says nothing. It is no differential privacy: whoever knows "
+        f"the class of {least - 1} people can put them beside one more, and learns that one's class from whether the counter "
+        "is there. Against tables made up to single out a person set epsilon.",
+    ]
