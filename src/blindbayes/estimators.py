@@ -29,7 +29,10 @@ from blindbayes.model.explain import Explanation, Plausible, explain
 from blindbayes.model.file import MAX_BYTES, ModelRecord, dump_model, parse_model
 from blindbayes.model.parameters import FloatArray, Gaussian, Histogram, Parameters, estimate
 from blindbayes.primitives.coins import Coins
+from blindbayes.privacy.accounting import Spend
+from blindbayes.privacy.chance import written
 from blindbayes.privacy.fitting import plan_fit
+from blindbayes.privacy.forecast import noisy_accuracy, score_price
 from blindbayes.privacy.intervals import plausible_models
 from blindbayes.privacy.statement import PrivacyStatement
 from blindbayes.statistics import Block, Layout, Statistics, count_block
@@ -66,6 +69,16 @@ class NaiveBayes(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         decides how fine the release is; `len(X)` is private and is never looked at.
     rows_per_person : int, default=1
         With `epsilon`: the most rows that one person may have. 1 protects a record; more protects such a person.
+    allocation : pair of int, default=None
+        With `mechanism` "smooth" or "global": weights of a numeric and of a categorical feature in the budget, by default
+        (2, 1).
+    gamma : float, default=None
+        With `mechanism` "smooth": the exponent of the heavy-tailed noise, by default 2 (Cauchy).
+    score_epsilon : float, default=None
+        With `epsilon` and `ledger`: what each `score` costs. Without it `score` is refused there, since an exact score is a
+        function of private rows.
+    tuning : str, default=None
+        With `epsilon`: how settings were chosen, for the statement. By default it says that this is assumed, not checked.
 
     Attributes
     ----------
@@ -95,6 +108,10 @@ class NaiveBayes(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         ledger: str | os.PathLike[str] | None = None,
         rows: int | None = None,
         rows_per_person: int = 1,
+        allocation: tuple[int, int] | None = None,
+        gamma: float | None = None,
+        score_epsilon: float | None = None,
+        tuning: str | None = None,
     ) -> None:
         self.codebook = codebook
         self.alpha = alpha
@@ -105,6 +122,10 @@ class NaiveBayes(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.ledger = ledger
         self.rows = rows
         self.rows_per_person = rows_per_person
+        self.allocation = allocation
+        self.gamma = gamma
+        self.score_epsilon = score_epsilon
+        self.tuning = tuning
 
     # -- fitting -----------------------------------------------------------------------------------------------------
 
@@ -275,6 +296,8 @@ class NaiveBayes(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             mechanism=self.mechanism,
             rows=self.rows,
             rows_per_person=self.rows_per_person,
+            allocation=self.allocation,
+            gamma=self.gamma,
         )
         exact: Statistics | Block
         if release.wants_rows:
@@ -291,7 +314,7 @@ class NaiveBayes(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             ledger.charge(release, purpose="NaiveBayes.fit", codebook=codebook.sha256)
             spent = str(ledger.balance())
         parameters, noisy, record = release.release(exact, self.alpha, Coins.system())
-        self.privacy_ = {**release.facts(), "statement": release.statement(spent).to_dict()}
+        self.privacy_ = {**release.facts(), "statement": release.statement(spent, self.tuning).to_dict()}
         if record is not None:
             self.privacy_["released"] = record
         return self._publish(parameters, noisy)
@@ -309,6 +332,24 @@ class NaiveBayes(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         scores = self.predict_joint_log_proba(X)
         chosen: npt.NDArray[Any] = self.classes_[np.argmax(scores, axis=1)]
         return chosen
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """Accuracy on the given rows. Under a ledger it is a release, like a fit: noisy, and paid for by `score_epsilon`.
+
+        The noise is that of `private_forecast`: half of the budget on the right answers, half on the number of rows.
+        """
+        if self.epsilon is None or self.ledger is None:
+            return float(super().score(X, y, sample_weight))
+        if self.score_epsilon is None or sample_weight is not None:
+            raise PrivacyError(
+                "an exact score is a function of private rows: under a ledger set score_epsilon (and no sample_weight), or "
+                "choose settings by `private_forecast` (Python) or `blindbayes plan` (command line)"
+            )
+        right = int((np.asarray(self.predict(X)) == np.asarray(y)).sum())
+        price = score_price(self.score_epsilon, self.rows_per_person)
+        spend = Spend(written(price.epsilon))
+        Ledger(self.ledger).charge(spend, purpose="NaiveBayes.score", unit=price.unit)
+        return noisy_accuracy(right, len(np.asarray(y)), self.score_epsilon, self.rows_per_person, Coins.system())
 
     def predict_joint_log_proba(self, X: Any) -> FloatArray:
         """ln P(class, row), shaped (rows, classes)."""

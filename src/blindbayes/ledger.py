@@ -28,6 +28,7 @@ from blindbayes.privacy.sensitivity import ADJACENCY
 from blindbayes.storage.chain import Chain, ChainFormat
 from blindbayes.storage.chain import Entry as Line
 
+PARTY_UNIT = "one party"  # how the unit of a release that protects all rows of a party begins
 FORMAT = "blindbayes.ledger/1"
 _KIND = re.compile(r"[a-z][a-z_]{0,31}")
 _AMOUNT = re.compile(r"\d{1,400}(?:\.\d{1,400}|/\d{1,400})?")
@@ -190,13 +191,16 @@ class Ledger:
     ) -> Entry:
         """Pay for one release before it is made. Raises `PrivacyError`, and writes nothing, if the budget would be exceeded.
 
-        `partition` and `part` declare that the release reads only one of several disjoint parts of the records. `facts` are
-        further public facts to keep (codebook hash, study hash, run).
+        `unit` says whom the release protects; a `Spend` does not know it, so it must be said. A release that protects all
+        rows of a party protects a record and a person too. `partition` and `part` declare that the release reads only one of
+        several disjoint parts of the records. `facts` are further public facts to keep (codebook hash, study hash, run).
         """
         details: dict[str, Any] = {}
         if isinstance(cost, Spend):
             if partition is not None or part is not None:
                 raise ConfigError("a Spend names its own part")
+            if unit is None:
+                raise ConfigError("a charge says whom the release protects: pass unit, for example 'one record'")
             spend = cost
         else:
             details["mechanism"] = cost.name
@@ -207,7 +211,7 @@ class Ledger:
         with self._chain.writing() as writer:
             entries = self._ledger(writer.entries())
             account, budget = _account(entries)
-            if unit is not None and unit != budget["unit"]:
+            if unit != budget["unit"] and not unit.startswith(PARTY_UNIT):
                 raise PrivacyError(
                     f"{self.path.name} protects {budget['unit']}, the release {unit}: use a ledger and a release for one unit"
                 )
@@ -226,6 +230,7 @@ class Ledger:
                 "gaussian": list(spend.gaussian) if spend.gaussian else None,
                 "partition": spend.partition,
                 "part": spend.part,
+                "unit": unit,
                 **details,
             }
             if clash := set(fields) & set(facts):

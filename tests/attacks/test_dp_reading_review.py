@@ -7,17 +7,27 @@ and present in one of texts, and a single record with "?" decided which for all 
 from __future__ import annotations
 
 import math
+from fractions import Fraction
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
+from click.testing import CliRunner
 from scipy.stats import beta
+from sklearn.model_selection import GridSearchCV
 
+from blindbayes.cli import root
 from blindbayes.codebook import Categorical, Codebook, Numeric
 from blindbayes.data import count_table
-from blindbayes.estimators import NaiveBayes
+from blindbayes.errors import ConfigError, PrivacyError
+from blindbayes.estimators import NaiveBayes, load
+from blindbayes.ledger import Ledger
 from blindbayes.primitives.coins import Coins
+from blindbayes.privacy.accounting import Spend
+from blindbayes.privacy.classwise import centred_knorm
+from blindbayes.privacy.forecast import private_forecast
 from blindbayes.study import Study
 
 MARKED = Codebook(
@@ -173,3 +183,95 @@ def test_an_unlisted_category_is_what_the_codebook_calls_other() -> None:
         assert count_table(frame, book, total=total).counts["c"].tolist() == [[1, 1], [0, 1]]
     scores = NaiveBayes(book).fit(frame).predict_proba(pd.DataFrame({"c": ["zzz", "rest"]}))
     assert (scores[0] == scores[1]).all()
+
+
+# -- ledgers, delta, statements ---------------------------------------------------------------------------------------------
+
+COLUMNS = Codebook("y", ("a", "b"), (Categorical("c", ("u", "v")), Categorical("d", ("u", "v"))), max_rows=1000)
+
+
+def test_a_charge_without_its_unit_cannot_be_made(tmp_path: Path) -> None:
+    """A person-level ledger accepted a bare Spend(1) of a record-level release."""
+    ledger = Ledger.create(tmp_path / "ledger", epsilon=2, unit="one person with at most 5 records")
+    with pytest.raises(ConfigError, match="whom the release protects"):
+        ledger.charge(Spend(Fraction(1)), purpose="histograms")
+    with pytest.raises(PrivacyError, match="one unit"):
+        ledger.charge(Spend(Fraction(1)), purpose="histograms", unit="one record")
+    entry = ledger.charge(Spend(Fraction(1)), purpose="persons", unit="one person with at most 5 records")
+    assert entry.fields["unit"] == "one person with at most 5 records"
+
+
+def test_noisy_histograms_pay_like_the_rest(tmp_path: Path) -> None:
+    study = Study(COLUMNS, partition="columns", protocol="noisy_histograms", epsilon=1.0)
+    frame = pd.DataFrame({"c": ["u", "v"] * 5, "d": ["u", "v"] * 5, "y": ["a", "b"] * 5})
+    tables = {"p": frame[["c", "y"]], "q": frame[["d", "y"]]}
+    ledgers = {name: Ledger.create(tmp_path / name, epsilon=Fraction(1, 2)).path for name in tables}
+    study.simulate(tables, ledgers=ledgers)
+    assert [Ledger(path).balance().basic_epsilon for path in ledgers.values()] == [Fraction(1, 2)] * 2
+    with pytest.raises(PrivacyError, match="budget exceeded"):
+        study.simulate(tables, ledgers=ledgers)
+    other = {"p": Ledger.create(tmp_path / "persons", epsilon=1, unit="one person with at most 5 records").path}
+    with pytest.raises(PrivacyError, match="one unit"):
+        study.simulate(tables, ledgers=other)
+
+
+@pytest.mark.parametrize(("delta", "rows"), [(0.5, None), (0.01, 1000), (1.1e-6, 10**6), (1.0, None)])
+def test_a_delta_that_would_show_a_record_is_refused(delta: float, rows: int | None) -> None:
+    """Study(delta=0.5) was accepted, and a central 0.01 with 1000 declared rows."""
+    with pytest.raises(PrivacyError, match="delta"):
+        Study(BOOK, epsilon=1.0, delta=delta, rows=rows)
+    with pytest.raises(PrivacyError, match="delta"):
+        NaiveBayes(BOOK, epsilon=1.0, delta=delta, rows=rows).fit([["u", 1, 2]], ["0"])
+    with pytest.raises(PrivacyError, match="delta"):
+        private_forecast(BOOK, epsilons=(1.0,), delta=delta, rows=rows)
+    Study(BOOK, epsilon=1.0, delta=1e-3, rows=1000)
+
+
+def test_a_statement_does_not_assert_what_the_software_cannot_know() -> None:
+    """It said that nothing was tuned on the private table, also after a grid search."""
+    X, y = [["u", 1, 2]] * 20 + [["v", 3, 4]] * 20, [0] * 20 + [1] * 20
+    search = GridSearchCV(NaiveBayes(BOOK, epsilon=0.5), {"alpha": [0.5, 1.0]}, cv=2).fit(X, y)
+    assert search.best_estimator_.statement_.tuning.startswith("Assumed, not checked")
+    told = NaiveBayes(BOOK, epsilon=0.5, tuning="bounds from the ministry's tables").fit(X, y).statement_.tuning
+    assert told == "Declared by the holder of the table, not checked: bounds from the ministry's tables"
+    assert "Nothing was tuned" not in Study(BOOK, epsilon=1.0).simulate({name: _whole(X, y) for name in "pqr"}).statement
+
+
+def _whole(X: list[list[Any]], y: list[int]) -> pd.DataFrame:
+    return pd.DataFrame(X, columns=[*BOOK.names]).assign(y=y)
+
+
+def test_noise_beyond_64_bits_is_refused_by_class_too() -> None:
+    with pytest.raises(ConfigError, match="64 bits"):
+        centred_knorm(Coins.seeded(bytes(32)), [2, 3], Fraction(1, 1 << 60))
+
+
+# -- the literature's mechanisms, from files ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mechanism", ["smooth", "global"])
+def test_mechanisms_by_parameter_are_reached_from_files(mechanism: str, tmp_path: Path) -> None:
+    path = tmp_path / "rows.csv"
+    _whole([["u", 1, 2], ["CANARY", 1e9, 3]] * 10, [0, 1] * 10).to_csv(path, index=False)
+    BOOK.to_toml(tmp_path / "book.toml")
+    options = ["--epsilon", "2", "--mechanism", mechanism, "--allocation", "3", "1", "--tuning", "none"]
+    options += ["--gamma", "4"] if mechanism == "smooth" else []
+    model = tmp_path / "model.json"
+    found = CliRunner().invoke(
+        root, ["train", str(path), "--codebook", str(tmp_path / "book.toml"), "--out", str(model), *options]
+    )
+    assert found.exit_code == 0, found.output
+    facts = load(model).privacy_
+    assert (facts["mechanism"], facts["allocation"]) == (mechanism, [3, 1])
+    assert facts["gamma"] == (4.0 if mechanism == "smooth" else None)
+
+
+def test_settings_of_one_mechanism_are_refused_for_another() -> None:
+    for settings in (
+        {"gamma": 3.0},
+        {"allocation": (1, 1)},
+        {"mechanism": "global", "gamma": 3.0},
+        {"mechanism": "smooth", "allocation": (0, 1)},
+    ):
+        with pytest.raises(ConfigError):
+            NaiveBayes(BOOK, epsilon=1.0, **settings).fit([["u", 1, 2]], ["0"])

@@ -33,7 +33,7 @@ def path(tmp_path: Path) -> Path:
 
 
 def spend(path: Path, epsilon: str = "0.1") -> None:
-    Ledger(path).charge(Spend(Fraction(epsilon)), purpose="test")
+    Ledger(path).charge(Spend(Fraction(epsilon)), unit="one record", purpose="test")
 
 
 def in_child(action: Callable[[], Any]) -> int:
@@ -137,13 +137,13 @@ def test_a_raised_ceiling_keeps_earlier_charges(path: Path) -> None:
         lambda path: Ledger.create(path.with_name("x"), epsilon=1, composition="zcdp"),
         lambda path: Ledger.create(path.with_name("x"), epsilon=1, composition="magic"),
         lambda path: Ledger.create(path.with_name("x"), epsilon=1, unit=" "),
-        lambda path: Ledger(path).charge(Spend(Fraction(1, 10)), purpose=""),
-        lambda path: Ledger(path).charge(Spend(Fraction(1, 10)), purpose="p", hash="0"),
-        lambda path: Ledger(path).charge(Spend(Fraction(1, 10)), purpose="p", epsilon="0.0001"),
+        lambda path: Ledger(path).charge(Spend(Fraction(1, 10)), unit="one record", purpose=""),
+        lambda path: Ledger(path).charge(Spend(Fraction(1, 10)), unit="one record", purpose="p", hash="0"),
+        lambda path: Ledger(path).charge(Spend(Fraction(1, 10)), unit="one record", purpose="p", epsilon="0.0001"),
         lambda path: Ledger(path).charge(make("discrete_laplace", ONE, 0.1), purpose="p", mechanism="none"),
-        lambda path: Ledger(path).charge(Spend(Fraction(1, 10)), purpose="p", blob="x" * 70_000),
-        lambda path: Ledger(path).charge(Spend(Fraction(1, 10)), purpose="p", value=float("nan")),
-        lambda path: Ledger(path).charge(Spend(Fraction(0)), purpose="p"),
+        lambda path: Ledger(path).charge(Spend(Fraction(1, 10)), unit="one record", purpose="p", blob="x" * 70_000),
+        lambda path: Ledger(path).charge(Spend(Fraction(1, 10)), unit="one record", purpose="p", value=float("nan")),
+        lambda path: Ledger(path).charge(Spend(Fraction(0)), unit="one record", purpose="p"),
         lambda path: Ledger(path).note("charge"),
         lambda path: Ledger(path).set_budget(epsilon=5, delta=0, reason=""),
         lambda path: Head.parse("7"),

@@ -25,7 +25,7 @@ def test_init_show_verify(tmp_path: Path) -> None:
     path = str(tmp_path / "site.ledger")
     opened = json.loads(run("init", path, "--epsilon", "1", "--delta", "1e-6", "--json"))
     assert opened["epsilon"] == 1
-    Ledger(path).charge(Spend(Fraction(1, 4)), purpose="spring [red]release")
+    Ledger(path).charge(Spend(Fraction(1, 4)), unit="one record", purpose="spring [red]release")
     shown = json.loads(run("show", path, "--json"))
     assert shown["spent_epsilon"] == 0.25
     assert [entry["kind"] for entry in shown["entries"]] == ["budget", "charge"]

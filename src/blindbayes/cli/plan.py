@@ -70,7 +70,7 @@ def command(
         from blindbayes.ledger import Ledger
 
         cost = str(planned.price)
-        block = _read(private_path, codebook)
+        block = _read(private_path, codebook, total=True)
         Ledger(ledger).charge(planned, purpose="plan on the private table", codebook=codebook.sha256)
         found = planned.run(block, Coins.system())
     elif synthetic:
@@ -92,14 +92,10 @@ def command(
         _show(found, cost, files)
 
 
-def _read(path: str, codebook: Codebook) -> Block:
-    from blindbayes.data import encode, open_source
+def _read(path: str, codebook: Codebook, *, total: bool = False) -> Block:
+    from blindbayes.data.table import read_block
 
-    with open_source(path) as source:
-        source.require_columns(codebook)
-        table = source.table.to_pyarrow()
-    columns = {name: table.column(name) for name in codebook.names}
-    return encode(columns, codebook, training=True, labels=table.column(codebook.target))
+    return read_block(path, codebook, total=total)
 
 
 def _facts(found: Forecast) -> dict[str, Any]:

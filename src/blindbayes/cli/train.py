@@ -26,8 +26,15 @@ from blindbayes.errors import ConfigError
     "--mechanism",
     default="auto",
     show_default=True,
-    help="With epsilon: auto, knorm, discrete_laplace or discrete_gaussian (which needs delta).",
+    help="With epsilon: auto, knorm, discrete_laplace or discrete_gaussian (which needs delta); smooth or global, the "
+    "literature's release parameter by parameter.",
 )
+@click.option("--rows", type=int, help="With epsilon: about how many rows the table has, as publicly known.")
+@click.option(
+    "--allocation", type=(int, int), metavar="NUMERIC CATEGORICAL", help="Of smooth and global: weights in the budget [2 1]."
+)
+@click.option("--gamma", type=float, help="Of smooth: the exponent of its noise [2].")
+@click.option("--tuning", help="How settings were chosen, for the statement; by default it says: assumed, not checked.")
 @click.option("--ledger", type=click.Path(dir_okay=False), help="Ledger file to charge before the release.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(
@@ -39,6 +46,10 @@ def command(
     epsilon: float | None,
     delta: float,
     mechanism: str,
+    rows: int | None,
+    allocation: tuple[int, int] | None,
+    gamma: float | None,
+    tuning: str | None,
     ledger: str | None,
     as_json: bool,
 ) -> None:
@@ -62,6 +73,10 @@ def command(
         delta=delta,
         mechanism=mechanism,
         ledger=ledger,
+        rows=rows,
+        allocation=allocation,
+        gamma=gamma,
+        tuning=tuning,
     )
     model.fit(data)
     model.save(out)

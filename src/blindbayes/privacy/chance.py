@@ -62,6 +62,15 @@ def spendable(value: Number, name: str = "epsilon") -> Fraction:
     return exact
 
 
+def require_delta(delta: float, rows: int, *, declared: bool) -> None:
+    """Refuse a delta above one over the number of rows: publishing one record in full at random would be allowed by it."""
+    if not 0 <= delta < 1:
+        raise PrivacyError("delta lies between 0 and 1")
+    if delta * rows > 1:
+        known = f"the {rows} declared rows" if declared else f"{rows} rows, which stand for a table whose size is not declared"
+        raise PrivacyError(f"delta is above one over {known}: it would allow to publish a whole record; take a smaller one")
+
+
 def charged(value: Fraction) -> float:
     """The least float found that, as `written` to a ledger, is not below the exact cost: rounding never undercharges."""
     found = float(value)

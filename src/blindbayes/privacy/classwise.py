@@ -62,6 +62,8 @@ def centred_knorm(coins: Coins, sizes: Sequence[int], rate: Number) -> Integers:
     dimension = int(free.sum())
     if exact * dimension > 32:
         raise ConfigError("rate times dimension is too large for rejection: refine the grid")
+    if dimension / exact * 4 > 1 << 60:
+        raise ConfigError("noise beyond 64 bits: coarsen the grid")
     owner = np.repeat(np.arange(free.size), free)
     starts = np.cumsum(free) - free
     place = np.arange(dimension) - starts[owner] + 1

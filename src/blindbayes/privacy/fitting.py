@@ -19,6 +19,7 @@ from blindbayes.privacy.chance import Number
 from blindbayes.privacy.intervals import record_of
 from blindbayes.privacy.joint import ReleasePlan, fit_parameters, plan_release
 from blindbayes.privacy.mechanisms import Price
+from blindbayes.privacy.released import require_small_delta
 from blindbayes.privacy.smooth import ParameterPlan, plan_parameters
 from blindbayes.privacy.statement import SIDE_CHANNELS, PrivacyStatement
 from blindbayes.statistics import Block, Statistics
@@ -73,19 +74,44 @@ class PrivateFit(ABC):
         was released verbatim, for intervals."""
 
     @abstractmethod
-    def statement(self, composition: str | None = None) -> PrivacyStatement:
-        """The promise; `composition` says what the ledger holds besides."""
+    def statement(self, composition: str | None = None, tuning: str | None = None) -> PrivacyStatement:
+        """The promise; `composition` says what the ledger holds besides, `tuning` how settings were chosen."""
 
 
 def plan_fit(
-    codebook: Codebook, *, epsilon: Number, delta: float, mechanism: str, rows: int | None, rows_per_person: int
+    codebook: Codebook,
+    *,
+    epsilon: Number,
+    delta: float,
+    mechanism: str,
+    rows: int | None,
+    rows_per_person: int,
+    allocation: tuple[int, int] | None = None,
+    gamma: Number | None = None,
 ) -> PrivateFit:
-    """The release that `mechanism` names, planned from public facts."""
+    """The release that `mechanism` names, planned from public facts. `allocation` and `gamma` are for smooth and global."""
+    require_small_delta(codebook, delta, rows)
     if mechanism in ("smooth", "global"):
         if delta:
             raise ConfigError(f"{mechanism} is purely epsilon-private; leave delta at 0")
         kind: Literal["smooth", "global"] = "smooth" if mechanism == "smooth" else "global"
-        return ParameterFit(plan_parameters(codebook, epsilon=epsilon, mechanism=kind, rows_per_unit=rows_per_person))
+        if gamma is not None and kind == "global":
+            raise ConfigError("gamma is the exponent of the noise of smooth; global has none")
+        weights = (2, 1) if allocation is None else tuple(allocation)
+        if len(weights) != 2 or not all(type(weight) is int and weight >= 1 for weight in weights):
+            raise ConfigError("allocation is two whole numbers: the weight of a numeric feature and of a categorical one")
+        return ParameterFit(
+            plan_parameters(
+                codebook,
+                epsilon=epsilon,
+                mechanism=kind,
+                allocation=(weights[0], weights[1]),
+                gamma=2 if gamma is None else gamma,
+                rows_per_unit=rows_per_person,
+            )
+        )
+    if allocation is not None or gamma is not None:
+        raise ConfigError("allocation and gamma are settings of the mechanisms smooth and global")
     plan = plan_release(codebook, epsilon=epsilon, delta=delta, mechanism=mechanism, rows=rows, rows_per_unit=rows_per_person)
     return JointFit(plan)
 
@@ -108,8 +134,8 @@ class JointFit(PrivateFit):
         noisy = self.plan.release(exact, coins)
         return fit_parameters(noisy, alpha=alpha), noisy.statistics, record_of(noisy)
 
-    def statement(self, composition: str | None = None) -> PrivacyStatement:
-        """The promise; `composition` says what the ledger holds besides."""
+    def statement(self, composition: str | None = None, tuning: str | None = None) -> PrivacyStatement:
+        """The promise; `composition` says what the ledger holds besides, `tuning` how settings were chosen."""
         tables = len(self.plan.items)
         sensitivity = (
             f"{self.plan.unit} touches one class and, in each of {tables} released tables, one cell (a moment by at most its "
@@ -121,6 +147,7 @@ class JointFit(PrivateFit):
             codebook=self.plan.declared.sha256,
             data_domain=data_domain(self.plan.declared),
             composition=composition or ALONE,
+            tuning=tuning,
         )
 
 
@@ -141,8 +168,8 @@ class ParameterFit(PrivateFit):
             raise ConfigError("a release parameter by parameter is made from coded rows")
         return self.plan.fit(exact, coins, alpha=alpha), None, None
 
-    def statement(self, composition: str | None = None) -> PrivacyStatement:
-        """The promise; `composition` says what the ledger holds besides."""
+    def statement(self, composition: str | None = None, tuning: str | None = None) -> PrivacyStatement:
+        """The promise; `composition` says what the ledger holds besides, `tuning` how settings were chosen."""
         number, table = (float(each) for each in self.plan.budgets)
         sensitivity = (
             f"each mean and variance has epsilon {number:g} of its own, by a "
@@ -155,6 +182,7 @@ class ParameterFit(PrivateFit):
             codebook=self.codebook.sha256,
             data_domain=data_domain(self.codebook),
             composition=composition or ALONE,
+            tuning=tuning,
             side_channels=SMOOTH_SIDE_CHANNELS if self.name == "smooth" else SIDE_CHANNELS,
         )
 

@@ -21,9 +21,10 @@ from blindbayes.errors import ConfigError
 from blindbayes.model.parameters import Parameters, estimate
 from blindbayes.primitives.coins import Coins
 from blindbayes.privacy import samplers
-from blindbayes.privacy.chance import Number, below, charged, written
+from blindbayes.privacy.chance import Number, below, charged, spendable, written
 from blindbayes.privacy.joint import ReleasePlan, fit_parameters, plan_release
 from blindbayes.privacy.mechanisms import Price
+from blindbayes.privacy.released import require_small_delta
 from blindbayes.statistics import MISSING, Block, Layout, count_block
 
 EPSILONS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
@@ -202,14 +203,30 @@ class PrivateForecast:
             parameters = fit_parameters(plan.release(count_block(Layout(plan.codebook), cells.take(train)), coins))
             there = cells.take(test)
             right = int((parameters.joint_log_likelihood(there).argmax(axis=1) == there.labels).sum())
-            scale = 2 * self.rows_per_unit / plan.epsilon  # half for the right answers, half for the number of rows
-            noise = samplers.discrete_laplace(coins, scale, 2)
-            accuracy = min(max((right + int(noise[0])) / max(1, len(test) + int(noise[1])), 0.0), 1.0)
-            spread = min(1.0, 3 * float(scale) / max(1.0, len(test) + float(noise[1])))
+            accuracy, spread = _noisy_share(right, len(test), plan.epsilon, self.rows_per_unit, coins)
             lines.append(
                 Line(float(plan.epsilon), accuracy, max(0.0, accuracy - spread), min(1.0, accuracy + spread), plan.mechanism)
             )
         return Forecast(tuple(lines), None, None, self.plans[0].rows or 0, "private table")
+
+
+def _noisy_share(right: int, rows: int, epsilon: Fraction, rows_per_unit: int, coins: Coins) -> tuple[float, float]:
+    """Right answers over rows, and three standard widths of the noise: half of epsilon for either number."""
+    scale = 2 * rows_per_unit / epsilon
+    noise = samplers.discrete_laplace(coins, scale, 2)
+    size = rows + int(noise[1])
+    return min(max((right + int(noise[0])) / max(1, size), 0.0), 1.0), min(1.0, 3 * float(scale) / max(1.0, float(size)))
+
+
+def score_price(epsilon: Number, rows_per_unit: int) -> Price:
+    """What `noisy_accuracy` costs."""
+    unit = "one record" if rows_per_unit == 1 else f"one person with at most {rows_per_unit} records"
+    return Price(charged(spendable(epsilon, "score_epsilon")), 0.0, unit)
+
+
+def noisy_accuracy(right: int, rows: int, epsilon: Number, rows_per_unit: int, coins: Coins) -> float:
+    """An accuracy on private rows with noise for `epsilon`. The caller has charged `score_price`."""
+    return _noisy_share(right, rows, spendable(epsilon, "score_epsilon"), rows_per_unit, coins)[0]
 
 
 def private_forecast(
@@ -222,6 +239,7 @@ def private_forecast(
     rows_per_unit: int = 1,
 ) -> PrivateForecast:
     """Plan a forecast on the private table, for its price."""
+    require_small_delta(codebook, delta, rows)
     train = None if rows is None else max(1, round((1 - TEST_SHARE) * rows))
     plans = tuple(
         plan_release(codebook, epsilon=epsilon, delta=delta, mechanism=mechanism, rows=train, rows_per_unit=rows_per_unit)

@@ -16,7 +16,7 @@ from blindbayes.codebook import Codebook, Numeric
 from blindbayes.errors import ConfigError
 from blindbayes.primitives.coins import Coins
 from blindbayes.privacy import postprocess
-from blindbayes.privacy.chance import charged
+from blindbayes.privacy.chance import charged, require_delta
 from blindbayes.privacy.classwise import Classwise, Part
 from blindbayes.privacy.mechanisms import Mechanism, Price, make
 from blindbayes.privacy.sensitivity import ADJACENCY, Block, Sensitivity
@@ -26,6 +26,12 @@ from blindbayes.statistics.layout import Layout
 Floats = npt.NDArray[np.float64]
 UNDECLARED_ROWS = 1000
 """What a plan is made for where nobody declared how many rows the table has."""
+
+
+def require_small_delta(codebook: Codebook, delta: float, rows: int | None) -> None:
+    """Refuse a delta above one over the declared rows, or over `UNDECLARED_ROWS` where nobody declared any."""
+    known = rows if rows is not None else codebook.expected_rows
+    require_delta(delta, min(UNDECLARED_ROWS, codebook.max_rows) if known is None else known, declared=known is not None)
 
 
 @dataclass(frozen=True, slots=True)

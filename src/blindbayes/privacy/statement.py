@@ -34,9 +34,11 @@ CENTRAL_TRUST = (
     "generator and publishes nothing but the release. Readers of the release are not trusted; they may hold any other data."
 )
 NO_TUNING = (
-    "Nothing was tuned on the private table: features, bins, bounds, smoothing and epsilon were fixed beforehand from public "
-    "knowledge. A setting chosen by looking at private results would need budget of its own."
+    "Assumed, not checked: that nothing was tuned on the private table, and features, bins, bounds, smoothing and epsilon were "
+    "fixed beforehand from public knowledge. This software cannot see how they were chosen. A setting chosen by looking at "
+    "private results, a score of a fold for example, would need budget of its own."
 )
+DECLARED_TUNING = "Declared by the holder of the table, not checked: {}"
 POST_PROCESSING = (
     "Negative counts are raised to zero, counts smoothed, variances kept above a floor and shrunk; all from the noisy "
     "integers and public facts, so that no privacy is spent."
@@ -117,7 +119,7 @@ class PrivacyStatement:
         codebook: str,
         data_domain: str,
         composition: str = ONE_RELEASE,
-        tuning: str = NO_TUNING,
+        tuning: str | None = None,
         trust_model: str = CENTRAL_TRUST,
         not_protected: str = NOT_PROTECTED,
         post_processing: str = POST_PROCESSING,
@@ -144,7 +146,7 @@ class PrivacyStatement:
             composition=composition,
             not_protected=not_protected,
             trust_model=trust_model,
-            tuning=tuning,
+            tuning=NO_TUNING if tuning is None else DECLARED_TUNING.format(tuning.strip() or "nothing"),
             post_processing=post_processing,
             side_channels=side_channels,
             data_domain=data_domain,

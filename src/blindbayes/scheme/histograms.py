@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
@@ -17,6 +18,7 @@ from blindbayes.codebook import Codebook
 from blindbayes.data.columns import ColumnSource, open_columns
 from blindbayes.errors import ConfigError, DataError, LocalProtocolError, PrivacyError
 from blindbayes.estimators import NaiveBayes
+from blindbayes.ledger import Ledger
 from blindbayes.primitives.coins import Coins
 from blindbayes.privacy.intervals import record_of_histograms
 from blindbayes.privacy.mechanisms import DiscreteLaplace
@@ -173,8 +175,14 @@ class NoisyColumns:
         )
 
 
-def simulate(study: Study, sources: Mapping[str, Any], *, coins: Coins) -> Result:
-    """Every party counts, adds its noise and releases; the miner builds the model."""
+def simulate(
+    study: Study,
+    sources: Mapping[str, Any],
+    *,
+    coins: Coins,
+    ledgers: Mapping[str, str | os.PathLike[str]] | None = None,
+) -> Result:
+    """Every party counts, adds its noise and releases; the miner builds the model. `ledgers` pay before that."""
     require_settings(study)
     keys = (study.key,) if isinstance(study.key, str) else tuple(study.key or ())
     opened = {name: open_columns(source, study.codebook, ignore=keys) for name, source in sources.items()}
@@ -184,6 +192,10 @@ def simulate(study: Study, sources: Mapping[str, Any], *, coins: Coins) -> Resul
     seats = (*noisy.names, MINER)
     runs = local_runs(seats, study=study.sha256, run_id=coins.bytes(16).hex(), coins=coins, signed=False)
     counted = {name: noisy.count(name, opened[name]) for name in noisy.names}
+    for name, path in (ledgers or {}).items():
+        if name in noisy.mechanisms:
+            mechanism = noisy.mechanisms[name]
+            Ledger(path).charge(mechanism, purpose=f"study {study.protocol}", study=study.sha256)
     parts = {name: noisy.role(runs[name], counted.get(name), coins.derive(f"noise of {name}")) for name in seats}
     outcome = run_in_memory(parts)
     return noisy.result(outcome.outputs[MINER], outcome, study.sha256)

@@ -131,7 +131,7 @@ def charge_overlap(ledger: Ledger, join: Join, party: str, **facts: Any) -> Entr
     if not unit.startswith(("one record", "one person")):  # one identifier with all its rows is both
         raise PrivacyError(f"the ledger protects {unit}; an estimate of the overlap protects one record, or one person")
     spend = Spend.of(law)
-    return ledger.charge(spend, purpose=f"joined_sums {law.name}", mechanism=law.name, **facts)
+    return ledger.charge(spend, purpose=f"joined_sums {law.name}", unit=unit, mechanism=law.name, **facts)
 
 
 def charge_training(ledger: Ledger, promised: Study, agreed: Columns | Join, party: str, **facts: Any) -> Entry | None:

@@ -194,7 +194,8 @@ def simulate(
 ) -> JointResult | Result | PrintedResult:
     """Train a study over columns with every party in this process. `noisy_histograms` gives a `Result` with a plain model.
 
-    `ledgers` pay for noise in the shares (epsilon), and where joined_sums opens a noisy estimate of the overlap.
+    `ledgers` pay for noise in the shares (epsilon), for noisy_histograms, and where joined_sums opens a noisy estimate of
+    the overlap.
     """
     if study.protocol == "joined_sums":
         from blindbayes.simulation import joined
@@ -202,16 +203,16 @@ def simulate(
         return joined.simulate(study, sources, coins=coins, ledgers=ledgers)
     if study.protocol == "class_sums":
         return _simulate_shared(study, sources, coins, ledgers or {})
+    if study.protocol == "noisy_histograms":
+        from blindbayes.scheme import histograms
+
+        return histograms.simulate(study, sources, coins=coins, ledgers=ledgers)
     if ledgers:
-        raise ConfigError(f"{study.protocol} takes no ledgers: noise in shares and the noisy overlap are paid for here")
+        raise ConfigError(f"{study.protocol} takes no ledgers: it opens nothing that a ledger could pay for")
     if study.protocol == "scalar_product":
         from blindbayes.papers.vaidya2008 import columns as printed_columns
 
         return printed_columns.simulate(study, sources, coins=coins)
-    if study.protocol == "noisy_histograms":
-        from blindbayes.scheme import histograms
-
-        return histograms.simulate(study, sources, coins=coins)
     raise ConfigError(
         f"there is no columns protocol {study.protocol!r} for rows that line up; known: class_sums, "
         "noisy_histograms, scalar_product"

@@ -23,15 +23,15 @@ class Payments:
         if plan is None or self.has_paid(run_id):
             return
         spend = Spend(written(plan.price.epsilon), written(plan.price.delta))
-        # What protects all rows of a party protects a record and a person; what protects a record protects nothing more.
-        unit = plan.price.unit if plan.noise.unit == "person" else None
+        unit = plan.price.unit
         self.ledger.charge(spend, purpose=f"study {study.title[:80]}", unit=unit, run=run_id, study=study.sha256)
 
     def charge_histograms(self, study: StudyFile, name: str, run_id: str) -> None:
         """Pay for this site's part of noisy_histograms, once."""
         if not self.has_paid(run_id):
-            spend = Spend(study.noisy.mechanisms[name].epsilon, Fraction(0))
-            self.ledger.charge(spend, purpose=f"study {study.title[:80]}", run=run_id, study=study.sha256)
+            price = study.noisy.mechanisms[name].price
+            spend = Spend(written(price.epsilon), Fraction(0))
+            self.ledger.charge(spend, purpose=f"study {study.title[:80]}", unit=price.unit, run=run_id, study=study.sha256)
 
     def has_paid(self, run_id: str) -> bool:
         """Whether the ledger was charged for a run."""

@@ -29,6 +29,7 @@ from blindbayes.privacy.accounting import Spend
 from blindbayes.privacy.chance import written
 from blindbayes.privacy.distributed import DistributedNoise, honest_survivors
 from blindbayes.privacy.noisy_sum import NoisySum
+from blindbayes.privacy.released import require_small_delta
 from blindbayes.protocol import registry
 from blindbayes.report import (
     LeakReport,
@@ -125,8 +126,7 @@ class Study:
             raise ConfigError(f"there is no rows protocol {protocol!r}; known: {', '.join(known)}")
         if epsilon is not None and not (math.isfinite(epsilon) and epsilon > 0):
             raise PrivacyError("epsilon must be a positive number, or None for an exact sum")
-        if not 0 <= delta < 1:
-            raise PrivacyError("delta lies between 0 and 1")
+        require_small_delta(codebook, delta, rows)
         if epsilon is not None and codebook.provenance == "inferred":
             raise PrivacyError("this codebook was inferred from training data, which leaks it; declare one for a private study")
         if min_parties is None:
