@@ -7,6 +7,7 @@ and present in one of texts, and a single record with "?" decided which for all 
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from sklearn.model_selection import GridSearchCV
 from blindbayes.cli import root
 from blindbayes.codebook import Categorical, Codebook, Numeric
 from blindbayes.data import count_table
+from blindbayes.data.columns import open_columns
 from blindbayes.errors import ConfigError, PrivacyError
 from blindbayes.estimators import NaiveBayes, load
 from blindbayes.ledger import Ledger
@@ -275,3 +277,20 @@ def test_settings_of_one_mechanism_are_refused_for_another() -> None:
     ):
         with pytest.raises(ConfigError):
             NaiveBayes(BOOK, epsilon=1.0, **settings).fit([["u", 1, 2]], ["0"])
+
+
+def test_a_study_over_columns_with_noise_counts_what_does_not_fit_without_a_word() -> None:
+    """Rows stand beside others' rows and cannot be left out: one without a listed class counts in the first."""
+    book = Codebook("y", ("a", "b"), (Categorical("c", ("u", "v")), Numeric("x", 0, 9, 1.0, bins=3)), max_rows=100)
+    study = Study(book, partition="columns", epsilon=1.0)
+    hostile: dict[str, list[Any]] = {
+        "c": ["u", "CANARY", None, 7] * 3,
+        "x": [1, 1e9, np.nan, "CANARY"] * 3,
+        "y": ["a", "zz", None, "b"] * 3,
+    }
+    table = pd.DataFrame({name: pd.Series(values, dtype=object) for name, values in hostile.items()})
+    study.simulate({"p": table[["x"]], "q": table[["c", "y"]]}, coins=Coins.seeded(bytes(32)))
+    held = replace(open_columns(table, book), total=True)
+    block = next(held.blocks())
+    assert block.known_labels.tolist() == [0, 0, 0, 1] * 3
+    assert block.columns["x"].tolist() == [0, 2, -1, -1] * 3

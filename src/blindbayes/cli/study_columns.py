@@ -18,6 +18,7 @@ from blindbayes.codebook import Codebook
 from blindbayes.data.keys import recipe_of
 from blindbayes.errors import BlindbayesError, ConfigError, DataError
 from blindbayes.protocol.columns import Columns
+from blindbayes.scheme.guards import counted
 from blindbayes.site.client import OperatorClient
 from blindbayes.site.folder import SiteFolder
 from blindbayes.site.policy import Policy, require_rows, require_study
@@ -178,7 +179,7 @@ def dry_run_columns(home: SiteFolder, study: StudyFile, name: str) -> tuple[dict
             elif isinstance(agreed, Columns):
                 if columns.rows != agreed.rows:
                     raise DataError(f"the table has another number of rows than the study, which says {agreed.rows}")
-                for _ in columns.blocks():  # every value is looked at, as in the run
+                for _ in counted(study.study, agreed, columns).blocks():  # every value is looked at, as in the run
                     pass
             else:
                 from blindbayes.scheme import joined as joined_parts

@@ -28,11 +28,13 @@ class ColumnSource:
     rows: int
     _table: Any = field(repr=False)
     _objects: Mapping[str, Untyped] = field(default_factory=dict, repr=False)  # columns of mixed objects, value by value
+    total: bool = False  # for what noise is added to: no row is an error, and an unlisted class is the first one
 
     def blocks(self, *, training: bool = True, total: bool = False, size: int = _BLOCK) -> Iterator[Block]:
         """Codes, block by block. In training the class column is read too, if it is there.
 
-        With `total`, for what noise is added to, no row is an error; see `count_table`.
+        With `total`, for what noise is added to, no row is an error; see `count_table`. A source that is `total` itself
+        keeps every row, since others' rows stand beside them: one without a listed class counts in the first.
         """
         names = [feature.name for feature in self.features]
         labels = training and self.labelled
@@ -48,7 +50,8 @@ class ColumnSource:
                 training=training,
                 labels=columns[self.codebook.target] if labels else None,
                 features=self.features,
-                total=total,
+                total=total or self.total,
+                every_row=self.total,
             )
 
     def _batches(self, names: Sequence[str], size: int) -> Iterator[pa.Table]:

@@ -45,10 +45,12 @@ def encode(
     labels: Any = None,
     features: tuple[Feature, ...] | None = None,
     total: bool = False,
+    every_row: bool = False,
 ) -> Block:
     """Codes of a batch. `columns` holds one array-like per feature (numpy, Arrow, pandas or polars column).
 
-    `total` is for private training: nothing is refused, and a row whose label the codebook does not list is left out.
+    `total` is for private training: nothing is refused, and a row whose label the codebook does not list is left out, or
+    with `every_row` counts in the first class.
     """
     chosen = codebook.features if features is None else features
     coded = {
@@ -61,8 +63,10 @@ def encode(
         rows.add(len(coded_labels))
     if len(rows) != 1:
         raise DataError("columns of different lengths")
+    if coded_labels is not None and every_row:
+        coded_labels = np.maximum(coded_labels, 0)
     block = Block(coded_labels, coded, rows.pop())
-    if coded_labels is not None and total and (coded_labels < 0).any():
+    if coded_labels is not None and (coded_labels < 0).any():
         return block.take(np.flatnonzero(coded_labels >= 0))
     return block
 

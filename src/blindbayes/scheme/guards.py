@@ -94,13 +94,13 @@ def _guard(study: Study, noise: ColumnNoise | None, rows: int) -> Guard:
 
 
 def counted(study: Study, agreed: Columns | Join, source: ColumnSource) -> ColumnSource:
-    """A table, to be read in the cells that are counted."""
+    """A table, to be read in the cells that are counted, and so that no row is an error."""
     noise = noise_of(study, agreed)
     if noise is None:
         return source
     held = {feature.name for feature in source.features}
     features = tuple(feature for feature in noise.counted.features if feature.name in held)
-    return replace(source, codebook=noise.counted, features=features)
+    return replace(source, codebook=noise.counted, features=features, total=True)
 
 
 def charge_noise(ledger: Ledger, promised: Study, agreed: Columns | Join, **facts: Any) -> Entry | None:
@@ -112,13 +112,16 @@ def charge_noise(ledger: Ledger, promised: Study, agreed: Columns | Join, **fact
     if noise is None:
         return None
     require_record(ledger)
-    return ledger.charge(Spend.of(noise), purpose="training over columns", mechanism=noise.name, **facts)
+    return ledger.charge(Spend.of(noise), purpose="training over columns", unit=UNIT, mechanism=noise.name, **facts)
+
+
+UNIT = "one record"  # what noise in the shares protects
 
 
 def require_record(ledger: Ledger) -> None:
     """Refuse a ledger that protects another unit."""
     unit = ledger.balance().unit
-    if unit != "one record":
+    if unit != UNIT:
         raise PrivacyError(f"the ledger protects {unit}; noise in the shares protects one record")
 
 

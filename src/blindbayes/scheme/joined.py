@@ -32,7 +32,16 @@ from blindbayes.protocol.core import Role, Run
 from blindbayes.protocol.joined import Join, Joined, Links
 from blindbayes.protocol.joined_sums import LEAST, MOST, Entries, merge, one_hot
 from blindbayes.scheme.aligned import ColumnScoring, count_local, require_held
-from blindbayes.scheme.guards import charge_noise, counted, guard_local, guard_words, guarded_join, noise_of, require_record
+from blindbayes.scheme.guards import (
+    UNIT,
+    charge_noise,
+    counted,
+    guard_local,
+    guard_words,
+    guarded_join,
+    noise_of,
+    require_record,
+)
 from blindbayes.scheme.part import Steady
 from blindbayes.statistics import Block
 from blindbayes.study.study import Study
@@ -146,7 +155,7 @@ def charge_training(ledger: Ledger, promised: Study, agreed: Columns | Join, par
     require_record(ledger)
     first, second = Spend.of(noise), Spend.of(law)
     spend = Spend(first.epsilon + second.epsilon, first.delta + second.delta)
-    return ledger.charge(spend, purpose="training over columns", mechanism=f"{noise.name}, {law.name}", **facts)
+    return ledger.charge(spend, purpose="training over columns", unit=UNIT, mechanism=f"{noise.name}, {law.name}", **facts)
 
 
 # -- training ------------------------------------------------------------------------------------------------------------
@@ -233,7 +242,7 @@ def _counted(join: Join, source: ColumnSource, digests: Digests) -> ColumnSource
             seen.add(digest)
     if len(kept) == len(digests):
         return source
-    return open_columns(rows_at(source, np.array(kept, dtype=np.int64)), source.codebook)
+    return replace(open_columns(rows_at(source, np.array(kept, dtype=np.int64)), source.codebook), total=source.total)
 
 
 def digests_of(study: Study, source: ColumnSource) -> Digests:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -105,7 +106,7 @@ class Steady:
     def labels(self) -> Iterator[npt.NDArray[np.int64]]:
         """The class column alone, without reading the others."""
         source = self.source
-        alone = ColumnSource(source.codebook, (), source.labelled, source.rows, source._table)
+        alone = replace(source, features=())
         read = 0
         for at, block in enumerate(self._read(alone)):
             if block.labels is None:
