@@ -24,7 +24,7 @@ from blindbayes.transport.memory import Replace, local_runs, run_in_memory
 from blindbayes.wire import decode
 from blindbayes.wire.transcript import Keep
 from support.hidden import Case
-from support.two_party import anew, coins, transfer_pair
+from support.two_party import coins, count_pair, opened_count, transfer_pair
 
 
 @pytest.fixture
@@ -163,7 +163,8 @@ def test_a_setup_of_another_run_is_refused(kind):
 
 def joining(name, **options):
     """Two parties with 30 identifiers in common count them, on the same transfers whatever the run's name."""
-    shape, runs = joined_sums.Shape(LEAST, LEAST, 2, 2), local_runs(["rows", "labels"], run_id=name, coins=coins("runs"))
+    shape = joined_sums.Shape(LEAST, LEAST, 2, 2, counted=True)
+    runs = local_runs(["rows", "labels"], run_id=name, coins=coins("runs"))
     items = coins("items").words(80).reshape(-1, 2)
     words = np.ones((30, 2), dtype=np.uint64)
     keeper, planter = transfer_pair()
@@ -181,7 +182,7 @@ def test_a_message_of_an_earlier_join_is_refused(kind):
     """It has the right length and looks as it should. Taken for the one that is due it would leave shares of nonsense, of which
     nobody would know, and which the comparison with min_overlap would take for a large number."""
     earlier = joining("earlier", keep=Keep.FRAMES)
-    assert int(sum(share.matched for share in earlier.outputs.values())[0]) == 30
+    assert opened_count(earlier.outputs["rows"].matches, earlier.outputs["labels"].matches) == 30
     old = next(entry for entry in earlier.transcript.entries if entry.kind.__name__ == kind)
     again = Replace(lambda entry: entry.kind is old.kind, lambda _: decode(old.frame, old.kind, sender=old.sender))
     outcome = joining("later", faults=[again], check=False)
@@ -194,24 +195,18 @@ def test_a_message_of_an_earlier_join_is_refused(kind):
 )
 def test_that_enough_identifiers_joined_cannot_be_made_up(change, monkeypatch):
     """The party that reads the bit tells the other. It has the label of the bit that came out, and of no other."""
-    runs = local_runs(["class", "attributes"], coins=coins("runs"))
-    keeper, planter = transfer_pair()
-    shares = [np.array([value], dtype=np.uint64) for value in (2**64 - 7, 7 + 11)]
-    lie = Replace(lambda entry: entry.kind is OverlapTold, lambda told: OverlapTold(change(told.labels)))
+    lie = Replace(lambda entry: entry.kind is OverlapTold, lambda told: OverlapTold(told.mark, change(told.labels)))
 
     def roles():
-        class_side = counts.overlap_class_holder(runs["class"], "attributes", shares[0], 5000, 12, anew(keeper), coins("c"))
-        other_side = counts.overlap_attribute_holder(
-            runs["attributes"], "class", shares[1], 5000, 12, anew(planter), coins("a")
-        )
-        return {"class": class_side, "attributes": other_side}
+        mine, theirs = count_pair(11)
+        return {"rows": counts.overlap_row_holder(mine, 12), "labels": counts.overlap_label_holder(theirs, 12)}
 
     honest = run_in_memory(roles(), check=False)
     assert "fewer than 12" in str(honest.error)
     monkeypatch.setattr(counts, "_require_enough", lambda *given: None)  # the liar goes on
     outcome = run_in_memory(roles(), faults=[lie], check=False)
-    assert outcome.opened["class"] == ()
-    assert (type(outcome.error), outcome.failed) == (IntegrityError, "class")
+    assert outcome.opened["rows"] == ()
+    assert (type(outcome.error), outcome.failed, outcome.error.party) == (IntegrityError, "rows", "labels")
 
 
 # -- a model about one person --------------------------------------------------------------------------------------------------

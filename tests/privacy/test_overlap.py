@@ -7,55 +7,54 @@ import math
 from collections.abc import Callable
 from fractions import Fraction
 
+import msgspec
 import numpy as np
 import pytest
 
 from blindbayes.errors import ConfigError, LocalProtocolError, PeerProtocolError
+from blindbayes.primitives.circuits import from_bits, to_bits
 from blindbayes.primitives.coins import Coins
+from blindbayes.primitives.garbling import Plain
 from blindbayes.privacy.evidence import epsilon_lower
 from blindbayes.privacy.overlap import OverlapNoise
-from blindbayes.protocol.core import Open, Receive, Send
 from blindbayes.protocol.joined_sums import merge
-from blindbayes.protocol.joined_sums.counts import NOISY_LABEL, noisy_overlap
-from blindbayes.protocol.joined_sums.messages import OverlapNoised
-from blindbayes.protocol.transfer import mark
-from blindbayes.transport.memory import local_runs
-from support.two_party import coins
+from blindbayes.protocol.joined_sums.counts import (
+    NOISY_LABEL,
+    noisy_label_holder,
+    noisy_row_holder,
+    noisy_total,
+)
+from blindbayes.protocol.joined_sums.messages import NoiseChosen, NoisedTold, OverlapNoised
+from blindbayes.transport.memory import Replace, run_in_memory
+from blindbayes.wire import Message
+from support.two_party import coins, count_pair
 
 Draw = Callable[[OverlapNoise, Coins], int]
-RUNS = local_runs(["a", "b"], coins=coins("runs"), signed=False)
 
 
-def exchange(rows: int, noises: tuple[int, int], source: Coins) -> tuple[int, int, int]:
-    """One exchange over random shares of `rows`: what the first and the second know when each has taken its own noise off,
-    and the opened number. A role is a generator, so its messages are carried by hand."""
-    cut = source.words(1)
-    shares = np.array([cut, np.array([rows], dtype=np.uint64) - cut])
-    roles = [
-        noisy_overlap(RUNS[me], other, share, noise) for me, other, share, noise in zip("ab", "ba", shares, noises, strict=True)
-    ]
-    sent = [next(role) for role in roles]
-    assert all(isinstance(effect, Send) and effect.message.trust.value == "noisy" for effect in sent)
-    assert all(isinstance(next(role), Receive) for role in roles)
-    opened = [role.send(effect.message) for role, effect in zip(roles, reversed(sent), strict=True)]
-    assert all(isinstance(effect, Open) and effect.label == NOISY_LABEL for effect in opened)
-    assert opened[0].value == opened[1].value
-    known = [int((sent[1 - at].message.share + shares[at]).view(np.int64)[0]) for at in (0, 1)]
-    return known[0], known[1], opened[0].value
+def exchange(matches: int, noises: tuple[int, int]) -> tuple[int, int]:
+    """One estimate by the real roles; what either party opened."""
+    mine, theirs = count_pair(matches, 41)
+    outcome = run_in_memory(
+        {"rows": noisy_row_holder(mine, noises[0], 48), "labels": noisy_label_holder(theirs, noises[1], 48)}
+    )
+    assert outcome.opened == {"rows": (NOISY_LABEL,), "labels": (NOISY_LABEL,)}
+    return outcome.outputs["rows"], outcome.outputs["labels"]
 
 
 def test_the_opened_number_is_the_overlap_and_the_noise_of_both() -> None:
-    source = coins("exchange")
     for rows, noises in ((0, (0, 0)), (5, (-9, 2)), (2**40, (3, 4)), (0, (-(2**30), 1))):
-        first, second, opened = exchange(rows, noises, source)
-        assert opened == rows + sum(noises)
-        assert (first, second) == (rows + noises[1], rows + noises[0])
+        assert exchange(rows, noises) == (rows + sum(noises), rows + sum(noises))
 
 
 def seen(law: OverlapNoise, rows: int, draws: int, source: Coins, mine: Draw, theirs: Draw) -> np.ndarray:
-    """What the two parties know after each of many exchanges, (draws, 2)."""
-    noises = [(mine(law, source), theirs(law, source)) for _ in range(draws)]
-    return np.array([exchange(rows, noise, source)[:2] for noise in noises])
+    """What the two parties know after each of many estimates, when each has taken its own noise off, (draws, 2). The roles'
+    circuit, in clear."""
+    noises = np.array([(mine(law, source), theirs(law, source)) for _ in range(draws)], dtype=np.int64)
+    own, other = (to_bits(np.ascontiguousarray(column).view(np.uint64), 64) for column in noises.T)
+    total = to_bits(np.full(draws, rows, dtype=np.uint64), 20)
+    opened = np.array(from_bits(noisy_total(Plain(), total, own, other)), dtype=np.uint64).view(np.int64)
+    return np.stack([opened - noises[:, 0], opened - noises[:, 1]], axis=1)
 
 
 def full(law: OverlapNoise, source: Coins) -> int:
@@ -142,15 +141,21 @@ def test_a_law_that_makes_no_sense_is_refused() -> None:
         OverlapNoise(Fraction(1, 2**41))
 
 
-def test_a_share_of_a_wrong_length_is_refused() -> None:
-    nothing, own = np.zeros(2, dtype=np.uint64), RUNS["b"].context(NOISY_LABEL, "b", "a")
-    for words, due, reason in ((2, own, "one word"), (1, own + b"!", "another session")):
-        role = noisy_overlap(RUNS["a"], "b", nothing[:1], 0)
-        next(role)
-        next(role)
-        with pytest.raises(PeerProtocolError, match=reason) as caught:
-            role.send(OverlapNoised(mark(due, OverlapNoised, 0), nothing[:words]))
-        assert caught.value.party == "b"
+@pytest.mark.parametrize("kind", [NoiseChosen, OverlapNoised, NoisedTold])
+@pytest.mark.parametrize("field", ["mark", "words"])
+def test_a_message_of_another_place_or_length_is_refused(kind: type[Message], field: str) -> None:
+    def changed(message: Message) -> Message:
+        name = "mark" if field == "mark" else message.__struct_fields__[-1]
+        return msgspec.structs.replace(message, **{name: message.mark + 1 if field == "mark" else getattr(message, name)[1:]})
+
+    mine, theirs = count_pair(7)
+    roles = {"rows": noisy_row_holder(mine, 1, 30), "labels": noisy_label_holder(theirs, 2, 30)}
+    outcome = run_in_memory(roles, faults=[Replace(lambda entry: entry.kind is kind, changed)], check=False)
+    assert isinstance(outcome.error, PeerProtocolError)
+    assert outcome.error.party == ("rows" if kind is OverlapNoised else "labels")
+
+
+def test_an_estimate_is_never_told_without_noise() -> None:
     from blindbayes.protocol.joined import _noise
 
     for noise in (None, {"telecom": 3}):

@@ -26,7 +26,7 @@ from blindbayes.protocol.joined_sums import LEAST, Entries, Shape, label_holder,
 from blindbayes.protocol.joined_sums import counts as on_counts
 from blindbayes.scheme.joined import charge_overlap, overlap_noise
 from blindbayes.transport.memory import local_runs, run_in_memory
-from support.two_party import coins
+from support.two_party import coins, opened_count
 
 BOOK = Codebook("y", ("no", "yes"), (Categorical("a", ("0", "1")), Categorical("b", ("0", "1")), Categorical("c", ("0", "1"))))
 
@@ -104,8 +104,8 @@ def test_the_estimate_counts_identifiers_and_the_statement_says_what_it_costs():
     assert "noisy_overlap: with alice 20)" in result.statement
     assert "50-differentially private" in result.statement
     assert "epsilon = 50 to the ledger of bob, 50 to that of each other party" in result.statement
-    assert "OverlapNoised" in result.leakage["alice"].received
-    assert result.leakage["alice"].received["OverlapNoised"] == ("noisy", 1)
+    assert result.leakage["alice"].received["NoisedTold"] == ("noisy", 1)  # the row holder
+    assert result.leakage["bob"].received["OverlapNoised"] == ("noisy", 1)
     assert any("estimate of how many" in line for view in result.report.views for line in view.plain)
 
 
@@ -113,10 +113,8 @@ def test_every_run_draws_noise_of_its_own_at_both_parties(monkeypatch):
     """Noise of two runs and of two parties differs: four draws at scale 1,000 that are all different (chance of a
     coincidence below 1%, and the coins of this test are fixed)."""
     made, seen = tables(names(0, 5), names(0, 5)), []
-    tell = on_counts.noisy_overlap
-    monkeypatch.setattr(
-        on_counts, "noisy_overlap", lambda run, other, share, noise: seen.append(noise) or tell(run, other, share, noise)
-    )
+    bits = on_counts.noise_bits
+    monkeypatch.setattr(on_counts, "noise_bits", lambda noise, width: seen.append(noise) or bits(noise, width))
     source = coins("runs")
     for _ in range(2):
         study(overlap_epsilon=0.001).simulate(made, coins=source)
@@ -208,7 +206,7 @@ def run_once(overlap, words=3, count=LEAST):
     hot = np.zeros((count, 2), dtype=np.uint64)
     hot[np.arange(count), np.arange(count) % 2] = 1
     labels = Entries(ids[count - overlap : 2 * count - overlap], hot)
-    shape = Shape(LEAST, LEAST, words, 2)
+    shape = Shape(LEAST, LEAST, words, 2, counted=True)
     runs = local_runs(["rows", "labels"], coins=coins("run"))
 
     def first():
@@ -220,7 +218,7 @@ def run_once(overlap, words=3, count=LEAST):
         return (yield from label_holder(runs["labels"], "rows", shape, labels, planter, coins("l")))
 
     outcome = run_in_memory({"rows": first(), "labels": second()})
-    assert int(sum(share.matched for share in outcome.outputs.values())[0]) == overlap
+    assert opened_count(outcome.outputs["rows"].matches, outcome.outputs["labels"].matches) == overlap
     return [(entry.sender, entry.kind, entry.size) for entry in outcome.transcript.entries]
 
 
@@ -278,10 +276,10 @@ def test_the_count_of_operations_would_notice_work_that_depends_on_a_match(monke
     """A planted fault: whoever opens pads does one hash more if there is a match."""
     take, matches = roles._take, []
 
-    def busy(tmmo, outcomes, masked, share):
+    def busy(hash_, outcomes, masked, share):
         if matches[-1]:
             TweakedHash(b"more work").permute(np.zeros((1, 2), dtype=np.uint64))
-        return take(tmmo, outcomes, masked, share)
+        return take(hash_, outcomes, masked, share)
 
     monkeypatch.setattr(roles, "_take", busy)
     found = []

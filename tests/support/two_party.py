@@ -5,10 +5,12 @@ from dataclasses import replace
 
 import numpy as np
 
+from blindbayes.primitives.circuits import to_bits
 from blindbayes.primitives.coins import Coins
 from blindbayes.primitives.oprf import Owner
 from blindbayes.primitives.softspoken import KeeperSetup, SenderStream, plant
 from blindbayes.primitives.tweaks import TweakedHash
+from blindbayes.protocol.joined_sums.counts import Count
 
 
 def coins(name: str) -> Coins:
@@ -32,6 +34,23 @@ def let_proofs_hold(monkeypatch):
     itself, so a simulator that knew the verifier's coins could write it."""
     for verifier in (SenderStream, Owner):
         monkeypatch.setattr(verifier, "_holds", lambda *given: True)
+
+
+def opened_count(row_holder, label_holder):
+    """The number of joined identifiers, from the wires that both sides of joined_sums are left with."""
+    same = (row_holder.wires == label_holder.wires).all(axis=2)[:, 0]
+    other = (row_holder.wires ^ row_holder.stream.delta == label_holder.wires).all(axis=2)[:, 0]
+    assert (same ^ other).all()
+    return sum(1 << at for at, bit in enumerate(other) if bit)
+
+
+def count_pair(number, bits=20, name="count"):
+    """The two sides of a count of joined identifiers, "rows" and "labels", as joined_sums would leave them."""
+    keeper, planter = transfer_pair(name)
+    bits = to_bits([number], bits)
+    wires = bits[..., None].astype(np.uint64) * keeper.delta  # as wires of the garbler's own bits
+    mine = Count(b"count of matches", "labels", keeper.session(b"count of matches"), wires)
+    return mine, Count(b"count of matches", "rows", planter.session(b"count of matches"), np.zeros_like(wires))
 
 
 class RecordingHash(TweakedHash):

@@ -224,6 +224,30 @@ def _carry_save(g: Gates, rows: Sequence[tuple[int, Number]], bits: int) -> list
     return [(start, total), (at, carries)] if len(carries) else [(start, total)]
 
 
+def count_ones(g: Gates, wires: Wires) -> Number:
+    """How many of n wires, given as lanes, are 1: a number of one lane, of n.bit_length() bits. n - n.bit_count() AND in all.
+
+    Full adders take three wires of one weight to one of it and one of the next, a half adder the last two.
+    """
+    bits, column = [], wires
+    while len(column):
+        carries = []
+        while len(column) > 1:
+            third = len(column) // 3
+            first, second = column[: third or 1], column[third or 1 : 2 * (third or 1)]
+            rest = column[2 * (third or 1) :]
+            if third:
+                last, rest = rest[:third], rest[third:]
+                carries.append(last ^ g.and_(first ^ last, second ^ last))
+                column = np.concatenate([first ^ second ^ last, rest])
+            else:
+                carries.append(g.and_(first, second))
+                column = first ^ second
+        bits.append(column)
+        column = np.concatenate(carries) if carries else column[:0]
+    return np.stack(bits)
+
+
 def _placed(number: Number, offset: int, bits: int) -> Number:
     return widen(shift_up(number, offset), bits)
 

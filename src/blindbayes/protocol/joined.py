@@ -10,6 +10,7 @@ Rows stay outside: these roles take entries (keyed digests and words) and return
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -25,7 +26,7 @@ from blindbayes.foreign import read_json_table
 from blindbayes.primitives import limbs as lm
 from blindbayes.primitives.coins import Coins
 from blindbayes.primitives.limbs import Limbs
-from blindbayes.primitives.softspoken import Keeper, Planter
+from blindbayes.primitives.softspoken import Keeper, Planter, SenderStream
 from blindbayes.primitives.tweaks import TweakedHash
 from blindbayes.protocol import joined_sums, shared_argmax, shared_model, transfer
 from blindbayes.protocol.class_sums import RowLayout
@@ -127,7 +128,8 @@ class Join:
         """The run in which an attribute holder brings rows and the class holder labels; the last word counts rows."""
         layout, classes = self.columns.layout(party), len(self.codebook.classes)
         facts = layout.facts() + self.facts()
-        return Shape(self.bounds[party], self.bounds[self.class_holder], layout.words + 1, classes, self.most, facts)
+        counted = bool(self.min_overlap) or self.overlap_epsilon is not None
+        return Shape(self.bounds[party], self.bounds[self.class_holder], layout.words + 1, classes, self.most, facts, counted)
 
     def own_shape(self, party: str) -> Shape:
         """The run in which the class holder brings its own columns, class by class, and the other its numbers of rows."""
@@ -135,7 +137,14 @@ class Join:
         if layout is None:
             raise LocalProtocolError("the class holder's own columns are not shared")
         words = layout.words * len(self.codebook.classes)
-        return Shape(self.bounds[self.class_holder], self.bounds[party], words, 1, self.most, layout.facts() + self.facts())
+        bounds, counted = (self.bounds[self.class_holder], self.bounds[party]), bool(self.min_overlap)
+        return Shape(*bounds, words, 1, self.most, layout.facts() + self.facts(), counted)
+
+    def noise_bits(self, party: str) -> int:
+        """Bits of an estimate of the joined identifiers: as few as hold it (noise is larger with probability e^-64)."""
+        if self.overlap_epsilon is None:
+            raise LocalProtocolError("the study has no estimate of the joined identifiers")
+        return min(64, (self.shape(party).bins + 2 * math.ceil(64 / self.overlap_epsilon)).bit_length() + 1)
 
     def facts(self) -> bytes:
         """What all must agree on: the recipe of identifiers stands in the codebook's hash."""
@@ -236,35 +245,39 @@ def train_class_holder(
     `noise`: its own on each estimate of joined identifiers, `drawn`: its own on every table, where the study has any."""
     tables_noise, class_noise = (None, None) if drawn is None else (drawn.tables, drawn.class_counts)
     trained = Joined({}, {}, {}, training=training_name(run))
-    columns, plan, matched = join.columns, join.columns.plan, {}
+    columns, plan, counts = join.columns, join.columns.plan, {}
+    mine: dict[str, joined_sums.Shares[SenderStream]] = {}
     for name in join.holders:
         planter = yield from transfer.planter(run, name, coins)
         keeper = yield from transfer.keeper(run, name, coins)
-        share, matched[name] = yield from joined_sums.label_holder(run, name, join.shape(name), labels, planter, coins)
-        if join.min_overlap:
-            least = join.min_overlap
-            yield from on_counts.overlap_class_holder(run, name, matched[name], join.joined, least, keeper, coins)
+        share, counts[name] = yield from joined_sums.label_holder(run, name, join.shape(name), labels, planter, coins)
+        if join.own_layout is not None and own is not None:
+            mine[name] = yield from joined_sums.row_holder(run, name, join.own_shape(name), own, keeper, coins)
+        if join.min_overlap:  # whoever garbles the count knows that it is right: so it is looked at in either direction
+            yield from on_counts.overlap_label_holder(counts[name], join.min_overlap)
+            if name in mine:
+                yield from on_counts.overlap_row_holder(mine[name].matches, join.min_overlap)
         trained.sums[name], trained.keepers[name], trained.back_planters[name] = share, keeper, planter
     for name in join.holders:  # nothing else is opened or used before every join was found large enough
         if join.overlap_epsilon is not None:
-            trained.overlaps[name] = yield from on_counts.noisy_overlap(run, name, matched[name], _noise(noise, name))
+            own_noise, bits = _noise(noise, name), join.noise_bits(name)
+            trained.overlaps[name] = yield from on_counts.noisy_label_holder(counts[name], own_noise, bits)
     for name in join.holders:
         share, keeper = trained.sums[name], trained.keepers[name]
         sums, layout = _cut(share), columns.layout(name)
-        counts = any_counts(columns)
-        tables = yield from shared_model.class_holder(run, name, sums, counts, layout, plan, keeper, coins, tables_noise)
+        no_counts = any_counts(columns)
+        tables = yield from shared_model.class_holder(run, name, sums, no_counts, layout, plan, keeper, coins, tables_noise)
         if join.inner:
             tables[join.codebook.target] = yield from on_counts.prior_class_holder(
                 run, name, share[:, -1], plan, keeper, coins, class_noise
             )
             own_layout = join.own_layout
-            if own_layout is not None and own is not None:
-                found = yield from joined_sums.row_holder(run, name, join.own_shape(name), own, keeper, coins)
-                mine = found.sums.reshape(plan.classes, own_layout.words)
+            if own_layout is not None and name in mine:
+                found = mine[name].sums.reshape(plan.classes, own_layout.words)
                 tables |= yield from shared_model.class_holder(
-                    run, name, mine, counts, own_layout, plan, keeper, coins, tables_noise
+                    run, name, found, no_counts, own_layout, plan, keeper, coins, tables_noise
                 )
-                share = np.concatenate([share, mine], axis=1)
+                share = np.concatenate([share, found], axis=1)
             sums = share
         trained.sums[name], trained.tables[name] = sums, tables
     if join.guard.acts:  # exact sums, put together, would be what the guard keeps back
@@ -287,23 +300,26 @@ def train_attribute_holder(
     other, columns, plan = join.class_holder, join.columns, join.columns.plan
     keeper = yield from transfer.keeper(run, other, coins)
     planter = yield from transfer.planter(run, other, coins)
-    share, matched = yield from joined_sums.row_holder(run, other, join.shape(run.me), rows, keeper, coins)
+    share, count = yield from joined_sums.row_holder(run, other, join.shape(run.me), rows, keeper, coins)
+    own_layout, theirs = join.own_layout, None
+    if own_layout is not None:
+        theirs = yield from joined_sums.label_holder(run, other, join.own_shape(run.me), numbers, planter, coins)
     if join.min_overlap:
-        least = join.min_overlap
-        yield from on_counts.overlap_attribute_holder(run, other, matched, join.joined, least, planter, coins)
+        yield from on_counts.overlap_row_holder(count, join.min_overlap)
+        if theirs is not None:
+            yield from on_counts.overlap_label_holder(theirs.matches, join.min_overlap)
     overlaps = {}
     if join.overlap_epsilon is not None:
-        overlaps[other] = yield from on_counts.noisy_overlap(run, other, matched, _noise(noise, other))
+        own_noise, bits = _noise(noise, other), join.noise_bits(run.me)
+        overlaps[other] = yield from on_counts.noisy_row_holder(count, own_noise, bits)
     sums, layout = _cut(share), columns.layout(run.me)
     tables = yield from shared_model.attribute_holder(run, other, sums, layout, plan, planter, coins, tables_noise)
     if join.inner:
         tables[join.codebook.target] = yield from on_counts.prior_attribute_holder(
             run, other, share[:, -1], plan, planter, coins, class_noise
         )
-        own_layout = join.own_layout
-        if own_layout is not None:
-            found = yield from joined_sums.label_holder(run, other, join.own_shape(run.me), numbers, planter, coins)
-            mine = found.sums.reshape(plan.classes, own_layout.words)
+        if own_layout is not None and theirs is not None:
+            mine = theirs.sums.reshape(plan.classes, own_layout.words)
             tables |= yield from shared_model.attribute_holder(run, other, mine, own_layout, plan, planter, coins, tables_noise)
             share = np.concatenate([share, mine], axis=1)
         sums = share

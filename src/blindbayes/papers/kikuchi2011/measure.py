@@ -22,7 +22,7 @@ from blindbayes.papers.kikuchi2011.schemes import (
 from blindbayes.papers.kikuchi2011.set_intersection import RISTRETTO, Group
 from blindbayes.primitives.coins import Coins
 from blindbayes.primitives.paillier import PrivateKey, generate_keypair
-from blindbayes.primitives.softspoken import Keeper, Planter
+from blindbayes.primitives.softspoken import ChooserStream, Keeper, Planter, SenderStream
 from blindbayes.protocol import joined_sums, transfer
 from blindbayes.protocol.core import Role
 from blindbayes.protocol.joined_sums import LEAST, Entries, Shape, Shares
@@ -180,15 +180,15 @@ def joined_seconds(count: int, values: int, classes: int, coins: Coins) -> float
     shape = Shape(max(LEAST, count), max(LEAST, count), words, classes)
     runs = local_runs(PARTIES, coins=coins, signed=False)
 
-    def alice() -> Role[Shares]:
+    def alice() -> Role[Shares[SenderStream]]:
         keeper = yield from transfer.keeper(runs["alice"], "bob", coins.derive("k"))
         return (yield from joined_sums.row_holder(runs["alice"], "bob", shape, rows, keeper, coins.derive("r")))
 
-    def bob() -> Role[Shares]:
+    def bob() -> Role[Shares[ChooserStream]]:
         planter = yield from transfer.planter(runs["bob"], "alice", coins.derive("p"))
         return (yield from joined_sums.label_holder(runs["bob"], "alice", shape, labels, planter, coins.derive("l")))
 
-    total: list[Shares] = []
+    total: list[Shares[SenderStream] | Shares[ChooserStream]] = []
     seconds = timed(lambda: total.extend(run_in_memory({"alice": alice(), "bob": bob()}).outputs.values()))
     if int((total[0].sums + total[1].sums).sum()) != (count - half) * words:
         raise AssertionError("the shares do not add up")

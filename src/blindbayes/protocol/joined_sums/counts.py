@@ -1,28 +1,38 @@
-"""On shared counts: are there enough joined identifiers, about how many, and the classes' priors. Step numbers as in SPEC.md.
+"""On counts: are there enough joined identifiers, about how many, and the classes' priors. Step numbers as in SPEC.md.
 
-In the circuits the class holder garbles, the attribute holder evaluates. The number of joined identifiers and the rows per
-class are words of the shares that joined_sums left.
+The number of joined identifiers is the output of the circuit that finds them: the label holder has its labels, the row holder
+knows both of each bit. Nobody can add to it. The rows per class are words of the shares that joined_sums left.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from blindbayes.errors import LocalProtocolError, PeerProtocolError, PrivacyError
+from blindbayes.errors import LocalProtocolError, PrivacyError
 from blindbayes.primitives import circuits as c
 from blindbayes.primitives import limbs as lm
 from blindbayes.primitives.circuits import Number
 from blindbayes.primitives.coins import Coins
 from blindbayes.primitives.garbling import Evaluator, Garbler, Gates, Wires
 from blindbayes.primitives.limbs import Limbs
-from blindbayes.primitives.softspoken import Keeper, Planter
+from blindbayes.primitives.softspoken import ChooserStream, Keeper, Planter, SenderStream
 from blindbayes.primitives.tweaks import TweakedHash
 from blindbayes.protocol.core import Role, Run, Send, open_value, receive
-from blindbayes.protocol.joined_sums.messages import CountsChosen, CountsGarbled, OverlapNoised, OverlapTold
+from blindbayes.protocol.joined_sums.messages import (
+    CountsChosen,
+    CountsGarbled,
+    NoiseChosen,
+    NoisedTold,
+    OverlapGarbled,
+    OverlapNoised,
+    OverlapTold,
+)
 from blindbayes.protocol.shared_model.circuit import guarded
 from blindbayes.protocol.shared_model.plan import ScorePlan
 from blindbayes.protocol.transfer import agree, mark, require_mark
@@ -30,47 +40,64 @@ from blindbayes.wire import Words
 
 LABEL = "enough_overlap"
 NOISY_LABEL = "noisy_overlap"
+_ENOUGH, _NOISY = 1 << 62, (1 << 62) + 1  # blocks of the session's hash, behind those of the bins
+S = TypeVar("S", SenderStream, ChooserStream)
+
+
+@dataclass(slots=True)
+class Count(Generic[S]):
+    """The number of joined identifiers on wires, (bits, 1), at the row holder (garbler) or the label holder (evaluator)."""
+
+    session: bytes
+    other: str
+    stream: S = field(repr=False)
+    wires: Number = field(repr=False)
+
+    def add(self, g: Gates, equal: Wires) -> None:
+        """Count the matches of one more block of bins. bins - bins.bit_count() AND, and one less than the count's bits."""
+        found = c.count_ones(g, equal)
+        bits = len(self.wires)
+        self.wires = c.add(g, self.wires, c.widen(found, bits), bits=bits)
+
+
+def count_gates(bins: int, bits: int) -> int:
+    """AND gates of `Count.add`."""
+    return bins - bins.bit_count() + bits - 1
 
 
 # -- step 10: enough joined identifiers? ------------------------------------------------------------------------------------
 
 
-def _is_enough(g: Gates, mine: Number, theirs: Number, least: int) -> Wires:
-    """1 where the sum of two shares is at least `least`; (1, 1) wires."""
-    bits = len(mine)
-    total = c.add(g, mine, theirs, bits=bits)
-    return g.not_(c.is_less(g, total, c.public(g, least, bits, 1)))[None]
+def _is_enough(g: Gates, total: Number, least: int) -> Wires:
+    """1 where the count is at least `least`; (1, 1) wires."""
+    return g.not_(c.is_less(g, total, c.public(g, least, len(total), 1)))[None]
 
 
-def overlap_class_holder(
-    run: Run, other: str, matched: Words, bound: int, least: int, keeper: Keeper, coins: Coins
-) -> Role[None]:
-    """Goes on if at least `least` of at most `bound` identifiers joined, else raises `PrivacyError`."""
-    bits = _count_bits(bound, least)
-    garbler, theirs = yield from _begin_garbling(run, other, "overlap", _facts(bound, least), bits, 1, keeper, coins)
-    out = _is_enough(garbler, garbler.own(c.to_bits(matched, bits)), theirs, least)
+def overlap_row_holder(count: Count[SenderStream], least: int) -> Role[None]:
+    """Goes on if at least `least` identifiers joined, else raises `PrivacyError`."""
+    session, other = count.session, count.other
+    garbler = Garbler(TweakedHash.of_block(session, _ENOUGH), count.stream.delta)
+    out = _is_enough(garbler, count.wires, least)
     tags = garbler.tags(out)
-    yield Send(other, CountsGarbled(garbler.take_tables(), tags))
+    yield Send(other, OverlapGarbled(mark(session, OverlapGarbled, 0), garbler.take_tables(), tags))
     told = yield from receive(other, OverlapTold)
+    require_mark(told.mark, session, OverlapTold, 0, other)
     enough = bool(garbler.read(out, told.labels, other)[0, 0])  # a label that is neither is refused: the bit cannot be made up
     _require_enough((yield from open_value(LABEL, enough)), least)
 
 
-def overlap_attribute_holder(
-    run: Run, other: str, matched: Words, bound: int, least: int, planter: Planter, coins: Coins
-) -> Role[None]:
+def overlap_label_holder(count: Count[ChooserStream], least: int) -> Role[None]:
     """The evaluator's side: it reads the bit and tells it."""
-    own = c.to_bits(matched, _count_bits(bound, least))
-    evaluator, theirs, tags = yield from _begin_evaluating(run, other, "overlap", _facts(bound, least), own, planter, coins)
-    out = _is_enough(evaluator, evaluator.own(own.shape), theirs, least)
+    session, other = count.session, count.other
+    garbled = yield from receive(other, OverlapGarbled)
+    require_mark(garbled.mark, session, OverlapGarbled, 0, other)
+    evaluator = Evaluator(TweakedHash.of_block(session, _ENOUGH), other)
+    evaluator.give_tables(garbled.tables)
+    out = _is_enough(evaluator, count.wires, least)
     evaluator.require_finished()
-    enough = bool(evaluator.read(out, tags)[0, 0])
-    yield Send(other, OverlapTold(evaluator.skip_read(out)))
+    enough = bool(evaluator.read(out, garbled.tags)[0, 0])
+    yield Send(other, OverlapTold(mark(session, OverlapTold, 0), evaluator.skip_read(out)))
     _require_enough((yield from open_value(LABEL, enough)), least)
-
-
-def _count_bits(bound: int, least: int) -> int:
-    return max(bound, least).bit_length() + 1
 
 
 def _require_enough(enough: bool, least: int) -> None:
@@ -81,15 +108,51 @@ def _require_enough(enough: bool, least: int) -> None:
 # -- step 11: about how many joined identifiers -------------------------------------------------------------------------------
 
 
-def noisy_overlap(run: Run, other: str, matched: Words, noise: int) -> Role[int]:
-    """Both run this: the number of joined identifiers plus the noise of both. `noise` alone must protect this party's own."""
-    own = matched + np.array([noise], dtype=np.int64).view(np.uint64)
-    yield Send(other, OverlapNoised(mark(run.context(NOISY_LABEL, run.me, other), OverlapNoised, 0), own))
-    told = yield from receive(other, OverlapNoised)
-    require_mark(told.mark, run.context(NOISY_LABEL, other, run.me), OverlapNoised, 0, other)
-    if told.share.shape != (1,):
-        raise PeerProtocolError("a share of the overlap is one word", party=other)
-    return (yield from open_value(NOISY_LABEL, int((own + told.share).view(np.int64)[0])))
+def noisy_total(g: Gates, total: Number, mine: Number, theirs: Number) -> Number:
+    """The count and the noise of both, modulo 2 to the number of bits that the noise has."""
+    both = c.add(g, mine, theirs, bits=len(mine))
+    return c.add(g, c.widen(total, len(mine)), both, bits=len(mine))
+
+
+def noise_bits(noise: int, bits: int) -> npt.NDArray[np.uint8]:
+    """A party's noise as it enters the circuit, (bits, 1)."""
+    return c.to_bits([noise % (1 << bits)], bits)
+
+
+def noisy_row_holder(count: Count[SenderStream], noise: int, bits: int) -> Role[int]:
+    """The number of joined identifiers plus the noise of both, of so many bits. `noise` alone must protect this party's own."""
+    session, other = count.session, count.other
+    chosen = yield from receive(other, NoiseChosen)
+    require_mark(chosen.mark, session, NoiseChosen, 0, other)
+    theirs = count.stream.extend(chosen.corrections, bits, other).reshape(bits, 1, 2)
+    garbler = Garbler(TweakedHash.of_block(session, _NOISY), count.stream.delta)
+    out = noisy_total(garbler, count.wires, garbler.own(noise_bits(noise, bits)), theirs)
+    tags = garbler.tags(out)
+    yield Send(other, OverlapNoised(mark(session, OverlapNoised, 0), garbler.take_tables(), tags))
+    told = yield from receive(other, NoisedTold)
+    require_mark(told.mark, session, NoisedTold, 0, other)
+    return (yield from open_value(NOISY_LABEL, _signed(garbler.read(out, told.labels, other))))
+
+
+def noisy_label_holder(count: Count[ChooserStream], noise: int, bits: int) -> Role[int]:
+    """The evaluator's side."""
+    session, other = count.session, count.other
+    corrections, t = count.stream.extend(noise_bits(noise, bits))
+    yield Send(other, NoiseChosen(mark(session, NoiseChosen, 0), corrections))
+    garbled = yield from receive(other, OverlapNoised)
+    require_mark(garbled.mark, session, OverlapNoised, 0, other)
+    evaluator = Evaluator(TweakedHash.of_block(session, _NOISY), other)
+    evaluator.give_tables(garbled.tables)
+    out = noisy_total(evaluator, count.wires, evaluator.own((bits, 1)), t.reshape(bits, 1, 2))
+    evaluator.require_finished()
+    found = _signed(evaluator.read(out, garbled.tags))
+    yield Send(other, NoisedTold(mark(session, NoisedTold, 0), evaluator.skip_read(out)))
+    return (yield from open_value(NOISY_LABEL, found))
+
+
+def _signed(bits: npt.NDArray[np.uint8]) -> int:
+    value = c.from_bits(bits)[0]
+    return value - (1 << len(bits)) if bits[-1, 0] else value
 
 
 # -- step 12: priors in shares ---------------------------------------------------------------------------------------------
@@ -113,14 +176,18 @@ def prior_class_holder(
     bits = plan.rows.bit_length()
     drawn = _noise_bits(noise, plan)
     wide = bits + len(drawn)
-    garbler, theirs = yield from _begin_garbling(run, other, "prior", plan.facts(), wide, plan.classes, keeper, coins)
+    session = yield from agree(run, other, "joined_sums prior", plan.facts(), coins)
+    chosen = yield from receive(other, CountsChosen)
+    require_mark(chosen.mark, session, CountsChosen, 0, other)
+    theirs = keeper.session(session).extend(chosen.corrections, wide * plan.classes, other).reshape(wide, plan.classes, 2)
+    garbler = Garbler(TweakedHash(session), keeper.delta)
     noises = [garbler.own(drawn), theirs[bits:]] if len(drawn) else []
     logs = _logs(garbler, garbler.own(c.to_bits(share, bits)), theirs[:bits], plan, noises)
     raw = np.frombuffer(coins.bytes(-(-plan.bits * plan.classes // 8)), dtype=np.uint8)
     mask = np.unpackbits(raw)[: plan.bits * plan.classes].reshape(plan.bits, plan.classes)
     out = c.add(garbler, logs, garbler.own(mask), bits=plan.bits)
     tags = garbler.tags(out)
-    yield Send(other, CountsGarbled(garbler.take_tables(), tags))
+    yield Send(other, CountsGarbled(mark(session, CountsGarbled, 0), garbler.take_tables(), tags))
     values = _limbs(mask, plan)
     return _table(lm.subtract(np.zeros_like(values), values), plan)
 
@@ -131,12 +198,19 @@ def prior_attribute_holder(
     """Its share of the priors."""
     bits, drawn = plan.rows.bit_length(), _noise_bits(noise, plan)
     own = np.concatenate([c.to_bits(share, bits), drawn])
-    evaluator, theirs, tags = yield from _begin_evaluating(run, other, "prior", plan.facts(), own, planter, coins)
+    session = yield from agree(run, other, "joined_sums prior", plan.facts(), coins)
+    corrections, t = planter.session(session).extend(own)
+    yield Send(other, CountsChosen(mark(session, CountsChosen, 0), corrections))
+    garbled = yield from receive(other, CountsGarbled)
+    require_mark(garbled.mark, session, CountsGarbled, 0, other)
+    evaluator = Evaluator(TweakedHash(session), other)
+    evaluator.give_tables(garbled.tables)
+    theirs = t.reshape(*own.shape, 2)
     noises = [evaluator.own(drawn.shape), theirs[bits:]] if len(drawn) else []
     logs = _logs(evaluator, evaluator.own((bits, plan.classes)), theirs[:bits], plan, noises)
     out = c.add(evaluator, logs, evaluator.own((plan.bits, plan.classes)), bits=plan.bits)
     evaluator.require_finished()
-    return _table(_limbs(evaluator.read(out, tags), plan), plan)
+    return _table(_limbs(evaluator.read(out, garbled.tags), plan), plan)
 
 
 def _noise_bits(noise: Sequence[int] | None, plan: ScorePlan) -> npt.NDArray[np.uint8]:
@@ -156,33 +230,3 @@ def _table(values: Limbs, plan: ScorePlan) -> Limbs:
     """(K, limbs) to differences to class 0, behind the zero entry."""
     change = lm.cut(lm.subtract(values[1:], np.broadcast_to(values[:1], values[1:].shape)), plan.bits)
     return np.stack([np.zeros_like(change), change])[None]
-
-
-# -- both ------------------------------------------------------------------------------------------------------------------
-
-
-def _facts(bound: int, least: int) -> bytes:
-    return repr((bound, least)).encode()
-
-
-def _begin_garbling(
-    run: Run, other: str, step: str, facts: bytes, bits: int, lanes: int, keeper: Keeper, coins: Coins
-) -> Role[tuple[Garbler, Wires]]:
-    session = yield from agree(run, other, f"joined_sums {step}", facts, coins)
-    tmmo, stream = TweakedHash(session), keeper.session(session)
-    chosen = yield from receive(other, CountsChosen)
-    labels = stream.extend(chosen.corrections, bits * lanes, other).reshape(bits, lanes, 2)
-    return Garbler(tmmo, keeper.delta), labels
-
-
-def _begin_evaluating(
-    run: Run, other: str, step: str, facts: bytes, own: npt.NDArray[np.uint8], planter: Planter, coins: Coins
-) -> Role[tuple[Evaluator, Wires, Words]]:
-    session = yield from agree(run, other, f"joined_sums {step}", facts, coins)
-    tmmo, stream = TweakedHash(session), planter.session(session)
-    corrections, t = stream.extend(own)
-    yield Send(other, CountsChosen(corrections))
-    garbled = yield from receive(other, CountsGarbled)
-    evaluator = Evaluator(tmmo, other)
-    evaluator.give_tables(garbled.tables)
-    return evaluator, t.reshape(*own.shape, 2), garbled.tags

@@ -40,26 +40,20 @@ class TagsChosen(Message, frozen=True):
 
 
 class BinsCompared(Message, frozen=True):
-    """Garbled comparisons of a block of bins; under the labels of their outcomes the block's rows, and a 1 for each match."""
+    """Garbled comparisons of a block of bins and, where matches are counted, their sum; under the labels of the comparisons'
+    outcomes the block's rows."""
 
     trust: ClassVar[Trust] = Trust.MASKED
     mark: int
     tables: Words
     rows: Words
-    matches: Words
 
 
-class CountsChosen(Message, frozen=True):
-    """Corrections of the transfers by which the attribute holder enters its shares of counts into a circuit."""
+class OverlapGarbled(Message, frozen=True):
+    """Garbled comparison of the counted matches with the minimum, and the tags of its one bit."""
 
-    trust: ClassVar[Trust] = Trust.MASKED
-    corrections: Words
-
-
-class CountsGarbled(Message, frozen=True):
-    """Garbled tables over the shares of counts, and the tags of the outputs."""
-
-    trust: ClassVar[Trust] = Trust.MASKED
+    trust: ClassVar[Trust] = Trust.CLEAR
+    mark: int
     tables: Words
     tags: Words
 
@@ -68,12 +62,47 @@ class OverlapTold(Message, frozen=True):
     """Whether there are enough joined identifiers: the label of that bit, of which the evaluator has only one."""
 
     trust: ClassVar[Trust] = Trust.CLEAR
+    mark: int
     labels: Words
 
 
+class NoiseChosen(Message, frozen=True):
+    """Corrections of the transfers by which the label holder enters its noise into the sum of the counted matches."""
+
+    trust: ClassVar[Trust] = Trust.MASKED
+    mark: int
+    corrections: Words
+
+
 class OverlapNoised(Message, frozen=True):
-    """A party's share of the number of joined identifiers, with noise that protects its own identifiers."""
+    """Garbled sum of the counted matches and the noise of both, and the tags by which it is read."""
 
     trust: ClassVar[Trust] = Trust.NOISY
     mark: int
-    share: Words
+    tables: Words
+    tags: Words
+
+
+class NoisedTold(Message, frozen=True):
+    """That sum: the labels of its bits, of which the evaluator has only one each."""
+
+    trust: ClassVar[Trust] = Trust.NOISY
+    mark: int
+    labels: Words
+
+
+class CountsChosen(Message, frozen=True):
+    """Corrections of the transfers by which the attribute holder enters its shares of counts into a circuit."""
+
+    trust: ClassVar[Trust] = Trust.MASKED
+    mark: int
+    corrections: Words
+
+
+class CountsGarbled(Message, frozen=True):
+    """Garbled tables over the shares of counts, and the tags of the outputs."""
+
+    trust: ClassVar[Trust] = Trust.MASKED
+    mark: int
+    tables: Words
+    tags: Words

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Generic, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -21,9 +21,10 @@ from blindbayes.primitives.coins import Coins
 from blindbayes.primitives.garbling import ROW_WORDS, Evaluator, Garbler, Gates, Wires
 from blindbayes.primitives.oprf import MOST_WORDS, WIDTH, Asker, Owner, codewords, hashed
 from blindbayes.primitives.ot import chooser_pads, sender_pads
-from blindbayes.primitives.softspoken import Keeper, Planter
+from blindbayes.primitives.softspoken import ChooserStream, Keeper, Planter, SenderStream
 from blindbayes.primitives.tweaks import Blocks, Domain, TweakedHash
 from blindbayes.protocol.core import Role, Run, Send, receive
+from blindbayes.protocol.joined_sums.counts import Count, S, count_gates
 from blindbayes.protocol.joined_sums.inputs import Entries
 from blindbayes.protocol.joined_sums.messages import BinsCompared, ItemsMasked, SeedsChosen, StoreFilled, TagsChosen
 from blindbayes.protocol.transfer import agree, mark, require_mark
@@ -48,6 +49,7 @@ class Shape:
     labels: int  # per entry of the label holder
     most: int = 1  # largest value of a label
     facts: bytes = b""  # anything else both must agree on
+    counted: bool = False  # whether the number of common identifiers is counted
 
     def __post_init__(self) -> None:
         if min(self.row_ids, self.label_ids) < LEAST or max(self.row_ids, self.label_ids) > MOST:
@@ -79,6 +81,15 @@ class Shape:
         return max(2, -(-(self.tag_bits + self.planes) // 64))
 
     @property
+    def count_bits(self) -> int:
+        """Bits of the number of common identifiers."""
+        return self.bins.bit_length()
+
+    def gates(self, bins: int) -> int:
+        """AND gates over a block of bins."""
+        return bins * (self.tag_bits - 1 + self.planes) + (count_gates(bins, self.count_bits) if self.counted else 0)
+
+    @property
     def keys(self) -> int:
         """Keys of the store."""
         return 3 * self.label_ids
@@ -86,7 +97,7 @@ class Shape:
     @property
     def block(self) -> int:
         """Bins per message of comparisons."""
-        each = 32 * (self.tag_bits - 1 + self.planes) + 8 * self.words * self.planes
+        each = 32 * (self.tag_bits - 1 + self.planes + self.counted) + 8 * self.words * self.planes
         return max(64, 1 << (max(1, _BLOCK_BYTES // each).bit_length() - 1))
 
     def blocks(self, size: int | None = None) -> Iterator[slice]:
@@ -97,30 +108,32 @@ class Shape:
 
     def agreed(self) -> bytes:
         """Bytes of all of it."""
-        parts = (self.row_ids, self.label_ids, self.words, self.labels, self.most)
-        return b"joined_sums v3" + repr(parts).encode() + self.facts
+        parts = (self.row_ids, self.label_ids, self.words, self.labels, self.most, self.counted)
+        return b"joined_sums v4" + repr(parts).encode() + self.facts
 
 
-class Shares(NamedTuple):
+class Shares(NamedTuple, Generic[S]):
     """What one party is left with."""
 
     sums: Words  # (labels, words)
-    matched: Words  # (1,), of the number of identifiers that both have
+    matches: Count[S]  # of the identifiers that both have, on wires; 0 unless the shape has it counted
 
 
-def row_holder(run: Run, other: str, shape: Shape, entries: Entries, keeper: Keeper, coins: Coins) -> Role[Shares]:
+def row_holder(
+    run: Run, other: str, shape: Shape, entries: Entries, keeper: Keeper, coins: Coins
+) -> Role[Shares[SenderStream]]:
     """The party with the vectors."""
     if entries.words.shape != (len(entries), shape.words):
         raise LocalProtocolError("the entries do not have the shape's words")
     _require_size(len(entries), shape.row_ids)
     session = yield from agree(run, other, "joined_sums", shape.agreed(), coins)  # step 1
-    tmmo, stream = TweakedHash(session), keeper.session(session)
+    stream = keeper.session(session)
     items, table = _placed(session, shape, entries, coins)  # step 2
     words = np.concatenate([entries.words, np.zeros((1, shape.words), dtype=np.uint64)])  # of no entry: zeros
     chosen = yield from receive(other, SeedsChosen)
     require_mark(chosen.mark, session, SeedsChosen, 0, other)
     q = stream.extend(chosen.corrections, WIDTH, other).reshape(WIDTH, 1, 2)
-    asker = Asker(session, sender_pads(tmmo, q, keeper.delta, 2, 2))  # step 3
+    asker = Asker(session, sender_pads(TweakedHash(session), q, keeper.delta, 2, 2))  # step 3
     learned = np.empty((shape.bins, shape.payload_words), dtype=np.uint64)
     for index, part in enumerate(shape.blocks(_ASK_BINS)):  # step 4
         planes, rows = asker.ask(items[part])
@@ -130,24 +143,27 @@ def row_holder(run: Run, other: str, shape: Shape, entries: Entries, keeper: Kee
     keys = _store_keys(session, items, np.arange(shape.bins))
     learned ^= okvs.decode(store, okvs.places(session, keys, len(store)))  # step 6
     del store, keys, items
-    share, matched = np.zeros((shape.planes, shape.words), dtype=np.uint64), np.zeros((1, 1), dtype=np.uint64)
-    garbler = Garbler(tmmo, keeper.delta)
+    share = np.zeros((shape.planes, shape.words), dtype=np.uint64)
+    found = Count(session, other, stream, np.zeros((shape.count_bits, 1, 2), dtype=np.uint64))  # labels of 0, so far
     for index, part in enumerate(shape.blocks()):  # step 7
         count = part.stop - part.start
         tags = yield from receive(other, TagsChosen)
         require_mark(tags.mark, session, TagsChosen, index, other)
         wires = stream.extend(tags.corrections, (shape.tag_bits + shape.planes) * count, other)
         theirs = wires.reshape(shape.tag_bits + shape.planes, count, 2)
+        hash_ = TweakedHash.of_block(session, index)
+        garbler = Garbler(hash_, keeper.delta)
         equal, outcomes = _compare(garbler, garbler.own(_bits(learned[part], shape)), theirs, shape)
-        masked = _offer(tmmo, keeper.delta, outcomes, words[table[part]], share)  # step 8
-        ones = (table[part] < len(entries)).astype(np.uint64)[:, None]
-        counted = _offer(tmmo, keeper.delta, equal, ones, matched)
-        own = mark(session, BinsCompared, index)
-        yield Send(other, BinsCompared(own, garbler.take_tables(), masked.reshape(-1), counted.reshape(-1)))
-    return Shares(_weighted(share, shape), matched[0])
+        if shape.counted:
+            found.add(garbler, equal)
+        masked = _offer(hash_, keeper.delta, outcomes, words[table[part]], share)  # step 8
+        yield Send(other, BinsCompared(mark(session, BinsCompared, index), garbler.take_tables(), masked.reshape(-1)))
+    return Shares(_weighted(share, shape), found)
 
 
-def label_holder(run: Run, other: str, shape: Shape, entries: Entries, planter: Planter, coins: Coins) -> Role[Shares]:
+def label_holder(
+    run: Run, other: str, shape: Shape, entries: Entries, planter: Planter, coins: Coins
+) -> Role[Shares[ChooserStream]]:
     """The party with the labels: `entries.words` are the labels (n, labels)."""
     if entries.words.shape != (len(entries), shape.labels):
         raise LocalProtocolError("the entries do not have the shape's labels")
@@ -155,11 +171,11 @@ def label_holder(run: Run, other: str, shape: Shape, entries: Entries, planter: 
         raise DataError("a label is larger than the study's multiplicity allows")
     _require_size(len(entries), shape.label_ids)
     session = yield from agree(run, other, "joined_sums", shape.agreed(), coins)  # step 1
-    tmmo, stream = TweakedHash(session), planter.session(session)
+    stream = planter.session(session)
     bits = np.unpackbits(np.frombuffer(coins.bytes(WIDTH // 8), dtype=np.uint8))
     corrections, t = stream.extend(bits)
     yield Send(other, SeedsChosen(mark(session, SeedsChosen, 0), corrections))  # step 3
-    seeds = chooser_pads(tmmo, t.reshape(WIDTH, 1, 2), bits.astype(np.uint64), 2, 2)
+    seeds = chooser_pads(TweakedHash(session), t.reshape(WIDTH, 1, 2), bits.astype(np.uint64), 2, 2)
     owner = Owner(session, bits, seeds)
     masked = []
     for index, part in enumerate(shape.blocks(_ASK_BINS)):
@@ -173,25 +189,29 @@ def label_holder(run: Run, other: str, shape: Shape, entries: Entries, planter: 
     for index, low in enumerate(range(0, len(flat), _BLOCK_BYTES // 8)):
         yield Send(other, StoreFilled(mark(session, StoreFilled, index), flat[low : low + _BLOCK_BYTES // 8]))
     del store, flat
-    share, matched = np.zeros((shape.planes, shape.words), dtype=np.uint64), np.zeros((1, 1), dtype=np.uint64)
-    evaluator = Evaluator(tmmo, other)
+    share = np.zeros((shape.planes, shape.words), dtype=np.uint64)
+    found = Count(session, other, stream, np.zeros((shape.count_bits, 1, 2), dtype=np.uint64))
     for index, part in enumerate(shape.blocks()):  # step 7
         count = part.stop - part.start
         corrections, t = stream.extend(_bits(secret[part], shape))
         yield Send(other, TagsChosen(mark(session, TagsChosen, index), corrections))
         compared = yield from receive(other, BinsCompared)
         require_mark(compared.mark, session, BinsCompared, index, other)
-        expected = ROW_WORDS * count * (shape.tag_bits - 1 + shape.planes)
-        lengths = (len(compared.tables), len(compared.rows), len(compared.matches))
-        if lengths != (expected, shape.planes * count * shape.words, count):
+        if (len(compared.tables), len(compared.rows)) != (
+            ROW_WORDS * shape.gates(count),
+            shape.planes * count * shape.words,
+        ):
             raise PeerProtocolError("a block of comparisons has the wrong length", party=other)
+        hash_ = TweakedHash.of_block(session, index)
+        evaluator = Evaluator(hash_, other)
         evaluator.give_tables(compared.tables)
         theirs = t.reshape(shape.tag_bits + shape.planes, count, 2)
         equal, outcomes = _compare(evaluator, evaluator.own(theirs.shape[:-1]), theirs, shape)
+        if shape.counted:
+            found.add(evaluator, equal)
         evaluator.require_finished()
-        _take(tmmo, outcomes, compared.rows.reshape(shape.planes, count, shape.words), share)  # step 9
-        _take(tmmo, equal, compared.matches.reshape(1, count, 1), matched)
-    return Shares(_weighted(share, shape), matched[0])
+        _take(hash_, outcomes, compared.rows.reshape(shape.planes, count, shape.words), share)  # step 9
+    return Shares(_weighted(share, shape), found)
 
 
 def _require_size(count: int, bound: int) -> None:
@@ -276,16 +296,16 @@ def _bits(words: Words, shape: Shape) -> npt.NDArray[np.uint8]:
 
 
 def _compare(g: Gates, mine: Wires, theirs: Wires, shape: Shape) -> tuple[Wires, Wires]:
-    """Per bin: whether the tags are equal, (1, bins) wires, and each bit of the labels if they are, (planes, bins) wires.
+    """Per bin: whether the tags are equal, (bins,) wires, and each bit of the labels if they are, (planes, bins) wires.
 
     tag_bits - 1 + planes AND.
     """
     both = mine ^ theirs
-    equal = c.is_zero(g, both[: shape.tag_bits])[None]
-    return equal, g.and_(np.broadcast_to(equal, both[shape.tag_bits :].shape), both[shape.tag_bits :])
+    equal = c.is_zero(g, both[: shape.tag_bits])
+    return equal, g.and_(np.broadcast_to(equal[None], both[shape.tag_bits :].shape), both[shape.tag_bits :])
 
 
-def _offer(tmmo: TweakedHash, delta: Blocks, outcomes: Wires, rows: Words, share: Words) -> Words:
+def _offer(hash_: TweakedHash, delta: Blocks, outcomes: Wires, rows: Words, share: Words) -> Words:
     """Step 8: the garbler turns the labels of each outcome into pads. `outcomes` are the labels of 0.
 
     The label of colour k leads to the pad r_k. With a, the colour of the label of 0, the outcome is k ^ a, so the other side
@@ -295,32 +315,32 @@ def _offer(tmmo: TweakedHash, delta: Blocks, outcomes: Wires, rows: Words, share
     blocks = -(-words // 2)
     masked = np.empty((planes, count, words), dtype=np.uint64)
     for plane in range(planes):
-        first = tmmo.reserve(Domain.TRANSFER, count * blocks)
+        first = hash_.reserve(Domain.TRANSFER, count * blocks)
         colour = (outcomes[plane, :, 0] & np.uint64(1)).astype(np.bool_)
         label = outcomes[plane] ^ (np.uint64(0) - colour.astype(np.uint64))[:, None] & delta  # the one of colour 0
         for low in range(0, count, _ROWS_AT_ONCE):
             part = slice(low, min(count, low + _ROWS_AT_ONCE))
             own, flip = rows[part], colour[part]
-            zero = tmmo.expand(label[part], Domain.TRANSFER, first + low * blocks, words)
+            zero = hash_.expand(label[part], Domain.TRANSFER, first + low * blocks, words)
             share[plane] -= zero.sum(axis=0, dtype=np.uint64)
             share[plane] += own[flip].sum(axis=0, dtype=np.uint64)
-            zero -= tmmo.expand(label[part] ^ delta, Domain.TRANSFER, first + low * blocks, words)
+            zero -= hash_.expand(label[part] ^ delta, Domain.TRANSFER, first + low * blocks, words)
             np.add(zero, own, out=zero, where=~flip[:, None])
             np.subtract(zero, own, out=zero, where=flip[:, None])
             masked[plane, part] = zero
     return masked
 
 
-def _take(tmmo: TweakedHash, outcomes: Wires, masked: Words, share: Words) -> None:
+def _take(hash_: TweakedHash, outcomes: Wires, masked: Words, share: Words) -> None:
     """Step 9: the evaluator opens the pad of the label it has, without knowing which outcome that is."""
     planes, count, words = masked.shape
     blocks = -(-words // 2)
     for plane in range(planes):
-        first = tmmo.reserve(Domain.TRANSFER, count * blocks)
+        first = hash_.reserve(Domain.TRANSFER, count * blocks)
         colour = (outcomes[plane, :, 0] & np.uint64(1)).astype(np.bool_)
         for low in range(0, count, _ROWS_AT_ONCE):
             part = slice(low, min(count, low + _ROWS_AT_ONCE))
-            pads = tmmo.expand(outcomes[plane, part], Domain.TRANSFER, first + low * blocks, words)
+            pads = hash_.expand(outcomes[plane, part], Domain.TRANSFER, first + low * blocks, words)
             share[plane] += pads.sum(axis=0, dtype=np.uint64)
             share[plane] += masked[plane, part][colour[part]].sum(axis=0, dtype=np.uint64)
 

@@ -1,0 +1,112 @@
+"""A party that wants to pass `min_overlap` with a list of one person.
+
+The number of matches lay in additive shares, so either party passed any minimum by adding to its own. It is now the output of
+the circuit that finds the matches.
+"""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from blindbayes import Study
+from blindbayes.codebook import Categorical, Codebook
+from blindbayes.errors import IntegrityError, PeerProtocolError, PrivacyError
+from blindbayes.primitives import circuits as c
+from blindbayes.primitives import cuckoo
+from blindbayes.primitives.garbling import Garbler, Plain
+from blindbayes.protocol.joined_sums import counts
+from blindbayes.protocol.joined_sums import roles as joined_sums
+from support.two_party import coins
+
+TELECOM = pd.DataFrame({"id": [f"p{at}" for at in range(100)], "plan": ["s", "m"] * 50})
+BANK = pd.DataFrame({"id": ["p7"], "own": ["0"], "y": ["yes"]})
+BOOK = Codebook("y", ("no", "yes"), (Categorical("plan", ("s", "m")), Categorical("own", ("0", "1"))))
+
+
+def train(**options):
+    study = Study(
+        BOOK, partition="columns", key="id", aligned=False, duplicates="first", options={"min_overlap": 10, **options}
+    )
+    return study.simulate({"bank": BANK, "telecom": TELECOM}, coins=coins("train"))
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 4, 7, 64, 100, 257])
+def test_the_circuit_counts_ones(count):
+    bits = np.frombuffer(coins(f"ones {count}").bytes(count), dtype=np.uint8) & 1
+    gates = Plain()
+    assert c.from_bits(c.count_ones(gates, bits)) == [int(bits.sum())]
+    assert gates.and_count == count - count.bit_count()
+
+
+def test_a_list_of_one_does_not_pass():
+    with pytest.raises(PrivacyError, match="fewer than 10"):
+        train()
+
+
+@pytest.mark.parametrize("liar", ["row holder", "label holder"])
+def test_nobody_can_add_to_the_count(liar, monkeypatch):
+    """The label holder has one label per bit, and a made-up one is noticed; more gates than the circuit has are, too."""
+    genuine = counts.Count.add
+
+    def lying(self, g, equal):
+        genuine(self, g, equal)
+        if liar == "row holder" and isinstance(g, Garbler):
+            self.wires = c.add(g, self.wires, c.public(g, 10, len(self.wires), 1), bits=len(self.wires))
+        if liar == "label holder" and not isinstance(g, Garbler):
+            self.wires = self.wires ^ np.uint64(10)
+
+    monkeypatch.setattr(counts.Count, "add", lying)
+    with pytest.raises((IntegrityError, PeerProtocolError)):
+        train()
+
+
+def test_a_row_holder_that_garbles_another_count_is_found_out_in_the_other_direction(monkeypatch):
+    """It may flip wires for free, which no evaluator sees: the telecom makes 1 of 9. The bank's own count still says 1."""
+    genuine, told = joined_sums.row_holder, []
+
+    def lying(run, other, shape, entries, keeper, source):
+        share = yield from genuine(run, other, shape, entries, keeper, source)
+        if run.me == "telecom":
+            share.matches.wires[3] ^= keeper.delta  # 1 becomes 9
+            share.matches.wires[1] ^= keeper.delta  # 9 becomes 11
+        return share
+
+    read = counts._require_enough
+    monkeypatch.setattr(counts, "_require_enough", lambda enough, least: told.append(enough) or read(enough, least))
+    monkeypatch.setattr("blindbayes.protocol.joined_sums.row_holder", lying)
+    with pytest.raises(PrivacyError, match="fewer than 10"):
+        train()
+    assert True in told  # the lie was believed where it was garbled
+    assert False in told
+
+
+def test_one_person_asked_for_in_three_bins_counts_three_times_at_most(monkeypatch):
+    genuine = joined_sums._placed
+
+    def thrice(session, shape, entries, source):
+        items, table = genuine(session, shape, entries, source)
+        if len(entries) == 100:  # the telecom: nobody but p7, in all three bins
+            mine = entries.items[7:8]
+            items = source.words(2 * shape.bins).reshape(-1, 2)
+            items[cuckoo.bins_of(session, mine, shape.bins)[0]] = mine
+        return items, table
+
+    monkeypatch.setattr(joined_sums, "_placed", thrice)
+    with pytest.raises(PrivacyError, match="fewer than 10"):
+        train()
+
+
+@pytest.mark.parametrize("shift", [-50, 1, 10**6])
+def test_whatever_a_party_adds_to_its_noise_only_moves_the_estimate(shift, monkeypatch):
+    genuine, calls = counts.noise_bits, []
+
+    def shifted(noise, bits):
+        calls.append(1)
+        return genuine(noise + (shift if len(calls) == 1 else 0), bits)
+
+    honest = train(min_overlap=0, overlap_epsilon=1e-4).overlaps["telecom"]
+    monkeypatch.setattr(counts, "noise_bits", shifted)
+    assert train(min_overlap=0, overlap_epsilon=1e-4).overlaps["telecom"] == honest + shift
+    monkeypatch.setattr(counts, "noise_bits", genuine)
+    with pytest.raises(PrivacyError, match="fewer than 10"):
+        train(overlap_epsilon=1e-4)
