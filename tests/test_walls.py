@@ -230,6 +230,12 @@ def test_json_and_toml_are_read_in_one_place() -> None:
     assert offenders(((name, calls(name) & readers) for name in files()), allowed) == {}
 
 
+def test_the_terminal_is_written_to_behind_the_border_only() -> None:
+    """rich writes around the border, so that its colours pass: `cli.screen` alone does that, and escapes what it is given."""
+    allowed = {"cli/screen": "this is the way around"}
+    assert offenders(((name, uses(name, "rich.console", "rich.print")) for name in files()), allowed) == {}
+
+
 def test_errors_and_codebook_are_leaves() -> None:
     assert {module for module in imports("errors.py") if module.startswith(PACKAGE)} == set()
     assert {module for module in imports("foreign.py") if module.startswith("blindbayes.") and module.count(".") == 1} == {

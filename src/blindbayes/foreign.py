@@ -7,7 +7,6 @@ and what cannot be read ends in an error of `blindbayes.errors`. A leaf: imports
 
 from __future__ import annotations
 
-import functools
 import json
 import math
 import re
@@ -24,6 +23,7 @@ MOST_DIGITS = 1300  # of one number: an integer of 4,096 bits has 1,234
 MOST_ENTRIES = 16_000_000  # commas and brackets: an empty list of three bytes takes 64 in memory
 _JOINERS = frozenset("\u200c\u200d")  # Persian and Indic words need them
 _UNSEEN = frozenset(("Cc", "Cf", "Cs", "Zl", "Zp"))  # controls, formats (bidirectional ones too), half characters, line breaks
+NAME = re.compile(r"[a-z][a-z0-9-]{0,39}")  # of a site: a file name and a metric label everywhere
 _STRINGS = re.compile(rb'"[^"]*"')
 _OPEN, _CLOSE = frozenset(b"[{"), frozenset(b"]}")
 _NOT_MARKS = bytes(set(range(256)) - set(b'[]{}"'))
@@ -215,11 +215,9 @@ def _escaped(char: str) -> str:
     return json.dumps(char)[1:-1] if ord(char) > 0x7F else f"\\u{ord(char):04x}"
 
 
-@functools.cache
-def _markdown_marks() -> re.Pattern[str]:
-    return re.compile(r"([\\`*_{}\[\]()#+!|~$-])")
+_MARKDOWN = re.compile(r"[\\`\[\]|]|(?<=[A-Za-z]):(?=//)|(?<=www)\.", re.IGNORECASE)
 
 
 def markdown(text: object) -> str:
-    """Text within a line of Markdown: no mark-up of its own, no HTML, no line break."""
-    return escape(_markdown_marks().sub(r"\\\1", shown(text)), quote=False)
+    """Text within a line of Markdown: no link, code, table, HTML or line break of its own."""
+    return escape(_MARKDOWN.sub(r"\\\g<0>", shown(text)), quote=False)

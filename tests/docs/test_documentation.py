@@ -218,10 +218,10 @@ def settings(section: str, below: str) -> dict[str, str]:
 @pytest.mark.parametrize(
     ("section", "below", "kind", "elsewhere"),
     [
-        ("site.toml", "x", "blindbayes.site.folder:SiteConfig", {"rows", "relay", "tls", "policy"}),
-        ("site.toml", "[rows]", "blindbayes.site.folder:Rows", set()),
-        ("site.toml", "[relay]", "blindbayes.site.folder:RelayUse", set()),
-        ("site.toml", "[tls]", "blindbayes.site.folder:Tls", set()),
+        ("site.toml", "x", "blindbayes.site.config:SiteConfig", {"rows", "relay", "tls", "policy"}),
+        ("site.toml", "[rows]", "blindbayes.site.config:Rows", set()),
+        ("site.toml", "[relay]", "blindbayes.site.config:RelayUse", set()),
+        ("site.toml", "[tls]", "blindbayes.site.config:Tls", set()),
         ("site.toml", "[policy]", "blindbayes.site.policy:Policy", set()),
         ("study.toml", "x", "blindbayes.study.file:StudyFile", FILE_TABLES),
         ("study.toml", "[columns]", "blindbayes.study.file:Holdings", set()),

@@ -21,6 +21,7 @@ Floats = npt.NDArray[np.float64]
 FOURIER_ERROR = 1e-11
 SMALLEST_DELTA = 1e-9
 """Below this delta the table is not used: the transform's error would dominate."""
+_LEAST_VARIANCE = 2.0**-30
 _GRID = 400  # grid points per (epsilon / count): the rounding costs at most count * grid = epsilon / 400
 
 
@@ -158,6 +159,8 @@ def skellam_variance(count: int, reach: int, epsilon: float, delta: float) -> fl
     low = high / 64
     while is_private(low):
         high, low = low, low / 4
+        if high < _LEAST_VARIANCE:  # hardly any noise at all: nothing to search for
+            return high
     while high - low > 0.002 * high:
         middle = math.sqrt(low * high)
         if is_private(middle):

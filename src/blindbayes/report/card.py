@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from blindbayes.codebook import Categorical
+from blindbayes.foreign import markdown
 from blindbayes.model.parameters import Parameters
 
 
@@ -14,16 +15,17 @@ def model_card(parameters: Parameters, facts: Mapping[str, Any]) -> str:
     """Markdown. `facts` are public facts of the run, in the order to be shown."""
     codebook = parameters.codebook
     priors = ", ".join(
-        f"{label} {math.exp(value):.3f}" for label, value in zip(codebook.classes, parameters.log_prior, strict=True)
+        f"{markdown(label)} {math.exp(value):.3f}" for label, value in zip(codebook.classes, parameters.log_prior, strict=True)
     )
     lines = [
         "# Model card",
         "",
-        f"Naive Bayes classifier of `{codebook.target}` ({', '.join(codebook.classes)}), {len(codebook.features)} features.",
+        f"Naive Bayes classifier of {markdown(codebook.target)} ({', '.join(map(markdown, codebook.classes))}), "
+        f"{len(codebook.features)} features.",
         "",
         "## How it was made",
         "",
-        *(f"- {name}: {value}" for name, value in facts.items()),
+        *(f"- {name}: {markdown(value)}" for name, value in facts.items()),
         f"- codebook: {codebook.sha256} ({codebook.provenance})",
         f"- prior: {priors}",
         "",
@@ -33,13 +35,13 @@ def model_card(parameters: Parameters, facts: Mapping[str, Any]) -> str:
         "|---|---|---|---|",
     ]
     for feature in codebook.features:
-        name = feature.name.replace("|", "\\|")
+        name = markdown(feature.name)
         optional = "yes" if feature.optional else "no"
         if isinstance(feature, Categorical):
             lines.append(f"| {name} | categorical | {feature.size} values | {optional} |")
         else:
             kind = "numeric, binned" if feature.bins else "numeric, Gaussian"
-            unit = f" {feature.unit}" if feature.unit else ""
+            unit = f" {markdown(feature.unit)}" if feature.unit else ""
             lines.append(f"| {name} | {kind} | {feature.low:g} to {feature.high:g}{unit} | {optional} |")
     lines += [
         "",

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from blindbayes.errors import ConfigError
 
-_MOST_FILES, _MOST_BYTES = 1000, 1 << 30
+_MOST_FILES, _MOST_BYTES = 1000, 1 << 29
 
 
 def write_folder(folder: str | os.PathLike[str], files: Mapping[str, bytes]) -> Path:
@@ -29,14 +29,16 @@ def read_folder(folder: str | os.PathLike[str]) -> dict[str, bytes]:
     where = Path(folder)
     if not where.is_dir():
         raise ConfigError(f"{where.name!r} is not a folder; name the release folder")
-    files: dict[str, bytes] = {}
+    found: list[Path] = []
     size = 0
-    for path in sorted(where.rglob("*")):
+    for path in where.rglob("*"):
         if path.is_symlink():
             raise ConfigError(f"{path.name!r} is a link; a release holds files only")
         if path.is_file():
             size += path.stat().st_size
-            if len(files) >= _MOST_FILES or size > _MOST_BYTES:
-                raise ConfigError("the folder is too large to be one release; name the release folder itself")
-            files[path.relative_to(where).as_posix()] = path.read_bytes()
-    return files
+            found.append(path)
+        elif not path.is_dir():
+            raise ConfigError(f"{path.name!r} is no file; a release holds files only")
+        if len(found) > _MOST_FILES or size > _MOST_BYTES:
+            raise ConfigError("the folder is too large to be one release; name the release folder itself")
+    return {path.relative_to(where).as_posix(): path.read_bytes() for path in sorted(found)}

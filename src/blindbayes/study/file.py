@@ -21,7 +21,7 @@ import tomlkit
 
 from blindbayes.codebook import MAX_NAME_LENGTH, Codebook
 from blindbayes.errors import BlindbayesError, ConfigError, IntegrityError
-from blindbayes.foreign import read_toml, require_seen
+from blindbayes.foreign import NAME, read_toml, require_seen
 from blindbayes.primitives.coins import Coins
 from blindbayes.primitives.signatures import SigningKey, verify
 from blindbayes.protocol import registry
@@ -139,6 +139,8 @@ class StudyFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=Tr
             if not text or len(text) > MAX_NAME_LENGTH:
                 raise ConfigError(f"the title and the names of a study have 1 to {MAX_NAME_LENGTH} characters")
             require_seen(text, "the title and the names of a study")
+        if strange := [name for name in names if not NAME.fullmatch(name)]:
+            raise ConfigError(f"{strange[0]!r} is no site's name: small letters, digits and dashes, as on its card")
         if len(set(names)) != len(names):
             raise ConfigError("a party stands twice in the study")
         if len({party.identity for party in self.parties}) != len(names):

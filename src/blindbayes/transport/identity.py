@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import datetime
 import hashlib
-import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -20,14 +19,13 @@ from cryptography.hazmat.primitives.kdf.scrypt import Scrypt
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from blindbayes.errors import ConfigError, IntegrityError
-from blindbayes.foreign import read_toml, require_seen
+from blindbayes.foreign import NAME, read_toml, require_seen
 from blindbayes.primitives.aead import seal, unseal
 from blindbayes.primitives.coins import Coins
 from blindbayes.primitives.prg import derive_key
 from blindbayes.primitives.signatures import SigningKey, verify
 from blindbayes.storage.files import make_private_folder, read_private, write_whole
 
-NAME = re.compile(r"[a-z][a-z0-9-]{0,39}")
 _SCRYPT_LOG_N = 16
 _P256_ORDER = 0xFFFFFFFF00000000FFFFFFFFFFFFFFFFBCE6FAADA7179E84F3B9CAC2FC632551
 _PLAIN, _SCRYPT = b"bb1p", b"bb1s"
