@@ -48,13 +48,13 @@ def _framed(*parts: bytes) -> bytes:
 
 
 def scope_of(run: Run, protocol: str, *facts: str) -> bytes:
-    """What every key and announcement of a run is bound to: study, run, protocol, and what else all must agree on."""
-    return run.context(protocol, *facts)
+    """What every key and announcement of a run is bound to, hashed: study, run, protocol, what else all must agree on."""
+    return hashlib.sha256(run.context(protocol, *facts)).digest()
 
 
 def standing_scope(run: Run, protocol: str, *facts: str) -> bytes:
     """The same for keys that serve many runs of one study."""
-    return replace(run, run_id="").context(protocol, *facts)
+    return scope_of(replace(run, run_id=""), protocol, *facts)
 
 
 def pair_key(key: AgreementKey, public: bytes, *, me: str, other: str, scope: bytes, purpose: str) -> bytes:
@@ -63,19 +63,20 @@ def pair_key(key: AgreementKey, public: bytes, *, me: str, other: str, scope: by
     Raises `IntegrityError` naming `other` for a public key of small order or wrong size.
     """
     secret = key.agree(public, party=other)
-    mine, theirs = (me.encode(), key.public), (other.encode(), public)
-    low, high = (mine, theirs) if mine < theirs else (theirs, mine)
-    return derive_key(secret, purpose, _framed(b"blindbayes pair key v2", scope, *low, *high))
+    low, high, keys = me.encode(), other.encode(), key.public + public
+    if low > high:
+        low, high, keys = high, low, public + key.public
+    return derive_key(secret, purpose, _framed(b"pair key v2", scope, low, high) + keys)
 
 
 def shared_key(channel: bytes, purpose: str, context: bytes = b"") -> bytes:
     """A key for one more purpose, the same for both, from a pair's key whose purpose is to be their channel."""
-    return derive_key(channel, purpose, _framed(context))
+    return derive_key(channel, purpose, context)
 
 
 def directed_key(channel: bytes, purpose: str, sender: str, receiver: str, context: bytes = b"") -> bytes:
     """A key for one purpose and one direction, from a pair's key whose purpose is to be their channel."""
-    return derive_key(channel, purpose, _framed(sender.encode(), receiver.encode(), context))
+    return derive_key(channel, purpose, _framed(sender.encode(), receiver.encode()) + context)
 
 
 def announcement(scope: bytes, name: str, *parts: bytes) -> bytes:

@@ -94,8 +94,7 @@ class Terms:
 
     def channel(self, mine: AgreementKey, me: int, other: int, public: bytes) -> bytes:
         """The key of the channel between two contributors, through the server."""
-        names = {"me": self.name(me), "other": self.name(other)}
-        return pair_keys.pair_key(mine, public, **names, scope=self.context, purpose="masked_sum channel")
+        return self._pair_key(mine, me, other, public, "masked_sum channel")
 
     def box_key(self, channel: bytes, sender: int, receiver: int) -> bytes:
         """The key that seals `sender`'s shares for `receiver`."""
@@ -103,8 +102,11 @@ class Terms:
 
     def mask_key(self, mine: AgreementKey, me: int, other: int, public: bytes) -> bytes:
         """The key of the mask that a pair adds and subtracts."""
-        names = {"me": self.name(me), "other": self.name(other)}
-        return pair_keys.pair_key(mine, public, **names, scope=self.context, purpose="masked_sum mask")
+        return self._pair_key(mine, me, other, public, "masked_sum mask")
+
+    def _pair_key(self, mine: AgreementKey, me: int, other: int, public: bytes, purpose: str) -> bytes:
+        names = self.setting.contributors
+        return pair_keys.pair_key(mine, public, me=names[me], other=names[other], scope=self.context, purpose=purpose)
 
     def roster(self, advertised: Mapping[int, KeysAdvertised]) -> bytes:
         """One hash of everything that the first set advertised; `advertised` in roster order."""

@@ -76,7 +76,7 @@ def enrol(terms: Terms, scheme: Scheme, coins: Coins) -> Role[Session]:
         if not roster.final:  # somebody was lost while dealing: once more, without them
             session.adopt(roster)
             continue
-        if terms.roster_digest(roster.names, roster.keys, roster.miner) != session.digest:
+        if not session.is_same(roster):
             raise PeerProtocolError("the roster changed after the shares were dealt", party=MINER)
         session.take(roster.inbox)  # 5
         return session

@@ -96,6 +96,11 @@ class Groups:
         """Everybody, in ring order."""
         return tuple(name for segment in self.segments for name in segment)
 
+    @property
+    def is_complete(self) -> bool:
+        """Whether everybody shares a key with everybody."""
+        return len(self.segments) <= 3
+
     def segment_of(self, name: str) -> int:
         """The number of the party's segment."""
         for at, segment in enumerate(self.segments):

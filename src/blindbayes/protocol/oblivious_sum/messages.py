@@ -32,7 +32,7 @@ class KeyAnnounced(Message, frozen=True):
 
 class RosterNamed(Message, frozen=True):
     """3 and 5: who takes part, with the public keys of the receiver's neighbours; when `final`, the shares dealt to it. The
-    miner's own key and the hash of all keys are under the miner's signature."""
+    miner signs its own key and the hash of all keys, which is sent only to those who do not see all keys."""
 
     trust: ClassVar[Trust] = Trust.KEY
     names: tuple[str, ...]

@@ -60,7 +60,7 @@ class _Keys:
         return RosterNamed(
             self._names,
             self._agreement.public,
-            self._keys,
+            b"" if groups.is_complete else self._keys,  # else the receiver has all keys and hashes them itself
             self._signature,
             tuple(key.public for key in keys),
             tuple(key.signature for key in keys),

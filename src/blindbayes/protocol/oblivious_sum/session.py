@@ -46,6 +46,7 @@ class Session:
         self.blind = 0
         self._held: dict[str, tuple[int, int]] = {}
         self._attempt = 0
+        self._shown: tuple[tuple[str, ...], bytes, bytes] = ((), b"", b"")
 
     def __repr__(self) -> str:
         return "Session(<redacted>)"
@@ -66,16 +67,18 @@ class Session:
         neighbours = self.groups.neighbours(self.me)
         if not len(roster.publics) == len(roster.signatures) == len(neighbours):
             raise PeerProtocolError("the roster has the wrong number of keys", party=MINER)
-        self.digest = self.terms.roster_digest(self.names, roster.keys, roster.miner)
         run, publics = self.terms.run, dict(zip(neighbours, roster.publics, strict=True))
+        keys = roster.keys
+        if self.groups.is_complete:
+            everybody = {**publics, self.me: self.public}
+            keys = pair_keys.digest_of({name: everybody[name] for name in known})
+        self.digest = self.terms.roster_digest(self.names, keys, roster.miner)
+        self._shown = (roster.names, roster.miner, roster.keys)
         # All of this the miner must have checked before; so whatever is wrong here is the miner's doing.
         pair_keys.require_keys([*publics.items(), (MINER, roster.miner)], own=(self.public,), blame=MINER)
         pair_keys.verify_keys(run, self._scope, MINER, (roster.miner, self.digest), roster.signature, blame=MINER)
         for (name, public), signature in zip(publics.items(), roster.signatures, strict=True):
             pair_keys.verify_keys(run, self._scope, name, (public,), signature, blame=MINER)
-        everybody = {**publics, self.me: self.public}
-        if everybody.keys() >= set(known) and pair_keys.digest_of({name: everybody[name] for name in known}) != roster.keys:
-            raise PeerProtocolError("the keys of the roster are not those that it names", party=MINER)
         self._channels = {
             name: channel(self._agreement, public, me=self.me, other=name, scope=self._scope, roster=self.digest)
             for name, public in {**publics, MINER: roster.miner}.items()
@@ -83,6 +86,10 @@ class Session:
         edges = {name: edge_key(self.scheme, key) for name, key in self._channels.items()}
         # The lesser name of a pair adds the key, the greater subtracts it; the miner holds minus the sum of its edges.
         self.zero_key = self.scheme.total(key if name == MINER or self.me < name else -key for name, key in edges.items())
+
+    def is_same(self, roster: RosterNamed) -> bool:
+        """Whether it is the roster that was adopted."""
+        return (roster.names, roster.miner, roster.keys) == self._shown
 
     # -- shares ------------------------------------------------------------------------------------------------------
 
