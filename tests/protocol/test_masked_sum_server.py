@@ -17,6 +17,7 @@ from blindbayes.primitives.coins import Coins
 from blindbayes.protocol import registry
 from blindbayes.protocol.core import Role, Send, receive_all
 from blindbayes.protocol.masked_sum import graph, keys, messages
+from blindbayes.protocol.pair_keys import TAG_BYTES
 from blindbayes.transport.memory import local_runs, run_in_memory
 from blindbayes.wire.transcript import Keep
 from support.sums import SEED, names, random_vectors
@@ -59,7 +60,7 @@ def lying_server(terms: keys.Terms, told: Sets, colluders: frozenset[int]) -> Ro
         for other in helpful:
             shown = [each for each in around[other] if each in told[other]]
             tag = (
-                echoed[sites[other]].tags[keys.TAG_BYTES * shown.index(index) :][: keys.TAG_BYTES]
+                echoed[sites[other]].tags[TAG_BYTES * shown.index(index) :][:TAG_BYTES]
                 if index in shown
                 else b"any tag of 16 by"
             )

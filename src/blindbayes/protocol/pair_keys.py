@@ -29,6 +29,7 @@ from blindbayes.primitives.agreement import PUBLIC_BYTES, AgreementKey
 from blindbayes.primitives.prg import derive_key
 from blindbayes.protocol.core import Run
 
+TAG_BYTES = 16
 _PRIME = 2**255 - 19
 SMALL_ORDER = frozenset(
     point.to_bytes(PUBLIC_BYTES, "little")
@@ -63,10 +64,10 @@ def pair_key(key: AgreementKey, public: bytes, *, me: str, other: str, scope: by
     Raises `IntegrityError` naming `other` for a public key of small order or wrong size.
     """
     secret = key.agree(public, party=other)
-    low, high, keys = me.encode(), other.encode(), key.public + public
-    if low > high:
-        low, high, keys = high, low, public + key.public
-    return derive_key(secret, purpose, _framed(b"pair key v2", scope, low, high) + keys)
+    low, high, keys = (me, other, key.public + public) if me < other else (other, me, public + key.public)
+    # Two names after their lengths, then parts whose lengths are fixed or, for the scope, named: one reading only.
+    names = f"pair key v2 {len(scope)} {len(low)} {len(high)} {low}{high}"
+    return derive_key(secret, purpose, names.encode() + scope + keys)
 
 
 def shared_key(channel: bytes, purpose: str, context: bytes = b"") -> bytes:
@@ -76,7 +77,13 @@ def shared_key(channel: bytes, purpose: str, context: bytes = b"") -> bytes:
 
 def directed_key(channel: bytes, purpose: str, sender: str, receiver: str, context: bytes = b"") -> bytes:
     """A key for one purpose and one direction, from a pair's key whose purpose is to be their channel."""
-    return derive_key(channel, purpose, _framed(sender.encode(), receiver.encode()) + context)
+    return derive_key(channel, purpose, f"{len(sender)} {len(receiver)} {sender}{receiver}".encode() + context)
+
+
+def directed_tag(channel: bytes, purpose: str, sender: str, receiver: str, payload: bytes) -> bytes:
+    """A tag of 16 bytes by which `sender` shows `receiver` a payload that both know; no key is derived for it."""
+    head = f"{len(purpose)} {len(sender)} {len(receiver)} {purpose}{sender}{receiver}"
+    return hashlib.blake2b(head.encode() + payload, key=channel, digest_size=TAG_BYTES, person=b"blindbayes tag").digest()
 
 
 def announcement(scope: bytes, name: str, *parts: bytes) -> bytes:

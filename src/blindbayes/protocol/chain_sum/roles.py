@@ -76,8 +76,8 @@ def link_payload(run: Run, sender: str, receiver: str, digest: bytes, sealed: by
 
 
 def channel(run: Run, mine: AgreementKey, other: str, public: bytes, digest: bytes) -> bytes:
-    """What this party and another share under one signed roster."""
-    return pair_keys.pair_key(mine, public, me=run.me, other=other, scope=key_scope(run) + digest, purpose="chain channel")
+    """What this party and another share under one signed roster, whose digest binds study and run."""
+    return pair_keys.pair_key(mine, public, me=run.me, other=other, scope=digest, purpose="chain channel")
 
 
 def key_scope(run: Run) -> bytes:

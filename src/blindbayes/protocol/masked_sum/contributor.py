@@ -17,7 +17,6 @@ from blindbayes.protocol.masked_sum.keys import (
     SECRET_BYTES,
     SERVER,
     SHARE_BYTES,
-    TAG_BYTES,
     Terms,
     cut,
     require_subset,
@@ -35,6 +34,7 @@ from blindbayes.protocol.masked_sum.messages import (
     SurvivorsNamed,
     TotalPublished,
 )
+from blindbayes.protocol.pair_keys import TAG_BYTES
 from blindbayes.protocol.registry import Total
 from blindbayes.wire import Words
 

@@ -24,7 +24,6 @@ SERVER = "server"
 SECRET_BYTES = 32
 SHARE_BYTES = 2 * shamir.limb_count(SECRET_BYTES)
 BOX_BYTES = 2 * SHARE_BYTES + aead.TAG_BYTES
-TAG_BYTES = 16
 OPTIONS: dict[str, Any] = {"neighbours": None, "corrupt": 0.1, "malicious_server": True, "publish": True}
 
 
@@ -98,7 +97,8 @@ class Terms:
 
     def box_key(self, channel: bytes, sender: int, receiver: int) -> bytes:
         """The key that seals `sender`'s shares for `receiver`."""
-        return pair_keys.directed_key(channel, "shares", self.name(sender), self.name(receiver))
+        names = self.setting.contributors
+        return pair_keys.directed_key(channel, "shares", names[sender], names[receiver])
 
     def mask_key(self, mine: AgreementKey, me: int, other: int, public: bytes) -> bytes:
         """The key of the mask that a pair adds and subtracts."""
@@ -123,8 +123,8 @@ class Terms:
 
     def echo(self, channel: bytes, sender: int, receiver: int, shown: bytes) -> bytes:
         """The tag by which `sender` tells `receiver` which roster of keys and which survivors it was shown."""
-        key = pair_keys.directed_key(channel, "echo", self.name(sender), self.name(receiver))
-        return hashlib.blake2b(shown, key=key, digest_size=TAG_BYTES).digest()
+        names = self.setting.contributors
+        return pair_keys.directed_tag(channel, "echo", names[sender], names[receiver], shown)
 
 
 @lru_cache(maxsize=4)

@@ -13,7 +13,7 @@ from blindbayes.primitives.agreement import AgreementKey
 from blindbayes.primitives.prg import add_masks
 from blindbayes.protocol.core import Role, Send, open_value, receive_all
 from blindbayes.protocol.masked_sum.graph import pack_bits
-from blindbayes.protocol.masked_sum.keys import BOX_BYTES, SECRET_BYTES, SHARE_BYTES, TAG_BYTES, Terms, require_length
+from blindbayes.protocol.masked_sum.keys import BOX_BYTES, SECRET_BYTES, SHARE_BYTES, Terms, require_length
 from blindbayes.protocol.masked_sum.messages import (
     EchoesPassedOn,
     KeysAdvertised,
@@ -26,6 +26,7 @@ from blindbayes.protocol.masked_sum.messages import (
     SurvivorsNamed,
     TotalPublished,
 )
+from blindbayes.protocol.pair_keys import TAG_BYTES
 from blindbayes.protocol.registry import Total
 from blindbayes.wire import Words
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Collection, Mapping, Sequence
 
-from blindbayes.errors import ConfigError, LocalProtocolError, PeerProtocolError
+from blindbayes.errors import ConfigError, IntegrityError, LocalProtocolError, PeerProtocolError
 from blindbayes.primitives.agreement import AgreementKey
 from blindbayes.primitives.coins import Coins
 from blindbayes.protocol import pair_keys
@@ -153,4 +153,8 @@ class StandingMiner(_Keeper):
             self.scheme.require_elements(message.elements, count, party=name)
         key = -self.scheme.total(self._edge(run, name) for name in groups.parties)
         product = self.scheme.multiply([*(m.elements for m in sent.values()), self.scheme.masks(key, label, count)])
-        return (yield from open_value(opened, self.scheme.open(product)))
+        try:
+            totals = self.scheme.open(product)
+        except IntegrityError as cause:  # a ciphertext is wrong, and nothing tells whose
+            raise IntegrityError(suspects=groups.parties) from cause
+        return (yield from open_value(opened, totals))

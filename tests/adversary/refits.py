@@ -1,0 +1,165 @@
+"""What a coalition signs again after it has changed a message: everything for which one of its members has the key.
+
+Written for the shipped form of the messages and, so that the kit can be turned on an older tree, for the form before names and
+keys went into every pair's key.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec.structs import replace
+
+try:
+    from blindbayes.protocol import pair_keys
+except ImportError:
+    pair_keys = None
+
+
+def masked_sum(arena: Any, fight: Any, sender: str, to: str, message: Any) -> Any:
+    from blindbayes.protocol.masked_sum import keys
+
+    kind = type(message).__name__
+
+    def signed(owner: str, advertised: Any) -> Any:
+        if owner not in fight.coalition:
+            return advertised
+        terms = keys.Terms(arena.runs[owner], arena.setting)
+        parts = (advertised.mask_key, advertised.channel_key, advertised.commitment)
+        if pair_keys is not None:
+            return replace(advertised, signature=pair_keys.sign_keys(terms.run, terms.context, *parts))
+        return replace(advertised, signature=terms.sign(b"keys", keys.keys_payload(owner, *parts)))
+
+    if kind == "KeysAdvertised":
+        return signed(sender, message)
+    if kind == "KeysListed" and len(message.neighbours) == len(message.advertised):
+        try:
+            owners = [arena.contributors[index] for index in message.neighbours]
+        except IndexError:
+            return message
+        return replace(message, advertised=tuple(map(signed, owners, message.advertised)))
+    if kind == "SurvivorsNamed":
+        terms = keys.Terms(arena.runs[sender], arena.setting)
+        if pair_keys is None:
+            return replace(message, signature=terms.sign(b"survivors", message.survivors))
+        roster = _shown_roster(arena, fight, terms, to) or message.roster
+        return replace(message, roster=roster, signature=terms.sign(b"survivors", roster + message.survivors))
+    return message
+
+
+def _shown_roster(arena: Any, fight: Any, terms: Any, to: str) -> bytes | None:
+    """The hash that the receiver computes of what it was shown: the best the server can name to it."""
+    listed = fight.shown.get(("KeysListed", to))
+    own = fight.heard.get("KeysAdvertised", {}).get(to)
+    if listed is None or own is None or len(listed.neighbours) != len(listed.advertised):
+        return None
+    found = dict(zip(listed.neighbours, listed.advertised, strict=True)) | {arena.contributors.index(to): own}
+    if not all(0 <= index < len(arena.contributors) for index in found):
+        return None
+    digest: bytes = terms.roster(dict(sorted(found.items())))
+    return digest
+
+
+def oblivious_sum(arena: Any, fight: Any, sender: str, to: str, message: Any) -> Any:
+    from blindbayes.protocol.oblivious_sum.terms import MINER, Terms
+
+    kind = type(message).__name__
+    if kind not in ("KeyAnnounced", "RosterNamed"):
+        return message
+    terms = Terms(arena.runs[sender], arena.setting, *(arena.purpose if pair_keys is not None else ()))
+    scheme = terms.scheme(None)
+
+    def signature(owner: str, public: bytes, given: bytes) -> bytes:
+        if owner not in fight.coalition:
+            return given
+        run = arena.runs[owner]
+        if pair_keys is not None:
+            return pair_keys.sign_keys(run, terms.scope(scheme), public)
+        from blindbayes.protocol.oblivious_sum.session import announcement
+
+        return run.signer.sign(announcement(terms, owner, public))
+
+    if kind == "KeyAnnounced":
+        return replace(message, signature=signature(sender, message.public, message.signature))
+    known = [name for name in arena.contributors if name in message.names]
+    if list(message.names) != known or to not in known:
+        return message
+    neighbours = terms.groups(known).neighbours(to)
+    if not len(neighbours) == len(message.publics) == len(message.signatures):
+        return message
+    publics = dict(zip(neighbours, message.publics, strict=True))
+    votes = tuple(map(signature, neighbours, message.publics, message.signatures))
+    message = replace(message, signatures=votes)
+    if pair_keys is None:
+        return message
+    keys = message.keys
+    own = fight.heard.get("KeyAnnounced", {}).get(to)
+    if terms.groups(known).is_complete and own is not None:
+        publics[to] = own.public
+        keys = pair_keys.digest_of({name: publics[name] for name in known})
+    digest = terms.roster_digest(known, keys, message.miner)
+    return replace(message, signature=pair_keys.sign_keys(arena.runs[MINER], terms.scope(scheme), message.miner, digest))
+
+
+def chain_sum(arena: Any, fight: Any, sender: str, to: str, message: Any) -> Any:
+    from blindbayes.protocol.chain_sum import roles
+    from blindbayes.protocol.chain_sum.plan import Plan
+
+    kind, run = type(message).__name__, arena.runs[sender]
+
+    def signature(owner: str, key: bytes, given: bytes) -> bytes:
+        if owner not in fight.coalition:
+            return given
+        own = arena.runs[owner]
+        if pair_keys is not None:
+            return pair_keys.sign_keys(own, roles.key_scope(own), key)
+        return own.signer.sign(roles.key_payload(own.context("chain key"), owner, key))
+
+    if kind == "KeyAnnounced":
+        return replace(message, signature=signature(sender, message.key, message.signature))
+    if kind == "LinkSent":
+        digest = getattr(fight, "digest", b"")
+        return replace(message, signature=run.signer.sign(roles.link_payload(run, sender, to, digest, message.sealed)))
+    if kind != "RosterListed":
+        return message
+    digest = roles.roster_digest(run, message.modulus, message.builder_key, message.keys_digest)
+    plan = Plan(digest, arena.contributors, len(arena.contributors) - 1)
+    peers = plan.peers(to)
+    own = fight.heard.get("KeyAnnounced", {}).get(to)
+    keys = [message.keys[at : at + 32] for at in range(0, len(message.keys), 32)]
+    if len(keys) == len(peers) and own is not None:  # the complete graph: all keys are here
+        everybody = dict(zip(peers, keys, strict=True)) | {to: own.key}
+        message = replace(message, keys_digest=roles.digest_keys([everybody[name] for name in arena.contributors]))
+        digest = roles.roster_digest(run, message.modulus, message.builder_key, message.keys_digest)
+        announced = {name: heard.signature for name, heard in fight.heard.get("KeyAnnounced", {}).items()}
+        checked = Plan(digest, arena.contributors, len(arena.contributors) - 1).checked(to)
+        votes = [signature(name, everybody[name], announced.get(name, bytes(64))) for name in checked]
+        message = replace(message, signatures=b"".join(votes))
+    return replace(message, signature=run.signer.sign(run.context("chain roster", sender) + digest))
+
+
+def standing(arena: Any, fight: Any, sender: str, to: str, message: Any) -> Any:
+    from blindbayes.primitives.ristretto_sum import RistrettoSum
+    from blindbayes.protocol.oblivious_sum import standing as keys
+
+    def signature(owner: str, public: bytes, given: bytes) -> bytes:
+        if owner not in fight.coalition:
+            return given
+        run = arena.runs[owner]
+        if pair_keys is None:
+            return run.signer.sign(keys._payload(run, owner, public))
+        scope = pair_keys.standing_scope(run, "oblivious_sum standing v2", RistrettoSum(1).digest.hex())
+        return pair_keys.sign_keys(run, scope, public)
+
+    kind = type(message).__name__
+    if kind == "KeyAnnounced":
+        return replace(message, signature=signature(sender, message.public, message.signature))
+    if kind != "KeysChanged" or not len(message.names) == len(message.publics) == len(message.signatures):
+        return message
+    message = replace(message, signatures=tuple(map(signature, message.names, message.publics, message.signatures)))
+    if pair_keys is not None:
+        message = replace(message, signature=signature("miner", message.miner, message.signature))
+    return message
+
+
+REFITS = {"masked_sum": masked_sum, "oblivious_sum": oblivious_sum, "chain_sum": chain_sum, "standing": standing}
