@@ -4,9 +4,9 @@
     fight = arena.fight(("server", "mallory"), change)
     fight.judge()                                    # [] or what went wrong, in words
 
-`change(sender, to, message)` is asked for every message that a member of the coalition sends; it returns the message, another one,
-a list of messages, or None (say nothing). Members otherwise run the shipped role, so a deviation is a change at chosen steps. After a
-change every signature that the coalition can make is made again (`refit`): it owns the signing keys of all its members.
+`change(sender, to, message)` is asked for every message that a member of the coalition sends; it returns the message, another
+one, a list of messages, or None (say nothing). Members otherwise run the shipped role, so a deviation is a change at chosen
+steps. After a change every signature that the coalition can make is made again (`refit`): it owns all its members' keys.
 
 An honest party that refuses keeps quiet from then on, and the others go on as far as they can.
 """
@@ -18,8 +18,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from adversary.knowledge import Ledger
 
+from adversary.knowledge import Ledger
 from blindbayes.errors import BlindbayesError, ProtocolError
 from blindbayes.primitives.coins import Coins
 from blindbayes.protocol import registry
@@ -113,13 +113,21 @@ class Arena:
     run_id: str = "run"
     runs: dict[str, Run] = field(default_factory=dict)
 
-    def fight(self, coalition: Collection[str] = (), change: Change = honest, *, resign: bool = True) -> Fight:
-        """One run with these colluders."""
+    def fight(
+        self,
+        coalition: Collection[str] = (),
+        change: Change = honest,
+        *,
+        resign: bool = True,
+        instead: Mapping[str, Callable[[Run], Role[Any]]] | None = None,
+    ) -> Fight:
+        """One run with these colluders. `instead` gives some of them roles that are not the shipped ones."""
         fight = Fight(self, tuple(coalition), Ledger(self.contributors))
         coins = Coins.seeded(self.seed)
         self.runs = local_runs(self.seats, study=self.study, run_id=self.run_id, coins=coins.derive("identities"))
         with fight.ledger.watching():
             roles = self.make(self.runs, coins)
+            roles |= {name: role(self.runs[name]) for name, role in (instead or {}).items()}
             seated = {name: self._seat(fight, name, role, change, resign) for name, role in roles.items()}
             fight.outcome = run_in_memory(seated, check=False)
         return fight
@@ -142,8 +150,8 @@ class Arena:
             value = error = None
             try:
                 if isinstance(effect, Send):
-                    for send in self._sends(fight, name, effect, change, resign) if corrupt else [effect]:
-                        yield send
+                    ledger.hear(effect.to, effect.message)  # sent is known, whether or not the receiver's role waits for it
+                    yield from self._sends(fight, name, effect, change, resign) if corrupt else [effect]
                 else:
                     value = yield effect
                     self._hear(fight, name, effect, value)
@@ -167,28 +175,26 @@ class Arena:
             return
         messages = value if isinstance(value, dict) else {getattr(effect, "sender", ""): value}
         for sender, message in messages.items():
-            if hasattr(message, "__struct_fields__"):
-                fight.ledger.hear(name, message)
-                if name in fight.coalition:
-                    fight.heard.setdefault(type(message).__name__, {})[sender] = message
+            if hasattr(message, "__struct_fields__") and name in fight.coalition:
+                fight.heard.setdefault(type(message).__name__, {})[sender] = message
 
     # -- laws ----------------------------------------------------------------------------------------------------------
 
     def law(self, fight: Fight, found: Sequence[Mapping[str, int]]) -> Iterator[str]:
         """A sum may tell the sum over one set of honest parties, with at least `least` of them, and nothing else."""
-        sets = []
+        sets, who = [], "+".join(fight.coalition)
         for functional in found:
             members = tuple(sorted(functional))
             if set(functional.values()) != {1}:
-                yield f"{'+'.join(fight.coalition)} compute another combination of {', '.join(members)} than their sum"
+                yield f"{who} compute another combination of {', '.join(members)} than their sum"
             elif members not in sets:
                 sets.append(members)
         least = self.least(len(set(fight.coalition) & set(self.contributors)))
         for members in sets:
             if len(members) < least:
-                yield f"{'+'.join(fight.coalition)} compute the sum of {', '.join(members)} alone; at least {least} must be in it"
+                yield f"{who} compute the sum of {', '.join(members)} alone; at least {least} must be in it"
         if len(sets) > 1:
-            yield f"{'+'.join(fight.coalition)} compute {len(sets)} sums: {'; '.join(','.join(each) for each in sets)}"
+            yield f"{who} compute {len(sets)} sums: {'; '.join(','.join(each) for each in sets)}"
 
 
 def _has_words(message: Any) -> bool:

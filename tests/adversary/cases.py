@@ -10,7 +10,6 @@ from typing import Any
 from adversary.arena import Arena, Fight, sums
 from adversary.deviations import Deviation, chosen_keys, copies, systematic
 from adversary.refits import REFITS
-
 from blindbayes.primitives.coins import Coins
 from blindbayes.primitives.ristretto_sum import RistrettoSum
 from blindbayes.protocol import registry
@@ -152,3 +151,22 @@ def copied(name: str, size: int, colluders: int, *, orders: int) -> Iterator[Fin
         for members in itertools.combinations(sites, colluders):
             title = f"{name} of {size}, {colluders} colluders, order {' '.join(sites)}"
             yield from search(title, arena, (reader, *members), copies(arena, (reader, *members), which))
+
+
+def last_coalitions(arena: Arena) -> Iterator[tuple[str, ...]]:
+    """The last contributor, the reader, and both: for the short form."""
+    last = arena.contributors[-1]
+    yield (last,)
+    if arena.reader is not None:
+        yield (arena.reader,)
+        yield (arena.reader, last)
+
+
+def everything(*, full: bool = False) -> Iterator[Finding]:
+    """The whole search; `full` adds larger rosters, every place of the colluder, and more orders."""
+    for title, arena in (SMALL | LARGER if full else SMALL).items():
+        for coalition in coalitions(arena) if full else last_coalitions(arena):
+            yield from search(title, arena, coalition, deviations(arena, coalition))
+    for name in ("masked_sum", "oblivious_sum"):
+        for size, colluders in ((3, 1), (4, 1), (5, 2), (6, 2), (7, 3)) if full else ((3, 1), (5, 2)):
+            yield from copied(name, size, colluders, orders=2 if full and size < 6 else 1)

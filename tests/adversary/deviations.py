@@ -1,11 +1,11 @@
 """How a party deviates: every field of every message it sends changed in every way that we know, and chosen keys.
 
-`systematic(arena, coalition)` yields (title, change) for all messages that the coalition sends in an honest run: each field flipped,
-zeroed, cut, lengthened, reordered, repeated, out of range; to all receivers or to one only (equivocation); taken from another run
-(replay) or from another receiver; left out; sent twice; and the end of all sending at each step.
+`systematic(arena, coalition)` yields (title, change) for all messages that the coalition sends in an honest run: each field
+flipped, zeroed, cut, lengthened, reordered, repeated, out of range; to all receivers or to one only (equivocation); taken from
+another run (replay) or from another receiver; left out; sent twice; and the end of all sending at each step.
 
-`chosen_keys(arena, coalition)` yields changes of the public keys that belong to the coalition, in whatever message they are shown: copies
-of anybody's key, the receiver's own, the identity and all small orders, other encodings.
+`chosen_keys(arena, coalition)` yields changes of the public keys that belong to the coalition, in whatever message they are
+shown: copies of anybody's key, the receiver's own, the identity and all small orders, other encodings.
 """
 
 from __future__ import annotations
@@ -17,8 +17,9 @@ from typing import Any
 
 import msgspec
 import numpy as np
-from adversary.arena import Arena, Change, honest
 from msgspec.structs import replace
+
+from adversary.arena import Arena, Change, honest
 
 Deviation = tuple[str, Change]
 SMALL = (

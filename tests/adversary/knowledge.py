@@ -5,7 +5,7 @@ boxes, masks, ciphertexts. `Ledger.determined` then asks what a coalition can co
 that it received:
 
 1. Closure. It knows the secret of an agreement if it knows one of the two private keys; a derived key if it knows what it is
-   derived from; what is in a box that it received if it knows the box's key; a shared secret if it holds a threshold of its shares.
+   derived from; what is in a box that it received if it knows the box's key; a shared secret if it holds enough of its shares.
 2. Linear algebra. Every masked vector, ciphertext or correction that it received is a row: the honest vectors in it, plus masks
    and keys with their signs. What it knows is struck out. A combination of rows in which all unknown masks cancel determines a
    linear functional of the honest vectors. These functionals, and no others, are what the coalition learns (masks are
@@ -21,7 +21,7 @@ import itertools
 import math
 import sys
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec

@@ -11,9 +11,9 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+
 from adversary.arena import Arena, Change, honest
 from adversary.knowledge import Form, _functionals
-
 from blindbayes.primitives.coins import Coins
 from blindbayes.protocol import registry
 

@@ -38,6 +38,8 @@ def masked_sum(arena: Any, fight: Any, sender: str, to: str, message: Any) -> An
         except IndexError:
             return message
         return replace(message, advertised=tuple(map(signed, owners, message.advertised)))
+    if kind == "SurvivorsEchoed":
+        return _vouch(arena, fight, sender, message)
     if kind == "SurvivorsNamed":
         terms = keys.Terms(arena.runs[sender], arena.setting)
         if pair_keys is None:
@@ -45,6 +47,33 @@ def masked_sum(arena: Any, fight: Any, sender: str, to: str, message: Any) -> An
         roster = _shown_roster(arena, fight, terms, to) or message.roster
         return replace(message, roster=roster, signature=terms.sign(b"survivors", roster + message.survivors))
     return message
+
+
+def _vouch(arena: Any, fight: Any, sender: str, message: Any) -> Any:
+    """A colluder's tags: it vouches to everybody for whatever the server showed them, where the server is in the coalition."""
+    from blindbayes.primitives.agreement import AgreementKey
+    from blindbayes.protocol.masked_sum import graph, keys
+
+    named = fight.shown.get(("SurvivorsNamed", sender))
+    advertised = fight.heard.get("KeysAdvertised", {})
+    if named is None or sender not in advertised:
+        return message
+    terms = keys.Terms(arena.runs[sender], arena.setting)
+    me = arena.contributors.index(sender)
+    flags = graph.unpack_bits(named.survivors, len(arena.contributors))
+    mine = AgreementKey(fight.ledger.privates[advertised[sender].channel_key])
+    tags = []
+    for other in terms.neighbours(me):
+        name = arena.contributors[other]
+        if flags is None or not flags[other] or name not in advertised:
+            continue
+        shown = fight.shown.get(("SurvivorsNamed", name), named)
+        key = advertised[name].channel_key
+        if pair_keys is None:
+            tags.append(terms.echo(mine.agree(key), me, other, shown.survivors))
+        else:
+            tags.append(terms.echo(terms.channel(mine, me, other, key), me, other, shown.roster + shown.survivors))
+    return replace(message, tags=b"".join(tags)) if len(b"".join(tags)) == len(message.tags) else message
 
 
 def _shown_roster(arena: Any, fight: Any, terms: Any, to: str) -> bytes | None:
@@ -118,7 +147,10 @@ def chain_sum(arena: Any, fight: Any, sender: str, to: str, message: Any) -> Any
     if kind == "KeyAnnounced":
         return replace(message, signature=signature(sender, message.key, message.signature))
     if kind == "LinkSent":
-        digest = getattr(fight, "digest", b"")
+        listed = fight.shown.get(("RosterListed", to)) or fight.heard.get("RosterListed", {}).get("builder")
+        if listed is None:
+            return message
+        digest = roles.roster_digest(run, listed.modulus, listed.builder_key, listed.keys_digest)
         return replace(message, signature=run.signer.sign(roles.link_payload(run, sender, to, digest, message.sealed)))
     if kind != "RosterListed":
         return message
