@@ -235,9 +235,9 @@ def stealing_evaluator(setup, query, run, planter, loot):
     plan, source = setup.plan, coins("thief")
     session = yield from agree(run, "class", "shared_argmax", query.facts(), source)
     stream, hash_ = planter.session(session), TweakedHash(session)
-    asked = yield from argmax._ask(query, setup.block.columns, run.me, hash_, stream)
+    asked = yield from argmax.ask(query, setup.block.columns, run.me, hash_, stream)
     local = score(setup.theirs, setup.block.columns, plan, query.count)
-    shares = argmax.lm.add(local, (yield from argmax._hear(query, run.me, asked[0], hash_)))
+    shares = argmax.lm.add(local, (yield from argmax.hear(query, run.me, asked[0], hash_)))
     bits = argmax.lm.to_bits(argmax._compared(shares, query), plan.bits)
     genuine = softspoken._correct
 

@@ -23,6 +23,7 @@ from blindbayes.protocol.core import Open, Receive, Send
 from blindbayes.protocol.joined_scores import blocks, lookups, match, roles
 from blindbayes.protocol.joined_scores.messages import CodesAnswered, CodesChosen, CodesCompared, ScoresGated
 from blindbayes.protocol.joined_sums.messages import ItemsMasked, SeedsChosen, StoreFilled
+from blindbayes.protocol.shared_argmax import query
 from blindbayes.protocol.shared_argmax import roles as argmax
 from blindbayes.protocol.shared_argmax.messages import ArgmaxGarbled, EntriesChosen, EntriesMasked, ScoresChosen
 from blindbayes.protocol.transfer.messages import SessionOffered
@@ -167,7 +168,7 @@ def test_a_helper_does_not_notice_that_it_talks_to_the_simulator(to, scope, monk
     case = Case(to, scope, sizes=(40, 40), overlap=40)
     helped, links, run = case.helper()
     let_proofs_hold(monkeypatch)
-    for module in (blocks, match, roles, argmax):  # marks name sessions, which are public
+    for module in (blocks, match, roles, argmax, query):  # marks name sessions, which are public
         monkeypatch.setattr(module, "require_mark", lambda *given: None)
     role = joined_scores.helper(run, case.hidden, helped, links, coins("h"))
     value, opened, read = drive(case, role, coins("simulator"))

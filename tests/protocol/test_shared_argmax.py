@@ -11,7 +11,8 @@ from blindbayes.codebook import Categorical, Numeric
 from blindbayes.errors import IntegrityError, LocalProtocolError, PeerProtocolError, ProtocolError
 from blindbayes.primitives import limbs as lm
 from blindbayes.protocol.shared_argmax import Query, attribute_holder, class_holder
-from blindbayes.protocol.shared_argmax import roles as argmax_roles
+from blindbayes.protocol.shared_argmax import audit as argmax_audit
+from blindbayes.protocol.shared_argmax import query as argmax_query
 from blindbayes.protocol.shared_argmax.messages import (
     ArgmaxGarbled,
     ClassesTold,
@@ -78,7 +79,7 @@ def test_missing_values_and_every_kind_of_feature():
 def test_a_batch_in_chunks_gives_the_same_classes_in_the_same_rounds(monkeypatch):
     setup = Setup(with_classes(3), 50)
     whole = setup.run()
-    monkeypatch.setattr(argmax_roles, "_MAX_CHUNK", 7)
+    monkeypatch.setattr(argmax_query, "_MAX_CHUNK", 7)
     cut = setup.run()
     assert np.array_equal(whole.outputs["class"], cut.outputs["class"])
     assert whole.cost.rounds == cut.cost.rounds == SPEC_NUMBER("rounds", 8)
@@ -138,13 +139,13 @@ def test_more_holders_hand_their_shares_to_the_first():
 def test_what_a_coalition_learns_of_another_holder(monkeypatch):
     """SPEC: the class holder and the first holder together get another holder's part of the scores; either alone, noise."""
     setup = Setup(MIXED, 40, holders=("first", "second"))
-    served, genuine = {}, argmax_roles.serve
+    served, genuine = {}, argmax_audit.serve
 
     def watched(query, holder, *rest):
         served[holder] = yield from genuine(query, holder, *rest)
         return served[holder]
 
-    monkeypatch.setattr(argmax_roles, "serve", watched)
+    monkeypatch.setattr(argmax_audit, "serve", watched)
     outcome = setup.run(keep=Keep.FRAMES)
     frame = next(e.frame for e in outcome.transcript.entries if e.kind is ScoresHanded)
     handed = decode(frame, ScoresHanded).shares.reshape(40, -1, setup.plan.limbs)
@@ -233,7 +234,7 @@ def test_wrong_lengths_name_the_party(kind, change):
 
 @pytest.mark.parametrize("kind", [EntriesChosen, EntriesMasked, ScoresChosen, ArgmaxGarbled, LabelsReturned])
 def test_a_message_that_comes_twice_is_refused(kind, monkeypatch):
-    monkeypatch.setattr(argmax_roles, "_MAX_CHUNK", 5)
+    monkeypatch.setattr(argmax_query, "_MAX_CHUNK", 5)
     setup = Setup(with_classes(3), 15)
     sent = [entry for entry in setup.run().transcript.entries if entry.kind is kind]
     assert len(sent) == 3

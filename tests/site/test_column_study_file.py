@@ -11,7 +11,7 @@ from blindbayes.codebook import Categorical, Codebook, Numeric
 from blindbayes.errors import ConfigError, DataError, PrivacyError
 from blindbayes.protocol.columns import Columns
 from blindbayes.protocol.joined import Join
-from blindbayes.study.file import Holdings, Party, Privacy, StudyFile
+from blindbayes.study.file import Holdings, Party, StudyFile
 from blindbayes.transport.identity import Identity
 
 SITES = {name: Identity.generate(name) for name in ("hospital", "insurer")}
@@ -87,7 +87,7 @@ def test_a_field_at_its_default_is_not_in_the_hash() -> None:
         ({"aligned": False}, "change one of the two"),
         ({"key": ("id",)}, "leave them out"),
         ({"hosts": {"server": "hospital"}}, "no roles to host"),
-        ({"privacy": Privacy(epsilon=1.0)}, "nothing to add noise to"),
+        ({"options": {"audit_rate": 0.1}}, "set epsilon"),
         ({"partition": "rows"}, "for partition = 'columns'"),
     ],
 )

@@ -57,6 +57,7 @@ class _Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     sums: dict[str, _Array]
     local: dict[str, Any] | None
     queries: int | None
+    committed: dict[str, dict[str, bytes]] = {}  # per other party: commitments to both shares of the tables
 
 
 class KeptShare(ABC):
@@ -202,6 +203,7 @@ class ModelShare(KeptShare):
     sums: dict[str, Words] = field(repr=False)  # per other party: shares of the class-conditional sums
     local: Mapping[str, Any] | None = field(repr=False)  # statistics of own columns, by name, if the class is known
     queries: int | None = None
+    committed: Mapping[str, Mapping[str, bytes]] = field(default_factory=dict, repr=False)  # to both shares of the tables
     path: Path | None = None
     _spent: int = 0
     _destroyed: bool = False
@@ -212,15 +214,20 @@ class ModelShare(KeptShare):
         record = read_share(path, _Record)
         tables = {other: {name: item.array() for name, item in own.items()} for other, own in record.tables.items()}
         sums = {other: item.array() for other, item in record.sums.items()}
-        return cls(record.study, record.party, record.public, tables, sums, record.local, record.queries, Path(path))
+        return cls(
+            record.study, record.party, record.public, tables, sums, record.local, record.queries, record.committed, Path(path)
+        )
 
     def body(self) -> bytes:
         """The file's content, without its frame."""
         tables = {other: {name: _Array.of(item) for name, item in own.items()} for other, own in self.tables.items()}
         sums = {other: _Array.of(item) for other, item in self.sums.items()}
         local = None if self.local is None else dict(self.local)
+        committed = {other: dict(own) for other, own in self.committed.items()}
         return msgspec.msgpack.encode(
-            _Record("blindbayes.share/1", self.study, self.party, dict(self.public), tables, sums, local, self.queries)
+            _Record(
+                "blindbayes.share/1", self.study, self.party, dict(self.public), tables, sums, local, self.queries, committed
+            )
         )
 
     def wipe(self) -> None:

@@ -27,7 +27,7 @@ from blindbayes.primitives.softspoken import Keeper, Planter
 from blindbayes.protocol import class_sums, shared_argmax, shared_model, transfer
 from blindbayes.protocol.class_sums import RowLayout, Shape
 from blindbayes.protocol.core import Role, Run
-from blindbayes.protocol.shared_argmax import Mesh, Query
+from blindbayes.protocol.shared_argmax import Committed, Mesh, Query, commit_tables
 from blindbayes.protocol.shared_model import NO_GUARD, Guard, Noise, ScorePlan
 from blindbayes.statistics import Block
 from blindbayes.wire import Words
@@ -46,6 +46,7 @@ class Columns:
     alpha: float = 1.0
     training: str = ""  # which run made the shares, once they are made: shares of two runs do not fit together
     guard: Guard = NO_GUARD  # noise and least cells; with one, every feature of the codebook is optional
+    audit_rate: float = 0.0  # share of dummies among look-ups; tables are committed to in training
 
     def __post_init__(self) -> None:
         if len(self.owners) < 2:
@@ -110,7 +111,7 @@ class Columns:
         else:
             raise ConfigError(f"reveal_to is 'all' or a party; {reveal_to!r} is none")
         shared = {name: self.shared(name) for name in holders}
-        return Query(self.plan, count, self.class_holder, holders, shared, learners, together)
+        return Query(self.plan, count, self.class_holder, holders, shared, learners, together, self.audit_rate)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain builtins, for a share file."""
@@ -122,6 +123,7 @@ class Columns:
             "alpha": self.alpha,
             "training": self.training,
             **({"guard": self.guard.to_dict()} if self.guard.acts else {}),
+            **({"audit_rate": self.audit_rate} if self.audit_rate else {}),
         }
 
 
@@ -134,6 +136,7 @@ class Trained:
     keepers: dict[str, Keeper] = field(repr=False)  # transfers ready for prediction: the class holder's side
     planter: Planter | None = field(default=None, repr=False)  # an attribute holder's side
     training: str = ""  # the name of this run, the same for all its parties
+    committed: dict[str, Committed] = field(default_factory=dict, repr=False)  # per other party, where look-ups are audited
 
 
 # -- training ------------------------------------------------------------------------------------------------------------
@@ -162,6 +165,8 @@ def train_class_holder(
             trained.tables[name] = yield from shared_model.class_holder(
                 run, name, share, class_counts, columns.layout(name), columns.plan, trained.keepers[name], coins, noise
             )
+            if columns.audit_rate:
+                trained.committed[name] = yield from commit_tables(run, name, trained.tables[name], columns.plan, coins)
         else:
             trained.keepers[name] = yield from transfer.keeper(run, name, coins)
     return trained
@@ -182,7 +187,10 @@ def train_attribute_holder(
     share = yield from class_sums.attribute_holder(run, other, columns.shape(run.me), words, keeper, coins)
     tables = yield from shared_model.attribute_holder(run, other, share, layout, columns.plan, planter, coins, noise)
     sums = {} if columns.guard.acts else {other: share}  # exact sums, put together, would be what the guard keeps back
-    return Trained({other: tables}, sums, {}, planter, training_name(run))
+    committed = {}
+    if columns.audit_rate:
+        committed[other] = yield from commit_tables(run, other, tables, columns.plan, coins)
+    return Trained({other: tables}, sums, {}, planter, training_name(run), committed)
 
 
 def any_counts(columns: Columns) -> IntArray:
@@ -223,13 +231,14 @@ def predict_class_holder(
     keepers: Mapping[str, Keeper],
     coins: Coins,
     mesh: Mesh | None = None,
+    committed: Mapping[str, Committed] | None = None,
 ) -> Role[IntArray | None]:
     """The class holder's role. `local`: prior and own features, (rows, K), in clear to itself."""
     scores = fixed_point(local, query.plan)
     if query.together:
         ready = _require_mesh(mesh)
-        return (yield from shared_argmax.class_holder_together(run, query, scores, tables, keepers, ready, coins))
-    return (yield from shared_argmax.class_holder(run, query, scores, tables, keepers, coins))
+        return (yield from shared_argmax.class_holder_together(run, query, scores, tables, keepers, ready, coins, committed))
+    return (yield from shared_argmax.class_holder(run, query, scores, tables, keepers, coins, committed))
 
 
 def predict_attribute_holder(
@@ -241,16 +250,18 @@ def predict_attribute_holder(
     planter: Planter,
     coins: Coins,
     mesh: Mesh | None = None,
+    root: bytes | None = None,
 ) -> Role[IntArray | None]:
-    """An attribute holder's role: with shares of tables, or with local scores if it knows the class of its rows."""
+    """An attribute holder's role: with shares of tables, or with local scores if it knows the class of its rows. `root`: what
+    the class holder committed its tables with."""
     plan = query.plan
     scores = shared_model.score(tables, columns, plan, query.count)
     if local is not None:
         scores = lm.add(scores, fixed_point(local, plan))
     if query.together:
         ready = _require_mesh(mesh)
-        return (yield from shared_argmax.attribute_holder_together(run, query, scores, columns, planter, ready, coins))
-    return (yield from shared_argmax.attribute_holder(run, query, scores, columns, planter, coins))
+        return (yield from shared_argmax.attribute_holder_together(run, query, scores, columns, planter, ready, coins, root))
+    return (yield from shared_argmax.attribute_holder(run, query, scores, columns, planter, coins, root))
 
 
 def _require_mesh(mesh: Mesh | None) -> Mesh:

@@ -34,8 +34,8 @@ from blindbayes.protocol.columns import Columns, Trained, any_counts, training_n
 from blindbayes.protocol.core import Role, Run
 from blindbayes.protocol.joined_sums import Entries, Shape
 from blindbayes.protocol.joined_sums import counts as on_counts
-from blindbayes.protocol.shared_argmax import Query
-from blindbayes.protocol.shared_argmax.roles import look_up, serve
+from blindbayes.protocol.shared_argmax import Query, commit_tables
+from blindbayes.protocol.shared_argmax.query import look_up, serve
 from blindbayes.protocol.shared_model import NO_GUARD, Guard, Noise
 from blindbayes.protocol.transfer import agree
 from blindbayes.wire import Words
@@ -60,12 +60,15 @@ class Join:
     overlap_epsilon: float | None = None  # of the noisy estimate of joined identifiers; None: no estimate
     training: str = ""  # which run made the shares, once they are made: shares of two runs do not fit together
     guard: Guard = NO_GUARD  # noise and least cells
+    audit_rate: float = 0.0  # share of dummies among look-ups, in a left join
 
     def __post_init__(self) -> None:
         if self.class_holder not in self.owners or set(self.bounds) != set(self.owners):
             raise ConfigError("a join names its class holder and a bound for each of its parties")
         if len(self.owners) < 2:
             raise ConfigError("a join has two parties or more")
+        if self.inner and self.audit_rate:
+            raise ConfigError("look-ups are audited where rows line up, and in a left join; an inner join takes no audit_rate")
         if self.inner and len(self.owners) != 2:
             raise ConfigError("an inner join is between two parties; with more, take join = 'left'")
         if self.duplicates not in ("join", "first", "reject"):
@@ -90,7 +93,9 @@ class Join:
                 for feature in self.codebook.features
             )
         )
-        return Columns(book, self.rows, self.owners, (self.class_holder,), self.alpha, self.training, self.guard)
+        return Columns(
+            book, self.rows, self.owners, (self.class_holder,), self.alpha, self.training, self.guard, self.audit_rate
+        )
 
     def is_shared(self, feature: str) -> bool:
         """Whether a feature's statistics are in shares: all of them, but the class holder's own in a left join."""
@@ -150,7 +155,7 @@ class Join:
         """What all must agree on: the recipe of identifiers stands in the codebook's hash."""
         parts = (sorted(self.owners.items()), self.class_holder, sorted(self.bounds.items()), self.inner)
         rest = (self.duplicates, self.most, self.min_overlap, self.alpha, self.key, self.overlap_epsilon, self.training)
-        return repr((self.codebook.sha256, *parts, *rest, self.guard)).encode()
+        return repr((self.codebook.sha256, *parts, *rest, self.guard, self.audit_rate)).encode()
 
     def to_dict(self) -> dict[str, Any]:
         """Plain builtins, for a share file."""
@@ -188,6 +193,7 @@ class Join:
             facts.get("overlap_epsilon"),
             public["training"],
             Guard.from_dict(public["guard"]) if "guard" in public else NO_GUARD,
+            float(public.get("audit_rate", 0.0)),
         )
 
 
@@ -280,6 +286,8 @@ def train_class_holder(
                 share = np.concatenate([share, found], axis=1)
             sums = share
         trained.sums[name], trained.tables[name] = sums, tables
+        if join.audit_rate:
+            trained.committed[name] = yield from commit_tables(run, name, tables, plan, coins)
     if join.guard.acts:  # exact sums, put together, would be what the guard keeps back
         trained.sums.clear()
     return trained
@@ -324,7 +332,10 @@ def train_attribute_holder(
             share = np.concatenate([share, mine], axis=1)
         sums = share
     kept = {} if join.guard.acts else {other: sums}
-    return Joined({other: tables}, kept, {}, planter, training_name(run), back_keeper=keeper, overlaps=overlaps)
+    trained = Joined({other: tables}, kept, {}, planter, training_name(run), back_keeper=keeper, overlaps=overlaps)
+    if join.audit_rate:
+        trained.committed[other] = yield from commit_tables(run, other, tables, plan, coins)
+    return trained
 
 
 def _noise(noise: Mapping[str, int] | None, other: str) -> int:

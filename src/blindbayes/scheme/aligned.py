@@ -28,12 +28,13 @@ from blindbayes.protocol.columns import Columns, Trained
 from blindbayes.protocol.core import Role, Run
 from blindbayes.protocol.shared_argmax import Mesh
 from blindbayes.protocol.shared_model import NO_GUARD, Guard
+from blindbayes.scheme.audits import audit_rate_of, audit_words, commitments_of, kept_commitments, root_of
 from blindbayes.scheme.guards import counted, guard_local, guard_words, guarded, noise_of
 from blindbayes.scheme.part import Steady
 from blindbayes.statistics import Block, Layout, Statistics, count_block
 from blindbayes.study.study import Study
 
-_OPTIONS = ("queries", "together")
+_OPTIONS = ("audit_rate", "queries", "together")
 _BATCH = 1 << 14  # instances classified at once: bounds memory; kinds of messages are the same in each
 
 
@@ -50,7 +51,7 @@ def options_of(study: Study) -> dict[str, Any]:
     together = study.options.get("together", False)
     if not isinstance(together, bool):
         raise ConfigError("the option together is true or false")
-    return {"queries": queries, "together": together}
+    return {"queries": queries, "together": together, "audit_rate": audit_rate_of(study)}
 
 
 def require_learner(reveal_to: str, parties: Iterable[str]) -> None:
@@ -105,7 +106,9 @@ class ColumnTraining:
     def share(self, trained: Trained, study: str) -> ModelShare:
         """What this party keeps."""
         public = replace(self.columns, training=trained.training).to_dict()
-        return ModelShare(study, self.party, public, trained.tables, trained.sums, self._local, self._queries)
+        return ModelShare(
+            study, self.party, public, trained.tables, trained.sums, self._local, self._queries, kept_commitments(trained)
+        )
 
 
 def training(study: Study, columns: Columns, party: str, source: ColumnSource) -> ColumnTraining:
@@ -123,7 +126,8 @@ def training(study: Study, columns: Columns, party: str, source: ColumnSource) -
 
 def columns_for(study: Study, rows: int, owners: Mapping[str, tuple[str, ...]], labelled: tuple[str, ...]) -> Columns:
     """What is public about a study whose rows line up: noise and least cells included."""
-    return guarded(study, Columns(study.codebook, rows, owners, labelled, study.alpha))
+    agreed = guarded(study, Columns(study.codebook, rows, owners, labelled, study.alpha))
+    return replace(agreed, audit_rate=audit_rate_of(study))
 
 
 # -- prediction ----------------------------------------------------------------------------------------------------------
@@ -203,12 +207,15 @@ class ColumnScoring:
         query = self.columns.query(block.rows, self._reveal_to, together=self._together)
         local, tables = self._local_scores(block), self.share.tables
         if local is not None and self.party == self.columns.class_holder:
-            return (yield from roles.predict_class_holder(run, query, local, tables, kept.keepers, coins, kept.mesh))
+            mine = commitments_of(self.share)
+            return (yield from roles.predict_class_holder(run, query, local, tables, kept.keepers, coins, kept.mesh, mine))
         if kept.planter is None:
             raise LocalProtocolError("an attribute holder has planted its transfers")
         own = tables.get(self.columns.class_holder, {})
         return (
-            yield from roles.predict_attribute_holder(run, query, local, own, block.columns, kept.planter, coins, kept.mesh)
+            yield from roles.predict_attribute_holder(
+                run, query, local, own, block.columns, kept.planter, coins, kept.mesh, root_of(self.share)
+            )
         )
 
     def _local_scores(self, block: Block) -> npt.NDArray[np.float64] | None:
@@ -236,7 +243,16 @@ def columns_of(public: Mapping[str, Any]) -> Columns:
     book = Codebook.from_dict(read_json_table(public["codebook"], "the codebook of a share"))
     owners = {party: tuple(names) for party, names in public["owners"].items()}
     guard = Guard.from_dict(public["guard"]) if "guard" in public else NO_GUARD
-    return Columns(book, public["rows"], owners, tuple(public["labelled"]), public["alpha"], public["training"], guard)
+    return Columns(
+        book,
+        public["rows"],
+        owners,
+        tuple(public["labelled"]),
+        public["alpha"],
+        public["training"],
+        guard,
+        float(public.get("audit_rate", 0.0)),
+    )
 
 
 def class_counts_of(local: Mapping[str, Any] | None) -> npt.NDArray[np.int64]:
@@ -297,6 +313,7 @@ def training_statement(study: Study, columns: Columns, sha256: str) -> str:
         + (f"At most {queries} instances may be classified." if queries else "The number of queries is not limited.")
         + " Repeated queries let the model be read off; limit them.",
         *guard_words(study, columns),
+        *audit_words(columns),
         f"Scores: {plan.bits} bits, {plan.fraction} after the point. The class equals that of pooled classification wherever "
         f"the two best scores differ by more than {plan.tie_bound:.3g}.",
         "Security: parties that follow the protocol and look at what they received (semi-honest), no dealer, computational. "

@@ -32,6 +32,7 @@ from blindbayes.protocol.core import Role, Run
 from blindbayes.protocol.joined import Join, Joined, Links
 from blindbayes.protocol.joined_sums import LEAST, MOST, Entries, merge, one_hot
 from blindbayes.scheme.aligned import ColumnScoring, count_local, require_held
+from blindbayes.scheme.audits import audit_rate_of, audit_words, kept_commitments
 from blindbayes.scheme.guards import (
     UNIT,
     charge_noise,
@@ -47,7 +48,7 @@ from blindbayes.statistics import Block
 from blindbayes.study.study import Study
 from blindbayes.wire import Words
 
-OPTIONS = ("bounds", "join", "min_overlap", "multiplicity", "overlap_epsilon", "queries", "reveal", "together")
+OPTIONS = ("audit_rate", "bounds", "join", "min_overlap", "multiplicity", "overlap_epsilon", "queries", "reveal", "together")
 BATCH = 1 << 14  # instances classified at once: bounds memory
 Digests = list[bytes | None]
 
@@ -62,6 +63,7 @@ def options_of(study: Study) -> dict[str, Any]:
     most = 4 if study.duplicates == "join" else 1
     found: dict[str, Any] = {"bounds": {}, "join": None, "min_overlap": 0, "multiplicity": most, "overlap_epsilon": None}
     found |= {"queries": None, "reveal": "nothing", "together": False, **study.options}
+    found["audit_rate"] = audit_rate_of(study)
     if found["reveal"] not in ("nothing", "matching"):
         raise ConfigError("the option reveal is 'nothing' or 'matching'")
     for name in ("min_overlap", "multiplicity"):
@@ -116,7 +118,7 @@ def join_of(study: Study, owners: Mapping[str, tuple[str, ...]], class_holder: s
         key_of(study),
         None if options["overlap_epsilon"] is None else float(options["overlap_epsilon"]),
     )
-    return guarded_join(study, agreed)
+    return guarded_join(study, replace(agreed, audit_rate=options["audit_rate"]))
 
 
 def overlap_noise(join: Join, party: str) -> OverlapNoise | None:
@@ -203,7 +205,9 @@ class JoinedTraining:
         """What the party keeps."""
         public = replace(self.join, training=trained.training).to_dict()
         local = trained.local if self.join.guard.acts else self.local
-        return ModelShare(study, self.party, public, trained.tables, trained.sums, local, self.queries)
+        return ModelShare(
+            study, self.party, public, trained.tables, trained.sums, local, self.queries, kept_commitments(trained)
+        )
 
 
 def training(study: Study, join: Join, party: str, source: ColumnSource) -> JoinedTraining:
@@ -399,6 +403,7 @@ def training_statement(study: Study, join: Join, sha256: str, overlaps: Mapping[
         ),
         *_overlap_words(join, overlaps or {}),
         *guard_words(study, join),
+        *audit_words(join.columns),
         f"Public: the numbers that identifiers are padded to ({bounds}), at most {join.most} rows per identifier and party, "
         f"duplicates: {join.duplicates}. Identifiers and their digests never left a site.",
         f"A classification opens the class, to {study.reveal_to}; where the parties bring the same instances in one order, "

@@ -36,6 +36,8 @@ class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     max_queries: int = 100_000  # instances that a study over columns may let be classified; it must say how many
     min_overlap: int = 10  # joined_sums: a join over one person would tell whether this site has that person; 0 for any
     max_overlap_bits_per_day: int = 2  # joined_sums, per other site: each run tells whether min_overlap identifiers match
+    min_audit_rate: float = 0.0  # class_sums, joined_sums: the least share of dummies among look-ups (options.audit_rate)
+    noise_in_shares: bool = False  # class_sums, joined_sums: True asks for an epsilon, so that no answer speaks of one person
     reveal_matches: bool = False  # allow scoring in which another site learns whom of its people this site has too
     require_all_signatures: bool = False
     min_colluders: int = 1  # sites that may pool what they saw with whoever opens a sum, its host counted, and learn nothing
@@ -82,6 +84,13 @@ def _require_columns(policy: Policy, study: StudyFile) -> None:
         raise PrivacyError("this site does not tell whether enough identifiers match; its policy allows no such study")
     if (study.options.get("overlap_epsilon") or 0) > policy.max_epsilon_per_run:
         raise PrivacyError(f"this site allows an overlap_epsilon of at most {policy.max_epsilon_per_run:g}")
+    if policy.noise_in_shares and study.privacy.epsilon is None:
+        raise PrivacyError(
+            "without noise in the shares a table made up by another site turns answers into facts about one person: this site "
+            "asks for an epsilon (noise_in_shares under [policy] in site.toml)"
+        )
+    if (study.options.get("audit_rate") or 0) < policy.min_audit_rate:
+        raise PrivacyError(f"this site asks for options.audit_rate of at least {policy.min_audit_rate:g}")
     _require_epsilon(policy, study)
 
 

@@ -26,7 +26,7 @@ from blindbayes.protocol.joined_scores.match import compare, unpacked
 from blindbayes.protocol.joined_scores.messages import CodesAnswered, CodesChosen, CodesCompared, ScoresGated
 from blindbayes.protocol.joined_scores.shape import Bits, Group, Shape
 from blindbayes.protocol.shared_argmax import Query
-from blindbayes.protocol.shared_argmax.roles import look_up, serve
+from blindbayes.protocol.shared_argmax.query import look_up, serve
 from blindbayes.protocol.transfer import mark, require_mark
 from blindbayes.wire import Message, Words
 

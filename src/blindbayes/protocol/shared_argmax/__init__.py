@@ -1,7 +1,8 @@
 """`shared_argmax`: joint classification with a shared model; only the class is opened. See SPEC.md."""
 
+from blindbayes.protocol.shared_argmax.audit import Committed, commit_tables
+from blindbayes.protocol.shared_argmax.query import MOST_DUMMIES, Query
 from blindbayes.protocol.shared_argmax.roles import (
-    Query,
     attribute_holder,
     attribute_holder_together,
     class_holder,
@@ -10,11 +11,14 @@ from blindbayes.protocol.shared_argmax.roles import (
 from blindbayes.protocol.shared_argmax.together import Mesh, connect
 
 __all__ = [
+    "MOST_DUMMIES",
+    "Committed",
     "Mesh",
     "Query",
     "attribute_holder",
     "attribute_holder_together",
     "class_holder",
     "class_holder_together",
+    "commit_tables",
     "connect",
 ]

@@ -100,3 +100,55 @@ class OutputsShared(Message, frozen=True):
     trust: ClassVar[Trust] = Trust.SHARE
     mark: int
     bits: Words
+
+
+class TablesCommitted(Message, frozen=True):
+    """In training: the root over the sender's share of the tables, signed for this study, run and pair."""
+
+    trust: ClassVar[Trust] = Trust.KEY
+    root: bytes
+    signature: bytes
+
+
+class DummiesCommitted(Message, frozen=True):
+    """A hash of the attribute holder's part of the coins by which dummy instances are drawn."""
+
+    trust: ClassVar[Trust] = Trust.KEY
+    mark: int
+    digest: bytes
+
+
+class DummiesSeeded(Message, frozen=True):
+    """The class holder's part of those coins."""
+
+    trust: ClassVar[Trust] = Trust.CLEAR
+    mark: int
+    seed: bytes
+
+
+class SharesCommitted(Message, frozen=True):
+    """A salted hash of the class holder's share of the sums of each instance that was looked up, dummies among them."""
+
+    trust: ClassVar[Trust] = Trust.KEY
+    mark: int
+    digests: bytes
+
+
+class DummiesRevealed(Message, frozen=True):
+    """The attribute holder's part of the coins: from now on both know which instances were dummies, and their values."""
+
+    trust: ClassVar[Trust] = Trust.CLEAR
+    mark: int
+    seed: bytes
+
+
+class DummiesOpened(Message, frozen=True):
+    """The class holder's shares of the sums of the dummies, and the table entries that they touch, with what proves them."""
+
+    trust: ClassVar[Trust] = Trust.NOISY
+    mark: int
+    shares: Words
+    salts: bytes
+    entries: Words
+    entry_salts: bytes
+    paths: bytes

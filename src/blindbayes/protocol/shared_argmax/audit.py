@@ -1,0 +1,290 @@
+"""Dummies among the look-ups: a class holder that answers out of other tables than it signed is caught. See SPEC.md, "Audits".
+
+The attribute holder looks up the batch's instances and, at places that nobody knows beforehand, dummies with random values.
+Both draw them from coins of both: it commits to its part, hears the other's, and tells its own once the class holder has
+answered everything and has committed to its shares of the sums. Then the class holder opens its shares of the dummies' sums
+and the table entries that they touch, which must be those of the root it signed in training, and must add up.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from blindbayes.errors import IntegrityError, LocalProtocolError, PeerProtocolError
+from blindbayes.primitives import limbs as lm
+from blindbayes.primitives import merkle, signatures
+from blindbayes.primitives.coins import Coins
+from blindbayes.primitives.limbs import Limbs
+from blindbayes.primitives.softspoken import ChooserStream, SenderStream
+from blindbayes.primitives.tweaks import TweakedHash
+from blindbayes.protocol.core import Role, Run, Send, open_value, receive
+from blindbayes.protocol.shared_argmax.messages import (
+    DummiesCommitted,
+    DummiesOpened,
+    DummiesRevealed,
+    DummiesSeeded,
+    SharesCommitted,
+    TablesCommitted,
+)
+from blindbayes.protocol.shared_argmax.query import Query, look_up, serve
+from blindbayes.protocol.shared_model.plan import GaussianPlan, ScorePlan
+from blindbayes.protocol.shared_model.tables import Tables, score
+from blindbayes.protocol.transfer import mark, require_mark
+from blindbayes.statistics import MISSING
+from blindbayes.wire import Words
+
+LABEL = "audited_cells"
+_SEED = 32
+Codes = npt.NDArray[np.int64]
+
+
+# -- committed tables --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """What a party keeps of the commitments to both shares of the tables: its own secret, both roots, both signatures."""
+
+    secret: bytes = field(repr=False)
+    root: bytes
+    signature: bytes
+    theirs: bytes
+    their_signature: bytes
+
+
+def commit_tables(run: Run, other: str, tables: Tables, plan: ScorePlan, coins: Coins) -> Role[Committed]:
+    """The last step of training: each tells the other the root over its share of the tables, signed if it has a key."""
+    secret = coins.bytes(_SEED)
+    root = _tree(tables, plan, secret).root
+    signature = b"" if run.signer is None else run.signer.sign(_payload(run, run.me, other, root))
+    yield Send(other, TablesCommitted(root, signature))
+    told = yield from receive(other, TablesCommitted)
+    if len(told.root) != merkle.HASH_BYTES:
+        raise PeerProtocolError("a root has 32 bytes", party=other)
+    if run.signer is not None:
+        if other not in run.identities:
+            raise LocalProtocolError("signed roots need every party's identity", party=run.me)
+        signatures.verify(run.identities[other], _payload(run, other, run.me, told.root), told.signature, party=other)
+    return Committed(secret, root, signature, told.root, told.signature)
+
+
+def _payload(run: Run, signer: str, other: str, root: bytes) -> bytes:
+    return run.context("share tables", signer, other) + root
+
+
+def _places(names: Sequence[str], plan: ScorePlan) -> tuple[dict[str, int], int]:
+    """Where each feature's entries begin in the list that is committed to, and how long that is; entry 0 is always 0."""
+    starts, at = {}, 0
+    for name in sorted(names):
+        starts[name] = at
+        at += plan.features[name].selectors * (plan.features[name].entries - 1)
+    return starts, at
+
+
+def _items(tables: Tables, plan: ScorePlan) -> list[bytes]:
+    found = []
+    for name in sorted(tables):
+        for selector, entries in enumerate(tables[name]):
+            found += [_item(name, selector, value, entries[value]) for value in range(1, len(entries))]
+    return found
+
+
+def _item(name: str, selector: int, value: int, entry: Words) -> bytes:
+    return repr((name, selector, value)).encode() + entry.astype("<u8").tobytes()
+
+
+def _tree(tables: Tables, plan: ScorePlan, secret: bytes) -> merkle.Tree:
+    return merkle.Tree(_items(tables, plan), secret)
+
+
+# -- dummies -----------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Dummies:
+    """Where they stand, and their values."""
+
+    places: Codes
+    others: Codes
+    columns: Mapping[str, Codes]
+
+    @classmethod
+    def draw(cls, query: Query, holder: str, session: bytes, first: bytes, second: bytes) -> Dummies:
+        """From the coins of both: the same at both parties."""
+        coins = Coins.seeded(hashlib.sha256(session + first + second).digest())
+        extra = query.dummies
+        order = np.argsort(coins.words(query.count + extra), kind="stable")
+        columns: dict[str, Codes] = {}
+        for name in sorted(query.shared.get(holder, ())):
+            own, drawn = query.plan.features[name], coins.words(extra)
+            if isinstance(own, GaussianPlan):
+                codes = own.feature.code_low + (drawn % np.uint64(own.feature.width)).astype(np.int64)
+                missing = coins.words(extra) % np.uint64(16) == 0
+                columns[name] = np.where(missing, MISSING, codes)
+            else:
+                columns[name] = (drawn % np.uint64(own.entries)).astype(np.int64) - 1
+        return cls(np.sort(order[:extra]), np.sort(order[extra:]), columns)
+
+    def among(self, columns: Mapping[str, Codes]) -> dict[str, Codes]:
+        """The instances' values with the dummies' in their places."""
+        found = {}
+        for name, own in self.columns.items():
+            mixed = np.empty(len(self.places) + len(self.others), dtype=np.int64)
+            mixed[self.places], mixed[self.others] = own, columns[name]
+            found[name] = mixed
+        return found
+
+    def touched(self, plan: ScorePlan) -> list[tuple[str, int, int]]:
+        """(feature, selector, entry) that some dummy chose, each once."""
+        found = set()
+        for name, own in self.columns.items():
+            chosen = plan.features[name].choices(own).astype(np.int64)
+            for selector in range(chosen.shape[1]):
+                found |= {(name, selector, int(value)) for value in np.unique(chosen[:, selector]) if value}
+        return sorted(found)
+
+
+def _widened(query: Query) -> Query:
+    return replace(query, count=query.count + query.dummies, audit_rate=0.0)
+
+
+def _hashed(seed: bytes, session: bytes) -> bytes:
+    return hashlib.sha256(b"blindbayes dummies" + session + seed).digest()
+
+
+def _share_digest(salt: bytes, at: int, share: bytes) -> bytes:
+    return hashlib.blake2b(at.to_bytes(8, "big") + share, key=salt, digest_size=32, person=b"blindbayes sums").digest()
+
+
+def serve_audited(
+    query: Query,
+    holder: str,
+    tables: Tables,
+    committed: Committed | None,
+    tmmo: TweakedHash,
+    stream: SenderStream,
+    coins: Coins,
+) -> Role[Limbs]:
+    """`serve`, with dummies among the instances: the class holder's side."""
+    if not query.dummies or not query.shared.get(holder, ()):
+        return (yield from serve(query, holder, tables, tmmo, stream))
+    if committed is None:
+        raise LocalProtocolError("an audit needs the commitment to the tables that training made")
+    session, plan = tmmo.session, query.plan
+    promised = yield from receive(holder, DummiesCommitted)
+    require_mark(promised.mark, session, DummiesCommitted, 0, holder)
+    mine = coins.bytes(_SEED)
+    yield Send(holder, DummiesSeeded(mark(session, DummiesSeeded, 0), mine))
+    shares = yield from serve(_widened(query), holder, tables, tmmo, stream)
+    raw, size = coins.bytes(merkle.SALT_BYTES * len(shares)), merkle.SALT_BYTES
+    salts = [raw[at : at + size] for at in range(0, len(raw), size)]
+    flat = [row.tobytes() for row in shares.astype("<u8")]
+    digests = b"".join(_share_digest(salt, at, row) for at, (salt, row) in enumerate(zip(salts, flat, strict=True)))
+    yield Send(holder, SharesCommitted(mark(session, SharesCommitted, 0), digests))
+    told = yield from receive(holder, DummiesRevealed)
+    require_mark(told.mark, session, DummiesRevealed, 0, holder)
+    if len(told.seed) != _SEED or _hashed(told.seed, session) != promised.digest:
+        raise IntegrityError(party=holder)  # it would choose its dummies, and with them the cells that are opened
+    drawn = Dummies.draw(query, holder, session, told.seed, mine)
+    touched, tree, (starts, _) = drawn.touched(plan), _tree(tables, plan, committed.secret), _places(tuple(tables), plan)
+    openings = [tree.open(_place(starts, plan, *each)) for each in touched]
+    entries = [tables[name][selector, value].reshape(-1) for name, selector, value in touched]
+    yield Send(
+        holder,
+        DummiesOpened(
+            mark(session, DummiesOpened, 0),
+            shares[drawn.places].reshape(-1),
+            b"".join(salts[at] for at in drawn.places),
+            np.concatenate(entries) if entries else np.zeros(0, dtype=np.uint64),
+            b"".join(opening.salt for opening in openings),
+            b"".join(opening.path for opening in openings),
+        ),
+    )
+    return np.ascontiguousarray(shares[drawn.others])
+
+
+def look_up_audited(
+    query: Query,
+    columns: Mapping[str, Codes],
+    me: str,
+    root: bytes | None,
+    tmmo: TweakedHash,
+    stream: ChooserStream,
+    coins: Coins,
+) -> Role[Limbs]:
+    """`look_up`, with dummies among the instances: the attribute holder's side. Raises `IntegrityError` if the class holder's
+    answers were not made from the tables that it committed to."""
+    if not query.dummies or not query.shared.get(me, ()):
+        return (yield from look_up(query, columns, me, tmmo, stream))
+    if root is None:
+        raise LocalProtocolError("an audit needs the commitment to the tables that training made")
+    session, sender = tmmo.session, query.class_holder
+    mine = coins.bytes(_SEED)
+    yield Send(sender, DummiesCommitted(mark(session, DummiesCommitted, 0), _hashed(mine, session)))
+    seeded = yield from receive(sender, DummiesSeeded)
+    require_mark(seeded.mark, session, DummiesSeeded, 0, sender)
+    if len(seeded.seed) != _SEED:
+        raise PeerProtocolError("a seed has 32 bytes", party=sender)
+    drawn = Dummies.draw(query, me, session, mine, seeded.seed)
+    shares = yield from look_up(_widened(query), drawn.among(columns), me, tmmo, stream)
+    promised = yield from receive(sender, SharesCommitted)
+    require_mark(promised.mark, session, SharesCommitted, 0, sender)
+    if len(promised.digests) != 32 * len(shares):
+        raise PeerProtocolError("the commitments to shares have the wrong length", party=sender)
+    yield Send(sender, DummiesRevealed(mark(session, DummiesRevealed, 0), mine))
+    opened = yield from receive(sender, DummiesOpened)
+    require_mark(opened.mark, session, DummiesOpened, 0, sender)
+    cells = _check(query, me, drawn, shares[drawn.places], promised.digests, opened, root)
+    yield from open_value(LABEL, cells)
+    return np.ascontiguousarray(shares[drawn.others])
+
+
+def _check(
+    query: Query, me: str, drawn: Dummies, mine: Limbs, digests: bytes, opened: DummiesOpened, root: bytes
+) -> dict[str, Limbs]:
+    """The class holder's entries that the dummies touched; an error that names it if anything is not as committed to."""
+    plan, sender, count = query.plan, query.class_holder, len(drawn.places)
+    touched, (starts, size) = drawn.touched(plan), _places(query.shared[me], plan)
+    width = (plan.classes - 1) * plan.limbs
+    salts, paths, read = opened.salts, opened.paths, 0
+    lengths = (opened.shares.size, len(salts), opened.entries.size, len(opened.entry_salts))
+    expected = (count * width, count * merkle.SALT_BYTES, len(touched) * width, len(touched) * merkle.SALT_BYTES)
+    if lengths != expected:
+        raise PeerProtocolError("what was opened has the wrong length", party=sender)
+    theirs = opened.shares.reshape(mine.shape)
+    for at, place in enumerate(drawn.places):
+        salt = salts[merkle.SALT_BYTES * at : merkle.SALT_BYTES * (at + 1)]
+        row = theirs[at].astype("<u8").tobytes()
+        if _share_digest(salt, int(place), row) != digests[32 * place : 32 * (place + 1)]:
+            raise IntegrityError(party=sender)
+    tables = {
+        name: np.zeros((own.selectors, own.entries, plan.classes - 1, plan.limbs), dtype=np.uint64)
+        for name in query.shared[me]
+        for own in (plan.features[name],)
+    }
+    for at, (name, selector, value) in enumerate(touched):
+        entry = opened.entries[width * at : width * (at + 1)]
+        place = _place(starts, plan, name, selector, value)
+        length = merkle.path_bytes(size, place)
+        salt = opened.entry_salts[merkle.SALT_BYTES * at : merkle.SALT_BYTES * (at + 1)]
+        opening = merkle.Opening(salt, paths[read : read + length])
+        read += length
+        if not merkle.is_item(root, size, place, _item(name, selector, value, entry), opening):
+            raise IntegrityError(party=sender)
+        tables[name][selector, value] = entry.reshape(plan.classes - 1, plan.limbs)
+    if read != len(paths):
+        raise PeerProtocolError("what was opened has the wrong length", party=sender)
+    if not np.array_equal(
+        lm.cut(lm.add(mine, theirs), plan.bits), lm.cut(score(tables, drawn.columns, plan, count), plan.bits)
+    ):
+        raise IntegrityError(party=sender)
+    return tables
+
+
+def _place(starts: Mapping[str, int], plan: ScorePlan, name: str, selector: int, value: int) -> int:
+    return starts[name] + selector * (plan.features[name].entries - 1) + value - 1

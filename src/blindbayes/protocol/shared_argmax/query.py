@@ -1,0 +1,207 @@
+"""Queries, and look-ups in shared tables: steps 2 and 3 of SPEC.md."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from blindbayes.errors import LocalProtocolError, PeerProtocolError
+from blindbayes.primitives import circuits as c
+from blindbayes.primitives import limbs as lm
+from blindbayes.primitives.limbs import Limbs
+from blindbayes.primitives.ot import bits_for, choice_bits, chooser_pads, sender_pads
+from blindbayes.primitives.softspoken import ChooserStream, SenderStream
+from blindbayes.primitives.tweaks import Blocks, TweakedHash
+from blindbayes.protocol.core import Role, Send, receive
+from blindbayes.protocol.shared_argmax.messages import EntriesChosen, EntriesMasked
+from blindbayes.protocol.shared_model.plan import ScorePlan
+from blindbayes.protocol.shared_model.tables import Tables
+from blindbayes.protocol.transfer import mark, require_mark
+from blindbayes.wire import Words
+
+_CHUNK_BYTES = 1 << 23
+_MAX_CHUNK = 1 << 10
+MOST_DUMMIES = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """What is public about one batch."""
+
+    plan: ScorePlan
+    count: int
+    class_holder: str
+    holders: tuple[str, ...]  # attribute holders; the first one evaluates
+    shared: Mapping[str, tuple[str, ...]]  # per holder, the features that are looked up in shared tables
+    learners: tuple[str, ...]  # who learns the class
+    together: bool = False  # whether all parties compare, so that no pair is trusted
+    audit_rate: float = 0.0  # share of dummies among what is looked up
+
+    def __post_init__(self) -> None:
+        if self.count < 1:
+            raise LocalProtocolError("a batch has at least one instance")
+        if not 0 <= self.audit_rate <= MOST_DUMMIES:
+            raise LocalProtocolError("the share of dummies lies between 0 and one half")
+        if not self.holders or self.class_holder in self.holders or len(set(self.holders)) != len(self.holders):
+            raise LocalProtocolError("a query needs attribute holders beside the class holder")
+        if not self.learners or not set(self.learners) <= {self.class_holder, *self.holders}:
+            raise LocalProtocolError("somebody of the query's parties must learn the class")
+        if not self.together and set(self.learners) & set(self.holders[1:]) and self.class_holder not in self.learners:
+            raise LocalProtocolError("further holders learn the class from the class holder, who must learn it too")
+
+    def facts(self) -> bytes:
+        """What all must agree on."""
+        shared = [(name, self.shared.get(name, ())) for name in self.holders]
+        parts = (self.count, self.class_holder, self.holders, shared, sorted(self.learners), self.together, self.audit_rate)
+        return self.plan.facts() + repr(parts).encode()
+
+    @property
+    def dummies(self) -> int:
+        """How many dummies stand among the instances, so that they are at least their share of all that is looked up."""
+        return math.ceil(self.count * self.audit_rate / (1 - self.audit_rate))
+
+    def chunk(self) -> int:
+        """Instances per message: comparisons dominate, or look-ups where there are many selectors."""
+        pairs = len(c.pairs_of(self.plan.classes)) if self.pairwise else 4 * self.plan.classes
+        compare = 36 * pairs * self.plan.bits
+        selectors = sum(
+            self.plan.features[name].selectors * self.plan.features[name].entries
+            for names in self.shared.values()
+            for name in names
+        )
+        look_up = 8 * selectors * self.plan.limbs * (self.plan.classes - 1)
+        return max(1, min(_MAX_CHUNK, _CHUNK_BYTES // max(compare, look_up)))
+
+    def chunks(self) -> list[slice]:
+        """The batch, cut."""
+        size = self.chunk()
+        return [slice(low, min(self.count, low + size)) for low in range(0, self.count, size)]
+
+    def blinds(self, holder: str) -> bool:
+        """Whether a holder must blind the scores that it hands on: no look-up does it."""
+        return holder in self.holders[1:] and not self.shared.get(holder, ())
+
+    @property
+    def pairwise(self) -> bool:
+        """Whether every pair of classes is compared, or one champion meets each in turn."""
+        return self.plan.classes <= c.PAIRWISE_CLASSES
+
+
+# -- look-ups ------------------------------------------------------------------------------------------------------------
+
+
+def _groups(query: Query, holder: str) -> list[tuple[int, list[str]]]:
+    """(entries, features) of the shared features of a holder: selectors of one size go together."""
+    sizes: dict[int, list[str]] = {}
+    for name in query.shared.get(holder, ()):
+        sizes.setdefault(query.plan.features[name].entries, []).append(name)
+    return sorted(sizes.items())
+
+
+def _look_up_shape(query: Query, holder: str) -> list[tuple[int, int]]:
+    """(entries, selectors) of each group."""
+    plan = query.plan
+    return [(entries, sum(plan.features[name].selectors for name in names)) for entries, names in _groups(query, holder)]
+
+
+def serve(query: Query, holder: str, tables: Tables, tmmo: TweakedHash, stream: SenderStream) -> Role[Limbs]:
+    """Steps 2 and 3, the class holder's side: its shares of the looked-up sums, (count, K - 1, limbs)."""
+    plan, groups = query.plan, _groups(query, holder)
+    total = np.zeros((query.count, plan.classes - 1, plan.limbs), dtype=np.uint64)
+    if not groups:
+        return total
+    shape = _look_up_shape(query, holder)
+    per_instance = sum(selectors * bits_for(entries) for entries, selectors in shape)
+    stacked = [np.concatenate([tables[name] for name in names]) for _, names in groups]
+    for index, part in enumerate(query.chunks()):
+        count = part.stop - part.start
+        chosen = yield from receive(holder, EntriesChosen)
+        require_mark(chosen.mark, tmmo.session, EntriesChosen, index, holder)
+        q = stream.extend(chosen.corrections, count * per_instance, holder)
+        sent, at = [], 0
+        for (entries, selectors), table in zip(shape, stacked, strict=True):
+            rows, bits = count * selectors, bits_for(entries)
+            pads = sender_pads(tmmo, q[at : at + rows * bits].reshape(rows, bits, 2), stream.delta, entries, _width(plan))
+            at += rows * bits
+            pads = pads.reshape(entries, count, selectors, plan.classes - 1, plan.limbs)
+            # Entry 0 of a table is 0, so pad 0 itself is the class holder's share, and entry 0 needs no message.
+            total[part] = lm.add(total[part], lm.total(pads[0], axis=1))
+            for value in range(1, entries):
+                masked = lm.subtract(np.broadcast_to(table[None, :, value], pads[0].shape), pads[0])
+                sent.append(lm.subtract(masked, pads[value]).reshape(-1))
+        yield Send(holder, EntriesMasked(mark(tmmo.session, EntriesMasked, index), np.concatenate(sent)))
+    return total
+
+
+@dataclass(slots=True)
+class Asked:
+    """Choices of one chunk that wait for the class holder's answer."""
+
+    index: int
+    part: slice
+    choices: list[Words]
+    t: Blocks
+
+
+def ask(
+    query: Query, columns: Mapping[str, npt.NDArray[np.int64]], me: str, tmmo: TweakedHash, stream: ChooserStream
+) -> Role[list[Asked]]:
+    """Step 2: an attribute holder's choices, chunk by chunk."""
+    plan, groups, asked = query.plan, _groups(query, me), []
+    if not groups:
+        return []
+    for index, part in enumerate(query.chunks()):
+        choices = [
+            np.concatenate([plan.features[name].choices(columns[name][part]) for name in names], axis=1).reshape(-1)
+            for _, names in groups
+        ]
+        bits = [choice_bits(own, entries).reshape(-1) for own, (entries, _) in zip(choices, groups, strict=True)]
+        corrections, t = stream.extend(np.concatenate(bits))
+        yield Send(query.class_holder, EntriesChosen(mark(tmmo.session, EntriesChosen, index), corrections))
+        asked.append(Asked(index, part, choices, t))
+    return asked
+
+
+def hear(query: Query, me: str, asked: Asked, tmmo: TweakedHash) -> Role[Limbs]:
+    """Step 3: the attribute holder's shares of the looked-up sums of one chunk, (instances, K - 1, limbs)."""
+    plan, shape, sender = query.plan, _look_up_shape(query, me), query.class_holder
+    count = asked.part.stop - asked.part.start
+    total = np.zeros((count, plan.classes - 1, plan.limbs), dtype=np.uint64)
+    masked = yield from receive(sender, EntriesMasked)
+    require_mark(masked.mark, tmmo.session, EntriesMasked, asked.index, sender)
+    expected = sum(count * selectors * (entries - 1) for entries, selectors in shape) * _width(plan)
+    if masked.entries.size != expected:
+        raise PeerProtocolError("masked table entries have the wrong length", party=sender)
+    at, read = 0, 0
+    for (entries, selectors), own in zip(shape, asked.choices, strict=True):
+        rows, bits_each = count * selectors, bits_for(entries)
+        t = asked.t[at : at + rows * bits_each].reshape(rows, bits_each, 2)
+        pads = chooser_pads(tmmo, t, own, entries, _width(plan)).reshape(rows, plan.classes - 1, plan.limbs)
+        at += rows * bits_each
+        size = (entries - 1) * rows * _width(plan)
+        table = masked.entries[read : read + size].reshape(entries - 1, rows, plan.classes - 1, plan.limbs)
+        read += size
+        index = own.astype(np.int64)
+        picked = table[np.maximum(index - 1, 0), np.arange(rows)]
+        zero = (index == 0)[:, None, None]
+        share = np.where(zero, lm.subtract(np.zeros_like(pads), pads), lm.add(picked, pads))
+        total = lm.add(total, lm.total(share.reshape(count, selectors, *pads.shape[1:]), axis=1))
+    return total
+
+
+def look_up(
+    query: Query, columns: Mapping[str, npt.NDArray[np.int64]], me: str, tmmo: TweakedHash, stream: ChooserStream
+) -> Role[Limbs]:
+    """Steps 2 and 3 for the whole batch."""
+    total = np.zeros((query.count, query.plan.classes - 1, query.plan.limbs), dtype=np.uint64)
+    for asked in (yield from ask(query, columns, me, tmmo, stream)):
+        total[asked.part] = yield from hear(query, me, asked, tmmo)
+    return total
+
+
+def _width(plan: ScorePlan) -> int:
+    return (plan.classes - 1) * plan.limbs

@@ -1,0 +1,250 @@
+"""A class holder that edits its own share turns "class" into "value of the other's column" (review of columns, A6).
+
+With dummies among the look-ups it is caught before a class comes out, with the probability that the statement gives, whatever
+it then opens; whoever follows the protocol is never accused.
+"""
+
+import dataclasses
+import itertools
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from blindbayes import Study
+from blindbayes.codebook import Categorical, Codebook, Numeric
+from blindbayes.errors import ConfigError, DataError, IntegrityError, PrivacyError
+from blindbayes.primitives import limbs as lm
+from blindbayes.primitives import merkle
+from blindbayes.primitives.coins import Coins
+from blindbayes.protocol.shared_argmax import audit
+from blindbayes.scheme.audits import caught
+
+BOOK = Codebook(
+    "risk",
+    ("a", "b", "c"),
+    (
+        Categorical("hiv", ("neg", "pos", "unknown")),
+        Categorical("plan", ("s", "m")),
+        Categorical("mine", ("0", "1")),
+        Numeric("age", 0, 99),
+        Categorical("pet", ("cat", "dog", "none")),
+    ),
+)
+TWO = {"bank": ["mine", "risk"], "clinic": ["hiv", "plan", "age", "pet"]}
+THREE = {"bank": ["risk"], "clinic": ["hiv", "plan"], "shop": ["age", "pet", "mine"]}
+
+
+def coins(name):
+    return Coins.seeded(bytes(32)).derive(name)
+
+
+def frame(rows=400, seed=9):
+    rng = np.random.default_rng(seed)
+    return pd.DataFrame(
+        {
+            "id": [f"p{i}" for i in range(rows)],
+            "hiv": rng.choice(["neg", "pos", "unknown"], rows, p=[0.8, 0.1, 0.1]),
+            "plan": rng.choice(["s", "m"], rows),
+            "mine": rng.choice(["0", "1"], rows),
+            "age": rng.integers(0, 100, rows),
+            "pet": rng.choice(["cat", "dog", "none"], rows),
+            "risk": rng.choice(["a", "b", "c"], rows),
+        }
+    )
+
+
+def train(split=TWO, rate=0.2, seed="train", **fields):
+    table = frame()
+    options = {"audit_rate": rate} if rate else {}
+    key = ["id"] if fields.get("aligned") is False else []
+    if key:
+        options["join"] = "left"
+    study = Study(BOOK, partition="columns", epsilon=6.0, options=options | fields.pop("options", {}), **fields)
+    return study.simulate({name: table[key + held] for name, held in split.items()}, coins=coins(seed))
+
+
+_asked = itertools.count()
+
+
+def ask(model, split=TWO, rows=60):
+    table = frame(rows, seed=3)
+    parts = {name: table[[column for column in held if column != "risk"]] for name, held in split.items()}
+    return model.classify(parts, coins=coins(f"ask {next(_asked)}")), table
+
+
+def edit(model, feature="hiv", victim="clinic", values=None):
+    """The edit of a6_tables.py: the answer becomes the value. `values`: only at these."""
+    plan = model.columns.plan
+    table = model.shares["bank"].tables[victim][feature]
+    table.setflags(write=True)
+    big = 1 << (plan.bits - 4)
+    for value in range(3) if values is None else values:
+        for k in (1, 2):
+            off = big if value == k else (-big if value == 0 else 0)
+            entry = lm.add(table[0, value + 1, k - 1], lm.from_integers([off], plan.limbs)[0])
+            table[0, value + 1, k - 1] = lm.cut(entry, plan.bits)
+
+
+def test_without_audits_the_edit_reads_the_others_column():
+    result = train(rate=0)
+    edit(result.model)
+    found, table = ask(result.model)
+    said = pd.Series(found.labels).map({"a": "neg", "b": "pos", "c": "unknown"})
+    assert (said.to_numpy() == table["hiv"].to_numpy()).mean() > 0.98
+
+
+@pytest.mark.parametrize(
+    ("split", "victim", "feature", "fields"),
+    [
+        (TWO, "clinic", "hiv", {}),
+        (TWO, "clinic", "pet", {}),
+        (THREE, "clinic", "hiv", {}),
+        (THREE, "shop", "pet", {}),
+        (THREE, "shop", "pet", {"options": {"together": True}}),
+        (TWO, "clinic", "hiv", {"key": "id", "aligned": False, "duplicates": "first"}),
+    ],
+    ids=["two", "other feature", "three", "further holder", "together", "left join"],
+)
+def test_the_edit_is_caught_and_honest_parties_are_not_accused(split, victim, feature, fields):
+    result = train(split, **fields)
+    honest, _ = ask(result.model, split)
+    assert len(honest.labels) == 60
+    assert "audited_cells" in honest.leakage[victim].opened
+    edit(result.model, feature, victim)
+    with pytest.raises(IntegrityError) as found:
+        ask(result.model, split)
+    assert found.value.party == "bank"
+
+
+def test_whatever_it_opens_it_is_caught(monkeypatch):
+    """Genuine tables for the opening and edited ones for the answers: then sums do not add up."""
+    result = train()
+    genuine = {name: table.copy() for name, table in result.model.shares["bank"].tables["clinic"].items()}
+    edit(result.model)
+    first = audit._tree
+    monkeypatch.setattr(audit, "_tree", lambda tables, plan, secret: first(genuine, plan, secret))
+    kept = audit.serve_audited
+
+    def served(query, holder, tables, *rest):
+        role = kept(query, holder, tables, *rest)
+        value = None
+        while True:
+            try:
+                effect = role.send(value)
+            except StopIteration as stop:
+                return stop.value
+            message = getattr(effect, "message", None)
+            if isinstance(message, audit.DummiesOpened):
+                effect = dataclasses.replace(effect, message=forged(message, genuine, tables))
+            value = yield effect
+
+    def forged(message, good, bad):
+        words = {table[at].tobytes(): good[name][at] for name, table in bad.items() for at in np.ndindex(table.shape[:2])}
+        width = next(iter(good.values()))[0, 0].size
+        entries = [words[row.tobytes()].reshape(-1) for row in message.entries.reshape(-1, width)]
+        fields = {name: getattr(message, name) for name in message.__struct_fields__}
+        return audit.DummiesOpened(**{**fields, "entries": np.concatenate(entries)})
+
+    monkeypatch.setattr("blindbayes.protocol.shared_argmax.roles.serve_audited", served)
+    with pytest.raises(IntegrityError) as found:
+        ask(result.model)
+    assert found.value.party == "bank"
+
+
+def test_an_attribute_holder_that_chooses_its_dummies_is_caught(monkeypatch):
+    """It would pick the cells that are opened: the coins are committed to before the other's part is heard."""
+    result = train()
+    first = audit._hashed
+    calls = []
+
+    def hashed(seed, session):
+        calls.append(seed)
+        return first(bytes(32) if len(calls) == 1 else seed, session)
+
+    monkeypatch.setattr(audit, "_hashed", hashed)
+    with pytest.raises(IntegrityError) as found:
+        ask(result.model)
+    assert found.value.party == "clinic"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("values", "share"), [(None, 3 / 4), ([1], 1 / 4)], ids=["at every value", "at one value"])
+def test_an_edit_for_few_instances_is_caught_as_often_as_the_statement_says(values, share):
+    """One batch of 8 instances at a rate of 10%: 1 dummy among 9."""
+    rate, tries, hits = 0.1, 150, 0
+    result = train(rate=rate)
+    edit(result.model, values=values)
+    for _ in range(tries):
+        try:
+            ask(result.model, rows=8)
+        except IntegrityError:
+            hits += 1
+            result.model._kept = {}  # the session is burned: set up anew
+    assert caught(rate, 8, share) < 1
+    expected = share  # the batch's one dummy meets the edit at this share of values
+    assert abs(hits / tries - expected) < 4 * np.sqrt(expected * (1 - expected) / tries)
+    assert hits / tries > caught(rate, 8, share) - 0.15
+
+
+def test_dummies_are_their_share_and_say_nothing_of_instances():
+    """They stand at random places and their values are drawn from coins of both, whatever the instances are."""
+    result = train(rate=0.25)
+    query = result.model.columns.query(90)
+    assert query.dummies == 30
+    drawn = audit.Dummies.draw(query, "clinic", b"session", b"a" * 32, b"b" * 32)
+    again = audit.Dummies.draw(query, "clinic", b"session", b"a" * 32, b"b" * 32)
+    other = audit.Dummies.draw(query, "clinic", b"session", b"a" * 32, b"c" * 32)
+    assert np.array_equal(drawn.places, again.places)
+    assert not np.array_equal(drawn.places, other.places)
+    assert sorted([*drawn.places, *drawn.others]) == list(range(120))
+    assert set(drawn.columns) == {"hiv", "plan", "age", "pet"}
+    table = {name: np.arange(90) for name in drawn.columns}
+    mixed = drawn.among(table)["hiv"]
+    assert np.array_equal(mixed[drawn.others], np.arange(90))
+
+
+def test_a_share_carries_both_roots_through_its_file(tmp_path):
+    result = train()
+    mine, theirs = (result.model.shares[name].committed for name in ("bank", "clinic"))
+    assert mine["clinic"]["root"] == theirs["bank"]["theirs"]
+    assert theirs["bank"]["root"] == mine["clinic"]["theirs"]
+    result.save(tmp_path / "out")
+    loaded = type(result.model).load({name: tmp_path / "out" / f"{name}.share" for name in TWO})
+    assert np.array_equal(ask(loaded)[0].labels, ask(result.model)[0].labels)
+    broken = loaded.shares["clinic"]
+    broken.committed = {"bank": {"root": b""}}
+    with pytest.raises(DataError, match="commitment"):
+        ask(loaded)
+
+
+def test_audits_need_noise_in_the_shares_and_a_sensible_rate():
+    table = frame(60)
+    parts = {name: table[held] for name, held in TWO.items()}
+    with pytest.raises(PrivacyError, match="set epsilon"):
+        Study(BOOK, partition="columns", options={"audit_rate": 0.1}).simulate(parts)
+    for rate in (0.9, -0.1, "often", True):
+        with pytest.raises(ConfigError, match="audit_rate"):
+            Study(BOOK, partition="columns", epsilon=6.0, options={"audit_rate": rate}).simulate(parts)
+    keyed = {name: table[["id", *held]] for name, held in TWO.items()}
+    with pytest.raises(ConfigError, match="inner join"):
+        Study(
+            BOOK, partition="columns", epsilon=6.0, key="id", aligned=False, duplicates="first", options={"audit_rate": 0.1}
+        ).simulate(keyed)
+
+
+# -- the tree ------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 5, 8, 13])
+def test_an_item_is_proved_at_its_place_and_nowhere_else(size):
+    items = [b"item %d" % at for at in range(size)]
+    tree = merkle.Tree(items, b"s" * 32)
+    for at, item in enumerate(items):
+        opening = tree.open(at)
+        assert merkle.is_item(tree.root, size, at, item, opening)
+        assert not merkle.is_item(tree.root, size, at, item + b"!", opening)
+        assert not merkle.is_item(tree.root, size + 1, at, item, opening)
+        assert not merkle.is_item(tree.root, size, (at + 1) % size, item, opening) or size == 1
+        assert not merkle.is_item(tree.root, size, at, item, merkle.Opening(bytes(16), opening.path))
+    assert merkle.Tree(items, b"t" * 32).root != tree.root
