@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from blindbayes.codebook import Categorical, Codebook
 from blindbayes.errors import LedgerError, PrivacyError
 from blindbayes.site.audit_log import AuditLog
-from blindbayes.site.difference import Data, PastSum, opens_one, require_independent
+from blindbayes.site.determined import Question, find_determined
+from blindbayes.site.difference import Data, PastSum, require_independent
 from blindbayes.site.policy import Policy, require_rate, require_rows, require_study
 from blindbayes.storage.chain import GENESIS
 from blindbayes.study.file import Party, Privacy, StudyFile, Thresholds
@@ -40,8 +41,8 @@ def state(
     return Data(codebook, frozenset(columns), data, classes)
 
 
-def past(*names: str, data: Data | None = None, certain: bool = True) -> PastSum:
-    return PastSum(frozenset(IDS[name] for name in names), data or state(), certain)
+def past(*names: str, data: Data | None = None) -> PastSum:
+    return PastSum(frozenset(IDS[name] for name in names), data or state())
 
 
 @pytest.mark.parametrize(
@@ -131,39 +132,122 @@ def test_another_codebook_over_the_same_columns_counts_and_over_others_does_not(
     independent(study(), past(*four, data=state("d7", "c1", "another", ("income", "age"))))
 
 
-def test_an_uncertain_past_forbids_exact_sums() -> None:
-    with pytest.raises(PrivacyError, match="did not say"):
-        independent(study(), past("north", "south", "west", certain=False))
+def test_of_a_run_whose_end_is_not_known_every_set_it_allowed_counts() -> None:
+    names = ("north", "south", "west", "east")
+    unsure = PastSum(frozenset(IDS[name] for name in names), state(), fewest=3, run="ab" * 16)
+    with pytest.raises(PrivacyError, match=r"run abababababababab settled \(`blindbayes site unsettled`\)"):
+        independent(study(names, thresholds=Thresholds(quorum=4)), unsure)
+    with pytest.raises(PrivacyError, match="single site"):
+        independent(study(), unsure)  # it may have been all four
+    far = PastSum(frozenset(f"{number:064x}" for number in (1, 9, 10, 11, 12)), state(), fewest=4)
+    independent(study(), far)  # whoever was in it: too little in common for a difference
+    many = PastSum(frozenset(f"{number:064x}" for number in range(1, 30)), state(), fewest=20)
+    with pytest.raises(PrivacyError, match="site unsettled"):
+        independent(study(), many)
 
 
-def brute_force(equations: list[frozenset[str]], others: list[str], fewest: int) -> bool:
+def parties(names: str, **thresholds: Any) -> StudyFile:
+    """Sites a, b, c ...; a quorum of all unless said otherwise."""
+    found = tuple(Party(name, f"{ord(name):064x}") for name in names)
+    return study(parties=found, hosts={"server": names[0]}, thresholds=Thresholds(**({"quorum": len(names)} | thresholds)))
+
+
+def refusal(me: str, now: str, *earlier: str, policy: Policy | None = None, **thresholds: Any) -> str | None:
+    before = [PastSum(frozenset(f"{ord(name):064x}" for name in sites), state()) for sites in earlier]
+    known = {f"{ord(name):064x}": name for name in "abcdefghij"}
+    try:
+        require_independent(policy or Policy(), parties(now, **thresholds), f"{ord(me):064x}", state(), before, names=known)
+    except PrivacyError as error:
+        return str(error)
+    return None
+
+
+@pytest.mark.parametrize(
+    ("now", "earlier"),
+    [
+        ("abd", ["abc"]),
+        ("acd", ["abc", "abd"]),
+        ("abce", ["abcd"]),
+        ("abcdef", ["abcdeg"]),
+        ("abcdf", ["abcde"]),
+        ("ghjxyz", ["abcdef", "defghi", "abcxyz"]),  # no two of them tell anything of one site; all four do
+    ],
+)
+def test_a_member_that_is_replaced_is_not_opened_to_the_one_that_came(now: str, earlier: list[str]) -> None:
+    """The review's a3: S1 - S2 = c - d, and d knows d. Under the rule before only equations counted, not what a party knows."""
+    for me in now:
+        assert refusal(me, now, *earlier) is not None
+        assert refusal(me, now, *earlier, policy=Policy(max_colluders=0)) is None  # what the rule before saw
+
+
+def test_the_refusal_says_who_would_read_whom_and_what_to_change() -> None:
+    said = refusal("a", "abd", "abc")
+    assert said is not None
+    assert "d could compute the statistics of c" in said
+    assert "exactly the sites of an earlier sum (a, b, c)" in said
+    assert "an epsilon" in said
+    said = refusal("a", "abcd", "abcd", quorum=3)
+    assert said is not None
+    assert "a quorum of all 4 sites" in said
+
+
+def test_two_colluders_count_in_a_small_consortium_or_where_the_policy_says_so() -> None:
+    assert refusal("a", "abcdg", "abcdef") is not None  # g - e - f: e and f read g
+    assert refusal("a", "abcdg", "abcdef", policy=Policy(max_colluders=1)) is None
+    assert refusal("a", "abcdefghijkn", "abcdefghijklm") is None
+    assert refusal("a", "abcdefghijkn", "abcdefghijklm", policy=Policy(max_colluders=2)) is not None
+
+
+def test_nothing_new_is_allowed_even_where_the_past_opened_too_much() -> None:
+    """Sums that an older rule let through are done; the same again adds nothing."""
+    assert refusal("a", "abd", "abc", "abd") is None
+    assert refusal("a", "abc", "abc", "abd") is None
+    assert refusal("a", "abe", "abc", "abd") is not None
+
+
+def test_too_many_sets_to_compare_are_refused_with_a_way_out() -> None:
+    names = [chr(0x3B1 + number) for number in range(24)]
+    before = ["".join(name for at, name in enumerate(names) if at >> bit & 1) for bit in range(5)]
+    said = refusal(names[1], "".join(names), *before, quorum=16)
+    assert said is not None
+    assert "a quorum of all 24 sites" in said
+    assert refusal(names[1], "".join(names), *before) is None
+
+
+def brute_force(equations: list[frozenset[str]], others: list[str], fewest: int, colluders: int) -> bool:
+    """Over the rationals, every set and every coalition: does an allowed sum add a vector on few sites to the row space?"""
     names = sorted({name for equation in equations for name in equation} | set(others) | {"me"})
 
     def rank(rows: list[list[float]]) -> int:
         return int(np.linalg.matrix_rank(np.array(rows))) if rows else 0
 
+    def unit(which: str) -> list[float]:
+        return [float(other == which) for other in names]
+
     old = [[float(name in equation) for name in names] for equation in equations]
-    for size in range(len(others) + 2):
+    for size in range(fewest, len(others) + 2):
         for chosen in itertools.combinations([*others, "me"], size):
-            if len(chosen) < fewest:
+            new = [float(name in chosen) for name in names]
+            if rank([*old, new]) == rank(old):
                 continue
-            rows = [*old, [float(name in chosen) for name in names]]
-            for name in names:
-                unit = [float(other == name) for other in names]
-                if rank([*rows, unit]) == rank(rows):
+            for few in itertools.combinations(names, colluders + 1):
+                beside = [*old, *(unit(name) for name in few)]
+                if rank([*beside, new]) == rank(beside):
                     return True
     return False
 
 
 @given(
-    st.lists(st.frozensets(st.sampled_from(["a", "b", "c", "d", "me"]), min_size=3), max_size=3),
+    st.lists(st.frozensets(st.sampled_from(["a", "b", "c", "d", "x", "y", "me"]), min_size=3), max_size=4),
     st.integers(3, 5),
+    st.integers(0, 2),
 )
 @settings(max_examples=150, deadline=None)
-def test_the_difference_rule_equals_brute_force(equations: list[frozenset[str]], fewest: int) -> None:
+def test_the_difference_rule_equals_brute_force(equations: list[frozenset[str]], fewest: int, colluders: int) -> None:
     others = ["a", "b", "c", "d"]
-    found = opens_one(equations, others, frozenset({"me"}), fewest)
-    assert (found is not None) == brute_force(equations, others, fewest)
+    adds = {name: frozenset([name]) for name in [*others, "me"]}
+    found = find_determined(Question(equations, adds, {}, fewest, colluders))
+    assert (found is not None) == brute_force(equations, others, fewest, colluders)
 
 
 def test_the_audit_log_chains_and_notices_every_change(tmp_path: Path) -> None:

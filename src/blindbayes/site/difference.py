@@ -1,6 +1,8 @@
-"""The difference rule. An exact sum over a set of sites is one linear equation in their vectors. If the equations of earlier
-runs and of this one together determine one site's vector (or the change of one site's data), this run would open it. Who will
-survive is not known beforehand, so every set that the quorum allows counts. Noisy sums are accounted by epsilon instead.
+"""The difference rule: an exact sum must not open, with earlier ones, what belongs to a single site.
+
+It asks for every coalition of as many sites as the policy says, past and present ones: a member knows its own vector, so
+{a,b,c} and then {a,b,d} tells d what c has. Who will survive is not known beforehand, so every set that the quorum allows
+counts; and of an earlier run whose end is not known, every set that it allowed. Noisy sums are accounted by epsilon instead.
 """
 
 from __future__ import annotations
@@ -8,18 +10,16 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from fractions import Fraction
 from typing import Any
 
 from blindbayes.codebook import Categorical
 from blindbayes.errors import PrivacyError
+from blindbayes.site.determined import Finding, Question, TooManySums, find_determined
 from blindbayes.site.policy import Policy
 from blindbayes.statistics import Statistics
 from blindbayes.study.file import StudyFile
-
-MAX_DISTINCT_SUMS = 14
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,8 @@ class PastSum:
 
     included: frozenset[str]  # identities, hexadecimal
     data: Data
-    certain: bool = True  # False: the set may have been any that the quorum allowed
+    fewest: int | None = None  # if set: nobody knows which sites; at least so many of `included`, or none at all
+    run: str = ""
 
 
 def data_state(key: bytes, statistics: Statistics) -> Data:
@@ -84,108 +85,132 @@ def _tables(statistics: Statistics) -> dict[str, dict[str, Any]]:
     return found
 
 
-def require_independent(policy: Policy, study: StudyFile, identity: str, data: Data, past: Sequence[PastSum]) -> None:
+SMALL = 10  # contributors: a consortium in which two members may well be one interest
+_MOST_HISTORIES = 1024
+
+
+def colluders(policy: Policy, study: StudyFile) -> int:
+    """How many sites the rule lets pool what they know: what the policy says, at most what one sum of this quorum bears."""
+    setting = study.setting
+    asked = policy.max_colluders
+    if asked is None:
+        asked = 2 if len(setting.contributors) <= SMALL else 1
+    return max(0, min(asked, setting.fewest - 2))
+
+
+def require_independent(
+    policy: Policy,
+    study: StudyFile,
+    identity: str,
+    data: Data,
+    past: Sequence[PastSum],
+    *,
+    names: Mapping[str, str] | None = None,
+) -> None:
     """The difference rule for an exact sum, seen from the site with `identity`. Sums over other columns do not count."""
     past = [each for each in past if each.data.columns & data.columns]
     if study.privacy.epsilon is not None or not past:
         return
     if not policy.repeated_exact_sums and any(each.data.codebook == data.codebook for each in past):
         raise PrivacyError("this site takes part in one exact sum per codebook only")
-    if not all(each.certain for each in past):
-        raise PrivacyError("an earlier exact sum did not say whom it included; no further exact sum is safe")
-    states: list[list[Data]] = []  # of my data, in the order they were first seen; alike with every one seen before
-    numbers = []
-    for state in [*(each.data for each in past), data]:
-        alike = (at for at, known in enumerate(states) if all(each.is_same(state) for each in known))
-        number = next(alike, len(states))
-        if number == len(states):
-            states.append([])
-        states[number].append(state)
-        numbers.append(number)
-    if not policy.changed_data:
-        equations = [_variables(each.included, identity, number) for each, number in zip(past, numbers, strict=False)]
-        mine = _mine(identity, numbers[-1])
-    else:  # changes of my data count as drowned in those of the others
-        equations = [_variables(each.included, f"{identity} {number}", 0) for each, number in zip(past, numbers, strict=False)]
-        mine = _mine(f"{identity} {numbers[-1]}", 0)
-    others = {study.party(name).identity for name in study.contributors} - {identity}
-    opened = opens_one(equations, others, mine, study.setting.fewest)
-    if opened is not None:
+    rule = _Rule(policy, study, identity, data, past)
+    known = {party.identity: party.name for party in study.parties} | dict(names or {})
+    try:
+        found = rule.finding(study.setting.fewest)
+    except TooManySums:
         raise PrivacyError(
-            "together with earlier sums this one could open a single site's statistics; "
-            "run it with the same sites and a quorum of all of them, or with an epsilon"
+            "the quorum allows more sets of sites than can be compared with the earlier sums; "
+            f"run it with a quorum of all {len(study.contributors)} sites, or with an epsilon"
+        ) from None
+    if found is not None:
+        raise PrivacyError(rule.words(found, known))
+
+
+class _Rule:
+    """What this site knows of earlier sums, as equations, and the new one."""
+
+    def __init__(self, policy: Policy, study: StudyFile, identity: str, data: Data, past: Sequence[PastSum]) -> None:
+        self._study, self._identity, self._past = study, identity, past
+        self._colluders = colluders(policy, study)
+        states: list[list[Data]] = []  # of my data, in the order they were first seen; alike with every one seen before
+        numbers = []
+        for state in [*(each.data for each in past), data]:
+            alike = (at for at, known in enumerate(states) if all(each.is_same(state) for each in known))
+            number = next(alike, len(states))
+            if number == len(states):
+                states.append([])
+            states[number].append(state)
+            numbers.append(number)
+        # Each change of my data is a variable of its own; where changes may be opened, they are left out of the account.
+        self._mine = [
+            frozenset(f"{identity} #{step}" for step in range(1 if policy.changed_data else number + 1)) for number in numbers
+        ]
+
+    def finding(self, fewest: int) -> Finding | None:
+        """What some history that is possible, with some sum that the quorum allows, would open."""
+        contributors = {self._study.party(name).identity for name in self._study.contributors}
+        adds = {site: frozenset([site]) for site in contributors - {self._identity}}
+        if self._identity in contributors:
+            adds[self._identity] = self._mine[-1]
+        owned = {self._identity: frozenset(name for own in self._mine for name in own)}
+        for history in self._histories():
+            found = find_determined(Question(history, adds, owned, fewest, self._colluders))
+            if found is not None:
+                return found
+        return None
+
+    def _histories(self) -> Iterator[list[frozenset[str]]]:
+        """The earlier equations: one list, or one for every choice of the sets that nobody knows."""
+        choices = []
+        total = 1
+        for each, mine in zip(self._past, self._mine, strict=False):
+            sets = [each.included] if each.fewest is None else list(_allowed_sets(each.included, each.fewest))
+            choices.append([(one - {self._identity}) | (mine if self._identity in one else frozenset()) for one in sets])
+            total *= len(sets)
+            if total > _MOST_HISTORIES:
+                raise PrivacyError(
+                    "too many earlier runs ended without saying whom they included: see `blindbayes site unsettled`, "
+                    "or run it with an epsilon"
+                )
+        for chosen in itertools.product(*choices):
+            yield [equation for equation in chosen if equation]
+
+    def words(self, found: Finding, names: Mapping[str, str]) -> str:
+        """What would happen, and what would have to change."""
+
+        def name(site: str) -> str:
+            return names.get(site, f"a site of an earlier sum ({site[:8]})")
+
+        reader = " and ".join(name(site) for site in found.coalition) or "anybody"
+        changed = found.site == self._identity and len(set(self._mine)) > 1
+        opened = f"a change in the data of {name(found.site)}" if changed else f"the statistics of {name(found.site)}"
+        unsure = [each.run for each in self._past if each.fewest is not None]
+        ways = []
+        everybody = len(self._study.contributors)
+        if self._study.setting.fewest < everybody and self._fits(everybody):
+            ways.append(f"a quorum of all {everybody} sites")
+        earlier = next((each.included for each in self._past if each.fewest is None), None)
+        if earlier is not None and not ways:
+            ways.append(f"exactly the sites of an earlier sum ({', '.join(sorted(map(name, earlier)))}) on unchanged data")
+        if unsure:
+            ways.append(f"the end of run {unsure[0][:16]} settled (`blindbayes site unsettled`)")
+        ways.append("an epsilon")
+        return (
+            f"with earlier sums this one could open a single site: {reader} could compute {opened}. "
+            f"Run it with {', or with '.join(ways)}"
         )
 
-
-def _mine(identity: str, state: int) -> frozenset[str]:
-    return frozenset(f"{identity} #{step}" for step in range(state + 1))
-
-
-def _variables(included: frozenset[str], identity: str, state: int) -> frozenset[str]:
-    base = identity.split(" ")[0]
-    if base not in included:
-        return included
-    return (included - {base}) | _mine(identity, state)
+    def _fits(self, fewest: int) -> bool:
+        try:
+            return self.finding(fewest) is None
+        except TooManySums:
+            return False
 
 
-def opens_one(equations: Sequence[frozenset[str]], others: Iterable[str], mine: frozenset[str], fewest: int) -> str | None:
-    """A variable that some allowed sum, added to the equations, would determine; None if there is none.
-
-    An allowed sum takes any of `others`, and all or none of `mine`, at least `fewest` sites. If it determines variable j and
-    the equations do not, it lies in the span of the equations and e_j: a space of few dimensions, whose 0/1 vectors are
-    enumerated by their pivots.
-    """
-    others = sorted(others)
-    names = sorted({name for equation in equations for name in equation} | set(others) | mine)
-    column = {name: at for at, name in enumerate(names)}
-    vectors = [[Fraction(name in equation) for name in names] for equation in set(equations)]
-    base = _echelon(vectors)
-    if len(base) > MAX_DISTINCT_SUMS:
-        return names[0]  # too many different sums to search: refuse
-    free = {column[name] for name in others} | {column[name] for name in mine}
-    for name in names:
-        unit = [Fraction(other == name) for other in names]
-        space = _echelon([*base, unit])
-        if len(space) == len(base):
-            return name  # determined already
-        pivots = [next(at for at, value in enumerate(row) if value) for row in space]
-        for bits in itertools.product((0, 1), repeat=len(space)):
-            if any(bit and at not in free for bit, at in zip(bits, pivots, strict=True)):
-                continue
-            vector = [
-                sum((row[at] for bit, row in zip(bits, space, strict=True) if bit), Fraction()) for at in range(len(names))
-            ]
-            if _is_allowed(vector, column, others, mine, free, fewest) and len(_echelon([*base, vector])) > len(base):
-                return name
-    return None
-
-
-def _is_allowed(
-    vector: Sequence[Fraction], column: dict[str, int], others: Sequence[str], mine: frozenset[str], free: set[int], fewest: int
-) -> bool:
-    if any(value not in (0, 1) or (value and at not in free) for at, value in enumerate(vector)):
-        return False
-    own = {vector[column[name]] for name in mine}
-    if len(own) > 1:
-        return False
-    return sum(vector[column[name]] for name in others) + (own == {Fraction(1)}) >= fewest
-
-
-def _echelon(rows: Iterable[Sequence[Fraction]]) -> list[list[Fraction]]:
-    """Reduced row echelon form, without zero rows."""
-    done: list[list[Fraction]] = []
-    for row in rows:
-        rest = list(row)
-        for basis in done:
-            pivot = next(at for at, value in enumerate(basis) if value)
-            if rest[pivot]:
-                factor = rest[pivot]
-                rest = [a - factor * b for a, b in zip(rest, basis, strict=True)]
-        lead = next((at for at, value in enumerate(rest) if value), None)
-        if lead is None:
-            continue
-        scale = rest[lead]
-        rest = [value / scale for value in rest]
-        done = [[a - basis[lead] * b for a, b in zip(basis, rest, strict=True)] for basis in done]
-        done.append(rest)
-    return done
+def _allowed_sets(sites: frozenset[str], fewest: int) -> Iterator[frozenset[str]]:
+    """Every set that a run may have opened, and none."""
+    yield frozenset()
+    ordered = sorted(sites)
+    chosen = (each for size in range(len(ordered), fewest - 1, -1) for each in itertools.combinations(ordered, size))
+    for each in itertools.islice(chosen, _MOST_HISTORIES + 1):  # more are refused
+        yield frozenset(each)

@@ -53,10 +53,11 @@ class History:
                 begun[entry["run"]] = entry
             elif entry["event"] == "opened" and entry["run"] in begun:
                 first = begun.pop(entry["run"])
-                ended[entry["run"]] = PastSum(frozenset(entry["included"]), _data_of(first))
+                ended[entry["run"]] = PastSum(frozenset(entry["included"]), _data_of(first), run=entry["run"])
         for run, first in begun.items():
             everybody = first["fewest"] == len(first["contributors"])
-            ended[run] = PastSum(frozenset(first["contributors"]), _data_of(first), certain=everybody)
+            unsure = None if everybody else first["fewest"]
+            ended[run] = PastSum(frozenset(first["contributors"]), _data_of(first), unsure, run)
         return list(ended.values())
 
     def was_destroyed(self, run_id: str) -> bool:
