@@ -24,7 +24,7 @@ from blindbayes.cli.report import command as report_command
 from blindbayes.cli.study_columns import _copy
 from blindbayes.data.columns import open_columns
 from blindbayes.demo.loopback import Loopback
-from blindbayes.errors import ConfigError, DataError, LedgerError, LocalProtocolError, PrivacyError
+from blindbayes.errors import ConfigError, DataError, LedgerError, LocalProtocolError, PeerProtocolError, PrivacyError
 from blindbayes.model.shares import ModelShare
 from blindbayes.primitives.agreement import AgreementKey
 from blindbayes.primitives.coins import Coins
@@ -578,7 +578,8 @@ def test_what_others_say_of_their_logs_does_not_fill_ours(tmp_path: Path, heads:
         async with Office(tmp_path, ("north",), rows={"north": None}) as office:
             agent = office.agents["north"]
             before = agent.home.audit.path.stat().st_size
-            agent._witness("south", "ab" * 16, heads, b"", b"")
+            with pytest.raises(PeerProtocolError, match="does not show the heads"):
+                agent.logbook.witness("south", "south", "ab" * 16, heads, b"", b"")
             assert agent.home.audit.path.stat().st_size == before
 
     bounded(test)

@@ -178,7 +178,7 @@ def peers(config: Path, as_json: bool) -> None:
 @command.command()
 @click.argument("study")
 @click.option("--hash", "sha256", help="The hash you agreed on; refused if the file has another.")
-@click.option("--runs", default=1, show_default=True, help="For how many runs.")
+@click.option("--runs", default=1, show_default=True, help="For how many runs from now on.")
 @FOLDER
 @JSON
 def approve(study: str, sha256: str | None, runs: int, config: Path, as_json: bool) -> None:
@@ -360,3 +360,6 @@ def show_policy(config: Path) -> None:
     """
     policy = SiteFolder.open(config).config.policy
     print_json({name: getattr(policy, name) for name in Policy.__struct_fields__})
+
+
+import blindbayes.cli.site_history  # noqa: E402, F401 - adds its commands

@@ -9,19 +9,27 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import logging
+import math
 import re
 import time
 from collections import Counter, deque
 from typing import Any
 
-from blindbayes.errors import BlindbayesError, ConfigError, IntegrityError, LocalProtocolError, PrivacyError, ProtocolError
-from blindbayes.foreign import read_json_table
+from blindbayes.errors import (
+    BlindbayesError,
+    ConfigError,
+    IntegrityError,
+    LedgerError,
+    LocalProtocolError,
+    PrivacyError,
+    ProtocolError,
+)
 from blindbayes.primitives.coins import Coins
 from blindbayes.site.agent_run import AgentRun
 from blindbayes.site.column_work import Classifying, Request, model_of, prediction_run
 from blindbayes.site.folder import SiteFolder
+from blindbayes.site.heads import SharedHeads
 from blindbayes.site.policy import require_few_idle, require_rate, require_study
 from blindbayes.site.seat import Seat
 from blindbayes.site.work import Work, work_of
@@ -37,7 +45,19 @@ from blindbayes.transport.switchboard import Switchboard
 _HASH = re.compile("[0-9a-f]{64}")
 _KEEP_ENDED = 16
 _KEEP_SEEN = 16  # per site: one that asks for much hides its own wishes, not those of others
-_MAX_HEADS = 1024
+_KEEP_TOLD = 64  # answers to one site that are under way
+_TELL_SECONDS = 1.0  # one answer at a time for a role of an ended run, and no more than one a second
+
+
+class _Unwritten(Exception):
+    """The roles are through, and what they returned could not be written."""
+
+    def __init__(self, error: OSError | LedgerError) -> None:
+        why = error.strerror if isinstance(error, OSError) else str(error)
+        super().__init__(
+            f"the result could not be written ({why}). Nothing is lost: free some space, leave the rows as they are, and start "
+            "the agent again; it writes the release from the run's journal"
+        )
 
 
 class Agent:
@@ -51,10 +71,12 @@ class Agent:
         self.counters: Counter[str] = Counter()
         self.wishes: dict[str, dict[str, str]] = {}  # classifications that others asked for and nobody here: by run
         self.seen: dict[str, str] = {}  # studies that others proposed and nobody here has approved: hash -> site
+        self.logbook = SharedHeads(home, identity)
         self._timing = timing  # heartbeat and retry; the study sets the deadlines
         self._ended: deque[str] = deque()
         self._refused: set[str] = set()
-        self._telling: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._telling: dict[tuple[str, ...], float] = {}  # (site, run, its role, ours): until when it is not told again
 
     @property
     def name(self) -> str:
@@ -69,6 +91,9 @@ class Agent:
         await self.board.courier.start(self.board)
         interrupted = self.home.runs.interrupted()
         tell("agent_started", site=self.name, pinned=len(self.home.peers()), interrupted=len(interrupted))
+        for run_id in self.home.history.open_runs():
+            if run_id not in interrupted:  # what it opened is not known, and it can never say
+                self._burn(run_id, "its journal is gone")
         for run_id in interrupted:
             self._resume(run_id)
 
@@ -139,7 +164,7 @@ class Agent:
 
     def _require_runs_left(self, study: StudyFile, runs: int) -> None:
         if len(self.home.history.starts(study.sha256)) >= runs:
-            raise PrivacyError("the approved number of runs of this study is used up: approve it again for more")
+            raise PrivacyError("the approved number of runs of this study is used up: `blindbayes site approve` it once more")
         require_rate(self.home.config.policy, self.home.history.starts(), time.time())
 
     def _unknown_offer(self, site: str, offer: Offer) -> None:
@@ -166,9 +191,11 @@ class Agent:
                 raise ConfigError("no such roles")
             if study.host(offer.receiver) != self.name or study.host(offer.sender) != site:
                 raise ConfigError("another site hosts this role")
+            if self._telling.get((site, run_id, offer.sender, offer.receiver), 0.0) > time.monotonic():
+                return  # it was told, or is being told
             pair = Pair(study.sha256, run_id, offer.receiver, offer.sender, study.identity(offer.sender), self.identity.signing)
             pair.require_offer(offer)
-            outcome = self.home.runs.outcome(run_id)
+            outcome = self.home.runs.outcome(run_id) or self._ended_in_memory(run_id)
             if outcome is not None:
                 self._tell_ended(site, pair, outcome)
                 raise PrivacyError("the run has ended here: it does not begin again")
@@ -192,6 +219,13 @@ class Agent:
             return
         self._launch(run_id, work_of(self.home, self.identity, run_id, study), site)
 
+    def _ended_in_memory(self, run_id: str) -> dict[str, Any] | None:
+        """How a run ended whose end could not be written: on a full disk the others need not wait for their deadline."""
+        run = self.runs.get(run_id)
+        if run is None or not run.done.is_set() or run.error is None:
+            return None
+        return {"state": "failed", "exit_code": run.error.code}
+
     def _keep_wish(self, run_id: str, site: str, study: str, model: str) -> None:
         """Another party asks to classify with a model. Nothing is answered before this site's own people ask for it too."""
         if run_id not in self.wishes and sum(wish["by"] == site for wish in self.wishes.values()) < _KEEP_SEEN:
@@ -202,13 +236,21 @@ class Agent:
         """A party of the study asks for a run that has ended here: it need not wait for its deadline."""
         code = 0 if outcome["state"] == "done" else int(outcome.get("exit_code", LocalProtocolError.code))
 
-        async def tell() -> None:
-            with contextlib.suppress(BlindbayesError):
-                await self.board.way(site).send(pack(pair.ended(code)))
+        key, now = (site, pair.run_id, pair.peer, pair.me), time.monotonic()
+        self._telling = {each: until for each, until in self._telling.items() if until > now}
+        if key in self._telling or sum(each[0] == site for each in self._telling) >= _KEEP_TOLD:
+            return
+        self._telling[key] = math.inf
 
-        task = asyncio.get_running_loop().create_task(tell())
-        self._telling.add(task)
-        task.add_done_callback(self._telling.discard)
+        async def tell() -> None:
+            try:
+                with contextlib.suppress(BlindbayesError):
+                    await self.board.way(site).send(pack(pair.ended(code)))
+            finally:
+                self._telling[key] = time.monotonic() + _TELL_SECONDS
+
+        self._tasks.add(task := asyncio.get_running_loop().create_task(tell()))
+        task.add_done_callback(self._tasks.discard)
 
     def _resume(self, run_id: str) -> None:
         folder = self.home.runs.folder(run_id)
@@ -245,6 +287,8 @@ class Agent:
     async def _carry_out(self, run: AgentRun) -> None:
         try:
             await self._compute(run)
+        except _Unwritten as unwritten:
+            await self._keep(run, unwritten)
         except BlindbayesError as error:
             await self._fail(run, error)
         except OSError as error:
@@ -271,8 +315,7 @@ class Agent:
                     self.identity,
                     self.board,
                     timing=self._timing,
-                    witness=self._witness,
-                    heads=self._heads,
+                    logbook=self.logbook,
                 )
         tasks = {name: asyncio.create_task(seat.drive()) for name, seat in run.seats.items()}
         try:
@@ -282,9 +325,12 @@ class Agent:
                 task.cancel()
             await asyncio.gather(*tasks.values(), return_exceptions=True)
         run.protocol_seconds = time.monotonic() - begun
-        run.release = release = await asyncio.to_thread(work.finish, finished)
-        self.home.runs.end(run.run_id, {"state": "done", "study": study.sha256, "release": release.name})
-        self.home.audit.append("ended", run=run.run_id, study=study.sha256, state="done")
+        try:
+            run.release = release = await asyncio.to_thread(work.finish, finished)
+            self.home.audit.append("ended", run=run.run_id, study=study.sha256, state="done")
+            self.home.runs.end(run.run_id, {"state": "done", "study": study.sha256, "release": release.name})
+        except (OSError, LedgerError) as error:
+            raise _Unwritten(error) from error
         run.state = "done"
         self.counters["runs_done"] += 1
         shown = [seat.show() for seat in run.seats.values()]
@@ -293,6 +339,16 @@ class Agent:
         tell("run_done", run=run.run_id, study=study.sha256, milliseconds=round(run.protocol_seconds * 1000), **traffic)
         for seat in run.seats.values():
             seat.retire()
+        self._remember_ended(run)
+
+    async def _keep(self, run: AgentRun, unwritten: _Unwritten) -> None:
+        """All was computed and paid for, and could not be written: the journal stays, and the next start writes the release."""
+        run.error, run.state = LocalProtocolError(str(unwritten), party=self.name), "failed"
+        self.counters["runs_failed"] += 1
+        tell("run_failed", level=logging.ERROR, run=run.run_id, study=run.study.sha256, error=unwritten)
+        for seat in run.seats.values():
+            await seat.close()
+        self.board.detach(run.run_id)
         self._remember_ended(run)
 
     async def _fail(self, run: AgentRun, error: BlindbayesError) -> None:
@@ -331,21 +387,6 @@ class Agent:
             self.board.detach(old.run_id)
             for seat in old.seats.values():
                 asyncio.get_running_loop().create_task(seat.close())
-
-    # -- heads of the logs ---------------------------------------------------------------------------------------------
-
-    def _heads(self) -> bytes:
-        return json.dumps({"audit": self.home.audit.head, "ledger": str(self.home.ledger.head)}).encode()
-
-    def _witness(self, site: str, run_id: str, heads: bytes, exchange: bytes, proof: bytes) -> None:
-        """Keep what another site says of its logs, with its signature: it cannot cut them later unseen."""
-        if len(heads) > _MAX_HEADS:  # two digests with their names need no more, and the log is ours
-            return
-        with contextlib.suppress(ConfigError, KeyError):
-            head = str(read_json_table(heads, "the heads of a site's logs")["audit"])[:64]
-            self.home.audit.append(
-                "witnessed", run=run_id, site=site, head=head, heads=heads.decode(), exchange=exchange.hex(), proof=proof.hex()
-            )
 
     # -- for people ------------------------------------------------------------------------------------------------------
 

@@ -21,10 +21,11 @@ class Approvals:
     _read: dict[str, tuple[int, StudyFile]] = field(default_factory=dict, repr=False)  # by hash, with mtime
 
     def approve(self, study: StudyFile, *, runs: int = 1) -> None:
-        """Say yes to a study, by its hash, for a number of runs."""
+        """Say yes to a study, by its hash, for a number of runs from now on."""
         folder = make_private_folder(self.folder)
         write_whole(folder / f"{study.sha256}.toml", study.to_toml().encode())
-        write_whole(folder / f"{study.sha256}.runs", str(runs).encode())
+        used = sum(entry["event"] == "computing" and entry["study"] == study.sha256 for entry in self.audit.entries())
+        write_whole(folder / f"{study.sha256}.runs", str(used + runs).encode())
         self.audit.append("approved", study=study.sha256, runs=runs)
 
     def revoke(self, sha256: str) -> None:
@@ -37,7 +38,7 @@ class Approvals:
         self.audit.append("revoked", study=sha256)
 
     def find(self, sha256: str) -> tuple[StudyFile, int] | None:
-        """The approved study of that hash and for how many runs, or None. Unknown and unapproved are one."""
+        """The approved study of that hash and for how many runs in all, or None. Unknown and unapproved are one."""
         if len(sha256) != 64 or not set(sha256) <= set("0123456789abcdef"):
             return None
         path = self.folder / f"{sha256}.toml"

@@ -31,6 +31,12 @@ class AuditLog:
         """The hash of the last entry."""
         return self._chain.head[1]
 
+    @property
+    def numbered_head(self) -> tuple[int, str]:
+        """The number of the last entry and its hash."""
+        count, head = self._chain.head
+        return max(count - 1, 0), head
+
     def entries(self) -> list[dict[str, Any]]:
         """Every entry, verified; each once, as long as this process lives."""
         return self._chain.entries()

@@ -9,6 +9,7 @@ shares/<run>.share  this site's shares of models over columns, by training run; 
 
 from __future__ import annotations
 
+import threading
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -42,6 +43,7 @@ class SiteFolder:
     runs: RunFolders = field(init=False)
     shares: Shares = field(init=False)
     tables: Tables = field(init=False)
+    deciding: threading.Lock = field(init=False, repr=False, default_factory=threading.Lock)
 
     def __post_init__(self) -> None:
         self.audit = AuditLog(self.folder / "audit.log")

@@ -10,6 +10,8 @@ from typing import Any
 from blindbayes.site.audit_log import AuditLog
 from blindbayes.site.difference import Data, PastSum
 
+_NEWEST = 64  # heads of one site that are compared: more than runs and roles can be under way at once
+
 
 @dataclass(frozen=True, slots=True)
 class History:
@@ -44,21 +46,45 @@ class History:
             for partner in entry.get("overlap_bits_with") or ()
         ]
 
+    def of_run(self, run_id: str) -> list[dict[str, Any]]:
+        """What the log says of one run."""
+        return [entry for entry in self.entries() if entry.get("run") == run_id]
+
     def past_sums(self) -> list[PastSum]:
-        """Exact sums this site put a vector into. A run that began to compute and has no known end counts as uncertain."""
-        begun: dict[str, dict[str, Any]] = {}
-        ended: dict[str, PastSum] = {}
+        """Exact sums this site put a vector into, or may have.
+
+        A run that has ended before anything of the vector left opened nothing. One whose survivors were confirmed opened those,
+        or nothing. Of any other whose end is not known every set counts that its quorum allowed; people can settle it.
+        """
+        begun: dict[str, dict[str, dict[str, Any]]] = {}
         for entry in self.entries():
             if entry["event"] == "computing" and entry.get("exact"):
-                begun[entry["run"]] = entry
-            elif entry["event"] == "opened" and entry["run"] in begun:
-                first = begun.pop(entry["run"])
-                ended[entry["run"]] = PastSum(frozenset(entry["included"]), _data_of(first), run=entry["run"])
-        for run, first in begun.items():
-            everybody = first["fewest"] == len(first["contributors"])
-            unsure = None if everybody else first["fewest"]
-            ended[run] = PastSum(frozenset(first["contributors"]), _data_of(first), unsure, run)
-        return list(ended.values())
+                begun[entry["run"]] = {"computing": entry}
+            elif entry.get("run") in begun:
+                begun[entry["run"]][entry["event"]] = entry
+        found = (_past_sum(run, events) for run, events in begun.items())
+        return [each for each in found if each is not None]
+
+    def open_runs(self) -> list[str]:
+        """Runs that began to compute and have no end in the log."""
+        ended = {entry["run"] for entry in self.entries() if entry["event"] in ("ended", "burned")}
+        begun = [entry["run"] for entry in self.entries() if entry["event"] in ("computing", "classifying")]
+        return [run for run in dict.fromkeys(begun) if run not in ended]
+
+    def unsettled(self) -> list[tuple[dict[str, Any], PastSum]]:
+        """Ended runs that may have opened one of several sets: how they began, and what they count as."""
+        ended = {entry["run"]: entry for entry in self.entries() if entry["event"] in ("ended", "burned")}
+        begun = {entry["run"]: entry for entry in self.entries() if entry["event"] == "computing"}
+        return [(begun[each.run], each) for each in self.past_sums() if each.fewest is not None and each.run in ended]
+
+    def witnessed(self, site: str) -> list[tuple[dict[str, Any], bool]]:
+        """What another site showed of its logs since it was last forgotten, and whether the run in which it did is over."""
+        entries = self.entries()
+        forgot = (at for at, entry in enumerate(entries) if entry["event"] == "forgot" and entry["site"] == site)
+        since = entries[max(forgot, default=-1) + 1 :]
+        over = {entry["run"] for entry in since if entry["event"] in ("ended", "burned")}
+        shown = [entry for entry in since if entry["event"] == "witnessed" and entry["site"] == site]
+        return [(entry, entry["run"] in over) for entry in shown[-_NEWEST:]]
 
     def was_destroyed(self, run_id: str) -> bool:
         """Whether this site's people said that its share of a model shall be no more."""
@@ -75,6 +101,21 @@ class History:
 
 def _when(entry: dict[str, Any]) -> float:
     return calendar.timegm(time.strptime(entry["time"], "%Y-%m-%dT%H:%M:%SZ"))
+
+
+def _past_sum(run: str, events: dict[str, dict[str, Any]]) -> PastSum | None:
+    """What one run that began to compute counts as; None: it opened nothing."""
+    first = events["computing"]
+    contributors, data = frozenset(first["contributors"]), _data_of(first)
+    for event in ("settled", "opened", "survivors confirmed"):
+        if event in events:
+            included = frozenset(events[event]["included"])
+            return PastSum(included, data, run=run) if included else None
+    has_ended = "ended" in events or "burned" in events
+    if has_ended and first.get("moments") and ("vector left" not in events or first.get("needs_every_word")):
+        return None
+    everybody = first["fewest"] == len(contributors)
+    return PastSum(contributors, data, None if everybody else first["fewest"], run)
 
 
 def _data_of(entry: dict[str, Any]) -> Data:

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import contextlib
 from dataclasses import replace
-from typing import Any
+from functools import partial
+from typing import Any, Protocol
 
 from blindbayes.errors import BlindbayesError, LocalProtocolError, ProtocolError
 from blindbayes.primitives.coins import Coins
+from blindbayes.protocol import registry
 from blindbayes.protocol.core import Run
+from blindbayes.report.formula import value_of
 from blindbayes.site.folder import SiteFolder
+from blindbayes.site.moments import Moments
 from blindbayes.site.work import Work
+from blindbayes.storage.chain import rehearsal
 from blindbayes.storage.files import make_private_folder, write_whole
+from blindbayes.study.file import StudyFile
 from blindbayes.transport.driver import Finished, RoleDriver
 from blindbayes.transport.envelope import Pair
 from blindbayes.transport.identity import Identity
@@ -20,7 +26,25 @@ from blindbayes.transport.journal import Begun, Journal, code_version
 from blindbayes.transport.link import Link, Timing
 from blindbayes.transport.switchboard import Switchboard
 
-Witness = Callable[[str, str, bytes, bytes, bytes], None]
+
+class Logbook(Protocol):
+    """What sites show each other of their logs, and remember."""
+
+    def heads(self) -> bytes:
+        """Of this site's own logs, now."""
+        ...
+
+    def witness(self, site: str, seat: str, run_id: str, heads: bytes, exchange: bytes, proof: bytes) -> None:
+        """Another site showed its heads. Raises if it showed newer ones before."""
+        ...
+
+    def seen(self, site: str) -> bytes:
+        """What another site showed last, with its signature."""
+        ...
+
+    def recall(self, site: str, seen: bytes) -> None:
+        """Another site shows what it last saw of ours. Raises if our logs do not hold it."""
+        ...
 
 
 class Seat:
@@ -36,15 +60,16 @@ class Seat:
         board: Switchboard,
         *,
         timing: Timing | None,
-        witness: Witness,
-        heads: Callable[[], bytes],
+        logbook: Logbook,
     ) -> None:
         study = work.study
         self.name, self.study = name, study
         self._board = board
         base = timing or Timing()
-        beat = min(base.beat, study.deadlines.step / 4)
-        self._timing = replace(base, step=study.deadlines.step, join=study.deadlines.join, run=study.deadlines.run, beat=beat)
+        limits = study.deadlines
+        beat, gone = min(base.beat, limits.step / 4), min(base.gone, limits.step)
+        self._timing = replace(base, step=limits.step, join=limits.join, run=limits.run, beat=beat, gone=gone)
+        most = most_bytes(study)
         self.journal = self._open_journal(run_id, home, identity, work.digest(name))
         coins = Coins.seeded(self.journal.begun.seed)
         wake = asyncio.Event()
@@ -61,10 +86,14 @@ class Seat:
                 wake=wake.set,
                 listen=board.listen(site, name),
                 commit=self._commit,
-                heads=heads,
-                witness=lambda shown, exchange, proof, site=site: witness(site, run_id, shown, exchange, proof),  # type: ignore[misc]
+                heads=logbook.heads,
+                witness=partial(logbook.witness, site, peer, run_id),
+                seen=partial(logbook.seen, site),
+                recall=partial(logbook.recall, site),
+                most_bytes=most if site != identity.name else None,
             )
             board.attach(site, self.links[peer])
+        moments = Moments(home, study, run_id) if work.kind == "sum" and name in study.contributors else None
         self.driver = RoleDriver(
             run,
             work.role(name, run, coins),
@@ -73,8 +102,17 @@ class Seat:
             self._timing,
             wake=wake,
             required=work.required,
-            before_first_step=lambda: work.look(name),
+            rehearse=lambda: self._look(home, work, rehearse=True),
+            before_first_step=lambda: self._look(home, work),
+            before_send=moments.before_send if moments else lambda kinds: None,
+            on_message=moments.on_message if moments else lambda message: None,
+            host=study.host,
         )
+
+    def _look(self, home: SiteFolder, work: Work, *, rehearse: bool = False) -> None:
+        """The last look, in a thread: one run of the site at a time, so that none misses what another is about to open."""
+        with home.deciding, rehearsal() if rehearse else contextlib.nullcontext():
+            work.look(self.name)
 
     def _open_journal(self, run_id: str, home: SiteFolder, identity: Identity, data: bytes) -> Journal:
         """The journal of this role. A run whose input or code has changed since it began is burned."""
@@ -141,3 +179,11 @@ class Seat:
             "cpu_seconds": round(progress.cpu_seconds, 3),
             "resumed": sum(link.resumed for link in self.links.values()),
         }
+
+
+def most_bytes(study: StudyFile) -> int | None:
+    """What one role may send another in a whole run, by the formula of the protocol's SPEC; None: the journal's quota holds."""
+    formula = registry.spec(study.protocol).get("bytes_per_link") if study.protocol in registry.ROWS else None
+    if formula is None:
+        return None
+    return int(value_of(formula, {"n": len(study.contributors), "words": study.setting.length}))

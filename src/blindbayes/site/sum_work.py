@@ -12,6 +12,7 @@ from blindbayes.protocol.core import Role, Run
 from blindbayes.protocol.registry import Total
 from blindbayes.site.difference import Data, data_state, require_independent
 from blindbayes.site.folder import SiteFolder
+from blindbayes.site.moments import needs_every_word
 from blindbayes.site.policy import require_rows
 from blindbayes.site.release import write_release
 from blindbayes.statistics import Statistics
@@ -63,7 +64,9 @@ class Summing:
         if seat != self._identity.name or data is None or home.history.has_computed(run_id):
             return
         home.require_leave(study, time.time())
-        require_independent(home.config.policy, study, self._identity.card.identity.hex(), data, home.history.past_sums())
+        names = {card.identity.hex(): name for name, card in home.peers().items()}
+        me, past = self._identity.card.identity.hex(), home.history.past_sums()
+        require_independent(home.config.policy, study, me, data, past, names=names)
         home.payments.charge(study, run_id)
         home.audit.append(
             "computing",
@@ -76,6 +79,8 @@ class Summing:
             class_data=data.class_counts,
             tables=[f"{digest} {column}" for column, digest in sorted(data.tables.items())],
             fewest=study.setting.fewest,
+            moments=True,
+            needs_every_word=needs_every_word(study),
             contributors=[study.party(name).identity for name in study.contributors],
         )
         tell("run_computing", run=run_id, study=study.sha256, contributors=len(study.contributors))

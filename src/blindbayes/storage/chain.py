@@ -24,6 +24,7 @@ import json
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -43,6 +44,24 @@ TORN = "torn"
 LOCK_SECONDS = 30.0
 
 Entry = dict[str, Any]
+_rehearsing: ContextVar[bool] = ContextVar("rehearsing", default=False)
+
+
+@contextlib.contextmanager
+def rehearsal() -> Iterator[None]:
+    """Within it every chain decides as it would, and writes nothing: whoever could not pay or log is refused beforehand."""
+    token = _rehearsing.set(True)
+    try:
+        yield
+    finally:
+        _rehearsing.reset(token)
+
+
+def is_rehearsal() -> bool:
+    """Whether nothing is written."""
+    return _rehearsing.get()
+
+
 Stamp = tuple[int, int, int, int, int]
 
 
@@ -201,6 +220,8 @@ class Chain:
 
     def _append(self, handle: int, kind: str, fields: Mapping[str, Any]) -> Entry:
         entry, line = self.form.line(self._known.count, kind, self._known.head, fields)
+        if is_rehearsal():
+            return entry
         self._write(handle, line)
         self._grow(handle, line, entry)
         return entry

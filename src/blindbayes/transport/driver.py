@@ -30,6 +30,8 @@ from blindbayes.wire.transcript import Amount, PartyCost, Way
 
 _BATCH_BYTES = 1024**2
 JOINED = -1  # the number of the wait before the first step: everybody comes to the run
+SAID_READY = -2  # this site can pay, and is about to say so
+ALL_READY = -3  # so can the others
 
 
 @dataclass(slots=True)
@@ -83,7 +85,11 @@ class RoleDriver:
         *,
         wake: asyncio.Event,
         required: int,
+        rehearse: Callable[[], None] = lambda: None,
         before_first_step: Callable[[], None] = lambda: None,
+        before_send: Callable[[Sequence[str]], None] = lambda kinds: None,
+        on_message: Callable[[Message], None] = lambda message: None,
+        host: Callable[[str], str] = lambda party: party,
     ) -> None:
         self._run = run
         self._role = role
@@ -92,7 +98,11 @@ class RoleDriver:
         self._timing = timing
         self._wake = wake
         self._required = required  # fewest parties, this one included, before anything is computed
+        self._rehearse = rehearse  # refuses what `before_first_step` would refuse, and does nothing; both run in a thread
         self._before_first_step = before_first_step
+        self._before_send = before_send  # in the role's thread, before messages of these kinds can leave
+        self._on_message = on_message
+        self._host = host  # the site at which people can ask about a party
         self._loop = asyncio.get_running_loop()
         self._begun = self._loop.time()
         self._waits = 0
@@ -128,7 +138,8 @@ class RoleDriver:
         if not restarted:
             self._go_live()
             await self._join()
-        self._before_first_step()
+        await self._get_ready()
+        await asyncio.to_thread(self._before_first_step)
         self.progress.state = "running"
         batch = await asyncio.to_thread(self._advance, None)
         while True:
@@ -197,6 +208,7 @@ class RoleDriver:
         finally:
             self.progress.cpu_seconds += time.thread_time() - begun
         if sends:
+            self._before_send([kind for _, kind, _ in sends])
             self._journal.commit()  # what these messages depend on is on disk before they can leave
         return _Batch(sends, effect)
 
@@ -279,7 +291,9 @@ class RoleDriver:
         progress.bytes_in += len(payload)
         progress.received[kind] += 1
         self._note((sender, self._run.me, kind), len(payload))
-        return decode(payload, kind, sender=sender)
+        message = decode(payload, kind, sender=sender)
+        self._on_message(message)
+        return message
 
     def _note(self, way: Way, size: int) -> None:
         """For the sequence diagram: names, kinds and numbers, no value."""
@@ -320,21 +334,28 @@ class RoleDriver:
             since = begun
             if not collecting or link.waits:
                 since = max(begun, link.heard)
-            if link.is_lost or now - since >= self._timing.step:
+            end = since + self._timing.step
+            if link.down_since is not None:
+                end = min(end, max(begun, link.down_since) + self._timing.gone)
+            if link.is_lost or now >= end:
                 late.append(name)
             else:
-                ends.append(since + self._timing.step)
+                ends.append(end)
         return late, min(ends, default=now)
 
     def _give_up(self, number: int, name: str) -> Decided:
         aborted = self._links[name].aborted
         if aborted is None:
+            down = self._links[name].down_since
+            if down is not None and (seconds := self._loop.time() - down) >= 1:
+                why = f"has had no connection for {seconds:.0f} s: its agent stopped, or cannot be reached"
+                return Decided(number, lost=name, reason=why)
             return Decided(number, lost=name, reason="no answer before the deadline")
         code, about = aborted
         culprit = self._run.parties[about] if 0 <= about < len(self._run.parties) else name
         if code == 0:
             return Decided(number, lost=name, reason="has ended the run at its site already")
-        kind = f"({_kind_of(code)}); `blindbayes site status` at {name} says why"
+        kind = f"({_kind_of(code)}); `blindbayes site status` at {self._host(name)} says why"
         reason = f"gave up {kind}" if culprit == name else f"was given up by {name} {kind}"
         return Decided(number, lost=culprit, reason=reason)
 
@@ -389,6 +410,41 @@ class RoleDriver:
                 )
             await self._sleep(deadline - self._loop.time())
         self._journal.decide(Decided(JOINED))
+        await self._commit()
+
+    async def _get_ready(self) -> None:
+        """Nobody pays before all have said that they could; a site that cannot says so, and ends the run for all."""
+        decisions = self._journal.decisions
+        if SAID_READY not in decisions:
+            await asyncio.to_thread(self._rehearse)
+            self._journal.decide(Decided(SAID_READY))
+            await self._commit()
+        for link in self._links.values():
+            link.say_ready()
+        if ALL_READY in decisions:
+            return
+        self._go_live()
+        begun = self._loop.time()
+        while True:
+            self._raise_failures()
+            gone = [name for name, link in self._links.items() if link.is_lost]
+            if gone and len(self._links) + 1 - len(gone) < self._required:
+                decided = self._give_up(ALL_READY, gone[0])
+                raise PeerLost(decided.reason, party=decided.lost)
+            here = [name for name, link in self._links.items() if link.joined and not link.is_lost]
+            missing = [name for name in here if not self._links[name].peer_ready]
+            enough = len(here) - len(missing) + 1 >= self._required
+            late, deadline = self._late(missing, begun, collecting=False)
+            if not missing and enough:
+                break
+            if missing and len(late) == len(missing) and enough:
+                break
+            if late and not enough:
+                decided = self._give_up(ALL_READY, late[0])
+                raise PeerLost(decided.reason, party=decided.lost)
+            self._show("", missing, len(self._links), deadline)
+            await self._sleep(max(0.01, deadline - self._loop.time()) if missing else self._timing.beat)
+        self._journal.decide(Decided(ALL_READY))
         await self._commit()
 
     async def _drain(self) -> None:

@@ -168,14 +168,11 @@ class Session:
 
     def proof(self, heads: bytes) -> bytes:
         """My identity's signature over the exchange and over the heads of my audit log and ledger."""
-        return self.pair.signing.sign(self._proof_bytes(self.pair.me, heads))
+        return self.pair.signing.sign(_proof_bytes(self.exchange, self.pair.me, heads))
 
     def require_proof(self, proof: bytes, heads: bytes) -> None:
         """Raise unless the peer's identity signed the exchange and these heads."""
-        verify(self.pair.peer_identity, self._proof_bytes(self.pair.peer, heads), proof, party=self.pair.peer)
-
-    def _proof_bytes(self, sender: str, heads: bytes) -> bytes:
-        return framed(b"blindbayes confirm v1", self.exchange, sender.encode(), heads)
+        verify(self.pair.peer_identity, _proof_bytes(self.exchange, self.pair.peer, heads), proof, party=self.pair.peer)
 
     def _slot(self, sender: str, step: str, index: int, part: int, parts: int) -> bytes:
         pair = self.pair
@@ -203,6 +200,15 @@ class Session:
         body = unseal(self._receive_key, frame.body, associated=slot, nonce=frame.counter, party=self.pair.peer)
         self.received += 1
         return body
+
+
+def _proof_bytes(exchange: bytes, sender: str, heads: bytes) -> bytes:
+    return framed(b"blindbayes confirm v1", exchange, sender.encode(), heads)
+
+
+def require_heads_proof(identity: bytes, exchange: bytes, sender: str, heads: bytes, proof: bytes) -> None:
+    """Raise unless this identity signed these heads in that exchange, as that party."""
+    verify(identity, _proof_bytes(exchange, sender, heads), proof)
 
 
 def fresh_key(coins: Coins) -> AgreementKey:

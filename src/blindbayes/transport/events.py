@@ -13,6 +13,8 @@ import re
 import time
 from typing import Literal, TextIO
 
+from blindbayes.storage.chain import is_rehearsal
+
 log = logging.getLogger("blindbayes.events")
 
 Event = Literal[
@@ -52,7 +54,7 @@ def tell(
     **counts: int,
 ) -> None:
     """Log one event. What breaks the form of its field is not shown."""
-    if not log.isEnabledFor(level):
+    if not log.isEnabledFor(level) or is_rehearsal():
         return
     facts: dict[str, str | int] = {}
     named = (("run", run, _RUN), ("site", site, _SITE), ("study", study, _HASH))

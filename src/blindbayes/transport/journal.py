@@ -91,6 +91,7 @@ class Stream:
 
     def __init__(self) -> None:
         self.count = 0
+        self.bytes = 0
         self.digest = bytes(32)
 
     def add(self, step: str, payload: bytes) -> bytes:
@@ -98,6 +99,7 @@ class Stream:
         own = message_digest(step, payload)
         self.digest = hashlib.sha256(self.digest + own).digest()
         self.count += 1
+        self.bytes += len(payload)
         return own
 
 

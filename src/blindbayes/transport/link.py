@@ -24,10 +24,11 @@ from blindbayes.transport.envelope import MAX_PARTS, PART_BYTES, Ended, Frame, O
 from blindbayes.transport.journal import Journal, message_digest
 from blindbayes.transport.outbox import Outbox
 
-CONFIRM, ACK, BEAT, ABORT = "confirm", "ack", "beat", "abort"
-_CONTROL = frozenset((CONFIRM, ACK, BEAT, ABORT))
+CONFIRM, ACK, BEAT, ABORT, READY = "confirm", "ack", "beat", "abort", "ready"
+_CONTROL = frozenset((CONFIRM, ACK, BEAT, ABORT, READY))
 _MAX_FORGERIES = 16
 _MAX_HEADS_BYTES = 512
+_MAX_SEEN_BYTES = 2048
 _MAX_MET = 64
 _MAX_STEP = 64
 _ACK_DELAY = 0.005
@@ -43,6 +44,7 @@ class Timing:
     run: float = 3600.0  # the whole run
     beat: float = 2.0  # how often a quiet link says that it lives
     retry: float = 1.0  # how often a session is offered again
+    gone: float = 30.0  # how long a connection that is known to be down is waited for, if a step lasts longer
     window: int = 8 * 1024**2
 
 
@@ -60,6 +62,7 @@ class _Confirm(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fiel
     digest: bytes  # their running digest
     acked: int  # messages of mine that you told me you have
     heads: bytes  # of my audit log and ledger, for you to witness
+    seen: bytes = b""  # what you last showed me of yours, with your signature: you must still hold it
 
 
 _CONFIRM = msgspec.msgpack.Decoder(_Confirm)
@@ -81,6 +84,9 @@ class Link:
         commit: Callable[[], Awaitable[None]],
         heads: Callable[[], bytes] = bytes,
         witness: Callable[[bytes, bytes, bytes], None] = lambda heads, exchange, proof: None,
+        seen: Callable[[], bytes] = bytes,
+        recall: Callable[[bytes], None] = lambda seen: None,
+        most_bytes: int | None = None,
     ) -> None:
         self.pair = pair
         self.timing = timing
@@ -90,7 +96,10 @@ class Link:
         self._listen = listen  # (session, self) to get its frames, (session, None) to stop
         self._commit = commit
         self._heads = heads
-        self._witness = witness
+        self._witness = witness  # raises if the peer's logs are older than they were
+        self._seen = seen
+        self._recall = recall  # raises if this site's own logs are older than the peer saw them
+        self._most_bytes = most_bytes  # that the peer's messages of this run may have together
         self._coins = Coins.system()
         self._loop = asyncio.get_running_loop()
         # sessions
@@ -114,6 +123,9 @@ class Link:
         self._ack_at: float | None = None  # when to acknowledge; a little later, so that one commit serves many
         # what the driver reads
         self.joined = False
+        self.ready = False  # this side can go on: messages are taken from now on
+        self.peer_ready = False
+        self.down_since: float | None = None if way.is_up() else self._loop.time()
         self.heard = self._loop.time()
         self.waits = False  # the peer says that it waits for others
         self.aborted: tuple[int, int] | None = None
@@ -122,6 +134,7 @@ class Link:
         self.resumed = 0
         self.passive = False  # the run has ended here: answer, but begin nothing
         self._abort_due: tuple[int, int] | None = None
+        self._ready_due = False
         self._last_sent = 0.0
         self._pump_event = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
@@ -171,6 +184,11 @@ class Link:
         told = self._ack_at is None or self._current is None
         return (self._outbox.is_empty and told) or self.is_lost
 
+    def say_ready(self) -> None:
+        """Tell the peer, now and in every later session, that this side can go on; from now on its messages are taken."""
+        self.ready = self._ready_due = True
+        self._pump_event.set()
+
     def abort(self, code: int, about: int) -> None:
         """Tell the peer that this side gave up: an error code and whom it names, nothing else."""
         self._abort_due = (code, about)
@@ -185,6 +203,7 @@ class Link:
 
     def up(self) -> None:
         """A fresh connection: make a fresh session."""
+        self.down_since = None
         self._forget_sessions()
         self._retry = self.timing.retry / 4
         self._next_offer = 0.0
@@ -192,7 +211,9 @@ class Link:
 
     def down(self) -> None:
         """The connection is gone."""
+        self.down_since = self._loop.time() if self.down_since is None else self.down_since
         self._forget_sessions()
+        self._wake_driver()
 
     def accept(self, frame: Frame) -> None:
         """A frame for this link. Dropped when more than the window arrives: an honest peer never sends that."""
@@ -256,7 +277,8 @@ class Link:
                 return True
             stream = self._journal.stream(self.pair.peer)
             heads = self._heads()
-            body = _Confirm(unconfirmed.proof(heads), stream.count, stream.digest, self._outbox.acked, heads)
+            seen = b"" if self.joined else self._seen()
+            body = _Confirm(unconfirmed.proof(heads), stream.count, stream.digest, self._outbox.acked, heads, seen)
             await self._commit()  # what is said to be held is on disk
             if unconfirmed.sent == 0:
                 await self._way.send(unconfirmed.seal(CONFIRM, msgspec.msgpack.encode(body)))
@@ -270,13 +292,17 @@ class Link:
             body, self._abort_due = self._abort_due, None
             await self._seal_out(session, ABORT, msgspec.msgpack.encode(body))
             return True
+        if self._ready_due:
+            self._ready_due = False
+            await self._seal_out(session, READY, b"")
+            return True
         if self._ack_at is not None and now >= self._ack_at:
             self._ack_at = None
             have = self._journal.count(self.pair.peer)
             await self._commit()  # what is acknowledged is on disk
             await self._seal_out(session, ACK, msgspec.msgpack.encode(have))
             return True
-        piece = self._outbox.next_part()
+        piece = self._outbox.next_part() if self.peer_ready else None
         if piece is not None:
             await self._seal_out(session, piece.step, piece.body, index=piece.index, part=piece.part, parts=piece.parts)
             return True
@@ -383,7 +409,10 @@ class Link:
         except msgspec.MsgspecError as cause:
             raise PeerProtocolError("a session is not well formed", party=self.pair.peer) from cause
         session.require_proof(confirm.proof, confirm.heads)
-        if not self.joined and len(confirm.heads) <= _MAX_HEADS_BYTES:
+        if not self.joined:
+            if len(confirm.seen) > _MAX_SEEN_BYTES or len(confirm.heads) > _MAX_HEADS_BYTES:
+                raise PeerProtocolError("says more of logs than there is to say", party=self.pair.peer)
+            self._recall(confirm.seen)
             self._witness(confirm.heads, session.exchange, confirm.proof)
         peer = self.pair.peer
         if confirm.have > self._outbox.count or confirm.acked > self._journal.count(peer):
@@ -397,6 +426,7 @@ class Link:
             self.resumed += 1
         self._current, self._pending = session, None
         self._parts = []
+        self._ready_due = self.ready
         self._retry = self.timing.retry / 4
         self._outbox.rewind(confirm.have)
         self._room.set()
@@ -419,6 +449,8 @@ class Link:
             elif step == ABORT:
                 self.aborted = _ABORT.decode(body)
                 self._room.set()
+            elif step == READY:
+                self.peer_ready = True
             else:
                 raise PeerProtocolError("a session was confirmed twice", party=self.pair.peer)
         except msgspec.MsgspecError as cause:
@@ -445,6 +477,11 @@ class Link:
             or not frame.step.isidentifier()
         ):
             raise PeerProtocolError("sent a message out of order", party=peer)
+        if not self.ready:
+            raise PeerProtocolError("sent a message before all had said that they can go on", party=peer)
+        under_way = len(body) + sum(len(part) for part in self._parts)
+        if self._most_bytes is not None and self._journal.stream(peer).bytes + under_way > self._most_bytes:
+            raise PeerProtocolError("sent more than the study's protocol has to say", party=peer)
         self._parts.append(body)
         if len(self._parts) < frame.parts:
             return

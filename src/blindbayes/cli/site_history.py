@@ -1,0 +1,117 @@
+"""`blindbayes site unsettled`, `settle`, `forget`: what only people can say about the past."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from blindbayes.cli import print_json
+from blindbayes.cli.site import FOLDER, JSON, command
+from blindbayes.errors import ConfigError
+from blindbayes.foreign import shown
+from blindbayes.site.folder import SiteFolder
+from blindbayes.transport.identity import read_card
+
+_RISK = """\
+  At risk: if it was opened over some of them, an exact sum over others of them opens the difference, which may be one
+  site's statistics. Until it is settled, such sums are refused. Ask at the site that hosted the server or miner what
+  `blindbayes site status` and its folder releases/ say of the run, then `blindbayes site settle` it here."""
+
+
+def _names(home: SiteFolder) -> dict[str, str]:
+    own = read_card(home.folder / "card.toml")
+    return {card.identity.hex(): name for name, card in {**home.peers(), own.name: own}.items()}
+
+
+@command.command()
+@FOLDER
+@JSON
+def unsettled(config: Path, as_json: bool) -> None:
+    """Exact sums that ended without saying whom they included, and what that puts at risk.
+
+    \b
+    Example:
+      blindbayes site unsettled --config north
+    """
+    home = SiteFolder.open(config)
+    names = _names(home)
+    found = [
+        {
+            "run": sum_.run,
+            "time": first["time"],
+            "study": first["study"],
+            "sites": sorted(names.get(site, site[:16]) for site in sum_.included),
+            "at_least": sum_.fewest,
+        }
+        for first, sum_ in home.history.unsettled()
+    ]
+    if as_json:
+        print_json(found)
+        return
+    for each in found:
+        click.echo(f"run {each['run']} of {each['time']}, study {each['study'][:16]}")
+        click.echo("  This site's statistics left under masks. A sum may have been opened of")
+        click.echo(f"  at least {each['at_least']} of {', '.join(shown(name) for name in each['sites'])}.")
+        click.echo(_RISK)
+    if not found:
+        click.echo("Nothing is unsettled.")
+
+
+@command.command()
+@click.argument("run")
+@click.option("--nothing", is_flag=True, help="No sum was opened in that run.")
+@click.option("--included", help="Names of the sites whose sum was opened, separated by commas.")
+@click.option("--reason", required=True, help="How this is known; it stands in the audit log.")
+@FOLDER
+def settle(run: str, nothing: bool, included: str | None, reason: str, config: Path) -> None:
+    """Write down what a run that ended without a word opened. The difference rule believes it.
+
+    \b
+    Example:
+      blindbayes site settle 8f0c... --nothing --reason "the server's disk is wiped, no site has a release" --config north
+    """
+    home = SiteFolder.open(config)
+    known = {each.run: (first, each) for first, each in home.history.unsettled()}
+    if run not in known:
+        raise ConfigError("no run of that id is unsettled here: see `blindbayes site unsettled`")
+    if nothing == (included is not None):
+        raise ConfigError("say --nothing, or --included with the names of the sites")
+    if not reason.strip():
+        raise ConfigError("a reason is needed: whoever reads the log later has nothing else")
+    first, past = known[run]
+    identities = {name: identity for identity, name in _names(home).items()}
+    chosen = [name.strip() for name in (included or "").split(",") if name.strip()]
+    if unknown := [name for name in chosen if identities.get(name) not in past.included]:
+        raise ConfigError(f"{unknown[0]!r} was no contributor of that run")
+    if chosen and len(chosen) < (past.fewest or 0):
+        raise ConfigError(f"the run's quorum was {past.fewest}: it cannot have opened a sum of fewer sites")
+    home.audit.append(
+        "settled", run=run, study=first["study"], included=[identities[name] for name in chosen], why=reason.strip()[:500]
+    )
+    what = f"the sum over {', '.join(sorted(chosen))}" if chosen else "nothing"
+    click.echo(f"Run {run} counts as having opened {what}. If that is wrong, later sums may open a single site's statistics.")
+
+
+@command.command()
+@click.argument("site")
+@click.option("--reason", required=True, help="Why its older logs are accepted; it stands in the audit log.")
+@FOLDER
+def forget(site: str, reason: str, config: Path) -> None:
+    """Forget which heads of its logs a site has shown: it lost them, and its people and yours agree to go on.
+
+    What it spent after its backup was made is then not in its ledger: let its people charge it there first
+    (`blindbayes ledger`), and agree in writing.
+
+    \b
+    Example:
+      blindbayes site forget south --reason "disk lost on 12 May, restored from 11 May, letter of 14 May" --config north
+    """
+    home = SiteFolder.open(config)
+    if site not in home.peers():
+        raise ConfigError(f"no site called {site!r} is pinned here: see `blindbayes site peers`")
+    if not reason.strip():
+        raise ConfigError("a reason is needed: whoever reads the log later has nothing else")
+    count = len(home.history.witnessed(site))
+    home.audit.append("forgot", site=site, why=reason.strip()[:500])
+    click.echo(f"Forgot {count} heads of {site}. What it shows next counts as the newest.")
