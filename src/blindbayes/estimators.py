@@ -19,8 +19,9 @@ from sklearn.utils.validation import check_array, check_consistent_length, check
 from blindbayes.codebook import DEFAULT_MAX_ROWS, Codebook
 from blindbayes.data import count_table, encode
 from blindbayes.data.infer import infer_feature, infer_labels
+from blindbayes.data.persons import Persons, drawn_rows, require_most
 from blindbayes.data.sources import frame_columns, is_source, require_columns, to_arrow
-from blindbayes.data.table import object_rows, read_block
+from blindbayes.data.table import object_rows, read_block, take
 from blindbayes.data.values import Untyped, plain_text, untyped
 from blindbayes.errors import ConfigError, DataError, PrivacyError
 from blindbayes.foreign import read_json_table
@@ -67,8 +68,10 @@ class NaiveBayes(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     rows : int, default=None
         With `epsilon`: the size of the table as publicly known or guessed, by default the codebook's `expected_rows`. It
         decides how fine the release is; `len(X)` is private and is never looked at.
-    rows_per_person : int, default=1
-        With `epsilon`: the most rows that one person may have. 1 protects a record; more protects such a person.
+    rows_per_person : int, default=None
+        With `epsilon`: the most rows of one person that count. None protects a record; a number protects such a person. Where
+        the codebook has an identifier and the table its columns, so many rows of each person are drawn at random, and none
+        without an identifier; otherwise the caller declares it, and the statement says that it was not checked.
     allocation : pair of int, default=None
         With `mechanism` "smooth" or "global": weights of a numeric and of a categorical feature in the budget, by default
         (2, 1).
@@ -107,7 +110,7 @@ class NaiveBayes(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         mechanism: str = "auto",
         ledger: str | os.PathLike[str] | None = None,
         rows: int | None = None,
-        rows_per_person: int = 1,
+        rows_per_person: int | None = None,
         allocation: tuple[int, int] | None = None,
         gamma: float | None = None,
         score_epsilon: float | None = None,
@@ -212,7 +215,7 @@ class NaiveBayes(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             codebook = counting or self._known_codebook()
             if codebook is None:
                 raise ConfigError("fitting from a path, URL or source needs a codebook; see Codebook.from_toml")
-            statistics = count_table(X, codebook, total=counting is not None)
+            statistics = count_table(X, codebook, total=counting is not None, persons=self._persons(codebook))
             self._adopt_source(codebook)
             return statistics
         if batch and classes is None and self._known_codebook() is None:
@@ -262,8 +265,32 @@ class NaiveBayes(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if inside and str(getattr(X[codebook.target], "dtype", "")).lower() == "object":
             label_kind = _listed_kind(codebook)
         check_consistent_length(*columns.values(), labels)
+        if names is not None and self._is_bounded(names) and (persons := self._persons(codebook)) is not None:
+            places = drawn_rows(columns, codebook, persons)
+            columns = {name: take(column, places) for name, column in columns.items()}
+            labels = take(labels, places)
         columns = self._adopt_columns(names, columns, codebook, label_kind)
         return encode(columns, codebook, training=True, labels=labels, total=True)
+
+    @property
+    def _unit_rows(self) -> int:
+        """Rows of what epsilon protects."""
+        if self.rows_per_person is None:
+            return 1
+        require_most(self.rows_per_person)
+        return self.rows_per_person
+
+    def _is_bounded(self, names: Sequence[Any] | None) -> bool:
+        """Whether a person's rows are bounded here; `names`: the columns of the table, None for a source's."""
+        if self.rows_per_person is None or self.codebook is None or self.codebook.identifier is None:
+            return False
+        return names is None or {part.column for part in self.codebook.identifier.parts} <= set(names)
+
+    def _persons(self, codebook: Codebook) -> Persons | None:
+        """How many rows of a person count in a private fit; None: all of them."""
+        if self.epsilon is None or codebook.identifier is None or self.rows_per_person is None:
+            return None
+        return Persons(self._unit_rows, Coins.system().bytes(32))
 
     def _adopt_columns(
         self, names: list[Any] | None, columns: dict[str, Any], codebook: Codebook, label_kind: str
@@ -295,14 +322,14 @@ class NaiveBayes(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             delta=self.delta,
             mechanism=self.mechanism,
             rows=self.rows,
-            rows_per_person=self.rows_per_person,
+            rows_per_person=self._unit_rows,
             allocation=self.allocation,
             gamma=self.gamma,
         )
         exact: Statistics | Block
         if release.wants_rows:
             if is_source(X):
-                exact = read_block(X, release.codebook, total=True)
+                exact = read_block(X, release.codebook, total=True, persons=self._persons(release.codebook))
                 self._adopt_source(release.codebook)
             else:
                 exact = self._private_block(X, y, release.codebook)
@@ -314,7 +341,9 @@ class NaiveBayes(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             ledger.charge(release, purpose="NaiveBayes.fit", codebook=codebook.sha256)
             spent = str(ledger.balance())
         parameters, noisy, record = release.release(exact, self.alpha, Coins.system())
-        self.privacy_ = {**release.facts(), "statement": release.statement(spent, self.tuning).to_dict()}
+        names = None if is_source(X) else list(getattr(X, "columns", ()))
+        bounded = None if self.rows_per_person is None else self._is_bounded(names)
+        self.privacy_ = {**release.facts(), "statement": release.statement(spent, self.tuning, bounded).to_dict()}
         if record is not None:
             self.privacy_["released"] = record
         return self._publish(parameters, noisy)
@@ -346,10 +375,10 @@ class NaiveBayes(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 "choose settings by `private_forecast` (Python) or `blindbayes plan` (command line)"
             )
         right = int((np.asarray(self.predict(X)) == np.asarray(y)).sum())
-        price = score_price(self.score_epsilon, self.rows_per_person)
+        price = score_price(self.score_epsilon, self._unit_rows)
         spend = Spend(written(price.epsilon))
         Ledger(self.ledger).charge(spend, purpose="NaiveBayes.score", unit=price.unit)
-        return noisy_accuracy(right, len(np.asarray(y)), self.score_epsilon, self.rows_per_person, Coins.system())
+        return noisy_accuracy(right, len(np.asarray(y)), self.score_epsilon, self._unit_rows, Coins.system())
 
     def predict_joint_log_proba(self, X: Any) -> FloatArray:
         """ln P(class, row), shaped (rows, classes)."""

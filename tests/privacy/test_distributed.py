@@ -202,7 +202,7 @@ def test_the_party_unit_scales_with_the_largest_party() -> None:
     person, party = plan("polya"), plan("polya", unit="party", party_rows=40)
     assert party.rate() == person.rate() / 40
     assert party.price.unit == "party"
-    assert "party of at most 40 rows" in party.statement()
+    assert "party with at most 40 records" in party.statement()
     skellam = plan("skellam", unit="party", party_rows=40, delta=1e-6)
     assert losses.renyi_delta(float(skellam.variance), 120, 3 * 1600, 1.0) <= 1e-6
     assert losses.composed_delta(skellam.table(5), 40, 3, 1.0) <= 1e-6
@@ -257,6 +257,6 @@ def test_noise_too_wide_for_a_table_is_refused_there_and_still_drawn() -> None:
 
 def test_the_statement_says_who_is_protected_and_until_when() -> None:
     text = plan("polya").statement()
-    assert "any one person" in text
+    assert "any one record" in text
     assert "at least 5 honest" in text
     assert "two-sided geometric" in text

@@ -24,6 +24,7 @@ from blindbayes.cli.study_columns import (
 )
 from blindbayes.codebook import Codebook
 from blindbayes.errors import ConfigError, PrivacyError
+from blindbayes.primitives.coins import Coins
 from blindbayes.protocol import registry
 from blindbayes.site.approval import approval_of
 from blindbayes.site.client import OperatorClient
@@ -275,7 +276,7 @@ def dry_run(path: Path, config: Path, as_json: bool) -> None:
         require_study(home.config.policy, study)
     except PrivacyError as error:
         problems.append(str(error))
-    statistics = home.tables.count(study)
+    statistics = home.tables.count(study, Coins.system())
     try:
         require_rows(home.config.policy, study, int(statistics.class_counts.sum()))
     except PrivacyError as error:

@@ -31,6 +31,11 @@ from blindbayes.errors import ConfigError
 )
 @click.option("--rows", type=int, help="With epsilon: about how many rows the table has, as publicly known.")
 @click.option(
+    "--rows-per-person",
+    type=int,
+    help="With epsilon: so many rows of a person count, by the codebook's identifier, and are protected together.",
+)
+@click.option(
     "--allocation", type=(int, int), metavar="NUMERIC CATEGORICAL", help="Of smooth and global: weights in the budget [2 1]."
 )
 @click.option("--gamma", type=float, help="Of smooth: the exponent of its noise [2].")
@@ -47,6 +52,7 @@ def command(
     delta: float,
     mechanism: str,
     rows: int | None,
+    rows_per_person: int | None,
     allocation: tuple[int, int] | None,
     gamma: float | None,
     tuning: str | None,
@@ -60,13 +66,19 @@ def command(
       blindbayes train visits.parquet --codebook codebook.toml --out model.json
       blindbayes train visits.parquet --codebook codebook.toml --out model.json --epsilon 1 --ledger ledger.jsonl
     """
+    from blindbayes.data.persons import require_identifier
     from blindbayes.estimators import NaiveBayes
 
     folder = Path(out).parent
     if not (folder.is_dir() and os.access(folder, os.W_OK)):  # before the ledger pays for a model that nobody could keep
         raise ConfigError(f"no file can be written in the folder {os.fspath(folder)!r}; make it, or choose another --out")
+    codebook = Codebook.from_toml(codebook_path)
+    if rows_per_person is not None:
+        if epsilon is None:
+            raise ConfigError("--rows-per-person says whom epsilon protects: pass --epsilon too")
+        require_identifier(codebook)
     model = NaiveBayes(
-        Codebook.from_toml(codebook_path),
+        codebook,
         alpha=alpha,
         var_smoothing=var_smoothing,
         epsilon=epsilon,
@@ -74,6 +86,7 @@ def command(
         mechanism=mechanism,
         ledger=ledger,
         rows=rows,
+        rows_per_person=rows_per_person,
         allocation=allocation,
         gamma=gamma,
         tuning=tuning,

@@ -345,7 +345,7 @@ class Wizard:
 
     def _privacy(self, trial: Callable[..., StudyFile], count: int) -> Privacy:
         click.echo("\nexact: the sum is opened as it is; who knows all records of a cell but one can compute the last.")
-        click.echo("epsilon: noise hides any one person in the sum; smaller hides more, 1 is common. Each run spends it.")
+        click.echo("epsilon: noise hides any one record in the sum; smaller hides more, 1 is common. Each run spends it.")
 
         def epsilon_of(text: str) -> float | None:
             value = None if text.strip().lower() == "exact" else number(text, "epsilon is a positive number, or the word exact")
@@ -385,10 +385,18 @@ class Wizard:
         privacy = self._more("delta", "Delta", lambda text: tried(delta=number(text, rule)), "0")
         if not (self._advanced and rarer):
             return privacy
-        click.echo("Epsilon protects one person's record, or all records of a party: that takes far more noise.")
-        if asked("Whom epsilon protects", one_of(("person", "party")), "person") == "party":
+        click.echo(
+            "Epsilon protects one record; or a person, of whom each site counts a few rows, by the codebook's identifier; or "
+            "all records of a party: that takes far more noise."
+        )
+        units = ("record", "person", "party") if trial(privacy).book.identifier is not None else ("record", "party")
+        unit = asked("Whom epsilon protects", one_of(units), "record")
+        if unit == "party":
             most = "Most rows of any party, publicly known"
             privacy = asked(most, lambda text: tried(unit="party", party_rows=whole(1)(text)))
+        elif unit == "person":
+            most = "Most rows of a person that a site counts"
+            privacy = asked(most, lambda text: tried(rows_per_person=whole(1)(text)))
         click.echo("auto takes the mechanism with the least noise. skellam and diluted need a delta.")
         kinds = one_of(("auto", "polya", "skellam", "diluted"))
         privacy = asked("Mechanism", lambda text: tried(mechanism=kinds(text)), "auto")

@@ -53,7 +53,7 @@ def ask_columns(
 
         click.echo("One site gets the noisy counts of all, and builds the model; it may pass it on.")
         builder = asked("Who builds the model", one_of(names), names[0], name="miner")
-        click.echo("epsilon: noise hides any one person in what is released; smaller hides more, 1 is common.")
+        click.echo("epsilon: noise hides any one record in what is released; smaller hides more, 1 is common.")
         study = asked("Epsilon, of all sites together", private, "1", name="epsilon")
         if not may_ask("deadlines"):
             return study

@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from blindbayes.codebook import Categorical, Codebook, Feature, Numeric
 from blindbayes.data.expressions import grouped, numeric
+from blindbayes.data.persons import Persons, bounded
 from blindbayes.data.sources import open_source
 from blindbayes.data.values import ABSENT, UNKNOWN, Listed, is_whole, plain_text
 from blindbayes.errors import DataError
@@ -25,20 +26,22 @@ def count(
     extra_columns: str = "refuse",
     progress: Progress | None = None,
     total: bool = False,
+    persons: Persons | None = None,
 ) -> Statistics:
     """The exact statistics of a frame, path, URL or Ibis table, by an engine; or an error that names column and rule.
 
-    `total` is for private statistics: no row is an error. See `count_table`.
+    `total` is for private statistics: no row is an error; `persons` bounds the rows of a person. See `count_table`.
     """
     opened = open_source(source)
     try:
         opened.require_columns(codebook, extra_columns=extra_columns)
+        table = opened.table if persons is None else opened.kept(bounded(opened.table, codebook, persons))
         layout = Layout(codebook)
         vector = np.zeros(layout.size, dtype=object)
         steps = len(codebook.features) + 1
         _tell(progress, 0, steps, codebook.target)
         labels = Labels(codebook)
-        groups, many = grouped(opened.table, codebook, None, every=total)
+        groups, many = grouped(table, codebook, None, every=total)
         labels.require_few(many)
         for item in groups:
             if (at := labels.position(item.label, item.rows)) is not None:
@@ -50,9 +53,9 @@ def count(
         for done, feature in enumerate(codebook.features, start=1):
             _tell(progress, done, steps, feature.name)
             if isinstance(feature, Categorical):
-                _count_categorical(opened.table, layout, feature, labels, vector, total=total)
+                _count_categorical(table, layout, feature, labels, vector, total=total)
             else:
-                _count_numeric(opened.table, layout, feature, labels, vector, total=total)
+                _count_numeric(table, layout, feature, labels, vector, total=total)
         _tell(progress, steps, steps, "")
         return Statistics(layout, vector).require_bounds()
     finally:

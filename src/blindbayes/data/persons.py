@@ -104,7 +104,7 @@ def drawn_rows(columns: Mapping[str, Any], codebook: Codebook, persons: Persons)
     raise DataError(f"the identifiers cannot be read ({problem})")
 
 
-@ibis.udf.scalar.builtin(name="md5")
+@ibis.udf.scalar.builtin(name="md5")  # type: ignore[untyped-decorator]
 def _md5(text: str) -> str:  # type: ignore[empty-body]
     """Every engine has it. It only has to scatter rows: any choice that hangs on one person's rows is as private."""
 

@@ -53,6 +53,16 @@ class Source:
             self._backend.disconnect()
         self._backend = None
 
+    def kept(self, rows: Any) -> Any:
+        """The rows of an expression over the table, computed once where the engine is this process's own."""
+        if self.label not in ("csv", "parquet", "frame"):
+            return rows
+        try:
+            return self._backend.create_table("kept", rows, temp=True, overwrite=True)
+        except Exception as cause:  # an engine's text may quote a row
+            problem = type(cause).__name__
+        raise DataError(f"the data source failed while its rows were read ({problem})")
+
     def require_columns(self, codebook: Codebook, *, extra_columns: str = "refuse", labels: bool = True) -> None:
         """Refuse a table that lacks a column of the codebook, or has one that the codebook does not know."""
         require_columns(self.columns, codebook, extra_columns=extra_columns, labels=labels)

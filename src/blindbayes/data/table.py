@@ -6,15 +6,17 @@ Ibis table or large frame by its engine. Both give the same integers.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from blindbayes.codebook import Codebook
 from blindbayes.data.counting import Progress, count
 from blindbayes.data.encode import encode
+from blindbayes.data.persons import Persons, bounded, drawn_rows, require_identifier
 from blindbayes.data.sources import frame_columns, is_source, open_source, require_columns
 from blindbayes.errors import ConfigError, DataError
 from blindbayes.statistics import Block, Layout, Statistics, count_block
@@ -28,6 +30,7 @@ def count_table(
     *,
     total: bool = False,
     extra_columns: str = "refuse",
+    persons: Persons | None = None,
     progress: Progress | None = None,
 ) -> Statistics:
     """The exact statistics of a frame, path, URL or Ibis table; `Statistics` of the same codebook are given back.
@@ -36,17 +39,23 @@ def count_table(
     error would tell one table from its neighbour: a number out of bounds is clipped, one that cannot be read or is infinite
     is missing, a category that is not listed is missing or what the codebook calls `other`, and a row whose class is missing
     or not listed is left out. A missing value adds nothing to its feature, optional or not.
+
+    With `persons` at most so many rows of each person count, by the codebook's identifier, and no row without one.
     """
     if isinstance(source, Statistics):
         if source.codebook != codebook:
             raise ConfigError("the statistics belong to another codebook; compare the codebooks' hashes")
+        if persons is not None:
+            raise ConfigError("statistics do not tell whose rows they count: pass the table")
         return source
     if is_source(source):
-        return count(source, codebook, total=total, extra_columns=extra_columns, progress=progress)
+        return count(source, codebook, total=total, extra_columns=extra_columns, persons=persons, progress=progress)
     columns = frame_columns(source)
     require_columns([*columns], codebook, extra_columns=extra_columns)
+    if persons is not None:
+        columns = take_drawn(columns, codebook, persons)
     rows = len(columns[codebook.target])
-    if rows > _MOST_ROWS_HERE and not total:
+    if rows > _MOST_ROWS_HERE and not total and persons is None:
         return count(source, codebook, extra_columns=extra_columns, progress=progress)
     layout, counted = Layout(codebook), Statistics.zero(codebook)
     for start in range(0, rows, _MOST_ROWS_HERE):
@@ -55,13 +64,30 @@ def count_table(
     return counted.require_bounds()
 
 
-def read_block(source: Any, codebook: Codebook, *, total: bool = False, extra_columns: str = "refuse") -> Block:
+def take_drawn(columns: Mapping[str, Any], codebook: Codebook, persons: Persons) -> dict[str, Any]:
+    """The columns of a frame at the rows that count."""
+    for part in require_identifier(codebook):
+        if part.column not in columns:
+            raise DataError(f"identifier column {part.column!r} is missing from the table; add it or change the recipe")
+    places = drawn_rows(columns, codebook, persons)
+    return {name: take(column, places) for name, column in columns.items()}
+
+
+def take(column: Any, places: npt.NDArray[np.int64]) -> Any:
+    """A column at some rows."""
+    return column.take(pa.array(places)) if isinstance(column, pa.Array | pa.ChunkedArray) else column[places]
+
+
+def read_block(
+    source: Any, codebook: Codebook, *, total: bool = False, extra_columns: str = "refuse", persons: Persons | None = None
+) -> Block:
     """The rows of a path, URL or Ibis table as codes, in memory, for what needs single rows."""
     opened = open_source(source)
     try:
         opened.require_columns(codebook, extra_columns=extra_columns)
+        rows = opened.table if persons is None else bounded(opened.table, codebook, persons)
         try:
-            table = opened.table.select(*codebook.names, codebook.target).to_pyarrow()
+            table = rows.select(*codebook.names, codebook.target).to_pyarrow()
         except Exception as cause:  # an engine's text may quote a row
             problem = type(cause).__name__
             raise DataError(f"the data source failed while its rows were read ({problem})") from None

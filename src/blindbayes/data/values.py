@@ -126,8 +126,9 @@ class Untyped:
     def __len__(self) -> int:
         return len(self.counted)
 
-    def __getitem__(self, part: slice) -> Untyped:
-        return Untyped(self.texts[part], self.numbers[part], self.counted[part])
+    def __getitem__(self, part: slice | npt.NDArray[np.int64]) -> Untyped:
+        texts = self.texts[part] if isinstance(part, slice) else self.texts.take(pa.array(part))
+        return Untyped(texts, self.numbers[part], self.counted[part])
 
     def require_readable(self, name: str) -> Untyped:
         """Self, or an error if an object is neither text, number nor truth value."""

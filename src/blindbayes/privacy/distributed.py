@@ -4,10 +4,11 @@
     vector += noise.share(coins)            # each party, once per release; int64, one entry per cell
     noise.law, noise.price, noise.deviation(), noise.statement()
 
-`touched` is how many cells one person can change; `bounds` (instead of `cells`) says by how much each cell can change, 1 for
+`touched` is how many cells one record can change; `bounds` (instead of `cells`) says by how much each cell can change, 1 for
 a count. `honest` is the smallest number of honest parties whose shares reach the sum: `honest_survivors` makes it from the
-study's parties, quorum and gamma. The guarantee is for adding or removing one unit: a person, or (unit="party") all rows
-of one party, of which `party_rows` is the declared or privately computed maximum.
+study's parties, quorum and gamma. The guarantee is for adding or removing one unit: a record; a person, of whom at most
+`rows_per_person` rows are counted; or (unit="party") all rows of one party, of which `party_rows` is the declared or privately
+computed maximum.
 
 Three mechanisms, all exact on integers:
 
@@ -46,7 +47,7 @@ from blindbayes.privacy import losses, samplers
 from blindbayes.privacy.chance import charged, spendable
 
 Mechanism = Literal["polya", "skellam", "diluted"]
-Unit = Literal["person", "party"]
+Unit = Literal["record", "person", "party"]
 _MAX_SCALE = 1 << 44
 _GRAIN = 1 << 24  # rational parameters that come from floating point are rounded, to the safe side, to this grain
 
@@ -98,11 +99,13 @@ class DistributedNoise:
         cells: int | None = None,
         bounds: Sequence[int] | None = None,
         delta: float = 0.0,
-        unit: Unit = "person",
+        unit: Unit = "record",
         party_rows: int | None = None,
+        rows_per_person: int | None = None,
         mechanism: Mechanism | Literal["auto"] = "auto",
     ) -> DistributedNoise:
-        """See the module. Give `cells` for counts or `bounds` for cells of any width; `party_rows` for unit="party"."""
+        """See the module. Give `cells` for counts or `bounds` for cells of any width; `party_rows` for unit="party",
+        `rows_per_person` where a person has several rows."""
         if (cells is None) == (bounds is None):
             raise ConfigError("give the number of cells or their bounds, one of the two")
         limits = tuple(bounds) if bounds is not None else (1,) * (cells or 0)
@@ -114,7 +117,11 @@ class DistributedNoise:
             raise PrivacyError("at least one honest party must add its noise")
         if (unit == "party") != (party_rows is not None) or (party_rows is not None and party_rows < 1):
             raise ConfigError("the unit 'party', and it alone, needs party_rows, the largest number of rows of a party")
-        reach = party_rows or 1
+        if rows_per_person is not None and (unit != "record" or rows_per_person < 1):
+            raise ConfigError("rows_per_person is at least 1, and the unit of the noise is then a person with so many rows")
+        reach = party_rows or rows_per_person or 1
+        if unit == "record" and reach > 1:
+            unit = "person"
         exact = spendable(epsilon)
         if max(limits) * touched * reach / exact > _MAX_SCALE:
             raise PrivacyError("the noise would be wider than 2^44: use bins, a coarser precision or a larger epsilon")
@@ -244,9 +251,14 @@ class DistributedNoise:
             return f"two-sided geometric, {width}"
         return f"sum of Binomial({self.honest}, {float(self.beta):.6g}) many two-sided geometric variables, {width}"
 
+    @property
+    def protects(self) -> str:
+        """The unit in words, as ledgers name it."""
+        return "one record" if self.unit == "record" else f"one {self.unit} with at most {self.reach} records"
+
     def statement(self) -> str:
         """What the noise promises, for the privacy statement."""
-        who = "any one person" if self.unit == "person" else f"any one party of at most {self.reach} rows"
+        who = self.protects.replace("one ", "any one ", 1)
         strength = f"epsilon = {float(self.epsilon):g}" + (f", delta = {self.delta:g}" if self.delta else "")
         return (
             f"The sum is differentially private for {who} ({strength}, add or remove), as long as at least "

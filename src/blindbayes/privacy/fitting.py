@@ -74,8 +74,11 @@ class PrivateFit(ABC):
         was released verbatim, for intervals."""
 
     @abstractmethod
-    def statement(self, composition: str | None = None, tuning: str | None = None) -> PrivacyStatement:
-        """The promise; `composition` says what the ledger holds besides, `tuning` how settings were chosen."""
+    def statement(
+        self, composition: str | None = None, tuning: str | None = None, bounded: bool | None = None
+    ) -> PrivacyStatement:
+        """The promise; `composition` says what the ledger holds besides, `tuning` how settings were chosen, `bounded` whether
+        the rows of a person were (None: the unit is a record)."""
 
 
 def plan_fit(
@@ -134,8 +137,11 @@ class JointFit(PrivateFit):
         noisy = self.plan.release(exact, coins)
         return fit_parameters(noisy, alpha=alpha), noisy.statistics, record_of(noisy)
 
-    def statement(self, composition: str | None = None, tuning: str | None = None) -> PrivacyStatement:
-        """The promise; `composition` says what the ledger holds besides, `tuning` how settings were chosen."""
+    def statement(
+        self, composition: str | None = None, tuning: str | None = None, bounded: bool | None = None
+    ) -> PrivacyStatement:
+        """The promise; `composition` says what the ledger holds besides, `tuning` how settings were chosen, `bounded` whether
+        the rows of a person were (None: the unit is a record)."""
         tables = len(self.plan.items)
         sensitivity = (
             f"{self.plan.unit} touches one class and, in each of {tables} released tables, one cell (a moment by at most its "
@@ -145,7 +151,7 @@ class JointFit(PrivateFit):
             self,
             sensitivity=sensitivity,
             codebook=self.plan.declared.sha256,
-            data_domain=data_domain(self.plan.declared),
+            data_domain=data_domain(self.plan.declared) + persons_domain(self.plan.rows_per_unit, bounded),
             composition=composition or ALONE,
             tuning=tuning,
         )
@@ -168,8 +174,11 @@ class ParameterFit(PrivateFit):
             raise ConfigError("a release parameter by parameter is made from coded rows")
         return self.plan.fit(exact, coins, alpha=alpha), None, None
 
-    def statement(self, composition: str | None = None, tuning: str | None = None) -> PrivacyStatement:
-        """The promise; `composition` says what the ledger holds besides, `tuning` how settings were chosen."""
+    def statement(
+        self, composition: str | None = None, tuning: str | None = None, bounded: bool | None = None
+    ) -> PrivacyStatement:
+        """The promise; `composition` says what the ledger holds besides, `tuning` how settings were chosen, `bounded` whether
+        the rows of a person were (None: the unit is a record)."""
         number, table = (float(each) for each in self.plan.budgets)
         sensitivity = (
             f"each mean and variance has epsilon {number:g} of its own, by a "
@@ -180,7 +189,7 @@ class ParameterFit(PrivateFit):
             self,
             sensitivity=sensitivity,
             codebook=self.codebook.sha256,
-            data_domain=data_domain(self.codebook),
+            data_domain=data_domain(self.codebook) + persons_domain(self.plan.rows_per_unit, bounded),
             composition=composition or ALONE,
             tuning=tuning,
             side_channels=SMOOTH_SIDE_CHANNELS if self.name == "smooth" else SIDE_CHANNELS,
@@ -195,3 +204,15 @@ def data_domain(codebook: Codebook) -> str:
         f"{numeric} numeric features, within the domains that the codebook declares, each column of one type that was not read "
         f"off its rows, of at most {codebook.max_rows} rows"
     )
+
+
+def persons_domain(most: int, bounded: bool | None) -> str:
+    """What is known of the rows of a person, in words."""
+    if bounded is None:
+        return ""
+    if bounded:
+        return (
+            f". Of each person, by the codebook's identifier, at most {most} row(s) count, drawn at random, and no row "
+            "without an identifier"
+        )
+    return f". That no person has more than {most} row(s) was declared, not checked"

@@ -37,7 +37,13 @@ _WIDE_BINS = 48
 _ROUNDS = 3
 REFUSALS = (
     "Which parties took part, and that a party refused: it does so by its exact number of rows, where it or the study asks for "
-    "a least or a largest one. Several records of one person, at one site or at several, are several records."
+    "a least or a largest one."
+)
+SEVERAL_RECORDS = "Several records of one person, at one site or at several, are several records."
+SEVERAL_SITES = (
+    "A person is who has one identifier at one site: of each, that site counts at most {most} row(s), drawn at random, and no "
+    "row without an identifier. A person with rows at several sites is one person at each: at k sites the loss is up to k "
+    "times epsilon. No site can see that, and nothing here prevents it."
 )
 
 HIDDEN = (
@@ -78,8 +84,9 @@ class NoisySum:
         parties: int,
         delta: float = 0.0,
         rows: int | None = None,
-        unit: Unit = "person",
+        unit: Unit = "record",
         party_rows: int | None = None,
+        rows_per_person: int | None = None,
         mechanism: Mechanism | str = "auto",
     ) -> NoisySum:
         """Plan for `parties` shares in the sum, of which `honest` may be relied on. `rows` is the declared total."""
@@ -95,6 +102,7 @@ class NoisySum:
                 honest=honest,
                 unit=unit,
                 party_rows=party_rows,
+                rows_per_person=rows_per_person,
                 mechanism=mechanism,  # type: ignore[arg-type]
             )
             deviation = noise.deviation(parties)
@@ -160,11 +168,13 @@ class NoisySum:
     @property
     def price(self) -> Price:
         """What one release costs every party."""
-        unit = "one record" if self.noise.unit == "person" else f"one party with at most {self.noise.reach} records"
-        return Price(self.noise.price.epsilon, self.noise.price.delta, unit)
+        return Price(self.noise.price.epsilon, self.noise.price.delta, self.noise.protects)
 
-    def statement(self, trust: str, composition: str, min_cell: int = 0) -> PrivacyStatement:
-        """The promise, under the trust that the study states."""
+    def statement(
+        self, trust: str, composition: str, min_cell: int = 0, rows_per_person: int | None = None
+    ) -> PrivacyStatement:
+        """The promise, under the trust that the study states. `rows_per_person`: what each site counts of a person."""
+        persons = SEVERAL_RECORDS if rows_per_person is None else SEVERAL_SITES.format(most=rows_per_person)
         return PrivacyStatement.of(
             self,
             sensitivity=f"One record moves at most one cell in each of {len(self.tables.items)} released tables, by at most "
@@ -173,7 +183,7 @@ class NoisySum:
             data_domain=data_domain(self.tables.declared),
             trust_model=trust,
             composition=composition,
-            not_protected=f"{NOT_PROTECTED} {REFUSALS}",
+            not_protected=f"{NOT_PROTECTED} {REFUSALS} {persons}",
             post_processing=POST_PROCESSING + (f" {HIDDEN.format(min_cell)}" if min_cell else ""),
             model="Federated",
         )

@@ -48,8 +48,8 @@ def noise_of(study: Study, agreed: Columns | Join) -> ColumnNoise | None:
 
 
 def _plan(study: Study, owners: Mapping[str, Iterable[str]], holder: str, rows: int, way: Way) -> ColumnNoise:
-    if study.unit != "person":
-        raise PrivacyError("over columns epsilon protects one record: leave the unit at 'person'")
+    if study.unit != "record":
+        raise PrivacyError("over columns epsilon protects one record: leave the unit at 'record'")
     if study.mechanism != "auto":
         raise ConfigError("over columns the plan chooses the mechanism: leave it at 'auto'")
     held = {party: tuple(names) for party, names in owners.items()}

@@ -26,7 +26,8 @@ from blindbayes.privacy.chance import spendable, written
 from blindbayes.privacy.distributed import DistributedNoise, honest_survivors
 from blindbayes.privacy.fitting import data_domain
 from blindbayes.privacy.mechanisms import Price
-from blindbayes.privacy.statement import PrivacyStatement
+from blindbayes.privacy.noisy_sum import SEVERAL_RECORDS, SEVERAL_SITES
+from blindbayes.privacy.statement import NOT_PROTECTED, PrivacyStatement
 from blindbayes.protocol.private_ratio import Ratios, coarse_bits, contributor, first_party, second_party
 from blindbayes.protocol.private_ratio.roles import SHARE_BITS, Opening
 from blindbayes.report import LeakReport, leak_report, model_files, run_files, seal_files
@@ -137,7 +138,8 @@ def simulate_study(
     coins = coins.derive(f"run {run_id}")  # two runs on the same coins never share noise or masks
     vectors = {}
     for name, source in sources.items():
-        own = count_table(source, study.codebook, total=study.is_private)
+        persons = study.persons(coins.derive(f"rows of {name}"))
+        own = count_table(source, study.codebook, total=study.is_private, persons=persons)
         require_plausible(own, complete=not study.is_private)
         if int(own.class_counts.sum()) < study.min_rows:
             raise PrivacyError(f"the study asks for at least {study.min_rows} rows per party")
@@ -199,6 +201,7 @@ class _Noise:
                 honest=honest,
                 unit=study.unit,
                 party_rows=study.party_rows,
+                rows_per_person=study.rows_per_person,
                 mechanism=study.mechanism,
             )
         )
@@ -213,10 +216,10 @@ class _Noise:
 
     @property
     def price(self) -> Price:
-        unit = "one record" if self.law.unit == "person" else f"one party with at most {self.law.reach} records"
-        return Price(self.law.price.epsilon, self.law.price.delta, unit)
+        return Price(self.law.price.epsilon, self.law.price.delta, self.law.protects)
 
     def statement(self, study: Study) -> PrivacyStatement:
+        persons = SEVERAL_RECORDS if study.rows_per_person is None else SEVERAL_SITES.format(most=study.rows_per_person)
         return PrivacyStatement.of(
             self,
             sensitivity=f"One record moves at most {self.law.touched} counts by 1: its class count, and one count of each "
@@ -226,6 +229,7 @@ class _Noise:
             trust_model=f"At least {study.gamma:.0%} of the parties follow the protocol, add their noise and keep it to "
             f"themselves: calibrated to {self.law.honest} honest shares; a party that takes its own share off what is opened "
             "counts among the others. The two computing parties do not collude",
+            not_protected=f"{NOT_PROTECTED} {persons}",
             model="Federated",
         )
 

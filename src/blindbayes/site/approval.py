@@ -153,7 +153,9 @@ def _promise(study: StudyFile) -> dict[str, Any]:
 def _unit(study: StudyFile) -> str:
     if study.privacy.unit == "party":
         return f"party: all rows of a site, at most {study.privacy.party_rows}"
-    return "person: one row"
+    if study.privacy.rows_per_person is not None:
+        return f"person: at most {study.privacy.rows_per_person} rows at each site, drawn by the identifier"
+    return "record: one row"
 
 
 def _changed(study: StudyFile) -> tuple[Changed, ...]:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from blindbayes.errors import ConfigError, DataError
+from blindbayes.primitives.coins import Coins
 from blindbayes.site.config import Rows
 from blindbayes.statistics import Statistics
 from blindbayes.study.file import StudyFile
@@ -24,14 +25,16 @@ class Tables:
     folder: Path
     rows: Rows | None
 
-    def count(self, study: StudyFile) -> Statistics:
-        """The exact statistics of this site's rows, as the study counts them."""
+    def count(self, study: StudyFile, coins: Coins) -> Statistics:
+        """The exact statistics of this site's rows, as the study counts them. `coins` draw the rows of a person that count."""
         from blindbayes.data import count_table
 
         rows, agreed = self._named(), study.study
         with self.open_batch(rows.source, rows.table, ordered=False) as source:
             book = agreed.counting(study.setting)
-            return count_table(source, book, total=agreed.is_private, extra_columns=rows.extra_columns)
+            return count_table(
+                source, book, total=agreed.is_private, extra_columns=rows.extra_columns, persons=agreed.persons(coins)
+            )
 
     def open_columns(self, study: StudyFile, name: str) -> tuple[Source, ColumnSource]:
         """This site's columns of a study, and the source to close."""

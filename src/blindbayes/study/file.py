@@ -62,13 +62,16 @@ class Privacy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     epsilon: float | None = None
     delta: float = 0.0
     mechanism: Literal["auto", "polya", "skellam", "diluted"] = "auto"
-    unit: Literal["person", "party"] = "person"
+    unit: Literal["record", "party", "person"] = "record"  # "person" is what earlier versions called a record
     party_rows: int | None = None
+    rows_per_person: int | None = None  # most rows of a person that a site counts, by the codebook's identifier
     rows: int | None = None  # declared number of rows of all parties together: how fine the noisy tables are
     gamma: float = 2 / 3
 
     def __post_init__(self) -> None:
         _as_floats(self, "epsilon", "delta", "gamma")
+        if self.unit == "person":
+            msgspec.structs.force_setattr(self, "unit", "record")
 
 
 class Thresholds(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -463,7 +466,8 @@ _COMMENTS: dict[str, Any] = {
     "privacy": {
         "epsilon": "privacy loss of one run: smaller hides more; take the line out for an exact sum",
         "delta": "chance that epsilon does not hold; 0 for none",
-        "unit": "whom epsilon protects: one person, or all rows of a party",
+        "unit": "whom epsilon protects: one record (a row, not a person), or all rows of a party",
+        "rows_per_person": "a site counts so many rows of a person, drawn at random; epsilon protects them together",
         "rows": "rows of all parties together, about, from public knowledge: how fine the noisy tables are",
         "gamma": "the fraction of parties assumed to add their noise",
     },

@@ -20,6 +20,7 @@ import numpy as np
 
 from blindbayes.codebook import Codebook
 from blindbayes.data import count_table
+from blindbayes.data.persons import Persons, require_identifier, require_most
 from blindbayes.errors import ConfigError, DataError, PeerProtocolError, PrivacyError
 from blindbayes.estimators import NaiveBayes
 from blindbayes.ledger import Ledger
@@ -69,8 +70,12 @@ class Study:
         Differential privacy of the opened sum, by noise that the parties add together. None: the exact sum is opened.
     mechanism : str
         "auto", "polya", "skellam" or "diluted".
-    unit : "person" or "party"
+    unit : "record" or "party"
         Whom epsilon protects: one record, or all records of a party (then `party_rows` is the largest party's size).
+        "person", as earlier versions wrote, is "record".
+    rows_per_person : int, default=None
+        With epsilon, over rows: each party counts at most so many rows of a person, by the codebook's identifier, drawn at
+        random, and noise protects such a person within a party.
     rows : int, default=None
         With epsilon: the declared number of rows of all parties together, a public figure or a guess. It decides how fine
         the released tables are, and steadies the estimates.
@@ -102,8 +107,9 @@ class Study:
         epsilon: float | None = None,
         delta: float = 0.0,
         mechanism: Literal["auto", "polya", "skellam", "diluted"] = "auto",
-        unit: Literal["person", "party"] = "person",
+        unit: Literal["record", "party", "person"] = "record",
         party_rows: int | None = None,
+        rows_per_person: int | None = None,
         rows: int | None = None,
         gamma: float = 2 / 3,
         quorum: int | None = None,
@@ -129,6 +135,11 @@ class Study:
         require_small_delta(codebook, delta, rows)
         if epsilon is not None and codebook.provenance == "inferred":
             raise PrivacyError("this codebook was inferred from training data, which leaks it; declare one for a private study")
+        if rows_per_person is not None:
+            if epsilon is None or partition != "rows" or unit == "party":
+                raise ConfigError("rows_per_person is for studies over rows with epsilon, whose unit is a record; leave it out")
+            require_most(rows_per_person)
+            require_identifier(codebook)
         if min_parties is None:
             min_parties = FEWEST_EXACT if epsilon is None else 2
         if min_parties < 2 or min_rows < 0:
@@ -147,7 +158,8 @@ class Study:
         self.epsilon = epsilon
         self.delta = delta
         self.mechanism: Literal["auto", "polya", "skellam", "diluted"] = mechanism
-        self.unit: Literal["person", "party"] = unit
+        self.unit: Literal["record", "party"] = "record" if unit == "person" else unit
+        self.rows_per_person = rows_per_person
         self.party_rows = party_rows
         self.rows = rows
         self.gamma = gamma
@@ -169,9 +181,15 @@ class Study:
         """Whether noise is added to what is counted: then no row may be an error."""
         return self.epsilon is not None
 
+    def persons(self, coins: Coins) -> Persons | None:
+        """How many rows of a person count, drawn by a party's own coins; None: all of them."""
+        return None if self.rows_per_person is None else Persons(self.rows_per_person, coins.bytes(32))
+
     def to_dict(self) -> dict[str, Any]:
         """Everything agreed on, as plain builtins; the codebook by its hash."""
         fields = {name: value for name, value in vars(self).items() if name != "codebook" and not name.startswith("_")}
+        if self.rows_per_person is None:  # a later setting: at its default it leaves earlier hashes as they are
+            del fields["rows_per_person"]
         return {"format": "blindbayes.study/1", "codebook": self.codebook.sha256, **fields}
 
     @property
@@ -225,6 +243,7 @@ class Study:
                 rows=self.rows,
                 unit=self.unit,
                 party_rows=self.party_rows,
+                rows_per_person=self.rows_per_person,
                 mechanism=self.mechanism,
             )
         return self._plans[key]
@@ -315,6 +334,8 @@ class Study:
         keep: Keep,
     ) -> Result:
         setting = self.setting(tuple(sources))
+        if removed and self.rows_per_person is not None:
+            raise ConfigError("with rows_per_person no rows are taken back: which of a person's rows were counted is not kept")
         if base is not None and (base.total is not None) != (self.epsilon is not None):
             raise ConfigError("a study with epsilon does not go on from one without, or the other way round")
         if base is not None and base.statistics.codebook != self.counting(setting):
@@ -329,7 +350,9 @@ class Study:
         book = self.counting(setting)
         for name, source in sources.items():
             taken = count_table(removed[name], book, total=self.is_private) if name in removed else None
-            own = require_plausible(count_table(source, book, total=self.is_private), complete=not self.is_private)
+            persons = self.persons(coins.derive(f"rows of {name}"))
+            own = count_table(source, book, total=self.is_private, persons=persons)
+            require_plausible(own, complete=not self.is_private)
             if name in ledgers:
                 self._charge(ledgers[name], setting)
             vectors[name] = self.contribution(own, setting, coins.derive(f"noise of {name}"), taken)
@@ -391,6 +414,7 @@ class Study:
             composition=f"{runs} release(s) of this study add up to epsilon = {spent[0]:g}, delta = {spent[1]:g} for whoever "
             "is in the tables of all of them.",
             min_cell=self.min_cell,
+            rows_per_person=self.rows_per_person,
         )
         parameters, statistics, released = plan.fit(words, shares=shares, alpha=self.alpha, min_cell=self.min_cell)
         settings = {"alpha": self.alpha, "var_smoothing": self.var_smoothing, "named": False}
