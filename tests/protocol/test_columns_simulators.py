@@ -15,11 +15,13 @@ import numpy as np
 import pytest
 
 from blindbayes.errors import IntegrityError
+from blindbayes.primitives import ristretto
 from blindbayes.primitives.garbling import Evaluator, Garbler
 from blindbayes.primitives.ot import bits_for
 from blindbayes.primitives.softspoken import correction_words
 from blindbayes.primitives.tweaks import Domain
-from blindbayes.protocol import class_sums, transfer
+from blindbayes.protocol import class_sums
+from blindbayes.protocol import garbled as garbled_twice
 from blindbayes.protocol.class_sums.messages import ClassesChosen, RowsMasked
 from blindbayes.protocol.core import Send, receive
 from blindbayes.protocol.shared_argmax import attribute_holder, class_holder
@@ -39,7 +41,7 @@ from blindbayes.transport.memory import local_runs, run_in_memory
 from blindbayes.wire import decode
 from blindbayes.wire.transcript import Keep
 from support.argmax import Setup, with_classes
-from support.columns import MIXED, Case, book, draw_block, linked
+from support.columns import MIXED, Case, book, connect, draw_block, linked
 from support.two_party import anew, coins, let_proofs_hold
 
 MIXED_SMALL = book([MIXED.feature("colour"), MIXED.feature("age")])
@@ -129,20 +131,31 @@ def test_shared_model_shows_the_evaluator_masked_outputs_and_nothing_else(monkey
             seen.append(self._tmmo.run(flat, Domain.OUTPUT, first)[:, 0])
             return super().read(wires, tags)
 
-    monkeypatch.setattr(model_roles, "Evaluator", Watched)
-    sizes = [tables_and_tags(entry.frame) for entry in real.transcript.entries if entry.kind is ModelGarbled]
+    monkeypatch.setattr(garbled_twice, "Evaluator", Watched)
+    let_proofs_hold(monkeypatch)
+    mine = [entry for entry in real.transcript.entries if entry.kind is ModelGarbled and entry.sender == "class"]
+    sizes = [tables_and_tags(entry.frame) for entry in mine]
 
     def garbler(known):
         roles = case.model_roles()
         run = local_runs(["class", "attributes"], coins=coins("run"))["class"]
 
         def role():
-            yield from transfer.keeper(run, "attributes", coins("keeper"))
-            yield from agree(run, "attributes", "shared_model", case.plan.facts() + case.layout.facts(), coins("sim"))
+            yield from connect(run, "attributes", coins("keeper"))
+            facts = case.plan.facts() + case.layout.facts()
+            session = yield from agree(run, "attributes", "shared_model", facts, coins("sim"))
+            words = uniform("back", correction_words(model_roles.transfers(case.layout, case.plan)[0]))
+            yield Send("attributes", SumsChosen(mark(session, SumsChosen, 1), words))
             yield from receive("attributes", SumsChosen)
             for at, (tables, tags) in enumerate(sizes):
-                content = uniform(f"tables {at}", tables)
-                yield Send("attributes", ModelGarbled(content, chosen_tags(known, at, tags), True))
+                content, place = uniform(f"tables {at}", tables), mark(session, ModelGarbled, at)
+                yield Send("attributes", ModelGarbled(place, content, chosen_tags(known, at, tags), True))
+            for _ in sizes:
+                yield from receive("attributes", ModelGarbled)
+            yield from receive("attributes", garbled_twice.EqualityAsked)
+            point, place = ristretto.random_point(coins("point")), mark(session, garbled_twice.EqualityAnswered, 0)
+            yield Send("attributes", garbled_twice.EqualityAnswered(place, point, bytes(32)))
+            yield from receive("attributes", garbled_twice.EqualityProved)
 
         return {"class": role(), "attributes": roles["attributes"]}
 
@@ -152,6 +165,7 @@ def test_shared_model_shows_the_evaluator_masked_outputs_and_nothing_else(monkey
         outcome = run_in_memory(garbler(known), check=False)
         assert isinstance(outcome.error, IntegrityError)
         known.append(seen[at])
+    monkeypatch.setattr(garbled_twice, "_proofs", lambda *given: (bytes(32), bytes(32)))  # the one bit: they are equal
     simulated = run_in_memory(garbler(known), keep=Keep.FRAMES)
     require_alike(real, simulated, "attributes")
     assert {name: table.shape for name, table in simulated.outputs["attributes"].items()} == {
@@ -229,7 +243,7 @@ def test_the_evaluator_sees_the_class_and_nothing_else(monkeypatch, given):
         yield Send("attributes", EntriesMasked(mark(session, EntriesMasked, 0), uniform("entries", lookups)))
         yield from receive("attributes", ScoresChosen)
         tags = chosen_tags(known, 0, len(shown.tags), one_hot(classes, 3))
-        yield Send("attributes", ArgmaxGarbled(uniform("tables", len(shown.tables)), tags))
+        yield Send("attributes", ArgmaxGarbled(mark(session, ArgmaxGarbled, 0), uniform("tables", len(shown.tables)), tags))
         yield from receive("attributes", LabelsReturned)
 
     outcome = run_in_memory({"class": simulator([]), "attributes": roles["attributes"]()}, check=False)
@@ -266,7 +280,7 @@ def test_the_garbler_sees_the_class_and_nothing_else(monkeypatch, given):
         yield Send("class", ScoresChosen(mark(session, ScoresChosen, 0), scores))
         yield from receive("class", ArgmaxGarbled)
         labels = uniform("labels", 80) if known is None else known
-        yield Send("class", LabelsReturned(labels))
+        yield Send("class", LabelsReturned(mark(session, LabelsReturned, 0), labels))
 
     outcome = run_in_memory({"attributes": simulator(None), "class": roles["class"]()}, check=False)
     assert isinstance(outcome.error, IntegrityError)

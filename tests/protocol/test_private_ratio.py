@@ -180,12 +180,12 @@ def test_broken_messages_end_in_a_typed_error():
     for kind, change in (
         (MaskSent, lambda m: MaskSent(m.key[:-1])),
         (VectorMasked, lambda m: VectorMasked(m.vector[:-1])),
-        (RatiosGarbled, lambda m: RatiosGarbled(m.tables[:-4], m.tags, m.last)),
+        (RatiosGarbled, lambda m: RatiosGarbled(m.mark, m.tables[:-4], m.tags, m.last)),
         (RatiosTold, lambda m: RatiosTold(m.ratios[:-1])),
     ):
         with pytest.raises(ProtocolError):
             run_in_memory(roles(ratios, own), faults=[Replace(lambda e, kind=kind: e.kind is kind, change)])
-    spoil = Replace(lambda e: e.kind is RatiosGarbled, lambda m: RatiosGarbled(m.tables ^ np.uint64(2), m.tags, m.last))
+    spoil = Replace(lambda e: e.kind is RatiosGarbled, lambda m: RatiosGarbled(m.mark, m.tables ^ np.uint64(2), m.tags, m.last))
     with pytest.raises(IntegrityError):
         run_in_memory(roles(ratios, own), faults=[spoil])
 

@@ -221,9 +221,9 @@ def test_broken_messages_end_in_a_typed_error_and_nothing_is_opened():
         (EntriesChosen, lambda m: EntriesChosen(m.mark, m.corrections[:-1])),
         (EntriesMasked, lambda m: EntriesMasked(m.mark, m.entries[:-1])),
         (ScoresChosen, lambda m: ScoresChosen(m.mark, np.concatenate([m.corrections, m.corrections]))),
-        (ArgmaxGarbled, lambda m: ArgmaxGarbled(m.tables[:-4], m.tags)),
-        (ArgmaxGarbled, lambda m: ArgmaxGarbled(m.tables, m.tags[:-1])),
-        (LabelsReturned, lambda m: LabelsReturned(m.labels[:-1])),
+        (ArgmaxGarbled, lambda m: ArgmaxGarbled(m.mark, m.tables[:-4], m.tags)),
+        (ArgmaxGarbled, lambda m: ArgmaxGarbled(m.mark, m.tables, m.tags[:-1])),
+        (LabelsReturned, lambda m: LabelsReturned(m.mark, m.labels[:-1])),
     ],
 )
 def test_wrong_lengths_name_the_party(kind, change):
@@ -265,19 +265,21 @@ def test_changed_tables_or_labels_are_noticed():
     setup = Setup(with_classes(3), 5)
 
     def spoil(message):
-        return ArgmaxGarbled(message.tables ^ np.uint64(1), message.tags)
+        return ArgmaxGarbled(message.mark, message.tables ^ np.uint64(1), message.tags)
 
     with pytest.raises(IntegrityError):
         setup.run(faults=[Replace(lambda entry: entry.kind is ArgmaxGarbled, spoil)])
     with pytest.raises(IntegrityError):
         setup.run(
-            faults=[Replace(lambda entry: entry.kind is LabelsReturned, lambda m: LabelsReturned(m.labels ^ np.uint64(4)))]
+            faults=[
+                Replace(lambda entry: entry.kind is LabelsReturned, lambda m: LabelsReturned(m.mark, m.labels ^ np.uint64(4)))
+            ]
         )
 
 
 def test_tags_that_were_not_asked_for_are_refused():
     setup = Setup(with_classes(3), 5)
-    extra = Replace(lambda e: e.kind is ArgmaxGarbled, lambda m: ArgmaxGarbled(m.tables, np.zeros(20, dtype=np.uint64)))
+    extra = Replace(lambda e: e.kind is ArgmaxGarbled, lambda m: ArgmaxGarbled(m.mark, m.tables, np.zeros(20, dtype=np.uint64)))
     with pytest.raises(PeerProtocolError):
         setup.run(("class",), faults=[extra])
 

@@ -170,9 +170,9 @@ def test_gate_counts():
 def test_cost_equals_the_spec():
     case = Case(SMALL, draw_block(SMALL, 20))
     outcome = run_in_memory(case.model_roles())
-    pieces = sum(entry.kind is ModelGarbled for entry in outcome.transcript.entries)
-    assert outcome.cost.rounds == 3 + eval(SPEC["rounds"], {}, {"pieces": pieces})
-    assert outcome.cost.messages == 4 + eval(SPEC["messages"], {}, {"pieces": pieces})
+    pieces = sum(entry.kind is ModelGarbled and entry.sender == "class" for entry in outcome.transcript.entries)
+    assert outcome.cost.rounds == 5 + eval(SPEC["rounds"], {}, {"pieces": pieces})
+    assert outcome.cost.messages == 8 + eval(SPEC["messages"], {}, {"pieces": pieces})
     assert pieces == 2  # one step of logarithms, one per Gaussian feature
 
 
@@ -210,7 +210,7 @@ def test_a_changed_table_ends_in_an_integrity_error():
     def change(message):
         tables = message.tables.copy()
         tables[:: max(1, len(tables) // 64)] ^= np.uint64(1 << 40)
-        return ModelGarbled(tables, message.tags, message.last)
+        return ModelGarbled(message.mark, tables, message.tags, message.last)
 
     with pytest.raises(IntegrityError) as caught:
         run_in_memory(case.model_roles(), faults=[Replace(lambda entry: entry.kind is ModelGarbled, change)])
@@ -226,11 +226,11 @@ def test_broken_messages_end_in_a_typed_error():
             assert isinstance(outcome.error, ProtocolError) or outcome.lost
             assert outcome.opened == {"class": (), "attributes": ()}
     for kind, change in (
-        (SumsChosen, lambda m: SumsChosen(m.corrections[:-1])),
-        (ModelGarbled, lambda m: ModelGarbled(m.tables[:-4], m.tags, m.last)),
-        (ModelGarbled, lambda m: ModelGarbled(np.concatenate([m.tables, m.tables[:4]]), m.tags, m.last)),
-        (ModelGarbled, lambda m: ModelGarbled(m.tables, m.tags[:-1], m.last)),
-        (ModelGarbled, lambda m: ModelGarbled(m.tables, m.tags, False)),
+        (SumsChosen, lambda m: SumsChosen(m.mark, m.corrections[:-1])),
+        (ModelGarbled, lambda m: ModelGarbled(m.mark, m.tables[:-4], m.tags, m.last)),
+        (ModelGarbled, lambda m: ModelGarbled(m.mark, np.concatenate([m.tables, m.tables[:4]]), m.tags, m.last)),
+        (ModelGarbled, lambda m: ModelGarbled(m.mark, m.tables, m.tags[:-1], m.last)),
+        (ModelGarbled, lambda m: ModelGarbled(m.mark, m.tables, m.tags, False)),
     ):
         with pytest.raises(PeerProtocolError):
             run_in_memory(case.model_roles(), faults=[Replace(lambda entry, kind=kind: entry.kind is kind, change)])

@@ -9,13 +9,13 @@ import pytest
 from blindbayes.codebook import Categorical, Numeric
 from blindbayes.errors import ConfigError, LocalProtocolError
 from blindbayes.primitives import limbs as lm
-from blindbayes.protocol import shared_model, transfer
+from blindbayes.protocol import shared_model
 from blindbayes.protocol.class_sums import RowLayout
 from blindbayes.protocol.shared_model import Guard, ScorePlan, plain_tables
 from blindbayes.protocol.shared_model.tables import to_floats
 from blindbayes.statistics import Layout, count_block
 from blindbayes.transport.memory import local_runs, run_in_memory
-from support.columns import book, draw_block
+from support.columns import book, connect, draw_block
 from support.two_party import coins
 
 ALL = book(
@@ -141,18 +141,18 @@ def test_the_two_shares_add_up_to_the_guarded_model(guard):
     runs = local_runs(["class", "attributes"], coins=coins("run"))
 
     def garbler():
-        keeper = yield from transfer.keeper(runs["class"], "attributes", coins("keeper"))
+        both = yield from connect(runs["class"], "attributes", coins("keeper"))
         return (
             yield from shared_model.class_holder(
-                runs["class"], "attributes", mine, case.any, case.layout, case.plan, keeper, coins("g"), noises[0]
+                runs["class"], "attributes", mine, case.any, case.layout, case.plan, both, coins("g"), noises[0]
             )
         )
 
     def evaluator():
-        planter = yield from transfer.planter(runs["attributes"], "class", coins("planter"))
+        both = yield from connect(runs["attributes"], "class", coins("planter"))
         return (
             yield from shared_model.attribute_holder(
-                runs["attributes"], "class", case.words - mine, case.layout, case.plan, planter, coins("e"), noises[1]
+                runs["attributes"], "class", case.words - mine, case.layout, case.plan, both, coins("e"), noises[1]
             )
         )
 

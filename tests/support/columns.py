@@ -5,7 +5,7 @@ import numpy as np
 from blindbayes.codebook import Categorical, Codebook, Numeric
 from blindbayes.model.parameters import estimate
 from blindbayes.primitives import limbs as lm
-from blindbayes.protocol import shared_model, transfer
+from blindbayes.protocol import joined, shared_model, transfer
 from blindbayes.protocol.class_sums import RowLayout
 from blindbayes.protocol.shared_model import ScorePlan, plain_tables
 from blindbayes.statistics import MISSING, Block, Layout, count_block
@@ -78,22 +78,28 @@ class Case:
         seen = other or self
 
         def garbler():
-            keeper = yield from transfer.keeper(runs["class"], "attributes", coins("keeper"))
+            both = yield from connect(runs["class"], "attributes", coins("keeper"))
             return (
                 yield from shared_model.class_holder(
-                    runs["class"], "attributes", own, self.counts, self.layout, self.plan, keeper, mine or coins("g")
+                    runs["class"], "attributes", own, self.counts, self.layout, self.plan, both, mine or coins("g")
                 )
             )
 
         def evaluator():
-            planter = yield from transfer.planter(runs["attributes"], "class", coins("planter"))
+            both = yield from connect(runs["attributes"], "class", coins("planter"))
             return (
                 yield from shared_model.attribute_holder(
-                    runs["attributes"], "class", theirs, seen.layout, seen.plan, planter, coins("e")
+                    runs["attributes"], "class", theirs, seen.layout, seen.plan, both, coins("e")
                 )
             )
 
         return {"class": garbler(), "attributes": evaluator()}
+
+
+def connect(run, other, source):
+    """(keeper, planter) of one party with another; who stands first in the roster sends first."""
+    links = yield from joined.connect(run, other, source)
+    return links.keeper, links.planter
 
 
 def to_scores(limbs, plan):

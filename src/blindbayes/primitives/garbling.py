@@ -95,6 +95,7 @@ class Garbler:
         self._offsets = np.tile(delta, (_ROWS_AT_ONCE, 1))
         self._scratch = np.empty(8 * _ROWS_AT_ONCE, dtype=np.uint64)  # fresh memory would cost more than the hashes
         self.and_count = 0
+        self.pieces = 0  # messages of tables so far
 
     def own(self, bits: npt.NDArray[np.uint8]) -> Wires:
         """Wires of the garbler's own bits, any shape."""
@@ -198,6 +199,7 @@ class Evaluator:
         self._tables = np.zeros(0, dtype=np.uint64)
         self._at = 0
         self.and_count = 0
+        self.pieces = 0  # messages of tables so far
 
     def give_tables(self, tables: npt.NDArray[np.uint64]) -> None:
         """Tables for the gates that follow."""

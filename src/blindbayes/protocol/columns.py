@@ -163,7 +163,15 @@ def train_class_holder(
             if not columns.guard.acts:
                 trained.sums[name] = share
             trained.tables[name] = yield from shared_model.class_holder(
-                run, name, share, class_counts, columns.layout(name), columns.plan, trained.keepers[name], coins, noise
+                run,
+                name,
+                share,
+                class_counts,
+                columns.layout(name),
+                columns.plan,
+                (trained.keepers[name], planter),
+                coins,
+                noise,
             )
             if columns.audit_rate:
                 trained.committed[name] = yield from commit_tables(run, name, trained.tables[name], columns.plan, coins)
@@ -185,7 +193,7 @@ def train_attribute_holder(
     layout = columns.layout(run.me)
     words = (layout.encode(block) for block in blocks)
     share = yield from class_sums.attribute_holder(run, other, columns.shape(run.me), words, keeper, coins)
-    tables = yield from shared_model.attribute_holder(run, other, share, layout, columns.plan, planter, coins, noise)
+    tables = yield from shared_model.attribute_holder(run, other, share, layout, columns.plan, (keeper, planter), coins, noise)
     sums = {} if columns.guard.acts else {other: share}  # exact sums, put together, would be what the guard keeps back
     committed = {}
     if columns.audit_rate:

@@ -1,47 +1,232 @@
-"""Garbled tables on the wire: one step of a circuit in pieces, with the tags of its outputs behind the last."""
+"""Garbled tables on the wire, and circuits that are garbled twice, once by either party.
+
+One step of a circuit goes in pieces, with the tags of its outputs behind the last.
+
+**Dual execution** (Mohassel and Franklin 2006; Huang, Katz and Evans 2012), for a circuit of which the *second* party learns an
+output that is masked by inputs of the first, and the first learns nothing. The first party garbles, the second evaluates and
+reads. Then the second garbles the same circuit and the first evaluates it, without tags, so that it ends with labels that it
+cannot read; the second knows which labels these must be if what it read is right. Both compare a hash of these labels by a
+password-authenticated key exchange with that hash as password (Jablon's SPEKE, with proofs of the key in both directions): it
+tells whether the two are equal and nothing else. Who garbles another circuit is caught unless its outputs are the right ones
+on the other's inputs, and whether it was caught is the one bit that it learns.
+"""
 
 from __future__ import annotations
 
-from typing import ClassVar, TypeVar
+import hashlib
+import hmac
+from collections.abc import Iterator
+from typing import ClassVar, Protocol, TypeAlias, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 
-from blindbayes.errors import PeerProtocolError
-from blindbayes.primitives.garbling import Evaluator, Garbler, Wires
+from blindbayes.errors import IntegrityError, PeerProtocolError
+from blindbayes.primitives import ristretto
+from blindbayes.primitives.coins import Coins
+from blindbayes.primitives.garbling import Evaluator, Garbler, Gates, Wires
+from blindbayes.primitives.softspoken import Keeper, Planter
+from blindbayes.primitives.tweaks import TweakedHash
 from blindbayes.protocol.core import Role, Send, receive
+from blindbayes.protocol.transfer import mark, require_mark
 from blindbayes.wire import Message, Trust, Words
 
 PIECE_WORDS = 1 << 21
 """Of tables per message: 16 MB."""
+_BACK = 1 << 32  # pieces of the second execution are counted from here
+Bits = npt.NDArray[np.uint8]
 
 
 class TablesGarbled(Message, frozen=True):
     """Tables of one step, in pieces; the last piece has the tags of the step's outputs. Each protocol has its own kind."""
 
     trust: ClassVar[Trust] = Trust.ENCRYPTED
+    mark: int
     tables: Words
     tags: Words
     last: bool
 
 
+class BitsChosen(Message, frozen=True):
+    """Corrections of the transfers by which an evaluator gets the labels of its bits. Each protocol has its own kind."""
+
+    trust: ClassVar[Trust] = Trust.MASKED
+    mark: int
+    corrections: Words
+
+
+class EqualityAsked(Message, frozen=True):
+    """Who garbled last: its point of the comparison of labels."""
+
+    trust: ClassVar[Trust] = Trust.ENCRYPTED
+    mark: int
+    point: bytes
+
+
+class EqualityAnswered(Message, frozen=True):
+    """The other's point, and its proof that the labels are the same."""
+
+    trust: ClassVar[Trust] = Trust.ENCRYPTED
+    mark: int
+    point: bytes
+    proof: bytes
+
+
+class EqualityProved(Message, frozen=True):
+    """The same proof in return."""
+
+    trust: ClassVar[Trust] = Trust.ENCRYPTED
+    mark: int
+    proof: bytes
+
+
 P = TypeVar("P", bound=TablesGarbled)
+B = TypeVar("B", bound=BitsChosen)
 
 
-def send_step(other: str, garbler: Garbler, outputs: Wires, kind: type[P]) -> Role[None]:
+def send_step(
+    other: str, garbler: Garbler, outputs: Wires, kind: type[P], session: bytes, *, tagged: bool = True
+) -> Role[None]:
     """The garbler: the tables since the last step, and the outputs' tags."""
-    tables, tags, none = garbler.take_tables(), garbler.tags(outputs), np.zeros(0, dtype=np.uint64)
+    none = np.zeros(0, dtype=np.uint64)
+    tables, tags = garbler.take_tables(), garbler.tags(outputs) if tagged else none
     while len(tables) > PIECE_WORDS:
-        yield Send(other, kind(tables[:PIECE_WORDS], none, False))
+        yield Send(other, kind(mark(session, kind, garbler.pieces), tables[:PIECE_WORDS], none, False))
+        garbler.pieces += 1
         tables = tables[PIECE_WORDS:]
-    yield Send(other, kind(tables, tags, True))
+    yield Send(other, kind(mark(session, kind, garbler.pieces), tables, tags, True))
+    garbler.pieces += 1
 
 
-def receive_step(other: str, evaluator: Evaluator, kind: type[P]) -> Role[Words]:
+def receive_step(other: str, evaluator: Evaluator, kind: type[P], session: bytes) -> Role[Words]:
     """The evaluator: hands the tables on, returns the tags."""
     while True:
         piece = yield from receive(other, kind)
+        require_mark(piece.mark, session, kind, evaluator.pieces, other)
+        evaluator.pieces += 1
         if len(piece.tables) > PIECE_WORDS or (not piece.last and (len(piece.tags) or len(piece.tables) != PIECE_WORDS)):
             raise PeerProtocolError("a piece of garbled tables has the wrong length", party=other)
         evaluator.give_tables(piece.tables)
         if piece.last:
             return piece.tags
+
+
+# -- dual execution --------------------------------------------------------------------------------------------------------
+
+
+class Circuit(Protocol):
+    """Outputs, stack after stack, from the wires of the first party's bits and of the second's."""
+
+    def __call__(self, g: Gates, first: Wires, second: Wires) -> Iterator[Wires]: ...
+
+
+Kinds: TypeAlias = tuple[type[B], type[P]]
+
+
+def dual_first(
+    other: str,
+    session: bytes,
+    circuit: Circuit,
+    steps: int,
+    bits: tuple[Bits, int],
+    transfers: tuple[Keeper, Planter],
+    kinds: Kinds[B, P],
+    coins: Coins,
+) -> Role[None]:
+    """The party that garbles first and learns nothing. `bits`: its own, and how many the other has."""
+    (own, theirs), (keeper, planter), (chosen_kind, tables_kind) = bits, transfers, kinds
+    corrections, t = planter.session(session).extend(own)
+    yield Send(other, chosen_kind(mark(session, chosen_kind, 1), corrections))
+    labels = yield from _receive_labels(other, session, theirs, keeper, chosen_kind, 0)
+    garbler = Garbler(TweakedHash(session), keeper.delta)
+    for outputs in circuit(garbler, garbler.own(own), labels):
+        yield from send_step(other, garbler, outputs, tables_kind, session)
+    evaluator = Evaluator(TweakedHash.of_block(session, 1), other)
+    evaluator.pieces = _BACK
+    found, stacks = hashlib.sha256(session), circuit(evaluator, t, evaluator.own((theirs,)))
+    for _ in range(steps):
+        tags = yield from receive_step(other, evaluator, tables_kind, session)
+        if len(tags):
+            raise PeerProtocolError("tags came for outputs that this party is not to learn", party=other)
+        found.update(next(stacks).tobytes())
+        evaluator.require_finished()
+    yield from _answer_equality(other, session, found.digest(), coins)
+
+
+def dual_second(
+    other: str,
+    session: bytes,
+    circuit: Circuit,
+    steps: int,
+    bits: tuple[Bits, int],
+    transfers: tuple[Keeper, Planter],
+    kinds: Kinds[B, P],
+    coins: Coins,
+) -> Role[list[Bits]]:
+    """The party that evaluates first: its outputs, once both executions agree. `bits` as above."""
+    (own, theirs), (keeper, planter), (chosen_kind, tables_kind) = bits, transfers, kinds
+    corrections, t = planter.session(session).extend(own)
+    yield Send(other, chosen_kind(mark(session, chosen_kind, 0), corrections))
+    labels = yield from _receive_labels(other, session, theirs, keeper, chosen_kind, 1)
+    evaluator = Evaluator(TweakedHash(session), other)
+    stacks, read, readable = circuit(evaluator, evaluator.own((theirs,)), t), [], True
+    for _ in range(steps):
+        tags = yield from receive_step(other, evaluator, tables_kind, session)
+        outputs = next(stacks)
+        evaluator.require_finished()
+        try:
+            read.append(evaluator.read(outputs, tags))
+        except IntegrityError:  # where and when labels do not fit would tell more than one bit: it shows at the end alone
+            read.append(np.zeros(outputs.shape[:-1], dtype=np.uint8))
+            readable = False
+    garbler = Garbler(TweakedHash.of_block(session, 1), keeper.delta)
+    garbler.pieces = _BACK
+    expected = hashlib.sha256(session)
+    for outputs, opened in zip(circuit(garbler, labels, garbler.own(own)), read, strict=True):
+        expected.update((outputs ^ garbler.own(opened)).tobytes())
+        yield from send_step(other, garbler, outputs, tables_kind, session, tagged=False)
+    yield from _ask_equality(other, session, expected.digest() if readable else coins.bytes(32), coins)
+    return read
+
+
+def _receive_labels(other: str, session: bytes, count: int, keeper: Keeper, kind: type[B], index: int) -> Role[Wires]:
+    chosen = yield from receive(other, kind)
+    require_mark(chosen.mark, session, kind, index, other)
+    return keeper.session(session).extend(chosen.corrections, count, other)
+
+
+def _point(session: bytes, secret: bytes, coins: Coins) -> tuple[bytes, bytes]:
+    scalar = ristretto.random_scalar(coins)
+    base = ristretto.hash_to_point(b"blindbayes equality v1" + hashlib.sha256(session + secret).digest())
+    return scalar, ristretto.multiply(scalar, base)
+
+
+def _proofs(session: bytes, asked: bytes, answered: bytes, key: bytes) -> tuple[bytes, bytes]:
+    """Of who answers, and of who asks."""
+    whole = b"".join((session, asked, answered, key))
+    return hashlib.sha256(b"answers" + whole).digest(), hashlib.sha256(b"asks" + whole).digest()
+
+
+def _ask_equality(other: str, session: bytes, secret: bytes, coins: Coins) -> Role[None]:
+    scalar, mine = _point(session, secret, coins)
+    yield Send(other, EqualityAsked(mark(session, EqualityAsked, 0), mine))
+    answered = yield from receive(other, EqualityAnswered)
+    require_mark(answered.mark, session, EqualityAnswered, 0, other)
+    key = ristretto.multiply(scalar, ristretto.require_point(answered.point, other))
+    theirs, own = _proofs(session, mine, answered.point, key)
+    if not hmac.compare_digest(theirs, answered.proof):
+        raise IntegrityError(party=other)
+    yield Send(other, EqualityProved(mark(session, EqualityProved, 0), own))
+
+
+def _answer_equality(other: str, session: bytes, secret: bytes, coins: Coins) -> Role[None]:
+    asked = yield from receive(other, EqualityAsked)
+    require_mark(asked.mark, session, EqualityAsked, 0, other)
+    scalar, mine = _point(session, secret, coins)
+    key = ristretto.multiply(scalar, ristretto.require_point(asked.point, other))
+    own, theirs = _proofs(session, asked.point, mine, key)
+    yield Send(other, EqualityAnswered(mark(session, EqualityAnswered, 0), mine, own))
+    proved = yield from receive(other, EqualityProved)
+    require_mark(proved.mark, session, EqualityProved, 0, other)
+    if not hmac.compare_digest(theirs, proved.proof):
+        raise IntegrityError(party=other)

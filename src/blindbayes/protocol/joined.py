@@ -269,19 +269,19 @@ def train_class_holder(
             own_noise, bits = _noise(noise, name), join.noise_bits(name)
             trained.overlaps[name] = yield from on_counts.noisy_label_holder(counts[name], own_noise, bits)
     for name in join.holders:
-        share, keeper = trained.sums[name], trained.keepers[name]
+        share, both = trained.sums[name], (trained.keepers[name], trained.back_planters[name])
         sums, layout = _cut(share), columns.layout(name)
         no_counts = any_counts(columns)
-        tables = yield from shared_model.class_holder(run, name, sums, no_counts, layout, plan, keeper, coins, tables_noise)
+        tables = yield from shared_model.class_holder(run, name, sums, no_counts, layout, plan, both, coins, tables_noise)
         if join.inner:
             tables[join.codebook.target] = yield from on_counts.prior_class_holder(
-                run, name, share[:, -1], plan, keeper, coins, class_noise
+                run, name, share[:, -1], plan, both, coins, class_noise
             )
             own_layout = join.own_layout
             if own_layout is not None and name in mine:
                 found = mine[name].sums.reshape(plan.classes, own_layout.words)
                 tables |= yield from shared_model.class_holder(
-                    run, name, found, no_counts, own_layout, plan, keeper, coins, tables_noise
+                    run, name, found, no_counts, own_layout, plan, both, coins, tables_noise
                 )
                 share = np.concatenate([share, found], axis=1)
             sums = share
@@ -321,14 +321,16 @@ def train_attribute_holder(
         own_noise, bits = _noise(noise, other), join.noise_bits(run.me)
         overlaps[other] = yield from on_counts.noisy_row_holder(count, own_noise, bits)
     sums, layout = _cut(share), columns.layout(run.me)
-    tables = yield from shared_model.attribute_holder(run, other, sums, layout, plan, planter, coins, tables_noise)
+    tables = yield from shared_model.attribute_holder(run, other, sums, layout, plan, (keeper, planter), coins, tables_noise)
     if join.inner:
         tables[join.codebook.target] = yield from on_counts.prior_attribute_holder(
-            run, other, share[:, -1], plan, planter, coins, class_noise
+            run, other, share[:, -1], plan, (keeper, planter), coins, class_noise
         )
         if own_layout is not None and theirs is not None:
             mine = theirs.sums.reshape(plan.classes, own_layout.words)
-            tables |= yield from shared_model.attribute_holder(run, other, mine, own_layout, plan, planter, coins, tables_noise)
+            tables |= yield from shared_model.attribute_holder(
+                run, other, mine, own_layout, plan, (keeper, planter), coins, tables_noise
+            )
             share = np.concatenate([share, mine], axis=1)
         sums = share
     kept = {} if join.guard.acts else {other: sums}

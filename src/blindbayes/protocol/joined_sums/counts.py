@@ -7,7 +7,7 @@ knows both of each bit. Nobody can add to it. The rows per class are words of th
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
@@ -24,6 +24,7 @@ from blindbayes.primitives.limbs import Limbs
 from blindbayes.primitives.softspoken import ChooserStream, Keeper, Planter, SenderStream
 from blindbayes.primitives.tweaks import TweakedHash
 from blindbayes.protocol.core import Role, Run, Send, open_value, receive
+from blindbayes.protocol.garbled import Circuit, dual_first, dual_second
 from blindbayes.protocol.joined_sums.messages import (
     CountsChosen,
     CountsGarbled,
@@ -169,48 +170,61 @@ def _logs(g: Gates, mine: Number, theirs: Number, plan: ScorePlan, noise: Sequen
     return c.select(g, empty, c.public(g, below, plan.bits, plan.classes), logs)
 
 
+def _prior_bits(plan: ScorePlan) -> tuple[int, int]:
+    """Bits of the class holder and of the attribute holder: share and noise, and the class holder's mask."""
+    both = (plan.rows.bit_length() + plan.guard.noise_bits) * plan.classes
+    return both + plan.bits * plan.classes, both
+
+
+def _prior_circuit(plan: ScorePlan) -> Circuit:
+    def outputs(g: Gates, first: Wires, second: Wires) -> Iterator[Wires]:
+        bits, drawn = plan.rows.bit_length(), plan.guard.noise_bits
+        mine, theirs = (wires.reshape(-1, plan.classes, *wires.shape[1:]) for wires in (first, second))
+        noises = [part[bits : bits + drawn] for part in (mine, theirs)] if drawn else []
+        logs = _logs(g, mine[:bits], theirs[:bits], plan, noises)
+        yield c.add(g, logs, mine[bits + drawn :], bits=plan.bits)
+
+    return outputs
+
+
 def prior_class_holder(
-    run: Run, other: str, share: Words, plan: ScorePlan, keeper: Keeper, coins: Coins, noise: Sequence[int] | None = None
+    run: Run,
+    other: str,
+    share: Words,
+    plan: ScorePlan,
+    transfers_with: tuple[Keeper, Planter],
+    coins: Coins,
+    noise: Sequence[int] | None = None,
 ) -> Role[Limbs]:
     """Its share of the priors, as a score table (1, 2, K - 1, limbs) that is looked up at entry 1."""
-    bits = plan.rows.bit_length()
-    drawn = _noise_bits(noise, plan)
-    wide = bits + len(drawn)
     session = yield from agree(run, other, "joined_sums prior", plan.facts(), coins)
-    chosen = yield from receive(other, CountsChosen)
-    require_mark(chosen.mark, session, CountsChosen, 0, other)
-    theirs = keeper.session(session).extend(chosen.corrections, wide * plan.classes, other).reshape(wide, plan.classes, 2)
-    garbler = Garbler(TweakedHash(session), keeper.delta)
-    noises = [garbler.own(drawn), theirs[bits:]] if len(drawn) else []
-    logs = _logs(garbler, garbler.own(c.to_bits(share, bits)), theirs[:bits], plan, noises)
     raw = np.frombuffer(coins.bytes(-(-plan.bits * plan.classes // 8)), dtype=np.uint8)
     mask = np.unpackbits(raw)[: plan.bits * plan.classes].reshape(plan.bits, plan.classes)
-    out = c.add(garbler, logs, garbler.own(mask), bits=plan.bits)
-    tags = garbler.tags(out)
-    yield Send(other, CountsGarbled(mark(session, CountsGarbled, 0), garbler.take_tables(), tags))
+    own = np.concatenate([_share_bits(share, noise, plan), mask]).reshape(-1)
+    bits, kinds = (own, _prior_bits(plan)[1]), (CountsChosen, CountsGarbled)
+    yield from dual_first(other, session, _prior_circuit(plan), 1, bits, transfers_with, kinds, coins)
     values = _limbs(mask, plan)
     return _table(lm.subtract(np.zeros_like(values), values), plan)
 
 
 def prior_attribute_holder(
-    run: Run, other: str, share: Words, plan: ScorePlan, planter: Planter, coins: Coins, noise: Sequence[int] | None = None
+    run: Run,
+    other: str,
+    share: Words,
+    plan: ScorePlan,
+    transfers_with: tuple[Keeper, Planter],
+    coins: Coins,
+    noise: Sequence[int] | None = None,
 ) -> Role[Limbs]:
     """Its share of the priors."""
-    bits, drawn = plan.rows.bit_length(), _noise_bits(noise, plan)
-    own = np.concatenate([c.to_bits(share, bits), drawn])
     session = yield from agree(run, other, "joined_sums prior", plan.facts(), coins)
-    corrections, t = planter.session(session).extend(own)
-    yield Send(other, CountsChosen(mark(session, CountsChosen, 0), corrections))
-    garbled = yield from receive(other, CountsGarbled)
-    require_mark(garbled.mark, session, CountsGarbled, 0, other)
-    evaluator = Evaluator(TweakedHash(session), other)
-    evaluator.give_tables(garbled.tables)
-    theirs = t.reshape(*own.shape, 2)
-    noises = [evaluator.own(drawn.shape), theirs[bits:]] if len(drawn) else []
-    logs = _logs(evaluator, evaluator.own((bits, plan.classes)), theirs[:bits], plan, noises)
-    out = c.add(evaluator, logs, evaluator.own((plan.bits, plan.classes)), bits=plan.bits)
-    evaluator.require_finished()
-    return _table(_limbs(evaluator.read(out, garbled.tags), plan), plan)
+    bits, kinds = (_share_bits(share, noise, plan).reshape(-1), _prior_bits(plan)[0]), (CountsChosen, CountsGarbled)
+    opened = yield from dual_second(other, session, _prior_circuit(plan), 1, bits, transfers_with, kinds, coins)
+    return _table(_limbs(opened[0], plan), plan)
+
+
+def _share_bits(share: Words, noise: Sequence[int] | None, plan: ScorePlan) -> npt.NDArray[np.uint8]:
+    return np.concatenate([c.to_bits(share, plan.rows.bit_length()), _noise_bits(noise, plan)])
 
 
 def _noise_bits(noise: Sequence[int] | None, plan: ScorePlan) -> npt.NDArray[np.uint8]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from blindbayes.protocol.garbled import BitsChosen, TablesGarbled
 from blindbayes.wire import Message, Trust, Words
 
 
@@ -91,18 +92,9 @@ class NoisedTold(Message, frozen=True):
     labels: Words
 
 
-class CountsChosen(Message, frozen=True):
-    """Corrections of the transfers by which the attribute holder enters its shares of counts into a circuit."""
-
-    trust: ClassVar[Trust] = Trust.MASKED
-    mark: int
-    corrections: Words
+class CountsChosen(BitsChosen, frozen=True):
+    """Corrections of the transfers by which a party enters its shares of class counts, and its masks, into a circuit."""
 
 
-class CountsGarbled(Message, frozen=True):
-    """Garbled tables over the shares of counts, and the tags of the outputs."""
-
-    trust: ClassVar[Trust] = Trust.MASKED
-    mark: int
-    tables: Words
-    tags: Words
+class CountsGarbled(TablesGarbled, frozen=True):
+    """Garbled tables over the shares of class counts, and in the first execution the tags of the outputs (masked values)."""

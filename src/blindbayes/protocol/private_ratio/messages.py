@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from blindbayes.protocol.garbled import TablesGarbled
+from blindbayes.protocol.garbled import BitsChosen, TablesGarbled
 from blindbayes.wire import Message, Trust, Words
 
 
@@ -22,11 +22,8 @@ class VectorMasked(Message, frozen=True):
     vector: Words
 
 
-class TotalsChosen(Message, frozen=True):
+class TotalsChosen(BitsChosen, frozen=True):
     """Corrections of the transfers by which the evaluator gets the labels of its share's bits."""
-
-    trust: ClassVar[Trust] = Trust.MASKED
-    corrections: Words
 
 
 class RatiosGarbled(TablesGarbled, frozen=True):
@@ -37,6 +34,7 @@ class LabelsReturned(Message, frozen=True):
     """Output labels, for the garbler to read what is opened."""
 
     trust: ClassVar[Trust] = Trust.ENCRYPTED
+    mark: int
     labels: Words
 
 

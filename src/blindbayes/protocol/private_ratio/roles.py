@@ -207,14 +207,16 @@ def _garble(
 ) -> Role[list[int]]:
     stream = keeper.session(session)
     chosen = yield from receive(other, TotalsChosen)
+    transfer.require_mark(chosen.mark, session, TotalsChosen, 0, other)
     labels = stream.extend(chosen.corrections, _WORD_BITS * ratios.lanes, other).reshape(_WORD_BITS, -1, 2)
     garbler = Garbler(TweakedHash(session), keeper.delta)
     total = c.add(garbler, garbler.own(c.to_bits(share, _WORD_BITS)), labels, bits=_WORD_BITS)
     counts = _counts(garbler, total, ratios)
     if ratios.label is not None:  # step 4
         small = _too_small(garbler, counts, ratios)
-        yield from send_step(other, garbler, small[None], RatiosGarbled)
+        yield from send_step(other, garbler, small[None], RatiosGarbled, session)
         returned = yield from receive(other, LabelsReturned)
+        transfer.require_mark(returned.mark, session, LabelsReturned, 0, other)
         yield from _require_minimum(garbler.read(small[None], returned.labels, other))
     out = _ratios(garbler, counts, ratios)  # step 5
     if ratios.label is None:
@@ -222,10 +224,11 @@ def _garble(
         drawn = np.unpackbits(np.frombuffer(coins.bytes(-(-size // 8)), dtype=np.uint8))
         mask = drawn[:size].reshape(len(out), -1)
         out = c.add(garbler, out, garbler.own(mask), bits=len(out))
-        yield from send_step(other, garbler, out, RatiosGarbled)
+        yield from send_step(other, garbler, out, RatiosGarbled, session)
         return [-value % (1 << len(out)) for value in c.from_bits(mask)]
-    yield from send_step(other, garbler, out, RatiosGarbled)
+    yield from send_step(other, garbler, out, RatiosGarbled, session)
     returned = yield from receive(other, LabelsReturned)
+    transfer.require_mark(returned.mark, session, LabelsReturned, 1, other)
     found = c.from_bits(garbler.read(out, returned.labels, other))
     return (yield from open_value(ratios.label, found))
 
@@ -233,22 +236,22 @@ def _garble(
 def _evaluate(run: Run, ratios: Ratios, share: Words, other: str, planter: Planter, session: bytes) -> Role[list[int]]:
     stream = planter.session(session)
     corrections, t = stream.extend(c.to_bits(share, _WORD_BITS))
-    yield Send(other, TotalsChosen(corrections))  # step 3
+    yield Send(other, TotalsChosen(transfer.mark(session, TotalsChosen, 0), corrections))  # step 3
     evaluator = Evaluator(TweakedHash(session), other)
     labels = t.reshape(_WORD_BITS, -1, 2)
-    tags = yield from receive_step(other, evaluator, RatiosGarbled)
+    tags = yield from receive_step(other, evaluator, RatiosGarbled, session)
     total = c.add(evaluator, evaluator.own((_WORD_BITS, ratios.lanes)), labels, bits=_WORD_BITS)
     counts = _counts(evaluator, total, ratios)
     if ratios.label is not None:  # step 4
         small = _too_small(evaluator, counts, ratios)
         evaluator.require_finished()
         bit = evaluator.read(small[None], tags)
-        yield Send(other, LabelsReturned(evaluator.skip_read(small[None])))
+        yield Send(other, LabelsReturned(transfer.mark(session, LabelsReturned, 0), evaluator.skip_read(small[None])))
         if bit.any():
             for name in _others(run, other):
                 yield Send(name, RatiosTold(NONE_OPENED))
         yield from _require_minimum(bit)
-        tags = yield from receive_step(other, evaluator, RatiosGarbled)
+        tags = yield from receive_step(other, evaluator, RatiosGarbled, session)
     out = _ratios(evaluator, counts, ratios)  # step 5
     if ratios.label is None:
         out = c.add(evaluator, out, evaluator.own(out.shape[:-1]), bits=len(out))
@@ -256,7 +259,7 @@ def _evaluate(run: Run, ratios: Ratios, share: Words, other: str, planter: Plant
     found = c.from_bits(evaluator.read(out, tags))
     if ratios.label is None:
         return found
-    yield Send(other, LabelsReturned(evaluator.skip_read(out)))
+    yield Send(other, LabelsReturned(transfer.mark(session, LabelsReturned, 1), evaluator.skip_read(out)))
     for name in _others(run, other):  # step 6
         yield Send(name, RatiosTold(np.array(found, dtype=np.uint64)))
     return (yield from open_value(ratios.label, found))

@@ -51,6 +51,7 @@ class ArgmaxGarbled(Message, frozen=True):
     """Garbled comparisons, and the tags of the outputs if the evaluator is to learn the class."""
 
     trust: ClassVar[Trust] = Trust.ENCRYPTED
+    mark: int
     tables: Words
     tags: Words
 
@@ -59,6 +60,7 @@ class LabelsReturned(Message, frozen=True):
     """Output labels for the garbler, if it is to learn the class."""
 
     trust: ClassVar[Trust] = Trust.ENCRYPTED
+    mark: int
     labels: Words
 
 

@@ -85,12 +85,13 @@ def _garble(query: Query, shares: Limbs, tmmo: TweakedHash, stream: SenderStream
         labels = stream.extend(chosen.corrections, plan.bits * len(compared), other).reshape(plan.bits, -1, 2)
         out = _circuit(garbler, garbler.own(lm.to_bits(compared, plan.bits)), labels, query)
         tags = garbler.tags(out) if other in query.learners else np.zeros(0, dtype=np.uint64)
-        yield Send(other, ArgmaxGarbled(garbler.take_tables(), tags))
+        yield Send(other, ArgmaxGarbled(mark(tmmo.session, ArgmaxGarbled, index), garbler.take_tables(), tags))
         outputs.append(out)
     if run.me not in query.learners:
         return None
-    for out in outputs:
+    for index, out in enumerate(outputs):
         returned = yield from receive(other, LabelsReturned)
+        require_mark(returned.mark, tmmo.session, LabelsReturned, index, other)
         classes.append(_classes(garbler.read(out, returned.labels, other), query))
     return np.concatenate(classes)
 
@@ -131,8 +132,9 @@ def _evaluate(
         waiting.append(t.reshape(plan.bits, -1, 2))
     evaluator = Evaluator(tmmo, other)
     classes, returned = [], []
-    for labels in waiting:
+    for at, labels in enumerate(waiting):
         garbled = yield from receive(other, ArgmaxGarbled)
+        require_mark(garbled.mark, tmmo.session, ArgmaxGarbled, at, other)
         evaluator.give_tables(garbled.tables)
         out = _circuit(evaluator, evaluator.own(labels.shape[:-1]), labels, query)
         evaluator.require_finished()
@@ -142,8 +144,8 @@ def _evaluate(
             raise PeerProtocolError("tags came for a class that this party is not to learn", party=other)
         returned.append(evaluator.skip_read(out))
     if other in query.learners:
-        for output in returned:
-            yield Send(other, LabelsReturned(output))
+        for at, output in enumerate(returned):
+            yield Send(other, LabelsReturned(mark(tmmo.session, LabelsReturned, at), output))
     return np.concatenate(classes) if classes else None
 
 

@@ -1,19 +1,14 @@
-"""Messages of shared_model."""
+"""Messages of shared_model; those that compare the two executions are `garbled`'s."""
 
 from __future__ import annotations
 
-from typing import ClassVar
-
-from blindbayes.protocol.garbled import TablesGarbled
-from blindbayes.wire import Message, Trust, Words
+from blindbayes.protocol.garbled import BitsChosen, TablesGarbled
 
 
-class SumsChosen(Message, frozen=True):
-    """Corrections of the transfers by which the evaluator gets the labels of its share's bits."""
-
-    trust: ClassVar[Trust] = Trust.MASKED
-    corrections: Words
+class SumsChosen(BitsChosen, frozen=True):
+    """Corrections of the transfers by which an evaluator gets the labels of its bits: its share and, in the second execution,
+    class counts and masks."""
 
 
 class ModelGarbled(TablesGarbled, frozen=True):
-    """Garbled tables, and with the last piece of a step the tags of its outputs (masked values)."""
+    """Garbled tables, and in the first execution, with the last piece of a step, the tags of its outputs (masked values)."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -11,13 +11,12 @@ from blindbayes.errors import LocalProtocolError
 from blindbayes.primitives import circuits as c
 from blindbayes.primitives.circuits import Number
 from blindbayes.primitives.coins import Coins
-from blindbayes.primitives.garbling import Evaluator, Garbler, Gates, Plain, Wires
+from blindbayes.primitives.garbling import Gates, Plain, Wires
 from blindbayes.primitives.limbs import Limbs
 from blindbayes.primitives.softspoken import Keeper, Planter
-from blindbayes.primitives.tweaks import Blocks, TweakedHash
 from blindbayes.protocol.class_sums.layout import RowLayout
-from blindbayes.protocol.core import Role, Run, Send, receive
-from blindbayes.protocol.garbled import receive_step, send_step
+from blindbayes.protocol.core import Role, Run
+from blindbayes.protocol.garbled import Circuit, dual_first, dual_second
 from blindbayes.protocol.shared_model.circuit import build
 from blindbayes.protocol.shared_model.messages import ModelGarbled, SumsChosen
 from blindbayes.protocol.shared_model.noise import Key, Noise, noise_bits, noise_fields
@@ -27,83 +26,53 @@ from blindbayes.protocol.transfer import agree
 from blindbayes.wire import Words
 
 _WORD_BITS = 64
+Bits = npt.NDArray[np.uint8]
 
 
-class GarblerSide:
-    """The class holder's inputs: its share of the sums, its class counts, its masks."""
+class WireSide:
+    """Both parties' bits on wires, of a garbler or an evaluator: the class holder's (its share of the sums, its noise, its
+    class counts, its masks) and the attribute holder's (its share, its noise)."""
 
-    def __init__(
-        self,
-        garbler: Garbler,
-        share: Words,
-        labels: Blocks,
-        class_counts: npt.NDArray[np.int64],
-        layout: RowLayout,
-        plan: ScorePlan,
-        coins: Coins,
-        noise: Noise | None = None,
-    ) -> None:
-        self.gates: Gates = garbler
-        self._garbler = garbler
-        self._share = c.to_bits(_by_word(share), _WORD_BITS)
-        self._labels, self._noise_labels = _split_labels(labels, layout, plan)
-        self._noise = noise_bits(noise, layout, plan)
-        self._counts = c.to_bits([int(value) for value in class_counts], layout.count_bits)
-        self._classes = plan.classes
-        self._bits = plan.bits
-        self._coins = coins
-        self.masks: list[npt.NDArray[np.uint8]] = []
+    def __init__(self, gates: Gates, of_class: Wires, of_attributes: Wires, layout: RowLayout, plan: ScorePlan) -> None:
+        self.gates = gates
+        self._plan = plan
+        first, second = _Wires(of_class), _Wires(of_attributes)
+        lanes = layout.words * plan.classes
+        self._words = first.take(_WORD_BITS, lanes), second.take(_WORD_BITS, lanes)
+        fields = noise_fields(layout, plan)
+        self._noise = [{field.key: part.take(field.bits, field.lanes) for field in fields} for part in (first, second)]
+        self._counts = first.take(layout.count_bits, plan.classes)
+        self._masks = first
 
     def words(self, indices: Sequence[int]) -> Number:
         """Shares added in the circuit."""
-        lanes = _lanes(indices, self._classes)
-        return c.add(self.gates, self._garbler.own(self._share[:, lanes]), self._labels[:, lanes], bits=_WORD_BITS)
+        lanes = _lanes(indices, self._plan.classes)
+        mine, theirs = self._words
+        return c.add(self.gates, mine[:, lanes], theirs[:, lanes], bits=_WORD_BITS)
 
     def class_counts(self) -> Number:
         """Rows per class."""
-        return self._garbler.own(self._counts)
+        return self._counts
 
     def mask(self, lanes: int) -> Number:
-        """Fresh uniform bits."""
-        raw = np.frombuffer(self._coins.bytes(-(-self._bits * lanes // 8)), dtype=np.uint8)
-        bits = np.unpackbits(raw)[: self._bits * lanes].reshape(self._bits, lanes)
-        self.masks.append(bits)
-        return self._garbler.own(bits)
+        """The class holder's next uniform bits."""
+        return self._masks.take(self._plan.bits, lanes)
 
     def noise(self, key: Key) -> list[Number]:
-        """Its own, and the other's."""
-        return [self._garbler.own(self._noise[key]), self._noise_labels[key]] if self._noise else []
+        """Both parties'."""
+        return [part[key] for part in self._noise if part]
 
 
-class EvaluatorSide:
-    """The attribute holder's inputs: the labels of its share's bits."""
+class _Wires:
+    """Wires in a row, taken number by number."""
 
-    def __init__(self, evaluator: Evaluator, labels: Blocks, layout: RowLayout, plan: ScorePlan) -> None:
-        self.gates: Gates = evaluator
-        self._evaluator = evaluator
-        self._labels, self._noise_labels = _split_labels(labels, layout, plan)
-        self._count_bits = layout.count_bits
-        self._classes, self._bits = plan.classes, plan.bits
+    def __init__(self, wires: Wires) -> None:
+        self._wires, self._at = wires, 0
 
-    def words(self, indices: Sequence[int]) -> Number:
-        """Shares added in the circuit."""
-        lanes = _lanes(indices, self._classes)
-        return c.add(self.gates, self._evaluator.own((_WORD_BITS, len(lanes))), self._labels[:, lanes], bits=_WORD_BITS)
-
-    def class_counts(self) -> Number:
-        """Rows per class: the garbler's."""
-        return self._evaluator.own((self._count_bits, self._classes))
-
-    def mask(self, lanes: int) -> Number:
-        """The garbler's."""
-        return self._evaluator.own((self._bits, lanes))
-
-    def noise(self, key: Key) -> list[Number]:
-        """The garbler's, and its own."""
-        if not self._noise_labels:
-            return []
-        own = self._noise_labels[key]
-        return [self._evaluator.own(own.shape[:2]), own]
+    def take(self, bits: int, lanes: int) -> Number:
+        found = self._wires[self._at : self._at + bits * lanes]
+        self._at += bits * lanes
+        return found.reshape(bits, lanes, *self._wires.shape[1:])
 
 
 class PlainSide:
@@ -140,29 +109,38 @@ class PlainSide:
         return [part[key] for part in self._noise]
 
 
-def _split_labels(labels: Blocks, layout: RowLayout, plan: ScorePlan) -> tuple[Blocks, dict[Key, Number]]:
-    """Labels of the evaluator's bits: of its share's words, then of its noise."""
-    at = _WORD_BITS * layout.words * plan.classes
-    words = labels[:at].reshape(_WORD_BITS, -1, 2)
-    found: dict[Key, Number] = {}
-    for field in noise_fields(layout, plan):
-        size = field.bits * field.lanes
-        found[field.key] = labels[at : at + size].reshape(field.bits, field.lanes, 2)
-        at += size
-    return words, found
-
-
-def evaluator_bits(share: Words, noise: Noise | None, layout: RowLayout, plan: ScorePlan) -> npt.NDArray[np.uint8]:
-    """The bits that the evaluator brings: of its share's words, then of its noise."""
+def attribute_bits(share: Words, noise: Noise | None, layout: RowLayout, plan: ScorePlan) -> Bits:
+    """The bits that the attribute holder brings: of its share's words, then of its noise."""
     own = noise_bits(noise, layout, plan)
     parts = [c.to_bits(_by_word(share), _WORD_BITS).reshape(-1)]
     return np.concatenate([*parts, *(own[field.key].reshape(-1) for field in noise_fields(layout, plan))])
 
 
-def transfers(layout: RowLayout, plan: ScorePlan) -> int:
-    """How many bits the evaluator brings."""
+def class_bits(
+    share: Words,
+    noise: Noise | None,
+    class_counts: npt.NDArray[np.int64],
+    masks: Sequence[Bits],
+    layout: RowLayout,
+    plan: ScorePlan,
+) -> Bits:
+    """The bits that the class holder brings: the same, then class counts and masks."""
+    counts = c.to_bits([int(value) for value in class_counts], layout.count_bits)
+    return np.concatenate([attribute_bits(share, noise, layout, plan), *(part.reshape(-1) for part in (counts, *masks))])
+
+
+def transfers(layout: RowLayout, plan: ScorePlan) -> tuple[int, int]:
+    """How many bits the class holder and the attribute holder bring."""
     noise = sum(field.bits * field.lanes for field in noise_fields(layout, plan))
-    return _WORD_BITS * layout.words * plan.classes + noise
+    both = _WORD_BITS * layout.words * plan.classes + noise
+    return both + layout.count_bits * plan.classes + plan.bits * sum(output_lanes(layout, plan)), both
+
+
+def _circuit(layout: RowLayout, plan: ScorePlan) -> Circuit:
+    def outputs(g: Gates, first: Wires, second: Wires) -> Iterator[Wires]:
+        return build(WireSide(g, first, second, layout, plan), layout, plan)
+
+    return outputs
 
 
 def _by_word(share: Words) -> Words:
@@ -190,25 +168,24 @@ def class_holder(
     class_counts: npt.NDArray[np.int64],
     layout: RowLayout,
     plan: ScorePlan,
-    keeper: Keeper,
+    transfers_with: tuple[Keeper, Planter],
     coins: Coins,
     noise: Noise | None = None,
 ) -> Role[dict[str, Limbs]]:
-    """The garbler. Returns its share of the score tables."""
+    """The first garbler. Returns its share of the score tables."""
     _require_share(share, layout, plan)
     if class_counts.shape != (plan.classes,) or int(class_counts.sum()) != layout.rows:
         raise LocalProtocolError("the class counts do not add up to the rows")
     facts = plan.facts() + layout.facts()
     session = yield from agree(run, attribute_holder_name, "shared_model", facts, coins)  # step 1
-    tmmo, stream = TweakedHash(session), keeper.session(session)
-    chosen = yield from receive(attribute_holder_name, SumsChosen)
-    labels = stream.extend(chosen.corrections, transfers(layout, plan), attribute_holder_name).reshape(-1, 2)
-    garbler = Garbler(tmmo, keeper.delta)
-    side = GarblerSide(garbler, share, labels, class_counts, layout, plan, coins, noise)
-    for outputs in build(side, layout, plan):  # steps 3 to 5
-        yield from send_step(attribute_holder_name, garbler, outputs, ModelGarbled)
-    tables = from_outputs(side.masks, layout, plan, negative=True)
-    return add_denominators(tables, class_counts, layout, plan)  # step 6
+    lanes = output_lanes(layout, plan)
+    masks = [_draw(plan.bits, count, coins) for count in lanes]
+    bits = class_bits(share, noise, class_counts, masks, layout, plan), transfers(layout, plan)[1]
+    kinds = SumsChosen, ModelGarbled
+    yield from dual_first(  # steps 2 to 7
+        attribute_holder_name, session, _circuit(layout, plan), len(lanes), bits, transfers_with, kinds, coins
+    )
+    return add_denominators(from_outputs(masks, layout, plan, negative=True), class_counts, layout, plan)  # step 8
 
 
 def attribute_holder(
@@ -217,27 +194,27 @@ def attribute_holder(
     share: Words,
     layout: RowLayout,
     plan: ScorePlan,
-    planter: Planter,
+    transfers_with: tuple[Keeper, Planter],
     coins: Coins,
     noise: Noise | None = None,
 ) -> Role[dict[str, Limbs]]:
-    """The evaluator. Returns its share of the score tables."""
+    """The first evaluator. Returns its share of the score tables."""
     _require_share(share, layout, plan)
     facts = plan.facts() + layout.facts()
     session = yield from agree(run, class_holder_name, "shared_model", facts, coins)  # step 1
-    tmmo, stream = TweakedHash(session), planter.session(session)
-    corrections, t = stream.extend(evaluator_bits(share, noise, layout, plan))
-    yield Send(class_holder_name, SumsChosen(corrections))  # step 2
-    evaluator = Evaluator(tmmo, class_holder_name)
-    side = EvaluatorSide(evaluator, t.reshape(-1, 2), layout, plan)
-    circuit = build(side, layout, plan)
-    opened: list[npt.NDArray[np.uint8]] = []
-    for _ in output_lanes(layout, plan):  # steps 3 to 5
-        tags = yield from receive_step(class_holder_name, evaluator, ModelGarbled)
-        outputs: Wires = next(circuit)
-        evaluator.require_finished()
-        opened.append(evaluator.read(outputs, tags))
+    steps = len(output_lanes(layout, plan))
+    bits = attribute_bits(share, noise, layout, plan), transfers(layout, plan)[0]
+    kinds = SumsChosen, ModelGarbled
+    opened = yield from dual_second(  # steps 2 to 7
+        class_holder_name, session, _circuit(layout, plan), steps, bits, transfers_with, kinds, coins
+    )
     return from_outputs(opened, layout, plan)
+
+
+def _draw(bits: int, lanes: int, coins: Coins) -> Bits:
+    """Uniform bits, (bits, lanes)."""
+    raw = np.frombuffer(coins.bytes(-(-bits * lanes // 8)), dtype=np.uint8)
+    return np.unpackbits(raw)[: bits * lanes].reshape(bits, lanes)
 
 
 def _require_share(share: Words, layout: RowLayout, plan: ScorePlan) -> None:
