@@ -8,10 +8,11 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help setup demo test test-slow lint format docs bench lock clean
+.PHONY: help setup demo test test-fast test-tenth test-slow test-one lint format docs bench hooks lock clean
 
 help:  ## List the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
+	@echo; echo "New here? CONTRIBUTING.md says what goes where; make test is what a change must pass."
 
 $(READY): requirements.lock pyproject.toml
 	@test -n "$(PYTHON)" || { echo "Python 3.11 or later is needed"; exit 1; }
@@ -25,8 +26,16 @@ setup: $(READY)  ## Make the virtual environment from the pinned lock
 demo: $(READY)  ## Three hospitals train one model without pooling a row
 	$(BIN)/blindbayes demo hospitals --out out/demo
 
-test: $(READY) lint  ## Lint, types and the whole default test suite
+test: $(READY) lint test-fast test-tenth  ## What a change must pass: lint, types, the default suite, a tenth of the slow tests
+
+test-fast: $(READY)  ## The default test suite alone
 	$(BIN)/pytest -n auto --dist worksteal --durations=8
+
+test-tenth: $(READY)  ## A tenth of the slow tests, another one every day, for at most some two minutes
+	$(BIN)/pytest -m slow --tenth -n auto --dist worksteal -rs --durations=4
+
+test-one: $(READY)  ## The tests of one place: make test-one T=tests/report
+	$(BIN)/pytest $(T)
 
 test-slow: $(READY)  ## The long forms: large simulations, exhaustive faults, soak
 	$(BIN)/pytest -m slow --timeout 3600
@@ -46,6 +55,9 @@ docs: $(READY)  ## Build the documentation into out/docs, warnings as errors
 
 bench: $(READY)  ## Every benchmark, in its short form
 	for file in benchmarks/*.py; do $(BIN)/python $$file --quick || exit 1; done
+
+hooks: $(READY)  ## Run lint before every commit (installs a hook of pre-commit, which must be there)
+	pre-commit install
 
 lock: $(READY)  ## Renew requirements.lock (needs uv in the environment)
 	$(BIN)/uv pip compile pyproject.toml --universal --python-version 3.11 --all-extras --group dev --generate-hashes \

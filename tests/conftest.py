@@ -1,10 +1,17 @@
-"""What every test may ask for: the papers' datasets, and a missing tool that skips here and fails in CI."""
+"""What every test may ask for: the papers' datasets, and a missing tool that skips here and fails in CI.
+
+`--tenth` keeps a tenth of the slow tests, another one every day, and lets no further one begin after `--tenth-seconds`: so none
+of them rots, and `make test` stays short. BLINDBAYES_TENTH=0..9 names one.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
+import time
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -22,6 +29,46 @@ def pytest_configure(config: pytest.Config) -> None:
     beside = Path(config.rootpath).parent / "shared" / "data"
     if "BLINDBAYES_DATA" not in os.environ and beside.is_dir():
         os.environ["BLINDBAYES_DATA"] = str(beside)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--tenth", action="store_true", help="a tenth of the slow tests, another one every day")
+    parser.addoption("--tenth-seconds", type=float, default=100.0, help="with --tenth: let no further test begin after that")
+
+
+def tenth_of_today() -> int:
+    """Which tenth it is."""
+    named = os.environ.get("BLINDBAYES_TENTH")
+    return int(named) % 10 if named else datetime.now(UTC).date().toordinal() % 10
+
+
+def tenth_of(name: str) -> int:
+    """The tenth that a test belongs to, for ever: by its name."""
+    return hashlib.sha256(name.encode()).digest()[0] * 10 // 256
+
+
+def pytest_report_header(config: pytest.Config) -> str | None:
+    if not config.getoption("--tenth"):
+        return None
+    return f"tenth {tenth_of_today()} of the slow tests; another one: BLINDBAYES_TENTH=0..9, all: make test-slow"
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if not config.getoption("--tenth"):
+        return
+    kept = [item for item in items if item.get_closest_marker("slow") and tenth_of(item.nodeid) == tenth_of_today()]
+    week = datetime.now(UTC).date().toordinal() // 10  # who came last, and found the time used up, comes sooner in ten days
+    kept.sort(key=lambda item: hashlib.sha256(f"{week} {item.nodeid}".encode()).digest())
+    config.hook.pytest_deselected(items=[item for item in items if item not in kept])
+    items[:] = kept
+
+
+_BEGAN = time.monotonic()
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    if item.config.getoption("--tenth") and time.monotonic() - _BEGAN > item.config.getoption("--tenth-seconds"):
+        pytest.skip("the time for a tenth of the slow tests is used up; `make test-slow` runs them all")
 
 
 @pytest.fixture(scope="session")

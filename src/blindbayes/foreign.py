@@ -7,15 +7,17 @@ and what cannot be read ends in an error of `blindbayes.errors`. A leaf: imports
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import re
 import tomllib
 import unicodedata
+from collections.abc import Iterator
 from html import escape
 from typing import Any
 
-from blindbayes.errors import BlindbayesError, ConfigError
+from blindbayes.errors import BlindbayesError, ConfigError, DataError
 
 MOST_BYTES = 16 << 20  # of a study, a codebook, a record
 MOST_DEPTH = 48  # tables and lists within one another
@@ -25,6 +27,7 @@ _JOINERS = frozenset("\u200c\u200d")  # Persian and Indic words need them
 _UNSEEN = frozenset(("Cc", "Cf", "Cs", "Zl", "Zp"))  # controls, formats (bidirectional ones too), half characters, line breaks
 NAME = re.compile(r"[a-z][a-z0-9-]{0,39}")  # of a site: a file name and a metric label everywhere
 _STRINGS = re.compile(rb'"[^"]*"')
+_HALF = re.compile(rb"\\u[dD][89a-fA-F]")
 _OPEN, _CLOSE = frozenset(b"[{"), frozenset(b"]}")
 _NOT_MARKS = bytes(set(range(256)) - set(b'[]{}"'))
 # Keys within keys, a.b.c: the standard library's reader takes time and memory by the square of their number.
@@ -45,7 +48,10 @@ def read_json(
     try:
         raw = _bounded(text, most_bytes)
         _require_shallow(raw)
-        return _DECODER.decode(raw.decode())
+        found = _DECODER.decode(raw.decode())
+        if _HALF.search(raw):
+            _require_whole(found)
+        return found
     except _Unreadable as problem:
         raise error(_sentence(f"{what} {problem}", hint)) from None
     except UnicodeDecodeError:
@@ -95,6 +101,17 @@ def read_toml(
     return found
 
 
+@contextlib.contextmanager
+def well_formed(what: str, *, error: type[BlindbayesError] = DataError) -> Iterator[None]:
+    """What is taken from a record that was read: a field that is missing or of another kind is the record's fault."""
+    try:
+        yield
+    except BlindbayesError:
+        raise
+    except (KeyError, IndexError, TypeError, ValueError, AttributeError, ArithmeticError):
+        raise error(f"{what} does not hold what it should; it is damaged, or of another version") from None
+
+
 def _sentence(problem: str, hint: str) -> str:
     return f"{problem}; {hint}" if hint else problem
 
@@ -127,6 +144,14 @@ def _require_shallow(raw: bytes) -> None:
                 raise _Unreadable("has tables within tables beyond any use")
         elif mark in _CLOSE:
             depth -= 1
+
+
+def _require_whole(value: Any) -> None:
+    """JSON can write half a character, which no other text can hold."""
+    try:
+        json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        raise _Unreadable("holds half a character") from None
 
 
 def _require_ordinary(value: Any, wide: bool) -> None:

@@ -314,6 +314,8 @@ def _added(entries: tuple[Entry, ...]) -> tuple[Account, Mapping[str, Any]]:
 
 def _balance(entries: tuple[Entry, ...]) -> Balance:
     account, budget = _account(entries)
+    if not all(isinstance(budget.get(name), str) for name in ("unit", "adjacency", "composition")):
+        raise LedgerError("the ledger does not say whom its budget protects")
     basic_epsilon, basic_delta = account.basic()
     delta = Fraction(budget["delta"])
     basic = account.composition == "basic"

@@ -276,7 +276,7 @@ def test_rows_matched_by_an_identifier_survive_a_kill(tmp_path: Path, who: str) 
             key=("id",),
             duplicates="first",
             columns=Holdings({"bank": ("income",), "telecom": ("minutes",)}, ("bank",)),
-            options={"bounds": {"bank": 4096, "telecom": 4096}, "queries": 10_000},
+            options={"bounds": {"bank": 4096, "telecom": 4096}, "queries": 10_000, "min_overlap": 10},
             deadlines=Deadlines(step=60, join=60, run=300),
         )
         net.approve(study)

@@ -15,7 +15,8 @@ from datetime import date
 from typing import Any, Literal, Protocol, get_args
 
 from blindbayes.errors import ConfigError
-from blindbayes.foreign import read_json
+from blindbayes.foreign import read_json, well_formed
+from blindbayes.privacy.chance import LARGEST_BUDGET
 from blindbayes.privacy.mechanisms import Price
 from blindbayes.privacy.sensitivity import Sensitivity
 
@@ -94,8 +95,8 @@ class PrivacyStatement:
                 raise ConfigError(f"privacy statement: {item.name} is empty; a promise with a gap is none")
             if value is None and item.name != "rho":
                 raise ConfigError(f"privacy statement: {item.name} is missing; a promise with a gap is none")
-        if not (isinstance(self.epsilon, int | float) and math.isfinite(self.epsilon) and self.epsilon > 0):
-            raise ConfigError("privacy statement: epsilon must be a finite number above zero")
+        if not (isinstance(self.epsilon, int | float) and 0 < self.epsilon <= LARGEST_BUDGET):
+            raise ConfigError(f"privacy statement: epsilon must be a number above zero, at most {float(LARGEST_BUDGET):g}")
         if not (isinstance(self.delta, int | float) and 0 <= self.delta < 1):
             raise ConfigError("privacy statement: delta must lie between 0 and 1")
         if self.model not in get_args(Model):
@@ -160,7 +161,7 @@ class PrivacyStatement:
     def text(self) -> str:
         """Plain text with one heading per question (valid Markdown)."""
         guarantee = f"epsilon = {self.epsilon:g}, delta = {self.delta:g}" + (f", rho = {self.rho:g} (zCDP)" if self.rho else "")
-        odds = math.exp(self.epsilon)
+        odds = math.exp(min(self.epsilon, 700.0))  # beyond that no float holds it
         sections = (
             ("What is promised", f"({guarantee})-differential privacy ({self.variant}), {self.model.lower()} model."),
             ("Who is protected", f"{self.unit}; neighbouring tables: {self.adjacency} {self.unit}."),
@@ -198,7 +199,10 @@ class PrivacyStatement:
         names = {item.name for item in fields(cls)}
         if not isinstance(found, dict) or set(found) != names:
             raise ConfigError("privacy statement: fields are missing or unknown")
-        return cls(**found)
+        with well_formed("the privacy statement", error=ConfigError):
+            made = cls(**found)
+            made.text  # noqa: B018 - every field is used, and so of its kind
+        return made
 
     def to_registry(self, deployment: Deployment) -> dict[str, Any]:
         """A record of the OpenDP Deployments Registry, at its tier 3."""

@@ -22,7 +22,7 @@ import numpy.typing as npt
 
 from blindbayes.codebook import Codebook
 from blindbayes.errors import ConfigError, LocalProtocolError
-from blindbayes.foreign import read_json_table
+from blindbayes.foreign import read_json_table, well_formed
 from blindbayes.primitives import limbs as lm
 from blindbayes.primitives.coins import Coins
 from blindbayes.primitives.limbs import Limbs
@@ -174,6 +174,7 @@ class Join:
         }
 
     @classmethod
+    @well_formed("the share file")
     def from_dict(cls, public: Mapping[str, Any]) -> Join:
         """From the public facts of a share file."""
         facts = public.get("join")

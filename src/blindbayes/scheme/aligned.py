@@ -16,7 +16,7 @@ import numpy.typing as npt
 from blindbayes.codebook import Codebook
 from blindbayes.data.columns import ColumnSource
 from blindbayes.errors import ConfigError, DataError, LocalProtocolError, PrivacyError
-from blindbayes.foreign import read_json_table
+from blindbayes.foreign import read_json_table, well_formed
 from blindbayes.model.parameters import Parameters, estimate
 from blindbayes.model.shares import ModelShare
 from blindbayes.primitives.coins import Coins
@@ -238,6 +238,7 @@ def scoring(share: ModelShare, source: ColumnSource | int, reveal_to: str = "all
     return ColumnScoring(share, source, reveal_to, together=together)
 
 
+@well_formed("the share file")
 def columns_of(public: Mapping[str, Any]) -> Columns:
     """What is public about a study, from a share file."""
     book = Codebook.from_dict(read_json_table(public["codebook"], "the codebook of a share"))
