@@ -1,4 +1,4 @@
-"""The walls between the rooms of docs/architecture.md, held by reading the imports and calls of every source file.
+"""The walls between the rooms of the package, held by reading the imports and calls of every source file.
 
 Tables and rows stop at `statistics`; I/O stops at `storage`, `transport`, `site`, `data`, `ledger`, `cli`, `web`; randomness
 enters at `primitives.coins`. What stands outside a wall for a reason is listed here with the reason, and must still be there.

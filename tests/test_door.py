@@ -1,0 +1,80 @@
+"""What a newcomer finds at the door says what the house does."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import tomllib
+from pathlib import Path
+
+import pytest
+import yaml
+
+from conftest import tenth_of
+
+ROOT = Path(__file__).parents[1]
+
+
+def text(name: str) -> str:
+    return (ROOT / name).read_text(encoding="utf-8")
+
+
+def targets() -> set[str]:
+    return set(re.findall(r"^([a-z-]+):", text("Makefile"), flags=re.MULTILINE))
+
+
+@pytest.mark.parametrize("name", ["CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md", "CODE_OF_CONDUCT.md", "README.md"])
+def test_links_and_paths_and_make_targets_of_a_page_exist(name: str) -> None:
+    page = text(name)
+    for link in re.findall(r"\]\((?!https?:)([^)#]+)", page):
+        assert (ROOT / link).exists(), link
+    for path in re.findall(r"`((?:tests|src|docs|\.ci)/[\w./-]+)`", page):
+        assert (ROOT / path).exists(), path
+    for target in re.findall(r"`(?:[A-Z_]+=\d )?make ([a-z-]+)", page):
+        assert target in targets(), target
+
+
+def test_the_rooms_of_the_map_are_those_of_the_package() -> None:
+    rows = re.findall(r"^\| (`[^|]+`) \|", text("CONTRIBUTING.md").split("## What is good")[0], flags=re.MULTILINE)
+    named = {word for row in rows for word in re.findall(r"`([a-z]+)`", row)}
+    there = {
+        path.stem
+        for path in (ROOT / "src" / "blindbayes").iterdir()
+        if not path.name.startswith("__") and path.name != "py.typed"
+    }
+    assert there - named <= {"datasets", "sodium"}
+    assert named <= there
+
+
+def test_the_workflow_calls_what_ci_calls_for_every_python_that_the_package_names() -> None:
+    workflow = yaml.safe_load(text(".github/workflows/test.yml"))
+    commands = [step["run"] for job in workflow["jobs"].values() for step in job["steps"] if "run" in step]
+    assert ".ci/run" in commands
+    assert {command.removeprefix("make ") for command in commands if command.startswith("make ")} <= targets()
+    named = re.findall(r"Programming Language :: Python :: (3\.\d+)", text("pyproject.toml"))
+    assert workflow["jobs"]["test"]["strategy"]["matrix"]["python"] == named
+
+
+def test_version_and_licence_are_the_same_everywhere() -> None:
+    project = tomllib.loads(text("pyproject.toml"))["project"]
+    citation = yaml.safe_load(text("CITATION.cff"))
+    assert (citation["version"], citation["license"]) == (project["version"], project["license"])
+    assert f"## {project['version']}" in text("CHANGELOG.md")
+
+
+def test_hooks_run_the_tools_of_the_environment() -> None:
+    (repo,) = yaml.safe_load(text(".pre-commit-config.yaml"))["repos"]
+    assert all(hook["entry"].startswith(".venv/bin/") for hook in repo["hooks"])
+
+
+def test_make_help_lists_every_target() -> None:
+    shown = subprocess.run(["make", "help"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    assert {line.split()[0] for line in shown.splitlines() if line[:1].islower()} == targets()
+
+
+def test_every_slow_test_belongs_to_one_tenth_and_none_is_empty() -> None:
+    names = [f"tests/a/test_b.py::test_{number}" for number in range(2000)]
+    found = [tenth_of(name) for name in names]
+    assert set(found) == set(range(10))
+    assert max(map(found.count, range(10))) < 300
+    assert [tenth_of(name) for name in names] == found
