@@ -336,7 +336,7 @@ def test_two_parties_may_open_a_noisy_sum() -> None:
 
 @pytest.mark.parametrize(
     ("parties", "quorum", "gamma", "honest"),
-    [(3, 3, 1.0, 2), (6, 4, 2 / 3, 2), (9, 6, 2 / 3, 3), (20, 20, 1.0, 19), (10, 8, 0.9, 7)],
+    [(3, 3, 1.0, 2), (6, 5, 2 / 3, 3), (9, 7, 2 / 3, 4), (20, 20, 1.0, 19), (10, 8, 0.9, 7)],
 )
 def test_noise_counts_on_the_fewest_honest_survivors(parties: int, quorum: int, gamma: float, honest: int) -> None:
     study = Study(CODEBOOK, epsilon=1.0, quorum=quorum, gamma=gamma)

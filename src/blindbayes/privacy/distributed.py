@@ -52,15 +52,19 @@ _MAX_SCALE = 1 << 44
 _GRAIN = 1 << 24  # rational parameters that come from floating point are rounded, to the safe side, to this grain
 
 
+def dishonest(parties: int, gamma: float) -> int:
+    """The most dishonest of `parties`, if a fraction `gamma` is honest."""
+    if not 0 < gamma <= 1:
+        raise ConfigError("gamma, the honest fraction, lies above 0 and at most 1")
+    return parties - math.ceil(Fraction(gamma).limit_denominator(10**6) * parties)
+
+
 def honest_survivors(parties: int, quorum: int, gamma: float) -> int:
     """The smallest number of honest parties among `quorum` survivors of `parties`, if a fraction `gamma` is honest.
 
     Those who drop out may all be honest: `quorum` less every dishonest party. Raises `ConfigError` where that leaves nobody.
     """
-    if not 0 < gamma <= 1:
-        raise ConfigError("gamma, the honest fraction, lies above 0 and at most 1")
-    dishonest = parties - math.ceil(Fraction(gamma).limit_denominator(10**6) * parties)
-    left = quorum - dishonest
+    left = quorum - dishonest(parties, gamma)
     if left < 1:
         raise ConfigError("the quorum could consist of dishonest parties only: raise the quorum or gamma")
     return left

@@ -5,6 +5,7 @@ Every protocol that sums the parties' vectors offers an object `PROTOCOL` in its
     PROTOCOL.roster(setting)                  everybody who takes part: the contributors and, if any, parties without a vector
     PROTOCOL.learners(setting)                whose role returns a `Total` (the others return None)
     PROTOCOL.role(run, setting, vector, coins)    the generator that `run.me` runs; `vector` is None for a party without one
+    PROTOCOL.resists(setting), PROTOCOL.smallest(setting, corrupt, malicious=...)    what its page proves of any opened sum
 
 `setting` is public and the same for all. Vectors are words modulo 2^64; so is the total. A protocol that works on
 integers reads words as signed (two's complement) and relies on `setting.bound`. Whatever only one protocol knows
@@ -86,10 +87,26 @@ class Total:
     included: tuple[str, ...]  # whose vectors are in it
 
 
+@dataclass(frozen=True, slots=True)
+class Smallest:
+    """The smallest sum that a protocol can be made to open: what noise in the vectors may be calibrated to."""
+
+    honest: int  # vectors of honest contributors that every opened sum holds, at least; 0: nothing is proved
+    failure: float = 0.0  # the chance, over a random graph, that it holds fewer
+
+
 class SumProtocol(Protocol):
     """See the module's docstring."""
 
     name: str
+
+    def resists(self, setting: Setting) -> bool:
+        """Whether the protocol's page claims anything about a reader of the sum that deviates."""
+        ...
+
+    def smallest(self, setting: Setting, corrupt: int, *, malicious: bool) -> Smallest:
+        """The smallest sum that any `corrupt` contributors can have opened, with a reader that follows or deviates."""
+        ...
 
     def roster(self, setting: Setting) -> tuple[str, ...]: ...
 

@@ -129,7 +129,7 @@ def colluders_of(study: StudyFile) -> int | None:
 
 def _usual_quorum(study: StudyFile) -> int:
     """The quorum of a study that names none."""
-    plain = Study(study.book, protocol=study.protocol, min_parties=2, epsilon=study.privacy.epsilon)
+    plain = Study(study.book, protocol=study.protocol, min_parties=2, epsilon=study.privacy.epsilon, gamma=study.privacy.gamma)
     return plain.setting(study.contributors).fewest
 
 

@@ -28,10 +28,11 @@ from blindbayes.model.file import ModelRecord
 from blindbayes.primitives.coins import Coins
 from blindbayes.privacy.accounting import Spend
 from blindbayes.privacy.chance import written
-from blindbayes.privacy.distributed import DistributedNoise, honest_survivors
+from blindbayes.privacy.distributed import DistributedNoise, dishonest
 from blindbayes.privacy.noisy_sum import NoisySum
 from blindbayes.privacy.released import require_small_delta
 from blindbayes.protocol import registry
+from blindbayes.protocol.masked_sum.keys import OPTIONS as MASKED_SUM
 from blindbayes.report import (
     LeakReport,
     follows_from_sum,
@@ -80,7 +81,8 @@ class Study:
         With epsilon: the declared number of rows of all parties together, a public figure or a guess. It decides how fine
         the released tables are, and steadies the estimates.
     gamma : float, default=2/3
-        The fraction of parties assumed honest; noise is calibrated to the honest among the fewest survivors.
+        The fraction of parties assumed honest; noise is calibrated to the fewest honest parties that any sum the protocol can
+        be made to open may hold.
     quorum : int, default=None
         The fewest contributors whose sum may be opened. By default two thirds (nine tenths of more than 64) for masked_sum,
         everybody for the others.
@@ -211,8 +213,9 @@ class Study:
         quorum = self.quorum
         if quorum is None and self.protocol == "masked_sum":
             share = Fraction(2, 3) if len(names) <= 64 else Fraction(9, 10)  # sparse graphs tolerate fewer losses
-            quorum = max(math.ceil(share * len(names)), min(FEWEST_EXACT, len(names)))
-        setting = registry.Setting(names, 1, quorum, noisy=self.epsilon is not None, options=self.options)
+            quorum = max(math.ceil(share * len(names)), min(FEWEST_EXACT, len(names)), self._fewest_agreed(len(names)))
+        options = self._graph_options(len(names))
+        setting = registry.Setting(names, 1, quorum, noisy=self.epsilon is not None, options=options)
         if self.epsilon is None and setting.fewest < FEWEST_EXACT:
             raise PrivacyError(
                 "an exact sum of two parties tells each the other's statistics; "
@@ -224,6 +227,35 @@ class Study:
         layout = Layout(self.codebook)
         return replace(setting, length=layout.word_count, bound=2**63 - 1 if layout.is_wide else max(layout.bounds))
 
+    def _fewest_agreed(self, parties: int) -> int:
+        """Under noise: so many survivors that the dishonest and a server that deviates cannot have two sets of them opened."""
+        if self.epsilon is None or not self.options.get("malicious_server", True):
+            return 0
+        return min((parties + dishonest(parties, self.gamma)) // 2 + 1, parties)
+
+    def _graph_options(self, parties: int) -> Mapping[str, Any]:
+        """Under noise, a sparse graph is planned for as many colluders as gamma allows, unless the study says how many."""
+        if self.epsilon is None or self.protocol != "masked_sum" or "corrupt" in self.options:
+            return self.options
+        usual = MASKED_SUM["corrupt"]
+        return {**self.options, "corrupt": max(usual, dishonest(parties, self.gamma) / parties)}
+
+    def smallest(self, setting: registry.Setting) -> registry.Smallest:
+        """The smallest sum that the dishonest can have opened, with a reader that deviates where the protocol bears it.
+
+        Raises `PrivacyError` where that might hold no honest party's noise.
+        """
+        size, protocol = len(setting.contributors), registry.load(self.protocol)
+        corrupt, malicious = dishonest(size, self.gamma), protocol.resists(setting)
+        found = protocol.smallest(setting, corrupt, malicious=malicious)
+        if found.honest < 1:
+            reader = "a reader that deviates" if malicious else "the reader"
+            raise PrivacyError(
+                f"gamma lets {corrupt} of {size} parties be dishonest, and together with {reader} of {self.protocol} they "
+                "could have a sum opened that holds no honest noise: raise the quorum or gamma, or take more neighbours"
+            )
+        return found
+
     def plan(self, setting: registry.Setting) -> NoisySum | None:
         """What is counted and which noise the contributors add together; None for an exact sum.
 
@@ -233,7 +265,7 @@ class Study:
             return None
         key = (len(setting.contributors), setting.fewest)
         if key not in self._plans:
-            honest = honest_survivors(*key, self.gamma)
+            honest = self.smallest(setting).honest
             self._plans[key] = NoisySum.make(
                 self.codebook,
                 epsilon=self.epsilon,
@@ -408,9 +440,7 @@ class Study:
         before = (0.0, 0.0) if base is None else base.spent
         spent = (before[0] + plan.price.epsilon, before[1] + plan.price.delta)
         statement = plan.statement(
-            trust=f"At least {self.gamma:.0%} of the parties follow the protocol, add their noise and keep it to themselves, "
-            f"and {setting.fewest} of all may be what is left: calibrated to {plan.noise.honest} honest shares. A party that "
-            "takes its own share off the sum counts among the others. Fewer honest shares give less.",
+            trust=self._trust(setting, plan),
             composition=f"{runs} release(s) of this study add up to epsilon = {spent[0]:g}, delta = {spent[1]:g} for whoever "
             "is in the tables of all of them.",
             min_cell=self.min_cell,
@@ -425,9 +455,25 @@ class Study:
         text = "\n\n".join(facts) + "\n\n" + statement.text
         return Result(model, statistics, leakage, outcome.cost, text, total.included, spent, runs, words, shares, report, known)
 
+    def _trust(self, setting: registry.Setting, plan: NoisySum) -> str:
+        """Whom the promise relies on, and how far."""
+        size, found = len(setting.contributors), self.smallest(setting)
+        corrupt, deviates = dishonest(size, self.gamma), registry.load(self.protocol).resists(setting)
+        reader = "also deviate" if deviates else "not deviate, but pool what it saw with them"
+        graph = f", up to a chance of {_power(found.failure)} over the random graph" if found.failure else ""
+        return (
+            f"At least {self.gamma:.0%} of the parties follow the protocol, add their noise and keep it to themselves; up to "
+            f"{corrupt} of {size} may deviate and collude, and whoever opens the sum may {reader}. Every sum that they can "
+            f"have opened holds at least {found.honest} honest shares{graph}: calibrated to {plan.noise.honest}. A party that "
+            "takes its own share off the sum counts among the others. Fewer honest shares give less. That nothing but such a "
+            "sum is seen is computational: it rests on the protocol's cryptography."
+        )
+
     def _report(self, setting: registry.Setting, total: registry.Total, outcome: Outcome) -> LeakReport:
         size, included = len(setting.contributors), len(total.included)
-        follows = follows_from_sum(self.protocol, size, setting.fewest, included, self.options, noisy=setting.noisy)
+        follows = follows_from_sum(self.protocol, size, setting.fewest, included, setting.options, noisy=setting.noisy)
+        if (plan := self.plan(setting)) is not None:
+            follows = (*follows, f"Calibration: {self._trust(setting, plan)}")
         transcript = outcome.transcript
         return leak_report(
             (self.protocol,), size, transcript.received, outcome.opened, transcript.entries, follows, transcript.traffic
@@ -442,6 +488,11 @@ class Study:
         except DataError as cause:
             raise PeerProtocolError("the total is not that of any table: a party sent a vector that is none") from cause
         return statistics, NaiveBayes.from_statistics(statistics, alpha=self.alpha, var_smoothing=self.var_smoothing)
+
+
+def _power(chance: float) -> str:
+    """A small chance as a power of two, rounded up."""
+    return f"2^{math.ceil(math.log2(chance))}"
 
 
 def _agreed_total(outcome: Outcome, learners: Sequence[str]) -> registry.Total:

@@ -20,7 +20,7 @@ from blindbayes.protocol import pair_keys
 from blindbayes.protocol.chain_sum.messages import KeyAnnounced, LinkSent, RandomisersDealt, RosterListed
 from blindbayes.protocol.chain_sum.plan import Plan, neighbours_of
 from blindbayes.protocol.core import Role, Run, Send, open_value, receive, receive_all
-from blindbayes.protocol.registry import Setting, Total, require_options, require_vector
+from blindbayes.protocol.registry import Setting, Smallest, Total, require_options, require_vector
 from blindbayes.wire import Words
 
 BUILDER = "builder"
@@ -267,6 +267,15 @@ class ChainSum:
     def learners(self, setting: Setting) -> tuple[str, ...]:
         """The builder alone."""
         return (BUILDER,)
+
+    def resists(self, setting: Setting) -> bool:
+        """Only where all share masks with all: on a sparse graph the builder could choose who shares with whom."""
+        return read_options(setting).neighbours >= len(setting.contributors) - 1
+
+    def smallest(self, setting: Setting, corrupt: int, *, malicious: bool) -> Smallest:
+        """Fewer colluders than anybody has mask neighbours leave the honest in one part."""
+        holds = self.resists(setting) or (not malicious and corrupt < read_options(setting).neighbours)
+        return Smallest(len(setting.contributors) - corrupt if holds else 0)
 
     def role(self, run: Run, setting: Setting, vector: Words | None, coins: Coins) -> Role[Total | None]:
         """The role of `run.me`."""

@@ -14,6 +14,7 @@ import numpy as np
 from blindbayes.errors import ConfigError
 from blindbayes.primitives.prg import expand
 from blindbayes.primitives.shamir import MAX_POINT
+from blindbayes.protocol.registry import Smallest
 
 PRIVACY_BITS = 40
 COMPLETION_BITS = 20
@@ -60,6 +61,28 @@ def failures(parties: int, neighbours: int, threshold: int, corrupt: int, lost: 
     apart = parties * math.exp(_log_tail(parties - 1, min(corrupt + lost, parties - 1), neighbours // 2, neighbours // 2))
     starved = parties * math.exp(_log_tail(parties - 1, lost, neighbours, holders - threshold))
     return min(1.0, exposed + apart), min(1.0, starved)
+
+
+def smallest_sum(parties: int, fewest: int, layout: Plan, corrupt: int, *, malicious: bool) -> Smallest:
+    """The fewest honest vectors in any sum that can be opened, with so many colluders; SPEC.md, Threat model.
+
+    Complete graph: one set of at least `fewest`, if the colluders stay below 2q - n (below q for a server that follows).
+    Sparse graph: the same for a server that follows. One that deviates can be left with a neighbourhood: t - c(u) honest
+    vectors, c(u) bounded by the tail of its law; for parties corrupted without knowledge of the graph.
+    """
+    if layout.complete:
+        most = 2 * fewest - parties - 1 if malicious else fewest - 1
+        return Smallest(max(fewest - corrupt, 0) if corrupt <= most else 0)
+    privacy, _ = failures(parties, layout.neighbours, layout.threshold, corrupt, parties - fewest, malicious=malicious)
+    if privacy > 2.0**-PRIVACY_BITS:
+        return Smallest(0)
+    if not malicious:
+        return Smallest(max(fewest - corrupt, 0), privacy)
+    allowed = 2.0 ** -(PRIVACY_BITS + 1)
+    around = 2 * layout.threshold - layout.neighbours - 2  # more would break a party, which `privacy` counts already
+    while around > 0 and parties * math.exp(_log_tail(parties - 1, corrupt, layout.neighbours, around)) <= allowed:
+        around -= 1
+    return Smallest(max(layout.threshold - around, 0), privacy + allowed)
 
 
 @lru_cache(maxsize=64)

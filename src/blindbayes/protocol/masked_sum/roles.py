@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from blindbayes.primitives.coins import Coins
 from blindbayes.protocol.core import Role, Run
+from blindbayes.protocol.masked_sum import graph
 from blindbayes.protocol.masked_sum.contributor import contributor
 from blindbayes.protocol.masked_sum.keys import OPTIONS, SERVER, Terms
 from blindbayes.protocol.masked_sum.server import server
-from blindbayes.protocol.registry import Setting, Total, require_options, require_vector
+from blindbayes.protocol.registry import Setting, Smallest, Total, require_options, require_vector
 from blindbayes.wire import Words
 
 
@@ -24,6 +25,15 @@ class MaskedSum:
         """The server; the contributors too if the total is published."""
         publish = require_options(setting, OPTIONS)["publish"]
         return self.roster(setting) if publish else (SERVER,)
+
+    def resists(self, setting: Setting) -> bool:
+        """Unless the study says that the server follows the protocol."""
+        return bool(require_options(setting, OPTIONS)["malicious_server"])
+
+    def smallest(self, setting: Setting, corrupt: int, *, malicious: bool) -> Smallest:
+        """See SPEC.md, Threat model: one set of at least the quorum; if the server deviates, a neighbourhood of the graph."""
+        layout = Terms(Run("", "", ("*",), "*"), setting).plan
+        return graph.smallest_sum(len(setting.contributors), setting.fewest, layout, corrupt, malicious=malicious)
 
     def role(self, run: Run, setting: Setting, vector: Words | None, coins: Coins) -> Role[Total | None]:
         """The role of `run.me`."""

@@ -7,7 +7,7 @@ from blindbayes.protocol.core import Role, Run
 from blindbayes.protocol.oblivious_sum.contributor import contributor, dealer
 from blindbayes.protocol.oblivious_sum.miner import miner
 from blindbayes.protocol.oblivious_sum.terms import DEALER, MINER, Terms
-from blindbayes.protocol.registry import Setting, Total, require_vector
+from blindbayes.protocol.registry import Setting, Smallest, Total, require_vector
 from blindbayes.wire import Words
 
 
@@ -27,6 +27,24 @@ class ObliviousSum:
     def learners(self, setting: Setting) -> tuple[str, ...]:
         """The miner alone."""
         return (MINER,)
+
+    def resists(self, setting: Setting) -> bool:
+        """The miner may deviate."""
+        return True
+
+    def smallest(self, setting: Setting, corrupt: int, *, malicious: bool) -> Smallest:
+        """See SPEC.md, Threat model: one roster or survivor set, whose honest members the key graph keeps together."""
+        terms = Terms(Run("", "", ("*",), "*"), setting)
+        groups, size, fewest = terms.groups(setting.contributors), len(setting.contributors), setting.fewest
+        if groups.is_complete:
+            most = size if not terms.tolerant else 2 * fewest - size - 1 if malicious else fewest - 1
+            return Smallest(max(fewest - corrupt, 0) if corrupt <= most else 0)
+        if terms.tolerant or terms.option["keys"] == "dealer":
+            return Smallest(max(fewest - corrupt, 0) if corrupt < terms.option["width"] else 0)
+        if corrupt <= groups.tolerance():
+            return Smallest(size - corrupt)
+        chance = groups.isolation_chance(corrupt / size)
+        return Smallest(size - corrupt, chance) if chance <= 2.0**-40 else Smallest(0)
 
     def role(self, run: Run, setting: Setting, vector: Words | None, coins: Coins) -> Role[Total | None]:
         """The role of `run.me`."""

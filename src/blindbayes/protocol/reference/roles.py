@@ -8,7 +8,7 @@ from blindbayes.errors import PeerProtocolError
 from blindbayes.primitives.coins import Coins
 from blindbayes.protocol.core import Role, Run, Send, open_value, receive, receive_all, send_all
 from blindbayes.protocol.reference.messages import TotalShown, VectorShown
-from blindbayes.protocol.registry import Setting, Total, require_options, require_vector
+from blindbayes.protocol.registry import Setting, Smallest, Total, require_options, require_vector
 from blindbayes.wire import Words
 
 COLLECTOR = "collector"
@@ -50,6 +50,14 @@ class Reference:
     def learners(self, setting: Setting) -> tuple[str, ...]:
         """Everybody."""
         return self.roster(setting)
+
+    def resists(self, setting: Setting) -> bool:
+        """It claims nothing."""
+        return False
+
+    def smallest(self, setting: Setting, corrupt: int, *, malicious: bool) -> Smallest:
+        """The collector sees every vector by itself."""
+        return Smallest(1)
 
     def role(self, run: Run, setting: Setting, vector: Words | None, coins: Coins) -> Role[Total | None]:
         """The role of `run.me`."""

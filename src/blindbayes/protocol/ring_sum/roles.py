@@ -9,7 +9,7 @@ import numpy as np
 from blindbayes.errors import ConfigError, PeerProtocolError
 from blindbayes.primitives.coins import Coins
 from blindbayes.protocol.core import Role, Run, Send, open_value, receive, receive_all
-from blindbayes.protocol.registry import Setting, Total, require_options, require_vector
+from blindbayes.protocol.registry import Setting, Smallest, Total, require_options, require_vector
 from blindbayes.protocol.ring_sum.cycles import most_rings, ring, seating
 from blindbayes.protocol.ring_sum.messages import PartialPassed, TotalTold
 from blindbayes.wire import Words
@@ -128,6 +128,14 @@ class RingSum:
     def learners(self, setting: Setting) -> tuple[str, ...]:
         """Everybody."""
         return setting.contributors
+
+    def resists(self, setting: Setting) -> bool:
+        """The law of the rings holds for parties that deviate too."""
+        return True
+
+    def smallest(self, setting: Setting, corrupt: int, *, malicious: bool) -> Smallest:
+        """Fewer than twice as many colluders as rings leave the honest in one part."""
+        return Smallest(len(setting.contributors) - corrupt if corrupt < 2 * ring_count(setting) else 0)
 
     def role(self, run: Run, setting: Setting, vector: Words | None, coins: Coins) -> Role[Total | None]:
         """The role of `run.me`."""
