@@ -177,7 +177,7 @@ def test_a_member_that_is_replaced_is_not_opened_to_the_one_that_came(now: str, 
     """The review's a3: S1 - S2 = c - d, and d knows d. Under the rule before only equations counted, not what a party knows."""
     for me in now:
         assert refusal(me, now, *earlier) is not None
-        assert refusal(me, now, *earlier, policy=Policy(max_colluders=0)) is None  # what the rule before saw
+        assert refusal(me, now, *earlier, policy=Policy(difference_colluders=0)) is None  # what the rule before saw
 
 
 def test_the_refusal_says_who_would_read_whom_and_what_to_change() -> None:
@@ -193,9 +193,9 @@ def test_the_refusal_says_who_would_read_whom_and_what_to_change() -> None:
 
 def test_two_colluders_count_in_a_small_consortium_or_where_the_policy_says_so() -> None:
     assert refusal("a", "abcdg", "abcdef") is not None  # g - e - f: e and f read g
-    assert refusal("a", "abcdg", "abcdef", policy=Policy(max_colluders=1)) is None
+    assert refusal("a", "abcdg", "abcdef", policy=Policy(difference_colluders=1)) is None
     assert refusal("a", "abcdefghijkn", "abcdefghijklm") is None
-    assert refusal("a", "abcdefghijkn", "abcdefghijklm", policy=Policy(max_colluders=2)) is not None
+    assert refusal("a", "abcdefghijkn", "abcdefghijklm", policy=Policy(difference_colluders=2)) is not None
 
 
 def test_nothing_new_is_allowed_even_where_the_past_opened_too_much() -> None:

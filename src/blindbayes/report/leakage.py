@@ -237,6 +237,11 @@ def follows_from_sum(
             f"{included - 1}; {included - 1} of them together know the last one's statistics, whatever the protocol."
         )
         lines.append("A cell of the sum that counts one person tells the others that such a person exists.")
+        lines.append(
+            "Exact sums over other sites, before or after, may open the difference. Each site refuses a sum from which one "
+            "other site alone could compute a third one's statistics (two in a study of ten or fewer, or as many as its "
+            "policy says); more of them together may, and a site sees only the sums that it takes part in."
+        )
     return tuple(lines)
 
 

@@ -92,7 +92,7 @@ _MOST_HISTORIES = 1024
 def colluders(policy: Policy, study: StudyFile) -> int:
     """How many sites the rule lets pool what they know: what the policy says, at most what one sum of this quorum bears."""
     setting = study.setting
-    asked = policy.max_colluders
+    asked = policy.difference_colluders
     if asked is None:
         asked = 2 if len(setting.contributors) <= SMALL else 1
     return max(0, min(asked, setting.fewest - 2))

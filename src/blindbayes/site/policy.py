@@ -27,7 +27,7 @@ class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     min_rows: int = 10  # fewest rows of this site in a sum
     exact_sums: bool = True  # False: nothing without epsilon
     repeated_exact_sums: bool = True  # False: one exact sum per codebook, ever
-    max_colluders: int | None = None  # difference rule: sites that may pool what they know; None: 1, and 2 up to ten sites
+    difference_colluders: int | None = None  # sites that may pool what they know of sums; None: 1, and 2 up to ten sites
     changed_data: bool = False  # allow an exact sum that would open how this site's data changed since an earlier one
     max_epsilon_per_run: float = 10.0  # the total stands in the ledger
     max_delta_per_run: float = 1e-5
