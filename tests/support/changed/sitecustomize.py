@@ -1,0 +1,113 @@
+"""A changed site: Python loads this first when the folder is on PYTHONPATH, and the agent then runs other roles than ours.
+
+PLANTED takes defences away again (`adversary.planted`), at honest sites too, as if all ran the software of before. STOLEN makes
+this site the attacker of the review: it hosts the server, advertises a copy of the last contributor's mask key as its own, and
+writes the vector of whoever stands between the two to that file. Everything else of the site is the shipped program.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+if os.environ.get("PLANTED"):
+    import pytest
+
+    from adversary import planted
+
+    for name in os.environ["PLANTED"].split(","):
+        getattr(planted, name)(pytest.MonkeyPatch())
+
+if os.environ.get("STOLEN"):
+    from blindbayes.primitives import aead, shamir
+    from blindbayes.primitives.agreement import AgreementKey
+    from blindbayes.primitives.coins import Coins
+    from blindbayes.primitives.prg import add_masks
+    from blindbayes.protocol import pair_keys
+    from blindbayes.protocol.core import Role, Send, receive, receive_all
+    from blindbayes.protocol.masked_sum import graph, keys, roles
+    from blindbayes.protocol.masked_sum import messages as wire
+    from blindbayes.protocol.masked_sum.server import _Recovery
+    from blindbayes.protocol.registry import Total
+
+    SERVER = keys.SERVER
+
+    def contributor(terms: keys.Terms, vector: Any, coins: Coins) -> Role[Total]:
+        """Follows the steps, but for its mask key, which is a copy."""
+        me = terms.setting.contributors.index(terms.run.me)
+        channel, seed = AgreementKey.generate(coins), coins.bytes(keys.SECRET_BYTES)
+        copied = (yield from receive(SERVER, wire.KeysAdvertised)).mask_key  # its own server shows it first
+        commitment = terms.commit(seed)
+        signature = pair_keys.sign_keys(terms.run, terms.context, copied, channel.public, commitment)
+        yield Send(SERVER, wire.KeysAdvertised(copied, channel.public, commitment, signature))
+        listed = yield from receive(SERVER, wire.KeysListed)
+        others = listed.neighbours
+        channels = {
+            at: terms.channel(channel, me, at, shown.channel_key) for at, shown in zip(others, listed.advertised, strict=True)
+        }
+        points = [at + 1 for at in (*others, me)]
+        shares = shamir.split_many([coins.bytes(32), seed], points, terms.plan.threshold, coins)  # of nonsense, and of its seed
+        boxes = [
+            aead.seal(terms.box_key(channels[at], me, at), row.astype("<u2").tobytes(), associated=terms.context)
+            for at, row in zip(others, shares[:-1], strict=True)
+        ]
+        yield Send(SERVER, wire.SharesDealt(b"".join(boxes)))
+        passed = yield from receive(SERVER, wire.SharesPassedOn)
+        cut = keys.cut(passed.boxes, keys.BOX_BYTES, len(others), SERVER)
+        held = {
+            at: aead.unseal(terms.box_key(channels[at], at, me), box, associated=terms.context)
+            for at, box in zip(others, cut, strict=True)
+        }
+        yield Send(SERVER, wire.MaskedVectorSent(np.zeros(terms.setting.length, np.uint64)))
+        named = yield from receive(SERVER, wire.SurvivorsNamed)
+        shown = named.roster + named.survivors
+        yield Send(SERVER, wire.SurvivorsEchoed(b"".join(terms.echo(channels[at], me, at, shown) for at in others)))
+        yield from receive(SERVER, wire.EchoesPassedOn)
+        own = shares[-1, 1].astype("<u2").tobytes()
+        yield Send(SERVER, wire.SharesGiven(b"".join([*(held[at][keys.SHARE_BYTES :] for at in others), own])))
+        published = yield from receive(SERVER, wire.TotalPublished)
+        return Total(published.total, terms.setting.contributors)
+
+    def server(terms: keys.Terms) -> Role[Total]:
+        """Relays as it should; then removes the one mask that is left on the victim's vector. The total is invented."""
+        sites = terms.setting.contributors
+        attacker, victim = 0, len(sites) - 2
+        around = [terms.neighbours(at) for at in range(len(sites))]
+        heard = dict((yield from receive_all(sites[1:], wire.KeysAdvertised)))
+        yield Send(sites[attacker], heard[sites[-1]])
+        heard[sites[attacker]] = yield from receive(sites[attacker], wire.KeysAdvertised)
+        advertised = {at: heard[name] for at, name in enumerate(sites)}
+        for at, name in enumerate(sites):
+            yield Send(name, wire.KeysListed(around[at], tuple(advertised[other] for other in around[at])))
+        dealt = yield from receive_all(sites, wire.SharesDealt)
+
+        def piece(packed: bytes, size: int, owner: int, holder: int) -> bytes:
+            return packed[size * around[owner].index(holder) :][:size]
+
+        for at, name in enumerate(sites):
+            boxes = [piece(dealt[sites[other]].boxes, keys.BOX_BYTES, other, at) for other in around[at]]
+            yield Send(name, wire.SharesPassedOn(around[at], b"".join(boxes)))
+        vectors = yield from receive_all(sites, wire.MaskedVectorSent)
+        survivors, roster = graph.pack_bits([True] * len(sites)), terms.roster(advertised)
+        named = wire.SurvivorsNamed(survivors, roster, terms.sign(b"survivors", roster + survivors))
+        for name in sites:
+            yield Send(name, named)
+        echoed = yield from receive_all(sites, wire.SurvivorsEchoed)
+        for at, name in enumerate(sites):
+            tags = [piece(echoed[sites[other]].tags, pair_keys.TAG_BYTES, other, at) for other in around[at]]
+            yield Send(name, wire.EchoesPassedOn(around[at], b"".join(tags)))
+        given = yield from receive_all(sites, wire.SharesGiven)
+        recovery = _Recovery(terms, dict(enumerate(around)), {at: given[name].shares for at, name in enumerate(sites)})
+        seed = recovery.secret(victim, terms.commit, advertised[victim].commitment)
+        stolen = add_masks(vectors[sites[victim]].vector_masked, [], [terms.self_mask_key(seed)])
+        Path(os.environ["STOLEN"]).write_text(json.dumps([int(word) for word in stolen]))
+        total = stolen * np.uint64(len(sites))  # a table can have it: nobody sees that it is none
+        for name in sites:
+            yield Send(name, wire.TotalPublished(total))
+        return Total(total, sites)
+
+    roles.contributor, roles.server = contributor, server  # type: ignore[assignment]
