@@ -66,8 +66,9 @@ class IntegrityError(ProtocolError):
 
     code = 7
 
-    def __init__(self, *, party: str | None = None, suspects: Sequence[str] = ()) -> None:
+    def __init__(self, *, party: str | None = None, suspects: Sequence[str] = (), evidence: bytes | None = None) -> None:
         super().__init__("an integrity check failed", party=party, suspects=suspects)
+        self.evidence = evidence  # what the accused party signed, for others to look at; sites keep it
 
 
 class PeerLost(ProtocolError):

@@ -7,6 +7,7 @@ it then opens; whoever follows the protocol is never accused.
 import dataclasses
 import itertools
 
+import msgspec
 import numpy as np
 import pandas as pd
 import pytest
@@ -126,8 +127,8 @@ def test_whatever_it_opens_it_is_caught(monkeypatch):
     monkeypatch.setattr(audit, "_tree", lambda tables, plan, secret: first(genuine, plan, secret))
     kept = audit.serve_audited
 
-    def served(query, holder, tables, *rest):
-        role = kept(query, holder, tables, *rest)
+    def served(run, query, holder, tables, *rest):
+        role = kept(run, query, holder, tables, *rest)
         value = None
         while True:
             try:
@@ -150,6 +151,9 @@ def test_whatever_it_opens_it_is_caught(monkeypatch):
     with pytest.raises(IntegrityError) as found:
         ask(result.model)
     assert found.value.party == "bank"
+    kept_facts = msgspec.msgpack.decode(found.value.evidence)
+    assert (kept_facts["accused"], kept_facts["accuser"]) == ("bank", "clinic")
+    assert kept_facts["root"] == result.model.shares["clinic"].committed["bank"]["theirs"]
 
 
 def test_an_attribute_holder_that_chooses_its_dummies_is_caught(monkeypatch):

@@ -369,6 +369,8 @@ class Agent:
             if run.work.kind != "prediction" or self.home.runs.has_begun(run.run_id):
                 self.home.runs.end(run.run_id, outcome | {"message": str(error)})
             self.home.audit.append("ended", run=run.run_id, study=run.study.sha256, state=kind, why=str(error))
+            if isinstance(error, IntegrityError) and error.evidence is not None:
+                self.home.runs.keep_evidence(run.run_id, error.evidence)
         for seat in run.seats.values():
             await seat.close()
         self.board.detach(run.run_id)  # who comes later is told that it has ended

@@ -46,6 +46,10 @@ class RunFolders:
         folder = make_private_folder(self.folder(run_id))
         write_whole(folder / "outcome.json", json.dumps(outcome, sort_keys=True).encode())
 
+    def keep_evidence(self, run_id: str, evidence: bytes) -> None:
+        """What another site signed and what does not fit it: for people, and for whoever is to judge."""
+        write_whole(make_private_folder(self.folder(run_id)) / "evidence", evidence)
+
     def keep_request(self, run_id: str, request: msgspec.Struct) -> None:
         """What this site's people asked for, for a run that is taken up again."""
         write_whole(make_private_folder(self.folder(run_id)) / "request.json", msgspec.json.encode(request))

@@ -11,7 +11,9 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -28,12 +30,15 @@ from blindbayes.protocol.shared_argmax.messages import (
     DummiesOpened,
     DummiesRevealed,
     DummiesSeeded,
+    EntriesChosen,
+    EntriesMasked,
     SharesCommitted,
     TablesCommitted,
 )
 from blindbayes.protocol.shared_argmax.query import Query, look_up, serve
 from blindbayes.protocol.shared_model.plan import GaussianPlan, ScorePlan
 from blindbayes.protocol.shared_model.tables import Tables, score
+from blindbayes.protocol.steps import Done, step
 from blindbayes.protocol.transfer import mark, require_mark
 from blindbayes.statistics import MISSING
 from blindbayes.wire import Words
@@ -102,6 +107,32 @@ def _tree(tables: Tables, plan: ScorePlan, secret: bytes) -> merkle.Tree:
     return merkle.Tree(_items(tables, plan), secret)
 
 
+class Evidence(msgspec.Struct, frozen=True, tag=True):
+    """What is kept of a failed audit: who signed what. The root with its signature is in the accuser's share file.
+
+    Entries that are not in the root, and sums that do not open their commitments, show by the accused party's signatures
+    alone; sums that do not add up show together with the accuser's shares of them, which its own coins and messages give.
+    """
+
+    study: str
+    run: str
+    accused: str
+    accuser: str
+    session: bytes
+    root: bytes
+    seeds: tuple[bytes, bytes]
+    answered: bytes  # what was signed with the commitments
+    promised: SharesCommitted
+    opened: DummiesOpened
+    shares: Words  # the accuser's, of the dummies' sums
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, np.ndarray):
+        return value.astype("<u8").tobytes()
+    raise TypeError("evidence holds plain values and words")
+
+
 # -- dummies -----------------------------------------------------------------------------------------------------------------
 
 
@@ -161,7 +192,57 @@ def _share_digest(salt: bytes, at: int, share: bytes) -> bytes:
     return hashlib.blake2b(at.to_bytes(8, "big") + share, key=salt, digest_size=32, person=b"blindbayes sums").digest()
 
 
+class _Heard:
+    """What was asked and answered in some look-ups, hashed in the order of either direction."""
+
+    def __init__(self) -> None:
+        self._asked, self._answered = hashlib.sha256(), hashlib.sha256()
+
+    def over(self, role: Role[Limbs]) -> Role[Limbs]:
+        """The same role, listened to."""
+        value: Any = None
+        while True:
+            effect = step(role, value)
+            if isinstance(effect, Done):
+                found: Limbs = effect.value
+                return found
+            self._hear(effect.message if isinstance(effect, Send) else None)
+            value = yield effect
+            self._hear(value)
+
+    def _hear(self, message: Any) -> None:
+        if isinstance(message, EntriesChosen):
+            self._asked.update(np.ascontiguousarray(message.corrections).data)
+        elif isinstance(message, EntriesMasked):
+            self._answered.update(np.ascontiguousarray(message.entries).data)
+
+    def digest(self, run: Run, holder: str, other: str, session: bytes, digests: bytes) -> bytes:
+        """What the class holder signs before it knows the dummies."""
+        parts = (session, self._asked.digest(), self._answered.digest(), hashlib.sha256(digests).digest())
+        return run.context("audited look-ups", holder, other) + b"".join(parts)
+
+
+def _opened_payload(run: Run, holder: str, other: str, session: bytes, opened: DummiesOpened) -> bytes:
+    """What the class holder signs with what it opens."""
+    digest = hashlib.sha256()
+    for part in (opened.shares.astype("<u8").tobytes(), opened.salts, opened.entries.astype("<u8").tobytes()):
+        digest.update(len(part).to_bytes(8, "big") + part)
+    for part in (opened.entry_salts, opened.paths):
+        digest.update(len(part).to_bytes(8, "big") + part)
+    return run.context("audited cells", holder, other) + session + digest.digest()
+
+
+def _sign(run: Run, payload: bytes) -> bytes:
+    return b"" if run.signer is None else run.signer.sign(payload)
+
+
+def _verify(run: Run, party: str, payload: bytes, signature: bytes) -> None:
+    if run.signer is not None:
+        signatures.verify(run.identities[party], payload, signature, party=party)
+
+
 def serve_audited(
+    run: Run,
     query: Query,
     holder: str,
     tables: Tables,
@@ -180,12 +261,14 @@ def serve_audited(
     require_mark(promised.mark, session, DummiesCommitted, 0, holder)
     mine = coins.bytes(_SEED)
     yield Send(holder, DummiesSeeded(mark(session, DummiesSeeded, 0), mine))
-    shares = yield from serve(_widened(query), holder, tables, tmmo, stream)
+    heard = _Heard()
+    shares = yield from heard.over(serve(_widened(query), holder, tables, tmmo, stream))
     raw, size = coins.bytes(merkle.SALT_BYTES * len(shares)), merkle.SALT_BYTES
     salts = [raw[at : at + size] for at in range(0, len(raw), size)]
     flat = [row.tobytes() for row in shares.astype("<u8")]
     digests = b"".join(_share_digest(salt, at, row) for at, (salt, row) in enumerate(zip(salts, flat, strict=True)))
-    yield Send(holder, SharesCommitted(mark(session, SharesCommitted, 0), digests))
+    signature = _sign(run, heard.digest(run, run.me, holder, session, digests))
+    yield Send(holder, SharesCommitted(mark(session, SharesCommitted, 0), digests, signature))
     told = yield from receive(holder, DummiesRevealed)
     require_mark(told.mark, session, DummiesRevealed, 0, holder)
     if len(told.seed) != _SEED or _hashed(told.seed, session) != promised.digest:
@@ -194,24 +277,24 @@ def serve_audited(
     touched, tree, (starts, _) = drawn.touched(plan), _tree(tables, plan, committed.secret), _places(tuple(tables), plan)
     openings = [tree.open(_place(starts, plan, *each)) for each in touched]
     entries = [tables[name][selector, value].reshape(-1) for name, selector, value in touched]
-    yield Send(
-        holder,
-        DummiesOpened(
-            mark(session, DummiesOpened, 0),
-            shares[drawn.places].reshape(-1),
-            b"".join(salts[at] for at in drawn.places),
-            np.concatenate(entries) if entries else np.zeros(0, dtype=np.uint64),
-            b"".join(opening.salt for opening in openings),
-            b"".join(opening.path for opening in openings),
-        ),
+    opened = DummiesOpened(
+        mark(session, DummiesOpened, 0),
+        shares[drawn.places].reshape(-1),
+        b"".join(salts[at] for at in drawn.places),
+        np.concatenate(entries) if entries else np.zeros(0, dtype=np.uint64),
+        b"".join(opening.salt for opening in openings),
+        b"".join(opening.path for opening in openings),
+        b"",
     )
+    signature = _sign(run, _opened_payload(run, run.me, holder, session, opened))
+    yield Send(holder, msgspec.structs.replace(opened, signature=signature))
     return np.ascontiguousarray(shares[drawn.others])
 
 
 def look_up_audited(
+    run: Run,
     query: Query,
     columns: Mapping[str, Codes],
-    me: str,
     root: bytes | None,
     tmmo: TweakedHash,
     stream: ChooserStream,
@@ -219,6 +302,7 @@ def look_up_audited(
 ) -> Role[Limbs]:
     """`look_up`, with dummies among the instances: the attribute holder's side. Raises `IntegrityError` if the class holder's
     answers were not made from the tables that it committed to."""
+    me = run.me
     if not query.dummies or not query.shared.get(me, ()):
         return (yield from look_up(query, columns, me, tmmo, stream))
     if root is None:
@@ -231,15 +315,35 @@ def look_up_audited(
     if len(seeded.seed) != _SEED:
         raise PeerProtocolError("a seed has 32 bytes", party=sender)
     drawn = Dummies.draw(query, me, session, mine, seeded.seed)
-    shares = yield from look_up(_widened(query), drawn.among(columns), me, tmmo, stream)
+    heard = _Heard()
+    shares = yield from heard.over(look_up(_widened(query), drawn.among(columns), me, tmmo, stream))
     promised = yield from receive(sender, SharesCommitted)
     require_mark(promised.mark, session, SharesCommitted, 0, sender)
     if len(promised.digests) != 32 * len(shares):
         raise PeerProtocolError("the commitments to shares have the wrong length", party=sender)
+    answered = heard.digest(run, sender, me, session, promised.digests)
+    _verify(run, sender, answered, promised.signature)
     yield Send(sender, DummiesRevealed(mark(session, DummiesRevealed, 0), mine))
     opened = yield from receive(sender, DummiesOpened)
     require_mark(opened.mark, session, DummiesOpened, 0, sender)
-    cells = _check(query, me, drawn, shares[drawn.places], promised.digests, opened, root)
+    _verify(run, sender, _opened_payload(run, sender, me, session, opened), opened.signature)
+    try:
+        cells = _check(query, me, drawn, shares[drawn.places], promised.digests, opened, root)
+    except IntegrityError as error:
+        facts = Evidence(
+            run.study,
+            run.run_id,
+            sender,
+            me,
+            session,
+            root,
+            (mine, seeded.seed),
+            answered,
+            promised,
+            opened,
+            shares[drawn.places].reshape(-1),
+        )
+        raise IntegrityError(party=sender, evidence=msgspec.msgpack.encode(facts, enc_hook=_plain)) from error
     yield from open_value(LABEL, cells)
     return np.ascontiguousarray(shares[drawn.others])
 

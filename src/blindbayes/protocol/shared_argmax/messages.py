@@ -129,11 +129,13 @@ class DummiesSeeded(Message, frozen=True):
 
 
 class SharesCommitted(Message, frozen=True):
-    """A salted hash of the class holder's share of the sums of each instance that was looked up, dummies among them."""
+    """A salted hash of the class holder's share of the sums of each instance that was looked up, dummies among them; signed,
+    together with what was asked and what was answered."""
 
     trust: ClassVar[Trust] = Trust.KEY
     mark: int
     digests: bytes
+    signature: bytes
 
 
 class DummiesRevealed(Message, frozen=True):
@@ -154,3 +156,4 @@ class DummiesOpened(Message, frozen=True):
     entries: Words
     entry_salts: bytes
     paths: bytes
+    signature: bytes

@@ -112,7 +112,7 @@ def _evaluate(
     plan, other = query.plan, query.class_holder
     asked = []
     if query.dummies:
-        local = lm.add(local, (yield from look_up_audited(query, columns, run.me, root, tmmo, stream, coins)))
+        local = lm.add(local, (yield from look_up_audited(run, query, columns, root, tmmo, stream, coins)))
     else:
         asked = yield from ask(query, columns, run.me, tmmo, stream)
     total = local
@@ -176,7 +176,7 @@ def class_holder(
         committed = (commitments or {}).get(name)
         total = lm.add(
             total,
-            (yield from serve_audited(query, name, tables.get(name, {}), committed, hashes[name], streams[name], coins)),
+            (yield from serve_audited(run, query, name, tables.get(name, {}), committed, hashes[name], streams[name], coins)),
         )
         if query.blinds(name):
             total = lm.subtract(total, (yield from _hear_blinds(query, name, sessions[name])))
@@ -207,7 +207,7 @@ def attribute_holder(
     session = sessions[sender]
     tmmo, stream = TweakedHash(session), planter.session(session)
     if run.me != first:
-        total = lm.add(local, (yield from look_up_audited(query, columns, run.me, root, tmmo, stream, coins)))
+        total = lm.add(local, (yield from look_up_audited(run, query, columns, root, tmmo, stream, coins)))
         if query.blinds(run.me):
             blinds = coins.words(total.size)
             total = lm.add(total, blinds.reshape(total.shape))
@@ -241,7 +241,7 @@ def class_holder_together(
     sessions = yield from agree_all(run, dict.fromkeys(query.holders, _STEP), query.facts(), coins)  # step 1
     for name, session in sessions.items():
         stream, committed = keepers[name].session(session), (commitments or {}).get(name)
-        served = serve_audited(query, name, tables.get(name, {}), committed, TweakedHash(session), stream, coins)
+        served = serve_audited(run, query, name, tables.get(name, {}), committed, TweakedHash(session), stream, coins)
         total = lm.add(total, (yield from served))
     return (yield from _together(run, query, total, mesh, coins))
 
@@ -259,7 +259,7 @@ def attribute_holder_together(
     """An attribute holder, where all parties compare."""
     _require_scores(local, query)
     session = yield from agree(run, query.class_holder, _STEP, query.facts(), coins)  # step 1
-    looked = look_up_audited(query, columns, run.me, root, TweakedHash(session), planter.session(session), coins)
+    looked = look_up_audited(run, query, columns, root, TweakedHash(session), planter.session(session), coins)
     total = lm.add(local, (yield from looked))
     return (yield from _together(run, query, total, mesh, coins))
 

@@ -1,0 +1,102 @@
+"""Accuracy of models in shares with noise of every party, against the central release at the same epsilon, paired over splits.
+
+BLINDBAYES_DATA=... python benchmarks/columns_noise.py [--splits 20] [--datasets car,wdbc] [--parties 2,3] [--epsilon 1]
+
+Columns are dealt to the parties in order; the first holds the class. The circuit is run in clear (`plain_tables`, which the
+tests hold equal to the garbled one), with the noise that the parties would draw.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import time
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from blindbayes import Study
+from blindbayes.papers.zafarani2020.data import Rows, load_rows
+from blindbayes.papers.zafarani2020.experiment import Ours, _splits
+from blindbayes.primitives.coins import Coins
+from blindbayes.protocol.columns import any_counts, prior
+from blindbayes.protocol.shared_model import plain_tables, score
+from blindbayes.protocol.shared_model.tables import to_floats
+from blindbayes.scheme.aligned import class_counts_of, columns_for, local_parameters
+from blindbayes.scheme.guards import guard_local, noise_of
+from blindbayes.statistics import Block, Layout, count_block
+
+TABLE = ("car", "mushroom", "wdbc", "adult")
+Codes = npt.NDArray[np.int64]
+
+
+def deal(names: Sequence[str], parties: int) -> dict[str, tuple[str, ...]]:
+    """Columns in order, to parties called p0 (who holds the class), p1, ..."""
+    return {f"p{at}": tuple(map(str, part)) for at, part in enumerate(np.array_split(np.array(names), parties))}
+
+
+def accuracy(rows: Rows, parties: int, epsilon: float, fold: tuple[Codes, Codes, Codes], coins: Coins) -> float:
+    """Of one training with noise of all parties on one split."""
+    train, test, _ = fold
+    owners = deal(rows.codebook.names, parties)
+    study = Study(rows.codebook, partition="columns", epsilon=epsilon)
+    columns = columns_for(study, len(train), owners, ("p0",))
+    noise = noise_of(study, columns)
+    assert noise is not None
+    block = rows.counted(noise.counted)
+    there, asked, plan, classes = block.take(train), block.take(test), columns.plan, len(rows.codebook.classes)
+    labels = there.known_labels
+    drawn = {party: noise.draw(party, coins.derive(party)) for party in owners}
+    book = columns.codebook.with_features(columns.features("p0"))
+    counted = count_block(Layout(book), Block(labels, {name: there.columns[name] for name in book.names}, there.rows)).by_name()
+    local = guard_local({"class_counts": counted["class_counts"], "statistics": counted}, columns, drawn["p0"])
+    scores = np.tile(prior(class_counts_of(local), plan), (asked.rows, 1))
+    parameters = local_parameters(columns, "p0", local)
+    for name, term in parameters.terms.items():
+        scores += parameters.score(name, term, asked.columns[name])
+    for party in columns.holders:
+        layout = columns.layout(party)
+        encoded = layout.encode(there)
+        words = np.stack([encoded[labels == label].sum(axis=0, dtype=np.uint64) for label in range(classes)])
+        both = [drawn["p0"].tables, drawn[party].tables]
+        tables = plain_tables(words, any_counts(columns), layout, plan, both)[0]
+        found = score(tables, asked.columns, plan, asked.rows)
+        shaped = {"sum": np.concatenate([np.zeros_like(found[:, None]), found[:, None]], axis=1)}
+        scores[:, 1:] += to_floats(shaped, plan)["sum"][:, 1]
+    return float((scores.argmax(axis=1) == asked.labels).mean())
+
+
+def compare(rows: Rows, parties: int, epsilon: float, splits: int) -> tuple[float, float, float]:
+    """Mean accuracy in shares, mean accuracy of the central release, and the standard error of the paired difference."""
+    folds = _splits(rows.size, splits)
+    central = np.array(Ours(rows).accuracies(epsilon, folds, 0))
+    coins = Coins.seeded(bytes(32)).derive(f"{rows.name} {parties} {epsilon}")
+    shared = np.array([accuracy(rows, parties, epsilon, fold, coins.derive(f"split {at}")) for at, fold in enumerate(folds)])
+    return float(shared.mean()), float(central.mean()), float((shared - central).std() / math.sqrt(max(1, splits - 1)))
+
+
+def main() -> None:
+    """Print one line per dataset and number of parties."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--splits", type=int, default=20)
+    parser.add_argument("--datasets", default=",".join(TABLE))
+    parser.add_argument("--parties", default="2,3")
+    parser.add_argument("--epsilon", type=float, default=1.0)
+    parser.add_argument("--quick", action="store_true", help="small sizes, to see that it runs")
+    options = parser.parse_args()
+    if options.quick:
+        options.splits, options.datasets, options.parties = 2, "car", "2"
+    print(f"{'dataset':<10} parties  in shares  central  difference  CPU s")
+    for name in options.datasets.split(","):
+        rows = load_rows(name)
+        for parties in map(int, options.parties.split(",")):
+            begun = time.process_time()
+            shared, central, error = compare(rows, parties, options.epsilon, options.splits)
+            spent = time.process_time() - begun
+            line = f"{name:<10} {parties:>7} {shared:>10.4f} {central:>8.4f} {shared - central:>+8.4f} +- {error:.4f}"
+            print(f"{line} {spent:>6.0f}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
