@@ -11,43 +11,14 @@ import pandas as pd
 import pytest
 
 from blindbayes.errors import BlindbayesError, ConfigError, DataError, PeerLost, PeerProtocolError, PrivacyError
-from blindbayes.site.agent_run import AgentRun
 from blindbayes.site.column_work import prediction_run
 from blindbayes.site.policy import Policy
-from blindbayes.study.file import Deadlines, StudyFile
+from blindbayes.study.file import Deadlines
 from blindbayes.wire import encode
-from support.column_sites import Split, classes, joined, pair, shares, small
+from support.column_sites import Split, classes, errors, joined, office_of, pair, predict, shares, small, train
 from support.sites import Office, bounded
 
 HURRY = Deadlines(step=1.5, join=1.5, run=30)
-
-
-def office_of(folder: Path, split: Split, **options: Any) -> Office:
-    return Office(folder, tuple(split.holds), rows=split.write(folder / "rows"), **options)
-
-
-async def train(office: Office, study: StudyFile, runs: int = 1) -> str:
-    office.net.approve(study, runs=runs)
-    ended = await office.run(study)
-    assert {name: run.text() for name, run in ended.items()} == dict.fromkeys(study.names, "done")
-    return next(iter(ended.values())).run_id
-
-
-async def predict(
-    office: Office, study: StudyFile, model: str, asked: dict[str, dict[str, Any]], batch: str = "monday"
-) -> dict[str, AgentRun]:
-    """Every site of `asked` asks; how it ended at each."""
-    begun = {
-        name: office.agents[name].predict(study.sha256, {"model": model, "batch": batch, **fields})
-        for name, fields in asked.items()
-    }
-    for run in begun.values():
-        await run.done.wait()
-    return begun
-
-
-def errors(runs: dict[str, AgentRun]) -> dict[str, type[BlindbayesError] | None]:
-    return {name: None if run.error is None else type(run.error) for name, run in runs.items()}
 
 
 PARTIES = {

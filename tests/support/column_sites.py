@@ -13,9 +13,12 @@ import pandas as pd
 
 from blindbayes import Codebook, NaiveBayes
 from blindbayes.demo.loopback import Loopback
+from blindbayes.errors import BlindbayesError
 from blindbayes.model.shares import ModelShare
 from blindbayes.simulation.columns import JointModel
+from blindbayes.site.agent_run import AgentRun
 from blindbayes.study.file import Deadlines, Holdings, StudyFile
+from support.sites import Office
 
 QUICK = Deadlines(step=20, join=20, run=300)
 
@@ -107,3 +110,34 @@ def small(rows: int = 120, seed: int = 11) -> pd.DataFrame:
 
 def pair(rows: int = 120) -> Split:
     return Split(small(rows), "class", {"hospital": ("age", "colour"), "insurer": ("weight", "smokes")}, ("hospital",))
+
+
+# -- through agents ------------------------------------------------------------------------------------------------------
+
+
+def office_of(folder: Path, split: Split, **options: Any) -> Office:
+    return Office(folder, tuple(split.holds), rows=split.write(folder / "rows"), **options)
+
+
+async def train(office: Office, study: StudyFile, runs: int = 1) -> str:
+    office.net.approve(study, runs=runs)
+    ended = await office.run(study)
+    assert {name: run.text() for name, run in ended.items()} == dict.fromkeys(study.names, "done")
+    return next(iter(ended.values())).run_id
+
+
+async def predict(
+    office: Office, study: StudyFile, model: str, asked: dict[str, dict[str, Any]], batch: str = "monday"
+) -> dict[str, AgentRun]:
+    """Every site of `asked` asks; how it ended at each."""
+    begun = {
+        name: office.agents[name].predict(study.sha256, {"model": model, "batch": batch, **fields})
+        for name, fields in asked.items()
+    }
+    for run in begun.values():
+        await run.done.wait()
+    return begun
+
+
+def errors(runs: dict[str, AgentRun]) -> dict[str, type[BlindbayesError] | None]:
+    return {name: None if run.error is None else type(run.error) for name, run in runs.items()}

@@ -1,0 +1,126 @@
+"""Noise in the shares and audited look-ups through agents: both ledgers pay, roots are signed, an edit leaves evidence."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pytest
+
+from blindbayes import Codebook
+from blindbayes.codebook import Categorical, Numeric
+from blindbayes.errors import IntegrityError, PrivacyError
+from blindbayes.model.shares import ModelShare
+from blindbayes.primitives import limbs as lm
+from blindbayes.primitives.signatures import verify
+from blindbayes.site.policy import Policy, require_study
+from blindbayes.study.file import Privacy, Thresholds
+from support.column_sites import Split, classes, errors, office_of, predict, shares, small, train
+from support.sites import bounded
+
+BOOK = Codebook(
+    "class",
+    ("ill", "well"),
+    (
+        Numeric("age", 0, 120),
+        Categorical("colour", ("red", "green", "blue")),
+        Numeric("weight", 20, 200),
+        Categorical("smokes", ("no", "yes")),
+    ),
+    variance_floor=1.0,
+)
+
+
+class Declared(Split):
+    @property
+    def book(self) -> Codebook:
+        return BOOK
+
+
+def declared(rows: int = 400) -> Split:
+    frame = small(rows).round(0)
+    return Declared(frame, "class", {"hospital": ("age", "colour"), "insurer": ("weight", "smokes")}, ("hospital",))
+
+
+def test_noise_in_shares_is_paid_by_both_ledgers_once(tmp_path: Path) -> None:
+    split = declared()
+
+    async def test() -> None:
+        async with office_of(tmp_path, split) as office:
+            study = split.study(office.net, privacy=Privacy(epsilon=2.0), thresholds=Thresholds(min_cell=3))
+            model = await train(office, study)
+            for site in office.net.sites.values():
+                assert site.home.ledger.balance().spent_epsilon == 2.0
+            asked = split.ask(tmp_path, split.frame[:30])
+            runs = await predict(office, study, model, asked)
+            assert errors(runs) == {"hospital": None, "insurer": None}
+            found = classes(office.net, runs["hospital"].run_id, "hospital")["class"]
+            assert (found == split.frame["class"][:30]).mean() > 0.6
+            for site in office.net.sites.values():
+                assert site.home.ledger.balance().spent_epsilon == 2.0
+            statement = (office.net.sites["insurer"].home.folder / "releases" / model / "statement.md").read_text()
+            assert "every answer that this model ever gives" in statement
+            kept = shares(office.net, model)
+            assert all(share.sums == {} for share in kept.values())
+
+    bounded(test)
+
+
+def test_an_edited_share_is_caught_between_sites_and_leaves_evidence(tmp_path: Path) -> None:
+    split = declared()
+
+    async def test() -> None:
+        async with office_of(tmp_path, split) as office:
+            options = {"queries": 10_000, "audit_rate": 0.3}
+            study = split.study(office.net, privacy=Privacy(epsilon=5.0), options=options)
+            model = await train(office, study)
+            kept = shares(office.net, model)
+            for mine, other in (("hospital", "insurer"), ("insurer", "hospital")):
+                found = kept[mine].committed[other]
+                assert found["theirs"] == kept[other].committed[mine]["root"]
+                assert len(found["their_signature"]) == 64
+            asked = split.ask(tmp_path, split.frame[:40])
+            assert errors(await predict(office, study, model, asked)) == {"hospital": None, "insurer": None}
+            path = office.net.sites["hospital"].home.folder / "shares" / f"{model}.share"
+            edit(path)
+            runs = await predict(office, study, model, asked, "tuesday")
+            assert isinstance(runs["insurer"].error, IntegrityError)
+            assert runs["insurer"].error.party == "hospital"
+            assert not (office.net.sites["insurer"].home.folder / "releases" / runs["insurer"].run_id).exists()
+            raw = (office.net.sites["insurer"].home.folder / "runs" / runs["insurer"].run_id / "evidence").read_bytes()
+            facts = msgspec.msgpack.decode(raw)
+            assert (facts["accused"], facts["accuser"]) == ("hospital", "insurer")
+            identity = bytes.fromhex(study.party("hospital").identity)
+            verify(identity, facts["answered"], facts["promised"]["signature"])  # the accused signed its answers
+
+    bounded(test)
+
+
+def edit(path: Path) -> None:
+    """Whoever has the site's folder changes a table of its share."""
+    share = ModelShare.load(path)
+    table = share.tables["insurer"]["smokes"]
+    table[0, 1:, :] = lm.add(
+        table[0, 1:, :], np.full_like(table[0, 1:, :], 12345) * np.arange(1, 3, dtype=np.uint64)[:, None, None]
+    )
+    path.unlink()
+    share.path = None
+    share.save(path)
+
+
+def test_a_policy_may_ask_for_noise_and_for_audits(tmp_path: Path) -> None:
+    split = declared()
+
+    async def test() -> None:
+        async with office_of(tmp_path, split) as office:
+            exact = split.study(office.net)
+            with pytest.raises(PrivacyError, match="noise_in_shares"):
+                require_study(Policy(noise_in_shares=True), exact)
+            with pytest.raises(PrivacyError, match="audit_rate of at least"):
+                require_study(Policy(min_audit_rate=0.1), exact)
+            dear = split.study(office.net, privacy=Privacy(epsilon=20.0))
+            with pytest.raises(PrivacyError, match="at most 10"):
+                require_study(Policy(), dear)
+
+    bounded(test)
