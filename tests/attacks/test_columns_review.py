@@ -78,8 +78,8 @@ def told(others, salt):
     sizes, runs = matching.Sizes(LEAST, LEAST), local_runs(["asker", "owner"], coins=coins("run"))
 
     def asker():
-        keeper = yield from transfer.keeper(runs["asker"], "owner", coins(f"keeper {salt}"))
-        return (yield from matching.asker(runs["asker"], "owner", sizes, items, keeper, coins(f"asker {salt}")))
+        keeper = yield from transfer.keeper(runs["asker"], "owner", coins("keeper"))
+        return (yield from matching.asker(runs["asker"], "owner", sizes, items, keeper, coins("asker")))
 
     def owner():
         planter = yield from transfer.planter(runs["owner"], "asker", coins("planter"))
@@ -93,7 +93,8 @@ def told(others, salt):
 def test_the_owner_is_told_the_matching_and_not_where_the_asker_placed_it():
     """Values of the oblivious function, once told, named the bin: one of an identifier's three, taken because others were full.
     Of 200 shared identifiers 46% lay in their first bin if the asker had no others, 69% if it had 3,900 more (both padded to
-    4,096): its number of identifiers, and something of each of them. Now what is told follows from the owner's coins."""
+    4,096): its number of identifiers, and something of each of them. Now there are no bins, and what is told is a function of
+    item and session."""
     few, many = told(0, "few"), told(3900, "many")
     assert np.array_equal(few.names, many.names)
 

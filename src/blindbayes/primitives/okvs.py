@@ -45,6 +45,10 @@ class Places:
     sparse: Positions
     dense: Words
 
+    def part(self, keys: slice) -> Places:
+        """Those of some keys."""
+        return Places(self.sparse[keys], self.dense[keys])
+
 
 def cells(keys: int) -> int:
     """Cells of a store for exactly so many keys."""

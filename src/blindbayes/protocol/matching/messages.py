@@ -8,7 +8,7 @@ from blindbayes.wire import Message, Trust, Words
 
 
 class ValuesListed(Message, frozen=True):
-    """A piece of the function's values at all items of the owner, padded and sorted, each with its item's name under a mask."""
+    """A piece of the function's values at all items of the owner, padded and sorted: one each."""
 
     trust: ClassVar[Trust] = Trust.MASKED
     mark: int
@@ -16,8 +16,7 @@ class ValuesListed(Message, frozen=True):
 
 
 class MatchesTold(Message, frozen=True):
-    """The names of the items that match, sorted. A name is the owner's choice: it says which item, and nothing of where the
-    asker had placed it."""
+    """The names of the items that match, sorted. A name is a function of item and session: it says which item, nothing else."""
 
     trust: ClassVar[Trust] = Trust.CLEAR
     mark: int

@@ -8,8 +8,9 @@ import numpy as np
 import numpy.typing as npt
 
 from blindbayes.errors import ConfigError, DataError, PeerProtocolError
-from blindbayes.primitives import cuckoo
+from blindbayes.primitives import cuckoo, okvs
 from blindbayes.primitives.coins import Coins
+from blindbayes.primitives.cuckoo import fixed_words
 from blindbayes.primitives.oprf import WIDTH, Asker, Owner, codewords, hashed
 from blindbayes.primitives.ot import chooser_pads, sender_pads
 from blindbayes.primitives.softspoken import Keeper, Planter
@@ -22,10 +23,11 @@ from blindbayes.protocol.transfer import agree, mark, require_mark
 from blindbayes.wire import Words
 
 LABEL = "matching"
-_ASK_BINS = 1 << 17
+_ASK_CELLS = 1 << 17
 _PIECE_WORDS = 1 << 21
-_TAG_WORDS, _ROW_WORDS = 2, 3  # of the function's value: what is compared, and the mask of a name behind it
-_RANK_BITS = 24
+_WORDS = 2  # of the function's value, and of an item's name
+_MOST = 1 << 24
+_AT_ONCE = 1 << 16  # items whose values are made at once
 Positions = npt.NDArray[np.int64]
 
 
@@ -38,84 +40,99 @@ class Sizes:
     facts: bytes = b""
 
     def __post_init__(self) -> None:
-        if min(self.asker, self.owner) < cuckoo.LEAST or max(self.asker, self.owner) > 1 << _RANK_BITS:
+        if min(self.asker, self.owner) < cuckoo.LEAST or max(self.asker, self.owner) > _MOST:
             raise ConfigError(f"bounds on the number of identifiers lie between {cuckoo.LEAST} and 2^24")
 
     @property
-    def bins(self) -> int:
-        """Bins of the asker's items."""
-        return cuckoo.bin_count(self.asker)
+    def keys(self) -> int:
+        """Items in the asker's store: as many as it takes for one to exist."""
+        return max(self.asker, okvs.LEAST)
+
+    @property
+    def cells(self) -> int:
+        """Cells of the asker's store, in units of 64."""
+        return -(-okvs.cells(self.keys) // 64) * 64
 
     def blocks(self) -> list[slice]:
-        """The bins, cut."""
-        return [slice(low, min(self.bins, low + _ASK_BINS)) for low in range(0, self.bins, _ASK_BINS)]
+        """The cells, cut."""
+        return [slice(low, min(self.cells, low + _ASK_CELLS)) for low in range(0, self.cells, _ASK_CELLS)]
 
     def agreed(self) -> bytes:
         """Bytes of all of it."""
-        return b"matching v1" + repr((self.asker, self.owner)).encode() + self.facts
+        return b"matching v2" + repr((self.asker, self.owner)).encode() + self.facts
 
 
 def asker(run: Run, other: str, sizes: Sizes, items: Blocks, keeper: Keeper, coins: Coins) -> Role[Positions]:
     """Learns which of its items (n, 2), all different, the other has: their positions."""
     _require_size(len(items), sizes.asker)
     session = yield from agree(run, other, "matching", sizes.agreed(), coins)  # step 1
-    tmmo = TweakedHash(session)
-    every = padded(items, sizes.asker, coins)
-    table = cuckoo.place(cuckoo.bins_of(session, every, sizes.bins), sizes.bins, coins)  # step 2
-    placed = coins.words(2 * sizes.bins).reshape(-1, 2)
-    placed[table >= 0] = every[table[table >= 0]]
+    every = padded(items, sizes.keys, coins)
+    places = okvs.places(session, every, sizes.cells)
+    store = okvs.encode(places, every, sizes.cells, coins)  # step 2
     chosen = yield from receive(other, SeedsChosen)
     require_mark(chosen.mark, session, SeedsChosen, 0, other)
     q = keeper.session(session).extend(chosen.corrections, WIDTH, other).reshape(WIDTH, 1, 2)
-    source = Asker(session, sender_pads(tmmo, q, keeper.delta, 2, 2))  # step 3
-    parts = []
+    source = Asker(session, sender_pads(TweakedHash(session), q, keeper.delta, 2, 2))  # step 3
+    rows = []
     for index, part in enumerate(sizes.blocks()):  # step 4
-        planes, rows = source.ask(placed[part])
+        planes, own = source.ask(store[part])
         yield Send(other, ItemsMasked(mark(session, ItemsMasked, index), planes))
-        parts.append(hashed(session, rows, np.arange(part.start, part.stop), _ROW_WORDS))
-    own = np.concatenate(parts)
-    listed = yield from _receive_values(other, session, 3 * sizes.owner)
-    places = find(own[:, :_TAG_WORDS], listed[:, :_TAG_WORDS])
-    matched = np.flatnonzero((table >= 0) & (table < len(items)) & (places >= 0))  # step 6
-    names = np.sort(listed[places[matched], _TAG_WORDS] ^ own[matched, _TAG_WORDS])
+        rows.append(own)
+    values = _values(session, np.concatenate(rows), items, places.part(slice(0, len(items))))
+    listed = yield from _receive_values(other, session, sizes.owner)
+    matched = np.flatnonzero(find(values, listed) >= 0)  # step 6
+    names = _sorted(_names(session, items[matched])).reshape(-1)
     yield Send(other, MatchesTold(mark(session, MatchesTold, len(names)), names))
-    return (yield from open_value(LABEL, np.sort(table[matched])))
+    return (yield from open_value(LABEL, matched))
 
 
 def owner(run: Run, other: str, sizes: Sizes, items: Blocks, planter: Planter, coins: Coins) -> Role[Positions]:
     """Learns which of its items the other has: their positions."""
     _require_size(len(items), sizes.owner)
     session = yield from agree(run, other, "matching", sizes.agreed(), coins)  # step 1
-    tmmo = TweakedHash(session)
     bits = np.unpackbits(np.frombuffer(coins.bytes(WIDTH // 8), dtype=np.uint8))
     corrections, t = planter.session(session).extend(bits)
     yield Send(other, SeedsChosen(mark(session, SeedsChosen, 0), corrections))  # step 3
-    source = Owner(session, bits, chooser_pads(tmmo, t.reshape(WIDTH, 1, 2), bits.astype(np.uint64), 2, 2))
+    seeds = chooser_pads(TweakedHash(session), t.reshape(WIDTH, 1, 2), bits.astype(np.uint64), 2, 2)
+    source = Owner(session, bits, seeds)
     rows = []
     for index, part in enumerate(sizes.blocks()):
         asked = yield from receive(other, ItemsMasked)
         require_mark(asked.mark, session, ItemsMasked, index, other)
         rows.append(source.answer(asked.planes, part.stop - part.start, other))
     every = padded(items, sizes.owner, coins)
-    whole, three, code = np.concatenate(rows), cuckoo.bins_of(session, every, sizes.bins), codewords(every)
-    values = np.concatenate([source.evaluate(whole[bins], code, bins, _ROW_WORDS) for bins in three.T])  # step 5
-    names = _draw_names(sizes.owner, coins)
-    values[:, _TAG_WORDS] ^= np.tile(names, 3)
+    places = okvs.places(session, every, sizes.cells)
+    whole = np.concatenate(rows)
+    values = np.empty((len(every), _WORDS), dtype=np.uint64)
+    for low in range(0, len(every), _AT_ONCE):  # step 5
+        part = slice(low, low + _AT_ONCE)
+        own = okvs.decode(whole, places.part(part))
+        values[part] = source.evaluate(own, codewords(every[part]), every[part, 0].view(np.int64), _WORDS)
     flat = _sorted(values).reshape(-1)
     for index, low in enumerate(range(0, len(flat), _PIECE_WORDS)):
         yield Send(other, ValuesListed(mark(session, ValuesListed, index), flat[low : low + _PIECE_WORDS]))
     told = yield from receive(other, MatchesTold)
     require_mark(told.mark, session, MatchesTold, len(told.names), other)
-    found = np.isin(names[: len(items)], told.names)
-    if int(found.sum()) != len(told.names):
+    if len(told.names) % _WORDS or len(told.names) > _WORDS * sizes.asker:
+        raise PeerProtocolError("the told matches have the wrong length", party=other)
+    found = find(_names(session, items), _sorted(told.names.reshape(-1, _WORDS))) >= 0
+    if int(found.sum()) * _WORDS != len(told.names):
         raise PeerProtocolError("a match is none", party=other)
     return (yield from open_value(LABEL, np.flatnonzero(found)))
 
 
-def _draw_names(count: int, coins: Coins) -> Words:
-    """A random name for each item, all different: a rank in random order, and 40 random bits so that none can be guessed."""
-    ranks = np.argsort(coins.words(count), kind="stable").astype(np.uint64)
-    return (coins.words(count) << np.uint64(_RANK_BITS)) | ranks
+def _values(session: bytes, rows: Words, items: Blocks, places: okvs.Places) -> Words:
+    """The function at the asker's own items, from its t of every cell."""
+    values = np.empty((len(items), _WORDS), dtype=np.uint64)
+    for low in range(0, len(items), _AT_ONCE):
+        part = slice(low, low + _AT_ONCE)
+        values[part] = hashed(session, okvs.decode(rows, places.part(part)), items[part, 0].view(np.int64), _WORDS)
+    return values
+
+
+def _names(session: bytes, items: Blocks) -> Words:
+    """What an item is called when a match is told: a function of item and session alone."""
+    return fixed_words(TweakedHash(session + b" names"), items, _WORDS)
 
 
 def _require_size(count: int, bound: int) -> None:
@@ -143,10 +160,10 @@ def find(values: Words, listed: Words) -> Positions:
 
 def _receive_values(other: str, session: bytes, count: int) -> Role[Words]:
     parts = []
-    for index, low in enumerate(range(0, _ROW_WORDS * count, _PIECE_WORDS)):
+    for index, low in enumerate(range(0, _WORDS * count, _PIECE_WORDS)):
         piece = yield from receive(other, ValuesListed)
         require_mark(piece.mark, session, ValuesListed, index, other)
-        if len(piece.values) != min(_PIECE_WORDS, _ROW_WORDS * count - low):
+        if len(piece.values) != min(_PIECE_WORDS, _WORDS * count - low):
             raise PeerProtocolError("a piece of the list has the wrong length", party=other)
         parts.append(piece.values)
-    return np.concatenate(parts).reshape(-1, _ROW_WORDS)
+    return np.concatenate(parts).reshape(-1, _WORDS)
