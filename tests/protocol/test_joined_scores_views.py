@@ -21,7 +21,15 @@ from blindbayes.primitives.softspoken import correction_words
 from blindbayes.protocol import joined_scores
 from blindbayes.protocol.core import Open, Receive, Send
 from blindbayes.protocol.joined_scores import blocks, lookups, match, roles
-from blindbayes.protocol.joined_scores.messages import CodesAnswered, CodesChosen, CodesCompared, ScoresGated
+from blindbayes.protocol.joined_scores.messages import (
+    BinsCommitted,
+    BinsFixed,
+    BinsOffered,
+    CodesAnswered,
+    CodesChosen,
+    CodesCompared,
+    ScoresGated,
+)
 from blindbayes.protocol.joined_sums.messages import ItemsMasked, SeedsChosen, StoreFilled
 from blindbayes.protocol.shared_argmax import query
 from blindbayes.protocol.shared_argmax import roles as argmax
@@ -75,7 +83,14 @@ def views(case):
     outcome = run_in_memory(case.roles(), keep=Keep.FRAMES)
     seen = {case.to: [], case.other: []}
     for entry in outcome.transcript.entries:
-        if entry.kind.__name__ in ("SessionOffered", "PointsChosen", "TreesPlanted"):
+        if entry.kind.__name__ in (
+            "SessionOffered",
+            "PointsChosen",
+            "TreesPlanted",
+            "BinsCommitted",
+            "BinsOffered",
+            "BinsFixed",
+        ):
             continue
         message = decode(entry.frame, entry.kind)
         fields = [getattr(message, field) for field in message.__struct_fields__ if field != "mark"]
@@ -152,6 +167,12 @@ def drive(case, role, source):
                 answer = effect.value
             elif isinstance(effect, Send) and isinstance(effect.message, SessionOffered):
                 offered = effect.message
+            elif isinstance(effect, Send) and isinstance(effect.message, BinsOffered):
+                seeds = source.bytes(32), effect.message.seed
+            elif isinstance(effect, Receive) and effect.kind is BinsCommitted:
+                answer = BinsCommitted(0, bytes(32))
+            elif isinstance(effect, Receive) and effect.kind is BinsFixed:
+                answer = BinsFixed(0, *seeds)
             elif isinstance(effect, Receive) and effect.kind is SessionOffered:
                 answer = SessionOffered(source.bytes(16), offered.digest)  # public facts
             elif isinstance(effect, Receive):
@@ -168,7 +189,8 @@ def test_a_helper_does_not_notice_that_it_talks_to_the_simulator(to, scope, monk
     case = Case(to, scope, sizes=(40, 40), overlap=40)
     helped, links, run = case.helper()
     let_proofs_hold(monkeypatch)
-    for module in (blocks, match, roles, argmax, query):  # marks name sessions, which are public
+    monkeypatch.setattr(bins, "_commitment", lambda seed: bytes(32))  # public randomness
+    for module in (bins, blocks, match, roles, argmax, query):  # marks name sessions, which are public
         monkeypatch.setattr(module, "require_mark", lambda *given: None)
     role = joined_scores.helper(run, case.hidden, helped, links, coins("h"))
     value, opened, read = drive(case, role, coins("simulator"))

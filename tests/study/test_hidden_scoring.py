@@ -11,6 +11,7 @@ import blindbayes.simulation.columns as study_columns
 from blindbayes import Study
 from blindbayes.codebook import Categorical, Codebook, Numeric
 from blindbayes.errors import ConfigError, DataError, LocalProtocolError, PeerProtocolError, PrivacyError
+from blindbayes.primitives.cuckoo import bin_count
 from blindbayes.protocol.joined_sums import LEAST
 from blindbayes.simulation.joined import JoinedModel, LeftJoinedModel, hidden_scoring, open_keyed, scoring
 from blindbayes.transport.memory import local_runs, run_in_memory
@@ -230,11 +231,13 @@ def test_a_class_holder_without_columns_scores_and_helps():
 # -- budget and files ----------------------------------------------------------------------------------------------------------
 
 
-def test_both_sides_are_charged_the_bound_that_both_can_see():
+def test_both_sides_are_charged_what_a_scorer_that_fills_every_bin_would_get():
     frames = draw(100, 50)
-    model = make(queries=LEAST + 10, bounds={"bank": LEAST, "telecom": 5000}).simulate(frames).model
+    bins = bin_count(LEAST)
+    assert bins > LEAST
+    model = make(queries=bins + 10, bounds={"bank": LEAST, "telecom": 5000}).simulate(frames).model
     model.score(frames, to="bank")
-    assert {name: share.spent for name, share in model.shares.items()} == {"bank": LEAST, "telecom": LEAST}
+    assert {name: share.spent for name, share in model.shares.items()} == {"bank": bins, "telecom": bins}
     with pytest.raises(PrivacyError, match="query budget"):
         model.score(frames, to="telecom")
     with pytest.raises(PrivacyError, match="query budget"):
@@ -267,7 +270,7 @@ def test_shares_from_files_score_alike_and_each_part_alone(trained, how, kind, t
     outcome = run_in_memory({name: part.role(runs[name], coins(name)) for name, part in parts.items()})
     assert (model.classes_[outcome.outputs["telecom"]] == wanted).all()
     assert outcome.outputs["bank"] is None
-    assert {part.count for part in parts.values()} == {LEAST}
+    assert {part.count for part in parts.values()} == {bin_count(LEAST)}
     for share in model.shares.values():
         share.path = None  # the fixture's model goes on in memory
 
@@ -401,6 +404,7 @@ def test_the_words_say_who_learned_what(trained):
         assert "Nothing was opened to it." in words["telecom"]
         assert ("since only those were given a class" in words["bank"]) == (found is shared)
         assert found.statement.count("4096") >= 2
+        assert f"query budget: {bin_count(4096)}" in found.statement
 
 
 def test_the_report_of_training_says_what_each_way_of_scoring_will_tell(trained):

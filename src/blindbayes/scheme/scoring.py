@@ -66,8 +66,8 @@ class HiddenScoring:
 
     @property
     def count(self) -> int:
-        """What the query budget is charged: the scorer's bound, since nobody else may know its number of identifiers."""
-        return self.hidden.count
+        """What the query budget is charged, whatever the scorer's number of identifiers, which nobody else may know."""
+        return self.hidden.charged
 
     def digest(self, key: bytes) -> bytes:
         """Keyed digest of identifiers and codes."""
@@ -233,7 +233,7 @@ def scoring_statement(hidden: Hidden) -> str:
             "Scoring over a hidden join (joined_scores, shared_argmax).",
             *what_follows(hidden),
             f"Public: the numbers that identifiers are padded to ({bounds}). Of several rows of one identifier {rows}. "
-            f"Charged to every party's query budget: {hidden.count}.",
+            f"Charged to every party's query budget: {hidden.charged}, the bins that a scorer could fill.",
             "Security: parties that follow the protocol and look at what they received (semi-honest), no dealer, "
             "computational; wrong results with probability below 2^-40.",
         ]

@@ -7,7 +7,6 @@ knows both; the colours of the helper's label and of the scorer's label of 0 add
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -23,7 +22,7 @@ from blindbayes.primitives.oprf import WIDTH, Asker, Owner, codewords, hashed
 from blindbayes.primitives.ot import chooser_pads, sender_pads
 from blindbayes.primitives.softspoken import ChooserStream, SenderStream
 from blindbayes.primitives.tweaks import Blocks, Domain, TweakedHash
-from blindbayes.protocol.core import Role, Run, Send, receive
+from blindbayes.protocol.core import Role, Send, receive
 from blindbayes.protocol.joined_scores.shape import Bits, Shape, cut
 from blindbayes.protocol.joined_sums.messages import ItemsMasked, SeedsChosen, StoreFilled
 from blindbayes.protocol.joined_sums.roles import padded
@@ -44,15 +43,11 @@ class Placed:
     table: npt.NDArray[np.int64] = field(repr=False)
 
 
-def bins_name(run: Run) -> bytes:
-    """What the bins of an identifier depend on: the run, so that they are the same with every helper."""
-    return hashlib.sha256(b"blindbayes joined_scores bins" + run.context("joined_scores")).digest()
-
-
-def place(run: Run, bins: int, bound: int, items: Blocks, coins: Coins) -> Placed:
-    """Step 2: each identifier alone in one of its three bins; padded to the bound, which the work is that of."""
+def place(name: bytes, bins: int, bound: int, items: Blocks, coins: Coins) -> Placed:
+    """Step 2: each identifier alone in one of its three bins, which follow from `name`; padded to the bound, so that the work
+    is that of the bound."""
     every = padded(items, bound, coins)
-    table = cuckoo.place(cuckoo.bins_of(bins_name(run), every, bins), bins, coins)
+    table = cuckoo.place(cuckoo.bins_of(name, every, bins), bins, coins)
     placed = coins.words(2 * bins).reshape(-1, 2)
     placed[table >= 0] = every[table[table >= 0]]
     return Placed(placed, np.where(table < len(items), table, -1))
@@ -78,9 +73,17 @@ def ask(session: bytes, other: str, shape: Shape, placed: Placed, stream: Sender
 
 
 def answer(
-    run: Run, session: bytes, other: str, shape: Shape, items: Blocks, choices: Bits, stream: ChooserStream, coins: Coins
+    bins: Role[bytes],
+    session: bytes,
+    other: str,
+    shape: Shape,
+    items: Blocks,
+    choices: Bits,
+    stream: ChooserStream,
+    coins: Coins,
 ) -> Role[Words]:
-    """Steps 3 to 5, the helper: its tags and masks, (bins, payload) words. `choices`: (items, planes) bits."""
+    """Steps 3 to 5, the helper: its tags and masks, (bins, payload) words. `choices`: (items, planes) bits;
+    `bins` hears what names the bins."""
     if len(items) > shape.helper_ids:
         raise DataError(f"there are more identifiers than the agreed bound of {shape.helper_ids}; agree on a larger one")
     if choices.shape != (len(items), shape.planes):
@@ -90,6 +93,7 @@ def answer(
     yield Send(other, SeedsChosen(mark(session, SeedsChosen, 0), corrections))  # step 3
     seeds = chooser_pads(TweakedHash(session), t.reshape(WIDTH, 1, 2), bits.astype(np.uint64), 2, 2)
     owner = Owner(session, bits, seeds)
+    name = yield from bins  # step 2
     masked = []
     for index, part in enumerate(cut(shape.bins, _ASK_BINS)):  # step 4
         asked = yield from receive(other, ItemsMasked)
@@ -98,7 +102,7 @@ def answer(
     secret = coins.words(shape.bins * shape.payload_words).reshape(shape.bins, -1)
     count, items = len(items), padded(items, shape.helper_ids, coins)
     choices = np.concatenate([choices, np.zeros((len(items) - count, shape.planes), dtype=np.uint8)])
-    three = cuckoo.bins_of(bins_name(run), items, shape.bins)
+    three = cuckoo.bins_of(name, items, shape.bins)
     flat = _fill(session, shape, items, choices, three, owner, np.concatenate(masked), secret, coins).reshape(-1)  # step 5
     del masked
     for index, low in enumerate(range(0, len(flat), _PIECE_WORDS)):

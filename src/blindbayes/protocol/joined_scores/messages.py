@@ -7,6 +7,31 @@ from typing import ClassVar
 from blindbayes.wire import Message, Trust, Words
 
 
+class BinsCommitted(Message, frozen=True):
+    """A hash of the scorer's part of what names the bins."""
+
+    trust: ClassVar[Trust] = Trust.KEY
+    mark: int
+    commitment: bytes
+
+
+class BinsOffered(Message, frozen=True):
+    """A helper's part of what names the bins."""
+
+    trust: ClassVar[Trust] = Trust.KEY
+    mark: int
+    seed: bytes
+
+
+class BinsFixed(Message, frozen=True):
+    """The scorer's part, and those of all helpers."""
+
+    trust: ClassVar[Trust] = Trust.KEY
+    mark: int
+    seed: bytes
+    offered: bytes
+
+
 class CodesChosen(Message, frozen=True):
     """Corrections of the transfers by which the helper enters its tags and masks into the comparison of a block of bins."""
 

@@ -23,6 +23,7 @@ from blindbayes.protocol import joined, shared_argmax
 from blindbayes.protocol.core import Role, Run, Send, open_value, receive
 from blindbayes.protocol.joined import Join, Links
 from blindbayes.protocol.joined_scores import blocks as on_blocks
+from blindbayes.protocol.joined_scores.bins import SEED_BYTES, commit_bins, fix_bins, hear_bins, hear_commitment, offer_bins
 from blindbayes.protocol.joined_scores.blocks import Block, Pair
 from blindbayes.protocol.joined_scores.match import answer, ask, place
 from blindbayes.protocol.joined_scores.messages import SharedTold
@@ -70,8 +71,13 @@ class Hidden:
 
     @property
     def count(self) -> int:
-        """What a query budget is charged: the bound that everybody can see, whatever the scorer's number of identifiers."""
+        """The bound on the scorer's identifiers, that everybody can see."""
         return self.join.bounds[self.to]
+
+    @property
+    def charged(self) -> int:
+        """What a query budget is charged: the bins, which is what a scorer that fills them all would get classes of."""
+        return self.bins
 
     @property
     def own(self) -> tuple[str, ...]:
@@ -156,10 +162,14 @@ def scorer(run: Run, hidden: Hidden, asked: Asked, links: Mapping[str, Links], c
     if asked.nobody.shape != asked.known.shape[1:]:
         raise LocalProtocolError("the score without any value has the wrong shape")
     pairs = []
+    mine = coins.bytes(SEED_BYTES)
+    for name in hidden.helpers:  # before anything is heard
+        yield from commit_bins(run, name, mine)
     for name, shape in hidden.shapes.items():  # step 1
         session = yield from agree(run, name, "joined_scores", shape.agreed(), coins)
         pairs.append(Pair.of(session, name, shape, links[name]))
-    placed = place(run, hidden.bins, pairs[0].shape.scorer_ids, asked.items, coins)  # step 2
+    bins = yield from fix_bins([(pair.session, pair.other) for pair in pairs], mine)
+    placed = place(bins, hidden.bins, pairs[0].shape.scorer_ids, asked.items, coins)  # step 2
     learned = []
     for pair in pairs:  # steps 3 to 6
         learned.append((yield from ask(pair.session, pair.other, pair.shape, placed, pair.sends)))
@@ -198,10 +208,13 @@ def scorer(run: Run, hidden: Hidden, asked: Asked, links: Mapping[str, Links], c
 def helper(run: Run, hidden: Hidden, helped: Helped, links: Mapping[str, Links], coins: Coins) -> Role[None]:
     """Gives its part and learns nothing."""
     shape, plan = hidden.shapes[run.me], hidden.join.columns.plan
+    committed = yield from hear_commitment(run, hidden.to)
     session = yield from agree(run, hidden.to, "joined_scores", shape.agreed(), coins)  # step 1
     pair = Pair.of(session, hidden.to, shape, links[hidden.to])
     choices = shape.choices(helped.columns, len(helped.items))
-    secret = yield from answer(run, session, hidden.to, shape, helped.items, choices, pair.chooses, coins)  # steps 3 to 5
+    mine = yield from offer_bins(session, hidden.to, coins)
+    bins = hear_bins(session, hidden.to, committed, mine, (hidden.helpers.index(run.me), len(hidden.helpers)))
+    secret = yield from answer(bins, session, hidden.to, shape, helped.items, choices, pair.chooses, coins)  # steps 3 to 5
     tables = shape.stacked(helped.tables)
     scores = np.zeros((hidden.bins, plan.classes - 1, plan.limbs), dtype=np.uint64)
     scores[:] = helped.known
