@@ -20,7 +20,7 @@ from blindbayes.primitives.ot import bits_for
 from blindbayes.primitives.softspoken import correction_words
 from blindbayes.protocol import joined_scores
 from blindbayes.protocol.core import Open, Receive, Send
-from blindbayes.protocol.joined_scores import blocks, lookups, match, roles
+from blindbayes.protocol.joined_scores import bins, blocks, lookups, match, roles
 from blindbayes.protocol.joined_scores.messages import (
     BinsCommitted,
     BinsFixed,
