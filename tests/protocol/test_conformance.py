@@ -19,6 +19,7 @@ from blindbayes.errors import ConfigError
 from blindbayes.primitives.coins import Coins
 from blindbayes.protocol import registry
 from blindbayes.protocol.steps import Done
+from blindbayes.report.formula import value_of
 from blindbayes.statistics import Block, Layout, Statistics, count_block
 from blindbayes.transport.memory import local_runs
 from blindbayes.wire.transcript import Keep
@@ -172,3 +173,30 @@ def test_split_tables_give_the_pooled_statistics(protocol: str, name: str, parti
     outcome = run_sum(protocol, vectors, bound=bound)
     learner = registry.load(protocol).learners(registry.Setting(names(parties), layout.word_count, bound=bound))[0]
     assert Statistics.from_words(layout, outcome.outputs[learner].words) == count_block(layout, block)
+
+
+@pytest.mark.parametrize(
+    ("protocol", "parties", "length", "quorum", "options"),
+    [
+        *((protocol, parties, length, None, {}) for protocol in READY for parties, length in ((3, 1), (5, 300))),
+        ("masked_sum", 20, 6, 14, {}),
+        ("masked_sum", 70, 6, 60, {}),
+        ("ring_sum", 9, 100, None, {"rings": 4}),
+        ("oblivious_sum", 5, 40, 4, {}),
+        ("oblivious_sum", 5, 40, 4, {"scheme": "ristretto"}),
+        ("oblivious_sum", 5, 40, None, {"keys": "dealer"}),
+        pytest.param("oblivious_sum", 20, 40, 14, {}, marks=pytest.mark.slow),
+        pytest.param("chain_sum", 20, 300, None, {}, marks=pytest.mark.slow),
+    ],
+)
+def test_an_honest_role_says_no_more_than_a_link_lets_through(
+    protocol: str, parties: int, length: int, quorum: int | None, options: dict[str, Any]
+) -> None:
+    """A site ends a run in which a peer sends more than `bytes_per_link`; honest ones stay below half of it."""
+    sites = names(parties)
+    outcome = run_sum(protocol, small_vectors(sites, length), bound=SMALL, quorum=quorum, options=options)
+    said: dict[tuple[str, str], int] = {}
+    for entry in outcome.transcript.entries:
+        said[entry.sender, entry.to] = said.get((entry.sender, entry.to), 0) + entry.size
+    most = value_of(registry.spec(protocol)["bytes_per_link"], {"n": parties, "words": length})
+    assert 2 * max(said.values()) <= most

@@ -24,7 +24,7 @@ from blindbayes.transport.identity import framed
 from support.sites import BOOK, CANARY, Office, bounded
 
 NAMES = ("north", "south", "west")
-QUICK = Deadlines(step=1.5, join=2, run=15)
+QUICK = Deadlines(step=20, join=20, run=35)  # whoever waits for one of these to pass says so itself
 
 
 def study_of(office: Office, **fields: Any) -> StudyFile:
@@ -216,7 +216,7 @@ def test_a_site_that_crashes_goes_on_and_pays_once(tmp_path: Path, site: str, me
 def test_an_empty_ledger_refuses_before_anything_is_sent(tmp_path: Path) -> None:
     async def test() -> None:
         async with Office(tmp_path, NAMES) as office:
-            study = study_of(office, privacy=Privacy(epsilon=6.0), deadlines=Deadlines(step=1, join=2, run=5))
+            study = study_of(office, privacy=Privacy(epsilon=6.0))
             office.net.approve(study, runs=9)
             assert (await office.run(study))["north"].state == "done"
             runs = await office.run(study)
@@ -261,7 +261,7 @@ def test_a_quorum_survives_a_lost_site(tmp_path: Path) -> None:
     async def test() -> None:
         hub = MemoryHub()
         async with Office(tmp_path, (*NAMES, "east"), hub=hub) as office:
-            study = study_of(office, thresholds=Thresholds(quorum=3), deadlines=Deadlines(step=0.8, join=3, run=20))
+            study = study_of(office, thresholds=Thresholds(quorum=3), deadlines=Deadlines(step=3, join=10, run=30))
             office.net.approve(study)
             hub.alter = Gate("east", 2)  # keys and shares leave, the masked vector does not
             runs = {name: run for name, run in (await office.run(study)).items() if name != "east"}

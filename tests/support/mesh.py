@@ -18,7 +18,7 @@ from blindbayes.transport.link import Link, Timing
 from blindbayes.transport.switchboard import Switchboard
 
 STUDY = "ab" * 32
-FAST = Timing(step=1.0, join=2.0, run=20.0, beat=0.1, retry=0.1)
+FAST = Timing(step=10.0, join=10.0, run=30.0, beat=0.1, retry=0.1)
 MakeRole = Callable[[Run, Coins], Role[Any]]
 
 

@@ -196,7 +196,7 @@ def test_lost_and_repeated_frames_are_made_good(tmp_path: Path) -> None:
 
 def test_a_silent_party_is_named_by_everybody(tmp_path: Path) -> None:
     async def test() -> None:
-        mesh = Mesh(tmp_path, NAMES)
+        mesh = Mesh(tmp_path, NAMES, timing=Timing(step=2, join=10, run=20, beat=0.1, retry=0.1))
         mute = 0
 
         def stopped(sender: str, to: str, frame: bytes) -> list[bytes]:
