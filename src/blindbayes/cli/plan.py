@@ -29,7 +29,11 @@ from blindbayes.statistics import Block
 @click.option("--epsilon", "epsilons", type=float, multiple=True, help="An epsilon to try; may be repeated.")
 @click.option("--delta", type=float, default=0.0, show_default=True, help="Second privacy parameter; 0 for pure privacy.")
 @click.option("--mechanism", default="auto", show_default=True, help="auto, knorm, discrete_laplace or discrete_gaussian.")
-@click.option("--rows-per-person", type=int, default=1, show_default=True, help="How many rows one person may have.")
+@click.option(
+    "--rows-per-person",
+    type=int,
+    help="How many rows of a person count; with --private they are drawn by the codebook's identifier.",
+)
 @click.option("--repetitions", type=int, default=20, show_default=True, help="Simulated releases per epsilon.")
 @click.option("--out", type=click.Path(file_okay=False, path_type=Path), help="Folder for plan.csv and plan.png.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
@@ -43,7 +47,7 @@ def command(
     epsilons: tuple[float, ...],
     delta: float,
     mechanism: str,
-    rows_per_person: int,
+    rows_per_person: int | None,
     repetitions: int,
     out: Path | None,
     as_json: bool,
@@ -59,7 +63,7 @@ def command(
         raise ConfigError("choose one: --proxy with a public table, --synthetic, or --private (which costs budget)")
     codebook = Codebook.from_toml(codebook_path)
     tried = tuple(sorted(set(epsilons))) or EPSILONS
-    public: dict[str, Any] = {"delta": delta, "mechanism": mechanism, "rows": rows, "rows_per_unit": rows_per_person}
+    public: dict[str, Any] = {"delta": delta, "mechanism": mechanism, "rows": rows, "rows_per_unit": rows_per_person or 1}
     cost = None
     if private_path is not None:
         if ledger is None:
@@ -70,7 +74,7 @@ def command(
         from blindbayes.ledger import Ledger
 
         cost = str(planned.price)
-        block = _read(private_path, codebook, total=True)
+        block = _read(private_path, codebook, total=True, rows_per_person=rows_per_person)
         Ledger(ledger).charge(planned, purpose="plan on the private table", codebook=codebook.sha256)
         found = planned.run(block, Coins.system())
     elif synthetic:
@@ -92,10 +96,15 @@ def command(
         _show(found, cost, files)
 
 
-def _read(path: str, codebook: Codebook, *, total: bool = False) -> Block:
+def _read(path: str, codebook: Codebook, *, total: bool = False, rows_per_person: int | None = None) -> Block:
+    from blindbayes.data.persons import Persons, require_identifier
     from blindbayes.data.table import read_block
 
-    return read_block(path, codebook, total=total)
+    persons = None
+    if rows_per_person is not None:
+        require_identifier(codebook)
+        persons = Persons(rows_per_person, Coins.system().bytes(32))
+    return read_block(path, codebook, total=total, persons=persons)
 
 
 def _facts(found: Forecast) -> dict[str, Any]:

@@ -87,7 +87,7 @@ class NoisyColumns:
 
     @cached_property
     def mechanisms(self) -> dict[str, DiscreteLaplace]:
-        """Step 1: one person stands in every table, so a party spends its share of the attributes, and the shares add up."""
+        """Step 1: a record has a row in every table, so a party spends its share of the attributes, and the shares add up."""
         book = self.study.codebook
         found = {}
         for name, own in self.books.items():
@@ -169,7 +169,7 @@ class NoisyColumns:
                 f"Codebook {study.codebook.sha256}",
                 f"Protocol noisy_histograms; {len(self.names)} contributors. Opened: noisy_histograms, to the miner.",
                 f"Differential privacy of one record (add or remove) over all parties' tables: epsilon = {study.epsilon:g}. "
-                f"One person stands in every table, so the parties' budgets add up: {parts}. Discrete Laplace noise of scale "
+                f"It has a row in every table, so the parties' budgets add up: {parts}. Discrete Laplace noise of scale "
                 f"{attributes} / {study.epsilon:g} on every count, drawn exactly.",
             ]
         )
