@@ -58,8 +58,10 @@ class PublicKey:
 
     The constructor checks what can be checked of a modulus without its factors (NIST SP 800-56B, partial validation): size,
     no small factor, composite, no perfect power. The last two cost an exponentiation; `composite=False` leaves them out where
-    another party does them. That N has exactly two good prime factors is *not* proved: a holder who lies about its own
-    modulus spoils what it decrypts and lets others read it, which it could do as well by giving its key away.
+    another party does them. That N has exactly two good prime factors is *not* proved, nor that a plaintext under it lies in
+    its range: **a key holder that lies about either can read what others put under its key**. With a malformed modulus it may
+    decrypt more than the sum that it should, and with plaintexts of its choice, 2^(200 + row) in place of a 0 or 1, an answer
+    that should be one sum holds every term of it apart. Protocols that rest on this key hold against parties that follow them.
     """
 
     def __init__(self, n: int, *, toy_keys: bool = False, composite: bool = True) -> None:
