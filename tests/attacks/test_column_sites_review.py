@@ -30,7 +30,7 @@ from blindbayes.primitives.agreement import AgreementKey
 from blindbayes.primitives.coins import Coins
 from blindbayes.report import COMMON_SIGNATURES, seal_files, verify_files
 from blindbayes.scheme.part import Steady
-from blindbayes.site.agent import Agent, AgentRun
+from blindbayes.site.agent import Agent
 from blindbayes.site.audit_log import AuditLog
 from blindbayes.site.column_work import Classifying, Request, Training, prediction_run
 from blindbayes.site.policy import Policy
@@ -38,34 +38,10 @@ from blindbayes.storage.folder import read_folder, write_folder
 from blindbayes.study.file import Deadlines, Privacy, StudyFile
 from blindbayes.transport.courier import MemoryHub
 from blindbayes.transport.envelope import Offer, Pair, pack, unpack
-from support.column_sites import Split, classes, pair, shares, small
+from support.column_sites import Split, ask, classes, office_of, pair, predict, shares, small, train
 from support.sites import BOOK, Office, bounded
 
 HURRY = Deadlines(step=1.5, join=1.5, run=30)
-
-
-def office_of(folder: Path, split: Split, **options: Any) -> Office:
-    return Office(folder, tuple(split.holds), rows=split.write(folder / "rows"), **options)
-
-
-async def train(office: Office, study: StudyFile, runs: int = 1) -> str:
-    office.net.approve(study, runs=runs)
-    ended = await office.run(study)
-    assert {name: run.text() for name, run in ended.items()} == dict.fromkeys(study.names, "done")
-    return next(iter(ended.values())).run_id
-
-
-def ask(office: Office, name: str, study: StudyFile, model: str, batch: str, **fields: Any) -> AgentRun:
-    return office.agents[name].predict(study.sha256, {"model": model, "batch": batch, **fields})
-
-
-async def predict(
-    office: Office, study: StudyFile, model: str, asked: dict[str, dict[str, Any]], batch: str
-) -> dict[str, AgentRun]:
-    begun = {name: ask(office, name, study, model, batch, **fields) for name, fields in asked.items()}
-    for run in begun.values():
-        await run.done.wait()
-    return begun
 
 
 def offered(agent: Agent, study: StudyFile, run_id: str, sender: str, receiver: str) -> bytes:
@@ -713,7 +689,10 @@ def test_a_made_up_run_does_not_lead_a_site_to_sign_a_forgery(
     words = {"name": "forged", "absolute": str(folder.parent / "forged"), "run": facts["run"]}
     words["relative"] = os.path.relpath(folder.parent / "forged", home / "releases")
     files["run.json"] = json.dumps({**facts, "run": way.format(**words)}).encode()
-    forged = write_folder(folder.parent / "forged", seal_files({**files, "model.json": b'{"forged": true}'}))
+    key = {"hospital": net.sites["hospital"].identity.signing}  # a party may well forge, and signs what it made
+    sealed = seal_files({**files, "model.json": b'{"forged": true}'}, key)
+    del sealed[COMMON_SIGNATURES]
+    forged = write_folder(folder.parent / "forged", sealed)
     problem = sign(forged, net, "insurer")
     assert isinstance(problem, DataError), problem
     assert "names no run" in str(problem)

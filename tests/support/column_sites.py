@@ -112,32 +112,37 @@ def pair(rows: int = 120) -> Split:
     return Split(small(rows), "class", {"hospital": ("age", "colour"), "insurer": ("weight", "smokes")}, ("hospital",))
 
 
-# -- through agents ------------------------------------------------------------------------------------------------------
+# -- agents of one process ---------------------------------------------------------------------------------------------
 
 
 def office_of(folder: Path, split: Split, **options: Any) -> Office:
+    """Agents of all sites of a split table."""
     return Office(folder, tuple(split.holds), rows=split.write(folder / "rows"), **options)
 
 
 async def train(office: Office, study: StudyFile, runs: int = 1) -> str:
+    """Train, and see that every site is done; the run."""
     office.net.approve(study, runs=runs)
     ended = await office.run(study)
     assert {name: run.text() for name, run in ended.items()} == dict.fromkeys(study.names, "done")
     return next(iter(ended.values())).run_id
 
 
+def ask(office: Office, name: str, study: StudyFile, model: str, batch: str, **fields: Any) -> AgentRun:
+    """One site asks for a batch."""
+    return office.agents[name].predict(study.sha256, {"model": model, "batch": batch, **fields})
+
+
 async def predict(
     office: Office, study: StudyFile, model: str, asked: dict[str, dict[str, Any]], batch: str = "monday"
 ) -> dict[str, AgentRun]:
     """Every site of `asked` asks; how it ended at each."""
-    begun = {
-        name: office.agents[name].predict(study.sha256, {"model": model, "batch": batch, **fields})
-        for name, fields in asked.items()
-    }
+    begun = {name: ask(office, name, study, model, batch, **fields) for name, fields in asked.items()}
     for run in begun.values():
         await run.done.wait()
     return begun
 
 
-def errors(runs: dict[str, AgentRun]) -> dict[str, type[BlindbayesError] | None]:
+def errors(runs: Mapping[str, AgentRun]) -> dict[str, type[BlindbayesError] | None]:
+    """How a run failed at each site."""
     return {name: None if run.error is None else type(run.error) for name, run in runs.items()}

@@ -1,0 +1,77 @@
+"""Releases that agents write, of every kind of run: what all signed verifies, with the pins of any of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from blindbayes.report import COMMON_SIGNATURES, Vouched, signed_by, vouched
+from blindbayes.site.approval import learners_of
+from blindbayes.storage.folder import read_folder
+from blindbayes.study.file import Deadlines, Privacy, StudyFile
+from support.column_sites import office_of, pair, predict, train
+from support.sites import BOOK, Office, bounded
+
+NAMES = ("north", "south", "west")
+QUICK = Deadlines(step=5, join=5, run=30)
+
+
+def releases(office: Office, run: str) -> dict[str, dict[str, bytes]]:
+    return {name: read_folder(site.home.folder / "releases" / run) for name, site in office.net.sites.items()}
+
+
+def signed(office: Office, study: StudyFile, folders: Mapping[str, dict[str, bytes]], maker: str) -> Vouched:
+    """The maker's folder, signed by everybody who learned the result, as a reader with all cards sees it."""
+    learners, files = learners_of(study), folders[maker]
+    for name in learners if COMMON_SIGNATURES in files else ():
+        files = {**files, COMMON_SIGNATURES: signed_by(files, folders[name], name, office.net.sites[name].identity.signing)}
+    keys = {name: site.identity.card.identity for name, site in office.net.sites.items()}
+    return vouched(files, keys, learners, keys)
+
+
+@pytest.mark.parametrize("epsilon", [None, 4.0])
+@pytest.mark.parametrize("protocol", ["masked_sum", "ring_sum", "chain_sum", "oblivious_sum"])
+def test_a_sum_is_signed_by_all_who_learned_it(tmp_path: Path, protocol: str, epsilon: float | None) -> None:
+    async def test() -> None:
+        async with Office(tmp_path, NAMES) as office:
+            study = office.net.make_study(BOOK, deadlines=QUICK, protocol=protocol, privacy=Privacy(epsilon=epsilon))
+            office.net.approve(study)
+            runs = await office.run(study)
+            assert {run.state for run in runs.values()} == {"done"}
+            folders = releases(office, next(iter(runs.values())).run_id)
+            learners = learners_of(study)
+            assert {name for name, files in folders.items() if "model.json" in files} == set(learners)
+            for maker in NAMES:
+                found = signed(office, study, folders, maker)
+                assert found.missing == ()
+                assert found.files["leakage.json"] == (maker,)
+                if maker in learners:
+                    assert set(found.files["model.json"]) == set(found.files["claims.json"]) == set(learners)
+
+    bounded(test)
+
+
+@pytest.mark.parametrize("aligned", [True])
+def test_training_and_classes_over_columns_verify_too(tmp_path: Path, aligned: bool) -> None:
+    async def test() -> None:
+        split: Any = pair()
+        async with office_of(tmp_path, split) as office:
+            study = split.study(office.net, deadlines=QUICK)
+            model = await train(office, study)
+            folders = releases(office, model)
+            for maker in study.names:
+                found = signed(office, study, folders, maker)
+                assert (found.missing, set(found.files["claims.json"])) == ((), set(study.names))
+            asked = split.ask(tmp_path, split.frame[:20])
+            ended = await predict(office, study, model, asked)
+            run = next(iter(ended.values())).run_id
+            for maker, files in releases(office, run).items():
+                keys = {name: site.identity.card.identity for name, site in office.net.sites.items()}
+                found = vouched(files, keys, learners_of(study), keys)
+                assert found.makers == (maker,)
+                assert found.missing == ()  # each site's classes are its own
+
+    bounded(test)
