@@ -30,6 +30,7 @@ from blindbayes.privacy.accounting import Spend
 from blindbayes.privacy.chance import written
 from blindbayes.privacy.distributed import DistributedNoise, dishonest
 from blindbayes.privacy.noisy_sum import NoisySum
+from blindbayes.privacy.pollution import require_possible
 from blindbayes.privacy.released import require_small_delta
 from blindbayes.protocol import registry
 from blindbayes.protocol.masked_sum.keys import OPTIONS as MASKED_SUM
@@ -437,6 +438,10 @@ class Study:
             )
         words = total.words.view(np.int64) + (0 if base is None or base.total is None else base.total)
         shares = len(total.included) + (0 if base is None else base.shares)
+        try:
+            require_possible(plan, words, shares=shares)
+        except DataError as cause:
+            raise PeerProtocolError(f"the noisy total is that of no table: {cause}", suspects=total.included) from cause
         before = (0.0, 0.0) if base is None else base.spent
         spent = (before[0] + plan.price.epsilon, before[1] + plan.price.delta)
         statement = plan.statement(
@@ -486,7 +491,9 @@ class Study:
         try:
             require_plausible(statistics.require_bounds())
         except DataError as cause:
-            raise PeerProtocolError("the total is not that of any table: a party sent a vector that is none") from cause
+            raise PeerProtocolError(
+                "the total is not that of any table: a party sent a vector that is none", suspects=total.included
+            ) from cause
         return statistics, NaiveBayes.from_statistics(statistics, alpha=self.alpha, var_smoothing=self.var_smoothing)
 
 
