@@ -237,6 +237,14 @@ def test_audits_need_noise_in_the_shares_and_a_sensible_rate():
         ).simulate(keyed)
 
 
+def test_scoring_over_the_hidden_join_is_refused_where_audits_are_asked_for():
+    result = train(key="id", aligned=False, duplicates="first")
+    table = frame(30, seed=3)
+    parts = {name: table[["id", *(column for column in held if column != "risk")]] for name, held in TWO.items()}
+    with pytest.raises(ConfigError, match="not audited"):
+        result.model.score(parts, to="bank")
+
+
 # -- the tree ------------------------------------------------------------------------------------------------------------------
 
 

@@ -9,13 +9,14 @@ import numpy as np
 import pytest
 
 from blindbayes import Codebook
+from blindbayes.cli.study_columns import ColumnOptions, facts_of, make_columns
 from blindbayes.codebook import Categorical, Numeric
 from blindbayes.errors import IntegrityError, PrivacyError
 from blindbayes.model.shares import ModelShare
 from blindbayes.primitives import limbs as lm
 from blindbayes.primitives.signatures import verify
 from blindbayes.site.policy import Policy, require_study
-from blindbayes.study.file import Privacy, Thresholds
+from blindbayes.study.file import Deadlines, Privacy, Thresholds
 from support.column_sites import Split, classes, errors, office_of, predict, shares, small, train
 from support.sites import bounded
 
@@ -107,6 +108,30 @@ def edit(path: Path) -> None:
     path.unlink()
     share.path = None
     share.save(path)
+
+
+def test_the_command_makes_a_study_with_noise_in_shares_where_one_party_knows_the_class(tmp_path: Path) -> None:
+    split = declared()
+
+    async def test() -> None:
+        async with office_of(tmp_path, split) as office:
+            cards = [site.identity.card for site in office.net.sites.values()]
+            holds = tuple(f"{name}={','.join(held)}" for name, held in split.holds.items())
+            options = ("audit_rate=0.1",)
+            given = ColumnOptions(holds, ("hospital",), queries=100, options=options, epsilon=1.0, delta=1e-6)
+            study = make_columns("T", BOOK, cards, given, 400, Thresholds(min_cell=4), Deadlines())
+            assert (study.protocol, study.privacy.epsilon, study.privacy.delta) == ("class_sums", 1.0, 1e-6)
+            assert (study.thresholds.min_cell, study.options["audit_rate"]) == (4, 0.1)
+            facts = facts_of(study)
+            assert (facts["noise"], facts["min_cell"]) == ("of every party, in the shares", 4)
+            both = ColumnOptions(holds, ("hospital", "insurer"), epsilon=1.0)
+            binned = BOOK.with_features(
+                msgspec.structs.replace(feature, bins=4) if isinstance(feature, Numeric) else feature
+                for feature in BOOK.features
+            )
+            assert make_columns("T", binned, cards, both, None, Thresholds(), Deadlines()).protocol == "noisy_histograms"
+
+    bounded(test)
 
 
 def test_a_policy_may_ask_for_noise_and_for_audits(tmp_path: Path) -> None:

@@ -87,13 +87,21 @@ def command() -> None:
 )
 @click.option("--miner", help="Over columns with --epsilon: the site that builds the model; the first if left out.")
 @click.option("--option", "options", multiple=True, help="Over columns: NAME=VALUE, an option of the protocol's page.")
-@click.option("--epsilon", type=float, help="Privacy loss of the opened sum; without it the sum is exact.")
+@click.option(
+    "--epsilon", type=float, help="Privacy loss of the opened sum, or of a model in shares; without it both are exact."
+)
 @click.option("--delta", type=float, default=0.0, show_default=True, help="Second privacy parameter; 0 for pure privacy.")
 @click.option("--rows", type=int, help="With epsilon: rows of all sites, about. Over columns: rows that line up.")
 @click.option("--quorum", type=int, help="Fewest sites whose sum may be opened.")
 @click.option("--min-parties", type=int, default=3, show_default=True, help="Fewest sites that must take part.")
 @click.option("--min-rows", type=int, default=0, show_default=True, help="Fewest rows per site.")
-@click.option("--min-cell", type=int, default=0, show_default=True, help="With epsilon: publish noisy counts below it as 0.")
+@click.option(
+    "--min-cell",
+    type=int,
+    default=0,
+    show_default=True,
+    help="With epsilon: publish noisy counts below it as 0. Over columns: set counters below it to 0.",
+)
 @click.option("--step-seconds", type=float, default=60.0, show_default=True, help="How long a site may be silent.")
 @click.option("--join-seconds", type=float, default=600.0, show_default=True, help="How long sites have to come.")
 @click.option("--run-seconds", type=float, default=3600.0, show_default=True, help="The whole run.")
@@ -148,7 +156,9 @@ def init(
     book, read = Codebook.from_toml(codebook), [read_card(card) for card in cards]
     limits, deadlines = Thresholds(min_parties, min_rows, quorum, min_cell), Deadlines(step_seconds, join_seconds, run_seconds)
     if holds or labelled:
-        over_columns = ColumnOptions(holds, labelled, key, bounds, queries, reveal_to, duplicates, options, epsilon, miner)
+        over_columns = ColumnOptions(
+            holds, labelled, key, bounds, queries, reveal_to, duplicates, options, epsilon, miner, delta
+        )
         study = make_columns(title, book, read, over_columns, rows, limits, deadlines)
     else:
         privacy = Privacy(epsilon=epsilon, delta=delta, rows=rows)

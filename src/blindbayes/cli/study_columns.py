@@ -53,6 +53,7 @@ class ColumnOptions(msgspec.Struct, frozen=True):
     options: tuple[str, ...] = ()
     epsilon: float | None = None
     miner: str | None = None
+    delta: float = 0.0
 
 
 def make_columns(
@@ -64,15 +65,16 @@ def make_columns(
     limits: Thresholds,
     deadlines: Deadlines,
 ) -> StudyFile:
-    """The study over columns that the options describe. With an epsilon the parties release noisy histograms; else rows line
-    up if their number is given, or keys match them."""
+    """The study over columns that the options describe. Rows line up if their number is given, else keys match them. With an
+    epsilon there is noise in the shares; or, if all who hold columns know the class, they release noisy histograms."""
     holds = {name: tuple(filter(None, text.split(","))) for name, text in _pairs("--holds", given.holds)}
     options: dict[str, Any] = {name: _number(name, text) for name, text in _pairs("--option", given.options)}
     if given.queries is not None:
         options["queries"] = given.queries
     if given.bounds:
         options["bounds"] = {name: _number(name, text) for name, text in _pairs("--bound", given.bounds)}
-    noisy = given.epsilon is not None
+    noisy = given.epsilon is not None and all(name in given.labelled for name, held in holds.items() if held)
+    privacy = {} if given.epsilon is None else {"epsilon": given.epsilon, "delta": given.delta}
     if not noisy and "queries" not in options:
         raise ConfigError("how many instances may be classified in all? Say --queries: sites refuse a study without a limit")
     aligned = rows is not None or noisy
@@ -85,7 +87,7 @@ def make_columns(
             "codebook": book.to_dict(),
             "partition": "columns",
             "protocol": "noisy_histograms" if noisy else "class_sums" if aligned else "joined_sums",
-            "privacy": {"epsilon": given.epsilon} if noisy else {},
+            "privacy": privacy,
             "hosts": {"miner": given.miner or cards[0].name} if noisy else {},
             "aligned": aligned,
             "columns": {name: value for name, value in (("rows", rows),) if value is not None}
@@ -94,7 +96,7 @@ def make_columns(
             "duplicates": given.duplicates,
             "reveal_to": given.reveal_to,
             "options": options,
-            "thresholds": {"min_rows": limits.min_rows},
+            "thresholds": {"min_rows": limits.min_rows, "min_cell": 0 if noisy else limits.min_cell},
             "deadlines": msgspec.to_builtins(deadlines),
         }
     )
@@ -148,6 +150,10 @@ def facts_of(study: StudyFile) -> dict[str, Any]:
         "class_holder": held.labelled[0],
         "labelled": list(held.labelled),
     }
+    if study.privacy.epsilon is not None:
+        facts |= {"epsilon": study.privacy.epsilon, "delta": study.privacy.delta, "noise": "of every party, in the shares"}
+    if study.thresholds.min_cell:
+        facts["min_cell"] = study.thresholds.min_cell
     if held.rows is not None:
         facts["rows"] = held.rows
     else:

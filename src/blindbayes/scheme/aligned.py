@@ -304,6 +304,7 @@ def training_statement(study: Study, columns: Columns, sha256: str) -> str:
     """What training promises, in words; `sha256` is the hash that the parties agreed on."""
     plan, queries, together = columns.plan, study.options.get("queries"), study.options.get("together", False)
     shared = [name for name in columns.holders if columns.shared(name)]
+    plain = "plain classification by the guarded counts" if columns.guard.acts else "pooled classification"
     lines = [
         f"Study {sha256}",
         f"Codebook {study.codebook.sha256}",
@@ -315,7 +316,7 @@ def training_statement(study: Study, columns: Columns, sha256: str) -> str:
         + " Repeated queries let the model be read off; limit them.",
         *guard_words(study, columns),
         *audit_words(columns),
-        f"Scores: {plan.bits} bits, {plan.fraction} after the point. The class equals that of pooled classification wherever "
+        f"Scores: {plan.bits} bits, {plan.fraction} after the point. The class equals that of {plain} wherever "
         f"the two best scores differ by more than {plan.tie_bound:.3g}.",
         "Security: parties that follow the protocol and look at what they received (semi-honest), no dealer, computational. "
         "A party that deviates can spoil the result or learn more. The number of rows and of instances is public.",

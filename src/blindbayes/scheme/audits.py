@@ -66,7 +66,7 @@ def audit_words(columns: Columns) -> list[str]:
         "protocol is never accused. Dummies say nothing of instances. The cells of the model that they touch are opened to the "
         "attribute holder: with noise in the shares they say no more of any training record than epsilon allows, but the model "
         "is no secret from it. Not audited: what a party brings itself (its own columns, its own share at its own values), the "
-        "comparison of scores, and scoring over a hidden join."
+        "comparison of scores. Scoring over a hidden join, which is not audited, is refused."
     ]
 
 

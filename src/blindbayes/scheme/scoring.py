@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from blindbayes.data.columns import ColumnSource, open_columns
 from blindbayes.data.keys import read_digests, recipe_of
-from blindbayes.errors import LocalProtocolError
+from blindbayes.errors import ConfigError, LocalProtocolError
 from blindbayes.model.parameters import Histogram, Parameters
 from blindbayes.model.shares import ModelShare
 from blindbayes.primitives import limbs as lm
@@ -147,6 +147,10 @@ def hidden_scoring(
 ) -> HiddenScoring:
     """A party's part of scoring everybody that `to` knows, from its share alone. `open_keyed` opens its table; `together` as
     the study has it."""
+    if share.public.get("audit_rate"):
+        raise ConfigError(
+            "look-ups over a hidden join are not audited, and this study asks for audits: bring the same instances in one order"
+        )
     return HiddenScoring(share, source, to, scope, together=together)
 
 

@@ -70,6 +70,7 @@ class Study:
         "scalar_product", Vaidya's own protocols, for comparison.
     epsilon, delta : float
         Differential privacy of the opened sum, by noise that the parties add together. None: the exact sum is opened.
+        Over columns in shares: of all answers that the model ever gives, by noise of every party in the shares.
     mechanism : str
         "auto", "polya", "skellam" or "diluted".
     unit : "record" or "party"
@@ -92,7 +93,8 @@ class Study:
     min_rows : int, default=0
         Refuse a run in which a party holds fewer rows.
     min_cell : int, default=0
-        With epsilon: noisy counts below it are published as 0. Exact sums are never altered.
+        With epsilon: noisy counts below it are published as 0. Exact sums are never altered. Over columns in shares, with or
+        without epsilon: counters below it are set to 0 inside the circuit.
     options : mapping
         Options of the protocol, as its SPEC lists them.
     alpha, var_smoothing : float

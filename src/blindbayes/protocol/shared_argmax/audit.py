@@ -189,13 +189,14 @@ def _hashed(seed: bytes, session: bytes) -> bytes:
 
 
 def _share_digest(salt: bytes, at: int, share: bytes) -> bytes:
-    return hashlib.blake2b(at.to_bytes(8, "big") + share, key=salt, digest_size=32, person=b"blindbayes sums").digest()
+    return hashlib.sha256(b"blindbayes sums" + salt + at.to_bytes(8, "big") + share).digest()
 
 
 class _Heard:
     """What was asked and answered in some look-ups, hashed in the order of either direction."""
 
-    def __init__(self) -> None:
+    def __init__(self, run: Run) -> None:
+        self._signed = run.signer is not None  # nobody signs: nothing to hash
         self._asked, self._answered = hashlib.sha256(), hashlib.sha256()
 
     def over(self, role: Role[Limbs]) -> Role[Limbs]:
@@ -211,6 +212,8 @@ class _Heard:
             self._hear(value)
 
     def _hear(self, message: Any) -> None:
+        if not self._signed:
+            return
         if isinstance(message, EntriesChosen):
             self._asked.update(np.ascontiguousarray(message.corrections).data)
         elif isinstance(message, EntriesMasked):
@@ -261,7 +264,7 @@ def serve_audited(
     require_mark(promised.mark, session, DummiesCommitted, 0, holder)
     mine = coins.bytes(_SEED)
     yield Send(holder, DummiesSeeded(mark(session, DummiesSeeded, 0), mine))
-    heard = _Heard()
+    heard = _Heard(run)
     shares = yield from heard.over(serve(_widened(query), holder, tables, tmmo, stream))
     raw, size = coins.bytes(merkle.SALT_BYTES * len(shares)), merkle.SALT_BYTES
     salts = [raw[at : at + size] for at in range(0, len(raw), size)]
@@ -315,7 +318,7 @@ def look_up_audited(
     if len(seeded.seed) != _SEED:
         raise PeerProtocolError("a seed has 32 bytes", party=sender)
     drawn = Dummies.draw(query, me, session, mine, seeded.seed)
-    heard = _Heard()
+    heard = _Heard(run)
     shares = yield from heard.over(look_up(_widened(query), drawn.among(columns), me, tmmo, stream))
     promised = yield from receive(sender, SharesCommitted)
     require_mark(promised.mark, session, SharesCommitted, 0, sender)
