@@ -29,7 +29,8 @@ from blindbayes import Study
 from blindbayes.codebook import Categorical, Codebook, Numeric
 from blindbayes.demo.loopback import Loopback, LoopbackSite
 from blindbayes.site.policy import Policy
-from blindbayes.study.file import Deadlines, Holdings, StudyFile
+from blindbayes.study.agreement import Holdings
+from blindbayes.study.file import Deadlines, StudyFile
 
 CLASSES = ("a", "b", "c")
 BOOK = Codebook(

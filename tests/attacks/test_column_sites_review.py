@@ -19,6 +19,7 @@ import msgspec
 import pyarrow.parquet
 import pytest
 from click.testing import CliRunner
+from msgspec import to_builtins
 
 from blindbayes.cli.report import command as report_command
 from blindbayes.cli.study_columns import _copy
@@ -32,8 +33,9 @@ from blindbayes.report import COMMON_SIGNATURES, seal_files, verify_files
 from blindbayes.scheme.part import Steady
 from blindbayes.site.agent import Agent
 from blindbayes.site.audit_log import AuditLog
-from blindbayes.site.column_work import Classifying, Request, Training, prediction_run
 from blindbayes.site.policy import Policy
+from blindbayes.site.prediction import Request, prediction_run
+from blindbayes.site.work import work_of
 from blindbayes.storage.folder import read_folder, write_folder
 from blindbayes.study.file import Deadlines, Privacy, StudyFile
 from blindbayes.transport.courier import MemoryHub
@@ -216,7 +218,7 @@ def test_a_journal_that_is_gone_is_not_begun_anew(tmp_path: Path) -> None:
             model = await train(office, study)
             agent, home = office.agents["hospital"], office.net.sites["hospital"].home
             shutil.rmtree(home.folder / "runs")
-            run = agent._launch(model, Training(home, agent.identity, model, study), "test")
+            run = agent._launch(model, work_of(home, agent.identity, model, study), "test")
             await run.done.wait()
             assert isinstance(run.error, LocalProtocolError)
             assert "its journal is gone" in str(run.error)
@@ -361,11 +363,11 @@ def test_nobody_is_called_all(tmp_path: Path) -> None:
 
 def test_a_destroyed_share_does_not_come_back_with_a_run_that_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A crash between the share and the run's end; the operator destroys the share; the replay wrote it again, unspent."""
-    from blindbayes.site import column_work
+    from blindbayes.site import work as module
 
     split = pair()
     reached, go_on = threading.Event(), threading.Event()
-    real = column_work.write_training
+    real = module.write_release
 
     def slow(folder: Path, *rest: Any) -> Path:
         if "hospital" in str(folder):
@@ -374,7 +376,7 @@ def test_a_destroyed_share_does_not_come_back_with_a_run_that_goes_on(tmp_path: 
             raise LocalProtocolError("the process is gone")
         return real(folder, *rest)
 
-    monkeypatch.setattr(column_work, "write_training", slow)
+    monkeypatch.setattr(module, "write_release", slow)
 
     async def test() -> None:
         async with office_of(tmp_path, split) as office:
@@ -390,7 +392,7 @@ def test_a_destroyed_share_does_not_come_back_with_a_run_that_goes_on(tmp_path: 
             assert home.runs.interrupted() == [run_id]
             home.shares.destroy(run_id)
             assert not path.exists()
-            monkeypatch.setattr(column_work, "write_training", real)
+            monkeypatch.setattr(module, "write_release", real)
             hospital = await office.start("hospital")
             await hospital.runs[run_id].done.wait()
             assert isinstance(hospital.runs[run_id].error, ConfigError)
@@ -505,7 +507,9 @@ def test_columns_that_stand_beside_the_classes_belong_to_the_input(tmp_path: Pat
             for numbers in (range(6), reversed(range(6))):
                 asked = split.ask(tmp_path, rows.assign(number=list(numbers)), number="number")["insurer"]
                 request = Request(model, "b", asked["rows"], keep=("number",))
-                work = Classifying(agent.home, agent.identity, prediction_run(study.sha256, model, "b"), study, request)
+                work = work_of(
+                    agent.home, agent.identity, prediction_run(study.sha256, model, "b"), study, to_builtins(request)
+                )
                 work.read()
                 digests.append(work.digest("insurer"))
                 work.close()

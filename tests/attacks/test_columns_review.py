@@ -19,10 +19,10 @@ from blindbayes.protocol.joined_sums import Entries, counts
 from blindbayes.protocol.joined_sums.messages import OverlapTold
 from blindbayes.protocol.matching.messages import MatchesTold
 from blindbayes.protocol.shared_argmax.messages import ScoresHanded
-from blindbayes.simulation import columns as study_columns
 from blindbayes.transport.memory import Replace, local_runs, run_in_memory
 from blindbayes.wire import decode
 from blindbayes.wire.transcript import Keep
+from support.drivers import run_by
 from support.hidden import Case
 from support.two_party import coins, count_pair, opened_count, transfer_pair
 
@@ -36,7 +36,7 @@ def frames_kept(monkeypatch):
         seen.append(run_in_memory(roles, **{**options, "keep": Keep.FRAMES}))
         return seen[-1]
 
-    monkeypatch.setattr(study_columns, "run_in_memory", keeping)
+    run_by(monkeypatch, keeping)
     return seen
 
 

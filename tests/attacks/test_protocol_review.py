@@ -24,9 +24,11 @@ from blindbayes.protocol.masked_sum.messages import MaskedVectorSent
 from blindbayes.protocol.oblivious_sum.messages import CorrectionsSent, KeyAnnounced, ModulusDealt, RosterNamed, SharesSealed
 from blindbayes.protocol.oblivious_sum.terms import Terms
 from blindbayes.protocol.pair_keys import digest_of, sign_keys
+from blindbayes.scheme.sums import SumJob
+from blindbayes.simulation.site import MemorySite
 from blindbayes.site.difference import Data, PastSum, data_state, require_independent
 from blindbayes.site.policy import Policy, require_study
-from blindbayes.site.release import write_release
+from blindbayes.site.release import outcome_of, write_release
 from blindbayes.study.file import StudyFile
 from blindbayes.transport.driver import Finished
 from blindbayes.transport.envelope import Pair, pack
@@ -179,7 +181,8 @@ def test_a_release_is_for_its_owner_alone(tmp_path: Path) -> None:
         }
     )
     finished = Finished(None, (), {}, (), PartyCost())
-    write_release(tmp_path / "releases", "ab" * 16, study, {"a": finished})
+    outcome, job = outcome_of({"a": finished}), SumJob(study.agreement, MemorySite("a"), "ab" * 16)
+    write_release(tmp_path / "releases", "ab" * 16, study, lambda: job.result(outcome))
     assert (tmp_path / "releases").stat().st_mode & 0o077 == 0
 
 

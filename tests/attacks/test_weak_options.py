@@ -7,7 +7,6 @@ Before, a study of six sites with `neighbours = 2, corrupt = 0.0` passed the def
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,8 @@ from blindbayes.demo.loopback import Loopback
 from blindbayes.errors import PrivacyError
 from blindbayes.site.approval import approval_of, colluders_of
 from blindbayes.site.policy import Policy, require_study
-from blindbayes.study.file import Party, Privacy, StudyFile, Thresholds, default_hosts
+from blindbayes.study import Study
+from blindbayes.study.file import Party, Privacy, StudyFile, Thresholds
 
 BOOK = hospitals(60).codebook
 WEAK = {"neighbours": 2, "corrupt": 0.0, "malicious_server": False}
@@ -37,8 +37,7 @@ def study(
     parties = tuple(Party(f"site{number}", f"{number:064x}") for number in range(1, sites + 1))
     hosts = {"server": "site1"}
     if protocol != "masked_sum":
-        plain = StudyFile("x", parties, BOOK.to_dict(), protocol="ring_sum")
-        hosts = default_hosts(protocol, replace(plain.setting, options=options or {}), parties)
+        hosts = StudyFile.of(Study(BOOK, protocol=protocol, options=options or {}), "x", parties).hosts
     return StudyFile(
         "weak", parties, BOOK.to_dict(), protocol=protocol, hosts=hosts, options=options or {},
         thresholds=Thresholds(quorum=quorum), **fields,

@@ -22,6 +22,7 @@ from blindbayes.cli import root, wizard
 from blindbayes.codebook import Categorical, Codebook, Numeric
 from blindbayes.errors import BlindbayesError, ConfigError
 from blindbayes.protocol import registry
+from blindbayes.study import schemes
 from blindbayes.study.file import StudyFile
 from blindbayes.transport.identity import Identity, pin
 
@@ -261,7 +262,7 @@ def test_two_sites_with_other_columns_of_the_same_people(place: Path) -> None:
     assert study.book == Codebook.from_toml("codebook.toml")
     for line in (
         "north holds sex, outcome.",
-        "whether at least 10 people are common.",
+        "whether at least 10 identifiers match.",
         "the class, to north; at most 10000 people.",
     ):
         assert line in done.output
@@ -317,7 +318,7 @@ def test_what_a_join_can_be_told_besides(place: Path) -> None:
     assert done.exit_code == 0, done.output
     study = StudyFile.from_toml("study.toml")
     assert (study.duplicates, study.options["min_overlap"], study.key) == ("first", 100, ("id",))
-    assert "one bit, whether at least 100 people are common" in done.output
+    assert "one bit per pair of parties: whether at least 100 identifiers match" in done.output
 
 
 @pytest.mark.parametrize(
@@ -470,9 +471,10 @@ def _read_until(handle: int, text: str) -> None:
 
 
 def test_every_protocol_that_protects_is_offered_and_its_line_names_its_learners() -> None:
-    assert set(wizard.PROTOCOLS) == set(registry.ROWS) - {"reference"}
+    offered = schemes.known("rows", offered=True, between_sites=True)
+    assert set(offered) == set(registry.ROWS) - {"reference"}
     setting = registry.Setting(NAMES, 4)
-    for name, line in wizard.PROTOCOLS.items():
+    for name, line in ((name, schemes.scheme(name).facts.line) for name in offered):
         learners = set(registry.load(name).learners(setting))
         assert ("every site learn" in line.lower()) == (set(NAMES) <= learners), name
         for role in learners - set(NAMES):

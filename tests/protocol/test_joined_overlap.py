@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 import blindbayes.protocol.joined as protocol
-import blindbayes.simulation.joined as joined
+import blindbayes.scheme.joined as joined
 from blindbayes import Study
 from blindbayes.codebook import Categorical, Codebook
 from blindbayes.errors import ConfigError, PrivacyError
@@ -24,8 +24,9 @@ from blindbayes.primitives.tweaks import TweakedHash
 from blindbayes.protocol import transfer
 from blindbayes.protocol.joined_sums import LEAST, Entries, Shape, label_holder, roles, row_holder
 from blindbayes.protocol.joined_sums import counts as on_counts
-from blindbayes.scheme.joined import charge_overlap, overlap_noise
+from blindbayes.scheme.joined import overlap_charge, overlap_noise
 from blindbayes.transport.memory import local_runs, run_in_memory
+from support.drivers import run_by
 from support.two_party import coins, opened_count
 
 BOOK = Codebook("y", ("no", "yes"), (Categorical("a", ("0", "1")), Categorical("b", ("0", "1")), Categorical("c", ("0", "1"))))
@@ -88,7 +89,7 @@ def test_three_parties_go_on_if_every_join_is_large_enough():
 
 
 def test_a_minimum_that_cannot_be_reached_is_refused_early(monkeypatch):
-    monkeypatch.setattr(joined, "run_in_memory", lambda roles: pytest.fail("something was sent"))
+    run_by(monkeypatch, lambda roles: pytest.fail("something was sent"))
     with pytest.raises(ConfigError, match="never be reached"):
         study(min_overlap=LEAST + 1).simulate(tables(names(0, 9), names(0, 9)))
 
@@ -136,7 +137,7 @@ def test_the_ledgers_of_both_pay_before_anything_is_sent(tmp_path, monkeypatch):
         assert [Ledger(path).balance().spent_epsilon for path in ledgers.values()] == [spent, spent]
     entry = Ledger(ledgers["bob"]).entries()[-1]
     assert entry.fields["study"] == agreed.sha256
-    monkeypatch.setattr(joined, "run_in_memory", lambda roles: pytest.fail("something was sent"))
+    run_by(monkeypatch, lambda roles: pytest.fail("something was sent"))
     with pytest.raises(PrivacyError, match="budget exceeded"):
         agreed.simulate(made, ledgers=ledgers)
     assert [Ledger(path).balance().spent_epsilon for path in ledgers.values()] == [0.8, 0.8]
@@ -151,7 +152,7 @@ def test_the_class_holder_pays_for_every_join(tmp_path):
 
 
 def test_one_ledger_that_refuses_stops_all(tmp_path, monkeypatch):
-    monkeypatch.setattr(joined, "run_in_memory", lambda roles: pytest.fail("something was sent"))
+    run_by(monkeypatch, lambda roles: pytest.fail("something was sent"))
     made = tables(names(0, 30), names(10, 50))
     for epsilon, unit, match in (
         ("0.1", "one record", "budget exceeded"),
@@ -174,7 +175,7 @@ def test_without_an_estimate_nothing_is_charged(tmp_path):
     assert "noisy_overlap" not in result.statement
     join = result.model.join
     assert overlap_noise(join, "alice") is None
-    assert charge_overlap(Ledger(path), join, "alice") is None
+    assert overlap_charge(join, "alice") is None
 
 
 @pytest.mark.parametrize("bad", [0, -1.0, float("nan"), float("inf"), "1", True])

@@ -12,14 +12,15 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-import blindbayes.simulation.joined as joined
 from blindbayes import Study
 from blindbayes.codebook import Categorical, Codebook, IdPart, IdRecipe, Numeric
 from blindbayes.data.columns import open_columns
 from blindbayes.errors import BlindbayesError, ConfigError, DataError, PeerProtocolError
 from blindbayes.protocol.joined_sums import LEAST
+from blindbayes.scheme import joined
 from blindbayes.transport.memory import local_runs, run_in_memory
 from blindbayes.wire.transcript import Keep
+from support.drivers import run_by
 from support.two_party import coins
 
 CLASSES = ("low", "middle", "high")
@@ -198,7 +199,7 @@ def kept_frames(monkeypatch):
         frames.extend(entry.frame for entry in outcome.transcript.entries)
         return outcome
 
-    monkeypatch.setattr(joined, "run_in_memory", keeping)
+    run_by(monkeypatch, keeping)
     return frames
 
 
@@ -251,7 +252,7 @@ GOOD = {
 
 
 def no_run(monkeypatch):
-    monkeypatch.setattr(joined, "run_in_memory", lambda roles: pytest.fail("something was sent"))
+    run_by(monkeypatch, lambda roles: pytest.fail("something was sent"))
 
 
 @pytest.mark.parametrize("party", ["bob", "alice"])
@@ -327,18 +328,18 @@ def test_studies_that_make_no_sense_are_refused(monkeypatch):
     no_run(monkeypatch)
     made = {name: table(name, rows) for name, rows in GOOD.items()}
     labelled = made | {"alice": made["alice"].append_column("y", pa.array(["low"] * 6))}
-    for sources, agreed in (
-        (labelled, study(("bob", "alice"), "reject")),
-        (made, study(("bob", "alice"), "last")),
-        (made, study(("bob", "alice"), "first", multiplicity=2)),
-        (made, study(("bob", "alice"), "first", bounds={"bob": LEAST - 1})),
-        (made, study(("bob", "alice"), "first", bounds={"bob": 10**8})),
-        (made, study(("bob", "alice"), "first", reveal="everything")),
-        (made, study(("bob", "alice"), "join", multiplicity=2**11)),
-        (made, study(("bob", "alice"), "join", multiplicity=2**17)),
+    for sources, duplicates, options in (
+        (labelled, "reject", {}),
+        (made, "last", {}),
+        (made, "first", {"multiplicity": 2}),
+        (made, "first", {"bounds": {"bob": LEAST - 1}}),
+        (made, "first", {"bounds": {"bob": 10**8}}),
+        (made, "first", {"reveal": "everything"}),
+        (made, "join", {"multiplicity": 2**11}),
+        (made, "join", {"multiplicity": 2**17}),
     ):
         with pytest.raises(ConfigError):
-            agreed.simulate(sources)
+            study(("bob", "alice"), duplicates, **options).simulate(sources)
     with pytest.raises(BlindbayesError):
         study(("bob", "alice"), "first").simulate({"bob": made["bob"]})
     many = Codebook("y", tuple(str(at) for at in range(60)), codebook(("bob", "alice")).features, variance_floor=0.25)

@@ -20,6 +20,7 @@ from blindbayes.protocol.joined_sums import roles as joined_roles
 from blindbayes.simulation.joined import JoinedModel
 from blindbayes.transport.memory import Drop, Duplicate, Replace, Tamper, local_runs, run_in_memory
 from blindbayes.wire.transcript import Keep
+from support.drivers import run_by
 from support.two_party import coins, opened_count
 
 SPEC = tomllib.loads((Path(package.__file__).parent / "SPEC.md").read_text().split("```toml\n", 1)[1].split("```", 1)[0])
@@ -495,7 +496,6 @@ def test_three_parties_are_joined_pairwise_from_the_class_holder():
 
 
 def test_canary_identifiers_never_stand_in_a_frame(monkeypatch):
-    import blindbayes.simulation.joined as joined
     from blindbayes.scheme import joined as joined_parts
 
     kept = []
@@ -505,7 +505,7 @@ def test_canary_identifiers_never_stand_in_a_frame(monkeypatch):
         kept.extend(entry.frame for entry in outcome.transcript.entries)
         return outcome
 
-    monkeypatch.setattr(joined, "run_in_memory", keeping)
+    run_by(monkeypatch, keeping)
     seen = []
     read = joined_parts.read_digests
     monkeypatch.setattr(joined_parts, "read_digests", lambda *given: seen.append(read(*given)) or seen[-1])
@@ -537,9 +537,8 @@ def test_canary_identifiers_never_stand_in_a_frame(monkeypatch):
     ],
 )
 def test_bad_tables_are_refused_before_anything_leaves(change, error, text, monkeypatch):
-    import blindbayes.simulation.joined as joined
 
-    monkeypatch.setattr(joined, "run_in_memory", lambda roles: pytest.fail("something was sent"))
+    run_by(monkeypatch, lambda roles: pytest.fail("something was sent"))
     with pytest.raises(error, match=text):
         study().simulate(change(dict(TABLE_2)))
 
@@ -615,7 +614,6 @@ def test_what_the_row_holder_decodes_says_nothing_of_a_match(monkeypatch):
 
 @pytest.mark.parametrize("kind", ["CountsChosen", "CountsGarbled"])
 def test_circuits_over_counts_refuse_wrong_lengths(kind, monkeypatch):
-    import blindbayes.simulation.joined as joined
 
     def shorter(message):
         first = message.__struct_fields__[1]  # behind the mark
@@ -623,6 +621,6 @@ def test_circuits_over_counts_refuse_wrong_lengths(kind, monkeypatch):
         return type(message)(**(values | {first: values[first][:-1]}))
 
     fault = Replace(lambda entry: entry.kind.__name__ == kind, shorter)
-    monkeypatch.setattr(joined, "run_in_memory", lambda roles: run_in_memory(roles, faults=[fault]))
+    run_by(monkeypatch, lambda roles: run_in_memory(roles, faults=[fault]))
     with pytest.raises(PeerProtocolError):
         study(min_overlap=1).simulate(TABLE_2)

@@ -39,10 +39,12 @@ from blindbayes.protocol.oblivious_sum.miner import collect_corrections, enrol_a
 from blindbayes.protocol.oblivious_sum.session import most_holders
 from blindbayes.protocol.oblivious_sum.standing import StandingKeys, StandingMiner
 from blindbayes.protocol.oblivious_sum.terms import DEALER, MINER, Terms
-from blindbayes.study.file import Party, default_hosts
+from blindbayes.study import Study
+from blindbayes.study.file import Party, StudyFile
 from blindbayes.transport.memory import Drop, Duplicate, Outcome, Replace, Tamper, Vanish, local_runs, run_in_memory
 from blindbayes.wire import Big, Message, decode
 from blindbayes.wire.transcript import Keep
+from support.sites import BOOK
 from support.sums import costs, formula, names, pooled, run_sum
 
 BOUND = 10**6
@@ -451,8 +453,7 @@ def test_two_and_three_segments_are_one_complete_graph(n: int, options: Callable
 
 def test_no_site_hosts_the_miner_and_the_dealer() -> None:
     parties = tuple(Party(name, f"{at:064x}") for at, name in enumerate(("north", "south", "west")))
-    setting = registry.Setting(("north", "south", "west"), 3)
-    hosts = default_hosts("oblivious_sum", setting, parties)
+    hosts = StudyFile.of(Study(BOOK, protocol="oblivious_sum"), "hosts", parties).hosts
     assert set(hosts) == {MINER, DEALER}
     assert hosts[MINER] != hosts[DEALER]
 

@@ -16,8 +16,8 @@ from blindbayes.errors import ConfigError, IntegrityError, LocalProtocolError, P
 from blindbayes.protocol import garbled
 from blindbayes.protocol.private_ratio import Ratios, coarse_bits, contributor, first_party, plain_ratios, second_party
 from blindbayes.protocol.private_ratio.messages import MaskSent, RatiosGarbled, RatiosTold, VectorMasked
-from blindbayes.scheme import ratio
 from blindbayes.statistics import Block, Layout, count_block
+from blindbayes.study import Study
 from blindbayes.transport.memory import Drop, Replace, Tamper, local_runs, run_in_memory
 from blindbayes.wire.transcript import Keep
 from support.two_party import coins
@@ -220,9 +220,13 @@ def tables(parties=3, rows=300):
     return frames
 
 
+def simulate(frames, *, coins=None, **options):
+    return Study(BOOK, protocol="private_ratio", min_parties=2, options=options).simulate(frames, coins=coins)
+
+
 def test_probabilities_in_shares_classify_as_pooled_training_does():
     frames = tables()
-    result = ratio.simulate(BOOK, frames, coins=coins("t"))
+    result = simulate(frames, coins=coins("t"))
     assert result.opened is None
     assert all(leak.opened == () for leak in result.leakage.values())
     with pytest.raises(PrivacyError):
@@ -239,14 +243,14 @@ def test_probabilities_in_shares_classify_as_pooled_training_does():
 
 def test_coarse_probabilities_over_tables_and_what_the_statement_says():
     frames = tables()
-    result = ratio.simulate(BOOK, frames, opening="coarse", fraction=coarse_bits(256), minimum=256, coins=coins("t"))
+    result = simulate(frames, opening="coarse", fraction=coarse_bits(256), minimum=256, coins=coins("t"))
     assert result.shares == {}
     assert result.parameters().terms["v"].log_prob.shape == (3, 2)
     assert {leak.opened for leak in result.leakage.values()} == {("minimum_reached", "probabilities")}
-    fine = ratio.simulate(BOOK, frames, opening="fine", fraction=16, coins=coins("t"))
+    fine = simulate(frames, opening="fine", fraction=16, coins=coins("t"))
     assert "opens the counts" in fine.statement
     assert "opens the counts" not in result.statement
     with pytest.raises(PrivacyError, match="third party"):
-        ratio.simulate(BOOK, tables(2), opening="fine", fraction=16)
+        simulate(tables(2), opening="fine", fraction=16)
     with pytest.raises(PrivacyError, match="minimum"):
-        ratio.simulate(BOOK, frames, opening="coarse", fraction=5, minimum=10**4)
+        simulate(frames, opening="coarse", fraction=5, minimum=10**4)

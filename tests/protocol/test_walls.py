@@ -14,7 +14,7 @@ ROOT = Path(blindbayes.__file__).parent
 ALLOWED = {  # room -> what of the package it may import
     "primitives": {"errors", "sodium", "primitives"},
     "wire": {"errors", "wire"},
-    "protocol": {"errors", "primitives", "wire", "protocol", "codebook", "statistics"},
+    "protocol": {"errors", "foreign", "primitives", "wire", "protocol", "codebook", "statistics"},
 }
 NO_IO = {
     "asyncio",

@@ -11,8 +11,8 @@ import pandas as pd
 import pytest
 
 from blindbayes.errors import BlindbayesError, ConfigError, DataError, PeerLost, PeerProtocolError, PrivacyError
-from blindbayes.site.column_work import prediction_run
 from blindbayes.site.policy import Policy
+from blindbayes.site.prediction import prediction_run
 from blindbayes.study.file import Deadlines
 from blindbayes.wire import encode
 from support.column_sites import Split, classes, errors, joined, office_of, pair, predict, shares, small, train

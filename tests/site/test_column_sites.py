@@ -21,9 +21,10 @@ from blindbayes.errors import PeerLost, PrivacyError
 from blindbayes.model.shares import ModelShare
 from blindbayes.simulation.columns import JointModel
 from blindbayes.simulation.joined import JoinedModel
-from blindbayes.site.column_work import prediction_run
 from blindbayes.site.policy import Policy
-from blindbayes.study.file import Deadlines, Holdings, StudyFile
+from blindbayes.site.prediction import prediction_run
+from blindbayes.study.agreement import Holdings
+from blindbayes.study.file import Deadlines, StudyFile
 from support.column_sites import Split, classes, joined, shares
 
 EASY = Policy(max_runs_per_day=1000)

@@ -11,7 +11,8 @@ from blindbayes.codebook import Categorical, Codebook, Numeric
 from blindbayes.errors import ConfigError, DataError, PrivacyError
 from blindbayes.protocol.columns import Columns
 from blindbayes.protocol.joined import Join
-from blindbayes.study.file import Holdings, Party, StudyFile
+from blindbayes.study.agreement import Holdings
+from blindbayes.study.file import Party, Privacy, StudyFile
 from blindbayes.transport.identity import Identity
 
 SITES = {name: Identity.generate(name) for name in ("hospital", "insurer")}
@@ -40,7 +41,7 @@ def test_a_study_over_columns_survives_its_file(study: StudyFile) -> None:
     assert again == study
     assert again.sha256 == study.sha256
     assert again.seats == ("hospital", "insurer")
-    assert isinstance(again.agreed, Columns if again.aligned else Join)
+    assert isinstance(again.agreement.public, Columns if again.aligned else Join)
     assert again.study.reveal_to == study.reveal_to
     assert again.study.sha256 == study.study.sha256
 
@@ -83,11 +84,12 @@ def test_a_field_at_its_default_is_not_in_the_hash() -> None:
         ({"options": {"queries": True}}, "queries"),
         ({"protocol": "masked_sum"}, "no protocol for columns"),
         ({"protocol": "scalar_product"}, "one process only"),
-        ({"protocol": "private_ratio"}, "one process only"),
+        ({"protocol": "private_ratio"}, "no protocol for columns"),
         ({"aligned": False}, "change one of the two"),
         ({"key": ("id",)}, "leave them out"),
-        ({"hosts": {"server": "hospital"}}, "no roles to host"),
+        ({"hosts": {"server": "hospital"}}, "no role 'server' to host"),
         ({"options": {"audit_rate": 0.1}}, "set epsilon"),
+        ({"privacy": Privacy(epsilon=1.0, unit="party", party_rows=5)}, "one record"),
         ({"partition": "rows"}, "for partition = 'columns'"),
     ],
 )
@@ -103,7 +105,7 @@ def test_a_study_that_does_not_fit_is_refused(change: dict[str, Any], message: s
         ({"options": {"bounds": {"hospital": 4096}, "queries": 50}}, "insurer"),
         ({"key": ()}, "identifiers"),
         ({"columns": HELD}, "leave .* rows out"),
-        ({"columns": Holdings(HELD.holds, ("hospital", "insurer"))}, "one party alone"),
+        ({"columns": Holdings(HELD.holds, ("hospital", "insurer"))}, "one party, and only one"),
         ({"options": {"bounds": {"hospital": 4096, "insurer": 4096}, "reveal": "matching"}}, "one process only"),
     ],
 )

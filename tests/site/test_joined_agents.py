@@ -15,9 +15,10 @@ from blindbayes.codebook import Categorical, Codebook, Numeric
 from blindbayes.errors import ConfigError, DataError, PeerLost, PeerProtocolError, PrivacyError
 from blindbayes.protocol.joined_sums import LEAST
 from blindbayes.simulation.joined import JoinedModel, LeftJoinedModel
-from blindbayes.site.column_work import prediction_run
 from blindbayes.site.policy import Policy, require_study
-from blindbayes.study.file import Deadlines, Holdings, StudyFile
+from blindbayes.site.prediction import prediction_run
+from blindbayes.study.agreement import Holdings
+from blindbayes.study.file import Deadlines, StudyFile
 from support.sites import Office, bounded
 
 BOOK = Codebook(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,9 @@ from blindbayes.errors import LedgerError, PeerProtocolError, PrivacyError
 from blindbayes.ledger import Ledger
 from blindbayes.privacy.accounting import Spend
 from blindbayes.protocol.registry import Total
-from blindbayes.site.release import write_release
+from blindbayes.scheme.sums import SumJob
+from blindbayes.simulation.site import MemorySite
+from blindbayes.site.release import outcome_of, write_release
 from blindbayes.storage.chain import rehearsal
 from blindbayes.study.file import Deadlines
 from blindbayes.transport.driver import Finished, RoleDriver
@@ -70,8 +73,10 @@ def test_two_roles_of_a_site_that_learned_different_totals_write_no_release(tmp_
     one, other, fewer = Total(words, NAMES), Total(words + np.uint64(1), NAMES), Total(words, NAMES[:2])
     for wrong in (other, fewer):
         finished = {seat: Finished(total, ("sum",), {}, (), PartyCost()) for seat, total in (("north", one), ("server", wrong))}
+        job = SumJob(study.agreement, MemorySite("north"), "ab" * 16)
+        result = partial(job.result, outcome_of(finished))
         with pytest.raises(PeerProtocolError, match="different totals"):
-            write_release(tmp_path / "releases", "ab" * 16, study, finished, net.sites["north"].identity)
+            write_release(tmp_path / "releases", "ab" * 16, study, result, (), net.sites["north"].identity)
         assert not (tmp_path / "releases" / ("ab" * 16)).exists()
 
 

@@ -15,7 +15,8 @@ from blindbayes.codebook import Categorical, Codebook, Numeric
 from blindbayes.errors import ConfigError, PeerLost, PrivacyError
 from blindbayes.estimators import load
 from blindbayes.site.policy import Policy
-from blindbayes.study.file import Deadlines, Holdings, Party, Privacy, StudyFile
+from blindbayes.study.agreement import Holdings
+from blindbayes.study.file import Deadlines, Party, Privacy, StudyFile
 from support.column_sites import small
 from support.sites import Office, bounded
 
@@ -129,8 +130,8 @@ def test_without_budget_nothing_is_released(tmp_path: Path) -> None:
     ("change", "message"),
     [
         ({"privacy": Privacy()}, "needs epsilon"),
-        ({"hosts": {}}, "who builds the model"),
-        ({"hosts": {"miner": "office", "server": "office"}}, "nothing else"),
+        ({"hosts": {}}, "who hosts the role 'miner'"),
+        ({"hosts": {"miner": "office", "server": "office"}}, "no role 'server' to host"),
         ({"columns": Holdings(HOLDS, ("hospital",))}, "insurer does not know the class"),
         ({"columns": Holdings(HOLDS, ("hospital", "insurer"), 400)}, "takes no rows"),
         ({"options": {"queries": 5}}, "unknown protocol option"),

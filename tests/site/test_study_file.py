@@ -10,7 +10,7 @@ import pytest
 
 from blindbayes.codebook import Categorical, Codebook, Numeric
 from blindbayes.errors import ConfigError, PrivacyError
-from blindbayes.study.file import Deadlines, Party, Privacy, StudyFile, Thresholds, default_hosts
+from blindbayes.study.file import Deadlines, Party, Privacy, StudyFile, Thresholds
 from blindbayes.transport.identity import Identity
 
 SITES = {name: Identity.generate(name) for name in ("north", "south", "west")}
@@ -84,7 +84,7 @@ def test_a_signature_counts_for_its_party_and_study_only() -> None:
         ({"hosts": {}}, "who hosts"),
         ({"hosts": {"server": "east"}}, "no party"),
         ({"hosts": {"server": "north", "miner": "north"}}, "no role"),
-        ({"protocol": "magic"}, "no rows protocol"),
+        ({"protocol": "magic"}, "there is no protocol"),
         ({"signatures": {"east": "00"}}, "no party"),
         ({"parties": (Party("north", "00"),)}, "64 hexadecimal"),
     ],
@@ -109,9 +109,9 @@ def test_unknown_fields_are_refused() -> None:
 def test_a_party_without_rows_hosts_by_default() -> None:
     study = make()
     parties = (*study.parties, Party("office", Identity.generate("office").card.identity.hex(), contributes=False))
-    assert default_hosts("masked_sum", study.setting, parties) == {"server": "office"}
-    assert default_hosts("masked_sum", study.setting, study.parties) == {"server": "north"}
-    assert default_hosts("ring_sum", study.setting, study.parties) == {}
+    assert StudyFile.of(study.study, "hosts", parties).hosts == {"server": "office"}
+    assert StudyFile.of(study.study, "hosts", study.parties).hosts == {"server": "north"}
+    assert StudyFile.of(study.study.replace(protocol="ring_sum"), "hosts", study.parties).hosts == {}
 
 
 def test_small_cells_are_hidden_in_noisy_sums_only(tmp_path: Path) -> None:
@@ -140,9 +140,8 @@ def test_small_cells_are_hidden_in_noisy_sums_only(tmp_path: Path) -> None:
     ],
 )
 def test_options_that_the_protocol_cannot_work_with_are_refused_before_approval(change: dict[str, Any], fits: bool) -> None:
-    study = make(**change)
     if fits:
-        study.require_options()
+        assert make(**change).study.params is not None
     else:
         with pytest.raises(ConfigError, match=r"option|cycles|key_bits|neighbours"):
-            study.require_options()
+            make(**change)

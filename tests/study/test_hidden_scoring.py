@@ -7,15 +7,17 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-import blindbayes.simulation.columns as study_columns
 from blindbayes import Study
 from blindbayes.codebook import Categorical, Codebook, Numeric
 from blindbayes.errors import ConfigError, DataError, LocalProtocolError, PeerProtocolError, PrivacyError
 from blindbayes.primitives.cuckoo import bin_count
 from blindbayes.protocol.joined_sums import LEAST
-from blindbayes.simulation.joined import JoinedModel, LeftJoinedModel, hidden_scoring, open_keyed, scoring
+from blindbayes.scheme.joined import scoring
+from blindbayes.scheme.scoring import hidden_scoring, open_keyed
+from blindbayes.simulation.joined import JoinedModel, LeftJoinedModel
 from blindbayes.transport.memory import local_runs, run_in_memory
 from blindbayes.wire.transcript import Keep
+from support.drivers import run_by
 from support.two_party import coins
 
 BOOK = Codebook(
@@ -247,7 +249,7 @@ def test_both_sides_are_charged_what_a_scorer_that_fills_every_bin_would_get():
 def test_nothing_is_sent_when_the_budget_does_not_suffice(monkeypatch):
     frames = draw(100, 50)
     model = make(queries=100).simulate(frames).model
-    monkeypatch.setattr(study_columns, "run_in_memory", lambda roles: pytest.fail("something was sent"))
+    run_by(monkeypatch, lambda roles: pytest.fail("something was sent"))
     with pytest.raises(PrivacyError, match="query budget"):
         model.score(frames, to="bank")
 
@@ -329,7 +331,7 @@ def test_a_part_knows_whether_its_table_changed(trained):
     ],
 )
 def test_bad_requests_are_refused_before_anything_leaves(trained, change, asked, error, text, monkeypatch):
-    monkeypatch.setattr(study_columns, "run_in_memory", lambda roles: pytest.fail("something was sent"))
+    run_by(monkeypatch, lambda roles: pytest.fail("something was sent"))
     spent = trained["inner"].shares["bank"].spent
     with pytest.raises(error, match=text):
         trained["inner"].score(change(draw(50, 20)), **({"to": "bank"} | asked))
@@ -379,7 +381,7 @@ def test_canary_identifiers_never_stand_in_a_frame(trained, monkeypatch):
         kept.extend(entry.frame for entry in outcome.transcript.entries)
         return outcome
 
-    monkeypatch.setattr(study_columns, "run_in_memory", keeping)
+    run_by(monkeypatch, keeping)
     bank = [(f"canary-{at:04d}@example.com", "a", 1.0, "no") for at in range(8)]
     telecom = [(f"canary-{at:04d}@example.com", "s", 1.0) for at in range(4, 12)]
     frames = {"bank": table(bank, BANK), "telecom": table(telecom, TELECOM)}

@@ -17,7 +17,8 @@ from blindbayes.errors import BlindbayesError
 from blindbayes.model.shares import ModelShare
 from blindbayes.simulation.columns import JointModel
 from blindbayes.site.agent_run import AgentRun
-from blindbayes.study.file import Deadlines, Holdings, StudyFile
+from blindbayes.study.agreement import Holdings
+from blindbayes.study.file import Deadlines, StudyFile
 from support.sites import Office
 
 QUICK = Deadlines(step=20, join=20, run=300)

@@ -9,8 +9,9 @@ import pytest
 from blindbayes.errors import ConfigError
 from blindbayes.protocol import registry
 from blindbayes.site.serve import make_courier
+from blindbayes.study import schemes
 from blindbayes.study.file import Deadlines
-from blindbayes.transport.courier import FEW_ROUNDS, Latency, MemoryHub, require_latency
+from blindbayes.transport.courier import Latency, MemoryHub, require_latency
 from blindbayes.transport.identity import Identity
 from support.sites import BOOK, Office, bounded
 
@@ -71,10 +72,12 @@ def test_a_patient_study_of_few_rounds_runs_over_a_slow_courier(tmp_path: Path) 
 
 
 def test_what_is_not_known_to_be_patient_needs_milliseconds() -> None:
-    for protocol in ("class_sums", "shared_argmax", "joined_sums", "a protocol of tomorrow"):
-        require_latency(Latency.MILLISECONDS, protocol, 1.0)
+    for protocol in ("class_sums", "joined_sums", "private_ratio"):
+        patient = schemes.scheme(protocol).facts.few_rounds
+        require_latency(Latency.MILLISECONDS, protocol, 1.0, few_rounds=patient)
         with pytest.raises(ConfigError, match="grpc"):
-            require_latency(Latency.SECONDS, protocol, 3600.0)
+            require_latency(Latency.SECONDS, protocol, 3600.0, few_rounds=patient)
+    assert schemes.Facts(("rows",), "a protocol of tomorrow").few_rounds is False
 
 
 @pytest.mark.parametrize("protocol", sorted(registry.ROWS))
@@ -88,7 +91,7 @@ def test_the_list_of_few_rounds_is_that_of_the_specs(protocol: str) -> None:
             known[name] = eval(formula, {}, known)
         return int(eval(spec["rounds"], {}, known))
 
-    assert (rounds(5) == rounds(50)) == (protocol in FEW_ROUNDS)
+    assert (rounds(5) == rounds(50)) == schemes.scheme(protocol).facts.few_rounds
 
 
 def test_the_embedded_courier_offers_milliseconds(tmp_path: Path) -> None:

@@ -56,7 +56,7 @@ def tell_story(rows: int, scored: int, folder: Path | None, tell: Callable[[str]
     from blindbayes.datasets import bank_telecom
     from blindbayes.demo.loopback import Loopback
     from blindbayes.simulation.joined import JoinedModel
-    from blindbayes.study.file import Holdings
+    from blindbayes.study.agreement import Holdings
 
     begun = time.perf_counter()
     data, later = bank_telecom(rows), bank_telecom(6 * scored, seed=77)

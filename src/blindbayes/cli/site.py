@@ -198,11 +198,11 @@ def approve(study: str, sha256: str | None, runs: int, config: Path, as_json: bo
             f"the file has another hash than the one you agreed on: {file.sha256}; ask who wrote it for the file you agreed on"
         )
     file.require_signatures()
-    file.require_options()
     asked = approval_of(file)
     if not as_json:
         click.echo("\n".join(asked.lines))
     require_study(home.config.policy, file)
+    file.study.scheme.require_runnable(file.agreement)
     home.approvals.approve(file, runs=runs)
     if as_json:
         print_json({"approved": file.sha256, "runs": runs, "approval": asked.to_dict()})

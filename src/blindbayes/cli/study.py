@@ -14,23 +14,22 @@ from blindbayes.cli import print_json, wizard
 from blindbayes.cli.site import FOLDER, JSON, PASSPHRASE, passphrase_of
 from blindbayes.cli.study_columns import (
     ColumnOptions,
-    dry_run_columns,
     error_of,
-    facts_of,
     make_columns,
     not_copied,
+    options_of,
     predict,
     require_new,
 )
 from blindbayes.codebook import Codebook
 from blindbayes.errors import ConfigError, PrivacyError
-from blindbayes.primitives.coins import Coins
-from blindbayes.protocol import registry
 from blindbayes.site.approval import approval_of
 from blindbayes.site.client import OperatorClient
 from blindbayes.site.folder import SiteFolder
-from blindbayes.site.policy import require_rows, require_study
+from blindbayes.site.policy import require_study
+from blindbayes.site.work import FolderSite
 from blindbayes.storage.files import write_whole
+from blindbayes.study import RowStudy, schemes
 from blindbayes.study.file import Deadlines, Privacy, StudyFile, Thresholds
 from blindbayes.transport.identity import Identity, read_card
 
@@ -67,10 +66,8 @@ def command() -> None:
 @click.option("--without-rows", multiple=True, help="A site that brings no rows (and may host a role).")
 @click.option(
     "--protocol",
-    default="masked_sum",
-    show_default=True,
-    type=click.Choice(list(registry.ROWS)),
-    help="Over rows: how the sites' sums are added up. Over columns the protocol follows from --rows or --key.",
+    type=click.Choice(sorted({*schemes.known("rows", between_sites=True), *schemes.known("columns", between_sites=True)})),
+    help=f"How it is computed. Over rows {RowStudy.usual}; over columns it follows from --rows, --key and --epsilon.",
 )
 @click.option("--holds", multiple=True, help="Over columns: SITE=feature,feature,...; once per site, SITE= for none.")
 @click.option("--labelled", multiple=True, help="Over columns: a site that has the class column; the first acts for it.")
@@ -86,7 +83,7 @@ def command() -> None:
     help="Over columns that do not line up: several rows of one identifier.",
 )
 @click.option("--miner", help="Over columns with --epsilon: the site that builds the model; the first if left out.")
-@click.option("--option", "options", multiple=True, help="Over columns: NAME=VALUE, an option of the protocol's page.")
+@click.option("--option", "options", multiple=True, help="NAME=VALUE, an option of the protocol's page.")
 @click.option(
     "--epsilon", type=float, help="Privacy loss of the opened sum, or of a model in shares; without it both are exact."
 )
@@ -114,7 +111,7 @@ def init(
     codebook: str | None,
     cards: tuple[Path, ...],
     without_rows: tuple[str, ...],
-    protocol: str,
+    protocol: str | None,
     holds: tuple[str, ...],
     labelled: tuple[str, ...],
     key: tuple[str, ...],
@@ -155,18 +152,32 @@ def init(
         raise click.MissingParameter(ctx=context, param=missing)
     book, read = Codebook.from_toml(codebook), [read_card(card) for card in cards]
     limits, deadlines = Thresholds(min_parties, min_rows, quorum, min_cell), Deadlines(step_seconds, join_seconds, run_seconds)
-    if holds or labelled:
+    over_rows = not (holds or labelled)
+    given = {name for name in context.params if context.get_parameter_source(name) is ParameterSource.COMMANDLINE}
+    if wrong := sorted(given & (_OF_COLUMNS if over_rows else _OF_ROWS)):
+        kind = "columns: say who holds what with --holds and --labelled" if over_rows else "rows"
+        raise ConfigError(f"--{_flag(wrong[0])} is for studies over {kind}, or leave it out")
+    if not over_rows:
         over_columns = ColumnOptions(
-            holds, labelled, key, bounds, queries, reveal_to, duplicates, options, epsilon, miner, delta
+            holds, labelled, key, bounds, queries, reveal_to, duplicates, options, epsilon, miner, delta, protocol
         )
         study = make_columns(title, book, read, over_columns, rows, limits, deadlines)
     else:
         privacy = Privacy(epsilon=epsilon, delta=delta, rows=rows)
-        study = wizard.make_study(title, book, read, without_rows, protocol, privacy, limits, deadlines)
+        named, more = protocol or RowStudy.usual, options_of(options)
+        study = wizard.make_study(title, book, read, without_rows, named, privacy, limits, deadlines, options=more)
     if path.exists():
         raise ConfigError(f"{path.name} exists already; nothing was overwritten")
     path.write_text(study.to_toml(), encoding="utf-8")
     click.echo(f"Wrote {path}. sha256 {study.sha256}")
+
+
+_OF_COLUMNS = {"holds", "labelled", "key", "bounds", "queries", "reveal_to", "duplicates", "miner"}
+_OF_ROWS = {"without_rows", "quorum", "min_parties"}
+
+
+def _flag(name: str) -> str:
+    return {"bounds": "bound"}.get(name, name.replace("_", "-"))
 
 
 @command.command("hash")
@@ -193,13 +204,13 @@ def check(path: Path, as_json: bool) -> None:
     """
     study = StudyFile.from_toml(path)
     signed = study.require_signatures()
-    study.require_options()
+    study.study.scheme.require_runnable(study.agreement)
     facts: dict[str, Any] = {
         "study": study.sha256,
         "codebook": study.book.sha256,
         "title": study.title,
         "protocol": study.protocol,
-        **(facts_of(study) if study.partition == "columns" else _facts_of_rows(study)),
+        **study.study.scheme.shown(study.agreement),
         "signed": list(signed),
         "not_signed": [name for name in study.names if name not in signed],
     }
@@ -211,19 +222,6 @@ def check(path: Path, as_json: bool) -> None:
     for name, value in facts.items():
         click.echo(f"{name.replace('_', ' '):{width}}  {_shown(name, value)}")
     click.echo("\n".join(asked.lines))
-
-
-def _facts_of_rows(study: StudyFile) -> dict[str, Any]:
-    protocol, setting = registry.load(study.protocol), study.setting
-    return {
-        "contributors": list(study.contributors),
-        "hosts": dict(study.hosts),
-        "quorum": setting.fewest,
-        "opened": [setting.label],
-        "learners": list(dict.fromkeys(study.host(seat) for seat in protocol.learners(setting))),
-        "epsilon": study.privacy.epsilon,
-        "min_cell": study.thresholds.min_cell,
-    }
 
 
 def _shown(name: str, value: Any) -> str:
@@ -274,59 +272,20 @@ def dry_run(path: Path, config: Path, as_json: bool) -> None:
       blindbayes study dry-run study.toml --config north
     """
     home, study = SiteFolder.open(config), StudyFile.from_toml(path)
-    if study.partition == "columns":
-        found, lines = dry_run_columns(home, study, read_card(home.folder / "card.toml").name)
-        if as_json:
-            print_json({**found, "approval": approval_of(study).to_dict()})
-        else:
-            click.echo("\n".join([*lines, *approval_of(study).lines]))
-        return
     problems: list[str] = []
     try:
         require_study(home.config.policy, study)
     except PrivacyError as error:
         problems.append(str(error))
-    statistics = home.tables.count(study, Coins.system())
-    try:
-        require_rows(home.config.policy, study, int(statistics.class_counts.sum()))
-    except PrivacyError as error:
-        problems.append(str(error))
-    groups = [
-        {
-            "feature": group.feature.name if group.feature else study.book.target,
-            "kind": group.kind,
-            "cells": group.columns * len(study.book.classes),
-            "bound": str(group.bound),
-        }
-        for group in statistics.layout.groups
-    ]
-    setting = study.setting
-    learners = sorted({study.host(seat) for seat in registry.load(study.protocol).learners(setting)})
-    noise = study.study.noise(setting)
-    facts = {
-        "study": study.sha256,
-        "protocol": study.protocol,
-        "leaves_as": "one vector under masks or encryption, as SPEC.md of the protocol says",
-        "words": setting.length,
-        "cells": groups,
-        "opened": setting.label,
-        "opened_to": learners,
-        "in_a_sum_of_at_least": setting.fewest,
-        "noise": None if noise is None else noise.law,
-        "refused_because": problems,
-        "approval": approval_of(study).to_dict(),
-    }
+    site = FolderSite(home, read_card(home.folder / "card.toml").name, study)
+    found, lines = study.study.scheme.dry_run(study.agreement, site)
+    problems += found["refused_because"]
     if as_json:
-        print_json(facts)
+        facts = {"study": study.sha256, "protocol": study.protocol, **found, "refused_because": problems}
+        print_json({**facts, "approval": approval_of(study).to_dict()})
         return
-    click.echo(f"Study {study.sha256}")
-    for group in groups:
-        click.echo(f"  {group['feature']}: {group['cells']} cells of kind {group['kind']}")
-    click.echo(f"{setting.length} words would leave, masked, and be opened only in a sum of at least {setting.fewest} sites,")
-    click.echo(f"as {setting.label}, to {', '.join(learners)}. Nothing has left.")
-    click.echo("\n".join(approval_of(study).lines))
-    for problem in problems:
-        click.echo(f"Policy would refuse: {problem}")
+    refused = [f"Policy would refuse: {problem}" for problem in problems]
+    click.echo("\n".join([f"Study {study.sha256}", *lines, *approval_of(study).lines, *refused]))
 
 
 @command.command()

@@ -1,4 +1,4 @@
-"""Studies over columns on the command line: `study init --holds ...`, what `check` and `dry-run` say, `study predict`."""
+"""Studies over columns on the command line: `study init --holds ...`, `study predict`."""
 
 from __future__ import annotations
 
@@ -15,29 +15,14 @@ import msgspec
 from blindbayes.cli import print_json
 from blindbayes.cli.site import FOLDER, JSON
 from blindbayes.codebook import Codebook
-from blindbayes.data.keys import recipe_of
-from blindbayes.errors import BlindbayesError, ConfigError, DataError
-from blindbayes.protocol.columns import Columns
-from blindbayes.scheme.guards import counted
+from blindbayes.errors import BlindbayesError, ConfigError
 from blindbayes.site.client import OperatorClient
 from blindbayes.site.folder import SiteFolder
-from blindbayes.site.policy import Policy, require_rows, require_study
-from blindbayes.study.file import NOISY, Deadlines, Party, StudyFile, Thresholds
+from blindbayes.site.policy import Policy
+from blindbayes.study import ColumnStudy, JoinStudy, Study, schemes
+from blindbayes.study.agreement import Holdings
+from blindbayes.study.file import Deadlines, Party, StudyFile, Thresholds
 from blindbayes.transport.identity import Card
-
-LEAVES = {
-    "class_sums": (
-        "the class holder sends transfer choices that hide the class of each row",
-        "an attribute holder sends its rows under pads of which the class holder can take off one per row, and not tell which",
-        "garbled circuits and masked shares turn sums into shares of scores",
-    ),
-    "joined_sums": (
-        "identifiers leave as keyed digests inside an oblivious store, padded to the agreed bound",
-        "rows and labels leave under pads that open only where the other side has the same identifier, into shares",
-        "garbled circuits and masked shares turn sums into shares of scores",
-    ),
-    NOISY: ("counts of this site's columns by class, each with noise of its own; the ledger pays before they leave",),
-}
 
 
 class ColumnOptions(msgspec.Struct, frozen=True):
@@ -54,6 +39,7 @@ class ColumnOptions(msgspec.Struct, frozen=True):
     epsilon: float | None = None
     miner: str | None = None
     delta: float = 0.0
+    protocol: str | None = None
 
 
 def make_columns(
@@ -68,38 +54,49 @@ def make_columns(
     """The study over columns that the options describe. Rows line up if their number is given, else keys match them. With an
     epsilon there is noise in the shares; or, if all who hold columns know the class, they release noisy histograms."""
     holds = {name: tuple(filter(None, text.split(","))) for name, text in _pairs("--holds", given.holds)}
-    options: dict[str, Any] = {name: _number(name, text) for name, text in _pairs("--option", given.options)}
+    options = options_of(given.options)
     if given.queries is not None:
         options["queries"] = given.queries
     if given.bounds:
         options["bounds"] = {name: _number(name, text) for name, text in _pairs("--bound", given.bounds)}
     noisy = given.epsilon is not None and all(name in given.labelled for name, held in holds.items() if held)
-    privacy = {} if given.epsilon is None else {"epsilon": given.epsilon, "delta": given.delta}
-    if not noisy and "queries" not in options:
+    protocol = given.protocol or usual_protocol(aligned=rows is not None, noisy=noisy)
+    facts = schemes.scheme(protocol).facts
+    if facts.shares and "queries" not in options:
         raise ConfigError("how many instances may be classified in all? Say --queries: sites refuse a study without a limit")
-    aligned = rows is not None or noisy
-    if not aligned:
+    if not facts.aligned:
         options.setdefault("min_overlap", Policy().min_overlap)  # sites ask for it by default
-    return StudyFile.from_dict(
-        {
-            "title": title,
-            "parties": [msgspec.to_builtins(Party(card.name, card.identity.hex())) for card in cards],
-            "codebook": book.to_dict(),
-            "partition": "columns",
-            "protocol": "noisy_histograms" if noisy else "class_sums" if aligned else "joined_sums",
-            "privacy": privacy,
-            "hosts": {"miner": given.miner or cards[0].name} if noisy else {},
-            "aligned": aligned,
-            "columns": {name: value for name, value in (("rows", rows),) if value is not None}
-            | {"holds": holds, "labelled": given.labelled},
-            "key": given.key,
-            "duplicates": given.duplicates,
-            "reveal_to": given.reveal_to,
-            "options": options,
-            "thresholds": {"min_rows": limits.min_rows, "min_cell": 0 if noisy else limits.min_cell},
-            "deadlines": msgspec.to_builtins(deadlines),
-        }
+    if given.miner is not None and not facts.roles:
+        raise ConfigError(f"--miner names who builds the model from noisy counts; {protocol} has no such role: leave it out")
+    study = Study(
+        book,
+        partition="columns",
+        protocol=protocol,
+        epsilon=given.epsilon,
+        delta=given.delta,
+        min_rows=limits.min_rows,
+        min_cell=limits.min_cell,
+        options=options,
+        reveal_to=given.reveal_to,
+        key=list(given.key) or None,
+        duplicates=given.duplicates,
     )
+    parties = tuple(Party(card.name, card.identity.hex()) for card in cards)
+    held = Holdings(holds, given.labelled, rows)
+    hosts = {} if given.miner is None else dict.fromkeys(facts.roles, given.miner)
+    return StudyFile.of(study, title, parties, columns=held, hosts=hosts, deadlines=deadlines)
+
+
+def usual_protocol(*, aligned: bool, noisy: bool) -> str:
+    """The protocol for columns where none is named: shares of a model, or with an epsilon noisy counts."""
+    if noisy:
+        return schemes.known("columns", shares=False, between_sites=True)[0]
+    return ColumnStudy.usual if aligned else JoinStudy.usual
+
+
+def options_of(words: Sequence[str]) -> dict[str, Any]:
+    """What `--option NAME=VALUE` says, values as TOML would have them."""
+    return {name: _number(name, text) for name, text in _pairs("--option", words)}
 
 
 def _pairs(option: str, words: Sequence[str]) -> list[tuple[str, str]]:
@@ -119,110 +116,6 @@ def _number(name: str, text: str) -> Any:
         except ValueError:
             continue
     return {"true": True, "false": False}.get(text, text)
-
-
-# -- what check and dry-run say ------------------------------------------------------------------------------------------------
-
-
-def facts_of(study: StudyFile) -> dict[str, Any]:
-    """What a study over columns says, for `study check`."""
-    if study.protocol == NOISY:
-        held = study.holdings
-        return {
-            "partition": "columns, all parties know the class",
-            "holds": [f"{name}: {', '.join(held.holds[name]) or 'nothing'}" for name in study.names],
-            "hosts": dict(study.hosts),
-            "opened": ["noisy_histograms"],
-            "learners": [study.host("miner")],
-            "epsilon": study.privacy.epsilon,
-            "each_ledger_pays": [f"{name}: {float(each.epsilon):g}" for name, each in study.noisy.mechanisms.items()],
-        }
-    held, overlap = study.holdings, study.options.get("min_overlap")
-    noisy = study.options.get("overlap_epsilon")
-    training = ["nothing"]
-    if overlap:
-        training = [f"one bit per pair of parties: whether at least {overlap} identifiers match"]
-    if noisy is not None:
-        training = [*(training if overlap else []), f"the number of matching identifiers with noise, epsilon {noisy:g}"]
-    facts: dict[str, Any] = {
-        "partition": "columns, " + ("rows line up" if study.aligned else "rows are matched by an identifier"),
-        "holds": [f"{name}: {', '.join(held.holds[name]) or 'the class alone'}" for name in study.names],
-        "class_holder": held.labelled[0],
-        "labelled": list(held.labelled),
-    }
-    if study.privacy.epsilon is not None:
-        facts |= {"epsilon": study.privacy.epsilon, "delta": study.privacy.delta, "noise": "of every party, in the shares"}
-    if study.thresholds.min_cell:
-        facts["min_cell"] = study.thresholds.min_cell
-    if held.rows is not None:
-        facts["rows"] = held.rows
-    else:
-        facts["identifiers_padded_to"] = [f"{name}: {bound}" for name, bound in study.options["bounds"].items()]
-    return facts | {
-        "opened": training,
-        "model": "exists only as shares, one per party",
-        "opened_per_classified_instance": ["class"],
-        "learners": list(study.names) if study.reveal_to == "all" else [study.reveal_to],
-        "queries": study.options.get("queries", "not limited: sites refuse such a study by policy"),
-    }
-
-
-def dry_run_columns(home: SiteFolder, study: StudyFile, name: str) -> tuple[dict[str, Any], list[str]]:
-    """What would leave this site in training: facts, and lines for people."""
-    problems: list[str] = []
-    policy = home.config.policy
-    source, columns = home.tables.open_columns(study, name)
-    with source:
-        try:
-            require_study(policy, study)
-        except BlindbayesError as error:
-            problems.append(str(error))
-        try:
-            require_rows(policy, study, columns.rows)
-            agreed = None if study.protocol == NOISY else study.agreed
-            if agreed is None:
-                study.noisy.count(name, columns)
-            elif isinstance(agreed, Columns):
-                if columns.rows != agreed.rows:
-                    raise DataError(f"the table has another number of rows than the study, which says {agreed.rows}")
-                for _ in counted(study.study, agreed, columns).blocks():  # every value is looked at, as in the run
-                    pass
-            else:
-                from blindbayes.scheme import joined as joined_parts
-
-                joined_parts.training(study.study, agreed, name, columns)
-        except BlindbayesError as error:
-            problems.append(str(error))
-    said = facts_of(study)
-    facts: dict[str, Any] = {
-        "study": study.sha256,
-        "protocol": study.protocol,
-        "reads": [
-            *(() if study.aligned else (part.column for part in recipe_of(study.book, study.key or None).parts)),
-            *(feature.name for feature in columns.features),
-            *([study.book.target] if columns.labelled else []),
-        ],
-        "leaves_as": list(LEAVES[study.protocol]),
-        "opened": said["opened"],
-        "opened_to": said["learners"],
-        "refused_because": problems,
-    }
-    lines = [
-        f"Study {study.sha256}",
-        f"This site would read {', '.join(facts['reads'])}.",
-        *(f"  {line}" for line in LEAVES[study.protocol]),
-    ]
-    learners = ", ".join(said["learners"])
-    if study.protocol == NOISY:
-        lines.append(f"Opened: noisy_histograms, to {learners}.")
-    else:
-        facts["opened_per_classified_instance"] = said["opened_per_classified_instance"]
-        lines += [
-            f"Opened in training: {'; '.join(said['opened'])}. The model {said['model']}.",
-            f"Opened per classified instance, which your own people must ask for: the class, to {learners}.",
-        ]
-    lines += ["Nothing has left.", *(f"Policy would refuse: {problem}" for problem in problems)]
-    return facts, lines
 
 
 # -- classification ------------------------------------------------------------------------------------------------------------
@@ -270,7 +163,7 @@ def predict(
       blindbayes study predict study.toml --batch monday --rows patients.csv --keep number --out classes.csv --config hospital
     """
     study, home = StudyFile.from_toml(path), SiteFolder.open(config)
-    if study.partition != "columns" or study.protocol == NOISY:
+    if not study.study.scheme.facts.shares:
         raise ConfigError("a study that opens statistics ends in a model of your own: classify with `blindbayes predict`")
     if out is not None:
         if out.suffix not in (".csv", ".parquet"):

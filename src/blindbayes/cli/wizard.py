@@ -30,24 +30,17 @@ from blindbayes.cli.answers import (
     whole,
 )
 from blindbayes.cli.drafts import command_line, template, write_all
-from blindbayes.cli.wizard_columns import COLUMN_OPTIONS, ask_columns, tell_columns, without_floor
+from blindbayes.cli.wizard_columns import COLUMN_OPTIONS, ask_columns, without_floor
 from blindbayes.codebook import DEFAULT_MAX_ROWS, Categorical, Codebook, Feature, Numeric
 from blindbayes.errors import BlindbayesError, ConfigError
-from blindbayes.protocol import registry
-from blindbayes.study import Study
-from blindbayes.study.file import Deadlines, Model, Party, Privacy, StudyFile, Thresholds, default_hosts
+from blindbayes.report import read_spec
+from blindbayes.study import RowStudy, Study, schemes
+from blindbayes.study.agreement import Agreement
+from blindbayes.study.file import Deadlines, Model, Party, Privacy, StudyFile, Thresholds
 from blindbayes.transport.identity import Card
 
 T = TypeVar("T")
 
-# Who learns what, as the SPEC of each says. `reference` protects nothing: it runs only for those who ask by name.
-PROTOCOLS = {
-    "masked_sum": "masks that cancel. The server and every site learn the sum and who is in it. A site may drop out.",
-    "ring_sum": "shares passed from site to site, no server. Every site learns the sum. All must answer.",
-    "chain_sum": "encrypted, along a chain of sites. Only the builder learns the sum. All must answer.",
-    "oblivious_sum": "encrypted to a miner. Only the miner learns the sum and who is in it. A site may drop out if you say so.",
-}
-_LOSES = ("masked_sum", "oblivious_sum")  # those that may open a sum without everybody
 _STAND_IN: Feature = Categorical("column", ("a", "b"))  # sizes a study whose columns are still to be filled in
 
 
@@ -67,22 +60,15 @@ def make_study(
     deadlines: Deadlines,
     model: Model | None = None,
     hosts: Mapping[str, str] | None = None,
+    options: Mapping[str, Any] | None = None,
 ) -> StudyFile:
     """The study over rows that these answers describe. Raises what `Study` and `StudyFile` raise."""
     parties = tuple(Party(card.name, card.identity.hex(), contributes=card.name not in without_rows) for card in cards)
-    plain = Study(book, protocol=protocol, **msgspec.structs.asdict(privacy), **msgspec.structs.asdict(limits))
-    usual = default_hosts(protocol, plain.setting([party.name for party in parties if party.contributes]), parties)
-    return StudyFile(
-        title=title,
-        parties=parties,
-        codebook=book.to_dict(),
-        protocol=protocol,
-        hosts={**usual, **(hosts or {})},
-        privacy=privacy,
-        thresholds=limits,
-        deadlines=deadlines,
-        model=model or Model(),
-    )
+    settings = {
+        name: value for part in (privacy, limits, model or Model()) for name, value in msgspec.structs.asdict(part).items()
+    }
+    study = Study(book, protocol=protocol, options=options, **settings)
+    return StudyFile.of(study, title, parties, hosts=hosts, deadlines=deadlines)
 
 
 @dataclass(frozen=True)
@@ -171,9 +157,9 @@ class Wizard:
         without = self._answer("without_rows", "Sites that bring no rows (names; Return: none)", among(names), "", show=False)
         count = len(names) - len(without)
         click.echo("\nHow the sites' sums are added up, and who learns what:")
-        for name, line in PROTOCOLS.items():
-            click.echo(f"  {name}: {line}")
-        protocol = self._answer("protocol", "Protocol", self._protocol(names, without), "masked_sum")
+        for name in schemes.known("rows", offered=True, between_sites=True):
+            click.echo(f"  {name}: {schemes.scheme(name).facts.line}")
+        protocol = self._answer("protocol", "Protocol", self._protocol(names, without), RowStudy.usual)
         fewest, least = min(3, count), 10  # asked for below
 
         def trial(
@@ -332,12 +318,12 @@ class Wizard:
         rows = tuple(name for name in names if name not in without)
 
         def check(text: str) -> str:
-            known = tuple(registry.ROWS) if "protocol" in self._given else tuple(PROTOCOLS)
-            name = one_of(known)(text)
-            if len(rows) < (minimum := registry.spec(name)["minimum"]):
+            offered = {} if "protocol" in self._given else {"offered": True}  # by name anything that runs between sites
+            name = one_of(schemes.known("rows", between_sites=True, **offered))(text)
+            if len(rows) < (minimum := read_spec(name).table.get("minimum", 2)):
                 raise ConfigError(f"{name} needs at least {minimum} sites that bring rows; there are {len(rows)}")
-            roles = registry.load(name).roster(registry.Setting(("-", "--", "---"), 1))[3:]  # no site has such a name
-            if clash := sorted(set(roles) & set(names)):
+            stand_in = Agreement(Study(_book_of(), protocol=name), "", _NOBODY, _NOBODY)
+            if clash := sorted(set(stand_in.seats) & set(names)):
                 raise ConfigError(f"a site is called {clash[0]!r}, which {name} keeps for a role; take another protocol")
             return name
 
@@ -442,12 +428,13 @@ class Wizard:
 
     def _quorum(self, trial: Callable[..., StudyFile], protocol: str, count: int, privacy: Privacy) -> int | None:
         usual = trial(privacy, None).setting.fewest
-        if protocol not in _LOSES and "quorum" not in self._given:
+        loses = schemes.scheme(protocol).facts.may_lose
+        if not loses and "quorum" not in self._given:
             return None  # everybody must answer
 
         def check(text: str) -> int | None:
             quorum = whole(count // 2 + 1, count)(text)
-            if protocol not in _LOSES and quorum < count:
+            if not loses and quorum < count:
                 raise ConfigError(f"{protocol} needs every site: leave the quorum out")
             trial(privacy, quorum)
             return None if quorum == usual else quorum
@@ -471,6 +458,13 @@ class Wizard:
         return Deadlines(step, join, run)
 
 
+_NOBODY = ("-", "--", "---")  # no site has such a name
+
+
+def _book_of() -> Codebook:
+    return Codebook("class", ("a", "b"), (_STAND_IN,))
+
+
 def _stand_in(target: str) -> Feature:
     return _STAND_IN if target.casefold() != _STAND_IN.name else msgspec.structs.replace(_STAND_IN, name="other column")
 
@@ -486,15 +480,4 @@ def _shown(known: _Book) -> _Book:
 
 
 def _tell(study: StudyFile) -> None:
-    if study.partition == "columns":
-        tell_columns(study)
-        return
-    setting, protocol = study.setting, registry.load(study.protocol)
-    learners = sorted({study.host(seat) for seat in protocol.learners(setting)})
-    click.echo(f"\n{study.title}: rows of {', '.join(study.contributors)}, by {study.protocol}.")
-    for seat, host in study.hosts.items():
-        click.echo(f"  {host} hosts the role {seat}.")
-    promise = "exact" if study.privacy.epsilon is None else f"with noise, epsilon {study.privacy.epsilon:g}"
-    click.echo(f"  Opened, {promise}: the sum over at least {setting.fewest} sites, to {', '.join(learners)}.")
-    if more := [label for label in registry.spec(study.protocol)["opened"] if label != "sum"]:
-        click.echo(f"  {study.protocol} opens more than the sum: {', '.join(more)}.")
+    click.echo("\n" + "\n".join(study.study.scheme.told(study.agreement)))

@@ -10,11 +10,14 @@ import msgspec
 
 from blindbayes.cli.answers import asked as ask
 from blindbayes.cli.answers import number, one_of, whole
+from blindbayes.cli.study_columns import usual_protocol
 from blindbayes.codebook import Codebook, Numeric
 from blindbayes.errors import ConfigError
 from blindbayes.protocol.joined_sums import LEAST
 from blindbayes.site.policy import Policy
-from blindbayes.study.file import NOISY, Deadlines, Holdings, Model, Party, Privacy, StudyFile, Thresholds
+from blindbayes.study import ColumnStudy, JoinStudy, schemes
+from blindbayes.study.agreement import Holdings
+from blindbayes.study.file import Deadlines, Model, Party, Privacy, StudyFile, Thresholds
 from blindbayes.transport.identity import Card
 
 T = TypeVar("T")
@@ -45,11 +48,12 @@ def ask_columns(
     parties = tuple(Party(card.name, card.identity.hex()) for card in cards)
     common: dict[str, Any] = {"title": title, "parties": parties, "codebook": book.to_dict(), "partition": "columns"}
     if labelled == "all" and _noisy(known):
-        held = Holdings(holds, tuple(names))
+        held, protocol = Holdings(holds, tuple(names)), usual_protocol(aligned=True, noisy=True)
+        roles = schemes.scheme(protocol).facts.roles
 
         def private(text: str) -> StudyFile:
             privacy = Privacy(epsilon=_positive(text, _EPSILON))
-            return StudyFile(**common, columns=held, protocol=NOISY, privacy=privacy, hosts={"miner": builder})
+            return StudyFile(**common, columns=held, protocol=protocol, privacy=privacy, hosts=dict.fromkeys(roles, builder))
 
         click.echo("One site gets the noisy counts of all, and builds the model; it may pass it on.")
         builder = asked("Who builds the model", one_of(names), names[0], name="miner")
@@ -61,10 +65,10 @@ def ask_columns(
     fields: dict[str, Any] = {"options": {}}
     if labelled == "all" or _aligned(known):
         rows = asked("Number of rows", whole(1, book.max_rows), name="rows")
-        fields |= {"protocol": "class_sums"}
+        fields |= {"protocol": ColumnStudy.usual}
     else:
         rows = None
-        fields |= {"protocol": "joined_sums", "aligned": False, "key": _key(book, known)}
+        fields |= {"protocol": JoinStudy.usual, "aligned": False, "key": _key(book, known)}
         click.echo("Lists are padded, so that nobody learns their length: a public number that each site stays below.")
         bounds = {
             name: asked(f"Most people that {name} has", whole(LEAST), str(LEAST), name=f"bound of {name}") for name in names
@@ -210,21 +214,3 @@ def _positive(text: str, rule: str) -> float:
     if value <= 0:
         raise ConfigError(rule)
     return value
-
-
-def tell_columns(study: StudyFile) -> None:
-    """What follows from the answers."""
-    held = study.holdings
-    click.echo(f"\n{study.title}: columns of {', '.join(study.names)}, by {study.protocol}.")
-    for name in study.names:
-        own = [*held.holds[name], *([study.book.target] if name in held.labelled else [])]
-        click.echo(f"  {name} holds {', '.join(own) or 'nothing'}.")
-    if study.protocol == NOISY:
-        click.echo(f"  Opened, with noise, epsilon {study.privacy.epsilon:g}: each site's counts, to {study.host('miner')}.")
-        return
-    if study.options.get("min_overlap"):
-        click.echo(f"  Opened in training: one bit, whether at least {study.options['min_overlap']} people are common.")
-    else:
-        click.echo("  Opened in training: nothing. Each site ends with a share of the model.")
-    to = "every site" if study.reveal_to == "all" else study.reveal_to
-    click.echo(f"  Opened in scoring: the class, to {to}; at most {study.options['queries']} people.")

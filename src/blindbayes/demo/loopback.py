@@ -25,7 +25,8 @@ from blindbayes.site.client import OperatorClient
 from blindbayes.site.config import Rows, SiteConfig
 from blindbayes.site.folder import SiteFolder
 from blindbayes.site.policy import Policy
-from blindbayes.study.file import Party, StudyFile, default_hosts
+from blindbayes.study import ColumnStudy, JoinStudy, Study
+from blindbayes.study.file import Party, StudyFile
 from blindbayes.transport.identity import Identity, pin
 
 
@@ -157,18 +158,15 @@ class Loopback:
             for name, site in self.sites.items()
         )
         draft: dict[str, Any] = {"title": "loopback", "parties": parties, "codebook": codebook.to_dict(), **fields}
-        if draft.get("partition") == "columns":
-            draft = {"protocol": "class_sums" if draft.get("aligned", True) else "joined_sums", **draft}
+        if draft.get("columns") is not None:
+            kind = ColumnStudy if draft.get("aligned", True) else JoinStudy
+            draft = {"protocol": kind.usual, **draft}
         elif "hosts" not in draft:
-            from blindbayes.study import Study
-
             options = {key: value for key, value in draft.items() if key in ("protocol", "options")}
-            for part in ("privacy", "thresholds"):
+            for part in ("privacy", "thresholds", "model"):
                 if part in draft:
                     options |= msgspec.structs.asdict(draft[part])
-            names = tuple(party.name for party in parties if party.contributes)
-            study = Study(codebook, **options)
-            draft["hosts"] = default_hosts(study.protocol, study.setting(names), parties)
+            draft["hosts"] = StudyFile.of(Study(codebook, **options), draft["title"], draft["parties"]).hosts
         return StudyFile(**draft)
 
     def approve(self, study: StudyFile, *, runs: int = 1) -> None:

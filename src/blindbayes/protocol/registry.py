@@ -6,6 +6,9 @@ Every protocol that sums the parties' vectors offers an object `PROTOCOL` in its
     PROTOCOL.learners(setting)                whose role returns a `Total` (the others return None)
     PROTOCOL.role(run, setting, vector, coins)    the generator that `run.me` runs; `vector` is None for a party without one
     PROTOCOL.resists(setting), PROTOCOL.smallest(setting, corrupt, malicious=...)    what its page proves of any opened sum
+    PROTOCOL.check(setting)                   refuses a setting that no run can have
+    PROTOCOL.params                           optional: its options, a typed struct
+    PROTOCOL.apart                            optional: roles that no one site may fill together
 
 `setting` is public and the same for all. Vectors are words modulo 2^64; so is the total. A protocol that works on
 integers reads words as signed (two's complement) and relies on `setting.bound`. Whatever only one protocol knows
@@ -19,6 +22,7 @@ Beside the code stands SPEC.md with one fenced toml block, read by `spec(name)`:
     rounds = "4"              python expressions in n (contributors), words, and the names under [variables],
     messages = "4*n"          compared with what the driver measures
     [variables]               optional: name = expression, in order
+    [facts]                   what people and drivers may know of it, as `study.schemes.Facts` says
 """
 
 from __future__ import annotations
@@ -107,6 +111,8 @@ class SumProtocol(Protocol):
     def smallest(self, setting: Setting, corrupt: int, *, malicious: bool) -> Smallest:
         """The smallest sum that any `corrupt` contributors can have opened, with a reader that follows or deviates."""
         ...
+
+    def check(self, setting: Setting) -> None: ...
 
     def roster(self, setting: Setting) -> tuple[str, ...]: ...
 

@@ -6,10 +6,11 @@ A part knows its party's table and the public facts (`Columns`).
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, cast
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -21,6 +22,7 @@ from blindbayes.model.parameters import Parameters, estimate
 from blindbayes.model.shares import ModelShare
 from blindbayes.primitives.coins import Coins
 from blindbayes.primitives.softspoken import Keeper, Planter
+from blindbayes.privacy.accounting import Spend
 from blindbayes.privacy.column_noise import ColumnNoise
 from blindbayes.protocol import columns as roles
 from blindbayes.protocol import shared_argmax, transfer
@@ -28,36 +30,34 @@ from blindbayes.protocol.columns import Columns, Trained
 from blindbayes.protocol.core import Role, Run
 from blindbayes.protocol.shared_argmax import Mesh
 from blindbayes.protocol.shared_model import NO_GUARD, Guard
-from blindbayes.scheme.audits import audit_rate_of, audit_words, commitments_of, kept_commitments, root_of
-from blindbayes.scheme.guards import counted, guard_local, guard_words, guarded, noise_of
-from blindbayes.scheme.part import Steady
+from blindbayes.scheme.audits import audit_words, commitments_of, kept_commitments, require_audit, root_of
+from blindbayes.scheme.columns import dry_run_columns, line_up, require_learner, require_record, tell_holdings
+from blindbayes.scheme.guards import UNIT, counted, guard_local, guard_words, guarded, noise_of
+from blindbayes.scheme.job import Charge, Site
+from blindbayes.scheme.part import Steady, Training
+from blindbayes.scheme.result import JointResult, Learned, about_run, column_report, leakage_of
 from blindbayes.statistics import Block, Layout, Statistics, count_block
+from blindbayes.study.agreement import Agreement
+from blindbayes.study.schemes import Exposure, Facts
 from blindbayes.study.study import Study
+from blindbayes.transport.memory import Outcome
 
-_OPTIONS = ("audit_rate", "queries", "together")
 _BATCH = 1 << 14  # instances classified at once: bounds memory; kinds of messages are the same in each
 
 
+class ClassSumsParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Options of class_sums."""
+
+    audit_rate: float = 0.0  # share of dummies among look-ups, which catch a class holder that answers from other tables
+    queries: int | None = None  # how many instances may be classified, ever; None: no limit
+    together: bool = False  # all parties compare the scores together, so that no two of them can see a third's part
+
+    def __post_init__(self) -> None:
+        if self.queries is not None and self.queries < 1:
+            raise ConfigError("the option queries is the number of instances that may be classified")
+
+
 # -- training ------------------------------------------------------------------------------------------------------------
-
-
-def options_of(study: Study) -> dict[str, Any]:
-    """The options of class_sums, checked, with their defaults."""
-    if unknown := sorted(set(study.options) - set(_OPTIONS)):
-        raise ConfigError(f"unknown protocol option {unknown[0]!r}; known: {', '.join(_OPTIONS)}")
-    queries = study.options.get("queries")
-    if queries is not None and (type(queries) is not int or queries < 1):
-        raise ConfigError("the option queries is the number of instances that may be classified")
-    together = study.options.get("together", False)
-    if not isinstance(together, bool):
-        raise ConfigError("the option together is true or false")
-    return {"queries": queries, "together": together, "audit_rate": audit_rate_of(study)}
-
-
-def require_learner(reveal_to: str, parties: Iterable[str]) -> None:
-    """Who learns the class is everybody or a party."""
-    if reveal_to != "all" and reveal_to not in parties:
-        raise ConfigError(f"reveal_to is 'all' or a party; {reveal_to!r} is none")
 
 
 def require_held(columns: Columns, party: str, source: ColumnSource) -> None:
@@ -127,7 +127,7 @@ def training(study: Study, columns: Columns, party: str, source: ColumnSource) -
 def columns_for(study: Study, rows: int, owners: Mapping[str, tuple[str, ...]], labelled: tuple[str, ...]) -> Columns:
     """What is public about a study whose rows line up: noise and least cells included."""
     agreed = guarded(study, Columns(study.codebook, rows, owners, labelled, study.alpha))
-    return replace(agreed, audit_rate=audit_rate_of(study))
+    return replace(agreed, audit_rate=float(study.options.get("audit_rate", 0.0)))
 
 
 # -- prediction ----------------------------------------------------------------------------------------------------------
@@ -329,3 +329,271 @@ def training_statement(study: Study, columns: Columns, sha256: str) -> str:
             "another holder's attributes add to the scores of an instance."
         )
     return "\n\n".join(lines)
+
+
+# -- the scheme --------------------------------------------------------------------------------------------------------------
+
+
+class TrainingJob:
+    """See `job.Job`: training ends in a share, which this site keeps."""
+
+    kind = "training"
+
+    def __init__(self, agreement: Agreement, site: Site, run_id: str) -> None:
+        self.agreement, self.site, self.run_id = agreement, site, run_id
+        self.part: Training | None = None
+        self._digest = b""
+
+    @property
+    def scheme(self) -> ShareScheme:
+        """The study's."""
+        found: Any = self.agreement.study.scheme
+        return cast(ShareScheme, found)
+
+    @property
+    def required(self) -> int:
+        """Everybody."""
+        return len(self.agreement.seats)
+
+    def read(self) -> None:
+        """Open this site's columns and look that they are what the study says."""
+        source = self.site.columns(self.agreement)
+        self.site.require_rows(self.agreement, source.rows)
+        self.site.require_price(self.scheme.price(self.agreement, self.site.name))
+        self.part = self.scheme.training(self.agreement, self.site.name, source)
+        self._digest = self.part.digest(self.site.key)
+
+    def digest(self, seat: str) -> bytes:
+        """Of the coded rows."""
+        return self._digest
+
+    def _part(self) -> Training:
+        if self.part is None:
+            raise LocalProtocolError("the rows were not read")
+        return self.part
+
+    def role(self, seat: str, run: Run, coins: Coins) -> Role[Any]:
+        """This party's role."""
+        return self._part().role(run, coins)
+
+    def authorise_and_charge(self, seat: str) -> None:
+        """Approval, rate, bits about the overlap, ledger; once per run."""
+        name = self.site.name
+        partners, charge = self.scheme.told_bit(self.agreement, name), self.scheme.price(self.agreement, name)
+        self.site.authorise_and_charge(self.agreement, self.run_id, charge, overlap_with=partners)
+
+    def keep(self, outputs: Mapping[str, Any]) -> None:
+        """The share."""
+        self.site.keep_share(self.run_id, self._part().share(outputs[self.site.name], self.agreement.sha256))
+
+    def result(self, outcome: Any) -> Any:
+        """The report of training."""
+        return self.scheme.result(self.agreement, outcome, run=self.run_id)
+
+
+class ShareScheme:
+    """What the schemes have in common that end in shares of a model. See `study.schemes.Scheme`."""
+
+    name: str
+    facts: Facts
+    params: type[msgspec.Struct]
+    protocols: tuple[str, ...]  # of training, for its leak report
+
+    def check(self, study: Study) -> None:
+        """Noise goes into the shares."""
+        require_record(study)
+        require_audit(study)
+
+    def quorum(self, parties: int) -> int | None:
+        """Everybody."""
+        return None
+
+    def apart(self) -> tuple[tuple[str, ...], ...]:
+        """Every role is a party's own."""
+        return ()
+
+    def seats(self, agreement: Agreement) -> tuple[str, ...]:
+        """The parties."""
+        return agreement.names
+
+    def require_runnable(self, agreement: Agreement) -> None:
+        """What is agreed can run."""
+        agreement.public  # noqa: B018 - refused there
+
+    def learners(self, agreement: Agreement) -> tuple[str, ...]:
+        """All: each keeps a share."""
+        return agreement.names
+
+    def job(self, agreement: Agreement, site: Site, run_id: str) -> TrainingJob:
+        """Training."""
+        return TrainingJob(agreement, site, run_id)
+
+    def training(self, agreement: Agreement, party: str, source: ColumnSource) -> Training:
+        """A party's part, its table checked against what is agreed."""
+        raise NotImplementedError
+
+    def columns(self, agreement: Agreement) -> Columns:
+        """Who holds what, as the protocols see it."""
+        raise NotImplementedError
+
+    def price(self, agreement: Agreement, party: str) -> Charge | None:
+        """What a party pays for training: the noise in the shares, if there is any. Answers cost nothing more."""
+        noise = noise_of(agreement.study, agreement.public)
+        return None if noise is None else Charge(Spend.of(noise), UNIT, mechanism=noise.name)
+
+    def told_bit(self, agreement: Agreement, party: str) -> tuple[str, ...]:
+        """The parties with whom training opens one bit: that enough identifiers joined."""
+        return ()
+
+    def statement(self, agreement: Agreement, overlaps: Mapping[str, int]) -> str:
+        """What training promises, in words."""
+        raise NotImplementedError
+
+    def follows(self, agreement: Agreement) -> tuple[str, ...]:
+        """What each way of classifying will tell, beyond what follows from shares."""
+        return ()
+
+    def result(
+        self, agreement: Agreement, outcome: Outcome, *, run: str = "", model: Any = None, **_: Any
+    ) -> JointResult | Learned:
+        """The reports; the model too where all shares are in one place."""
+        overlaps = next((found for found in map(overlaps_of, self._holder_first(agreement, outcome)) if found), {})
+        parties, about = len(agreement.names), about_run(agreement, run)
+        report = column_report(self.protocols, outcome, parties, about, self.follows(agreement))
+        leakage, statement = leakage_of(outcome), self.statement(agreement, overlaps)
+        if model is None:
+            return Learned(leakage, outcome.cost, statement, report, {"included": list(agreement.names)})
+        return JointResult(model, leakage, outcome.cost, statement, agreement.names, report, overlaps)
+
+    def _holder_first(self, agreement: Agreement, outcome: Outcome) -> list[Any]:
+        holder = self.columns(agreement).class_holder
+        return [outcome.outputs[name] for name in (holder, *agreement.names) if name in outcome.outputs]
+
+    # -- in words ------------------------------------------------------------------------------------------------------
+
+    def exposure(self, agreement: Agreement) -> Exposure:
+        """Nothing but classifications, whose number is limited."""
+        study = agreement.study
+        return Exposure(
+            shares=True,
+            queries=study.options.get("queries"),
+            epsilon=study.epsilon or 0.0,
+            delta=study.delta,
+            audit_rate=float(study.options.get("audit_rate", 0.0)),
+        )
+
+    def opened(self, agreement: Agreement) -> list[str]:
+        """What training opens, in words."""
+        return ["nothing"]
+
+    def shown(self, agreement: Agreement) -> dict[str, Any]:
+        """For `study check`."""
+        held, study = agreement.holdings, agreement.study
+        return {
+            "partition": "columns, " + ("rows line up" if self.facts.aligned else "rows are matched by an identifier"),
+            "holds": [f"{name}: {', '.join(held.holds[name]) or 'the class alone'}" for name in agreement.names],
+            "class_holder": held.labelled[0],
+            "labelled": list(held.labelled),
+            **self.guards(agreement),
+            **self.sizes(agreement),
+            "opened": self.opened(agreement),
+            "model": "exists only as shares, one per party",
+            "opened_per_classified_instance": ["class"],
+            "learners": list(agreement.names) if study.reveal_to == "all" else [study.reveal_to],
+            "queries": study.options.get("queries", "not limited: sites refuse such a study by policy"),
+        }
+
+    def guards(self, agreement: Agreement) -> dict[str, Any]:
+        """Noise and least cells."""
+        study = agreement.study
+        facts: dict[str, Any] = {}
+        if study.epsilon is not None:
+            facts |= {"epsilon": study.epsilon, "delta": study.delta, "noise": "of every party, in the shares"}
+        return facts | ({"min_cell": study.min_cell} if study.min_cell else {})
+
+    def sizes(self, agreement: Agreement) -> dict[str, Any]:
+        """What is public about the tables' sizes."""
+        return {"rows": agreement.holdings.rows}
+
+    def told(self, agreement: Agreement) -> list[str]:
+        """For the wizard."""
+        study = agreement.study
+        to = "every site" if study.reveal_to == "all" else study.reveal_to
+        return [
+            *tell_holdings(agreement),
+            f"  Opened in training: {'; '.join(self.opened(agreement))}. Each site ends with a share of the model.",
+            f"  Opened in scoring: the class, to {to}; at most {study.options['queries']} people.",
+        ]
+
+    def dry_run(self, agreement: Agreement, site: Site) -> tuple[dict[str, Any], list[str]]:
+        """What the site would read, and that its rows fit."""
+        said = self.shown(agreement)
+        lines = [
+            f"Opened in training: {'; '.join(said['opened'])}. The model {said['model']}.",
+            f"Opened per classified instance, which your own people must ask for: the class, to {', '.join(said['learners'])}.",
+        ]
+        return dry_run_columns(agreement, site, lines)
+
+
+def overlaps_of(trained: Any) -> Mapping[str, int]:
+    """Noisy numbers of joined identifiers that training opened to a party, if it did."""
+    found: Mapping[str, int] = getattr(trained, "overlaps", {})
+    return found
+
+
+class AlignedScheme(ShareScheme):
+    """class_sums: row i of every party is the same entity."""
+
+    name = "class_sums"
+    params = ClassSumsParams
+    protocols = ("transfer", "class_sums", "shared_model")
+    facts = Facts(
+        partitions=("columns",),
+        line="shares of all sums by oblivious transfer. Nobody gets the model; a classification opens the class.",
+        shares=True,
+        small_cells=True,
+        leaves=(
+            "the class holder sends transfer choices that hide the class of each row",
+            "an attribute holder sends its rows under pads of which the class holder can take off one per row, and not tell "
+            "which",
+            "garbled circuits and masked shares turn sums into shares of scores",
+        ),
+    )
+
+    def agree(self, agreement: Agreement) -> Columns:
+        """Who holds what of how many rows."""
+        held, study = agreement.holdings, agreement.study
+        if held.rows is None:
+            raise ConfigError("how many rows do the tables have? All parties know it: [columns] rows = ...")
+        if not 1 <= held.rows <= agreement.book.max_rows:
+            raise ConfigError(f"[columns] rows lies between 1 and the codebook's max_rows = {agreement.book.max_rows}")
+        require_learner(study.reveal_to, agreement.names)
+        agreed = columns_for(study, held.rows, agreement.owners, held.labelled)
+        agreed.plan  # noqa: B018 - whether scores fit, and have a least variance, is known now
+        return agreed
+
+    def meet(self, study: Study, sites: Mapping[str, Any]) -> Agreement:
+        """Tables that line up."""
+        held = line_up({name: site.table(study) for name, site in sites.items()})
+        return Agreement(study, study.sha256, tuple(sites), tuple(sites), held=held)
+
+    def columns(self, agreement: Agreement) -> Columns:
+        """The public facts themselves."""
+        found: Columns = agreement.public
+        return found
+
+    def training(self, agreement: Agreement, party: str, source: ColumnSource) -> Training:
+        """See `training`."""
+        return training(agreement.study, self.columns(agreement), party, source)
+
+    def statement(self, agreement: Agreement, overlaps: Mapping[str, int]) -> str:
+        """See `training_statement`."""
+        return training_statement(agreement.study, self.columns(agreement), agreement.sha256)
+
+
+SCHEME = AlignedScheme()
+
+
+def scheme(name: str) -> AlignedScheme:
+    """The scheme of class_sums."""
+    return SCHEME

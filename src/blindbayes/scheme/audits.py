@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any
 
 from blindbayes.errors import ConfigError, DataError, PrivacyError
 from blindbayes.model.shares import ModelShare
@@ -15,17 +14,16 @@ from blindbayes.study.study import Study
 _FIELDS = ("secret", "root", "signature", "theirs", "their_signature")
 
 
-def audit_rate_of(study: Study) -> float:
-    """The option audit_rate, checked; 0 without."""
-    rate: Any = study.options.get("audit_rate", 0.0)
-    if type(rate) not in (int, float) or not (math.isfinite(rate) and 0 <= rate <= MOST_DUMMIES):
+def require_audit(study: Study) -> None:
+    """Refuse an audit_rate that is none, or without noise."""
+    rate = float(study.options.get("audit_rate", 0.0))
+    if not (math.isfinite(rate) and 0 <= rate <= MOST_DUMMIES):
         raise ConfigError(f"the option audit_rate is the share of dummies among look-ups, 0 to {MOST_DUMMIES:g}")
     if rate and study.epsilon is None:
         raise PrivacyError(
             "an audit opens cells of the model to an attribute holder, and without noise in the shares these are counts of "
             "people: set epsilon, or leave audit_rate out"
         )
-    return float(rate)
 
 
 def kept_commitments(trained: Trained) -> dict[str, dict[str, bytes]]:

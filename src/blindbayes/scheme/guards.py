@@ -17,9 +17,7 @@ import numpy as np
 
 from blindbayes.codebook import Numeric
 from blindbayes.data.columns import ColumnSource
-from blindbayes.errors import ConfigError, PrivacyError
-from blindbayes.ledger import Entry, Ledger
-from blindbayes.privacy.accounting import Spend
+from blindbayes.errors import ConfigError
 from blindbayes.privacy.column_noise import ColumnNoise, Drawn
 from blindbayes.privacy.column_noise import Join as Way
 from blindbayes.protocol.columns import Columns
@@ -48,10 +46,6 @@ def noise_of(study: Study, agreed: Columns | Join) -> ColumnNoise | None:
 
 
 def _plan(study: Study, owners: Mapping[str, Iterable[str]], holder: str, rows: int, way: Way) -> ColumnNoise:
-    if study.unit != "record":
-        raise PrivacyError("over columns epsilon protects one record: leave the unit at 'record'")
-    if study.mechanism != "auto":
-        raise ConfigError("over columns the plan chooses the mechanism: leave it at 'auto'")
     held = {party: tuple(names) for party, names in owners.items()}
     expected = min(study.rows or study.codebook.expected_rows or rows, rows)
     facts = (study.codebook.sha256, tuple(held.items()), holder, study.epsilon, study.delta, expected, way)
@@ -103,26 +97,7 @@ def counted(study: Study, agreed: Columns | Join, source: ColumnSource) -> Colum
     return replace(source, codebook=noise.counted, features=features, total=True)
 
 
-def charge_noise(ledger: Ledger, promised: Study, agreed: Columns | Join, **facts: Any) -> Entry | None:
-    """Pay for a training with noise, before anything is sent; None if the study has none. Answers cost nothing more.
-
-    Raises `PrivacyError`, and writes nothing, if the budget does not suffice. `facts` are public facts to keep (study, run).
-    """
-    noise = noise_of(promised, agreed)
-    if noise is None:
-        return None
-    require_record(ledger)
-    return ledger.charge(Spend.of(noise), purpose="training over columns", unit=UNIT, mechanism=noise.name, **facts)
-
-
 UNIT = "one record"  # what noise in the shares protects
-
-
-def require_record(ledger: Ledger) -> None:
-    """Refuse a ledger that protects another unit."""
-    unit = ledger.balance().unit
-    if unit != UNIT:
-        raise PrivacyError(f"the ledger protects {unit}; noise in the shares protects one record")
 
 
 def guard_local(local: Mapping[str, Any], columns: Columns, drawn: Drawn | None, most: int | None = None) -> dict[str, Any]:

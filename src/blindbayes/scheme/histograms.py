@@ -1,13 +1,12 @@
 """A study over columns in which every party knows the class and releases noisy histograms of its own columns.
 
-`NoisyColumns` is what is public, and what one party and the miner do with it; `simulate` does it for all of them here.
+`NoisyColumns` is what is public, and what one party and the miner do with it.
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
 from typing import Any
@@ -15,22 +14,26 @@ from typing import Any
 import numpy as np
 
 from blindbayes.codebook import Codebook
-from blindbayes.data.columns import ColumnSource, open_columns
-from blindbayes.errors import ConfigError, DataError, LocalProtocolError, PrivacyError
+from blindbayes.data.columns import ColumnSource
+from blindbayes.errors import ConfigError, LocalProtocolError, PrivacyError
 from blindbayes.estimators import NaiveBayes
-from blindbayes.ledger import Ledger
 from blindbayes.primitives.coins import Coins
+from blindbayes.privacy.accounting import Spend
 from blindbayes.privacy.intervals import record_of_histograms
 from blindbayes.privacy.mechanisms import DiscreteLaplace
 from blindbayes.privacy.sensitivity import Query
 from blindbayes.protocol.core import Role, Run
 from blindbayes.protocol.noisy_histograms import Histograms, contributor, miner
 from blindbayes.report import About, LeakReport, leak_report
-from blindbayes.scheme.result import Result, leakage_of
+from blindbayes.scheme.columns import dry_run_columns, line_up, require_record, tell_holdings
+from blindbayes.scheme.job import Charge, CountingJob, Site
+from blindbayes.scheme.result import Learned, Result, about_run, leakage_of
 from blindbayes.statistics import Layout, Statistics, count_block
 from blindbayes.statistics.layout import is_histogram
+from blindbayes.study.agreement import Agreement
+from blindbayes.study.schemes import Exposure, Facts, NoParams
 from blindbayes.study.study import Study
-from blindbayes.transport.memory import Outcome, local_runs, run_in_memory
+from blindbayes.transport.memory import Outcome
 
 MINER = "miner"
 OPENED = "noisy_histograms"
@@ -42,8 +45,6 @@ def require_settings(study: Study) -> None:
         raise PrivacyError("noisy_histograms needs epsilon: without noise each party would open its counts")
     if study.delta:
         raise PrivacyError("noisy_histograms is purely epsilon-private; leave delta at 0")
-    if study.options:
-        raise ConfigError(f"unknown protocol option {min(study.options)!r}; known: none")
     if wide := [feature.name for feature in study.codebook.features if not is_histogram(feature)]:
         raise ConfigError(f"feature {wide[0]!r} is Gaussian; noisy_histograms releases histograms: give it bins")
 
@@ -175,30 +176,137 @@ class NoisyColumns:
         )
 
 
-def simulate(
-    study: Study,
-    sources: Mapping[str, Any],
-    *,
-    coins: Coins,
-    ledgers: Mapping[str, str | os.PathLike[str]] | None = None,
-) -> Result:
-    """Every party counts, adds its noise and releases; the miner builds the model. `ledgers` pay before that."""
-    require_settings(study)
-    keys = (study.key,) if isinstance(study.key, str) else tuple(study.key or ())
-    opened = {name: open_columns(source, study.codebook, ignore=keys) for name, source in sources.items()}
-    noisy = NoisyColumns(study, {name: tuple(each.name for each in source.features) for name, source in opened.items()})
-    if len({source.rows for source in opened.values()}) != 1:
-        raise DataError("the parties' tables have different numbers of rows; line them up by key first")
-    seats = (*noisy.names, MINER)
-    runs = local_runs(seats, study=study.sha256, run_id=coins.bytes(16).hex(), coins=coins, signed=False)
-    counted = {name: noisy.count(name, opened[name]) for name in noisy.names}
-    for name, path in (ledgers or {}).items():
-        if name in noisy.mechanisms:
-            mechanism = noisy.mechanisms[name]
-            Ledger(path).charge(mechanism, purpose=f"study {study.protocol}", study=study.sha256)
-    parts = {name: noisy.role(runs[name], counted.get(name), coins.derive(f"noise of {name}")) for name in seats}
-    outcome = run_in_memory(parts)
-    return noisy.result(outcome.outputs[MINER], outcome, study.sha256)
+class HistogramScheme:
+    """See `study.schemes.Scheme`."""
+
+    name = "noisy_histograms"
+    params = NoParams
+    facts = Facts(
+        partitions=("columns",),
+        line="each site releases noisy counts of its own columns, all know the class. The miner alone gets the model.",
+        roles=(MINER,),
+        leaves=("counts of this site's columns by class, each with noise of its own; the ledger pays before they leave",),
+    )
+
+    def check(self, study: Study) -> None:
+        """Epsilon, and bins for every number."""
+        require_settings(study)
+        require_record(study)
+        if study.reveal_to != "all":
+            raise ConfigError("noisy_histograms takes no reveal_to: the miner gets a model of its own")
+
+    def quorum(self, parties: int) -> int | None:
+        """Everybody."""
+        return None
+
+    def apart(self) -> tuple[tuple[str, ...], ...]:
+        """Any site may be the miner."""
+        return ()
+
+    def seats(self, agreement: Agreement) -> tuple[str, ...]:
+        """Who releases, and the miner."""
+        return (*agreement.public.names, MINER)
+
+    def learners(self, agreement: Agreement) -> tuple[str, ...]:
+        """The miner."""
+        return (MINER,)
+
+    def agree(self, agreement: Agreement) -> NoisyColumns:
+        """Who releases what, at which price."""
+        held = agreement.holdings
+        if unlabelled := [name for name in agreement.names if held.holds.get(name) and name not in held.labelled]:
+            raise ConfigError(
+                f"{unlabelled[0]} does not know the class: it has no class column; noisy_histograms is for parties that all do"
+            )
+        if held.rows is not None:
+            raise ConfigError("noisy_histograms takes no rows: the miner gets a model of its own")
+        return NoisyColumns(agreement.study, agreement.owners)
+
+    def require_runnable(self, agreement: Agreement) -> None:
+        """What is agreed can run."""
+        agreement.public  # noqa: B018 - refused there
+
+    def meet(self, study: Study, sites: Mapping[str, Any]) -> Agreement:
+        """Tables that line up."""
+        held = line_up({name: site.table(study) for name, site in sites.items()}, known=False)
+        return Agreement(study, study.sha256, tuple(sites), tuple(sites), held=held)
+
+    def job(self, agreement: Agreement, site: Site, run_id: str) -> HistogramJob:
+        """This site releases noisy counts, or builds the model."""
+        return HistogramJob(agreement, site, run_id)
+
+    def result(self, agreement: Agreement, outcome: Outcome, *, run: str = "", **_: Any) -> Result | Learned:
+        """The miner's model; at a site that released, the report of it."""
+        noisy: NoisyColumns = agreement.public
+        report, known = noisy.report(outcome, about_run(agreement, run)), {"included": list(noisy.names)}
+        released = outcome.outputs.get(MINER)
+        if released is None:
+            return Learned(leakage_of(outcome), outcome.cost, noisy.statement(agreement.sha256), report, known)
+        return replace(noisy.result(released, outcome, agreement.sha256), report=report)
+
+    def exposure(self, agreement: Agreement) -> Exposure:
+        """The epsilon of all parties together."""
+        return Exposure(epsilon=agreement.study.epsilon or 0.0, delta=agreement.study.delta)
+
+    def shown(self, agreement: Agreement) -> dict[str, Any]:
+        """For `study check`."""
+        held, noisy = agreement.holdings, agreement.public
+        return {
+            "partition": "columns, all parties know the class",
+            "holds": [f"{name}: {', '.join(held.holds[name]) or 'nothing'}" for name in agreement.names],
+            "hosts": dict(agreement.hosts),
+            "opened": [OPENED],
+            "learners": [agreement.host(MINER)],
+            "epsilon": agreement.study.epsilon,
+            "each_ledger_pays": [f"{name}: {float(each.epsilon):g}" for name, each in noisy.mechanisms.items()],
+        }
+
+    def told(self, agreement: Agreement) -> list[str]:
+        """For the wizard."""
+        epsilon, to = agreement.study.epsilon or 0.0, agreement.host(MINER)
+        return [
+            *tell_holdings(agreement),
+            f"  Opened, with noise, epsilon {epsilon:g}: each site's counts, to {to}.",
+        ]
+
+    def dry_run(self, agreement: Agreement, site: Site) -> tuple[dict[str, Any], list[str]]:
+        """What the site would read, and that its counts fit."""
+        return dry_run_columns(agreement, site, [f"Opened: {OPENED}, to {agreement.host(MINER)}."])
+
+    def price(self, public: NoisyColumns, name: str) -> Charge:
+        """What a party pays for its own columns."""
+        mechanism = public.mechanisms[name]
+        return Charge(Spend.of(mechanism), mechanism.price.unit, mechanism=mechanism.name)
+
+
+class HistogramJob(CountingJob):
+    """See `job.Job`."""
+
+    kind = "release"
+
+    def read(self) -> None:
+        """Count this site's columns, if it holds any."""
+        if self.site.name in self.agreement.public.names:
+            self.bring(self.agreement.public.count(self.site.name, self.site.columns(self.agreement)))
+
+    def role(self, seat: str, run: Run, coins: Coins) -> Role[Any]:
+        """Noise comes from the run's coins: a replay adds the same."""
+        noisy: NoisyColumns = self.agreement.public
+        return noisy.role(run, self.statistics if seat == self.site.name else None, coins.derive("noise"))
+
+    def authorise_and_charge(self, seat: str) -> None:
+        """Approval, rate, ledger; once per run."""
+        if seat == self.site.name and self.statistics is not None:
+            charge = SCHEME.price(self.agreement.public, seat)
+            self.site.authorise_and_charge(self.agreement, self.run_id, charge)
+
+
+SCHEME = HistogramScheme()
+
+
+def scheme(name: str) -> HistogramScheme:
+    """The scheme of noisy_histograms."""
+    return SCHEME
 
 
 def _join(study: Study, queries: Mapping[str, Query], released: Mapping[str, Any]) -> Statistics:

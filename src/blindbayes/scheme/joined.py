@@ -10,15 +10,15 @@ import json
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Literal, cast
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
 from blindbayes.data.columns import ColumnSource, open_columns
 from blindbayes.data.keys import read_digests, recipe_of, rows_at
 from blindbayes.errors import ConfigError, DataError, LocalProtocolError, PrivacyError
-from blindbayes.ledger import Entry, Ledger
 from blindbayes.model.shares import ModelShare
 from blindbayes.primitives.coins import Coins
 from blindbayes.privacy.accounting import Spend
@@ -31,24 +31,18 @@ from blindbayes.protocol.columns import Columns
 from blindbayes.protocol.core import Role, Run
 from blindbayes.protocol.joined import Join, Joined, Links
 from blindbayes.protocol.joined_sums import LEAST, MOST, Entries, merge, one_hot
-from blindbayes.scheme.aligned import ColumnScoring, count_local, require_held
-from blindbayes.scheme.audits import audit_rate_of, audit_words, kept_commitments
-from blindbayes.scheme.guards import (
-    UNIT,
-    charge_noise,
-    counted,
-    guard_local,
-    guard_words,
-    guarded_join,
-    noise_of,
-    require_record,
-)
+from blindbayes.scheme.aligned import ColumnScoring, ShareScheme, count_local, require_held
+from blindbayes.scheme.audits import audit_words, kept_commitments
+from blindbayes.scheme.columns import holdings_of, require_learner
+from blindbayes.scheme.guards import UNIT, counted, guard_local, guard_words, guarded_join, noise_of
+from blindbayes.scheme.job import Charge
 from blindbayes.scheme.part import Steady
 from blindbayes.statistics import Block
+from blindbayes.study.agreement import Agreement
+from blindbayes.study.schemes import Exposure, Facts
 from blindbayes.study.study import Study
 from blindbayes.wire import Words
 
-OPTIONS = ("audit_rate", "bounds", "join", "min_overlap", "multiplicity", "overlap_epsilon", "queries", "reveal", "together")
 BATCH = 1 << 14  # instances classified at once: bounds memory
 Digests = list[bytes | None]
 
@@ -56,36 +50,33 @@ Digests = list[bytes | None]
 # -- what is public ----------------------------------------------------------------------------------------------------------
 
 
-def options_of(study: Study) -> dict[str, Any]:
-    """The options of joined_sums, checked, with their defaults."""
-    if unknown := sorted(set(study.options) - set(OPTIONS)):
-        raise ConfigError(f"unknown protocol option {unknown[0]!r}; known: {', '.join(OPTIONS)}")
-    most = 4 if study.duplicates == "join" else 1
-    found: dict[str, Any] = {"bounds": {}, "join": None, "min_overlap": 0, "multiplicity": most, "overlap_epsilon": None}
-    found |= {"queries": None, "reveal": "nothing", "together": False, **study.options}
-    found["audit_rate"] = audit_rate_of(study)
-    if found["reveal"] not in ("nothing", "matching"):
-        raise ConfigError("the option reveal is 'nothing' or 'matching'")
-    for name in ("min_overlap", "multiplicity"):
-        if type(found[name]) is not int:
-            raise ConfigError(f"the option {name} is a whole number")
-    epsilon = found["overlap_epsilon"]
-    if epsilon is not None and not (type(epsilon) in (int, float) and math.isfinite(epsilon) and epsilon > 0):
-        raise PrivacyError("the option overlap_epsilon is a positive number, or left out: then no estimate is opened")
-    if found["queries"] is not None and (type(found["queries"]) is not int or found["queries"] < 1):
-        raise ConfigError("the option queries is the number of instances that may be classified")
-    if not isinstance(found["together"], bool):
-        raise ConfigError("the option together is true or false")
-    if found["join"] not in (None, "inner", "left"):
-        raise ConfigError("the option join is 'inner' or 'left'")
-    bounds = found["bounds"]
-    if not isinstance(bounds, Mapping) or any(
-        type(bound) is not int or not LEAST <= bound <= MOST for bound in bounds.values()
-    ):
-        raise ConfigError(
-            f"the option bounds gives each party the number that its identifiers are padded to, {LEAST:,} to {MOST:,}"
-        )
-    return found
+class JoinedSumsParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Options of joined_sums."""
+
+    audit_rate: float = 0.0  # share of dummies among look-ups, which catch a class holder that answers from other tables
+    bounds: dict[str, int] = {}  # what each party's identifiers are padded to
+    join: Literal["inner", "left"] | None = None  # by default inner between two parties, left among more
+    min_overlap: int = 0  # one bit is opened: whether at least so many identifiers match; below it the run stops
+    multiplicity: int | None = None  # most rows of one identifier at a party; by default 4 where duplicates are joined, else 1
+    overlap_epsilon: float | None = None  # opens a noisy estimate of the overlap at this price
+    queries: int | None = None  # how many instances may be classified, ever; None: no limit
+    reveal: Literal["nothing", "matching"] = "nothing"  # matching: both learn whom they share; in one process only
+    together: bool = False  # all parties compare the scores together, so that no two of them can see a third's part
+
+    def __post_init__(self) -> None:
+        if self.overlap_epsilon is not None and not (math.isfinite(self.overlap_epsilon) and self.overlap_epsilon > 0):
+            raise PrivacyError("the option overlap_epsilon is a positive number, or left out: then no estimate is opened")
+        if self.queries is not None and self.queries < 1:
+            raise ConfigError("the option queries is the number of instances that may be classified")
+        if any(not LEAST <= bound <= MOST for bound in self.bounds.values()):
+            raise ConfigError(
+                f"the option bounds gives each party the number that its identifiers are padded to, {LEAST:,} to {MOST:,}"
+            )
+
+
+def params_of(study: Study) -> JoinedSumsParams:
+    """The study's options, typed."""
+    return cast(JoinedSumsParams, study.params)
 
 
 def key_of(study: Study) -> tuple[str, ...]:
@@ -97,9 +88,10 @@ def key_of(study: Study) -> tuple[str, ...]:
 
 def join_of(study: Study, owners: Mapping[str, tuple[str, ...]], class_holder: str, bounds: Mapping[str, int]) -> Join:
     """What is public about the join: the study's options, who holds which features, what identifiers are padded to."""
-    options = options_of(study)
-    inner = len(owners) == 2 if options["join"] is None else options["join"] == "inner"
-    if inner and options["together"]:
+    params = params_of(study)
+    inner = len(owners) == 2 if params.join is None else params.join == "inner"
+    most = params.multiplicity if params.multiplicity is not None else 4 if study.duplicates == "join" else 1
+    if inner and params.together:
         raise ConfigError("an inner join has two parties, who compare together anyway; leave the option together out")
     if missing := [name for name in owners if name not in bounds]:
         raise ConfigError(f"bounds give no number for {missing[0]}: say what its identifiers are padded to")
@@ -112,13 +104,13 @@ def join_of(study: Study, owners: Mapping[str, tuple[str, ...]], class_holder: s
         {name: bounds[name] for name in owners},
         inner,
         study.duplicates,
-        options["multiplicity"],
-        options["min_overlap"],
+        most,
+        params.min_overlap,
         study.alpha,
         key_of(study),
-        None if options["overlap_epsilon"] is None else float(options["overlap_epsilon"]),
+        None if params.overlap_epsilon is None else float(params.overlap_epsilon),
     )
-    return guarded_join(study, replace(agreed, audit_rate=options["audit_rate"]))
+    return guarded_join(study, replace(agreed, audit_rate=params.audit_rate))
 
 
 def overlap_noise(join: Join, party: str) -> OverlapNoise | None:
@@ -130,34 +122,11 @@ def overlap_noise(join: Join, party: str) -> OverlapNoise | None:
     return OverlapNoise(spendable(join.overlap_epsilon, "overlap_epsilon"), joins)
 
 
-def charge_overlap(ledger: Ledger, join: Join, party: str, **facts: Any) -> Entry | None:
-    """Pay for a party's estimates, before its part of training sends anything; None if the study has none.
-
-    Raises `PrivacyError`, and writes nothing, if the budget does not suffice. `facts` are public facts to keep (study, run).
-    """
+def overlap_charge(join: Join, party: str) -> Charge | None:
+    """What a party pays for its estimates; None if the study has none. One identifier with all its rows is a record and a
+    person."""
     law = overlap_noise(join, party)
-    if law is None:
-        return None
-    unit = ledger.balance().unit
-    if not unit.startswith(("one record", "one person")):  # one identifier with all its rows is both
-        raise PrivacyError(f"the ledger protects {unit}; an estimate of the overlap protects one record, or one person")
-    spend = Spend.of(law)
-    return ledger.charge(spend, purpose=f"joined_sums {law.name}", unit=unit, mechanism=law.name, **facts)
-
-
-def charge_training(ledger: Ledger, promised: Study, agreed: Columns | Join, party: str, **facts: Any) -> Entry | None:
-    """Pay for a party's part of a training over columns, noise in the shares and estimates of the overlap, in one entry;
-    None if it costs nothing."""
-    noise = noise_of(promised, agreed)
-    law = None if isinstance(agreed, Columns) else overlap_noise(agreed, party)
-    if noise is None or law is None:
-        if isinstance(agreed, Columns) or noise is not None:
-            return charge_noise(ledger, promised, agreed, **facts)
-        return charge_overlap(ledger, agreed, party, **facts)
-    require_record(ledger)
-    first, second = Spend.of(noise), Spend.of(law)
-    spend = Spend(first.epsilon + second.epsilon, first.delta + second.delta)
-    return ledger.charge(spend, purpose="training over columns", unit=UNIT, mechanism=f"{noise.name}, {law.name}", **facts)
+    return None if law is None else Charge(Spend.of(law), UNIT, ("one record", "one person"), law.name)
 
 
 # -- training ------------------------------------------------------------------------------------------------------------
@@ -229,7 +198,7 @@ def training_of(study: Study, join: Join, party: str, source: ColumnSource, dige
     first, second = _entries(join, party, source, digests)
     require_bound(party, len(first), join.bounds[party])
     local = count_local(join.columns, party, _counted(join, source, digests)) if is_holder and not join.inner else None
-    queries, noise = options_of(study)["queries"], noise_of(study, join)
+    queries, noise = params_of(study).queries, noise_of(study, join)
     return JoinedTraining(party, source.rows, join, first, second, local, queries, noise)
 
 
@@ -252,6 +221,18 @@ def _counted(join: Join, source: ColumnSource, digests: Digests) -> ColumnSource
 def digests_of(study: Study, source: ColumnSource) -> Digests:
     """Keyed digests of a table's identifiers, row by row."""
     return read_digests(source, recipe_of(study.codebook, study.key), bytes.fromhex(study.sha256))
+
+
+def padded(study: Study, digests: Mapping[str, Digests]) -> dict[str, int]:
+    """What each party's identifiers are padded to: as agreed, or their number rounded up to a power of two."""
+    bounds = params_of(study).bounds
+    if unknown := sorted(set(bounds) - set(digests)):
+        raise ConfigError(f"bounds name {unknown[0]!r}, who is no party")
+    found = {}
+    for name, own in digests.items():
+        count = len({digest for digest in own if digest is not None})
+        found[name] = bounds.get(name, min(MOST, max(LEAST, 1 << max(0, count - 1).bit_length())))
+    return found
 
 
 def require_bound(party: str, count: int, bound: int) -> None:
@@ -448,3 +429,130 @@ def _overlap_words(join: Join, overlaps: Mapping[str, int]) -> list[str]:
     if join.min_overlap:
         words += " The bit about the minimum is exact and is not covered by this epsilon."
     return [words]
+
+
+# -- the scheme --------------------------------------------------------------------------------------------------------------
+
+
+class JoinedScheme(ShareScheme):
+    """joined_sums: rows are matched by an identifier, and nobody learns which."""
+
+    name = "joined_sums"
+    params = JoinedSumsParams
+    protocols = ("transfer", "joined_sums", "shared_model")
+    facts = Facts(
+        partitions=("columns",),
+        aligned=False,
+        line="shares of all sums over the hidden join. Nobody learns who is in it, nobody gets the model.",
+        shares=True,
+        small_cells=True,
+        leaves=(
+            "identifiers leave as keyed digests inside an oblivious store, padded to the agreed bound",
+            "rows and labels leave under pads that open only where the other side has the same identifier, into shares",
+            "garbled circuits and masked shares turn sums into shares of scores",
+        ),
+    )
+
+    def agree(self, agreement: Agreement) -> Join:
+        """Who holds what, padded to which numbers, joined how."""
+        held, study = agreement.holdings, agreement.study
+        if held.rows is not None:
+            raise ConfigError(
+                "rows that do not line up have no common number; leave [columns] rows out, and give options.bounds"
+            )
+        if len(held.labelled) != 1:
+            raise ConfigError(
+                f"one party, and only one, must have the class column {study.codebook.target!r} where identifiers do not "
+                "line up"
+            )
+        if params_of(study).reveal != "nothing":
+            raise ConfigError("reveal = 'matching' runs in one process only; between sites leave the option out")
+        require_learner(study.reveal_to, agreement.names)
+        found = join_of(study, agreement.owners, held.labelled[0], params_of(study).bounds)
+        found.columns.plan  # noqa: B018 - what Columns refuses, and whether scores fit
+        return found
+
+    def meet(self, study: Study, sites: Mapping[str, Any]) -> Agreement:
+        """Tables with identifiers. Without an agreed bound their number is rounded up to a power of two, which all see."""
+        tables = {name: site.table(study) for name, site in sites.items()}
+        bounds = params_of(study).bounds
+        if set(tables) - set(bounds):
+            bounds = padded(study, {name: digests_of(study, table) for name, table in tables.items()})
+        agreed = study.replace(options={**study.options, "bounds": bounds}).agreed_as(study.sha256)
+        return Agreement(agreed, study.sha256, tuple(sites), tuple(sites), held=holdings_of(tables))
+
+    def simulate(self, study: Study) -> str | None:
+        """With reveal = "matching" the parties learn whom they share: two runs, in one process only."""
+        return "blindbayes.simulation.joined:simulate_matched" if params_of(study).reveal == "matching" else None
+
+    def columns(self, agreement: Agreement) -> Columns:
+        """Of the join."""
+        found: Columns = agreement.public.columns
+        return found
+
+    def training(self, agreement: Agreement, party: str, source: ColumnSource) -> JoinedTraining:
+        """See `training`."""
+        return training(agreement.study, agreement.public, party, source)
+
+    def price(self, agreement: Agreement, party: str) -> Charge | None:
+        """Noise in the shares, and the estimates that its identifiers are in, in one entry."""
+        noise, law = super().price(agreement, party), overlap_charge(agreement.public, party)
+        if noise is None or law is None:
+            return noise or law
+        spend = Spend(noise.spend.epsilon + law.spend.epsilon, noise.spend.delta + law.spend.delta)
+        return Charge(spend, UNIT, mechanism=f"{noise.mechanism}, {law.mechanism}")
+
+    def told_bit(self, agreement: Agreement, party: str) -> tuple[str, ...]:
+        """The other party of each join, if there is a least overlap."""
+        join: Join = agreement.public
+        if not join.min_overlap:
+            return ()
+        return tuple(join.holders) if party == join.class_holder else (join.class_holder,)
+
+    def statement(self, agreement: Agreement, overlaps: Mapping[str, int]) -> str:
+        """See `training_statement`."""
+        return training_statement(agreement.study, agreement.public, agreement.sha256, overlaps)
+
+    def follows(self, agreement: Agreement) -> tuple[str, ...]:
+        """What each way of scoring will tell."""
+        return ways_of_scoring(agreement.study.reveal_to)
+
+    def exposure(self, agreement: Agreement) -> Exposure:
+        """Classifications, a bit about the overlap, an estimate of it."""
+        params = params_of(agreement.study)
+        plain = super().exposure(agreement)
+        return replace(plain, overlap=params.min_overlap, overlap_epsilon=params.overlap_epsilon or 0.0)
+
+    def opened(self, agreement: Agreement) -> list[str]:
+        """A bit, an estimate, or nothing."""
+        params, found = params_of(agreement.study), []
+        if params.min_overlap:
+            found.append(f"one bit per pair of parties: whether at least {params.min_overlap} identifiers match")
+        if params.overlap_epsilon is not None:
+            found.append(f"the number of matching identifiers with noise, epsilon {params.overlap_epsilon:g}")
+        return found or ["nothing"]
+
+    def sizes(self, agreement: Agreement) -> dict[str, Any]:
+        """What identifiers are padded to."""
+        return {"identifiers_padded_to": [f"{name}: {bound}" for name, bound in agreement.public.bounds.items()]}
+
+
+def ways_of_scoring(reveal_to: str) -> tuple[str, ...]:
+    """What each way of scoring with a model over a hidden join will tell, in plain words."""
+    classes = "all parties" if reveal_to == "all" else reveal_to
+    return (
+        "To score over the hidden join names nobody. The party that asks learns a class for each of its people, the others "
+        "learn what its number of people is padded to. With scope 'shared' only people known to both get a class, and the "
+        "party that asks learns who they are.",
+        f"To score the same people in one order tells each party whom they score together. Their classes go to {classes}.",
+        f"A party that brings nulls learns how many are scored, and not whom; its columns do not count. The classes go to "
+        f"{classes}.",
+    )
+
+
+SCHEME = JoinedScheme()
+
+
+def scheme(name: str) -> JoinedScheme:
+    """The scheme of joined_sums."""
+    return SCHEME

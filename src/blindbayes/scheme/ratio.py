@@ -1,4 +1,4 @@
-"""Probabilities from rows that several parties hold, in one process: private_ratio with every party's role here.
+"""Probabilities from rows that several parties hold, without the counts behind them: private_ratio.
 
 By default nothing is opened: two of the parties hold shares of every probability. `combine` joins them, for simulation alone.
 """
@@ -8,16 +8,14 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, get_args
+from typing import Any, cast
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from blindbayes.codebook import Codebook
-from blindbayes.data import count_table
-from blindbayes.errors import ConfigError, PrivacyError
+from blindbayes.errors import BlindbayesError, ConfigError, LocalProtocolError, PrivacyError
 from blindbayes.estimators import NaiveBayes
-from blindbayes.ledger import Ledger
 from blindbayes.model.file import ModelRecord, dump_model
 from blindbayes.model.parameters import Histogram, Parameters, Term
 from blindbayes.primitives.coins import Coins
@@ -28,18 +26,21 @@ from blindbayes.privacy.fitting import data_domain
 from blindbayes.privacy.mechanisms import Price
 from blindbayes.privacy.noisy_sum import SEVERAL_RECORDS, SEVERAL_SITES
 from blindbayes.privacy.statement import NOT_PROTECTED, PrivacyStatement
+from blindbayes.protocol.core import Role, Run
 from blindbayes.protocol.private_ratio import Ratios, coarse_bits, contributor, first_party, second_party
 from blindbayes.protocol.private_ratio.roles import SHARE_BITS, Opening
+from blindbayes.protocol.registry import Setting
 from blindbayes.report import LeakReport, leak_report, model_files, run_files, seal_files
-from blindbayes.scheme.result import Leak, leakage_of
-from blindbayes.statistics.feasible import require_plausible
+from blindbayes.scheme.job import Charge, CountingJob, Site
+from blindbayes.scheme.result import Leak, about_run, leakage_of
+from blindbayes.statistics import Statistics
 from blindbayes.storage.folder import write_folder
+from blindbayes.study.agreement import Agreement
+from blindbayes.study.schemes import Exposure, Facts
 from blindbayes.study.study import Study
-from blindbayes.transport.memory import local_runs, run_in_memory
+from blindbayes.transport.memory import Outcome
 from blindbayes.wire import Words
 from blindbayes.wire.transcript import Cost
-
-_OPTIONS = ("fraction", "minimum", "opening")
 
 
 @dataclass(frozen=True)
@@ -86,91 +87,31 @@ class RatioResult:
         first, second = self.shares.values()
         return _parameters(self.ratios, tuple((a + b) % modulus for a, b in zip(first, second, strict=True)))
 
-    def save(self, folder: str | os.PathLike[str]) -> os.PathLike[str]:
-        """Write the release: leak report, cost, statement, and the model if it was opened. Shares are not written."""
+    @property
+    def known(self) -> dict[str, Any]:
+        """Public facts for the run.json of a site."""
+        return {"included": list(self.included)}
+
+    def files(self) -> dict[str, bytes]:
+        """Every file of the release but the checksums. Shares are not among them."""
         files = run_files(self.report, self.cost, self.statement)
         if self.opened is not None:
             facts = {"protocol": "private_ratio", "opened": self.ratios.label, "included": ", ".join(self.included)}
             files["model.json"] = dump_model(self.model._record()).encode()
             files |= model_files(self.parameters(), facts, self.promise, None)
-        return write_folder(folder, seal_files(files))
+        return files
+
+    def save(self, folder: str | os.PathLike[str]) -> os.PathLike[str]:
+        """Write the release: leak report, cost, statement, and the model if it was opened. Shares are not written."""
+        return write_folder(folder, seal_files(self.files()))
 
 
-def simulate(
-    codebook: Codebook,
-    sources: Mapping[str, Any],
-    *,
-    opening: Opening = "shares",
-    fraction: int = SHARE_BITS,
-    minimum: int = 0,
-    alpha: float = 1.0,
-    coins: Coins | None = None,
-) -> RatioResult:
-    """Run private_ratio over the parties' tables. The first and the last party compute; they must not collude.
+class PrivateRatioParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Options of private_ratio."""
 
-    `opening` is "shares" (nothing is opened), "coarse" (as many bits as the public `minimum` class size allows) or "fine",
-    which opens the counts and must be chosen. A noisy opening takes a `Study` with epsilon.
-    """
-    if opening == "noisy":
-        raise ConfigError("a noisy opening takes a Study with epsilon")
-    ratios = Ratios(codebook, opening, fraction, minimum, alpha)
-    _require_parties(ratios, tuple(sources))
-    vectors = {name: require_plausible(count_table(source, codebook)).words for name, source in sources.items()}
-    return _run(ratios, vectors, codebook.sha256, Coins.system() if coins is None else coins)
-
-
-def simulate_study(
-    study: Study, sources: Mapping[str, Any], *, ledgers: Mapping[str, str | os.PathLike[str]], coins: Coins
-) -> RatioResult:
-    """Run a study with protocol="private_ratio"; its options are `opening`, `minimum` and `fraction`."""
-    names = tuple(sources)
-    ratios = _agreed(study)
-    if len(names) < study.min_parties:
-        raise PrivacyError(f"the study asks for at least {study.min_parties} parties; {len(names)} take part")
-    if study.quorum not in (None, len(names)):
-        raise ConfigError("private_ratio needs every party; leave quorum unset")
-    _require_parties(ratios, names)
-    noise = None
-    if study.epsilon is not None:
-        noise = _Noise.make(study, ratios, len(names))
-        ratios = replace(ratios, noise_bound=noise.law.tail(2.0**-40 / ratios.lanes, len(names)))
-    run_id = coins.bytes(16).hex()
-    coins = coins.derive(f"run {run_id}")  # two runs on the same coins never share noise or masks
-    vectors = {}
-    for name, source in sources.items():
-        persons = study.persons(coins.derive(f"rows of {name}"))
-        own = count_table(source, study.codebook, total=study.is_private, persons=persons)
-        require_plausible(own, complete=not study.is_private)
-        if int(own.class_counts.sum()) < study.min_rows:
-            raise PrivacyError(f"the study asks for at least {study.min_rows} rows per party")
-        study.require_party_rows(own)
-        vectors[name] = own.words
-    if noise is not None:
-        for name in names:
-            if name in ledgers:  # before anything is drawn or sent
-                spend = Spend(written(noise.price.epsilon), written(noise.price.delta))
-                Ledger(ledgers[name]).charge(
-                    spend, purpose=f"study {study.protocol}", unit=noise.price.unit, study=study.sha256
-                )
-            vectors[name] = vectors[name] + noise.law.share(coins.derive(f"noise of {name}")).view(np.uint64)
-    promise = None if noise is None else noise.statement(study)
-    return _run(ratios, vectors, study.sha256, coins, promise)
-
-
-def _agreed(study: Study) -> Ratios:
-    """The study's options, as the protocol knows them."""
-    options = study.options
-    if unknown := sorted(set(options) - set(_OPTIONS)):
-        raise ConfigError(f"unknown protocol option {unknown[0]!r}; known: {', '.join(_OPTIONS)}")
-    opening, minimum = options.get("opening", "shares"), options.get("minimum", 0)
-    if any(type(options.get(name, 0)) is not int for name in ("minimum", "fraction")):
-        raise ConfigError("minimum and fraction are whole numbers")
-    fraction = options.get("fraction", max(1, coarse_bits(minimum)) if opening == "coarse" else SHARE_BITS)
-    if opening not in get_args(Opening):
-        raise ConfigError(f"opening is one of {', '.join(get_args(Opening))}")
-    if (opening == "noisy") != (study.epsilon is not None):
-        raise PrivacyError("private_ratio adds noise to what is opened: epsilon and opening='noisy' go together")
-    return Ratios(study.codebook, opening, fraction, minimum, study.alpha)
+    opening: Opening = "shares"  # shares: nothing; coarse: as many bits as `minimum` allows; noisy: takes epsilon; fine: all
+    minimum: int = 0  # public: every class has at least so many rows, or one bit says that it has not
+    fraction: int | None = None  # bits after the point; by default as many as the opening allows
 
 
 def _require_parties(ratios: Ratios, names: tuple[str, ...]) -> None:
@@ -234,29 +175,210 @@ class _Noise:
         )
 
 
-def _run(
-    ratios: Ratios, vectors: Mapping[str, Words], study: str, coins: Coins, promise: PrivacyStatement | None = None
-) -> RatioResult:
-    names = tuple(vectors)
-    first, second = names[0], names[-1]
-    runs = local_runs(names, study=study, run_id=coins.bytes(16).hex(), coins=coins, signed=False)
-    parts: dict[str, Any] = {}
-    for name, vector in vectors.items():
-        own = coins.derive(f"ratio {runs[name].run_id} {name}")
-        if name == first:
-            parts[name] = first_party(runs[name], ratios, vector, second, own)
-        elif name == second:
-            parts[name] = second_party(runs[name], ratios, vector, first, own)
-        else:
-            parts[name] = contributor(runs[name], ratios, vector, first, second, own)
-    outcome = run_in_memory(parts)
-    opened = None if ratios.label is None else tuple(outcome.outputs[first])
-    shares = {} if ratios.label is not None else {name: tuple(outcome.outputs[name]) for name in (first, second)}
-    transcript, protocols = outcome.transcript, ("transfer", "private_ratio")
-    follows = (_follows(ratios), f"{first} and {second} together have the sums of all counts; they must not collude.")
-    report = leak_report(protocols, len(names), transcript.received, outcome.opened, transcript.entries, follows)
-    statement = _statement(ratios, study, first, second, promise)
-    return RatioResult(ratios, opened, shares, leakage_of(outcome), outcome.cost, statement, names, report, promise)
+@dataclass(frozen=True)
+class Ratio:
+    """What is public about one run: the ratios, and the noise on the counts behind them."""
+
+    study: Study
+    names: tuple[str, ...]
+    ratios: Ratios
+    noise: _Noise | None
+
+    @property
+    def setting(self) -> Setting:
+        """For the difference rule: what is opened depends on everybody's counts."""
+        return Setting(self.names, self.ratios.lanes, noisy=self.noise is not None)
+
+    @property
+    def computing(self) -> tuple[str, str]:
+        """The two parties that compute, who must not collude."""
+        return self.names[0], self.names[-1]
+
+
+class RatioScheme:
+    """See `study.schemes.Scheme`."""
+
+    name = "private_ratio"
+    params = PrivateRatioParams
+    facts = Facts(
+        partitions=("rows",),
+        line="probabilities without counts: in shares of two sites, or opened as coarsely as the study says. All must answer.",
+        allowed=False,  # until a site's people have read what an opening tells
+        offered=False,
+        leaves=("shares of this site's counts, one to each of the two sites that compute",),
+    )
+
+    def check(self, study: Study) -> None:
+        """The opening and epsilon fit."""
+        ratios_of(study)
+        if study.quorum is not None:
+            raise ConfigError("private_ratio needs every party; leave quorum unset")
+
+    def quorum(self, parties: int) -> int | None:
+        """Everybody."""
+        return None
+
+    def apart(self) -> tuple[tuple[str, ...], ...]:
+        """Every role is a party's own."""
+        return ()
+
+    def seats(self, agreement: Agreement) -> tuple[str, ...]:
+        """The contributors."""
+        return agreement.contributors
+
+    def learners(self, agreement: Agreement) -> tuple[str, ...]:
+        """Everybody, or the two that keep shares."""
+        public: Ratio = agreement.public
+        return public.computing if public.ratios.label is None else agreement.contributors
+
+    def agree(self, agreement: Agreement) -> Ratio:
+        """Which probabilities, opened how."""
+        study, names = agreement.study, agreement.contributors
+        ratios = ratios_of(study)
+        if len(names) < study.min_parties:
+            raise PrivacyError(f"the study asks for at least {study.min_parties} parties; {len(names)} take part")
+        _require_parties(ratios, names)
+        noise = None
+        if study.epsilon is not None:
+            noise = _Noise.make(study, ratios, len(names))
+            ratios = replace(ratios, noise_bound=noise.law.tail(2.0**-40 / ratios.lanes, len(names)))
+        return Ratio(study, names, ratios, noise)
+
+    def require_runnable(self, agreement: Agreement) -> None:
+        """What is agreed can run."""
+        agreement.public  # noqa: B018 - refused there
+
+    def meet(self, study: Study, sites: Mapping[str, Any]) -> Agreement:
+        """Every site brings rows."""
+        return Agreement(study, study.sha256, tuple(sites), tuple(sites))
+
+    def job(self, agreement: Agreement, site: Site, run_id: str) -> RatioJob:
+        """This site's counts go into the ratios."""
+        return RatioJob(agreement, site, run_id)
+
+    def price(self, public: Ratio) -> Charge | None:
+        """What a party pays for a noisy opening."""
+        if public.noise is None:
+            return None
+        price = public.noise.price
+        return Charge(Spend(written(price.epsilon), written(price.delta)), price.unit)
+
+    def result(self, agreement: Agreement, outcome: Outcome, *, run: str = "", **_: Any) -> RatioResult:
+        """The opened probabilities, or the shares that stayed here."""
+        public: Ratio = agreement.public
+        ratios, (first, second) = public.ratios, public.computing
+        outputs = {name: outcome.outputs[name] for name in (first, second, *public.names) if name in outcome.outputs}
+        told = next((tuple(found) for found in outputs.values() if found is not None), None)
+        opened = None if ratios.label is None else told
+        held = {name: tuple(outputs[name]) for name in (first, second) if outputs.get(name) is not None}
+        shares = {} if ratios.label is not None else held
+        seen, protocols = outcome.transcript, ("transfer", "private_ratio")
+        follows = (_follows(ratios), f"{first} and {second} together have the sums of all counts; they must not collude.")
+        about, size = about_run(agreement, run), len(public.names)
+        report = leak_report(protocols, size, seen.received, outcome.opened, seen.entries, follows, seen.traffic, about)
+        promise = None if public.noise is None else public.noise.statement(public.study)
+        statement = _statement(ratios, agreement.sha256, first, second, promise)
+        leakage = leakage_of(outcome)
+        return RatioResult(ratios, opened, shares, leakage, outcome.cost, statement, public.names, report, promise)
+
+    # -- in words ------------------------------------------------------------------------------------------------------
+
+    def exposure(self, agreement: Agreement) -> Exposure:
+        """Probabilities that fix counts are an exact sum; noisy ones are paid for."""
+        study, ratios = agreement.study, agreement.public.ratios
+        exact = ratios.label is not None and study.epsilon is None
+        fewest = None if ratios.label is None else len(agreement.contributors)
+        return Exposure(exact=exact, fewest=fewest, epsilon=study.epsilon or 0.0, delta=study.delta)
+
+    def shown(self, agreement: Agreement) -> dict[str, Any]:
+        """For `study check`."""
+        ratios = agreement.public.ratios
+        labels = ["nothing"] if ratios.label is None else ["minimum_reached", ratios.label]
+        return {
+            "contributors": list(agreement.contributors),
+            "compute": list(agreement.public.computing),
+            "opened": labels,
+            "learners": list(agreement.contributors) if ratios.label is not None else [],
+            "epsilon": agreement.study.epsilon,
+        }
+
+    def told(self, agreement: Agreement) -> list[str]:
+        """For the wizard."""
+        return [f"{agreement.title}: rows of {', '.join(agreement.contributors)}.", f"  {_follows(agreement.public.ratios)}"]
+
+    def dry_run(self, agreement: Agreement, site: Site) -> tuple[dict[str, Any], list[str]]:
+        """The shares that would leave."""
+        said, problems = self.shown(agreement), []
+        try:
+            self.job(agreement, site, "0" * 32).read()
+        except BlindbayesError as error:
+            problems.append(str(error))
+        facts = {"leaves_as": self.facts.leaves[0], "opened": said["opened"], "opened_to": said["learners"]}
+        follows = _follows(agreement.public.ratios)
+        return {**facts, "refused_because": problems}, [self.facts.leaves[0], follows, "Nothing has left."]
+
+
+class RatioJob(CountingJob):
+    """See `job.Job`."""
+
+    def read(self) -> None:
+        """Count this site's rows."""
+        public: Ratio = self.agreement.public
+        if self.site.name in public.names:
+            own = self.count(public.study.codebook)
+            public.study.require_party_rows(own)
+            self.bring(own)
+
+    def role(self, seat: str, run: Run, coins: Coins) -> Role[Any]:
+        """Of one of the two that compute, or of a contributor."""
+        public: Ratio = self.agreement.public
+        if self.statistics is None:
+            raise LocalProtocolError("a party has counted its rows", party=seat)
+        vector = self.contribution(public, self.statistics, coins.derive("contribution"))
+        (first, second), own = public.computing, coins.derive("role")
+        if seat == first:
+            return first_party(run, public.ratios, vector, second, own)
+        if seat == second:
+            return second_party(run, public.ratios, vector, first, own)
+        return contributor(run, public.ratios, vector, first, second, own)
+
+    def contribution(self, public: Ratio, statistics: Statistics, coins: Coins) -> Words:
+        """This party's vector: its counts, with its share of the noise."""
+        if public.noise is None:
+            return statistics.words
+        noisy: Words = statistics.words + public.noise.law.share(coins).view(np.uint64)
+        return noisy
+
+    def authorise_and_charge(self, seat: str) -> None:
+        """Approval, rate, difference rule, ledger; once per run."""
+        public: Ratio = self.agreement.public
+        exact = public.ratios.label is not None and public.noise is None
+        self.site.authorise_and_charge(
+            self.agreement, self.run_id, SCHEME.price(public), state=self.state, fewest=len(public.names), exact=exact
+        )
+
+    def keep(self, outputs: Mapping[str, Any]) -> None:
+        """Write down whose counts are in what was opened."""
+        if self.agreement.public.ratios.label is not None:
+            self.site.opened(self.agreement, self.run_id, self.agreement.public.names)
+
+
+SCHEME = RatioScheme()
+
+
+def scheme(name: str) -> RatioScheme:
+    """The scheme of private_ratio."""
+    return SCHEME
+
+
+def ratios_of(study: Study) -> Ratios:
+    """The study's options, as the protocol knows them."""
+    params = cast(PrivateRatioParams, study.params)
+    if (params.opening == "noisy") != (study.epsilon is not None):
+        raise PrivacyError("private_ratio adds noise to what is opened: epsilon and opening='noisy' go together")
+    usual = max(1, coarse_bits(params.minimum)) if params.opening == "coarse" else SHARE_BITS
+    fraction = usual if params.fraction is None else params.fraction
+    return Ratios(study.codebook, params.opening, fraction, params.minimum, study.alpha)
 
 
 def _parameters(ratios: Ratios, values: tuple[int, ...]) -> Parameters:
@@ -294,7 +416,7 @@ def _follows(ratios: Ratios) -> str:
 
 def _statement(ratios: Ratios, study: str, first: str, second: str, promise: PrivacyStatement | None) -> str:
     lines = [
-        *([f"Study {study}"] if study != ratios.codebook.sha256 else []),
+        f"Study {study}",
         f"Codebook {ratios.codebook.sha256}",
         f"Protocol private_ratio; {first} and {second} compute, and must not collude: together they have the sums.",
         _follows(ratios),

@@ -5,6 +5,7 @@ which promise.
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,6 +21,7 @@ from blindbayes.protocol.columns import Columns
 from blindbayes.report import About, LeakReport, PartyView, Received, leak_report, model_files, run_files, seal_files
 from blindbayes.statistics import Statistics
 from blindbayes.storage.folder import write_folder
+from blindbayes.study.agreement import Agreement
 from blindbayes.transport.memory import Outcome
 from blindbayes.wire.transcript import Cost
 
@@ -33,8 +35,27 @@ class Leak:
 
 
 @dataclass(frozen=True)
+class Learned:
+    """What every run leaves, whoever asks: who learned what, at what cost, under which promise. Here: and nothing else."""
+
+    leakage: Mapping[str, Leak]
+    cost: Cost = field(repr=False)
+    statement: str = field(repr=False)
+    report: LeakReport = field(repr=False)
+    known: Mapping[str, Any] = field(default_factory=dict)  # public facts for the run.json of a site
+
+    def files(self) -> dict[str, bytes]:
+        """Every file of the release but the checksums."""
+        return run_files(self.report, self.cost, self.statement)
+
+    def save(self, folder: str | os.PathLike[str]) -> Path:
+        """Write the release. The folder must be new or empty."""
+        return write_folder(folder, seal_files(self.files()))
+
+
+@dataclass(frozen=True)
 class Result:
-    """How a study ended."""
+    """How a study ended that opens statistics: with a model in the open."""
 
     model: NaiveBayes = field(repr=False)
     statistics: Statistics = field(repr=False)  # exact, or noisy if the study has an epsilon
@@ -49,6 +70,11 @@ class Result:
 
     report: LeakReport | None = field(default=None, repr=False)  # of this run; None: only what `leakage` says is known
     facts: Mapping[str, Any] = field(default_factory=dict, repr=False)  # public facts for the model card
+
+    @property
+    def known(self) -> dict[str, Any]:
+        """Public facts for the run.json of a site."""
+        return {"included": list(self.included)}
 
     def files(self, deployment: Deployment | None = None) -> dict[str, bytes]:
         """Every file of the release but the checksums. A deployment adds the record of the OpenDP Deployments Registry."""
@@ -97,14 +123,23 @@ class JointResult:
     statement: str = field(repr=False)
     included: tuple[str, ...]
     report: LeakReport | None = field(default=None, repr=False)
+    overlaps: Mapping[str, int] = field(default_factory=dict)  # of a hidden join: noisy numbers of identifiers joined with each
+
+    @property
+    def known(self) -> dict[str, Any]:
+        """Public facts for the run.json of a site."""
+        return {"included": list(self.included)}
+
+    def files(self) -> dict[str, bytes]:
+        """Every file of the release but the checksums. Shares are not among them: each goes to its party alone."""
+        return run_files(self.report or report_of((), self.leakage), self.cost, self.statement)
 
     def save(self, folder: str | os.PathLike[str]) -> Path:
         """Write the release: the leak report, cost, statement, checksums; and beside them one share file per party.
 
         The checksums leave the shares out: each goes to its party alone. The folder must be new or empty.
         """
-        report = self.report or report_of((), self.leakage)
-        where = write_folder(folder, seal_files(run_files(report, self.cost, self.statement)))
+        where = write_folder(folder, seal_files(self.files()))
         for name, share in self.model.shares.items():
             share.save(where / f"{name}.share")
         return where
@@ -114,9 +149,11 @@ class JointResult:
 class Prediction:
     """One batch of joint classification."""
 
-    labels: npt.NDArray[Any]
+    labels: npt.NDArray[Any]  # over a hidden join one per row of the scorer, None where a row got none
     leakage: Mapping[str, Leak]
     cost: Cost = field(repr=False)
+    report: LeakReport = field(repr=False)
+    statement: str = field(repr=False)
 
 
 def leakage_of(outcome: Outcome) -> dict[str, Leak]:
@@ -126,24 +163,40 @@ def leakage_of(outcome: Outcome) -> dict[str, Leak]:
     }
 
 
-def about_columns(columns: Columns, sha256: str, title: str = "", run: str = "", date: str = "") -> About:
-    """Which run it was, for the leak report: who brings which columns."""
+def about_run(agreement: Agreement, run: str = "") -> About:
+    """Which run it was, for the leak report: who takes part, and over columns who brings which."""
+    today = time.strftime("%Y-%m-%d", time.gmtime()) if agreement.identities else ""
+    holds = {}
+    if agreement.held is not None:
+        labelled, target = agreement.held.labelled, agreement.book.target
+        own = {name: (*held, *((target,) if name in labelled else ())) for name, held in agreement.owners.items()}
+        holds = {name: held for name, held in own.items() if held}
+    return About(agreement.title, agreement.sha256, run, today, agreement.names, holds, agreement.hosts)
+
+
+def about_columns(columns: Columns, sha256: str) -> About:
+    """The same of a model, where the study is not at hand."""
     holds = {
         name: (*features, *((columns.codebook.target,) if name in columns.labelled else ()))
         for name, features in columns.owners.items()
     }
-    return About(title, sha256, run, date, tuple(columns.owners), holds)
+    return About("", sha256, "", "", tuple(columns.owners), holds)
 
 
 def column_report(
-    protocols: tuple[str, ...], outcome: Outcome, parties: int | None = None, about: About | None = None
+    protocols: tuple[str, ...],
+    outcome: Outcome,
+    parties: int | None = None,
+    about: About | None = None,
+    more: Sequence[str] = (),
 ) -> LeakReport:
     """The leak report of a run over columns; `parties` where the outcome is that of one site."""
     transcript = outcome.transcript
-    follows = (
+    follows: tuple[str, ...] = (
         "A share alone is uniform: whoever holds one, and the messages above, learns nothing of the other's columns beyond "
         "what was opened.",
         "Both parties' shares together are the model. Each classification tells something of it; limit their number.",
+        *more,
     )
     size = len(transcript.received) if parties is None else parties
     opened = {name: tuple(dict.fromkeys(labels)) for name, labels in outcome.opened.items()}  # once, not once per batch

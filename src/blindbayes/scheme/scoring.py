@@ -7,6 +7,7 @@ protocol/joined_scores/SPEC.md.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -29,8 +30,11 @@ from blindbayes.protocol.joined_scores import NONE, Asked, Helped, Hidden, Scope
 from blindbayes.protocol.joined_sums import merge
 from blindbayes.protocol.shared_model import ScorePlan
 from blindbayes.protocol.shared_model.plan import GaussianPlan
+from blindbayes.report import About, LeakReport
 from blindbayes.scheme.aligned import local_parameters, require_held, whole_block
 from blindbayes.scheme.joined import coalition_words, keyed_digest, require_bound
+from blindbayes.scheme.result import column_report
+from blindbayes.transport.memory import Outcome
 
 PROTOCOLS = ("transfer", "joined_scores", "shared_argmax")
 IntArray = npt.NDArray[np.int64]
@@ -191,19 +195,6 @@ def whole_tables(parameters: Parameters, plan: ScorePlan) -> dict[str, Limbs]:
 # -- in words ----------------------------------------------------------------------------------------------------------------
 
 
-def ways_of_scoring(reveal_to: str) -> tuple[str, ...]:
-    """What each way of scoring with a model over a hidden join will tell, in plain words."""
-    classes = "all parties" if reveal_to == "all" else reveal_to
-    return (
-        "To score over the hidden join names nobody. The party that asks learns a class for each of its people, the others "
-        "learn what its number of people is padded to. With scope 'shared' only people known to both get a class, and the "
-        "party that asks learns who they are.",
-        f"To score the same people in one order tells each party whom they score together. Their classes go to {classes}.",
-        f"A party that brings nulls learns how many are scored, and not whom; its columns do not count. The classes go to "
-        f"{classes}.",
-    )
-
-
 def what_follows(hidden: Hidden) -> tuple[str, ...]:
     """What can be concluded from scoring over a hidden join, in plain words."""
     to, others = hidden.to, " and ".join(hidden.helpers)
@@ -225,6 +216,34 @@ def what_follows(hidden: Hidden) -> tuple[str, ...]:
         "its own columns learns more: limit the number of queries."
     )
     return tuple(lines)
+
+
+def prediction_words(
+    outcome: Outcome,
+    about: About,
+    reveal_to: str,
+    *,
+    count: int = 0,
+    model: str = "",
+    batch: str = "",
+    hidden: Hidden | None = None,
+) -> tuple[LeakReport, str]:
+    """The leak report and the statement of a joint classification; `hidden`: people were scored by identifier."""
+    size = len(about.parties)
+    head = f"Study {about.study}" + (f"\n\nModel of run {model}; batch {batch}" if model else "")
+    if hidden is not None:
+        report = replace(column_report(PROTOCOLS, outcome, size, about), follows=what_follows(hidden))
+        return report, f"{head}{'.' * bool(model)}\n\n" + scoring_statement(hidden)
+    learners = "every party" if reveal_to == "all" else reveal_to
+    statement = "\n\n".join(
+        (
+            f"{head}: {count} instances." if model else f"{head}\n\n{count} instances.",
+            f"The class of each instance was opened, to {learners}, and nothing else. The query budget of every party's "
+            "share was charged before anything was computed. Repeated queries let the model be read off.",
+            "Security: parties that follow the protocol and look at what they received (semi-honest), no dealer.",
+        )
+    )
+    return column_report(("transfer", "shared_argmax"), outcome, size, about), statement
 
 
 def scoring_statement(hidden: Hidden) -> str:

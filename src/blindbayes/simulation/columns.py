@@ -1,15 +1,14 @@
-"""A study over columns in one process: every party's role runs here, each message really encoded and decoded.
+"""A model that exists only as shares, with every party's role in this process, each message really encoded and decoded.
 
-`simulate` trains; the result's `model` is a `JointModel`: two or more shares and nothing else. `predict` runs the joint
-classification, in which only the class is opened. `combine` joins the shares in one place, to compare with pooled training;
-it exists for simulation alone.
+`predict` runs the joint classification, in which only the class is opened. `combine` joins the shares in one place, to compare
+with pooled training; it exists for simulation alone.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -17,30 +16,15 @@ import numpy.typing as npt
 from blindbayes.data.columns import ColumnSource, open_columns
 from blindbayes.errors import ConfigError, DataError, LocalProtocolError
 from blindbayes.estimators import NaiveBayes
-from blindbayes.ledger import Ledger
 from blindbayes.model.shares import ModelShare
 from blindbayes.primitives.coins import Coins
 from blindbayes.protocol.columns import Columns
 from blindbayes.protocol.core import Role, Run
-from blindbayes.scheme.aligned import (
-    Transfers,
-    class_counts_of,
-    columns_for,
-    columns_of,
-    options_of,
-    require_learner,
-    scoring,
-    training,
-    training_statement,
-)
-from blindbayes.scheme.guards import charge_noise
-from blindbayes.scheme.result import JointResult, Prediction, Result, about_columns, column_report, leakage_of
+from blindbayes.scheme.aligned import class_counts_of, columns_of, scoring
+from blindbayes.scheme.result import Prediction, about_columns, leakage_of
+from blindbayes.scheme.scoring import prediction_words
 from blindbayes.statistics import Statistics
-from blindbayes.study.study import Study
 from blindbayes.transport.memory import Outcome, local_runs, run_in_memory
-
-if TYPE_CHECKING:
-    from blindbayes.papers.vaidya2008.columns import PrintedResult
 
 
 class JointModel:
@@ -105,7 +89,9 @@ class JointModel:
         learned = [outcome.outputs[name] for name in self.columns.query(1, self.reveal_to).learners]
         if any(not np.array_equal(learned[0], other) for other in learned[1:]):
             raise LocalProtocolError("two parties learned different classes")
-        return Prediction(self.classes_[learned[0]], leakage_of(outcome), outcome.cost)
+        about = about_columns(self.columns, next(iter(self.shares.values())).study)
+        report, statement = prediction_words(outcome, about, self.reveal_to, count=count)
+        return Prediction(self.classes_[learned[0]], leakage_of(outcome), outcome.cost, report, statement)
 
     def _scorings(self, frames: Mapping[str, Any]) -> dict[str, Any]:
         """Every party's part of a classification."""
@@ -180,78 +166,3 @@ class JointModel:
             raise DataError("all parties must bring the same instances, at least one, in the same order")
         rows = sizes.pop()
         return {name: opened.get(name, rows) for name in self.columns.owners}
-
-
-# -- training ------------------------------------------------------------------------------------------------------------
-
-
-def simulate(
-    study: Study,
-    sources: Mapping[str, Any],
-    *,
-    coins: Coins,
-    ledgers: Mapping[str, str | os.PathLike[str]] | None = None,
-) -> JointResult | Result | PrintedResult:
-    """Train a study over columns with every party in this process. `noisy_histograms` gives a `Result` with a plain model.
-
-    `ledgers` pay for noise in the shares (epsilon), for noisy_histograms, and where joined_sums opens a noisy estimate of
-    the overlap.
-    """
-    if study.protocol == "joined_sums":
-        from blindbayes.simulation import joined
-
-        return joined.simulate(study, sources, coins=coins, ledgers=ledgers)
-    if study.protocol == "class_sums":
-        return _simulate_shared(study, sources, coins, ledgers or {})
-    if study.protocol == "noisy_histograms":
-        from blindbayes.scheme import histograms
-
-        return histograms.simulate(study, sources, coins=coins, ledgers=ledgers)
-    if ledgers:
-        raise ConfigError(f"{study.protocol} takes no ledgers: it opens nothing that a ledger could pay for")
-    if study.protocol == "scalar_product":
-        from blindbayes.papers.vaidya2008 import columns as printed_columns
-
-        return printed_columns.simulate(study, sources, coins=coins)
-    raise ConfigError(
-        f"there is no columns protocol {study.protocol!r} for rows that line up; known: class_sums, "
-        "noisy_histograms, scalar_product"
-    )
-
-
-def _simulate_shared(
-    study: Study, sources: Mapping[str, Any], coins: Coins, ledgers: Mapping[str, str | os.PathLike[str]]
-) -> JointResult:
-    options_of(study)
-    keys = (study.key,) if isinstance(study.key, str) else tuple(study.key or ())
-    opened = {name: open_columns(source, study.codebook, ignore=keys) for name, source in sources.items()}
-    columns = agree_columns(study, opened)
-    require_learner(study.reveal_to, columns.owners)
-    parts = {name: training(study, columns, name, source) for name, source in opened.items()}
-    for name, path in ledgers.items():  # each pays before anything is sent
-        if name not in columns.owners:
-            raise ConfigError(f"a ledger is named for {name!r}, who is no party")
-        charge_noise(Ledger(path), study, columns, study=study.sha256)
-    runs = local_runs(tuple(sources), study=study.sha256, run_id=coins.bytes(16).hex(), coins=coins, signed=False)
-    own = {name: coins.derive(f"training {runs[name].run_id} {name}") for name in sources}
-    outcome = run_in_memory({name: part.role(runs[name], own[name]) for name, part in parts.items()})
-    shares = {name: part.share(outcome.outputs[name], study.sha256) for name, part in parts.items()}
-    together = study.options.get("together", False)
-    model = JointModel(columns, shares, study.reveal_to, together=together)
-    if not together:  # what training set up serves prediction too
-        model._kept = {name: Transfers.of(outcome.outputs[name]) for name in parts}
-    report = column_report(("transfer", "class_sums", "shared_model"), outcome, about=about_columns(columns, study.sha256))
-    statement = training_statement(study, columns, study.sha256)
-    return JointResult(model, leakage_of(outcome), outcome.cost, statement, tuple(sources), report)
-
-
-def agree_columns(study: Study, opened: Mapping[str, ColumnSource]) -> Columns:
-    sizes = {source.rows for source in opened.values()}
-    if len(sizes) != 1:
-        raise DataError("the parties' tables have different numbers of rows; line them up by key first, or set aligned=False")
-    labelled = tuple(name for name, source in opened.items() if source.labelled)
-    owners = {name: tuple(feature.name for feature in source.features) for name, source in opened.items()}
-    rows = sizes.pop()
-    if rows < 1:
-        raise DataError("the tables are empty")
-    return columns_for(study, rows, owners, labelled)

@@ -1,26 +1,22 @@
-"""A study over columns whose identifiers do not line up, in one process. See protocol/joined_sums/SPEC.md.
+"""Models over identifiers that do not line up, in one process. See protocol/joined_sums/SPEC.md.
 
-`simulate` trains; the result's `model` is a `LeftJoinedModel` or a `JoinedModel` (inner join), which exists only as shares.
-`predict` classifies instances that the parties bring in one order, as for rows that line up; `score` everybody that one party
-knows, over the hidden join.
-
-What one party does is in `scheme.joined`; it is used unchanged by a site's agent.
+Training leaves a `LeftJoinedModel` or a `JoinedModel` (inner join), which exists only as shares. `predict` classifies
+instances that the parties bring in one order, as for rows that line up; `score` everybody that one party knows, over the
+hidden join. What one party does is in `scheme.joined` and `scheme.scoring`, used unchanged by a site's agent.
 """
 
 from __future__ import annotations
 
-import copy
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import fields, replace
 from typing import Any
 
 import numpy as np
 
 from blindbayes.data.columns import ColumnSource, open_columns
-from blindbayes.data.keys import recipe_of, rows_at
+from blindbayes.data.keys import rows_at
 from blindbayes.errors import ConfigError, DataError, LocalProtocolError, PrivacyError
-from blindbayes.ledger import Ledger
 from blindbayes.model.shares import ModelShare
 from blindbayes.primitives.circuits import ln_error
 from blindbayes.primitives.coins import Coins
@@ -28,51 +24,19 @@ from blindbayes.protocol import matching, transfer
 from blindbayes.protocol.core import Role
 from blindbayes.protocol.joined import Join, Joined, Links
 from blindbayes.protocol.joined_scores import NONE, Scope
-from blindbayes.protocol.joined_sums import LEAST, MOST, merge
+from blindbayes.protocol.joined_sums import merge
 from blindbayes.report import LeakReport
 from blindbayes.scheme.aligned import Transfers
-from blindbayes.scheme.joined import (
-    Digests,
-    JoinedScoring,
-    charge_training,
-    digests_of,
-    join_of,
-    options_of,
-    require_bound,
-    scoring,
-    training,
-    training_of,
-    training_statement,
-)
+from blindbayes.scheme.columns import keys_of, require_learner
+from blindbayes.scheme.joined import JoinedScoring, digests_of, padded, params_of, require_bound
 from blindbayes.scheme.result import JointResult, Leak, Prediction, about_columns, column_report, leakage_of
-from blindbayes.scheme.scoring import PROTOCOLS, hidden_scoring, open_keyed, scoring_statement, ways_of_scoring, what_follows
+from blindbayes.scheme.scoring import hidden_scoring, open_keyed, prediction_words
 from blindbayes.simulation.columns import JointModel
-from blindbayes.simulation.columns import simulate as simulate_aligned
 from blindbayes.statistics import Statistics
+from blindbayes.study.agreement import Agreement
 from blindbayes.study.study import Study
 from blindbayes.transport.memory import local_runs, run_in_memory
 from blindbayes.wire.transcript import Cost, PartyCost
-
-__all__ = [
-    "JoinedModel",
-    "JoinedResult",
-    "LeftJoinedModel",
-    "hidden_scoring",
-    "join_of",
-    "open_keyed",
-    "scoring",
-    "simulate",
-    "training",
-    "training_statement",
-]
-
-
-@dataclass(frozen=True)
-class HiddenPrediction(Prediction):
-    """Classes over a hidden join: `labels` has one per row of the scorer, None where a row got none."""
-
-    report: LeakReport = field(repr=False)
-    statement: str = field(repr=False)
 
 
 class HiddenScores(JointModel):
@@ -80,7 +44,7 @@ class HiddenScores(JointModel):
 
     def score(
         self, frames: Mapping[str, Any], *, to: str, scope: Scope = "everybody", coins: Coins | None = None
-    ) -> HiddenPrediction:
+    ) -> Prediction:
         """The class of everybody in the table of `to`, with the others' columns where they have the same identifier.
 
         Parameters
@@ -106,10 +70,9 @@ class HiddenScores(JointModel):
         found = outcome.outputs[to]
         labels = self.classes_.astype(object)[found]
         labels[found == NONE] = None
-        hidden, sha256 = parts[to].hidden, self.shares[to].study
-        report = column_report(PROTOCOLS, outcome, about=about_columns(self.columns, sha256))
-        report = replace(report, follows=what_follows(hidden))
-        return HiddenPrediction(labels, leakage_of(outcome), outcome.cost, report, scoring_statement(hidden))
+        about = about_columns(self.columns, self.shares[to].study)
+        report, statement = prediction_words(outcome, about, to, hidden=parts[to].hidden)
+        return Prediction(labels, leakage_of(outcome), outcome.cost, report, statement)
 
 
 class JoinedModel(HiddenScores):
@@ -173,84 +136,31 @@ class LeftJoinedModel(HiddenScores):
 # -- training ------------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class JoinedResult(JointResult):
-    """How a study over a hidden join ended."""
-
-    overlaps: Mapping[str, int] = field(default_factory=dict)  # attribute holder -> noisy number of identifiers joined with it
-
-
-def simulate(
-    study: Study,
-    sources: Mapping[str, Any],
-    *,
-    coins: Coins,
-    ledgers: Mapping[str, str | os.PathLike[str]] | None = None,
+def simulate_matched(
+    study: Study, sources: Mapping[str, Any], *, coins: Coins, ledgers: Mapping[str, str | os.PathLike[str]]
 ) -> JointResult:
-    """Train a study over columns whose identifiers do not line up, with every party in this process.
-
-    `ledgers` pay for noise in the shares (epsilon) and for a noisy estimate of the overlap (option overlap_epsilon) before
-    anything is sent.
-    """
-    options = options_of(study)
-    ignored = tuple(part.column for part in recipe_of(study.codebook, study.key).parts)
-    opened = {name: open_columns(source, study.codebook, ignore=ignored) for name, source in sources.items()}
-    if study.reveal_to != "all" and study.reveal_to not in opened:
-        raise ConfigError(f"reveal_to is 'all' or a party; {study.reveal_to!r} is none")
+    """With reveal = "matching": both learn whom they share, line their rows up, and go on with class_sums."""
+    params = params_of(study)
+    opened = {name: open_columns(source, study.codebook, ignore=keys_of(study)) for name, source in sources.items()}
+    require_learner(study.reveal_to, opened)
     for name, source in opened.items():
         if source.rows < study.min_rows:
             raise PrivacyError(f"{name}: the study asks for at least {study.min_rows} rows per party")
-    digests = {name: digests_of(study, source) for name, source in opened.items()}
-    if options["reveal"] == "matching":
-        return _simulate_matched(study, opened, digests, options, coins, ledgers)
-    join = _agree(study, opened, digests, options)
-    parts = {name: training_of(study, join, name, source, digests[name]) for name, source in opened.items()}
-    _charge(study, join, ledgers or {})
-    runs = local_runs(tuple(sources), study=study.sha256, run_id=coins.bytes(16).hex(), coins=coins, signed=False)
-    own = {name: coins.derive(f"training {runs[name].run_id} {name}") for name in sources}
-    outcome = run_in_memory({name: part.role(runs[name], own[name]) for name, part in parts.items()})
-    shares = {name: part.share(outcome.outputs[name], study.sha256) for name, part in parts.items()}
-    model = _model(join, shares, study, options, outcome.outputs)
-    about = about_columns(join.columns, study.sha256)
-    report = column_report(("transfer", "joined_sums", "shared_model"), outcome, about=about)
-    report = replace(report, follows=(*report.follows, *ways_of_scoring(study.reveal_to)))
-    overlaps = outcome.outputs[join.class_holder].overlaps
-    statement = training_statement(study, join, study.sha256, overlaps)
-    return JoinedResult(model, leakage_of(outcome), outcome.cost, statement, tuple(sources), report, overlaps)
-
-
-def _charge(study: Study, join: Join, ledgers: Mapping[str, str | os.PathLike[str]]) -> None:
-    """Every party's ledger pays for noise in the shares and for the estimates that its identifiers are in. Refused by one,
-    nothing is sent."""
-    for party, path in ledgers.items():
-        if party not in join.owners:
-            raise ConfigError(f"a ledger is named for {party!r}, who is no party")
-        charge_training(Ledger(path), study, join, party, study=study.sha256)
-
-
-def _simulate_matched(
-    study: Study,
-    opened: Mapping[str, ColumnSource],
-    digests: Mapping[str, Digests],
-    options: Mapping[str, Any],
-    coins: Coins,
-    ledgers: Mapping[str, str | os.PathLike[str]] | None,
-) -> JointResult:
-    """With reveal = "matching": both learn whom they share, line their rows up, and go on with class_sums."""
     if len(opened) != 2:
         raise ConfigError("the matching is revealed between two parties; with more, leave the option reveal out")
     if study.duplicates == "join":
         raise ConfigError("rows that are to line up need duplicates = 'first' or 'reject'")
-    if options["min_overlap"] or options["join"] == "left" or options["overlap_epsilon"] is not None:
+    if params.min_overlap or params.join == "left" or params.overlap_epsilon is not None:
         raise ConfigError(
             "reveal = 'matching' takes neither min_overlap nor overlap_epsilon nor join: the overlap is known then"
         )
+    digests = {name: digests_of(study, source) for name, source in opened.items()}
     first, second = opened
     entries = {
         name: merge(digests[name], np.arange(source.rows, dtype=np.uint64)[:, None], study.duplicates, 1)
         for name, source in opened.items()
     }
-    bounds = _bounds(opened, digests, options)
+    bounds = padded(study, digests)
     for name, found in entries.items():
         require_bound(name, len(found), bounds[name])
     sizes = matching.Sizes(bounds[first], bounds[second], study.codebook.sha256.encode())
@@ -274,11 +184,8 @@ def _simulate_matched(
         places = entries[name].words[outcome.outputs[name], 0].astype(np.int64)
         aligned[name] = rows_at(source, places)
     kept = {key: value for key, value in study.options.items() if key in ("queries", "together")}
-    lined_up = copy.copy(study)
-    lined_up.protocol, lined_up.options, lined_up.key, lined_up.aligned = "class_sums", kept, None, True
-    result = simulate_aligned(lined_up, aligned, coins=coins, ledgers=ledgers)
-    if not isinstance(result, JointResult):
-        raise LocalProtocolError("class_sums gives a joint result")
+    lined_up = study.replace(protocol=None, aligned=True, options=kept, key=None, duplicates="join").agreed_as(study.sha256)
+    result: JointResult = lined_up.simulate(aligned, coins=coins, ledgers=ledgers)
     before, leakage = leakage_of(outcome), {}
     for name, leak in result.leakage.items():
         received = {**before[name].received, **leak.received}
@@ -328,38 +235,19 @@ def _in_turn(first: Cost, second: Cost) -> Cost:
     return Cost(first.rounds + second.rounds, first.messages + second.messages, first.bytes + second.bytes, parties)
 
 
-def _bounds(opened: Mapping[str, ColumnSource], digests: Mapping[str, Digests], options: Mapping[str, Any]) -> dict[str, int]:
-    if unknown := sorted(set(options["bounds"]) - set(opened)):
-        raise ConfigError(f"bounds name {unknown[0]!r}, who is no party")
-    bounds = {}
-    for name in opened:
-        # Without an agreed bound the number of identifiers is rounded up to a power of two, and that is what the others see.
-        count = len({digest for digest in digests[name] if digest is not None})
-        bounds[name] = options["bounds"].get(name, min(MOST, max(LEAST, 1 << max(0, count - 1).bit_length())))
-    return bounds
-
-
-def _agree(
-    study: Study, opened: Mapping[str, ColumnSource], digests: Mapping[str, Digests], options: Mapping[str, Any]
-) -> Join:
-    labelled = [name for name, source in opened.items() if source.labelled]
-    if len(labelled) != 1:
-        raise ConfigError(
-            f"one party, and only one, must have the class column {study.codebook.target!r} where identifiers do not line up"
-        )
-    owners = {name: tuple(feature.name for feature in source.features) for name, source in opened.items()}
-    return join_of(study, owners, labelled[0], _bounds(opened, digests, options))
-
-
-def _model(
-    join: Join, shares: Mapping[str, ModelShare], study: Study, options: Mapping[str, Any], outputs: Mapping[str, Joined]
-) -> JointModel:
-    if join.inner:
-        inner = JoinedModel(join, shares, study.reveal_to)
+def model_of(agreement: Agreement, shares: Mapping[str, ModelShare], outputs: Mapping[str, Any]) -> JointModel:
+    """The model that training left in shares; the transfers that it set up serve prediction too."""
+    study, public = agreement.study, agreement.public
+    together = bool(study.options.get("together", False))
+    if isinstance(public, Join) and public.inner:
+        inner = JoinedModel(public, shares, study.reveal_to)
         inner._kept = {name: _links(trained) for name, trained in outputs.items()}
         return inner
-    model = LeftJoinedModel(join.columns, shares, study.reveal_to, together=options["together"])
-    if not options["together"]:  # what training set up serves prediction too
+    if isinstance(public, Join):
+        model: JointModel = LeftJoinedModel(public.columns, shares, study.reveal_to, together=together)
+    else:
+        model = JointModel(public, shares, study.reveal_to, together=together)
+    if not together:
         model._kept = {name: Transfers.of(trained) for name, trained in outputs.items()}
     return model
 

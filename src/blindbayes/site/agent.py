@@ -27,13 +27,13 @@ from blindbayes.errors import (
 )
 from blindbayes.primitives.coins import Coins
 from blindbayes.site.agent_run import AgentRun
-from blindbayes.site.column_work import Classifying, Request, model_of, prediction_run
 from blindbayes.site.folder import SiteFolder
 from blindbayes.site.heads import SharedHeads
 from blindbayes.site.policy import require_few_idle, require_rate, require_study
+from blindbayes.site.prediction import Request, model_of, prediction_run, require_share
 from blindbayes.site.seat import Seat
 from blindbayes.site.work import Work, work_of
-from blindbayes.study.file import NOISY, StudyFile
+from blindbayes.study.file import StudyFile
 from blindbayes.transport.courier import Courier, require_latency
 from blindbayes.transport.envelope import Offer, Pair, pack
 from blindbayes.transport.events import tell
@@ -122,15 +122,15 @@ class Agent:
     def predict(self, sha256: str, request: dict[str, Any]) -> AgentRun:
         """Classify instances with a model of an approved study over columns; every party's people ask for it."""
         study, _ = self._require_approved(sha256)
-        if study.partition != "columns" or study.protocol == NOISY:
+        if not study.study.scheme.facts.shares:
             raise ConfigError(
                 "a study that opens statistics ends in a model of your own: `blindbayes predict` classifies with it"
             )
         self._require_party(study)
         asked = Request.from_dict(request)
         run_id = prediction_run(sha256, asked.model, asked.batch)
-        work = Classifying(self.home, self.identity, run_id, study, asked)
-        work.share()
+        require_share(self.home, self.name, study, asked.model)
+        work = work_of(self.home, self.identity, run_id, study, request)
         known = self.runs.get(run_id)
         if known is not None and not known.done.is_set():
             return known
@@ -151,7 +151,7 @@ class Agent:
             raise ConfigError("this site is no party of the study")
         if study.party(self.name).identity != self.identity.card.identity.hex():
             raise ConfigError("the study names another identity for this site")
-        require_latency(self.board.courier.latency, study.protocol, study.deadlines.step)
+        self._require_latency(study)
         peers = self.home.peers()
         for party in study.parties:
             if party.name != self.name and (party.name not in peers or peers[party.name].identity.hex() != party.identity):
@@ -161,6 +161,10 @@ class Agent:
         require_study(self.home.config.policy, study)
         if sum(1 for run in self.runs.values() if not run.done.is_set()) >= self.home.config.policy.max_running:
             raise PrivacyError(f"this site has {self.home.config.policy.max_running} runs under way, as many as it allows")
+
+    def _require_latency(self, study: StudyFile) -> None:
+        patient = study.study.scheme.facts.few_rounds
+        require_latency(self.board.courier.latency, study.protocol, study.deadlines.step, few_rounds=patient)
 
     def _require_runs_left(self, study: StudyFile, runs: int) -> None:
         if len(self.home.history.starts(study.sha256)) >= runs:
@@ -203,7 +207,7 @@ class Agent:
                 return
             if self.home.history.has_computed(run_id):  # its end was lost: it was paid for once, and ran once
                 raise PrivacyError("the run was computed here before: it does not begin again")
-            if study.partition == "columns" and (model := model_of(run_id)) is not None:
+            if study.study.scheme.facts.shares and (model := model_of(run_id)) is not None:
                 self._keep_wish(run_id, site, study.sha256, model)
                 return
             self._require_party(study)
@@ -301,7 +305,7 @@ class Agent:
 
     async def _compute(self, run: AgentRun) -> None:
         study, work = run.study, run.work
-        require_latency(self.board.courier.latency, study.protocol, study.deadlines.step)  # a run taken up may meet another one
+        self._require_latency(study)  # a run taken up may meet another one
         await asyncio.to_thread(work.read)
         run.state = "running"
         begun = time.monotonic()

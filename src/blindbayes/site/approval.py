@@ -13,10 +13,8 @@ from typing import Any
 import msgspec
 
 from blindbayes.errors import PrivacyError
-from blindbayes.protocol import registry
 from blindbayes.report import Coalition, coalition_sentences, read_spec
-from blindbayes.study import Study
-from blindbayes.study.file import NOISY, StudyFile, comment_of
+from blindbayes.study.file import StudyFile, comment_of
 
 _SECTIONS = ("privacy", "thresholds", "deadlines", "model")
 _PLAIN = ("reveal_to", "key", "aligned", "duplicates")
@@ -67,25 +65,25 @@ class Approval:
 def approval_of(study: StudyFile) -> Approval:
     """What people should see before they say yes to a study."""
     sentences: tuple[str, ...] = ()
-    if study.partition == "rows":
+    if _is_sum(study):
         sentences = coalition_sentences(study.protocol, coalition_of(study), len(study.contributors))
     return Approval(_changed(study), _promise(study), colluders_of(study), sentences)
 
 
+def _is_sum(study: StudyFile) -> bool:
+    """Whether vectors of several sites are added up and the sum is opened."""
+    return study.study.scheme.facts.sums
+
+
 def learners_of(study: StudyFile) -> tuple[str, ...]:
     """The parties that learn the result of a run: those whose roles open it, and over columns all, who keep a share each."""
-    if study.protocol == NOISY:
-        return (study.hosts["miner"],)
-    if study.partition == "columns":
-        return study.names
-    seats = registry.load(study.protocol).learners(study.setting)
-    found = {study.host(seat) for seat in seats}
+    found = {study.host(seat) for seat in study.study.scheme.learners(study.agreement)}
     return tuple(name for name in study.names if name in found)
 
 
 def coalition_of(study: StudyFile, options: Mapping[str, Any] | None = None, quorum: int | None = None) -> Coalition | None:
     """How large a coalition the study bears, by its protocol's SPEC.md; with other options or another quorum if given."""
-    if study.partition == "columns":
+    if not _is_sum(study):
         return None
     chosen = study.options if options is None else options
     fewest = study.setting.fewest if quorum is None else quorum
@@ -129,17 +127,16 @@ def colluders_of(study: StudyFile) -> int | None:
 
 def _usual_quorum(study: StudyFile) -> int:
     """The quorum of a study that names none."""
-    plain = Study(study.book, protocol=study.protocol, min_parties=2, epsilon=study.privacy.epsilon, gamma=study.privacy.gamma)
-    return plain.setting(study.contributors).fewest
+    return study.study.replace(quorum=None, min_parties=2).setting(study.contributors).fewest
 
 
 def _promise(study: StudyFile) -> dict[str, Any]:
     privacy = study.privacy
     if privacy.epsilon is None:
-        opened = "nothing but what classes tell" if study.partition == "columns" else "the exact sum"
+        opened = "the exact sum" if study.study.scheme.exposure(study.agreement).exact else "nothing but what classes tell"
         return {"noise": f"none: {opened} is opened"}
     told: dict[str, Any] = {"epsilon": privacy.epsilon, "delta": privacy.delta, "unit": _unit(study)}
-    if study.partition == "rows":
+    if _is_sum(study):
         noise = study.study.noise(study.setting)
         told |= {
             "mechanism": privacy.mechanism if noise is None else f"{privacy.mechanism}: {noise.law}",
@@ -166,11 +163,11 @@ def _changed(study: StudyFile) -> tuple[Changed, ...]:
             value = getattr(part, field.name)
             if value != field.default:
                 effect = comment_of(section, field.name)
-                if (section, field.name) == ("thresholds", "quorum") and study.partition == "rows":
+                if (section, field.name) == ("thresholds", "quorum") and _is_sum(study):
                     usual = _usual_quorum(study)
                     effect = _compared(coalition_of(study), coalition_of(study, None, usual)) or effect
                 found.append(Changed(f"{section}.{field.name}", value, field.default, effect))
-    for name in _PLAIN if study.partition == "columns" else ():
+    for name in _PLAIN:
         value, default = getattr(study, name), _default(study, name)
         if value != default:
             found.append(Changed(name, value, default, comment_of(name)))
@@ -179,7 +176,7 @@ def _changed(study: StudyFile) -> tuple[Changed, ...]:
         if name in defaults and value == defaults[name]:
             continue
         rest = {other: kept for other, kept in study.options.items() if other != name}
-        effect = "" if study.partition == "columns" else _compared(coalition_of(study), coalition_of(study, rest))
+        effect = "" if not _is_sum(study) else _compared(coalition_of(study), coalition_of(study, rest))
         found.append(Changed(f"options.{name}", value, defaults.get(name), effect or "an option of the protocol; see its page"))
     return tuple(found)
 

@@ -7,22 +7,24 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from blindbayes.errors import PrivacyError
+from blindbayes.scheme.job import Charge
 from blindbayes.site.approval import require_strength
-from blindbayes.study.file import NOISY, StudyFile
+from blindbayes.study import schemes
+from blindbayes.study.agreement import Agreement
+from blindbayes.study.file import StudyFile
+from blindbayes.study.schemes import Exposure
+
+
+def allowed_protocols() -> tuple[str, ...]:
+    """What a new site allows: every protocol that protects, and runs between sites."""
+    facts = {name: schemes.scheme(name).facts for name in schemes.names()}
+    return tuple(name for name, its in facts.items() if its.allowed and its.between_sites)
 
 
 class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The `[policy]` of site.toml. The defaults are the strict ones."""
 
-    protocols: tuple[str, ...] = (
-        "masked_sum",
-        "ring_sum",
-        "chain_sum",
-        "oblivious_sum",
-        "class_sums",
-        "joined_sums",
-        "noisy_histograms",
-    )
+    protocols: tuple[str, ...] = msgspec.field(default_factory=allowed_protocols)
     min_parties: int = 3
     min_rows: int = 10  # fewest rows of this site in a sum
     exact_sums: bool = True  # False: nothing without epsilon
@@ -48,78 +50,84 @@ class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 def require_study(policy: Policy, study: StudyFile) -> None:
     """The rules that the study's text alone decides. Raises `PrivacyError`."""
-    if study.protocol not in policy.protocols:
-        raise PrivacyError(f"this site does not allow the protocol {study.protocol!r}")
-    if study.options.get("toy_keys"):
-        raise PrivacyError("the study asks for toy keys, which protect nothing; remove the option toy_keys")
-    if study.partition == "columns":
-        _require_columns(policy, study)
-    else:
-        _require_sum(policy, study)
+    require_agreement(policy, study.agreement)
+    require_strength(study, policy.min_colluders, weaker=policy.weaker_options)
     if policy.require_all_signatures and set(study.require_signatures()) != set(study.names):
         raise PrivacyError("this site asks for the signatures of all parties on the study")
 
 
-def _require_columns(policy: Policy, study: StudyFile) -> None:
-    """Nothing is opened in training; what classifications tell is limited by their number. Noisy releases are paid for."""
-    if study.protocol == NOISY:
-        _require_epsilon(policy, study)
-        return
-    queries = study.options.get("queries")
-    if queries is None:
+def require_agreement(policy: Policy, agreement: Agreement) -> None:
+    """The rules on what a run would open, whichever protocol opens it."""
+    protocol = agreement.study.protocol
+    if protocol not in policy.protocols:
+        raise PrivacyError(f"this site does not allow the protocol {protocol!r}")
+    opens = agreement.study.scheme.exposure(agreement)
+    for option, why in opens.unsafe.items():
+        if not (option == "modulus" and policy.given_modulus):
+            raise PrivacyError(why)
+    if opens.exact and not policy.exact_sums:
+        raise PrivacyError("this site takes part in no exact sum; the study needs an epsilon")
+    if opens.exact and opens.fewest is not None and opens.fewest < 3:
+        raise PrivacyError("an exact sum of two sites tells each the other's statistics")
+    if opens.fewest is not None and opens.fewest < policy.min_parties:
+        raise PrivacyError(f"this site asks for at least {policy.min_parties} sites in a sum; the study's quorum is lower")
+    if opens.shares:
+        _require_queries(policy, opens)
+    if opens.overlap is not None:
+        _require_overlap(policy, opens, opens.overlap)
+    if opens.shares:
+        _require_noise(policy, opens)
+    if opens.epsilon > policy.max_epsilon_per_run:
+        raise PrivacyError(f"this site allows an epsilon of at most {policy.max_epsilon_per_run:g} per run")
+    if opens.delta > policy.max_delta_per_run:
+        raise PrivacyError(f"this site allows a delta of at most {policy.max_delta_per_run:g} per run")
+
+
+def _require_queries(policy: Policy, opens: Exposure) -> None:
+    """Training opens nothing; what classifications tell is limited by their number."""
+    if opens.queries is None:
         raise PrivacyError(
             "the study does not limit how many instances may be classified, and repeated queries let the model be read off: "
             f"set options.queries, at most {policy.max_queries}"
         )
-    if queries > policy.max_queries:
+    if opens.queries > policy.max_queries:
         raise PrivacyError(
             f"this site lets at most {policy.max_queries} instances be classified; options.queries asks for more"
         )
-    least = study.options.get("min_overlap") or 0
-    if study.protocol == "joined_sums" and least < policy.min_overlap:
+
+
+def _require_noise(policy: Policy, opens: Exposure) -> None:
+    if policy.noise_in_shares and not opens.epsilon:
+        raise PrivacyError(
+            "without noise in the shares a table made up by another site turns answers into facts about one person: this site "
+            "asks for an epsilon (noise_in_shares under [policy] in site.toml)"
+        )
+    if opens.audit_rate < policy.min_audit_rate:
+        raise PrivacyError(f"this site asks for options.audit_rate of at least {policy.min_audit_rate:g}")
+
+
+def _require_overlap(policy: Policy, opens: Exposure, least: int) -> None:
+    if least < policy.min_overlap:
         raise PrivacyError(
             "over few common identifiers a model speaks of single people: this site asks for options.min_overlap of at least "
             f"{policy.min_overlap}"
         )
     if least and policy.max_overlap_bits_per_day < 1:
         raise PrivacyError("this site does not tell whether enough identifiers match; its policy allows no such study")
-    if (study.options.get("overlap_epsilon") or 0) > policy.max_epsilon_per_run:
+    if opens.overlap_epsilon > policy.max_epsilon_per_run:
         raise PrivacyError(f"this site allows an overlap_epsilon of at most {policy.max_epsilon_per_run:g}")
-    if policy.noise_in_shares and study.privacy.epsilon is None:
-        raise PrivacyError(
-            "without noise in the shares a table made up by another site turns answers into facts about one person: this site "
-            "asks for an epsilon (noise_in_shares under [policy] in site.toml)"
-        )
-    if (study.options.get("audit_rate") or 0) < policy.min_audit_rate:
-        raise PrivacyError(f"this site asks for options.audit_rate of at least {policy.min_audit_rate:g}")
-    _require_epsilon(policy, study)
 
 
-def _require_sum(policy: Policy, study: StudyFile) -> None:
-    if study.options.get("modulus") is not None and not policy.given_modulus:
-        raise PrivacyError("the study brings a modulus of its own, and who knows its factors reads all; leave it to a dealer")
-    setting = study.setting
-    exact = study.privacy.epsilon is None
-    if exact and not policy.exact_sums:
-        raise PrivacyError("this site takes part in no exact sum; the study needs an epsilon")
-    if exact and setting.fewest < 3:
-        raise PrivacyError("an exact sum of two sites tells each the other's statistics")
-    if setting.fewest < policy.min_parties:
-        raise PrivacyError(f"this site asks for at least {policy.min_parties} sites in a sum; the study's quorum is lower")
-    _require_epsilon(policy, study)
-    require_strength(study, policy.min_colluders, weaker=policy.weaker_options)
+def require_cost(policy: Policy, charge: Charge | None) -> None:
+    """Not more for one run than this site allows, its own part of it counted."""
+    most = policy.max_epsilon_per_run
+    if charge is not None and charge.spend.epsilon > most:  # such as the class holder's, who pays for every join
+        raise PrivacyError(f"this site allows an epsilon of at most {most:g} per run; its estimates would cost more")
 
 
-def _require_epsilon(policy: Policy, study: StudyFile) -> None:
-    if study.privacy.epsilon is not None and study.privacy.epsilon > policy.max_epsilon_per_run:
-        raise PrivacyError(f"this site allows an epsilon of at most {policy.max_epsilon_per_run:g} per run")
-    if study.privacy.delta > policy.max_delta_per_run:
-        raise PrivacyError(f"this site allows a delta of at most {policy.max_delta_per_run:g} per run")
-
-
-def require_rows(policy: Policy, study: StudyFile, rows: int) -> None:
+def require_rows(policy: Policy, study: StudyFile | Agreement, rows: int) -> None:
     """Enough rows of this site. The number itself is not told."""
-    if rows < max(policy.min_rows, study.thresholds.min_rows):
+    if rows < max(policy.min_rows, study.study.min_rows):
         raise PrivacyError("this site holds fewer rows than it (or the study) asks for; nothing was sent")
 
 

@@ -112,7 +112,7 @@ class Seat:
     def _look(self, home: SiteFolder, work: Work, *, rehearse: bool = False) -> None:
         """The last look, in a thread: one run of the site at a time, so that none misses what another is about to open."""
         with home.deciding, rehearsal() if rehearse else contextlib.nullcontext():
-            work.look(self.name)
+            work.authorise_and_charge(self.name)
 
     def _open_journal(self, run_id: str, home: SiteFolder, identity: Identity, data: bytes) -> Journal:
         """The journal of this role. A run whose input or code has changed since it began is burned."""

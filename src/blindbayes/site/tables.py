@@ -7,14 +7,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from blindbayes.codebook import Codebook
 from blindbayes.errors import ConfigError, DataError
-from blindbayes.primitives.coins import Coins
 from blindbayes.site.config import Rows
 from blindbayes.statistics import Statistics
 from blindbayes.study.file import StudyFile
 
 if TYPE_CHECKING:
     from blindbayes.data.columns import ColumnSource
+    from blindbayes.data.persons import Persons
     from blindbayes.data.sources import Source
 
 
@@ -25,16 +26,13 @@ class Tables:
     folder: Path
     rows: Rows | None
 
-    def count(self, study: StudyFile, coins: Coins) -> Statistics:
-        """The exact statistics of this site's rows, as the study counts them. `coins` draw the rows of a person that count."""
+    def count(self, codebook: Codebook, *, total: bool, persons: Persons | None) -> Statistics:
+        """The exact statistics of this site's rows; `persons` says how many rows of one person count."""
         from blindbayes.data import count_table
 
-        rows, agreed = self._named(), study.study
+        rows = self._named()
         with self.open_batch(rows.source, rows.table, ordered=False) as source:
-            book = agreed.counting(study.setting)
-            return count_table(
-                source, book, total=agreed.is_private, extra_columns=rows.extra_columns, persons=agreed.persons(coins)
-            )
+            return count_table(source, codebook, total=total, extra_columns=rows.extra_columns, persons=persons)
 
     def open_columns(self, study: StudyFile, name: str) -> tuple[Source, ColumnSource]:
         """This site's columns of a study, and the source to close."""

@@ -1,75 +1,201 @@
-"""What a run computes at one site, apart from how agents carry it out.
-
-An agent reads the site's input (`read`), opens a journal per role under the input's digest, and drives the roles. Once
-everybody has come, `look` is the last look before anything depends on this site's rows: what it charges or refuses is on disk
-before the first step. `finish` makes what the roles returned durable and writes the release; after a crash it may be called
-again with the same and does no more.
-"""
+"""A run at this site: its job, the study file it belongs to, and the folder of the site that it reads, pays and writes in."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
+from blindbayes.codebook import Codebook
+from blindbayes.data.columns import ColumnSource
+from blindbayes.data.persons import Persons
+from blindbayes.data.sources import Source
+from blindbayes.model.shares import ModelShare
 from blindbayes.primitives.coins import Coins
 from blindbayes.protocol.core import Role, Run
+from blindbayes.scheme.job import Charge, Job
+from blindbayes.site.difference import Data, data_state, require_independent
 from blindbayes.site.folder import SiteFolder
-from blindbayes.study.file import NOISY, StudyFile
+from blindbayes.site.moments import needs_every_word
+from blindbayes.site.policy import require_cost, require_overlap_bits, require_rows
+from blindbayes.site.release import outcome_of, write_release
+from blindbayes.statistics import Statistics
+from blindbayes.study.agreement import Agreement
+from blindbayes.study.file import StudyFile
 from blindbayes.transport.driver import Finished
+from blindbayes.transport.events import tell
 from blindbayes.transport.identity import Identity
 
 
-class Work(Protocol):
-    """One run's work at this site. `read` and `finish` run in a thread."""
+class FolderSite:
+    """See `scheme.job.Site`: a site's folder, as the job of one run sees it."""
 
-    study: StudyFile
-    kind: str  # for people: "sum", "training", "prediction", "release"
+    def __init__(self, home: SiteFolder, identity: Identity | str, study: StudyFile) -> None:
+        self.home, self.study = home, study
+        self._identity = identity if isinstance(identity, Identity) else None
+        self.name = identity if isinstance(identity, str) else identity.name
+        self._source: Source | None = None
+
+    @property
+    def identity(self) -> Identity:
+        """The site's keys. A dry run has none, and needs none."""
+        if self._identity is None:
+            raise RuntimeError("a dry run has no keys")
+        return self._identity
+
+    @property
+    def key(self) -> bytes:
+        """Of this site alone."""
+        return bytes(32) if self._identity is None else self._identity.storage_key
+
+    def count(self, codebook: Codebook, *, total: bool, persons: Persons | None) -> Statistics:
+        """The exact statistics of this site's rows."""
+        return self.home.tables.count(codebook, total=total, persons=persons)
+
+    def removed(self, codebook: Codebook, *, total: bool) -> Statistics | None:
+        """Between sites nothing is taken back."""
+        return None
+
+    def columns(self, agreement: Agreement) -> ColumnSource:
+        """This site's columns of the study."""
+        self.close()
+        self._source, found = self.home.tables.open_columns(self.study, self.name)
+        return found
+
+    def open_batch(self, where: str, table: str | None = None) -> Source:
+        """A table by path or URL. `close` lets go of it."""
+        self.close()
+        self._source = self.home.tables.open_batch(where, table)
+        return self._source
+
+    def require_rows(self, agreement: Agreement, rows: int) -> None:
+        """Enough rows of this site."""
+        require_rows(self.home.config.policy, self.study, rows)
+
+    def require_price(self, charge: Charge | None) -> None:
+        """Not more than the policy lets one run cost."""
+        require_cost(self.home.config.policy, charge)
+
+    def state(self, statistics: Statistics) -> Data:
+        """By digests that mean nothing without the site's key."""
+        return data_state(self.key, statistics)
+
+    def authorise_and_charge(
+        self,
+        agreement: Agreement,
+        run_id: str,
+        charge: Charge | None,
+        *,
+        state: Data | None = None,
+        fewest: int | None = None,
+        exact: bool = False,
+        overlap_with: Sequence[str] = (),
+    ) -> None:
+        """Approval, rate, difference rule, bits about the overlap, ledger; then the log says so. Once per run."""
+        home, study, policy = self.home, self.study, self.home.config.policy
+        if home.history.has_computed(run_id):
+            return
+        now = time.time()
+        home.require_leave(study, now)
+        facts: dict[str, Any] = {"exact": exact}
+        if state is not None and fewest is not None:
+            if exact:
+                own, names = (
+                    self.identity.card.identity.hex(),
+                    {card.identity.hex(): name for name, card in home.peers().items()},
+                )
+                require_independent(policy, study, own, state, home.history.past_sums(), names=names)
+            facts |= {
+                "codebook": state.codebook,
+                "columns": sorted(state.columns),
+                "data": state.statistics,
+                "class_data": state.class_counts,
+                "tables": [f"{digest} {column}" for column, digest in sorted(state.tables.items())],
+                "fewest": fewest,
+                "moments": True,
+                "needs_every_word": needs_every_word(study),
+                "contributors": [study.party(name).identity for name in study.contributors],
+            }
+        else:
+            partners = [study.party(name).identity for name in overlap_with]
+            require_overlap_bits(policy, home.history.overlap_bits(), partners, now)
+            facts |= {"partition": "columns", "overlap_bits_with": partners}
+        if charge is not None:
+            home.payments.pay(charge, study, run_id)
+        home.audit.append("computing", run=run_id, study=study.sha256, **facts)
+        tell("run_computing", run=run_id, study=study.sha256, contributors=len(study.contributors))
+
+    def opened(self, agreement: Agreement, run_id: str, included: Sequence[str]) -> None:
+        """Write down whose vectors were opened together."""
+        identities = [self.study.party(name).identity for name in included]
+        self.home.audit.append("opened", run=run_id, study=self.study.sha256, included=identities)
+        tell("run_opened", run=run_id, study=self.study.sha256, sites=len(identities))
+
+    def keep_share(self, run_id: str, share: ModelShare) -> None:
+        """In the site's folder, and nowhere else."""
+        self.home.shares.keep(run_id, share)
+
+    def close(self) -> None:
+        """Let go of the source."""
+        if self._source is not None:
+            with suppress(Exception):
+                self._source.close()
+            self._source = None
+
+
+class Work:
+    """One run at this site. `read` and `finish` run in a thread."""
+
+    def __init__(self, study: StudyFile, site: FolderSite, job: Job, run_id: str) -> None:
+        self.study, self.site, self.job, self.run_id = study, site, job, run_id
+
+    @property
+    def kind(self) -> str:
+        """For people: sum, training, prediction, release."""
+        return self.job.kind
 
     @property
     def required(self) -> int:
-        """The fewest roles that must have come before anything is computed."""
-        ...
+        """The fewest roles that must have joined before anything is computed."""
+        return self.job.required
 
     def read(self) -> None:
-        """Read what this site brings. Raises what policy raises."""
-        ...
+        """Read what this site brings."""
+        self.job.read()
 
     def digest(self, seat: str) -> bytes:
-        """Keyed digest of the input of a role; a run that is taken up again must find the same."""
-        ...
+        """Keyed digest of the input of a role."""
+        return self.job.digest(seat)
 
     def role(self, seat: str, run: Run, coins: Coins) -> Role[Any]:
         """The role in a seat that this site hosts."""
-        ...
+        return self.job.role(seat, run, coins)
 
-    def look(self, seat: str) -> None:
-        """Everybody has come. Called again when a run is taken up after a crash."""
-        ...
+    def authorise_and_charge(self, seat: str) -> None:
+        """Everybody has joined: the last look, and payment."""
+        self.job.authorise_and_charge(seat)
 
     def finish(self, finished: Mapping[str, Finished]) -> Path:
-        """Keep what the roles returned; the release folder."""
-        ...
+        """Keep what the roles returned, then write the release."""
+        outcome = outcome_of(finished)
+        self.job.keep(outcome.outputs)
+        folder, lost = self.site.home.folder / "releases", sorted({name for each in finished.values() for name in each.lost})
+        return write_release(folder, self.run_id, self.study, lambda: self.job.result(outcome), lost, self.site.identity)
 
     def close(self) -> None:
         """Let go of sources. Called in any case."""
-        ...
+        self.site.close()
 
 
 def work_of(
     home: SiteFolder, identity: Identity, run_id: str, study: StudyFile, request: Mapping[str, Any] | None = None
 ) -> Work:
     """The work of a run: a classification if its people asked for one, else what the study says."""
-    if study.protocol == NOISY:
-        from blindbayes.site.noisy_work import Releasing
+    site = FolderSite(home, identity, study)
+    if request is not None:
+        from blindbayes.site.prediction import PredictionJob, Request
 
-        return Releasing(home, identity, run_id, study)
-    if study.partition == "columns":
-        from blindbayes.site import column_work
-
-        if request is not None:
-            return column_work.Classifying(home, identity, run_id, study, column_work.Request.from_dict(request))
-        return column_work.Training(home, identity, run_id, study)
-    from blindbayes.site.sum_work import Summing
-
-    return Summing(home, identity, run_id, study)
+        return Work(study, site, PredictionJob(site, run_id, Request.from_dict(request)), run_id)
+    return Work(study, site, study.study.scheme.job(study.agreement, site, run_id), run_id)

@@ -1,5 +1,5 @@
-"""Studies of several parties: what they agree on, its file, and its run in one process by partition and protocol."""
+"""Studies: what several parties agree on, and its file."""
 
-from blindbayes.study.study import EXACT, FEWEST_EXACT, RATIO, Partition, Study
+from blindbayes.study.study import FEWEST_EXACT, ColumnStudy, JoinStudy, RowStudy, Study
 
-__all__ = ["EXACT", "FEWEST_EXACT", "RATIO", "Partition", "Study"]
+__all__ = ["FEWEST_EXACT", "ColumnStudy", "JoinStudy", "RowStudy", "Study"]

@@ -13,31 +13,22 @@ import os
 from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal, TypeVar, cast
 
 import msgspec
-import numpy as np
 import tomlkit
 
 from blindbayes.codebook import MAX_NAME_LENGTH, Codebook
-from blindbayes.errors import BlindbayesError, ConfigError, IntegrityError
+from blindbayes.errors import ConfigError, IntegrityError
 from blindbayes.foreign import NAME, read_toml, require_seen
-from blindbayes.primitives.coins import Coins
 from blindbayes.primitives.signatures import SigningKey, verify
-from blindbayes.protocol import registry
-from blindbayes.protocol.core import Run
-from blindbayes.protocol.steps import step
-from blindbayes.study.study import RATIO, Study
-
-if TYPE_CHECKING:
-    from blindbayes.protocol.columns import Columns
-    from blindbayes.protocol.joined import Join
-    from blindbayes.scheme.histograms import NoisyColumns
+from blindbayes.protocol.registry import Setting
+from blindbayes.study import schemes
+from blindbayes.study.agreement import Agreement, Holdings
+from blindbayes.study.study import Study
 
 FORMAT = "blindbayes.study-file/1"
-NOISY = "noisy_histograms"
-COLUMNS = ("class_sums", "joined_sums", NOISY)
-SIMULATED = ("scalar_product", RATIO)  # in one process only: no site's agent runs them
+Duplicates = Literal["join", "first", "reject"]
 
 
 def _as_floats(struct: msgspec.Struct, *names: str) -> None:
@@ -106,14 +97,6 @@ class Model(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         _as_floats(self, "alpha", "var_smoothing")
 
 
-class Holdings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Of a study over columns: who holds what. The first of `labelled` acts for the class."""
-
-    holds: dict[str, tuple[str, ...]]  # party -> its features
-    labelled: tuple[str, ...]  # parties that have the class column
-    rows: int | None = None  # aligned only: the number of rows, which is public
-
-
 class StudyFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=True):
     """What stands in the file."""
 
@@ -132,7 +115,7 @@ class StudyFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=Tr
     reveal_to: str = "all"  # columns: who learns the class of a classified instance
     key: tuple[str, ...] = ()  # columns that do not line up: the identifier, if the codebook has no recipe
     aligned: bool = True  # columns: row i of every party is the same entity
-    duplicates: Literal["join", "first", "reject"] = "join"  # columns that do not line up: rows of one identifier
+    duplicates: Duplicates = "join"  # columns that do not line up: rows of one identifier
     signatures: dict[str, str] = {}
     format: Literal["blindbayes.study-file/1"] = "blindbayes.study-file/1"
 
@@ -155,29 +138,36 @@ class StudyFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=Tr
             raise ConfigError(f"{unknown[0]!r} hosts a role but is no party of the study")
         if unknown := sorted(set(self.signatures) - set(names)):
             raise ConfigError(f"{unknown[0]!r} signed the study but is no party of it")
-        if self.protocol in SIMULATED:
-            rows = ", ".join(name for name in registry.ROWS if name != "reference")
+        if self.protocol not in schemes.names():
+            raise ConfigError(f"there is no protocol {self.protocol!r}; known: {', '.join(schemes.names())}")
+        if not schemes.scheme(self.protocol).facts.between_sites:
+            rows, columns = (schemes.known(kind, between_sites=True, allowed=True) for kind in ("rows", "columns"))
             raise ConfigError(
-                f"{self.protocol} runs in one process only (Study.simulate in Python); between sites take one of {rows} for "
-                f"rows, {' or '.join(COLUMNS)} for columns"
+                f"{self.protocol} runs in one process only (Study.simulate in Python); between sites take one of "
+                f"{', '.join(rows)} for rows, {' or '.join(columns)} for columns"
             )
+        if self.partition == "rows" and (
+            self.columns is not None or self.reveal_to != "all" or self.key or not self.aligned or self.duplicates != "join"
+        ):
+            raise ConfigError("[columns], reveal_to, key, aligned and duplicates are for partition = 'columns'; leave them out")
+        if self.partition not in schemes.scheme(self.protocol).facts.partitions:
+            others = schemes.known(self.partition, allowed=True)
+            lines = "; ".join(f"{name}: {schemes.scheme(name).facts.line}" for name in others)
+            raise ConfigError(f"{self.protocol} is no protocol for {self.partition}. Take one of {lines}")
         if self.partition == "columns":
             self._require_columns()
-        else:
-            self._require_rows()
+        self.agreement.public  # noqa: B018 - options, quorum, bounds, features held by nobody or by two: refused here
+        self._require_hosts()
 
-    def _require_rows(self) -> None:
-        names = self.names
-        if self.columns is not None or self.reveal_to != "all" or self.key or not self.aligned or self.duplicates != "join":
-            raise ConfigError("[columns], reveal_to, key, aligned and duplicates are for partition = 'columns'; leave them out")
+    def _require_hosts(self) -> None:
         extra = [name for name in self.seats if name not in self.contributors]
-        if clash := sorted(set(extra) & set(names)):
+        if clash := sorted(set(extra) & set(self.names)):
             raise ConfigError(f"a party may not be called {clash[0]!r}: {self.protocol} keeps that name for a role")
         if missing := sorted(set(extra) - set(self.hosts)):
             raise ConfigError(f"who hosts the role {missing[0]!r} of {self.protocol}? Say so under [hosts]")
         if unknown := sorted(set(self.hosts) - set(extra)):
-            raise ConfigError(f"{self.protocol} has no role {unknown[0]!r} to host")
-        for pair in _apart(self.protocol):
+            raise ConfigError(f"{self.protocol} has no role {unknown[0]!r} to host; take it out of [hosts]")
+        for pair in self.study.scheme.apart():
             if set(pair) <= set(self.hosts) and len({self.hosts[seat] for seat in pair}) < len(pair):
                 raise ConfigError(
                     f"the roles {' and '.join(pair)} of {self.protocol} must be on different sites: together they could read "
@@ -186,17 +176,8 @@ class StudyFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=Tr
 
     def _require_columns(self) -> None:
         names, held = self.names, self.columns
-        if self.protocol not in COLUMNS:
-            raise ConfigError(
-                f"{self.protocol} is no protocol for columns: say protocol = 'class_sums' if row i of every party is the same "
-                "entity, 'joined_sums' if rows are matched by an identifier, 'noisy_histograms' if all parties know the class"
-            )
         if held is None:
             raise ConfigError("a study over columns says who holds what: add [columns] labelled = [...] and [columns.holds]")
-        if self.protocol != NOISY and self.hosts:
-            raise ConfigError("a study over columns has no roles to host; take [hosts] out")
-        if self.protocol == NOISY and set(self.hosts) != {"miner"}:
-            raise ConfigError("who builds the model from what the parties release? [hosts] miner = a party, and nothing else")
         if idle := [party.name for party in self.parties if not party.contributes]:
             raise ConfigError(f"{idle[0]} contributes nothing: every party of a study over columns holds columns or the class")
         if unknown := sorted(set(held.holds) - set(names)):
@@ -209,39 +190,16 @@ class StudyFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=Tr
             raise ConfigError(f"who has the class column {self.book.target!r}? Say so: [columns] labelled = [...]")
         if not set(held.labelled) <= set(names) or len(set(held.labelled)) < len(held.labelled):
             raise ConfigError("[columns] labelled names parties of the study, each once")
-        if self.aligned != (self.protocol != "joined_sums"):
+        if self.aligned != schemes.scheme(self.protocol).facts.aligned:
+            lined, matched = (" or ".join(schemes.known("columns", aligned=way, between_sites=True)) for way in (True, False))
             raise ConfigError(
-                "rows that line up take protocol = 'class_sums', rows matched by an identifier protocol = 'joined_sums' and "
+                f"rows that line up take protocol = {lined}, rows matched by an identifier protocol = {matched} and "
                 "aligned = false; change one of the two"
             )
         if "all" in names:  # else reveal_to = "all" would read as that party's, and be everybody's
             raise ConfigError("over columns a party may not be called 'all': that name stands for everybody in reveal_to")
-        from blindbayes.scheme.aligned import require_learner
-
-        require_learner(self.reveal_to, names)
-        if self.protocol == NOISY:
-            self._require_noisy()
-            return
-        if self.aligned:
-            if held.rows is None:
-                raise ConfigError("how many rows do the tables have? All parties know it: [columns] rows = ...")
-            if not 1 <= held.rows <= self.book.max_rows:
-                raise ConfigError(f"[columns] rows lies between 1 and the codebook's max_rows = {self.book.max_rows}")
-            if self.key or self.duplicates != "join":
-                raise ConfigError("key and duplicates are for rows that do not line up; leave them out, or set aligned = false")
-        elif held.rows is not None:
-            raise ConfigError(
-                "rows that do not line up have no common number; leave [columns] rows out, and give options.bounds"
-            )
-        self.agreed  # noqa: B018 - options, bounds, features held by nobody or by two: all of it is refused here
-
-    def _require_noisy(self) -> None:
-        held = self.holdings
-        if unlabelled := [name for name in self.names if held.holds[name] and name not in held.labelled]:
-            raise ConfigError(f"{unlabelled[0]} does not know the class; noisy_histograms is for parties that all do")
-        if held.rows is not None or self.key or self.duplicates != "join" or self.reveal_to != "all":
-            raise ConfigError("noisy_histograms takes no rows, key, duplicates or reveal_to: the miner gets a model of its own")
-        self.noisy  # noqa: B018 - what NoisyColumns refuses
+        if self.aligned and (self.key or self.duplicates != "join"):
+            raise ConfigError("key and duplicates are for rows that do not line up; leave them out, or set aligned = false")
 
     # -- what it says --------------------------------------------------------------------------------------------------
 
@@ -252,14 +210,23 @@ class StudyFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=Tr
 
     @cached_property
     def study(self) -> Study:
-        """The agreement without the parties."""
+        """The agreement without the parties. Its hash is this file's: one study, one hash."""
         agreed: dict[str, Any] = {}
         for part in (self.privacy, self.thresholds, self.model):
             agreed.update(msgspec.structs.asdict(part))
         if self.partition == "columns":
             agreed |= {"reveal_to": self.reveal_to, "key": list(self.key) or None}
             agreed |= {"aligned": self.aligned, "duplicates": self.duplicates}
-        return Study(self.book, partition=self.partition, protocol=self.protocol, options=self.options, **agreed)
+        found = Study(self.book, partition=self.partition, protocol=self.protocol, options=self.options, **agreed)
+        return found.agreed_as(self.sha256)
+
+    @cached_property
+    def agreement(self) -> Agreement:
+        """The study and its parties, as jobs and schemes see them."""
+        identities = {party.name: party.identity for party in self.parties}
+        return Agreement(
+            self.study, self.sha256, self.names, self.contributors, self.hosts, self.columns, self.title, identities
+        )
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -271,82 +238,25 @@ class StudyFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=Tr
         """Who brings rows."""
         return tuple(party.name for party in self.parties if party.contributes)
 
-    @cached_property
-    def agreed(self) -> Columns | Join:
-        """What is public about a study over columns."""
-        from blindbayes.scheme import aligned, joined
-
-        held, owners = self.holdings, self._owners()
-        if held.rows is not None:
-            aligned.options_of(self.study)
-            agreed = aligned.columns_for(self.study, held.rows, owners, held.labelled)
-            agreed.plan  # noqa: B018 - whether scores fit, and have a least variance, is known now
-            return agreed
-        if len(held.labelled) != 1:
-            raise ConfigError("where rows do not line up, one party alone has the class: [columns] labelled = [one name]")
-        options = joined.options_of(self.study)
-        if options["reveal"] != "nothing":
-            raise ConfigError("reveal = 'matching' runs in one process only; between sites leave the option out")
-        found = joined.join_of(self.study, owners, held.labelled[0], options["bounds"])
-        found.columns.plan  # noqa: B018 - what Columns refuses, and whether scores fit
-        return found
-
-    @cached_property
-    def noisy(self) -> NoisyColumns:
-        """What is public about noisy_histograms."""
-        from blindbayes.scheme.histograms import NoisyColumns
-
-        return NoisyColumns(self.study, self._owners())
-
-    def _owners(self) -> dict[str, tuple[str, ...]]:
-        holds = self.holdings.holds
-        return {name: tuple(each for each in self.book.names if each in holds[name]) for name in self.names}
-
     @property
     def holdings(self) -> Holdings:
         """Who holds which columns."""
-        if self.columns is None:
-            raise ConfigError("this is no study over columns")
-        return self.columns
+        return self.agreement.holdings
 
-    @cached_property
-    def setting(self) -> registry.Setting:
-        """The public setting of the sum. Raises `PrivacyError` for one that policy can never allow."""
-        return self.study.setting(self.contributors)
-
-    @cached_property
+    @property
     def seats(self) -> tuple[str, ...]:
         """Every role of the protocol: the contributors under their own names, then the others."""
-        if self.protocol == NOISY:
-            return (*self.noisy.names, "miner")
-        if self.partition == "columns":
-            return self.names
-        return registry.load(self.protocol).roster(self.setting)
+        return self.agreement.seats
 
-    def require_options(self) -> None:
-        """Refuse an option whose value the protocol cannot work with, before people approve it.
+    @property
+    def setting(self) -> Setting:
+        """Of a study over rows: the public setting of the sum."""
+        found: Setting = self.agreement.public.setting
+        return found
 
-        Over columns the file checks its options itself; the protocols for rows check theirs in their roles, so one takes its
-        first step here, on zeros.
-        """
-        if self.partition == "columns":
-            return
-        name, setting, coins = self.contributors[0], self.setting, Coins.seeded(bytes(32))
-        keys = {seat: SigningKey.generate(coins) for seat in self.seats}
-        public = {seat: key.public for seat, key in keys.items()}
-        run = Run(self.sha256, "0" * 32, self.seats, name, public, keys[name])
-        role = registry.load(self.protocol).role(run, setting, np.zeros(setting.length, dtype=np.uint64), coins)
-        try:
-            step(role, None)
-        except BlindbayesError:
-            raise
-        except Exception as cause:
-            raise ConfigError(
-                f"an option of {self.protocol} has a value that it cannot work with: {', '.join(sorted(self.options))}; see "
-                "the protocol's page"
-            ) from cause
-        finally:
-            role.close()
+    def simulate(self, sources: Mapping[str, Any], **options: Any) -> Any:
+        """Run it in this process, under its own hash. See `Study.simulate`."""
+        return self.study.simulate(sources, **options)
 
     def host(self, seat: str) -> str:
         """The party that runs a role."""
@@ -403,6 +313,40 @@ class StudyFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=Tr
         return tuple(name for name in self.names if name in self.signatures)
 
     # -- files -----------------------------------------------------------------------------------------------------------
+
+    @classmethod
+    def of(
+        cls,
+        study: Study,
+        title: str,
+        parties: tuple[Party, ...],
+        *,
+        columns: Holdings | None = None,
+        hosts: Mapping[str, str] | None = None,
+        deadlines: Deadlines | None = None,
+    ) -> StudyFile:
+        """A study and its parties; roles without a host get the usual one."""
+        contributors = tuple(party.name for party in parties if party.contributes)
+        agreement = Agreement(study, study.sha256, tuple(party.name for party in parties), contributors, held=columns)
+        study.scheme.require_runnable(agreement)
+        return cls(
+            title=title,
+            parties=parties,
+            codebook=study.codebook.to_dict(),
+            partition=study.partition,
+            protocol=study.protocol,
+            hosts={**schemes.default_hosts(agreement), **(hosts or {})},
+            privacy=_part(Privacy, study),
+            thresholds=_part(Thresholds, study),
+            deadlines=deadlines or Deadlines(),
+            options=study.options,
+            model=_part(Model, study),
+            columns=columns,
+            reveal_to=study.reveal_to,
+            key=(study.key,) if isinstance(study.key, str) else tuple(study.key or ()),
+            aligned=study.aligned,
+            duplicates=cast(Duplicates, study.duplicates),
+        )
 
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> StudyFile:
@@ -495,6 +439,14 @@ def comment_of(*path: str) -> str:
     return found if isinstance(found, str) else ""
 
 
+P = TypeVar("P", bound=msgspec.Struct)
+
+
+def _part(kind: type[P], study: Study) -> P:
+    """The settings of a study that stand in one table of its file."""
+    return kind(**{each.name: getattr(study, each.name) for each in msgspec.structs.fields(kind)})
+
+
 def _without_defaults(value: Any) -> Any:
     """Plain builtins of a struct, without the fields that are at their default."""
     if not isinstance(value, msgspec.Struct):
@@ -522,23 +474,3 @@ def _no_none(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_no_none(item) for item in value]
     return value
-
-
-def default_hosts(protocol: str, setting: registry.Setting, parties: tuple[Party, ...]) -> dict[str, str]:
-    """A host for every role that no contributor fills: a party without rows if there is one, else the first party.
-
-    Roles that the protocol wants apart get different hosts.
-    """
-    order = [party.name for party in sorted(parties, key=lambda party: party.contributes)]
-    hosts: dict[str, str] = {}
-    for seat in registry.load(protocol).roster(setting):
-        if seat not in setting.contributors:
-            taken = {hosts[other] for pair in _apart(protocol) if seat in pair for other in pair if other in hosts}
-            hosts[seat] = next((name for name in order if name not in taken), order[0])
-    return hosts
-
-
-def _apart(protocol: str) -> tuple[tuple[str, ...], ...]:
-    """Roles of a protocol that no one site may fill together."""
-    found: tuple[tuple[str, ...], ...] = getattr(registry.load(protocol), "apart", ())
-    return found

@@ -1,8 +1,7 @@
-"""A study: who may learn what from whose data, and its run in one process.
+"""A study: who may learn what from whose data.
 
-`Study` holds what the parties agreed on; `simulate` runs it with every party's role in this process, each message really
-encoded and decoded; `Result` holds the model and the answers for a privacy officer: who learned what, at what cost, under
-which promise.
+`Study(...)` makes a `RowStudy`, a `ColumnStudy` or a `JoinStudy`, and refuses what does not apply to it. It holds what the
+parties agree on; who they are stands in a study file (`study.file`). `simulate` runs it with every party in this process.
 """
 
 from __future__ import annotations
@@ -13,47 +12,31 @@ import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from fractions import Fraction
-from typing import Any, Literal
+from functools import cached_property
+from importlib import import_module
+from typing import Any, ClassVar, Literal, cast
 
+import msgspec
 import numpy as np
 
 from blindbayes.codebook import Codebook
-from blindbayes.data import count_table
 from blindbayes.data.persons import Persons, require_identifier, require_most
-from blindbayes.errors import ConfigError, DataError, PeerProtocolError, PrivacyError
-from blindbayes.estimators import NaiveBayes
-from blindbayes.ledger import Ledger
-from blindbayes.model.file import ModelRecord
+from blindbayes.errors import ConfigError, PrivacyError
 from blindbayes.primitives.coins import Coins
-from blindbayes.privacy.accounting import Spend
-from blindbayes.privacy.chance import written
 from blindbayes.privacy.distributed import DistributedNoise, dishonest
 from blindbayes.privacy.noisy_sum import NoisySum
-from blindbayes.privacy.pollution import require_possible
 from blindbayes.privacy.released import require_small_delta
 from blindbayes.protocol import registry
-from blindbayes.protocol.masked_sum.keys import OPTIONS as MASKED_SUM
-from blindbayes.report import (
-    LeakReport,
-    follows_from_sum,
-    leak_report,
-)
-from blindbayes.scheme.result import Leak, Result
 from blindbayes.statistics import Layout, Statistics
-from blindbayes.statistics.feasible import require_plausible
-from blindbayes.transport.memory import Fault, Outcome, local_runs, run_in_memory
+from blindbayes.study import schemes
+from blindbayes.study.schemes import Partition, Scheme
 from blindbayes.wire import Words
 from blindbayes.wire.transcript import Keep
 
-Partition = Literal["rows", "columns"]
-EXACT = (
-    "No noise: the statistics are exact. Nothing but the sum was opened, and the sum itself is not differentially private: "
-    "whoever knows all other records of a cell can compute the last one."
-)
 FEWEST_EXACT = 3  # an exact sum of two tells each the other's
-RATIO = "private_ratio"  # for rows, but no sum: it has its own run
-PRINTED = "scalar_product"  # the paper's own route, for rows and for columns
+SIMULATION = "blindbayes.simulation.driver"
+Mechanism = Literal["auto", "polya", "skellam", "diluted"]
+MECHANISMS = ("auto", "polya", "skellam", "diluted")
 
 
 class Study:
@@ -64,7 +47,7 @@ class Study:
     codebook : Codebook
     partition : "rows" or "columns"
         Whether the parties hold different records or different columns of the same records.
-    protocol : str, default=None
+    protocol : str or typed options, default=None
         For rows "masked_sum" (default), "ring_sum", "chain_sum", "oblivious_sum", or "reference", which protects nothing;
         or "private_ratio", which sums nothing in the open: probabilities in shares, or opened as its options say; or
         "scalar_product", Vaidya's own protocols, for comparison.
@@ -96,22 +79,41 @@ class Study:
         With epsilon: noisy counts below it are published as 0. Exact sums are never altered. Over columns in shares, with or
         without epsilon: counters below it are set to 0 inside the circuit.
     options : mapping
-        Options of the protocol, as its SPEC lists them.
+        Options of the protocol, as its SPEC lists them; or give `protocol` a typed object that holds them.
     alpha, var_smoothing : float
         As in `NaiveBayes`.
     reveal_to, key, aligned, duplicates
         For columns.
     """
 
+    kind: ClassVar[Partition]
+    kind_words: ClassVar[str]
+    usual: ClassVar[str]
+    lined_up: ClassVar[bool]
+    _ignored: ClassVar[Mapping[str, Any]] = {}  # settings that do not apply, and what they must be left at
+
+    def __new__(
+        cls, codebook: Codebook, *, partition: Partition = "rows", protocol: Any = None, aligned: bool = True, **_: Any
+    ) -> Study:
+        """The kind of study that these settings describe."""
+        if cls is not Study:
+            return object.__new__(cls)
+        if partition not in ("rows", "columns"):
+            raise ConfigError("partition is 'rows' or 'columns'")
+        if partition == "rows":
+            return object.__new__(RowStudy)
+        name = None if protocol is None else _named(protocol)[0]
+        return object.__new__(ColumnStudy if (aligned if name is None else schemes.scheme(name).facts.aligned) else JoinStudy)
+
     def __init__(
         self,
         codebook: Codebook,
         *,
-        partition: Partition = "rows",
-        protocol: str | None = None,
+        partition: Partition | None = None,
+        protocol: str | msgspec.Struct | None = None,
         epsilon: float | None = None,
         delta: float = 0.0,
-        mechanism: Literal["auto", "polya", "skellam", "diluted"] = "auto",
+        mechanism: Mechanism = "auto",
         unit: Literal["record", "party", "person"] = "record",
         party_rows: int | None = None,
         rows_per_person: int | None = None,
@@ -126,60 +128,120 @@ class Study:
         var_smoothing: float = 1e-9,
         reveal_to: str = "all",
         key: str | Sequence[str] | None = None,
-        aligned: bool = True,
+        aligned: bool | None = None,
         duplicates: str = "join",
     ) -> None:
-        if partition not in ("rows", "columns"):
-            raise ConfigError("partition is 'rows' or 'columns'")
-        if protocol is None:
-            protocol = "masked_sum" if partition == "rows" else ("class_sums" if aligned else "joined_sums")
-        if partition == "rows" and protocol not in (known := (*registry.ROWS, RATIO, PRINTED)):
-            raise ConfigError(f"there is no rows protocol {protocol!r}; known: {', '.join(known)}")
-        if epsilon is not None and not (math.isfinite(epsilon) and epsilon > 0):
-            raise PrivacyError("epsilon must be a positive number, or None for an exact sum")
-        require_small_delta(codebook, delta, rows)
-        if epsilon is not None and codebook.provenance == "inferred":
-            raise PrivacyError("this codebook was inferred from training data, which leaks it; declare one for a private study")
-        if rows_per_person is not None:
-            if epsilon is None or partition != "rows" or unit == "party":
-                raise ConfigError("rows_per_person is for studies over rows with epsilon, whose unit is a record; leave it out")
-            require_most(rows_per_person)
-            require_identifier(codebook)
-        if min_parties is None:
-            min_parties = FEWEST_EXACT if epsilon is None else 2
-        if min_parties < 2 or min_rows < 0:
-            raise ConfigError("min_parties is at least 2 and min_rows is not negative")
-        if min_cell < 0:
-            raise ConfigError("min_cell is not negative")
-        in_shares = partition == "columns" and protocol in ("class_sums", "joined_sums")
-        if min_cell and not in_shares and (epsilon is None or partition != "rows" or protocol in (RATIO, PRINTED)):
-            raise ConfigError(
-                "min_cell hides small counts of noisy sums over rows, and of models in shares: an exact sum with altered cells "
-                "is neither exact nor private; set epsilon, or min_cell = 0"
-            )
+        name, given = (self.usual, None) if protocol is None else _named(protocol)
+        if given is not None and options:
+            raise ConfigError("give the options of the protocol once: in `options`, or in the object for `protocol`")
         self.codebook = codebook
-        self.partition: Partition = partition
-        self.protocol = protocol
+        self.partition: Partition = self.kind
+        self.protocol = name
         self.epsilon = epsilon
         self.delta = delta
-        self.mechanism: Literal["auto", "polya", "skellam", "diluted"] = mechanism
+        self.mechanism: Mechanism = mechanism
         self.unit: Literal["record", "party"] = "record" if unit == "person" else unit
         self.rows_per_person = rows_per_person
         self.party_rows = party_rows
         self.rows = rows
         self.gamma = gamma
         self.quorum = quorum
-        self.min_parties = min_parties
+        self.min_parties = (FEWEST_EXACT if epsilon is None else 2) if min_parties is None else min_parties
         self.min_rows = min_rows
         self.min_cell = min_cell
-        self.options = dict(options or {})
+        self.options = dict(options or {}) if given is None else _set(given)
         self.alpha = alpha
         self.var_smoothing = var_smoothing
         self.reveal_to = reveal_to
         self.key = key
-        self.aligned = aligned
+        self.aligned = self.lined_up if aligned is None else aligned
         self.duplicates = duplicates
         self._plans: dict[tuple[int, int], NoisySum] = {}
+        if partition not in (None, self.kind):
+            raise ConfigError(f"{type(self).__name__} is over {self.kind}; leave partition out")
+        self._require()
+        self._agreed: str | None = None  # the hash of the study file that this is part of
+        self._made = True
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if getattr(self, "_made", False) and name in _FIELDS:
+            raise AttributeError("a study does not change; `replace` makes another one")
+        object.__setattr__(self, name, value)
+
+    def _require(self) -> None:
+        """Refuse what is nonsense, and what does not apply, now: whoever signs must know what a setting does."""
+        scheme, facts = self.scheme, self.scheme.facts
+        if self.kind not in facts.partitions:
+            known = schemes.known(self.kind)
+            raise ConfigError(f"there is no {self.kind} protocol {self.protocol!r}; known: {', '.join(known)}")
+        if self.kind == "columns" and (self.lined_up != facts.aligned or self.aligned != self.lined_up):
+            raise ConfigError(
+                f"{self.protocol} is for rows that {'line up' if facts.aligned else 'are matched by an identifier'}; "
+                "change aligned or protocol"
+            )
+        if self.epsilon is not None and not (_is_number(self.epsilon) and self.epsilon > 0):
+            raise PrivacyError("epsilon must be a positive number, or None for an exact sum")
+        if not _is_number(self.delta):
+            raise PrivacyError("delta lies between 0 and 1")
+        require_small_delta(self.codebook, self.delta, self.rows)
+        if self.epsilon is not None and self.codebook.provenance == "inferred":
+            raise PrivacyError("this codebook was inferred from training data, which leaks it; declare one for a private study")
+        if self.unit not in ("record", "party"):
+            raise PrivacyError("unit is 'record' or 'party': whom epsilon protects")
+        if self.rows_per_person is not None:
+            if self.epsilon is None or self.kind != "rows" or self.unit == "party":
+                raise ConfigError("rows_per_person is for studies over rows with epsilon, whose unit is a record; leave it out")
+            require_most(self.rows_per_person)
+            require_identifier(self.codebook)
+        if self.mechanism not in MECHANISMS:
+            raise PrivacyError(f"mechanism is one of {', '.join(MECHANISMS)}")
+        if not _is_number(self.gamma) or not 0 < self.gamma <= 1:
+            raise PrivacyError("gamma, the fraction of parties assumed honest, lies above 0 and is at most 1")
+        for name, least in (
+            ("min_parties", 2),
+            ("min_rows", 0),
+            ("min_cell", 0),
+            ("quorum", 1),
+            ("rows", 1),
+            ("party_rows", 1),
+        ):
+            value = getattr(self, name)
+            if value is not None and (type(value) is not int or value < least):
+                raise ConfigError(f"{name} is a whole number, at least {least}")
+        if not _is_number(self.alpha) or self.alpha <= 0 or not _is_number(self.var_smoothing) or self.var_smoothing < 0:
+            raise ConfigError("alpha is a positive number, var_smoothing one that is not negative")
+        if self.duplicates not in ("join", "first", "reject"):
+            raise ConfigError("duplicates are 'join', 'first' or 'reject'")
+        for name, usual in self._ignored.items():
+            if getattr(self, name) != usual:
+                raise ConfigError(f"{name} does not apply to a study over {self.kind_words}; leave it out")
+        if self.min_cell and not (facts.small_cells and (facts.shares or self.epsilon is not None)):
+            raise ConfigError(
+                "min_cell hides small counts of noisy sums over rows, and of models in shares: an exact sum with altered cells "
+                "is neither exact nor private; set epsilon, or min_cell = 0"
+            )
+        if self.epsilon is None:
+            for name, usual in _OF_NOISE.items():
+                if getattr(self, name) != usual:
+                    raise PrivacyError(
+                        f"{name} is about noise, and without epsilon there is none; set epsilon, or leave it out"
+                    )
+        if self.party_rows is not None and self.unit != "party":
+            raise PrivacyError("party_rows is for unit = 'party'; leave it out")
+        self.params  # noqa: B018 - an option that the protocol does not know
+        scheme.check(self)
+
+    # -- what it says --------------------------------------------------------------------------------------------------
+
+    @property
+    def scheme(self) -> Scheme:
+        """How it is run, and all that anybody may ask about that."""
+        return schemes.scheme(self.protocol)
+
+    @cached_property
+    def params(self) -> msgspec.Struct:
+        """The protocol's options, typed."""
+        return schemes.params_of(self.scheme.params, self.options)
 
     @property
     def is_private(self) -> bool:
@@ -192,16 +254,63 @@ class Study:
 
     def to_dict(self) -> dict[str, Any]:
         """Everything agreed on, as plain builtins; the codebook by its hash."""
-        fields = {name: value for name, value in vars(self).items() if name != "codebook" and not name.startswith("_")}
+        fields = {name: getattr(self, name) for name in _FIELDS}
         if self.rows_per_person is None:  # a later setting: at its default it leaves earlier hashes as they are
             del fields["rows_per_person"]
         return {"format": "blindbayes.study/1", "codebook": self.codebook.sha256, **fields}
 
     @property
     def sha256(self) -> str:
-        """Identifies the study; every key and signature of a run is bound to it."""
+        """Identifies the study; every key and signature of a run is bound to it. With its parties it is the file's."""
+        if self._agreed is not None:
+            return self._agreed
         text = json.dumps(self.to_dict(), sort_keys=True, separators=(",", ":"), allow_nan=False)
         return hashlib.sha256(text.encode()).hexdigest()
+
+    def replace(self, **changes: Any) -> Study:
+        """Another study, checked anew. A change of protocol or alignment may make it of another kind."""
+        fields = {name: getattr(self, name) for name in _FIELDS}
+        if "protocol" in changes or "aligned" in changes:
+            fields.pop("aligned")
+        return Study(self.codebook, **{**fields, **changes})
+
+    def agreed_as(self, sha256: str) -> Study:
+        """The same study as part of a file with that hash."""
+        found = self.replace()
+        found._agreed = sha256
+        return found
+
+    def simulate(
+        self,
+        sources: Mapping[str, Any],
+        *,
+        base: Any = None,
+        removed: Mapping[str, Any] | None = None,
+        ledgers: Mapping[str, str | os.PathLike[str]] | None = None,
+        policies: Mapping[str, Any] | None = None,
+        coins: Coins | None = None,
+        faults: Sequence[Any] = (),
+        keep: Keep = Keep.HEADERS,
+    ) -> Any:
+        """Run the study in this process. `sources` maps each party to its frame, path, URL, source or `Statistics`.
+
+        With `base`, an earlier result, the sources hold only new rows (and `removed` rows to take back), and the new
+        statistics are added to the earlier ones. `ledgers` maps parties to their ledger files, which are charged before
+        anything is sent; `policies` to what their sites allow (`site.policy.Policy`; by default whatever the study says).
+        Returns a `Result` with the model, or a `JointResult` with its shares.
+        """
+        run = import_module(SIMULATION).simulate
+        return run(
+            self,
+            sources,
+            base=base,
+            removed=removed,
+            ledgers=ledgers or {},
+            policies=policies or {},
+            coins=Coins.system() if coins is None else coins,
+            faults=faults,
+            keep=keep,
+        )
 
     # -- rows ----------------------------------------------------------------------------------------------------------
 
@@ -214,9 +323,8 @@ class Study:
                 "epsilon, or hold different columns"
             )
         quorum = self.quorum
-        if quorum is None and self.protocol == "masked_sum":
-            share = Fraction(2, 3) if len(names) <= 64 else Fraction(9, 10)  # sparse graphs tolerate fewer losses
-            quorum = max(math.ceil(share * len(names)), min(FEWEST_EXACT, len(names)), self._fewest_agreed(len(names)))
+        if quorum is None and (usual := self.scheme.quorum(len(names))) is not None:
+            quorum = max(usual, self._fewest_agreed(len(names)))
         options = self._graph_options(len(names))
         setting = registry.Setting(names, 1, quorum, noisy=self.epsilon is not None, options=options)
         if self.epsilon is None and setting.fewest < FEWEST_EXACT:
@@ -238,9 +346,9 @@ class Study:
 
     def _graph_options(self, parties: int) -> Mapping[str, Any]:
         """Under noise, a sparse graph is planned for as many colluders as gamma allows, unless the study says how many."""
-        if self.epsilon is None or self.protocol != "masked_sum" or "corrupt" in self.options:
+        usual = getattr(self.params, "corrupt", None)
+        if self.epsilon is None or usual is None or "corrupt" in self.options:
             return self.options
-        usual = MASKED_SUM["corrupt"]
         return {**self.options, "corrupt": max(usual, dishonest(parties, self.gamma) / parties)}
 
     def smallest(self, setting: registry.Setting) -> registry.Smallest:
@@ -317,199 +425,97 @@ class Study:
         if sum(int(part.class_counts.sum()) for part in parts) > self.party_rows:
             raise PrivacyError("this party brings more rows than the study's party_rows, which the noise is made for")
 
-    def simulate(
-        self,
-        sources: Mapping[str, Any],
-        *,
-        base: Result | None = None,
-        removed: Mapping[str, Any] | None = None,
-        ledgers: Mapping[str, str | os.PathLike[str]] | None = None,
-        coins: Coins | None = None,
-        faults: Sequence[Fault] = (),
-        keep: Keep = Keep.HEADERS,
-    ) -> Any:
-        """Run the study in this process. `sources` maps each party to its frame, path, URL, source or `Statistics`.
 
-        With `base`, an earlier result, the sources hold only new rows (and `removed` rows to take back), and the new
-        statistics are added to the earlier ones. `ledgers` maps parties to their ledger files, which a study with epsilon
-        charges before anything is sent. Returns a `Result` for rows, a `RatioResult` for private_ratio, and what the
-        protocol for columns returns.
-        """
-        coins = Coins.system() if coins is None else coins
-        if self.partition == "columns":
-            if base is not None or removed is not None or faults:
-                raise ConfigError("a study over columns takes no base, removed rows or faults")
-            if unknown := sorted(set(ledgers or {}) - set(sources)):
-                raise ConfigError(f"{unknown[0]!r} is no party of this run")
-            from blindbayes.simulation import columns
+class RowStudy(Study):
+    """The parties hold different records of the same columns."""
 
-            return columns.simulate(self, sources, coins=coins, ledgers=ledgers)
-        if unknown := sorted({*(removed or {}), *(ledgers or {})} - set(sources)):
-            raise ConfigError(f"{unknown[0]!r} is no party of this run")
-        if self.protocol in (RATIO, PRINTED):
-            if base is not None or removed or faults:
-                raise ConfigError(f"{self.protocol} takes no base, removed rows or faults")
-            if self.protocol == PRINTED:
-                from blindbayes.papers.vaidya2008 import rows as printed_rows
-
-                return printed_rows.simulate(self, sources, coins=coins)
-            from blindbayes.scheme import ratio
-
-            return ratio.simulate_study(self, sources, ledgers=ledgers or {}, coins=coins)
-        return self._simulate_rows(sources, base, removed or {}, ledgers or {}, coins, faults, keep)
-
-    def _simulate_rows(
-        self,
-        sources: Mapping[str, Any],
-        base: Result | None,
-        removed: Mapping[str, Any],
-        ledgers: Mapping[str, str | os.PathLike[str]],
-        coins: Coins,
-        faults: Sequence[Fault],
-        keep: Keep,
-    ) -> Result:
-        setting = self.setting(tuple(sources))
-        if removed and self.rows_per_person is not None:
-            raise ConfigError("with rows_per_person no rows are taken back: which of a person's rows were counted is not kept")
-        if base is not None and (base.total is not None) != (self.epsilon is not None):
-            raise ConfigError("a study with epsilon does not go on from one without, or the other way round")
-        if base is not None and base.statistics.codebook != self.counting(setting):
-            raise ConfigError("the earlier result has another codebook, or was planned otherwise")
-        protocol = registry.load(self.protocol)
-        roster = protocol.roster(setting)
-        if len(set(roster)) != len(roster):
-            raise ConfigError(f"a party has a name that {self.protocol} keeps for itself; known roles: {', '.join(roster)}")
-        run_id = coins.bytes(16).hex()
-        coins = coins.derive(f"run {run_id}")  # two runs on the same coins never share noise or masks
-        vectors = {}
-        book = self.counting(setting)
-        for name, source in sources.items():
-            taken = count_table(removed[name], book, total=self.is_private) if name in removed else None
-            persons = self.persons(coins.derive(f"rows of {name}"))
-            own = count_table(source, book, total=self.is_private, persons=persons)
-            require_plausible(own, complete=not self.is_private)
-            if name in ledgers:
-                self._charge(ledgers[name], setting)
-            vectors[name] = self.contribution(own, setting, coins.derive(f"noise of {name}"), taken)
-        runs = local_runs(roster, study=self.sha256, run_id=run_id, coins=coins.derive("identities"))
-        roles = registry.simulate_roles(protocol, runs, setting, vectors, coins)
-        outcome = run_in_memory(roles, faults=faults, keep=keep)
-        total = _agreed_total(outcome, protocol.learners(setting))
-        return self.result(setting, total, outcome, base)
-
-    def _charge(self, ledger: str | os.PathLike[str], setting: registry.Setting) -> None:
-        """Pay for the release from one party's ledger. An exact sum costs nothing that a ledger can express."""
-        plan = self.plan(setting)
-        if plan is not None:
-            price = plan.price
-            spend = Spend(written(price.epsilon), written(price.delta))
-            Ledger(ledger).charge(spend, purpose=f"study {self.protocol}", unit=price.unit, study=self.sha256)
-
-    def result(
-        self,
-        setting: registry.Setting,
-        total: registry.Total,
-        outcome: Outcome,
-        base: Result | None,
-        agreed: str | None = None,
-    ) -> Result:
-        """What the opened total means. `agreed` is the hash of the study file that the sites approved, where there is one."""
-        sha256 = self.sha256 if agreed is None else agreed
-        leakage = {
-            name: Leak({kind.__name__: (kind.trust.value, count) for kind, count in received.items()}, outcome.opened[name])
-            for name, received in outcome.transcript.received.items()
-        }
-        runs = 1 if base is None else base.runs + 1
-        report = self._report(setting, total, outcome)
-        known = {"study": sha256, "protocol": self.protocol, "opened": setting.label}
-        facts = [
-            f"Study {sha256}",
-            f"Protocol {self.protocol}; {len(setting.contributors)} contributors, {len(total.included)} of them in the sum; "
-            f"quorum {setting.fewest}.",
-            f"Opened: {setting.label}. Who learned it stands in the leak report.",
-        ]
-        if self.protocol == "reference":
-            facts.append("The protocol `reference` shows every party's vector to the collector: it protects nothing.")
-        plan = self.plan(setting)
-        if plan is None:
-            statistics, model = self._exact(total, base)
-            facts += [f"Codebook {self.codebook.sha256}", EXACT]
-            text = "\n\n".join(facts)
-            return Result(
-                model, statistics, leakage, outcome.cost, text, total.included, (0.0, 0.0), runs, report=report, facts=known
-            )
-        words = total.words.view(np.int64) + (0 if base is None or base.total is None else base.total)
-        shares = len(total.included) + (0 if base is None else base.shares)
-        try:
-            require_possible(plan, words, shares=shares)
-        except DataError as cause:
-            raise PeerProtocolError(f"the noisy total is that of no table: {cause}", suspects=total.included) from cause
-        before = (0.0, 0.0) if base is None else base.spent
-        spent = (before[0] + plan.price.epsilon, before[1] + plan.price.delta)
-        statement = plan.statement(
-            trust=self._trust(setting, plan),
-            composition=f"{runs} release(s) of this study add up to epsilon = {spent[0]:g}, delta = {spent[1]:g} for whoever "
-            "is in the tables of all of them.",
-            min_cell=self.min_cell,
-            rows_per_person=self.rows_per_person,
-        )
-        parameters, statistics, released = plan.fit(words, shares=shares, alpha=self.alpha, min_cell=self.min_cell)
-        settings = {"alpha": self.alpha, "var_smoothing": self.var_smoothing, "named": False}
-        privacy = {**plan.tables.describe(), "mechanism": plan.name, "epsilon": spent[0], "delta": spent[1]}
-        privacy |= {"statement": statement.to_dict(), "released": released}
-        record = ModelRecord(parameters, statistics, "text", settings, privacy)
-        model = NaiveBayes(plan.codebook, alpha=self.alpha, var_smoothing=self.var_smoothing)._restore(record)
-        text = "\n\n".join(facts) + "\n\n" + statement.text
-        return Result(model, statistics, leakage, outcome.cost, text, total.included, spent, runs, words, shares, report, known)
-
-    def _trust(self, setting: registry.Setting, plan: NoisySum) -> str:
-        """Whom the promise relies on, and how far."""
-        size, found = len(setting.contributors), self.smallest(setting)
-        corrupt, deviates = dishonest(size, self.gamma), registry.load(self.protocol).resists(setting)
-        reader = "also deviate" if deviates else "not deviate, but pool what it saw with them"
-        graph = f", up to a chance of {_power(found.failure)} over the random graph" if found.failure else ""
-        return (
-            f"At least {self.gamma:.0%} of the parties follow the protocol, add their noise and keep it to themselves; up to "
-            f"{corrupt} of {size} may deviate and collude, and whoever opens the sum may {reader}. Every sum that they can "
-            f"have opened holds at least {found.honest} honest shares{graph}: calibrated to {plan.noise.honest}. A party that "
-            "takes its own share off the sum counts among the others. Fewer honest shares give less. That nothing but such a "
-            "sum is seen is computational: it rests on the protocol's cryptography."
-        )
-
-    def _report(self, setting: registry.Setting, total: registry.Total, outcome: Outcome) -> LeakReport:
-        size, included = len(setting.contributors), len(total.included)
-        follows = follows_from_sum(self.protocol, size, setting.fewest, included, setting.options, noisy=setting.noisy)
-        if (plan := self.plan(setting)) is not None:
-            follows = (*follows, f"Calibration: {self._trust(setting, plan)}")
-        transcript = outcome.transcript
-        return leak_report(
-            (self.protocol,), size, transcript.received, outcome.opened, transcript.entries, follows, transcript.traffic
-        )
-
-    def _exact(self, total: registry.Total, base: Result | None) -> tuple[Statistics, NaiveBayes]:
-        statistics = Statistics.from_words(Layout(self.codebook), total.words)
-        if base is not None:
-            statistics = base.statistics + statistics
-        try:
-            require_plausible(statistics.require_bounds())
-        except DataError as cause:
-            raise PeerProtocolError(
-                "the total is not that of any table: a party sent a vector that is none", suspects=total.included
-            ) from cause
-        return statistics, NaiveBayes.from_statistics(statistics, alpha=self.alpha, var_smoothing=self.var_smoothing)
+    kind: ClassVar[Partition] = "rows"
+    kind_words = "rows"
+    usual: ClassVar[str] = "masked_sum"
+    lined_up: ClassVar[bool] = True
+    _ignored: ClassVar[Mapping[str, Any]] = {"reveal_to": "all", "key": None, "aligned": True, "duplicates": "join"}
 
 
-def _power(chance: float) -> str:
-    """A small chance as a power of two, rounded up."""
-    return f"2^{math.ceil(math.log2(chance))}"
+class ColumnStudy(Study):
+    """The parties hold different columns of the same records, in the same order."""
+
+    kind: ClassVar[Partition] = "columns"
+    kind_words = "columns whose rows line up"
+    usual: ClassVar[str] = "class_sums"
+    lined_up: ClassVar[bool] = True
+    _ignored: ClassVar[Mapping[str, Any]] = {
+        "quorum": None,
+        "duplicates": "join",
+    }
 
 
-def _agreed_total(outcome: Outcome, learners: Sequence[str]) -> registry.Total:
-    """The total, which must be the same with everybody who learned it."""
-    totals = [outcome.outputs[name] for name in learners if outcome.outputs.get(name) is not None]
-    if not totals:
-        raise PeerProtocolError("nobody learned the total")
-    first: registry.Total = totals[0]
-    if any(other.included != first.included or not np.array_equal(other.words, first.words) for other in totals[1:]):
-        raise PeerProtocolError("two parties learned different totals")
-    return first
+class JoinStudy(Study):
+    """The parties hold different columns; rows are matched by an identifier, and nobody learns which match."""
+
+    kind: ClassVar[Partition] = "columns"
+    kind_words = "columns whose rows are matched by an identifier"
+    usual: ClassVar[str] = "joined_sums"
+    lined_up: ClassVar[bool] = False
+    _ignored: ClassVar[Mapping[str, Any]] = {
+        name: usual for name, usual in ColumnStudy._ignored.items() if name != "duplicates"
+    }
+
+
+_FIELDS = (
+    "partition",
+    "protocol",
+    "epsilon",
+    "delta",
+    "mechanism",
+    "unit",
+    "party_rows",
+    "rows_per_person",
+    "rows",
+    "gamma",
+    "quorum",
+    "min_parties",
+    "min_rows",
+    "min_cell",
+    "options",
+    "alpha",
+    "var_smoothing",
+    "reveal_to",
+    "key",
+    "aligned",
+    "duplicates",
+)
+_LEAST = {"min_parties": 2, "min_rows": 0, "min_cell": 0, "quorum": 1, "rows": 1, "party_rows": 1}
+_OF_NOISE: dict[str, Any] = {
+    "delta": 0.0,
+    "mechanism": "auto",
+    "unit": "record",
+    "party_rows": None,
+    "rows": None,
+    "gamma": 2 / 3,
+}
+
+
+def _is_number(value: Any) -> bool:
+    return type(value) in (int, float) and math.isfinite(value)
+
+
+def _set(params: msgspec.Struct) -> dict[str, Any]:
+    """The options that a typed object sets to something else than their default."""
+    kind, found = type(params), {}
+    for each in msgspec.structs.fields(kind):
+        value = getattr(params, each.name)
+        default = each.default if each.default_factory is msgspec.NODEFAULT else each.default_factory()
+        if value != default:
+            found[each.name] = value
+    return cast(dict[str, Any], msgspec.to_builtins(found))
+
+
+def _named(protocol: str | msgspec.Struct) -> tuple[str, msgspec.Struct | None]:
+    """A protocol's name, and its typed options if they were given."""
+    if isinstance(protocol, str):
+        schemes.scheme(protocol)
+        return protocol, None
+    for name in schemes.names():
+        if schemes.scheme(name).params is type(protocol) and type(protocol) is not schemes.NoParams:
+            return name, protocol
+    raise ConfigError(f"protocol is a name or the options of one; known: {', '.join(schemes.names())}")

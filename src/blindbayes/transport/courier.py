@@ -22,20 +22,18 @@ class Latency(enum.Enum):
     SECONDS = "seconds"
 
 
-FEW_ROUNDS = frozenset(("reference", "masked_sum", "oblivious_sum"))
-"""Protocols whose rounds do not grow with the number of parties, nor with their columns or rows."""
 SLOW_STEP = 60.0
 """Seconds of silence that a study must bear if one message may take seconds: polling engines were measured at 14 a round."""
 
 
-def require_latency(offered: Latency, protocol: str, step: float) -> None:
+def require_latency(offered: Latency, protocol: str, step: float, *, few_rounds: bool) -> None:
     """Refuse a courier of seconds to whatever needs milliseconds. A protocol that is not known to be patient is not."""
     if offered is Latency.MILLISECONDS:
         return
-    if protocol not in FEW_ROUNDS:
+    if not few_rounds:
         raise ConfigError(
             f"{protocol} sends too many messages one after another for a courier that takes {offered.value} for each; "
-            f"use the grpc courier, or one of {', '.join(sorted(FEW_ROUNDS - {'reference'}))}"
+            "use the grpc courier, or a protocol whose rounds do not grow with the parties, columns or rows"
         )
     if step < SLOW_STEP:
         raise ConfigError(

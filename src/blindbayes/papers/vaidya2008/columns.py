@@ -34,8 +34,8 @@ from blindbayes.protocol.columns import Columns
 from blindbayes.protocol.core import Role, Run
 from blindbayes.report import LeakReport, run_files, seal_files
 from blindbayes.scheme.aligned import columns_of, count_local, require_held, whole_block
+from blindbayes.scheme.columns import keys_of, line_up
 from blindbayes.scheme.result import Leak, Prediction, about_columns, column_report, leakage_of
-from blindbayes.simulation.columns import agree_columns
 from blindbayes.statistics import Block, Statistics
 from blindbayes.storage.folder import write_folder
 from blindbayes.study.study import Study
@@ -132,7 +132,9 @@ class PrintedModel:
             return (yield from route.classify_attribute_holder(channel, self.attributes, theirs.held, values, count))
 
         outcome = run_in_memory({holder: class_holder(), other: attribute_holder()})
-        return Prediction(self.classes_[outcome.outputs[holder]], leakage_of(outcome), outcome.cost)
+        report = column_report(("scalar_product",), outcome, about=about_columns(self.columns, mine.study))
+        statement = f"Study {mine.study}\n\n{count} instances. The class of each was opened, to both parties, and nothing else."
+        return Prediction(self.classes_[outcome.outputs[holder]], leakage_of(outcome), outcome.cost, report, statement)
 
     def _connect(self, run: Run, share: PrintedShare, other: str, coins: Coins) -> Role[Channel]:
         """A session of its own for every batch, under the keys of the training."""
@@ -222,20 +224,13 @@ class PrintedResult:
         return where
 
 
-def simulate(study: Study, sources: Mapping[str, Any], *, coins: Coins) -> PrintedResult:
+def simulate(study: Study, sources: Mapping[str, Any], *, coins: Coins, **_: Any) -> PrintedResult:
     """Train with both parties in this process."""
-    if study.epsilon is not None:
-        raise PrivacyError("scalar_product adds no noise; class_sums does, in the shares: take that, or leave epsilon out")
-    if study.reveal_to != "all":
-        raise ConfigError("scalar_product tells the class to both parties; leave reveal_to at 'all', or use class_sums")
-    if unknown := sorted(set(study.options) - {*_TERMS, "queries"}):
-        raise ConfigError(f"unknown protocol option {unknown[0]!r}; known: {', '.join((*_TERMS, 'queries'))}")
     queries = study.options.get("queries")
-    if queries is not None and (type(queries) is not int or queries < 1):
-        raise ConfigError("the option queries is the number of instances that may be classified")
-    keys = (study.key,) if isinstance(study.key, str) else tuple(study.key or ())
-    opened = {name: open_columns(source, study.codebook, ignore=keys) for name, source in sources.items()}
-    columns = agree_columns(study, opened)
+    opened = {name: open_columns(source, study.codebook, ignore=keys_of(study)) for name, source in sources.items()}
+    held = line_up({name: opened[name] for name in sources})
+    owners = {name: tuple(each for each in study.codebook.names if each in held.holds[name]) for name in sources}
+    columns = Columns(study.codebook, held.rows or 0, owners, held.labelled, study.alpha)
     if len(opened) != 2 or len(columns.labelled) != 1:
         raise ConfigError("scalar_product is for two parties of which one has the class; use class_sums")
     if columns.rows < study.min_rows:

@@ -142,13 +142,8 @@ class PrintedRows:
         return write_folder(folder, seal_files(run_files(self.report, self.cost, self.statement)))
 
 
-def simulate(study: Study, sources: Mapping[str, Any], *, coins: Coins) -> PrintedRows:
+def simulate(study: Study, sources: Mapping[str, Any], *, coins: Coins, **_: Any) -> PrintedRows:
     """Run Protocol 3 over the parties' tables."""
-    known = ("opening", "rings", *_TERMS)
-    if study.epsilon is not None:
-        raise PrivacyError("scalar_product adds no noise; leave epsilon out, or use private_ratio with opening='noisy'")
-    if unknown := sorted(set(study.options) - set(known)):
-        raise ConfigError(f"unknown protocol option {unknown[0]!r}; known: {', '.join(known)}")
     names = tuple(sources)
     if len(names) < max(FEWEST_EXACT, study.min_parties):
         raise PrivacyError(

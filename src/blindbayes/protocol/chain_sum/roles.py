@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from blindbayes.errors import ConfigError, DataError, IntegrityError, LocalProtocolError, PeerProtocolError
@@ -14,10 +15,11 @@ from blindbayes.primitives import aead, signatures
 from blindbayes.primitives.agreement import PUBLIC_BYTES, AgreementKey
 from blindbayes.primitives.coins import Coins
 from blindbayes.primitives.packing import Packing
-from blindbayes.primitives.paillier import DEFAULT_BITS, PublicKey, generate_keypair
+from blindbayes.primitives.paillier import PublicKey, generate_keypair
 from blindbayes.primitives.signatures import SIGNATURE_BYTES
 from blindbayes.protocol import pair_keys
 from blindbayes.protocol.chain_sum.messages import KeyAnnounced, LinkSent, RandomisersDealt, RosterListed
+from blindbayes.protocol.chain_sum.params import ChainSumParams
 from blindbayes.protocol.chain_sum.plan import Plan, neighbours_of
 from blindbayes.protocol.core import Role, Run, Send, open_value, receive, receive_all
 from blindbayes.protocol.registry import Setting, Smallest, Total, require_options, require_vector
@@ -39,8 +41,7 @@ class Options:
 
 def read_options(setting: Setting) -> Options:
     """The chain's options, checked. See SPEC.md."""
-    defaults = {"key_bits": DEFAULT_BITS, "toy_keys": False, "neighbours": None, "bounds": None}
-    options = require_options(setting, defaults)
+    options = require_options(setting, msgspec.structs.asdict(ChainSumParams()))
     if BUILDER in setting.contributors:
         raise ConfigError("no contributor of a chain is named 'builder': the model builder brings no vector")
     if len(setting.contributors) < 2:
@@ -259,6 +260,11 @@ class ChainSum:
     """Azimian et al.'s chain, in one pass, with links that only the next hop reads."""
 
     name = "chain_sum"
+    params = ChainSumParams
+
+    def check(self, setting: Setting) -> None:
+        """Refuse a setting that no run can have."""
+        read_options(setting)
 
     def roster(self, setting: Setting) -> tuple[str, ...]:
         """The contributors and the builder."""

@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from typing import Any
 
+import msgspec
+
 from blindbayes.errors import ConfigError, IntegrityError, LocalProtocolError, PeerProtocolError
 from blindbayes.primitives import aead, shamir, signatures
 from blindbayes.primitives.agreement import AgreementKey
@@ -18,13 +20,14 @@ from blindbayes.protocol import pair_keys
 from blindbayes.protocol.core import Run
 from blindbayes.protocol.masked_sum.graph import Plan, neighbours_of, plan
 from blindbayes.protocol.masked_sum.messages import KeysAdvertised
+from blindbayes.protocol.masked_sum.params import MaskedSumParams
 from blindbayes.protocol.registry import Setting, require_options
 
 SERVER = "server"
 SECRET_BYTES = 32
 SHARE_BYTES = 2 * shamir.limb_count(SECRET_BYTES)
 BOX_BYTES = 2 * SHARE_BYTES + aead.TAG_BYTES
-OPTIONS: dict[str, Any] = {"neighbours": None, "corrupt": 0.1, "malicious_server": True, "publish": True}
+OPTIONS: dict[str, Any] = msgspec.structs.asdict(MaskedSumParams())
 
 
 @dataclass(frozen=True)

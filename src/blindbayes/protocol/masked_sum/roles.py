@@ -7,6 +7,7 @@ from blindbayes.protocol.core import Role, Run
 from blindbayes.protocol.masked_sum import graph
 from blindbayes.protocol.masked_sum.contributor import contributor
 from blindbayes.protocol.masked_sum.keys import OPTIONS, SERVER, Terms
+from blindbayes.protocol.masked_sum.params import MaskedSumParams
 from blindbayes.protocol.masked_sum.server import server
 from blindbayes.protocol.registry import Setting, Smallest, Total, require_options, require_vector
 from blindbayes.wire import Words
@@ -16,6 +17,11 @@ class MaskedSum:
     """Pairwise masks over a graph, with recovery of the lost."""
 
     name = "masked_sum"
+    params = MaskedSumParams
+
+    def check(self, setting: Setting) -> None:
+        """Refuse a setting that no run can have."""
+        Terms(Run("", "", ("*",), "*"), setting)
 
     def roster(self, setting: Setting) -> tuple[str, ...]:
         """The contributors and the server, a party without a vector."""

@@ -6,6 +6,7 @@ from blindbayes.primitives.coins import Coins
 from blindbayes.protocol.core import Role, Run
 from blindbayes.protocol.oblivious_sum.contributor import contributor, dealer
 from blindbayes.protocol.oblivious_sum.miner import miner
+from blindbayes.protocol.oblivious_sum.params import ObliviousSumParams
 from blindbayes.protocol.oblivious_sum.terms import DEALER, MINER, Terms
 from blindbayes.protocol.registry import Setting, Smallest, Total, require_vector
 from blindbayes.wire import Words
@@ -15,8 +16,13 @@ class ObliviousSum:
     """Joye-Libert aggregation: only the miner learns the sum."""
 
     name = "oblivious_sum"
+    params = ObliviousSumParams
     apart = ((MINER, DEALER),)
     """Roles that no one site may fill together: the dealer knows the factors of N, the miner has the ciphertexts."""
+
+    def check(self, setting: Setting) -> None:
+        """Refuse a setting that no run can have."""
+        Terms(Run("", "", ("*",), "*"), setting)
 
     def roster(self, setting: Setting) -> tuple[str, ...]:
         """The contributors, the miner, and the dealer if something is dealt."""

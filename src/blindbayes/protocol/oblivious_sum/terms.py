@@ -7,25 +7,21 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+import msgspec
+
 from blindbayes.errors import ConfigError
 from blindbayes.primitives.coins import Coins
-from blindbayes.primitives.joye_libert import DEFAULT_BITS, JoyeLibert
+from blindbayes.primitives.joye_libert import JoyeLibert
 from blindbayes.primitives.ristretto_sum import RistrettoSum
 from blindbayes.protocol.core import Run
-from blindbayes.protocol.oblivious_sum.membership import DEFAULT_WIDTH, Groups
+from blindbayes.protocol.oblivious_sum.membership import Groups
+from blindbayes.protocol.oblivious_sum.params import ObliviousSumParams
 from blindbayes.protocol.pair_keys import digest_of, scope_of
 from blindbayes.protocol.registry import Setting, require_options
 
 MINER = "miner"
 DEALER = "dealer"
-OPTIONS: dict[str, Any] = {
-    "scheme": "joye_libert",  # or "ristretto": no dealer and no trapdoor, one cell per ciphertext, small totals only
-    "keys": "pairwise",  # or "dealer": the dealer makes all keys
-    "modulus_bits": DEFAULT_BITS,
-    "modulus": None,  # hexadecimal: a modulus made beforehand, whose factors nobody has; then no dealer deals one
-    "width": DEFAULT_WIDTH,  # least number of parties in a segment of the key graph
-    "toy_keys": False,  # allow short moduli: tests and reproductions of papers only
-}
+OPTIONS: dict[str, Any] = msgspec.structs.asdict(ObliviousSumParams())
 
 
 class Pack(Protocol):

@@ -43,6 +43,10 @@ class Reference:
 
     name = "reference"
 
+    def check(self, setting: Setting) -> None:
+        """It takes any setting."""
+        require_options(setting, {})
+
     def roster(self, setting: Setting) -> tuple[str, ...]:
         """The contributors and the collector."""
         return (*setting.contributors, COLLECTOR)

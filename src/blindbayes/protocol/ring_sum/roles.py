@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 
 from blindbayes.errors import ConfigError, PeerProtocolError
@@ -12,9 +13,10 @@ from blindbayes.protocol.core import Role, Run, Send, open_value, receive, recei
 from blindbayes.protocol.registry import Setting, Smallest, Total, require_options, require_vector
 from blindbayes.protocol.ring_sum.cycles import most_rings, ring, seating
 from blindbayes.protocol.ring_sum.messages import PartialPassed, TotalTold
+from blindbayes.protocol.ring_sum.params import RingSumParams
 from blindbayes.wire import Words
 
-OPTIONS = {"rings": None, "modulus_bits": 64}
+OPTIONS = msgspec.structs.asdict(RingSumParams())
 MINIMUM = 3
 
 
@@ -120,6 +122,12 @@ class RingSum:
     """Masked rings."""
 
     name = "ring_sum"
+    params = RingSumParams
+
+    def check(self, setting: Setting) -> None:
+        """Refuse a setting that no run can have."""
+        ring_count(setting)
+        _mask(setting)
 
     def roster(self, setting: Setting) -> tuple[str, ...]:
         """The contributors."""

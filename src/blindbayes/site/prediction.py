@@ -1,4 +1,4 @@
-"""The work of a study over columns: training ends in a share, a classification in classes for those who may learn them.
+"""A classification at a site: it ends in classes for those who may learn them.
 
 A share lies in the site's folder `shares/` and nowhere else; releases hold reports and, for learners, classes. A prediction
 run's id says which model it asks and under which batch name, so that both sides' people, who each ask for it, find each other.
@@ -7,9 +7,8 @@ run's id says which model it asks and under which batch name, so that both sides
 from __future__ import annotations
 
 import hashlib
-import time
 from collections.abc import Mapping
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import msgspec
@@ -23,15 +22,17 @@ from blindbayes.model.shares import ModelShare
 from blindbayes.primitives.coins import Coins
 from blindbayes.protocol.columns import Columns
 from blindbayes.protocol.core import Role, Run
-from blindbayes.scheme import aligned, guards, joined, part
-from blindbayes.scheme.scoring import HiddenScoring, hidden_scoring
+from blindbayes.report import LeakReport, run_files
+from blindbayes.scheme import aligned, joined, part
+from blindbayes.scheme.result import about_run
+from blindbayes.scheme.scoring import HiddenScoring, hidden_scoring, prediction_words
 from blindbayes.site.folder import SiteFolder
-from blindbayes.site.policy import require_overlap_bits, require_rows
-from blindbayes.site.release import csv_of, write_classes, write_training
+from blindbayes.site.release import csv_of
+from blindbayes.site.work import FolderSite
 from blindbayes.study.file import StudyFile
-from blindbayes.transport.driver import Finished
 from blindbayes.transport.events import tell
-from blindbayes.transport.identity import Identity
+from blindbayes.transport.memory import Outcome
+from blindbayes.wire.transcript import Cost
 
 _HALF = 32  # digits: the model's run, then what names the batch
 _MOST_NAME = 200
@@ -82,101 +83,60 @@ def model_of(run_id: str) -> str | None:
     return run_id[:_HALF] if len(run_id) == 2 * _HALF else None
 
 
-class _OverColumns:
-    """What training and classification share."""
+@dataclass(frozen=True)
+class Classified:
+    """What a classification left at this site: the reports, and for a learner the classes."""
 
-    def __init__(self, home: SiteFolder, identity: Identity, run_id: str, study: StudyFile) -> None:
-        self.study = study
-        self._home, self._identity, self._run_id = home, identity, run_id
-        self._source: Source | None = None
-        self._digest = b""
+    report: LeakReport
+    statement: str
+    cost: Cost
+    known: Mapping[str, Any]
+    classes: Mapping[str, Any] | None
 
-    @property
-    def required(self) -> int:
-        """Everybody."""
-        return len(self.study.seats)
-
-    def digest(self, seat: str) -> bytes:
-        """Of the coded rows."""
-        return self._digest
-
-    def close(self) -> None:
-        """Let go of the source."""
-        if self._source is not None:
-            self._source.close()
-            self._source = None
+    def files(self) -> dict[str, bytes]:
+        """Every file of the release but the checksums."""
+        made = run_files(self.report, self.cost, self.statement)
+        return made if self.classes is None else {**made, "classes.csv": csv_of(self.classes)}
 
 
-class Training(_OverColumns):
-    """See `work.Work`."""
-
-    kind = "training"
-    _part: part.Training
-
-    def read(self) -> None:
-        """Open this site's columns and look that they are what the study says."""
-        study, name = self.study, self._identity.name
-        self._source, columns = self._home.tables.open_columns(study, name)
-        require_rows(self._home.config.policy, study, columns.rows)
-        agreed = study.agreed
-        if isinstance(agreed, Columns):
-            self._part = aligned.training(study.study, agreed, name, columns)
-        else:
-            law, most = joined.overlap_noise(agreed, name), self._home.config.policy.max_epsilon_per_run
-            noise = guards.noise_of(study.study, agreed)
-            shares = 0.0 if noise is None else noise.price.epsilon
-            if law is not None and law.price.epsilon + shares > most:  # whoever holds the class pays for every join
-                raise PrivacyError(f"this site allows an epsilon of at most {most:g} per run; its estimates would cost more")
-            self._part = joined.training(study.study, agreed, name, columns)
-        self._digest = self._part.digest(self._identity.storage_key)
-
-    def role(self, seat: str, run: Run, coins: Coins) -> Role[Any]:
-        """This party's role."""
-        return self._part.role(run, coins)
-
-    def look(self, seat: str) -> None:
-        """Approval, rate, bits about the overlap; once per run."""
-        home, study, run_id = self._home, self.study, self._run_id
-        if home.history.has_computed(run_id):
-            return
-        now = time.time()
-        home.require_leave(study, now)
-        partners = overlap_partners(study, self._identity.name)
-        require_overlap_bits(home.config.policy, home.history.overlap_bits(), partners, now)
-        agreed = study.agreed
-        if not home.payments.has_paid(run_id):
-            joined.charge_training(home.ledger, study.study, agreed, self._identity.name, study=study.sha256, run=run_id)
-        home.audit.append(
-            "computing", run=run_id, study=study.sha256, exact=False, partition="columns", overlap_bits_with=partners
-        )
-        tell("run_computing", run=run_id, study=study.sha256, contributors=len(study.contributors))
-
-    def finish(self, finished: Mapping[str, Finished]) -> Path:
-        """The share first, then the release: nothing was opened but, if asked for, that enough identifiers joined."""
-        study, own = self.study, finished[self._identity.name]
-        share = self._part.share(own.value, study.sha256)
-        self._home.shares.keep(self._run_id, share)
-        return write_training(self._home.folder / "releases", self._run_id, study, finished, self._identity)
+def require_share(home: SiteFolder, name: str, study: StudyFile, model: str) -> ModelShare:
+    """This site's share of a model; an error if there is none, or if it is another study's."""
+    share = home.shares.load(model)
+    if share.study != study.sha256:
+        raise ConfigError("that model belongs to another study: name the study that it was trained under")
+    if share.party != name:
+        raise ConfigError("the share file is another party's; each site classifies with its own")
+    return share
 
 
-class Classifying(_OverColumns):
-    """See `work.Work`."""
+class PredictionJob:
+    """See `scheme.job.Job`: a classification that this site's people asked for."""
 
     kind = "prediction"
 
-    def __init__(self, home: SiteFolder, identity: Identity, run_id: str, study: StudyFile, request: Request) -> None:
-        super().__init__(home, identity, run_id, study)
-        self._request = request
-        self._share: ModelShare | None = None
+    def __init__(self, site: FolderSite, run_id: str, request: Request) -> None:
+        self.site, self.study, self.agreement = site, site.study, site.study.agreement
+        self._home, self._run_id, self._request = site.home, run_id, request
+        self._source: Source | None = None
+        self._digest = b""
         self._part: part.Scoring | None = None
         self._hidden: HiddenScoring | None = None  # the same, if people are scored by identifier
         self._kept: dict[str, Any] = {}
 
+    @property
+    def required(self) -> int:
+        """Everybody."""
+        return len(self.agreement.seats)
+
+    def digest(self, seat: str) -> bytes:
+        """Of the coded instances."""
+        return self._digest
+
     def read(self) -> None:
         """Open the share and the instances."""
-        request, share = self._request, self.share()
+        request, share = self._request, require_share(self._home, self.site.name, self.study, self._request.model)
         columns = aligned.columns_of(share.public)
-        held = columns.owners[self._identity.name]
+        held = columns.owners[self.site.name]
         if request.count is not None:
             if held:
                 raise ConfigError("this site holds columns of the model: name its instances with --rows")
@@ -184,7 +144,7 @@ class Classifying(_OverColumns):
                 raise ConfigError("--keep copies columns of --rows, and this site brings none")
             rows: ColumnSource | int = request.count
         else:
-            self._source = self._home.tables.open_batch(request.rows or "", request.table)
+            self._source = self.site.open_batch(request.rows or "", request.table)
             names = self._source.columns
             if missing := [name for name in (*held, *request.keep) if name not in names]:
                 raise DataError(f"the instances lack column {missing[0]!r}; add it")
@@ -196,14 +156,14 @@ class Classifying(_OverColumns):
         self._part = self._scoring_of(share, rows)
         known = self._home.history.classified(request.model, but=self._run_id)
         share.require_budget(self._part.count, self._run_id, known=known)
-        self._digest = self._part.digest(self._identity.storage_key)
+        self._digest = self._part.digest(self.site.key)
         if request.keep and self._source is not None:
             kept = self._source.table.select(*request.keep).to_pyarrow()
             self._kept = {name: kept.column(name) for name in request.keep}
             if kept.num_rows != (rows if isinstance(rows, int) else rows.rows):
                 raise DataError("the instances changed while they were read; ask again")
             # After a crash too the classes stand beside the numbers that they were asked for.
-            key = self._identity.storage_key[:64]
+            key = self.site.key[:64]
             kept_digest = hashlib.blake2b(self._digest, key=key, digest_size=32, person=b"blindbayes keep")
             kept_digest.update(csv_of(self._kept))
             self._digest = kept_digest.digest()
@@ -211,12 +171,11 @@ class Classifying(_OverColumns):
     def _scoring_of(self, share: ModelShare, rows: ColumnSource | int) -> part.Scoring:
         """This party's part; the class goes to whom the study says."""
         study, request = self.study, self._request
+        together, keyed = bool(study.options.get("together", False)), not study.study.scheme.facts.aligned
         if request.to is None:
-            together = bool(study.options.get("together", False))
-            if study.protocol == "joined_sums":
-                return joined.scoring(share, rows, study.reveal_to, together=together)
-            return aligned.scoring(share, rows, study.reveal_to, together=together)
-        if study.protocol != "joined_sums" or isinstance(rows, int):
+            found = joined.scoring if keyed else aligned.scoring
+            return found(share, rows, study.reveal_to, together=together)
+        if not keyed or isinstance(rows, int):
             raise ConfigError("--to is for studies whose rows are matched by an identifier; leave it out")
         if request.to not in study.names or study.reveal_to not in ("all", request.to):
             raise ConfigError(f"the study gives classes to {study.reveal_to}, so they cannot go to {request.to!r}")
@@ -225,19 +184,8 @@ class Classifying(_OverColumns):
                 "with --scope shared the asking site learns whom of its people the others have too; this site does not allow "
                 "that: reveal_matches under [policy] in site.toml"
             )
-        together = bool(study.options.get("together", False))
         self._hidden = hidden_scoring(share, rows, request.to, request.scope, together=together)
         return self._hidden
-
-    def share(self) -> ModelShare:
-        """This site's share of the model; an error if there is none, or if it is another study's."""
-        share = self._home.shares.load(self._request.model)
-        if share.study != self.study.sha256:
-            raise ConfigError("that model belongs to another study: name the study that it was trained under")
-        if share.party != self._identity.name:
-            raise ConfigError("the share file is another party's; each site classifies with its own")
-        self._share = share
-        return share
 
     def role(self, seat: str, run: Run, coins: Coins) -> Role[Any]:
         """This party's role."""
@@ -248,7 +196,7 @@ class Classifying(_OverColumns):
             raise ConfigError("the instances were not read")
         return self._part
 
-    def look(self, seat: str) -> None:
+    def authorise_and_charge(self, seat: str) -> None:
         """Charge the query budget, once per run, and write it down."""
         home, study, run_id = self._home, self.study, self._run_id
         if home.approvals.find(study.sha256) is None:
@@ -261,27 +209,29 @@ class Classifying(_OverColumns):
         home.audit.append("classifying", run=run_id, study=study.sha256, model=self._request.model, instances=count)
         tell("run_computing", run=run_id, study=study.sha256, instances=count)
 
-    def finish(self, finished: Mapping[str, Finished]) -> Path:
+    def keep(self, outputs: Mapping[str, Any]) -> None:
+        """Nothing but the release."""
+
+    def result(self, outcome: Outcome) -> Classified:
         """The classes, if this site may learn them, beside the report."""
-        own = finished[self._identity.name].value
+        own, request = outcome.outputs[self.site.name], self._request
         columns: dict[str, Any] | None = None
         if own is not None:
             book, classes = self.study.book, np.asarray(own)
             labels = pa.array([book.classes[int(index)] if index >= 0 else None for index in classes], pa.string())
             columns = {"row": pa.array(np.arange(1, len(classes) + 1)), **self._kept, book.target: labels}
-        facts = {"model": self._request.model, "batch": self._request.batch, "instances": self._scoring().count}
-        hidden = None if self._hidden is None else self._hidden.hidden
-        folder = self._home.folder / "releases"
-        return write_classes(folder, self._run_id, self.study, finished, self._identity, facts, columns, hidden)
-
-
-def overlap_partners(study: StudyFile, name: str) -> list[str]:
-    """Identities of the parties with whom training opens one bit: that enough identifiers joined."""
-    if study.protocol != "joined_sums" or not study.options.get("min_overlap"):
-        return []
-    holder = study.holdings.labelled[0]
-    partners = [other for other in study.names if other != holder] if name == holder else [holder]
-    return [study.party(other).identity for other in partners]
+        count, hidden = self._scoring().count, None if self._hidden is None else self._hidden.hidden
+        report, statement = prediction_words(
+            outcome,
+            about_run(self.agreement, self._run_id),
+            self.study.reveal_to,
+            count=count,
+            model=request.model,
+            batch=request.batch,
+            hidden=hidden,
+        )
+        facts = {"model": request.model, "batch": request.batch, "instances": count}
+        return Classified(report, statement, outcome.cost, facts, columns)
 
 
 def _instances(source: Source, columns: Columns, held: tuple[str, ...], *, keyed: bool) -> ColumnSource | int:

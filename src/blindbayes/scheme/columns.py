@@ -1,0 +1,85 @@
+"""What the schemes over columns have in common: tables that line up, what a site would read, who holds what in words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from blindbayes.data.columns import ColumnSource
+from blindbayes.data.keys import recipe_of
+from blindbayes.errors import BlindbayesError, ConfigError, DataError, PrivacyError
+from blindbayes.scheme.job import Site
+from blindbayes.study.agreement import Agreement, Holdings
+from blindbayes.study.study import Study
+
+
+def keys_of(study: Study) -> tuple[str, ...]:
+    """Identifier columns that a table may have: those of the study, or of the codebook's recipe."""
+    if not study.aligned:
+        return tuple(part.column for part in recipe_of(study.codebook, study.key or None).parts)
+    return (study.key,) if isinstance(study.key, str) else tuple(study.key or ())
+
+
+def holdings_of(tables: Mapping[str, ColumnSource], rows: int | None = None) -> Holdings:
+    """Who holds what, seen from the tables."""
+    holds = {name: tuple(feature.name for feature in table.features) for name, table in tables.items()}
+    return Holdings(holds, tuple(name for name, table in tables.items() if table.labelled), rows)
+
+
+def line_up(tables: Mapping[str, ColumnSource], *, known: bool = True) -> Holdings:
+    """Tables of one number of rows, which is `known` to all or not."""
+    sizes = {table.rows for table in tables.values()}
+    if len(sizes) != 1:
+        raise DataError("the parties' tables have different numbers of rows; line them up by key first, or set aligned=False")
+    if not (rows := sizes.pop()):
+        raise DataError("the tables are empty")
+    return holdings_of(tables, rows if known else None)
+
+
+def require_learner(reveal_to: str, parties: Any) -> None:
+    """Who learns the class is everybody or a party."""
+    if reveal_to != "all" and reveal_to not in parties:
+        raise ConfigError(f"reveal_to is 'all' or a party; {reveal_to!r} is none")
+
+
+def require_record(study: Study) -> None:
+    """Over columns noise protects one record, and how it is drawn is settled."""
+    if study.unit != "record":
+        raise PrivacyError("over columns epsilon protects one record: leave the unit at 'record'")
+    if study.mechanism != "auto":
+        raise ConfigError("over columns the plan chooses the mechanism: leave it at 'auto'")
+
+
+def tell_holdings(agreement: Agreement) -> list[str]:
+    """Who holds what, for who wrote the study."""
+    held, study = agreement.holdings, agreement.study
+    lines = [f"{agreement.title}: columns of {', '.join(agreement.names)}, by {study.protocol}."]
+    for name in agreement.names:
+        own = [*held.holds[name], *([agreement.book.target] if name in held.labelled else [])]
+        lines.append(f"  {name} holds {', '.join(own) or 'nothing'}.")
+    return lines
+
+
+def dry_run_columns(agreement: Agreement, site: Site, opened: list[str]) -> tuple[dict[str, Any], list[str]]:
+    """What a site would read, and whether its rows fit: its job reads them, as in a run."""
+    study, scheme = agreement.study, agreement.study.scheme
+    problems: list[str] = []
+    table = site.columns(agreement)
+    try:
+        scheme.job(agreement, site, "0" * 32).read()
+    except BlindbayesError as error:
+        problems.append(str(error))
+    finally:
+        site.close()
+    reads = [
+        *(() if study.aligned else keys_of(study)),
+        *(feature.name for feature in table.features),
+        *([agreement.book.target] if table.labelled else []),
+    ]
+    said = scheme.shown(agreement)
+    facts: dict[str, Any] = {"reads": reads, "leaves_as": list(scheme.facts.leaves), "opened": said["opened"]}
+    facts |= {"opened_to": said["learners"], "refused_because": problems}
+    if "opened_per_classified_instance" in said:
+        facts["opened_per_classified_instance"] = said["opened_per_classified_instance"]
+    lines = [f"This site would read {', '.join(reads)}.", *(f"  {line}" for line in scheme.facts.leaves), *opened]
+    return facts, [*lines, "Nothing has left."]

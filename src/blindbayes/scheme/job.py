@@ -1,0 +1,185 @@
+"""What a run computes at one site, whoever drives it: an agent between sites, or `simulate` in one process.
+
+A driver reads the site's input (`read`), opens a journal per role under the input's digest if it has one, and drives the
+roles. Once everybody has joined, `authorise_and_charge` is the last look before anything depends on this site's rows: what it
+charges or refuses is on disk before the first step. `keep` makes what the roles returned durable; after a crash it may be
+called again with the same and does no more.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from blindbayes.codebook import Codebook
+from blindbayes.data.columns import ColumnSource
+from blindbayes.data.persons import Persons
+from blindbayes.ledger import Entry, Ledger
+from blindbayes.model.shares import ModelShare
+from blindbayes.primitives.coins import Coins
+from blindbayes.privacy.accounting import Spend
+from blindbayes.protocol.core import Role, Run
+from blindbayes.statistics import Statistics
+from blindbayes.statistics.feasible import require_plausible
+from blindbayes.study.agreement import Agreement
+
+
+@dataclass(frozen=True, slots=True)
+class Charge:
+    """What a party's ledger pays for its part of a run."""
+
+    spend: Spend
+    unit: str  # whom it protects
+    also: tuple[str, ...] = ()  # other units that it protects as well, by how they begin
+    mechanism: str | None = None
+
+    def pay(self, ledger: Ledger, purpose: str, **facts: Any) -> Entry:
+        """Pay, before anything is sent. Raises `PrivacyError`, and writes nothing, if unit or budget do not fit."""
+        held = ledger.balance().unit
+        unit = held if self.also and held.startswith(self.also) else self.unit
+        told = {"mechanism": self.mechanism} if self.mechanism else {}
+        return ledger.charge(self.spend, purpose=purpose, unit=unit, **told, **facts)
+
+
+class Site(Protocol):
+    """What a job may ask of the site that it runs at. A folder with an agent is one, an object in memory another."""
+
+    @property
+    def name(self) -> str:
+        """Whose site it is."""
+        ...
+
+    @property
+    def key(self) -> bytes:
+        """The site's own key, for digests that mean nothing to others."""
+        ...
+
+    def count(self, codebook: Codebook, *, total: bool, persons: Persons | None) -> Statistics:
+        """The exact statistics of this site's rows; `total`: no row may be an error, since noise hides each; `persons`: so
+        many rows of one person count."""
+        ...
+
+    def removed(self, codebook: Codebook, *, total: bool) -> Statistics | None:
+        """The statistics of rows that this site takes back, if there are any."""
+        ...
+
+    def columns(self, agreement: Agreement) -> ColumnSource:
+        """This site's columns of a study. `close` lets go of them."""
+        ...
+
+    def require_rows(self, agreement: Agreement, rows: int) -> None:
+        """Enough rows of this site, for the study and for its own policy."""
+        ...
+
+    def require_price(self, charge: Charge | None) -> None:
+        """Not more than the site's policy lets one run cost."""
+        ...
+
+    def state(self, statistics: Statistics) -> Any:
+        """The state of this site's data; its `statistics` is a keyed digest, hexadecimal."""
+        ...
+
+    def authorise_and_charge(
+        self,
+        agreement: Agreement,
+        run_id: str,
+        charge: Charge | None,
+        *,
+        state: Any = None,
+        fewest: int | None = None,
+        exact: bool = False,
+        overlap_with: Sequence[str] = (),
+    ) -> None:
+        """Approval, rate, rules on what earlier runs told, ledger; then it is written down. Once per run."""
+        ...
+
+    def opened(self, agreement: Agreement, run_id: str, included: Sequence[str]) -> None:
+        """Write down whose vectors were opened together."""
+        ...
+
+    def keep_share(self, run_id: str, share: ModelShare) -> None:
+        """Keep what training left here."""
+        ...
+
+    def close(self) -> None:
+        """Let go of sources."""
+        ...
+
+
+class Job(Protocol):
+    """One run's work at this site. `read` and `keep` run in a thread."""
+
+    agreement: Agreement
+    kind: str  # for people: "sum", "training", "prediction", "release"
+
+    @property
+    def required(self) -> int:
+        """The fewest roles that must have joined before anything is computed."""
+        ...
+
+    def read(self) -> None:
+        """Read what this site brings. Raises what policy raises."""
+        ...
+
+    def digest(self, seat: str) -> bytes:
+        """Keyed digest of the input of a role; a run that is taken up again must find the same."""
+        ...
+
+    def role(self, seat: str, run: Run, coins: Coins) -> Role[Any]:
+        """The role in a seat that this site hosts."""
+        ...
+
+    def authorise_and_charge(self, seat: str) -> None:
+        """Everybody has joined. Called again when a run is taken up after a crash."""
+        ...
+
+    def keep(self, outputs: Mapping[str, Any]) -> None:
+        """Make durable what the roles of this site returned."""
+        ...
+
+    def result(self, outcome: Any) -> Any:
+        """What this site learned, with `files()` for its release and `known` facts for its run.json."""
+        ...
+
+
+class CountingJob:
+    """A job whose input is the statistics of this site's table: of all its rows, or of its columns."""
+
+    kind = "sum"
+
+    def __init__(self, agreement: Agreement, site: Site, run_id: str) -> None:
+        self.agreement, self.site, self.run_id = agreement, site, run_id
+        self.statistics: Statistics | None = None
+        self.state: Any = None
+
+    @property
+    def required(self) -> int:
+        """Everybody."""
+        return len(self.agreement.seats)
+
+    def count(self, codebook: Codebook) -> Statistics:
+        """This site's statistics, as the study counts them."""
+        study = self.agreement.study
+        # Drawn by the site's key and the run: a run that is taken up again counts the same rows.
+        seed = hashlib.blake2b(self.run_id.encode(), key=self.site.key[:64], digest_size=32, person=b"bb persons")
+        persons = study.persons(Coins.seeded(seed.digest()))
+        found = self.site.count(codebook, total=study.is_private, persons=persons)
+        return require_plausible(found, complete=not study.is_private)
+
+    def bring(self, statistics: Statistics) -> None:
+        """The input, checked against what the study and the site ask for."""
+        self.site.require_rows(self.agreement, int(statistics.class_counts.sum()))
+        self.statistics, self.state = statistics, self.site.state(statistics)
+
+    def digest(self, seat: str) -> bytes:
+        """Of the statistics."""
+        return b"" if self.state is None else bytes.fromhex(self.state.statistics)
+
+    def keep(self, outputs: Mapping[str, Any]) -> None:
+        """Nothing but the release."""
+
+    def result(self, outcome: Any) -> Any:
+        """What this site learned."""
+        return self.agreement.study.scheme.result(self.agreement, outcome, run=self.run_id)

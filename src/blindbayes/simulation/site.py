@@ -1,0 +1,118 @@
+"""A site that lives in memory: its table, and if it has them a ledger, a policy and a log of its own."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from blindbayes.codebook import Codebook
+from blindbayes.data import count_table
+from blindbayes.data.columns import ColumnSource, open_columns
+from blindbayes.data.persons import Persons
+from blindbayes.errors import LocalProtocolError, PrivacyError
+from blindbayes.ledger import Ledger
+from blindbayes.model.shares import ModelShare
+from blindbayes.scheme.columns import keys_of
+from blindbayes.scheme.job import Charge
+from blindbayes.site.policy import Policy, require_cost, require_rows
+from blindbayes.statistics import Statistics
+from blindbayes.study.agreement import Agreement
+from blindbayes.study.study import Study
+
+OPEN = Policy(min_rows=0, max_epsilon_per_run=float("inf"), max_delta_per_run=1.0)
+"""Whatever the study says."""
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """The state of a table, by a digest."""
+
+    statistics: str
+
+
+@dataclass
+class MemorySite:
+    """See `scheme.job.Site`."""
+
+    name: str
+    source: Any = field(default=None, repr=False)
+    taken_back: Any = field(default=None, repr=False)
+    ledger: str | os.PathLike[str] | None = None
+    policy: Policy = OPEN
+    log: list[dict[str, Any]] = field(default_factory=list)
+    share: ModelShare | None = field(default=None, repr=False)
+    _table: ColumnSource | None = field(default=None, repr=False)
+
+    @property
+    def key(self) -> bytes:
+        """Nobody else reads its digests."""
+        return bytes(32)
+
+    def count(self, codebook: Codebook, *, total: bool, persons: Persons | None) -> Statistics:
+        """The exact statistics of its rows."""
+        return count_table(self.source, codebook, total=total, persons=persons)
+
+    def removed(self, codebook: Codebook, *, total: bool) -> Statistics | None:
+        """Rows that it takes back."""
+        return None if self.taken_back is None else count_table(self.taken_back, codebook, total=total)
+
+    def table(self, study: Study) -> ColumnSource:
+        """Its columns, whatever they are."""
+        if self._table is None:
+            self._table = open_columns(self.source, study.codebook, ignore=keys_of(study))
+        return self._table
+
+    def columns(self, agreement: Agreement) -> ColumnSource:
+        """Its columns of a study."""
+        return self.table(agreement.study)
+
+    def require_rows(self, agreement: Agreement, rows: int) -> None:
+        """As many as the study asks for, and its policy."""
+        if rows < agreement.study.min_rows:
+            raise PrivacyError(f"{self.name}: the study asks for at least {agreement.study.min_rows} rows per party")
+        require_rows(self.policy, agreement, rows)
+
+    def require_price(self, charge: Charge | None) -> None:
+        """Not more than its policy lets one run cost."""
+        require_cost(self.policy, charge)
+
+    def state(self, statistics: Statistics) -> State:
+        """A digest of the statistics."""
+        return State(hashlib.sha256(statistics.words.tobytes()).hexdigest())
+
+    def authorise_and_charge(
+        self,
+        agreement: Agreement,
+        run_id: str,
+        charge: Charge | None,
+        *,
+        state: Any = None,
+        fewest: int | None = None,
+        exact: bool = False,
+        overlap_with: Sequence[str] = (),
+    ) -> None:
+        """Pay, and write it down. There is no past, so there is nothing to compare with."""
+        if charge is not None and self.ledger is not None:
+            purpose = f"study {(agreement.title or agreement.study.protocol)[:80]}"
+            charge.pay(Ledger(self.ledger), purpose, run=run_id, study=agreement.sha256)
+        self.log.append({"event": "computing", "run": run_id, "study": agreement.sha256, "exact": exact})
+
+    def opened(self, agreement: Agreement, run_id: str, included: Sequence[str]) -> None:
+        """Whose vectors were opened together."""
+        self.log.append({"event": "opened", "run": run_id, "study": agreement.sha256, "included": list(included)})
+
+    def keep_share(self, run_id: str, share: ModelShare) -> None:
+        """Its share of the model."""
+        self.share = share
+
+    def kept(self) -> ModelShare:
+        """The share that training left."""
+        if self.share is None:
+            raise LocalProtocolError("training leaves a share at every site", party=self.name)
+        return self.share
+
+    def close(self) -> None:
+        """Its sources are the caller's."""

@@ -1,0 +1,70 @@
+"""A study and who takes part in it: all that is public about its runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from blindbayes.codebook import Codebook
+from blindbayes.errors import ConfigError
+
+if TYPE_CHECKING:
+    from blindbayes.study.study import Study
+
+
+class Holdings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Of a study over columns: who holds what. The first of `labelled` acts for the class."""
+
+    holds: dict[str, tuple[str, ...]]  # party -> its features
+    labelled: tuple[str, ...]  # parties that have the class column
+    rows: int | None = None  # aligned only: the number of rows, which is public
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """What the parties of a run agreed on. A study file says it; `simulate` makes it from the tables it is given."""
+
+    study: Study
+    sha256: str  # stands in every key and signature of a run, and on every page about it
+    names: tuple[str, ...]  # every party, in order
+    contributors: tuple[str, ...]  # those that bring rows or columns
+    hosts: Mapping[str, str] = field(default_factory=dict)  # a role that no contributor fills -> the party that runs it
+    held: Holdings | None = None
+    title: str = ""
+    identities: Mapping[str, str] = field(default_factory=dict)  # party -> public key; empty in one process
+
+    @property
+    def book(self) -> Codebook:
+        """The codebook."""
+        return self.study.codebook
+
+    @property
+    def holdings(self) -> Holdings:
+        """Who holds which columns."""
+        if self.held is None:
+            raise ConfigError("this is no study over columns")
+        return self.held
+
+    @property
+    def owners(self) -> dict[str, tuple[str, ...]]:
+        """Who holds which features, in the codebook's order."""
+        holds = self.holdings.holds
+        return {name: tuple(each for each in self.book.names if each in holds.get(name, ())) for name in self.names}
+
+    @cached_property
+    def public(self) -> Any:
+        """The public facts of the protocol, as its scheme makes them. Raises what the parties cannot agree on."""
+        return self.study.scheme.agree(self)
+
+    @cached_property
+    def seats(self) -> tuple[str, ...]:
+        """Every role of a run: the contributors under their own names, then the others."""
+        return self.study.scheme.seats(self)
+
+    def host(self, seat: str) -> str:
+        """The party that runs a role."""
+        return self.hosts.get(seat, seat)

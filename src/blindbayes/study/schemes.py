@@ -1,0 +1,211 @@
+"""The ways to run a study, by the name of their protocol; each is known to one module, which is loaded when it is asked for.
+
+A module listed here offers `scheme(name)`, an object that fulfils `Scheme`. Whoever needs to know something about a protocol
+(drivers, policy, courier, command line, wizard, reports) asks the scheme; nobody else compares a protocol's name. A protocol
+that sums vectors is added in `protocol.registry`, and is a way to run a study by that alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from fractions import Fraction
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args, get_origin, get_type_hints
+
+import msgspec
+
+from blindbayes.errors import ConfigError, PrivacyError
+from blindbayes.protocol import registry
+
+if TYPE_CHECKING:
+    from blindbayes.study.agreement import Agreement
+    from blindbayes.study.study import Study
+
+Partition = Literal["rows", "columns"]
+
+SUMS = "blindbayes.scheme.sums"
+OTHERS = {
+    "private_ratio": "blindbayes.scheme.ratio",
+    "class_sums": "blindbayes.scheme.aligned",
+    "joined_sums": "blindbayes.scheme.joined",
+    "noisy_histograms": "blindbayes.scheme.histograms",
+    "scalar_product": "blindbayes.papers.vaidya2008.scheme",
+}
+
+
+class NoParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A protocol without options."""
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What anybody may ask about a way to run a study, whatever the study says."""
+
+    partitions: tuple[Partition, ...]
+    line: str  # who learns what, in one line, for people who choose
+    aligned: bool = True  # columns: whether row i of every party is the same entity
+    between_sites: bool = True  # False: in one process only
+    few_rounds: bool = False  # rounds grow neither with parties nor with columns or rows: a courier of seconds will do
+    may_lose: bool = False  # a result may be opened without everybody
+    shares: bool = False  # nobody gets the model: it stays in shares, and a classification is a run of its own
+    allowed: bool = True  # a new site's policy allows it
+    offered: bool = True  # the wizard names it
+    small_cells: bool = False  # noisy counts below `min_cell` may be published as 0
+    sums: bool = False  # the sites' vectors are added up, and the sum is opened
+    goes_on: bool = False  # a run in one process may add to an earlier result, take rows back, and meet faults
+    roles: tuple[str, ...] = ()  # roles that no contributor fills
+    leaves: tuple[str, ...] = ()  # what leaves a site, line by line
+
+
+@dataclass(frozen=True, slots=True)
+class Exposure:
+    """What a run of a study would open, for a site's policy to judge."""
+
+    exact: bool = False  # a sum of statistics without noise
+    fewest: int | None = None  # the fewest sites in what is opened; None: nothing of several sites is added up and opened
+    epsilon: float = 0.0  # the largest that any site spends on it
+    delta: float = 0.0
+    shares: bool = False  # classifications follow, whose number policy limits
+    queries: int | None = None  # how many
+    audit_rate: float = 0.0  # share of dummies among look-ups
+    overlap: int | None = None  # of a hidden join: one bit, whether so many identifiers match; 0 for no bit
+    overlap_epsilon: float = 0.0
+    unsafe: Mapping[str, str] = field(default_factory=dict)  # what protects nothing, or only if somebody is trusted: why
+
+
+class Scheme(Protocol):
+    """One way to run a study."""
+
+    name: str
+    facts: Facts
+    params: type[msgspec.Struct]  # its options, typed, each with its meaning
+
+    def check(self, study: Study) -> None:
+        """Refuse what can be refused before the parties are known."""
+        ...
+
+    def quorum(self, parties: int) -> int | None:
+        """The fewest contributors whose result may be opened, where a study does not say; None: everybody."""
+        ...
+
+    def seats(self, agreement: Agreement) -> tuple[str, ...]:
+        """Every role: the contributors under their own names, then the others."""
+        ...
+
+    def learners(self, agreement: Agreement) -> tuple[str, ...]:
+        """The roles that learn the result of a run, or keep a share of it each."""
+        ...
+
+    def agree(self, agreement: Agreement) -> Any:
+        """The public facts of the protocol, or an error: before people sign."""
+        ...
+
+    def require_runnable(self, agreement: Agreement) -> None:
+        """Refuse, before people say yes, what the roles would refuse in their first step."""
+        ...
+
+    def apart(self) -> tuple[tuple[str, ...], ...]:
+        """Roles that no one site may fill together."""
+        ...
+
+    def exposure(self, agreement: Agreement) -> Exposure:
+        """What a run would open, for a policy."""
+        ...
+
+    def shown(self, agreement: Agreement) -> dict[str, Any]:
+        """What the study says, fact by fact, for people and machines."""
+        ...
+
+    def told(self, agreement: Agreement) -> list[str]:
+        """What follows from the study, in a few lines for who wrote it."""
+        ...
+
+    def meet(self, study: Study, sites: Mapping[str, Any]) -> Agreement:
+        """What parties in one process agree on, seen from their tables."""
+        ...
+
+    def job(self, agreement: Agreement, site: Any, run_id: str) -> Any:
+        """What a run computes at one site: a `scheme.job.Job`."""
+        ...
+
+    def result(self, agreement: Agreement, outcome: Any, **more: Any) -> Any:
+        """What the roles that ended here learned, with report, statement and files."""
+        ...
+
+    def dry_run(self, agreement: Agreement, site: Any) -> tuple[dict[str, Any], list[str]]:
+        """What would leave a site: facts, and lines for people. Reads the rows to see that they fit; nothing leaves."""
+        ...
+
+
+def names() -> tuple[str, ...]:
+    """Every protocol that a study may name."""
+    return (*registry.ROWS, *OTHERS)
+
+
+def scheme(name: str) -> Scheme:
+    """The way to run a study by that protocol. Raises `ConfigError` for an unknown one."""
+    if name in registry.ROWS:
+        module = SUMS
+    elif name in OTHERS:
+        module = OTHERS[name]
+    else:
+        raise ConfigError(f"there is no protocol {name!r}; known: {', '.join(names())}")
+    found: Scheme = import_module(module).scheme(name)
+    return found
+
+
+def known(partition: Partition, **facts: Any) -> tuple[str, ...]:
+    """The protocols for a partition whose facts are these."""
+    found = ((name, scheme(name).facts) for name in names())
+    return tuple(
+        name
+        for name, its in found
+        if partition in its.partitions and all(getattr(its, fact) == value for fact, value in facts.items())
+    )
+
+
+def params_of(kind: type[msgspec.Struct], options: Mapping[str, Any]) -> msgspec.Struct:
+    """A study's options, typed. Raises `ConfigError` for a name or a value that does not fit."""
+    fields = [each.name for each in msgspec.structs.fields(kind)]
+    if unknown := sorted(set(options) - set(fields)):
+        raise ConfigError(f"unknown protocol option {unknown[0]!r}; known: {', '.join(sorted(fields)) or 'none'}")
+    try:
+        return msgspec.convert(dict(options), kind, strict=True)
+    except msgspec.ValidationError as cause:
+        if isinstance(cause.__cause__, ConfigError | PrivacyError):
+            raise cause.__cause__ from None
+        name = str(cause).rpartition("`$.")[2].strip("`").partition("[")[0]
+        problem = PrivacyError if name.endswith("epsilon") else ConfigError
+        raise problem(f"the option {name} is {_kind_words(kind, name)}") from None
+
+
+def _kind_words(kind: type[msgspec.Struct], name: str) -> str:
+    """What may stand in a field, in words."""
+    found = get_type_hints(kind).get(name)
+    kinds = [each for each in get_args(found) or (found,) if each is not type(None)]
+    if get_origin(found) is Literal or (len(kinds) == 1 and get_origin(kinds[0]) is Literal):
+        values = get_args(found) if get_origin(found) is Literal else get_args(kinds[0])
+        return f"one of {', '.join(map(str, values))}"
+    words = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
+    return words.get(kinds[0], "as the protocol's page says")
+
+
+def share_of(parties: int, share: Fraction) -> int:
+    """That share of the parties, rounded up."""
+    return -(-parties * share.numerator // share.denominator)
+
+
+def default_hosts(agreement: Agreement) -> dict[str, str]:
+    """A host for every role that no contributor fills: a party without rows if there is one, else the first party.
+
+    Roles that the protocol wants apart get different hosts.
+    """
+    order = sorted(agreement.names, key=lambda party: party in agreement.contributors)
+    hosts: dict[str, str] = {}
+    for seat in agreement.seats:
+        if seat not in agreement.contributors:
+            apart = agreement.study.scheme.apart()
+            taken = {hosts[other] for pair in apart if seat in pair for other in pair if other in hosts}
+            hosts[seat] = next((party for party in order if party not in taken), order[0])
+    return hosts
