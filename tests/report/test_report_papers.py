@@ -47,7 +47,7 @@ def test_an_unknown_protocol_is_named() -> None:
 
 def test_coalitions_are_those_of_the_specifications() -> None:
     at = {name: read_spec(name).coalition(5, 4, {}) for name in ("masked_sum", "ring_sum", "chain_sum", "oblivious_sum")}
-    assert [(found.passive, found.active) for found in at.values() if found] == [(3, 2), (3, -1), (4, 4), (3, 2)]
+    assert [(found.passive, found.active) for found in at.values() if found] == [(3, 2), (3, 3), (4, 4), (3, 2)]
     ring = read_spec("ring_sum").coalition(9, 9, {"rings": 1})
     assert ring is not None
     assert ring.passive == 1
@@ -71,8 +71,12 @@ def test_what_follows_changes_with_the_number_of_parties_and_with_noise() -> Non
     noisy = " ".join(follows_from_sum("masked_sum", 5, 4, 5, {}, noisy=True))
     assert "exact" not in noisy
     assert "privacy statement" in noisy
-    assert follows_from_sum("ring_sum", 3, 3, 3, {}, noisy=False)[0].startswith("A contributor alone learns")
+    assert follows_from_sum("ring_sum", 3, 3, 3, {}, noisy=False)[0].startswith("A contributor alone, even if it deviates, learns")
     assert "Up to 3 contributors" in follows_from_sum("ring_sum", 9, 9, 9, {}, noisy=False)[0]
+    assert "even if it deviates" in follows_from_sum("ring_sum", 3, 3, 3, {}, noisy=False)[0]
+    large = " ".join(follows_from_sum("masked_sum", 200, 180, 200, {}, noisy=True))
+    assert "sums over parts of the other contributors" in large
+    assert "neighbourhood" not in five
     assert "protects nothing" in follows_from_sum("reference", 3, 3, 3, {}, noisy=False)[0]
 
 

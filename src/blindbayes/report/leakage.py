@@ -253,7 +253,8 @@ def coalition_sentences(protocol: str, found: Coalition | None, contributors: in
     if found.active < found.passive:
         lines.append(_coalition(found.reader, found.passive, contributors, "follow the protocol and pool what they saw"))
     if found.active >= 0:
-        lines.append(_coalition(found.reader, found.active, contributors, "pool what they saw", "even if it deviates,"))
+        doing, even = "may deviate and pool what they saw", "even if it deviates,"
+        lines.append(_coalition(found.reader, found.active, contributors, doing, even, parts=found.parts))
     else:
         lines.append("Nothing is claimed against parties that deviate from the protocol.")
     if found.trusted:
@@ -262,7 +263,7 @@ def coalition_sentences(protocol: str, found: Coalition | None, contributors: in
     return tuple(lines)
 
 
-def _coalition(reader: str, most: int, contributors: int, doing: str, even: str = "") -> str:
+def _coalition(reader: str, most: int, contributors: int, doing: str, even: str = "", *, parts: bool = False) -> str:
     if most >= contributors - 1:
         crowd = "any number of contributors"
     elif most <= 0:
@@ -271,11 +272,18 @@ def _coalition(reader: str, most: int, contributors: int, doing: str, even: str 
         crowd = f"up to {most} contributor{'s' * (most != 1)}"
     if not reader:
         crowd = "" if most == 1 else crowd
-        subject = f"{crowd[0].upper()}{crowd[1:]} that {doing} learn" if crowd else "A contributor alone learns"
+        subject = (
+            f"{crowd[0].upper()}{crowd[1:]} that {doing} learn"
+            if crowd
+            else f"A contributor alone{', ' * bool(even)}{even} learns"
+        )
     else:
         alone = f"{reader[0].upper()}{reader[1:]},"
         subject = f"{alone} {even} together with {crowd} that {doing}, learns" if crowd else f"{alone} {even} alone, learns"
-    return " ".join(f"{subject} the sum of the other contributors' statistics and nothing else about them.".split())
+    learned = "the sum of the other contributors' statistics"
+    if parts:
+        learned = "sums over parts of the other contributors, each at least what is left of a neighbourhood of the graph,"
+    return " ".join(f"{subject} {learned} and nothing else about them.".split())
 
 
 def _words(kind: type[Message]) -> str:

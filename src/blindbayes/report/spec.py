@@ -20,7 +20,7 @@ from typing import Any
 from blindbayes.errors import ConfigError
 from blindbayes.report.formula import value_of
 
-_FIXED = ("reader", "passive", "active", "defaults", "trusted", "needs_trust")
+_FIXED = ("reader", "passive", "active", "defaults", "trusted", "needs_trust", "parts")
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +30,7 @@ class Coalition:
     reader: str  # empty: every party reads
     passive: int
     active: int  # negative: nothing is claimed
+    parts: bool = False  # a reader that deviates may learn sums over parts of the others, if each is large
     trusted: str = ""  # a role that must stay outside: together with the reader it reads every contribution
 
 
@@ -82,7 +83,8 @@ class Spec:
                 names[name] = value_of(formula, names)
         passive, active = (int(value_of(rules.get(kind, "-1"), names)) for kind in ("passive", "active"))
         trusted = rules.get("trusted", "") if value_of(rules.get("needs_trust", "1"), names) else ""
-        return Coalition(rules["reader"], passive, active, trusted)
+        parts = bool(value_of(rules.get("parts", "0"), names))
+        return Coalition(rules["reader"], passive, active, parts, trusted)
 
 
 # Where protocols stand, each in a folder of its own with its SPEC.md: the product's, and those that only a paper needs.
