@@ -1,0 +1,67 @@
+"""What a site counts in a private study: a few rows of each person, and no row is an error."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from blindbayes.site.sum_work import Summing
+
+from blindbayes.codebook import Codebook, IdPart, IdRecipe
+from blindbayes.errors import DataError
+from blindbayes.ledger import Ledger
+from blindbayes.primitives.coins import Coins
+from blindbayes.study.file import Privacy
+from support.sites import BOOK, Office, bounded
+
+PEOPLE = Codebook(
+    BOOK.target, BOOK.classes, BOOK.features, max_rows=BOOK.max_rows, identifier=IdRecipe((IdPart("patient", "exact"),))
+)
+NAMES = ("north", "south", "west")
+
+
+def tables(folder: Path) -> dict[str, str | None]:
+    """Ten persons with twelve rows each at every site, among them rows that fit no codebook."""
+    folder.mkdir(parents=True, exist_ok=True)
+    found: dict[str, str | None] = {}
+    for name in NAMES:
+        rows = [
+            (f"p{who}", ("ill", "well", "?")[at % 3], ("red", "CANARY")[at % 2], 10 * at)
+            for who in range(10)
+            for at in range(12)
+        ]
+        pd.DataFrame(rows, columns=["patient", "class", "colour", "age"]).to_csv(folder / f"{name}.csv", index=False)
+        found[name] = str(folder / f"{name}.csv")
+    return found
+
+
+def test_a_site_counts_a_few_rows_of_each_person_and_the_same_ones_when_it_goes_on(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with Office(tmp_path, NAMES, rows=tables(tmp_path / "rows")) as office:
+            study = office.net.make_study(PEOPLE, privacy=Privacy(epsilon=5.0, rows_per_person=3))
+            site = office.net.sites["north"]
+            counts = []
+            for run in ("ab" * 8, "ab" * 8, "cd" * 8):
+                work = Summing(site.home, site.identity, run, study)
+                work.read()
+                assert work._statistics is not None
+                counts.append(work._statistics)
+            assert int(counts[0].class_counts.sum()) <= 30  # a row without a listed class is drawn, and counts nowhere
+            assert counts[0] == counts[1]
+            assert counts[0] != counts[2]
+            site.home.ledger.path.unlink()
+            Ledger.create(site.home.ledger.path, epsilon=10, unit="one person with at most 3 records")
+            site.home.payments.charge(study, "ab" * 8)
+
+    bounded(test)
+
+
+def test_the_same_rows_are_refused_by_a_study_without_noise(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with Office(tmp_path, NAMES, rows=tables(tmp_path / "rows")) as office:
+            study = office.net.make_study(PEOPLE)
+            with pytest.raises(DataError, match="class column"):
+                office.net.sites["north"].home.tables.count(study, Coins.system())
+
+    bounded(test)
