@@ -19,7 +19,7 @@ from blindbayes.papers.kikuchi2011.set_intersection.messages import ItemsLocked,
 from blindbayes.protocol import transfer
 from blindbayes.transport.memory import Replace, local_runs, run_in_memory
 from blindbayes.wire.transcript import Keep
-from support.two_party import coins, transfer_pair
+from support.two_party import anew, coins, transfer_pair
 
 
 def spec(package):
@@ -176,8 +176,8 @@ def compare(shape, mine, theirs):
     runs = local_runs(["alice", "bob"], coins=coins("run"))
     outcome = run_in_memory(
         {
-            "alice": comparison.alice(runs["alice"], "bob", mine, shape, KEEPER, coins("a")),
-            "bob": comparison.bob(runs["bob"], "alice", theirs, shape, PLANTER, coins("b")),
+            "alice": comparison.alice(runs["alice"], "bob", mine, shape, anew(KEEPER), coins("a")),
+            "bob": comparison.bob(runs["bob"], "alice", theirs, shape, anew(PLANTER), coins("b")),
         }
     )
     assert outcome.outputs["alice"] == outcome.outputs["bob"]
