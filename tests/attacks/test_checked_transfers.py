@@ -15,7 +15,7 @@ from blindbayes.primitives import oprf, softspoken
 from blindbayes.primitives.cuckoo import LEAST
 from blindbayes.primitives.garbling import Evaluator
 from blindbayes.primitives.oprf import WIDTH, Asker, Owner, codewords, hashed
-from blindbayes.primitives.softspoken import KEY_BYTES, TREES, KeeperSetup, plant
+from blindbayes.primitives.softspoken import KEY_BYTES, TREES, OtSenderSetup, plant
 from blindbayes.primitives.tweaks import Domain, TweakedHash
 from blindbayes.protocol import private_ratio
 from blindbayes.protocol.core import Send, receive
@@ -120,7 +120,7 @@ def test_trees_that_differ_with_the_offset_are_noticed():
     caught = passed = 0
     for index in range(0, 128, 9):
         for side in (0, 1):
-            setup = KeeperSetup.begin(b"s", coins("keeper"))
+            setup = OtSenderSetup.begin(b"s", coins("keeper"))
             _, point, corrections = plant(setup.choice.points, b"s", coins("planter"))
             changed = bytearray(corrections)
             changed[(2 * index + side) * KEY_BYTES] ^= 1

@@ -11,7 +11,7 @@ from blindbayes.codebook import Categorical, Codebook, Numeric
 from blindbayes.errors import IntegrityError, PeerProtocolError, PrivacyError
 from blindbayes.primitives import limbs as lm
 from blindbayes.primitives.cuckoo import LEAST
-from blindbayes.primitives.softspoken import Keeper, Planter
+from blindbayes.primitives.softspoken import OtReceiver, OtSender
 from blindbayes.primitives.tweaks import TweakedHash
 from blindbayes.protocol import joined_sums, matching, transfer
 from blindbayes.protocol.joined_scores import roles as scoring_roles
@@ -259,7 +259,7 @@ def test_no_tweak_and_no_stream_is_used_twice_in_training_and_all_that_follows(m
         return session
 
     monkeypatch.setattr(TweakedHash, "reserve", reserving)
-    for side in (Planter, Keeper):
+    for side in (OtReceiver, OtSender):
         monkeypatch.setattr(side, "session", watched(side.session))
     people = [f"p{at}" for at in range(60)]
     frames = {

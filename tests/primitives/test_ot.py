@@ -5,7 +5,7 @@ import pytest
 
 from blindbayes.errors import IntegrityError, LocalProtocolError, PeerProtocolError
 from blindbayes.primitives import ot, ristretto, softspoken
-from blindbayes.primitives.softspoken import CORRECTION_BYTES, KeeperSetup, correction_words, plant
+from blindbayes.primitives.softspoken import CORRECTION_BYTES, OtSenderSetup, correction_words, plant
 from blindbayes.primitives.tweaks import Domain, TweakedHash
 from support.two_party import RecordingHash, anew, coins, transfer_pair
 
@@ -42,7 +42,7 @@ def test_points_do_not_show_the_choice():
 
 @pytest.mark.parametrize("position", [0, 1, 255])
 def test_a_bad_base_point_is_refused(position):
-    setup = KeeperSetup.begin(b"s", coins("a"))
+    setup = OtSenderSetup.begin(b"s", coins("a"))
     points = bytearray(setup.choice.points)
     points[32 * position : 32 * position + 32] = bytes(32)
     with pytest.raises(PeerProtocolError, match="mallory"):
@@ -50,7 +50,7 @@ def test_a_bad_base_point_is_refused(position):
 
 
 def test_wrong_lengths_and_a_bad_answer_are_refused():
-    setup = KeeperSetup.begin(b"s", coins("a"))
+    setup = OtSenderSetup.begin(b"s", coins("a"))
     with pytest.raises(PeerProtocolError):
         plant(setup.choice.points[:-1], b"s", coins("b"))
     _, point, corrections = plant(setup.choice.points, b"s", coins("b"))

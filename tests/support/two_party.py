@@ -8,7 +8,7 @@ import numpy as np
 from blindbayes.primitives.circuits import to_bits
 from blindbayes.primitives.coins import Coins
 from blindbayes.primitives.oprf import Owner
-from blindbayes.primitives.softspoken import KeeperSetup, SenderStream, plant
+from blindbayes.primitives.softspoken import OtSenderSetup, SenderStream, plant
 from blindbayes.primitives.tweaks import TweakedHash
 from blindbayes.protocol.joined_sums.counts import Count
 
@@ -19,7 +19,7 @@ def coins(name: str) -> Coins:
 
 def transfer_pair(name: str = "pair", session: bytes = b"setup"):
     """(sender's state, chooser's state) of an OT extension."""
-    setup = KeeperSetup.begin(session, coins(name + " sender"))
+    setup = OtSenderSetup.begin(session, coins(name + " sender"))
     planter, point, corrections = plant(setup.choice.points, session, coins(name + " chooser"))
     return setup.finish(point, corrections), planter
 

@@ -6,15 +6,15 @@ then on each session expands the leaves into streams that are bound to the sessi
 
     chooser: t        sender: q        with t = q ^ (bit * offset)
 
-cost the chooser n/2 words of corrections and the sender nothing. A `Planter` (chooser) or `Keeper` (sender) serves any
+cost the chooser n/2 words of corrections and the sender nothing. A `OtReceiver` (chooser) or `OtSender` (sender) serves any
 number of sessions; a session's name is taken once, since the same name gives the same streams.
 
 **A chooser that deviates.** All 32 trees must be corrected to *one* string of choices: a chooser that corrects a tree to
 another would see in what follows whether the offset's four bits of that tree are what it guessed. So each piece of corrections
 ends in a proof (`linear_hash`), which passes a wrong piece only if the chooser guessed the four bits of every tree that it
 corrected otherwise. Likewise a hash of all leaves shows that the trees were planted alike for every offset. A failed check is
-an `IntegrityError` before the sender's q is used for anything, and ends the life of the offset: the `Keeper` serves no session
-more. See protocol/transfer/SPEC.md for what this bounds.
+an `IntegrityError` before the sender's q is used for anything, and ends the life of the offset: its `OtSender` serves no
+session more. See protocol/transfer/SPEC.md for what this bounds.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def _padded(count: int) -> int:
 
 
 @dataclass(slots=True)
-class Planter:
+class OtReceiver:
     """The chooser's side: it knows all leaves."""
 
     leaves: tuple[tuple[bytes, ...], ...] = field(repr=False)
@@ -81,7 +81,7 @@ class Planter:
 
 
 @dataclass(slots=True)
-class Keeper:
+class OtSender:
     """The sender's side: it misses one leaf of each tree. `delta` is the offset; its lowest bit is 1."""
 
     delta: Blocks = field(repr=False)
@@ -178,20 +178,20 @@ class _Leaves:
 
 
 @dataclass(slots=True)
-class KeeperSetup:
+class OtSenderSetup:
     """The sender's half of the setup, between its message and the answer."""
 
     delta: Blocks = field(repr=False)
     choice: BaseChoice
 
     @classmethod
-    def begin(cls, session: bytes, coins: Coins) -> KeeperSetup:
+    def begin(cls, session: bytes, coins: Coins) -> OtSenderSetup:
         """Draw the offset and choose in the base transfers: at each level the sibling of the missing leaf's path."""
         raw = np.frombuffer(coins.bytes(16), dtype=np.uint8).copy()
         raw[0] |= 1  # the colour bit of garbled labels
         return cls(raw.view(np.uint64).copy(), choose_base(1 - _paths(raw).reshape(-1), session, coins))
 
-    def finish(self, sender_point: bytes, corrections: bytes, party: str | None = None) -> Keeper:
+    def finish(self, sender_point: bytes, corrections: bytes, party: str | None = None) -> OtSender:
         """All leaves but one per tree, from the base keys and the level sums, if their check holds."""
         if len(corrections) != CORRECTION_BYTES:
             raise PeerProtocolError("the tree corrections have the wrong length", party=party)
@@ -229,10 +229,10 @@ class KeeperSetup:
             trees.append(tuple(keys_of[position ^ missing] for position in range(LEAVES)))
         if not hmac.compare_digest(hashlib.sha256(b"".join(checks)).digest(), corrections[-DIGEST_BYTES:]):
             raise IntegrityError(party=party)
-        return Keeper(self.delta, tuple(trees))
+        return OtSender(self.delta, tuple(trees))
 
 
-def plant(points: bytes, session: bytes, coins: Coins, party: str | None = None) -> tuple[Planter, bytes, bytes]:
+def plant(points: bytes, session: bytes, coins: Coins, party: str | None = None) -> tuple[OtReceiver, bytes, bytes]:
     """The chooser's half: its trees, its base point, and the level sums masked with the base keys, with their check.
 
     The check (Roy 2022): each leaf ends in a key and 32 bytes; the XOR of a tree's 32 bytes gives the sender those of the leaf
@@ -259,7 +259,7 @@ def plant(points: bytes, session: bytes, coins: Coins, party: str | None = None)
         ends.append(total_check.to_bytes(LEAF_CHECK_BYTES, "little"))
         checks.extend(check for _, check in keys_and_checks)
     corrections += [*ends, hashlib.sha256(b"".join(checks)).digest()]
-    return Planter(tuple(trees)), own, b"".join(corrections)
+    return OtReceiver(tuple(trees)), own, b"".join(corrections)
 
 
 def _paths(delta: Bytes) -> Bits:
@@ -334,7 +334,7 @@ def _correct(rest: Bytes, packed: Bytes) -> None:
 class SenderStream:
     """Correlated transfers of one session, the sender's side."""
 
-    def __init__(self, name: bytes, keeper: Keeper, leaves: _Leaves) -> None:
+    def __init__(self, name: bytes, keeper: OtSender, leaves: _Leaves) -> None:
         self.delta = keeper.delta
         self._name, self._keeper, self._leaves = name, keeper, leaves
         self._pieces = 0

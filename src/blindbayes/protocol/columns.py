@@ -23,7 +23,7 @@ from blindbayes.errors import ConfigError, LocalProtocolError
 from blindbayes.primitives import limbs as lm
 from blindbayes.primitives.coins import Coins
 from blindbayes.primitives.limbs import Limbs
-from blindbayes.primitives.softspoken import Keeper, Planter
+from blindbayes.primitives.softspoken import OtReceiver, OtSender
 from blindbayes.protocol import class_sums, shared_argmax, shared_model, transfer
 from blindbayes.protocol.class_sums import RowLayout, Shape
 from blindbayes.protocol.core import Role, Run
@@ -133,8 +133,8 @@ class Trained:
 
     tables: dict[str, dict[str, Limbs]] = field(repr=False)  # per other party: shares of score tables
     sums: dict[str, Words] = field(repr=False)  # per other party: shares of sums
-    keepers: dict[str, Keeper] = field(repr=False)  # transfers ready for prediction: the class holder's side
-    planter: Planter | None = field(default=None, repr=False)  # an attribute holder's side
+    keepers: dict[str, OtSender] = field(repr=False)  # transfers ready for prediction: the class holder's side
+    planter: OtReceiver | None = field(default=None, repr=False)  # an attribute holder's side
     training: str = ""  # the name of this run, the same for all its parties
     committed: dict[str, Committed] = field(default_factory=dict, repr=False)  # per other party, where look-ups are audited
 
@@ -236,7 +236,7 @@ def predict_class_holder(
     query: Query,
     local: npt.NDArray[np.float64],
     tables: Mapping[str, Mapping[str, Limbs]],
-    keepers: Mapping[str, Keeper],
+    keepers: Mapping[str, OtSender],
     coins: Coins,
     mesh: Mesh | None = None,
     committed: Mapping[str, Committed] | None = None,
@@ -255,7 +255,7 @@ def predict_attribute_holder(
     local: npt.NDArray[np.float64] | None,
     tables: Mapping[str, Limbs],
     columns: Mapping[str, IntArray],
-    planter: Planter,
+    planter: OtReceiver,
     coins: Coins,
     mesh: Mesh | None = None,
     root: bytes | None = None,

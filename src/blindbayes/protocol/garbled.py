@@ -25,7 +25,7 @@ from blindbayes.errors import IntegrityError, PeerProtocolError
 from blindbayes.primitives import ristretto
 from blindbayes.primitives.coins import Coins
 from blindbayes.primitives.garbling import Evaluator, Garbler, Gates, Wires
-from blindbayes.primitives.softspoken import Keeper, Planter
+from blindbayes.primitives.softspoken import OtReceiver, OtSender
 from blindbayes.primitives.tweaks import TweakedHash
 from blindbayes.protocol.core import Role, Send, receive
 from blindbayes.protocol.transfer import mark, require_mark
@@ -129,7 +129,7 @@ def dual_first(
     circuit: Circuit,
     steps: int,
     bits: tuple[Bits, int],
-    transfers: tuple[Keeper, Planter],
+    transfers: tuple[OtSender, OtReceiver],
     kinds: Kinds[B, P],
     coins: Coins,
 ) -> Role[None]:
@@ -159,7 +159,7 @@ def dual_second(
     circuit: Circuit,
     steps: int,
     bits: tuple[Bits, int],
-    transfers: tuple[Keeper, Planter],
+    transfers: tuple[OtSender, OtReceiver],
     kinds: Kinds[B, P],
     coins: Coins,
 ) -> Role[list[Bits]]:
@@ -189,7 +189,7 @@ def dual_second(
     return read
 
 
-def _receive_labels(other: str, session: bytes, count: int, keeper: Keeper, kind: type[B], index: int) -> Role[Wires]:
+def _receive_labels(other: str, session: bytes, count: int, keeper: OtSender, kind: type[B], index: int) -> Role[Wires]:
     chosen = yield from receive(other, kind)
     require_mark(chosen.mark, session, kind, index, other)
     return keeper.session(session).extend(chosen.corrections, count, other)

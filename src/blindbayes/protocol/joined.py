@@ -26,7 +26,7 @@ from blindbayes.foreign import read_json_table, well_formed
 from blindbayes.primitives import limbs as lm
 from blindbayes.primitives.coins import Coins
 from blindbayes.primitives.limbs import Limbs
-from blindbayes.primitives.softspoken import Keeper, Planter, SenderStream
+from blindbayes.primitives.softspoken import OtReceiver, OtSender, SenderStream
 from blindbayes.primitives.tweaks import TweakedHash
 from blindbayes.protocol import joined_sums, shared_argmax, shared_model, transfer
 from blindbayes.protocol.class_sums import RowLayout
@@ -202,8 +202,8 @@ class Join:
 class Joined(Trained):
     """What training leaves with one party; the transfers of both directions are ready for prediction."""
 
-    back_planters: dict[str, Planter] = field(default_factory=dict, repr=False)  # the class holder's other direction
-    back_keeper: Keeper | None = field(default=None, repr=False)  # the attribute holder's
+    back_planters: dict[str, OtReceiver] = field(default_factory=dict, repr=False)  # the class holder's other direction
+    back_keeper: OtSender | None = field(default=None, repr=False)  # the attribute holder's
     local: Mapping[str, Any] | None = field(default=None, repr=False)  # own statistics behind a guard, in a left join
     overlaps: dict[str, int] = field(default_factory=dict)  # other party -> the noisy number of joined identifiers, as opened
 
@@ -221,8 +221,8 @@ class SumNoise(Protocol):
 class Links:
     """One party's transfers with another, both directions: as sender (keeper) and as chooser (planter)."""
 
-    keeper: Keeper = field(repr=False)
-    planter: Planter = field(repr=False)
+    keeper: OtSender = field(repr=False)
+    planter: OtReceiver = field(repr=False)
 
 
 def connect(run: Run, other: str, coins: Coins) -> Role[Links]:

@@ -21,7 +21,7 @@ from blindbayes.foreign import read_json_table, well_formed
 from blindbayes.model.parameters import Parameters, estimate
 from blindbayes.model.shares import ModelShare
 from blindbayes.primitives.coins import Coins
-from blindbayes.primitives.softspoken import Keeper, Planter
+from blindbayes.primitives.softspoken import OtReceiver, OtSender
 from blindbayes.privacy.accounting import Spend
 from blindbayes.privacy.column_noise import ColumnNoise
 from blindbayes.protocol import columns as roles
@@ -137,8 +137,8 @@ def columns_for(study: Study, rows: int, owners: Mapping[str, tuple[str, ...]], 
 class Transfers:
     """What a party keeps of the setup of transfers."""
 
-    keepers: dict[str, Keeper] = field(default_factory=dict, repr=False)
-    planter: Planter | None = field(default=None, repr=False)
+    keepers: dict[str, OtSender] = field(default_factory=dict, repr=False)
+    planter: OtReceiver | None = field(default=None, repr=False)
     mesh: Mesh | None = field(default=None, repr=False)
 
     @classmethod

@@ -22,7 +22,7 @@ from blindbayes.papers.kikuchi2011.schemes import (
 from blindbayes.papers.kikuchi2011.set_intersection import RISTRETTO, Group
 from blindbayes.primitives.coins import Coins
 from blindbayes.primitives.paillier import PrivateKey, generate_keypair
-from blindbayes.primitives.softspoken import ChooserStream, Keeper, Planter, SenderStream
+from blindbayes.primitives.softspoken import ChooserStream, OtReceiver, OtSender, SenderStream
 from blindbayes.protocol import joined_sums, transfer
 from blindbayes.protocol.core import Role
 from blindbayes.protocol.joined_sums import LEAST, Entries, Shape, Shares
@@ -75,7 +75,7 @@ def power_seconds(group: Group, coins: Coins, repeat: int = 50) -> float:
     return timed(lambda: [group.power(secret, element) for _ in range(repeat)]) / repeat
 
 
-def link(coins: Coins) -> tuple[Keeper, Planter]:
+def link(coins: Coins) -> tuple[OtSender, OtReceiver]:
     """Transfers from Alice to Bob, set up."""
     runs = local_runs(PARTIES, coins=coins, signed=False)
     outcome = run_in_memory(
@@ -87,7 +87,9 @@ def link(coins: Coins) -> tuple[Keeper, Planter]:
     return outcome.outputs["alice"], outcome.outputs["bob"]
 
 
-def comparison_seconds(kind: Kind, bits: int, ready: tuple[Keeper, Planter], coins: Coins, repeat: int) -> tuple[float, float]:
+def comparison_seconds(
+    kind: Kind, bits: int, ready: tuple[OtSender, OtReceiver], coins: Coins, repeat: int
+) -> tuple[float, float]:
     """Mean CPU seconds of Alice and of Bob for one comparison of two shared values of `bits` bits."""
     shape = Comparison(kind, 2, bits, bits)
     alice = bob = 0.0

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from blindbayes.errors import LocalProtocolError, PeerProtocolError
 from blindbayes.primitives.coins import Coins
 from blindbayes.primitives.ot import bits_for, chooser_pads, sender_pads
-from blindbayes.primitives.softspoken import Keeper, Planter
+from blindbayes.primitives.softspoken import OtReceiver, OtSender
 from blindbayes.primitives.tweaks import Blocks, Domain, TweakedHash
 from blindbayes.protocol.class_sums.messages import ClassesChosen, RowsMasked
 from blindbayes.protocol.core import Role, Run, Send, receive
@@ -59,7 +59,7 @@ class Shape:
 
 
 def attribute_holder(
-    run: Run, class_holder_name: str, shape: Shape, blocks: Iterable[Words], keeper: Keeper, coins: Coins
+    run: Run, class_holder_name: str, shape: Shape, blocks: Iterable[Words], keeper: OtSender, coins: Coins
 ) -> Role[Words]:
     """The party with the rows: words (rows, words) in blocks of any size. Returns its share, (classes, words)."""
     session = yield from agree(run, class_holder_name, "class_sums", shape.agreed(), coins)  # step 1
@@ -92,7 +92,7 @@ def class_holder(
     attribute_holder_name: str,
     shape: Shape,
     labels: Iterable[npt.NDArray[np.int64]],
-    planter: Planter,
+    planter: OtReceiver,
     coins: Coins,
 ) -> Role[Words]:
     """The party with the class of every row, in blocks of any size. Returns its share, (classes, words)."""

@@ -21,7 +21,7 @@ from blindbayes.primitives.circuits import Number
 from blindbayes.primitives.coins import Coins
 from blindbayes.primitives.garbling import Evaluator, Garbler, Gates, Wires
 from blindbayes.primitives.limbs import Limbs
-from blindbayes.primitives.softspoken import ChooserStream, Keeper, Planter, SenderStream
+from blindbayes.primitives.softspoken import ChooserStream, OtReceiver, OtSender, SenderStream
 from blindbayes.primitives.tweaks import TweakedHash
 from blindbayes.protocol.core import Role, Run, Send, open_value, receive
 from blindbayes.protocol.garbled import Circuit, dual_first, dual_second
@@ -192,7 +192,7 @@ def prior_class_holder(
     other: str,
     share: Words,
     plan: ScorePlan,
-    transfers_with: tuple[Keeper, Planter],
+    transfers_with: tuple[OtSender, OtReceiver],
     coins: Coins,
     noise: Sequence[int] | None = None,
 ) -> Role[Limbs]:
@@ -212,7 +212,7 @@ def prior_attribute_holder(
     other: str,
     share: Words,
     plan: ScorePlan,
-    transfers_with: tuple[Keeper, Planter],
+    transfers_with: tuple[OtSender, OtReceiver],
     coins: Coins,
     noise: Sequence[int] | None = None,
 ) -> Role[Limbs]:

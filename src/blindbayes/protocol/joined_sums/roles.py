@@ -21,7 +21,7 @@ from blindbayes.primitives.coins import Coins
 from blindbayes.primitives.garbling import ROW_WORDS, Evaluator, Garbler, Gates, Wires
 from blindbayes.primitives.oprf import MOST_WORDS, WIDTH, Asker, Owner, codewords, hashed
 from blindbayes.primitives.ot import chooser_pads, sender_pads
-from blindbayes.primitives.softspoken import ChooserStream, Keeper, Planter, SenderStream
+from blindbayes.primitives.softspoken import ChooserStream, OtReceiver, OtSender, SenderStream
 from blindbayes.primitives.tweaks import Blocks, Domain, TweakedHash
 from blindbayes.protocol.core import Role, Run, Send, receive
 from blindbayes.protocol.joined_sums.counts import Count, S, count_gates
@@ -120,7 +120,7 @@ class Shares(NamedTuple, Generic[S]):
 
 
 def row_holder(
-    run: Run, other: str, shape: Shape, entries: Entries, keeper: Keeper, coins: Coins
+    run: Run, other: str, shape: Shape, entries: Entries, keeper: OtSender, coins: Coins
 ) -> Role[Shares[SenderStream]]:
     """The party with the vectors."""
     if entries.words.shape != (len(entries), shape.words):
@@ -162,7 +162,7 @@ def row_holder(
 
 
 def label_holder(
-    run: Run, other: str, shape: Shape, entries: Entries, planter: Planter, coins: Coins
+    run: Run, other: str, shape: Shape, entries: Entries, planter: OtReceiver, coins: Coins
 ) -> Role[Shares[ChooserStream]]:
     """The party with the labels: `entries.words` are the labels (n, labels)."""
     if entries.words.shape != (len(entries), shape.labels):

@@ -13,7 +13,7 @@ from blindbayes.primitives.coins import Coins
 from blindbayes.primitives.cuckoo import fixed_words
 from blindbayes.primitives.oprf import WIDTH, Asker, Owner, codewords, hashed
 from blindbayes.primitives.ot import chooser_pads, sender_pads
-from blindbayes.primitives.softspoken import Keeper, Planter
+from blindbayes.primitives.softspoken import OtReceiver, OtSender
 from blindbayes.primitives.tweaks import Blocks, TweakedHash
 from blindbayes.protocol.core import Role, Run, Send, open_value, receive
 from blindbayes.protocol.joined_sums.messages import ItemsMasked, SeedsChosen
@@ -62,7 +62,7 @@ class Sizes:
         return b"matching v2" + repr((self.asker, self.owner)).encode() + self.facts
 
 
-def asker(run: Run, other: str, sizes: Sizes, items: Blocks, keeper: Keeper, coins: Coins) -> Role[Positions]:
+def asker(run: Run, other: str, sizes: Sizes, items: Blocks, keeper: OtSender, coins: Coins) -> Role[Positions]:
     """Learns which of its items (n, 2), all different, the other has: their positions."""
     _require_size(len(items), sizes.asker)
     session = yield from agree(run, other, "matching", sizes.agreed(), coins)  # step 1
@@ -86,7 +86,7 @@ def asker(run: Run, other: str, sizes: Sizes, items: Blocks, keeper: Keeper, coi
     return (yield from open_value(LABEL, matched))
 
 
-def owner(run: Run, other: str, sizes: Sizes, items: Blocks, planter: Planter, coins: Coins) -> Role[Positions]:
+def owner(run: Run, other: str, sizes: Sizes, items: Blocks, planter: OtReceiver, coins: Coins) -> Role[Positions]:
     """Learns which of its items the other has: their positions."""
     _require_size(len(items), sizes.owner)
     session = yield from agree(run, other, "matching", sizes.agreed(), coins)  # step 1

@@ -17,7 +17,7 @@ from blindbayes.primitives.circuits import Number
 from blindbayes.primitives.coins import Coins
 from blindbayes.primitives.garbling import Evaluator, Garbler, Gates, Plain, Wires
 from blindbayes.primitives.prg import KEY_BYTES, expand
-from blindbayes.primitives.softspoken import Keeper, Planter
+from blindbayes.primitives.softspoken import OtReceiver, OtSender
 from blindbayes.primitives.tweaks import TweakedHash
 from blindbayes.protocol import transfer
 from blindbayes.protocol.core import Role, Run, Send, open_value, receive
@@ -203,7 +203,7 @@ def second_party(run: Run, ratios: Ratios, vector: Words, first: str, coins: Coi
 
 
 def _garble(
-    run: Run, ratios: Ratios, share: Words, other: str, keeper: Keeper, session: bytes, coins: Coins
+    run: Run, ratios: Ratios, share: Words, other: str, keeper: OtSender, session: bytes, coins: Coins
 ) -> Role[list[int]]:
     stream = keeper.session(session)
     chosen = yield from receive(other, TotalsChosen)
@@ -233,7 +233,7 @@ def _garble(
     return (yield from open_value(ratios.label, found))
 
 
-def _evaluate(run: Run, ratios: Ratios, share: Words, other: str, planter: Planter, session: bytes) -> Role[list[int]]:
+def _evaluate(run: Run, ratios: Ratios, share: Words, other: str, planter: OtReceiver, session: bytes) -> Role[list[int]]:
     stream = planter.session(session)
     corrections, t = stream.extend(c.to_bits(share, _WORD_BITS))
     yield Send(other, TotalsChosen(transfer.mark(session, TotalsChosen, 0), corrections))  # step 3

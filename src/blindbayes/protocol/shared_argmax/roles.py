@@ -17,7 +17,7 @@ from blindbayes.primitives import limbs as lm
 from blindbayes.primitives.coins import Coins
 from blindbayes.primitives.garbling import Evaluator, Garbler, Gates, Wires
 from blindbayes.primitives.limbs import Limbs
-from blindbayes.primitives.softspoken import ChooserStream, Keeper, Planter, SenderStream
+from blindbayes.primitives.softspoken import ChooserStream, OtReceiver, OtSender, SenderStream
 from blindbayes.primitives.tweaks import TweakedHash
 from blindbayes.protocol.core import Role, Run, Send, open_value, receive
 from blindbayes.protocol.shared_argmax.audit import Committed, look_up_audited, serve_audited
@@ -157,7 +157,7 @@ def class_holder(
     query: Query,
     local: Limbs,
     tables: Mapping[str, Tables],
-    keepers: Mapping[str, Keeper],
+    keepers: Mapping[str, OtSender],
     coins: Coins,
     commitments: Mapping[str, Committed] | None = None,
 ) -> Role[Classes | None]:
@@ -193,7 +193,7 @@ def attribute_holder(
     query: Query,
     local: Limbs,
     columns: Mapping[str, npt.NDArray[np.int64]],
-    planter: Planter,
+    planter: OtReceiver,
     coins: Coins,
     root: bytes | None = None,
 ) -> Role[Classes | None]:
@@ -230,7 +230,7 @@ def class_holder_together(
     query: Query,
     local: Limbs,
     tables: Mapping[str, Tables],
-    keepers: Mapping[str, Keeper],
+    keepers: Mapping[str, OtSender],
     mesh: Mesh,
     coins: Coins,
     commitments: Mapping[str, Committed] | None = None,
@@ -251,7 +251,7 @@ def attribute_holder_together(
     query: Query,
     local: Limbs,
     columns: Mapping[str, npt.NDArray[np.int64]],
-    planter: Planter,
+    planter: OtReceiver,
     mesh: Mesh,
     coins: Coins,
     root: bytes | None = None,

@@ -20,7 +20,7 @@ from blindbayes.primitives import limbs as lm
 from blindbayes.primitives.coins import Coins
 from blindbayes.primitives.limbs import Limbs
 from blindbayes.primitives.ot import chooser_pads, sender_pads
-from blindbayes.primitives.softspoken import ChooserStream, Keeper, Planter, SenderStream
+from blindbayes.primitives.softspoken import ChooserStream, OtReceiver, OtSender, SenderStream
 from blindbayes.primitives.traces import Trace, bases
 from blindbayes.primitives.tweaks import TweakedHash
 from blindbayes.protocol import transfer
@@ -38,8 +38,8 @@ Classes = npt.NDArray[np.int64]
 class Mesh:
     """One party's transfers with every other party, in both directions."""
 
-    keepers: dict[str, Keeper] = field(default_factory=dict, repr=False)
-    planters: dict[str, Planter] = field(default_factory=dict, repr=False)
+    keepers: dict[str, OtSender] = field(default_factory=dict, repr=False)
+    planters: dict[str, OtReceiver] = field(default_factory=dict, repr=False)
 
 
 def connect(run: Run, coins: Coins) -> Role[Mesh]:

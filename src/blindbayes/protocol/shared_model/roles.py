@@ -13,7 +13,7 @@ from blindbayes.primitives.circuits import Number
 from blindbayes.primitives.coins import Coins
 from blindbayes.primitives.garbling import Gates, Plain, Wires
 from blindbayes.primitives.limbs import Limbs
-from blindbayes.primitives.softspoken import Keeper, Planter
+from blindbayes.primitives.softspoken import OtReceiver, OtSender
 from blindbayes.protocol.class_sums.layout import RowLayout
 from blindbayes.protocol.core import Role, Run
 from blindbayes.protocol.garbled import Circuit, dual_first, dual_second
@@ -168,7 +168,7 @@ def class_holder(
     class_counts: npt.NDArray[np.int64],
     layout: RowLayout,
     plan: ScorePlan,
-    transfers_with: tuple[Keeper, Planter],
+    transfers_with: tuple[OtSender, OtReceiver],
     coins: Coins,
     noise: Noise | None = None,
 ) -> Role[dict[str, Limbs]]:
@@ -194,7 +194,7 @@ def attribute_holder(
     share: Words,
     layout: RowLayout,
     plan: ScorePlan,
-    transfers_with: tuple[Keeper, Planter],
+    transfers_with: tuple[OtSender, OtReceiver],
     coins: Coins,
     noise: Noise | None = None,
 ) -> Role[dict[str, Limbs]]:

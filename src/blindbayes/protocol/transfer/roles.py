@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from blindbayes.errors import PeerProtocolError
 from blindbayes.primitives.coins import Coins
-from blindbayes.primitives.softspoken import Keeper, KeeperSetup, Planter, plant
+from blindbayes.primitives.softspoken import OtReceiver, OtSender, OtSenderSetup, plant
 from blindbayes.protocol.core import Role, Run, Send, receive
 from blindbayes.protocol.transfer.messages import PointsChosen, SessionOffered, TreesPlanted
 from blindbayes.wire import Message
@@ -55,17 +55,17 @@ def require_mark(found: int, session: bytes, kind: type[Message], index: int, pa
         raise PeerProtocolError("a message of another session, or out of its place", party=party)
 
 
-def keeper(run: Run, other: str, coins: Coins) -> Role[Keeper]:
+def keeper(run: Run, other: str, coins: Coins) -> Role[OtSender]:
     """The later sender: draws the offset, chooses in the base transfers."""
     session = yield from agree(run, other, f"transfer from {run.me}", b"softspoken k=4", coins)  # step 1
-    setup = KeeperSetup.begin(session, coins)
+    setup = OtSenderSetup.begin(session, coins)
     yield Send(other, PointsChosen(mark(session, PointsChosen, 0), setup.choice.points))  # step 2
     planted = yield from receive(other, TreesPlanted)
     require_mark(planted.mark, session, TreesPlanted, 0, other)
     return setup.finish(planted.point, planted.corrections, other)  # step 4
 
 
-def planter(run: Run, other: str, coins: Coins) -> Role[Planter]:
+def planter(run: Run, other: str, coins: Coins) -> Role[OtReceiver]:
     """The later chooser: plants the trees."""
     session = yield from agree(run, other, f"transfer from {other}", b"softspoken k=4", coins)  # step 1
     chosen = yield from receive(other, PointsChosen)

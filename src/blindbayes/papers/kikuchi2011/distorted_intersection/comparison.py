@@ -20,7 +20,7 @@ from blindbayes.primitives import circuits as c
 from blindbayes.primitives.circuits import Number
 from blindbayes.primitives.coins import Coins
 from blindbayes.primitives.garbling import Evaluator, Garbler, Gates, Plain
-from blindbayes.primitives.softspoken import Keeper, Planter
+from blindbayes.primitives.softspoken import OtReceiver, OtSender
 from blindbayes.primitives.tweaks import TweakedHash
 from blindbayes.protocol.core import Role, Run, Send, open_value, receive
 from blindbayes.protocol.transfer import agree
@@ -89,7 +89,7 @@ def circuit(g: Gates, mine: Number, theirs: Number, shape: Comparison) -> Number
     return c.argmax_by_turns(g, [signed[:, lane : lane + 1] for lane in range(shape.values)])
 
 
-def alice(run: Run, bob_name: str, shares: Sequence[int], shape: Comparison, keeper: Keeper, coins: Coins) -> Role[int]:
+def alice(run: Run, bob_name: str, shares: Sequence[int], shape: Comparison, keeper: OtSender, coins: Coins) -> Role[int]:
     """The garbler. Returns the winner's position."""
     _require_fit(shares, shape.alice_bits, shape)
     session = yield from agree(run, bob_name, "comparison", shape.facts(), coins)
@@ -106,7 +106,7 @@ def alice(run: Run, bob_name: str, shares: Sequence[int], shape: Comparison, kee
     return (yield from open_value(LABEL, told.position))
 
 
-def bob(run: Run, alice_name: str, shares: Sequence[int], shape: Comparison, planter: Planter, coins: Coins) -> Role[int]:
+def bob(run: Run, alice_name: str, shares: Sequence[int], shape: Comparison, planter: OtReceiver, coins: Coins) -> Role[int]:
     """The evaluator. Returns the winner's position and tells it."""
     _require_fit(shares, shape.bob_bits, shape)
     session = yield from agree(run, alice_name, "comparison", shape.facts(), coins)
