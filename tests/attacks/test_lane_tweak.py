@@ -40,9 +40,9 @@ def attack(make):
     active = labels[0] ^ ((np.uint64(0) - theirs[0].astype(np.uint64))[:, None] & delta)
     candidates = [row for row in np.unique(tables[:, 0] ^ tables[0, 0], axis=0) if row.any()]
     guess = min(candidates, key=lambda row: sum(not np.array_equal(row, other) for other in candidates))
-    tmmo = make(b"run")
+    hash_ = make(b"run")
     tweaks = np.arange(LANES, 2 * LANES, dtype=np.uint64)
-    both = tmmo.at(active, Domain.GATE, tweaks) ^ tmmo.at(active ^ guess, Domain.GATE, tweaks)
+    both = hash_.at(active, Domain.GATE, tweaks) ^ hash_.at(active ^ guess, Domain.GATE, tweaks)
     zero_labels = tables[:, 1] ^ both  # label of 0 of the garbler's bit: 0 if the bit is 0, the offset if it is 1
     read = np.where((zero_labels == guess).all(axis=1), 1, np.where((zero_labels == 0).all(axis=1), 0, -1))
     return any(np.array_equal(row, delta) for row in candidates), int((read == mine[0]).sum())

@@ -151,15 +151,15 @@ def test_the_chooser_computes_one_pad_and_every_hash_has_its_own_tweak(entries, 
 
 def test_the_hash_is_tmmo_of_the_session():
     """H(x, i) = P(P(x) ^ i) ^ P(x), and another session has another P."""
-    tmmo = TweakedHash(b"s")
+    hash_ = TweakedHash(b"s")
     x = coins("x").words(8).reshape(4, 2)
     tweak = np.array([[7, int(Domain.GATE)]] * 4, dtype=np.uint64)
-    inner = tmmo.permute(x)
+    inner = hash_.permute(x)
     assert np.array_equal(
-        tmmo.at(x, Domain.GATE, np.full(4, 7, dtype=np.uint64)), tmmo.permute(np.ascontiguousarray(inner ^ tweak)) ^ inner
+        hash_.at(x, Domain.GATE, np.full(4, 7, dtype=np.uint64)), hash_.permute(np.ascontiguousarray(inner ^ tweak)) ^ inner
     )
     assert not np.array_equal(inner, TweakedHash(b"t").permute(x))
     # The trap that TMMO avoids: with H(x, i) = P(x ^ i) ^ x ^ i equal x ^ i would give equal hashes.
     shifted = x.copy()
     shifted[:, 0] ^= np.uint64(1)
-    assert not np.array_equal(tmmo.run(x, Domain.GATE, 0)[0], tmmo.run(shifted, Domain.GATE, 1)[0])
+    assert not np.array_equal(hash_.run(x, Domain.GATE, 0)[0], hash_.run(shifted, Domain.GATE, 1)[0])

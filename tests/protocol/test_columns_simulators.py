@@ -127,8 +127,8 @@ def test_shared_model_shows_the_evaluator_masked_outputs_and_nothing_else(monkey
     class Watched(Evaluator):
         def read(self, wires, tags):
             flat = wires.reshape(-1, 2)
-            first = self._tmmo.reserve(Domain.OUTPUT, 0)
-            seen.append(self._tmmo.run(flat, Domain.OUTPUT, first)[:, 0])
+            first = self._hash.reserve(Domain.OUTPUT, 0)
+            seen.append(self._hash.run(flat, Domain.OUTPUT, first)[:, 0])
             return super().read(wires, tags)
 
     monkeypatch.setattr(garbled_twice, "Evaluator", Watched)
@@ -225,8 +225,8 @@ def test_the_evaluator_sees_the_class_and_nothing_else(monkeypatch, given):
 
     class Watched(Evaluator):
         def read(self, wires, tags):
-            first = self._tmmo.reserve(Domain.OUTPUT, 0)
-            seen.append(self._tmmo.run(wires.reshape(-1, 2), Domain.OUTPUT, first)[:, 0])
+            first = self._hash.reserve(Domain.OUTPUT, 0)
+            seen.append(self._hash.run(wires.reshape(-1, 2), Domain.OUTPUT, first)[:, 0])
             return super().read(wires, tags)
 
     monkeypatch.setattr(argmax_roles, "Evaluator", Watched)

@@ -141,8 +141,8 @@ def test_the_comparison_sees_entries_that_are_not_masked(monkeypatch):
     case = Case("bank", sizes=(50, 50), overlap=20)
     offer = lookups.offer
 
-    def naked(tmmo, q, delta, entries, pick, plan_shape, count):
-        share, sent = offer(tmmo, q, delta, entries, pick, plan_shape, count)
+    def naked(hash_, q, delta, entries, pick, plan_shape, count):
+        share, sent = offer(hash_, q, delta, entries, pick, plan_shape, count)
         bare = np.concatenate([pick(value).reshape(-1) for value in range(1, entries)])
         assert len(bare) == len(sent)
         return share, bare

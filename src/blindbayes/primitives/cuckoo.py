@@ -35,17 +35,17 @@ def bin_count(size: int) -> int:
     return -(-_EXPANSION * size // 6400) * 64
 
 
-def fixed_words(tmmo: TweakedHash, items: Blocks, words: int) -> npt.NDArray[np.uint64]:
+def fixed_words(hash_: TweakedHash, items: Blocks, words: int) -> npt.NDArray[np.uint64]:
     """(n, words) pseudo-random words of the item and the session alone, whatever its place: TMMO with tweaks 1, 2, .."""
     if not len(items):
         return np.empty((0, words), dtype=np.uint64)
-    inner = tmmo.permute(np.ascontiguousarray(items))
+    inner = hash_.permute(np.ascontiguousarray(items))
     blocks = -(-words // 2)
     out = np.empty((len(items), 2 * blocks), dtype=np.uint64)
     for block in range(blocks):
         tweaked = inner.copy()
         tweaked[:, 0] ^= np.uint64(block + 1)
-        out[:, 2 * block : 2 * block + 2] = tmmo.permute(tweaked) ^ inner
+        out[:, 2 * block : 2 * block + 2] = hash_.permute(tweaked) ^ inner
     return out[:, :words]
 
 

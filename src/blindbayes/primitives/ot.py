@@ -110,11 +110,11 @@ def bits_for(entries: int) -> int:
     return max(1, (entries - 1).bit_length())
 
 
-def sender_pads(tmmo: TweakedHash, q: Blocks, delta: Blocks, entries: int, width: int) -> Words:
+def sender_pads(hash_: TweakedHash, q: Blocks, delta: Blocks, entries: int, width: int) -> Words:
     """All pads: (entries, rows, width) words from q of shape (rows, bits, 2). The chooser can compute one per row."""
     rows, bits = q.shape[0], q.shape[1]
     blocks = -(-width // 2)
-    first = tmmo.reserve(Domain.TRANSFER, rows * bits * entries * blocks)
+    first = hash_.reserve(Domain.TRANSFER, rows * bits * entries * blocks)
     pads = np.empty((entries, rows, width), dtype=np.uint64)
     for low in range(0, rows, _ROWS_AT_ONCE):
         part = np.arange(low, min(rows, low + _ROWS_AT_ONCE), dtype=np.uint64)
@@ -125,18 +125,18 @@ def sender_pads(tmmo: TweakedHash, q: Blocks, delta: Blocks, entries: int, width
                 pad: Blocks | None = None
                 for bit in range(bits):
                     tweak = _pad_tweak(first, part, bits, bit, entries, np.uint64(value), blocks, block)
-                    hashed = tmmo.at(keys[bit][(value >> bit) & 1], Domain.TRANSFER, tweak, keep=False)
+                    hashed = hash_.at(keys[bit][(value >> bit) & 1], Domain.TRANSFER, tweak, keep=False)
                     pad = (hashed if bits == 1 else hashed.copy()) if pad is None else np.bitwise_xor(pad, hashed, out=pad)
                 if pad is not None:
                     pads[value, low : low + len(part), 2 * block : 2 * block + 2] = pad[:, : width - 2 * block]
     return pads
 
 
-def chooser_pads(tmmo: TweakedHash, t: Blocks, choices: Words, entries: int, width: int) -> Words:
+def chooser_pads(hash_: TweakedHash, t: Blocks, choices: Words, entries: int, width: int) -> Words:
     """The pads of the chosen entries: (rows, width) words from t of shape (rows, bits, 2)."""
     rows, bits = t.shape[0], t.shape[1]
     blocks = -(-width // 2)
-    first = tmmo.reserve(Domain.TRANSFER, rows * bits * entries * blocks)
+    first = hash_.reserve(Domain.TRANSFER, rows * bits * entries * blocks)
     pads = np.empty((rows, width), dtype=np.uint64)
     for low in range(0, rows, _ROWS_AT_ONCE):
         part = np.arange(low, min(rows, low + _ROWS_AT_ONCE), dtype=np.uint64)
@@ -145,7 +145,7 @@ def chooser_pads(tmmo: TweakedHash, t: Blocks, choices: Words, entries: int, wid
             pad: Blocks | None = None
             for bit in range(bits):
                 tweak = _pad_tweak(first, part, bits, bit, entries, chosen, blocks, block)
-                hashed = tmmo.at(t[low : low + len(part), bit], Domain.TRANSFER, tweak, keep=False)
+                hashed = hash_.at(t[low : low + len(part), bit], Domain.TRANSFER, tweak, keep=False)
                 pad = (hashed if bits == 1 else hashed.copy()) if pad is None else np.bitwise_xor(pad, hashed, out=pad)
             if pad is not None:
                 pads[low : low + len(part), 2 * block : 2 * block + 2] = pad[:, : width - 2 * block]

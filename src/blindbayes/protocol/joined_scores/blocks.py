@@ -64,7 +64,7 @@ class Block:
     other: str
     shape: Shape
     count: int
-    tmmo: TweakedHash = field(repr=False)
+    hash_: TweakedHash = field(repr=False)
     sends: SenderStream = field(repr=False)
     chooses: ChooserStream = field(repr=False)
     equal: Wires = field(default_factory=_no_blocks, repr=False)  # labels of "the identifier is shared", (count, 2)
@@ -98,11 +98,11 @@ class Block:
 
     def mark(self, kind: type[Message]) -> int:
         """The mark of this block's message of a kind."""
-        return mark(self.tmmo.session, kind, 0)
+        return mark(self.hash_.session, kind, 0)
 
     def require_mark(self, found: int, kind: type[Message]) -> None:
         """Refuse a message that is not this block's."""
-        require_mark(found, self.tmmo.session, kind, 0, self.other)
+        require_mark(found, self.hash_.session, kind, 0, self.other)
 
     def require_words(self, words: Words, count: int) -> Words:
         """Refuse a message of another length."""
@@ -118,7 +118,7 @@ class Block:
         total, sent = self.zeros(), [_no_words()]
         for group, own, bits, table in zip(self.shape.groups, keys, shares, tables, strict=True):
             pick = lookups.from_table(table, _numbers(bits).reshape(self.count, group.selectors))
-            found = lookups.offer(self.tmmo, own, self.sends.delta, group.entries, pick, self.score_shape, self.count)
+            found = lookups.offer(self.hash_, own, self.sends.delta, group.entries, pick, self.score_shape, self.count)
             total = lm.add(total, found[0])
             sent.append(found[1])
         return total, np.concatenate(sent)
@@ -131,7 +131,7 @@ class Block:
             size = self.count * group.selectors * (group.entries - 1) * self.shape.width
             words, choices = sent[at : at + size], _numbers(bits)
             at += size
-            found = lookups.take(self.tmmo, own, choices, group.entries, words, self.score_shape, self.count)
+            found = lookups.take(self.hash_, own, choices, group.entries, words, self.score_shape, self.count)
             total = lm.add(total, found)
         return total
 
@@ -182,7 +182,7 @@ def scorer_block(block: Block, learned: Words, tables: Sequence[Limbs]) -> Role[
     block.require_mark(chosen.mark, CodesChosen)
     inputs = shape.tag_bits + shape.planes
     theirs = block.sends.extend(chosen.corrections, inputs * block.count, block.other).reshape(inputs, block.count, 2)
-    garbler = Garbler(block.tmmo, delta)
+    garbler = Garbler(block.hash_, delta)
     block.equal, outcomes = compare(garbler, garbler.own(unpacked(learned, shape)), theirs, shape)  # step 7
     labels = [_labels(outcomes, group, block.count) for group in shape.groups]
     shares = [_colours(own) for own in labels]
@@ -199,17 +199,17 @@ def scorer_block(block: Block, learned: Words, tables: Sequence[Limbs]) -> Role[
 
 def scorer_own(block: Block, query: Query, columns: Mapping[str, npt.NDArray[np.int64]], me: str) -> Role[Limbs]:
     """Step 9: the scorer's own features, whose codes it knows, in the helper's shares of their tables."""
-    return (yield from look_up(query, columns, me, block.tmmo, block.chooses))
+    return (yield from look_up(query, columns, me, block.hash_, block.chooses))
 
 
 def scorer_gate(block: Block, scores: Limbs) -> Role[Limbs]:
     """Step 10: shares of the scores where the identifier is shared, of 0 elsewhere."""
     delta, flips = block.sends.delta, block.equal_share
     keys = _of_colour_zero(block.equal, delta)[:, None]
-    share, sent = lookups.offer(block.tmmo, keys, delta, 2, lookups.gated(scores, flips), block.score_shape, block.count)
+    share, sent = lookups.offer(block.hash_, keys, delta, 2, lookups.gated(scores, flips), block.score_shape, block.count)
     yield Send(block.other, ScoresGated(block.mark(ScoresGated), sent))
     words = yield from _receive_gated(block)
-    taken = lookups.take(block.tmmo, block.gate[:, None], flips, 2, words, block.score_shape, block.count)
+    taken = lookups.take(block.hash_, block.gate[:, None], flips, 2, words, block.score_shape, block.count)
     return lm.add(share, taken)
 
 
@@ -225,7 +225,7 @@ def helper_block(block: Block, secret: Words, tables: Sequence[Limbs]) -> Role[L
     block.require_mark(compared.mark, CodesCompared)
     if len(compared.tables) != ROW_WORDS * block.count * (shape.tag_bits - 1 + shape.planes):
         raise PeerProtocolError("a block of comparisons has the wrong length", party=block.other)
-    evaluator = Evaluator(block.tmmo, block.other)
+    evaluator = Evaluator(block.hash_, block.other)
     evaluator.give_tables(compared.tables)
     theirs = t.reshape(-1, block.count, 2)
     block.equal, outcomes = compare(evaluator, evaluator.own(theirs.shape[:-1]), theirs, shape)  # step 7
@@ -245,16 +245,16 @@ def helper_block(block: Block, secret: Words, tables: Sequence[Limbs]) -> Role[L
 
 def helper_own(block: Block, query: Query, tables: Mapping[str, Limbs]) -> Role[Limbs]:
     """Step 9, the helper's side."""
-    return (yield from serve(query, block.other, tables, block.tmmo, block.sends))
+    return (yield from serve(query, block.other, tables, block.hash_, block.sends))
 
 
 def helper_gate(block: Block, scores: Limbs) -> Role[Limbs]:
     """Step 10, the helper's side."""
     flips = block.equal_share
     words = yield from _receive_gated(block)
-    taken = lookups.take(block.tmmo, block.equal[:, None], flips, 2, words, block.score_shape, block.count)
+    taken = lookups.take(block.hash_, block.equal[:, None], flips, 2, words, block.score_shape, block.count)
     keys, delta = block.gate[:, None], block.sends.delta
-    share, sent = lookups.offer(block.tmmo, keys, delta, 2, lookups.gated(scores, flips), block.score_shape, block.count)
+    share, sent = lookups.offer(block.hash_, keys, delta, 2, lookups.gated(scores, flips), block.score_shape, block.count)
     yield Send(block.other, ScoresGated(block.mark(ScoresGated), sent))
     return lm.add(taken, share)
 

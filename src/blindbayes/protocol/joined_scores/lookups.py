@@ -35,14 +35,14 @@ def gated(scores: Limbs, flips: Words) -> Pick:
 
 
 def offer(
-    tmmo: TweakedHash, q: Blocks, delta: Blocks, entries: int, pick: Pick, plan_shape: tuple[int, int], count: int
+    hash_: TweakedHash, q: Blocks, delta: Blocks, entries: int, pick: Pick, plan_shape: tuple[int, int], count: int
 ) -> tuple[Limbs, Words]:
     """The sender: its shares (count, K - 1, limbs), added over the selectors, and the words to send.
 
     `q`: (count * selectors, bits, 2), what leads to the pad where the chooser's bit is 0. `plan_shape`: (K - 1, limbs).
     """
     width = plan_shape[0] * plan_shape[1]
-    pads = sender_pads(tmmo, q, delta, entries, width).reshape(entries, count, -1, *plan_shape)
+    pads = sender_pads(hash_, q, delta, entries, width).reshape(entries, count, -1, *plan_shape)
     kept = lm.add(pick(0), pads[0])
     sent = np.empty((entries - 1, *kept.shape), dtype=np.uint64)
     for value in range(1, entries):
@@ -51,11 +51,11 @@ def offer(
 
 
 def take(
-    tmmo: TweakedHash, t: Blocks, choices: Words, entries: int, sent: Words, plan_shape: tuple[int, int], count: int
+    hash_: TweakedHash, t: Blocks, choices: Words, entries: int, sent: Words, plan_shape: tuple[int, int], count: int
 ) -> Limbs:
     """The chooser: its shares (count, K - 1, limbs), added over the selectors. `choices`: (count * selectors,)."""
     width, rows = plan_shape[0] * plan_shape[1], len(choices)
-    pads = chooser_pads(tmmo, t, choices, entries, width).reshape(rows, *plan_shape)
+    pads = chooser_pads(hash_, t, choices, entries, width).reshape(rows, *plan_shape)
     table = sent.reshape(entries - 1, rows, *plan_shape)
     index = choices.astype(np.int64)
     picked = table[np.maximum(index - 1, 0), np.arange(rows)]

@@ -250,22 +250,22 @@ def serve_audited(
     holder: str,
     tables: Tables,
     committed: Committed | None,
-    tmmo: TweakedHash,
+    hash_: TweakedHash,
     stream: SenderStream,
     coins: Coins,
 ) -> Role[Limbs]:
     """`serve`, with dummies among the instances: the class holder's side."""
     if not query.dummies or not query.shared.get(holder, ()):
-        return (yield from serve(query, holder, tables, tmmo, stream))
+        return (yield from serve(query, holder, tables, hash_, stream))
     if committed is None:
         raise LocalProtocolError("an audit needs the commitment to the tables that training made")
-    session, plan = tmmo.session, query.plan
+    session, plan = hash_.session, query.plan
     promised = yield from receive(holder, DummiesCommitted)
     require_mark(promised.mark, session, DummiesCommitted, 0, holder)
     mine = coins.bytes(_SEED)
     yield Send(holder, DummiesSeeded(mark(session, DummiesSeeded, 0), mine))
     heard = _Heard(run)
-    shares = yield from heard.over(serve(_widened(query), holder, tables, tmmo, stream))
+    shares = yield from heard.over(serve(_widened(query), holder, tables, hash_, stream))
     raw, size = coins.bytes(merkle.SALT_BYTES * len(shares)), merkle.SALT_BYTES
     salts = [raw[at : at + size] for at in range(0, len(raw), size)]
     flat = [row.tobytes() for row in shares.astype("<u8")]
@@ -299,7 +299,7 @@ def look_up_audited(
     query: Query,
     columns: Mapping[str, Codes],
     root: bytes | None,
-    tmmo: TweakedHash,
+    hash_: TweakedHash,
     stream: ChooserStream,
     coins: Coins,
 ) -> Role[Limbs]:
@@ -307,10 +307,10 @@ def look_up_audited(
     answers were not made from the tables that it committed to."""
     me = run.me
     if not query.dummies or not query.shared.get(me, ()):
-        return (yield from look_up(query, columns, me, tmmo, stream))
+        return (yield from look_up(query, columns, me, hash_, stream))
     if root is None:
         raise LocalProtocolError("an audit needs the commitment to the tables that training made")
-    session, sender = tmmo.session, query.class_holder
+    session, sender = hash_.session, query.class_holder
     mine = coins.bytes(_SEED)
     yield Send(sender, DummiesCommitted(mark(session, DummiesCommitted, 0), _hashed(mine, session)))
     seeded = yield from receive(sender, DummiesSeeded)
@@ -319,7 +319,7 @@ def look_up_audited(
         raise PeerProtocolError("a seed has 32 bytes", party=sender)
     drawn = Dummies.draw(query, me, session, mine, seeded.seed)
     heard = _Heard(run)
-    shares = yield from heard.over(look_up(_widened(query), drawn.among(columns), me, tmmo, stream))
+    shares = yield from heard.over(look_up(_widened(query), drawn.among(columns), me, hash_, stream))
     promised = yield from receive(sender, SharesCommitted)
     require_mark(promised.mark, session, SharesCommitted, 0, sender)
     if len(promised.digests) != 32 * len(shares):

@@ -108,7 +108,7 @@ def _look_up_shape(query: Query, holder: str) -> list[tuple[int, int]]:
     return [(entries, sum(plan.features[name].selectors for name in names)) for entries, names in _groups(query, holder)]
 
 
-def serve(query: Query, holder: str, tables: Tables, tmmo: TweakedHash, stream: SenderStream) -> Role[Limbs]:
+def serve(query: Query, holder: str, tables: Tables, hash_: TweakedHash, stream: SenderStream) -> Role[Limbs]:
     """Steps 2 and 3, the class holder's side: its shares of the looked-up sums, (count, K - 1, limbs)."""
     plan, groups = query.plan, _groups(query, holder)
     total = np.zeros((query.count, plan.classes - 1, plan.limbs), dtype=np.uint64)
@@ -120,12 +120,12 @@ def serve(query: Query, holder: str, tables: Tables, tmmo: TweakedHash, stream: 
     for index, part in enumerate(query.chunks()):
         count = part.stop - part.start
         chosen = yield from receive(holder, EntriesChosen)
-        require_mark(chosen.mark, tmmo.session, EntriesChosen, index, holder)
+        require_mark(chosen.mark, hash_.session, EntriesChosen, index, holder)
         q = stream.extend(chosen.corrections, count * per_instance, holder)
         sent, at = [], 0
         for (entries, selectors), table in zip(shape, stacked, strict=True):
             rows, bits = count * selectors, bits_for(entries)
-            pads = sender_pads(tmmo, q[at : at + rows * bits].reshape(rows, bits, 2), stream.delta, entries, _width(plan))
+            pads = sender_pads(hash_, q[at : at + rows * bits].reshape(rows, bits, 2), stream.delta, entries, _width(plan))
             at += rows * bits
             pads = pads.reshape(entries, count, selectors, plan.classes - 1, plan.limbs)
             # Entry 0 of a table is 0, so pad 0 itself is the class holder's share, and entry 0 needs no message.
@@ -133,7 +133,7 @@ def serve(query: Query, holder: str, tables: Tables, tmmo: TweakedHash, stream: 
             for value in range(1, entries):
                 masked = lm.subtract(np.broadcast_to(table[None, :, value], pads[0].shape), pads[0])
                 sent.append(lm.subtract(masked, pads[value]).reshape(-1))
-        yield Send(holder, EntriesMasked(mark(tmmo.session, EntriesMasked, index), np.concatenate(sent)))
+        yield Send(holder, EntriesMasked(mark(hash_.session, EntriesMasked, index), np.concatenate(sent)))
     return total
 
 
@@ -148,7 +148,7 @@ class Asked:
 
 
 def ask(
-    query: Query, columns: Mapping[str, npt.NDArray[np.int64]], me: str, tmmo: TweakedHash, stream: ChooserStream
+    query: Query, columns: Mapping[str, npt.NDArray[np.int64]], me: str, hash_: TweakedHash, stream: ChooserStream
 ) -> Role[list[Asked]]:
     """Step 2: an attribute holder's choices, chunk by chunk."""
     plan, groups, asked = query.plan, _groups(query, me), []
@@ -161,18 +161,18 @@ def ask(
         ]
         bits = [choice_bits(own, entries).reshape(-1) for own, (entries, _) in zip(choices, groups, strict=True)]
         corrections, t = stream.extend(np.concatenate(bits))
-        yield Send(query.class_holder, EntriesChosen(mark(tmmo.session, EntriesChosen, index), corrections))
+        yield Send(query.class_holder, EntriesChosen(mark(hash_.session, EntriesChosen, index), corrections))
         asked.append(Asked(index, part, choices, t))
     return asked
 
 
-def hear(query: Query, me: str, asked: Asked, tmmo: TweakedHash) -> Role[Limbs]:
+def hear(query: Query, me: str, asked: Asked, hash_: TweakedHash) -> Role[Limbs]:
     """Step 3: the attribute holder's shares of the looked-up sums of one chunk, (instances, K - 1, limbs)."""
     plan, shape, sender = query.plan, _look_up_shape(query, me), query.class_holder
     count = asked.part.stop - asked.part.start
     total = np.zeros((count, plan.classes - 1, plan.limbs), dtype=np.uint64)
     masked = yield from receive(sender, EntriesMasked)
-    require_mark(masked.mark, tmmo.session, EntriesMasked, asked.index, sender)
+    require_mark(masked.mark, hash_.session, EntriesMasked, asked.index, sender)
     expected = sum(count * selectors * (entries - 1) for entries, selectors in shape) * _width(plan)
     if masked.entries.size != expected:
         raise PeerProtocolError("masked table entries have the wrong length", party=sender)
@@ -180,7 +180,7 @@ def hear(query: Query, me: str, asked: Asked, tmmo: TweakedHash) -> Role[Limbs]:
     for (entries, selectors), own in zip(shape, asked.choices, strict=True):
         rows, bits_each = count * selectors, bits_for(entries)
         t = asked.t[at : at + rows * bits_each].reshape(rows, bits_each, 2)
-        pads = chooser_pads(tmmo, t, own, entries, _width(plan)).reshape(rows, plan.classes - 1, plan.limbs)
+        pads = chooser_pads(hash_, t, own, entries, _width(plan)).reshape(rows, plan.classes - 1, plan.limbs)
         at += rows * bits_each
         size = (entries - 1) * rows * _width(plan)
         table = masked.entries[read : read + size].reshape(entries - 1, rows, plan.classes - 1, plan.limbs)
@@ -194,12 +194,12 @@ def hear(query: Query, me: str, asked: Asked, tmmo: TweakedHash) -> Role[Limbs]:
 
 
 def look_up(
-    query: Query, columns: Mapping[str, npt.NDArray[np.int64]], me: str, tmmo: TweakedHash, stream: ChooserStream
+    query: Query, columns: Mapping[str, npt.NDArray[np.int64]], me: str, hash_: TweakedHash, stream: ChooserStream
 ) -> Role[Limbs]:
     """Steps 2 and 3 for the whole batch."""
     total = np.zeros((query.count, query.plan.classes - 1, query.plan.limbs), dtype=np.uint64)
-    for asked in (yield from ask(query, columns, me, tmmo, stream)):
-        total[asked.part] = yield from hear(query, me, asked, tmmo)
+    for asked in (yield from ask(query, columns, me, hash_, stream)):
+        total[asked.part] = yield from hear(query, me, asked, hash_)
     return total
 
 

@@ -73,25 +73,25 @@ def _classes(bits: npt.NDArray[np.uint8], query: Query) -> Classes:
     return found
 
 
-def _garble(query: Query, shares: Limbs, tmmo: TweakedHash, stream: SenderStream, run: Run) -> Role[Classes | None]:
+def _garble(query: Query, shares: Limbs, hash_: TweakedHash, stream: SenderStream, run: Run) -> Role[Classes | None]:
     """Steps 4 to 6, the class holder's side."""
     plan, other, classes = query.plan, query.holders[0], []
     outputs = []
-    garbler = Garbler(tmmo, stream.delta)
+    garbler = Garbler(hash_, stream.delta)
     for index, part in enumerate(query.chunks()):
         compared = _compared(shares[part], query)
         chosen = yield from receive(other, ScoresChosen)
-        require_mark(chosen.mark, tmmo.session, ScoresChosen, index, other)
+        require_mark(chosen.mark, hash_.session, ScoresChosen, index, other)
         labels = stream.extend(chosen.corrections, plan.bits * len(compared), other).reshape(plan.bits, -1, 2)
         out = _circuit(garbler, garbler.own(lm.to_bits(compared, plan.bits)), labels, query)
         tags = garbler.tags(out) if other in query.learners else np.zeros(0, dtype=np.uint64)
-        yield Send(other, ArgmaxGarbled(mark(tmmo.session, ArgmaxGarbled, index), garbler.take_tables(), tags))
+        yield Send(other, ArgmaxGarbled(mark(hash_.session, ArgmaxGarbled, index), garbler.take_tables(), tags))
         outputs.append(out)
     if run.me not in query.learners:
         return None
     for index, out in enumerate(outputs):
         returned = yield from receive(other, LabelsReturned)
-        require_mark(returned.mark, tmmo.session, LabelsReturned, index, other)
+        require_mark(returned.mark, hash_.session, LabelsReturned, index, other)
         classes.append(_classes(garbler.read(out, returned.labels, other), query))
     return np.concatenate(classes)
 
@@ -100,7 +100,7 @@ def _evaluate(
     query: Query,
     local: Limbs,
     columns: Mapping[str, npt.NDArray[np.int64]],
-    tmmo: TweakedHash,
+    hash_: TweakedHash,
     stream: ChooserStream,
     run: Run,
     sessions: Mapping[str, bytes],
@@ -112,9 +112,9 @@ def _evaluate(
     plan, other = query.plan, query.class_holder
     asked = []
     if query.dummies:
-        local = lm.add(local, (yield from look_up_audited(run, query, columns, root, tmmo, stream, coins)))
+        local = lm.add(local, (yield from look_up_audited(run, query, columns, root, hash_, stream, coins)))
     else:
-        asked = yield from ask(query, columns, run.me, tmmo, stream)
+        asked = yield from ask(query, columns, run.me, hash_, stream)
     total = local
     for name in query.holders[1:]:
         handed = yield from receive(name, ScoresHanded)
@@ -126,15 +126,15 @@ def _evaluate(
     for at, part in enumerate(query.chunks()):
         shares = total[part]
         if asked:
-            shares = lm.add(shares, (yield from hear(query, run.me, asked[at], tmmo)))
+            shares = lm.add(shares, (yield from hear(query, run.me, asked[at], hash_)))
         corrections, t = stream.extend(lm.to_bits(_compared(shares, query), plan.bits))
-        yield Send(other, ScoresChosen(mark(tmmo.session, ScoresChosen, at), corrections))
+        yield Send(other, ScoresChosen(mark(hash_.session, ScoresChosen, at), corrections))
         waiting.append(t.reshape(plan.bits, -1, 2))
-    evaluator = Evaluator(tmmo, other)
+    evaluator = Evaluator(hash_, other)
     classes, returned = [], []
     for at, labels in enumerate(waiting):
         garbled = yield from receive(other, ArgmaxGarbled)
-        require_mark(garbled.mark, tmmo.session, ArgmaxGarbled, at, other)
+        require_mark(garbled.mark, hash_.session, ArgmaxGarbled, at, other)
         evaluator.give_tables(garbled.tables)
         out = _circuit(evaluator, evaluator.own(labels.shape[:-1]), labels, query)
         evaluator.require_finished()
@@ -145,7 +145,7 @@ def _evaluate(
         returned.append(evaluator.skip_read(out))
     if other in query.learners:
         for at, output in enumerate(returned):
-            yield Send(other, LabelsReturned(mark(tmmo.session, LabelsReturned, at), output))
+            yield Send(other, LabelsReturned(mark(hash_.session, LabelsReturned, at), output))
     return np.concatenate(classes) if classes else None
 
 
@@ -205,9 +205,9 @@ def attribute_holder(
     handings = dict.fromkeys(query.holders[1:] if run.me == first else (first,), "shared_argmax handing")
     sessions = yield from agree_all(run, {sender: _STEP, **handings}, query.facts(), coins)  # step 1
     session = sessions[sender]
-    tmmo, stream = TweakedHash(session), planter.session(session)
+    hash_, stream = TweakedHash(session), planter.session(session)
     if run.me != first:
-        total = lm.add(local, (yield from look_up_audited(run, query, columns, root, tmmo, stream, coins)))
+        total = lm.add(local, (yield from look_up_audited(run, query, columns, root, hash_, stream, coins)))
         if query.blinds(run.me):
             blinds = coins.words(total.size)
             total = lm.add(total, blinds.reshape(total.shape))
@@ -221,7 +221,7 @@ def attribute_holder(
         if told.classes.shape != (query.count,) or (told.classes >= np.uint64(query.plan.classes)).any():
             raise PeerProtocolError("the told classes do not fit the query", party=sender)
         return (yield from open_value(LABEL, told.classes.astype(np.int64)))
-    classes = yield from _evaluate(query, local, columns, tmmo, stream, run, sessions, root, coins)
+    classes = yield from _evaluate(query, local, columns, hash_, stream, run, sessions, root, coins)
     return (yield from open_value(LABEL, classes)) if run.me in query.learners else None
 
 
