@@ -252,6 +252,8 @@ def census(as_json: bool, out: str | None, rows: int) -> None:
     Example:
       blindbayes demo census --out census
     """
+    import numpy as np
+
     from blindbayes import NaiveBayes
     from blindbayes.datasets import census as generate
     from blindbayes.ledger import Ledger
@@ -277,7 +279,9 @@ def census(as_json: bool, out: str | None, rows: int) -> None:
         before = Ledger(path).balance().left
         release = NaiveBayes(data.codebook, epsilon=0.1, ledger=path).fit(table)
         after = Ledger(path).balance().left
-        lines.append(("epsilon = 0.1, the release", float(release.score(queries, truth))))
+        # Another census is public here: its score is no release of private rows, which `score` under a ledger would charge.
+        right = np.asarray(release.predict(queries)) == np.asarray(truth)
+        lines.append(("epsilon = 0.1, the release", float(right.mean())))
         if folder is not None:
             write_folder(where / "release", seal_files(release_files(release)))
     facts = {
