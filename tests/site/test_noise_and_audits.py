@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from blindbayes import Codebook
-from blindbayes.cli.study_columns import ColumnOptions, facts_of, make_columns
+from blindbayes.cli.study_columns import ColumnOptions, make_columns
 from blindbayes.codebook import Categorical, Numeric
 from blindbayes.errors import IntegrityError, PrivacyError
 from blindbayes.model.shares import ModelShare
@@ -122,7 +122,7 @@ def test_the_command_makes_a_study_with_noise_in_shares_where_one_party_knows_th
             study = make_columns("T", BOOK, cards, given, 400, Thresholds(min_cell=4), Deadlines())
             assert (study.protocol, study.privacy.epsilon, study.privacy.delta) == ("class_sums", 1.0, 1e-6)
             assert (study.thresholds.min_cell, study.options["audit_rate"]) == (4, 0.1)
-            facts = facts_of(study)
+            facts = study.study.scheme.shown(study.agreement)
             assert (facts["noise"], facts["min_cell"]) == ("of every party, in the shares", 4)
             both = ColumnOptions(holds, ("hospital", "insurer"), epsilon=1.0)
             binned = BOOK.with_features(

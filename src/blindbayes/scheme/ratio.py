@@ -210,9 +210,9 @@ class RatioScheme:
 
     def check(self, study: Study) -> None:
         """The opening and epsilon fit."""
-        ratios_of(study)
         if study.quorum is not None:
             raise ConfigError("private_ratio needs every party; leave quorum unset")
+        ratios_of(study)
 
     def quorum(self, parties: int) -> int | None:
         """Everybody."""

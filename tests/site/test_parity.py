@@ -1,0 +1,213 @@
+"""One scheme, two drivers: `simulate` and real agents give the same of everything that people are shown.
+
+Same study, same tables, same coins: equal opened labels, leak report per party, conclusions, statement, charges, model, shares.
+Agents run in one process over the memory courier; the run's id and the coins of every role are given to both drivers.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from blindbayes.codebook import Categorical, Codebook, Numeric
+from blindbayes.errors import PrivacyError
+from blindbayes.ledger import Ledger
+from blindbayes.model.shares import ModelShare
+from blindbayes.primitives.coins import Coins
+from blindbayes.protocol.joined_sums import LEAST
+from blindbayes.site.policy import Policy
+from blindbayes.study import schemes
+from blindbayes.study.agreement import Holdings
+from blindbayes.study.file import Deadlines, Privacy, StudyFile
+from blindbayes.transport.journal import Begun
+from support.column_sites import small
+from support.sites import Office, bounded
+
+NAMES = ("north", "south", "west")
+BINNED = Codebook(
+    "class",
+    ("ill", "well"),
+    (Categorical("colour", ("red", "green", "blue")), Numeric("age", 0, 120, 0.1, bins=4)),
+    max_rows=10_000,
+)
+WIDE = Codebook(
+    "class",
+    ("ill", "well"),
+    (
+        Numeric("age", 0, 120, 0.1, bins=6),
+        Categorical("colour", ("red", "green", "blue")),
+        Categorical("smokes", ("no", "yes")),
+    ),
+    max_rows=10_000,
+)
+PATIENT = Deadlines(step=30, join=30, run=200)
+EVERYTHING = Policy(protocols=schemes.names(), min_colluders=0)
+
+
+def by_rows() -> dict[str, pd.DataFrame]:
+    frame = small(120)[["colour", "age", "class"]]
+    return {name: frame[at * 40 : at * 40 + 40] for at, name in enumerate(NAMES)}
+
+
+def by_columns(*, noisy: bool = False) -> dict[str, pd.DataFrame]:
+    frame = small(120)
+    return {"bank": frame[["age", "colour", "class"]], "shop": frame[["smokes", *(["class"] if noisy else [])]]}
+
+
+def by_people() -> dict[str, pd.DataFrame]:
+    frame = small(90).assign(id=[f"person-{at:03}" for at in range(90)])
+    bank, shop = frame[:60][["id", "age", "colour", "class"]], frame[30:][["id", "smokes"]]
+    return {"bank": bank, "shop": shop.sample(frac=1, random_state=3)}
+
+
+def rows_study(**fields: Any) -> Callable[[Office], StudyFile]:
+    return lambda office: office.net.make_study(BINNED, deadlines=PATIENT, **fields)
+
+
+def columns_study(
+    labelled: tuple[str, ...] = ("bank",), rows: int | None = 120, **fields: Any
+) -> Callable[[Office], StudyFile]:
+    held = Holdings({"bank": ("age", "colour"), "shop": ("smokes",)}, labelled, rows)
+    given = {"partition": "columns", "columns": held, "deadlines": PATIENT, "options": {"queries": 100}, **fields}
+    return lambda office: office.net.make_study(WIDE, **given)
+
+
+@dataclass(frozen=True)
+class Case:
+    tables: Callable[[], dict[str, pd.DataFrame]]
+    study: Callable[[Office], StudyFile]
+
+
+BOUNDS = {"bounds": {"bank": LEAST, "shop": LEAST}, "queries": 20_000, "min_overlap": 10}
+KEYED = {"aligned": False, "key": ("id",), "duplicates": "first"}
+CASES = {
+    **{name: Case(by_rows, rows_study(protocol=name)) for name in ("masked_sum", "ring_sum", "chain_sum", "oblivious_sum")},
+    "reference": Case(by_rows, rows_study(protocol="reference")),
+    "noisy sum": Case(by_rows, rows_study(privacy=Privacy(epsilon=1.0))),
+    "a whole party": Case(by_rows, rows_study(privacy=Privacy(epsilon=1.0, unit="party", party_rows=40))),
+    "ratios in shares": Case(by_rows, rows_study(protocol="private_ratio", hosts={})),
+    "noisy ratios": Case(
+        by_rows, rows_study(protocol="private_ratio", hosts={}, privacy=Privacy(epsilon=1.0), options={"opening": "noisy"})
+    ),
+    "histograms": Case(
+        lambda: by_columns(noisy=True),
+        columns_study(
+            ("bank", "shop"),
+            None,
+            protocol="noisy_histograms",
+            options={},
+            privacy=Privacy(epsilon=2.0),
+            hosts={"miner": "bank"},
+        ),
+    ),
+    "aligned": Case(by_columns, columns_study()),
+    "aligned with noise": Case(by_columns, columns_study(privacy=Privacy(epsilon=2.0))),
+    "joined": Case(by_people, columns_study(rows=None, options=BOUNDS, **KEYED)),
+    "joined with an estimate": Case(by_people, columns_study(rows=None, options={**BOUNDS, "overlap_epsilon": 0.5}, **KEYED)),
+}
+
+
+class SeatCoins(Coins):
+    """Coins whose parties' coins are those that the agents' journals are given."""
+
+    def __init__(self, run_id: str) -> None:
+        self._inner, self._run_id = Coins.seeded(bytes(32)), run_id
+
+    def bytes(self, count: int) -> bytes:
+        assert count == 16, "the id of the run"
+        return bytes.fromhex(self._run_id)
+
+    def derive(self, label: str) -> Coins:
+        if label.startswith("run "):
+            return self
+        return Coins.seeded(seed_of(label.removeprefix("party "))) if label.startswith("party ") else self._inner.derive(label)
+
+
+def seed_of(seat: str) -> bytes:
+    return seat.encode().ljust(32, b"*")
+
+
+def charges(ledger: Ledger) -> list[tuple[Any, ...]]:
+    told = ("epsilon", "delta", "unit", "mechanism", "purpose", "study")
+    return [tuple(each.fields.get(name) for name in told) for each in ledger.entries() if each.kind == "charge"]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_agents_and_simulate_show_people_the_same(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    case = CASES[name]
+    frames = case.tables()
+    tmp_path.joinpath("rows").mkdir()
+    sources = {site: str(tmp_path / "rows" / f"{site}.csv") for site in frames}
+    for site, frame in frames.items():
+        frame.to_csv(sources[site], index=False)
+
+    async def test() -> None:
+        async with Office(tmp_path / "office", tuple(frames), rows=sources, policy=EVERYTHING) as office:
+            study = case.study(office)
+            office.net.approve(study)
+            runs = await office.run(study)
+            assert {site: run.text() for site, run in runs.items()} == dict.fromkeys(frames, "done")
+            homes = {site: net.home for site, net in office.net.sites.items()}
+            run_id = next(iter(runs.values())).run_id
+            releases = {site: home.folder / "releases" / run_id for site, home in homes.items()}
+            paid = {site: charges(home.ledger) for site, home in homes.items()}
+            compare(study, sources, releases, paid, tmp_path)
+
+    def begun(study: str, run: str, seat: str, seed: bytes, *rest: Any) -> Begun:
+        return Begun(study, run, seat, seed_of(seat), *rest)
+
+    monkeypatch.setattr("blindbayes.site.seat.Begun", begun)
+    bounded(test, 90)
+
+
+def compare(
+    study: StudyFile,
+    sources: dict[str, str],
+    releases: dict[str, Path],
+    paid: dict[str, list[Any]],
+    folder: Path,
+) -> None:
+    own = {site: Ledger.create(folder / f"{site}.ledger", epsilon="10", delta="0.00001").path for site in sources}
+    result = study.simulate(sources, ledgers=own, coins=SeatCoins(next(iter(releases.values())).name))
+    for site, path in own.items():
+        assert [charge[:-2] for charge in charges(Ledger(path))] == [charge[:-2] for charge in paid[site]], site
+        assert [charge[-1] for charge in charges(Ledger(path))] == [charge[-1] for charge in paid[site]], site
+    told = json.loads(result.files()["leakage.json"])
+    for site, release in releases.items():
+        leakage = json.loads((release / "leakage.json").read_text())
+        for seat, view in leakage["parties"].items():
+            assert view == told["parties"][seat], (site, seat)
+        assert leakage["may be opened"] == told["may be opened"]
+        assert leakage["unforeseen"] == []
+        statement = (release / "statement.md").read_text()
+        if "did not learn it" not in statement and "noisy_overlap" not in statement:
+            assert leakage["follows"] == told["follows"], site
+            assert statement == result.statement.rstrip("\n") + "\n", site
+        if (release / "model.json").exists():
+            assert (release / "model.json").read_bytes() == result.files()["model.json"], site
+    if study.study.scheme.facts.shares:
+        for site, share in result.model.shares.items():
+            kept = ModelShare.load(next((releases[site].parents[1] / "shares").glob("*.share")))
+            share.public = {**share.public, "run": kept.public["run"]}  # a site binds its share to the run
+            assert kept.body() == share.body(), site
+
+
+def test_both_refuse_the_same(tmp_path: Path) -> None:
+    """What a site's policy refuses is refused in memory too, where the site brings its policy."""
+    frames = by_rows()
+    sources: dict[str, str | None] = {}
+    for site, frame in frames.items():
+        frame.to_csv(tmp_path / f"{site}.csv", index=False)
+        sources[site] = str(tmp_path / f"{site}.csv")
+    strict = Policy(min_rows=50)
+    study = rows_study()(Office(tmp_path / "office", NAMES, rows=sources, policy=strict))
+    with pytest.raises(PrivacyError, match="fewer rows than it"):
+        study.simulate(frames, policies=dict.fromkeys(NAMES, strict))
+    with pytest.raises(PrivacyError, match="no exact sum"):
+        study.simulate(frames, policies={"north": Policy(exact_sums=False)})
