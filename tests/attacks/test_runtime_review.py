@@ -385,6 +385,25 @@ def test_nobody_pays_for_a_run_that_one_site_cannot_pay_for(tmp_path: Path) -> N
     bounded(test)
 
 
+def test_what_a_site_promises_to_two_runs_at_once_it_can_keep(tmp_path: Path) -> None:
+    """Each of two runs fits the budget, and one the approval; begun at once, they must not both be promised and then fail."""
+
+    async def test() -> None:
+        async with Office(tmp_path, FOUR[:3]) as office:
+            first, second = (study_of(office, title=title, privacy=Privacy(epsilon=6.0)) for title in ("one", "two"))
+            for study in (first, second):
+                office.net.approve(study)
+            begun = [office.agents["north"].begin(study.sha256) for study in (first, second)]
+            ended = [await office.ended(run.run_id) for run in begun for _ in [await run.done.wait()]]
+            done = [runs for runs in ended if {run.state for run in runs.values()} == {"done"}]
+            assert len(done) <= 1
+            for site in office.net.sites.values():
+                assert site.home.ledger.balance().charges == len(done)
+                assert site.home.promised == {}
+
+    bounded(test)
+
+
 # -- section 10: people ------------------------------------------------------------------------------------------------
 
 
@@ -455,6 +474,9 @@ def test_a_connection_that_is_known_to_be_down_ends_the_wait_early(tmp_path: Pat
             await cut.shut.wait()
             await office.stop("west")
             begun = time.monotonic()
+            while "west (not connected)" not in run.text():  # said at once
+                await asyncio.sleep(0.01)
+                assert not run.done.is_set()
             await run.done.wait()
             assert time.monotonic() - begun < 10
             assert isinstance(run.error, PeerLost)

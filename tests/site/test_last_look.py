@@ -85,13 +85,16 @@ def test_a_rehearsal_refuses_as_the_real_thing_does_and_writes_nothing(tmp_path:
     before = ledger.path.read_bytes()
     with rehearsal():
         ledger.charge(Spend(1, 0), purpose="rehearsed", unit="one record")
-        ledger.charge(Spend(1, 0), purpose="rehearsed again", unit="one record")
+        assert [entry.n for entry in ledger.entries()] == [0, 1]  # what comes after sees it
         with pytest.raises(PrivacyError, match="budget exceeded"):
-            ledger.charge(Spend(2, 0), purpose="too much", unit="one record")
+            ledger.charge(Spend(1, 0), purpose="one too many", unit="one record")
+    with rehearsal():
+        ledger.charge(Spend(1, 0), purpose="rehearsed again", unit="one record")
         elsewhere: list[int] = []
         thread = threading.Thread(target=lambda: elsewhere.append(len(ledger.entries())))
         thread.start()
         thread.join()
+    assert elsewhere == [1]
     assert ledger.path.read_bytes() == before
     ledger.charge(Spend(1, 0), purpose="paid", unit="one record")
     assert Ledger(ledger.path).balance().charges == 1

@@ -66,6 +66,7 @@ class AgentRun:
         if self.state != "running":
             return self.state if self.error is None else f"failed: {self.error}"
         waiting: dict[str, float] = {}
+        down = set()
         for seat in self.seats.values():
             progress = seat.driver.progress
             if progress.deadline is None:
@@ -74,9 +75,12 @@ class AgentRun:
                 site = self.study.host(name)
                 if site not in self.seats:
                     waiting[site] = max(0.0, progress.deadline - asyncio.get_running_loop().time())
+                    if seat.links[name].down_since is not None:
+                        down.add(site)
         sites = len(self.study.names)
         if not waiting:
             return f"{sites} of {sites} sites, computing"
         left = min(waiting.values())
+        named = [f"{site} (not connected)" if site in down else site for site in sorted(waiting)]
         clock = f"{left / 60:.0f} min" if left >= 120 else f"{left:.0f} s"
-        return f"{sites - len(waiting)} of {sites} sites, waiting for {', '.join(sorted(waiting))}, {clock} to deadline"
+        return f"{sites - len(waiting)} of {sites} sites, waiting for {', '.join(named)}, {clock} to deadline"

@@ -10,6 +10,7 @@ shares/<run>.share  this site's shares of models over columns, by training run; 
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -43,6 +44,7 @@ class SiteFolder:
     runs: RunFolders = field(init=False)
     shares: Shares = field(init=False)
     tables: Tables = field(init=False)
+    promised: dict[tuple[str, str], Callable[[], None]] = field(init=False, repr=False, default_factory=dict)  # not paid yet
     deciding: threading.Lock = field(init=False, repr=False, default_factory=threading.Lock)
 
     def __post_init__(self) -> None:

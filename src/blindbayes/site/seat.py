@@ -64,6 +64,7 @@ class Seat:
     ) -> None:
         study = work.study
         self.name, self.study = name, study
+        self._home, self._run_id = home, run_id
         self._board = board
         base = timing or Timing()
         limits = study.deadlines
@@ -110,9 +111,22 @@ class Seat:
         )
 
     def _look(self, home: SiteFolder, work: Work, *, rehearse: bool = False) -> None:
-        """The last look, in a thread: one run of the site at a time, so that none misses what another is about to open."""
-        with home.deciding, rehearsal() if rehearse else contextlib.nullcontext():
-            work.authorise_and_charge(self.name)
+        """The last look, in a thread: one run of the site at a time, so that none misses what another is about to open.
+
+        In a rehearsal the runs that were promised before come first: whatever this site promises, it can keep together.
+        """
+        key = (self._run_id, self.name)
+        with home.deciding:
+            if not rehearse:
+                work.authorise_and_charge(self.name)
+                home.promised.pop(key, None)
+                return
+            with rehearsal():
+                for other in list(home.promised.values()):
+                    with contextlib.suppress(BlindbayesError):  # what fails now will not be paid for either
+                        other()
+                work.authorise_and_charge(self.name)
+            home.promised[key] = lambda: work.authorise_and_charge(self.name)
 
     def _open_journal(self, run_id: str, home: SiteFolder, identity: Identity, data: bytes) -> Journal:
         """The journal of this role. A run whose input or code has changed since it began is burned."""
@@ -162,6 +176,7 @@ class Seat:
 
     async def close(self) -> None:
         """Stop all links, keep the journal."""
+        self._home.promised.pop((self._run_id, self.name), None)
         for link in self.links.values():
             await link.close()
         self.journal.close()

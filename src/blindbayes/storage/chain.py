@@ -44,22 +44,25 @@ TORN = "torn"
 LOCK_SECONDS = 30.0
 
 Entry = dict[str, Any]
-_rehearsing: ContextVar[bool] = ContextVar("rehearsing", default=False)
+_rehearsed: ContextVar[dict[Path, list[Entry]] | None] = ContextVar("rehearsed", default=None)
 
 
 @contextlib.contextmanager
 def rehearsal() -> Iterator[None]:
-    """Within it every chain decides as it would, and writes nothing: whoever could not pay or log is refused beforehand."""
-    token = _rehearsing.set(True)
+    """Within it every chain decides as it would, and writes nothing: whoever could not pay or log is refused beforehand.
+
+    What is appended is seen by whoever reads within it, so that several things can be rehearsed one after the other.
+    """
+    token = _rehearsed.set({})
     try:
         yield
     finally:
-        _rehearsing.reset(token)
+        _rehearsed.reset(token)
 
 
 def is_rehearsal() -> bool:
     """Whether nothing is written."""
-    return _rehearsing.get()
+    return _rehearsed.get() is not None
 
 
 Stamp = tuple[int, int, int, int, int]
@@ -154,7 +157,11 @@ class Chain:
     def entries(self) -> list[Entry]:
         """All entries, verified."""
         with self._open(write=False) as handle:
-            return [] if handle is None else self._load(handle).known()
+            return self._with_rehearsed([] if handle is None else self._load(handle).known())
+
+    def _with_rehearsed(self, entries: list[Entry]) -> list[Entry]:
+        """The entries, and those that were only rehearsed."""
+        return [*entries, *(_rehearsed.get() or {}).get(self.path, ())]
 
     @property
     def head(self) -> tuple[int, str]:
@@ -219,9 +226,13 @@ class Chain:
         self._grow(handle, debris + line, entry)
 
     def _append(self, handle: int, kind: str, fields: Mapping[str, Any]) -> Entry:
-        entry, line = self.form.line(self._known.count, kind, self._known.head, fields)
-        if is_rehearsal():
+        rehearsed = _rehearsed.get()
+        if rehearsed is not None:
+            known = self._with_rehearsed(self._known.known())
+            entry, _ = self.form.line(len(known), kind, known[-1]["hash"] if known else GENESIS, fields)
+            rehearsed.setdefault(self.path, []).append(entry)
             return entry
+        entry, line = self.form.line(self._known.count, kind, self._known.head, fields)
         self._write(handle, line)
         self._grow(handle, line, entry)
         return entry
@@ -345,7 +356,7 @@ class ChainWriter:
 
     def entries(self) -> list[Entry]:
         """All entries, those just written included."""
-        return self._chain._known.known()
+        return self._chain._with_rehearsed(self._chain._known.known())
 
     def append(self, kind: str, fields: Mapping[str, Any]) -> Entry:
         """One more entry, on disk when this returns."""
