@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from blindbayes.data import count
+from blindbayes.data.sources import open_source
 from blindbayes.demo.loopback import Loopback
 from blindbayes.study.file import Deadlines
 from support.sites import BOOK, make_rows
@@ -30,7 +32,8 @@ CHANGED = TESTS / "support" / "changed"
 )
 def test_a_changed_site_that_hosts_the_server_does_not_read_its_neighbour(tmp_path: Path, planted: str, succeeds: bool) -> None:
     stolen = tmp_path / "stolen.json"
-    net = Loopback(tmp_path / "sites", make_rows(tmp_path, NAMES))
+    rows = make_rows(tmp_path, NAMES)
+    net = Loopback(tmp_path / "sites", rows)
     honest = {"PYTHONPATH": f"{CHANGED}:{TESTS}", "PLANTED": planted}
     try:
         for name, site in net.sites.items():
@@ -44,8 +47,8 @@ def test_a_changed_site_that_hosts_the_server_does_not_read_its_neighbour(tmp_pa
     finally:
         for site in net.sites.values():
             site.stop()
-    south = net.sites["south"].home.tables.count(study)
-    vector = [int(word) for word in south.words]
+    with open_source(str(rows["south"])) as source:
+        vector = [int(word) for word in count(source, BOOK).words]
     read = json.loads(stolen.read_text()) if stolen.exists() else None
     states = {name: run["state"] for name, run in ended.items()}
     if succeeds:
