@@ -86,7 +86,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="small sizes, to see that it runs")
     options = parser.parse_args()
     if options.quick:
-        options.splits, options.datasets, options.parties = 2, "car", "2"
+        options.splits, options.datasets, options.parties = 2, "wdbc", "2"  # needs no file
     print(f"{'dataset':<10} parties  in shares  central  difference  CPU s")
     for name in options.datasets.split(","):
         rows = load_rows(name)
