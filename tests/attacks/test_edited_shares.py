@@ -118,14 +118,10 @@ def test_the_edit_is_caught_and_honest_parties_are_not_accused(split, victim, fe
     assert found.value.party == "bank"
 
 
-def test_whatever_it_opens_it_is_caught(monkeypatch):
-    """Genuine tables for the opening and edited ones for the answers: then sums do not add up."""
-    result = train()
-    genuine = {name: table.copy() for name, table in result.model.shares["bank"].tables["clinic"].items()}
-    edit(result.model)
-    first = audit._tree
+def open_genuine(monkeypatch, genuine):
+    """A class holder that answers out of its edited tables, and opens the genuine ones."""
+    first, kept = audit._tree, audit.serve_audited
     monkeypatch.setattr(audit, "_tree", lambda tables, plan, secret: first(genuine, plan, secret))
-    kept = audit.serve_audited
 
     def served(run, query, holder, tables, *rest):
         role = kept(run, query, holder, tables, *rest)
@@ -137,17 +133,29 @@ def test_whatever_it_opens_it_is_caught(monkeypatch):
                 return stop.value
             message = getattr(effect, "message", None)
             if isinstance(message, audit.DummiesOpened):
-                effect = dataclasses.replace(effect, message=forged(message, genuine, tables))
+                effect = dataclasses.replace(effect, message=forged(message, tables))
             value = yield effect
 
-    def forged(message, good, bad):
-        words = {table[at].tobytes(): good[name][at] for name, table in bad.items() for at in np.ndindex(table.shape[:2])}
-        width = next(iter(good.values()))[0, 0].size
+    def forged(message, edited):
+        words = {table[at].tobytes(): genuine[name][at] for name, table in edited.items() for at in np.ndindex(table.shape[:2])}
+        width = next(iter(genuine.values()))[0, 0].size
         entries = [words[row.tobytes()].reshape(-1) for row in message.entries.reshape(-1, width)]
         fields = {name: getattr(message, name) for name in message.__struct_fields__}
-        return audit.DummiesOpened(**{**fields, "entries": np.concatenate(entries)})
+        return audit.DummiesOpened(**{**fields, "entries": np.concatenate(entries) if entries else message.entries})
 
     monkeypatch.setattr("blindbayes.protocol.shared_argmax.roles.serve_audited", served)
+
+
+def genuine_tables(model):
+    return {name: table.copy() for name, table in model.shares["bank"].tables["clinic"].items()}
+
+
+def test_whatever_it_opens_it_is_caught(monkeypatch):
+    """Genuine tables for the opening and edited ones for the answers: then sums do not add up."""
+    result = train()
+    open_genuine(monkeypatch, genuine_tables(result.model))
+    ask(result.model)  # as long as nothing is edited, nothing is wrong
+    edit(result.model)
     with pytest.raises(IntegrityError) as found:
         ask(result.model)
     assert found.value.party == "bank"
@@ -174,10 +182,11 @@ def test_an_attribute_holder_that_chooses_its_dummies_is_caught(monkeypatch):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("values", "share"), [(None, 3 / 4), ([1], 1 / 4)], ids=["at every value", "at one value"])
-def test_an_edit_for_few_instances_is_caught_as_often_as_the_statement_says(values, share):
-    """One batch of 8 instances at a rate of 10%: 1 dummy among 9."""
+def test_an_edit_is_caught_as_often_as_the_statement_says(values, share, monkeypatch):
+    """Batches of 8 instances at a rate of 10%, so 1 dummy among 9, and a class holder that opens genuine tables."""
     rate, tries, hits = 0.1, 150, 0
     result = train(rate=rate)
+    open_genuine(monkeypatch, genuine_tables(result.model))
     edit(result.model, values=values)
     for _ in range(tries):
         try:
@@ -185,10 +194,11 @@ def test_an_edit_for_few_instances_is_caught_as_often_as_the_statement_says(valu
         except IntegrityError:
             hits += 1
             result.model._kept = {}  # the session is burned: set up anew
-    assert caught(rate, 8, share) < 1
-    expected = share  # the batch's one dummy meets the edit at this share of values
+    expected = (
+        share  # every instance is answered falsely, so the batch's one dummy is: it meets the edit at this share of values
+    )
     assert abs(hits / tries - expected) < 4 * np.sqrt(expected * (1 - expected) / tries)
-    assert hits / tries > caught(rate, 8, share) - 0.15
+    assert expected >= caught(rate, 8, share)  # the statement promises no more
 
 
 def test_dummies_are_their_share_and_say_nothing_of_instances():
