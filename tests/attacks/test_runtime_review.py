@@ -19,6 +19,7 @@ import pytest
 from click.testing import CliRunner
 
 from blindbayes.cli.site import command as site_command
+from blindbayes.demo.loopback import Loopback
 from blindbayes.errors import LedgerError, PeerLost, PeerProtocolError, PrivacyError
 from blindbayes.ledger import Ledger
 from blindbayes.primitives.coins import Coins
@@ -255,6 +256,35 @@ def test_two_machines_with_copies_of_one_folder_are_found_out(tmp_path: Path) ->
             assert home.ledger.balance().charges == 0
 
     bounded(test)
+
+
+def test_a_restored_site_that_does_not_stop_itself_is_stopped_by_its_peers(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with Office(tmp_path, FOUR[:3]) as office:
+            study = study_of(office, privacy=Privacy(epsilon=2.0))
+            office.net.approve(study, runs=5)
+            backup = tmp_path / "backup"
+            shutil.copytree(office.net.sites["south"].home.folder, backup)
+            assert {run.state for run in (await office.run(study)).values()} == {"done"}
+            await office.stop("south")
+            restore(office, "south", backup)
+            changed = await office.start("south")
+            changed.logbook.recall = lambda *shown: None  # type: ignore[method-assign]
+            runs = await office.run(study)
+            assert {run.state for run in runs.values()} == {"failed"}
+            assert any("south: shows an older" in str(runs[name].error) for name in ("north", "west"))
+            assert {site.home.ledger.balance().spent_epsilon for site in office.net.sites.values()} == {2.0, 0.0}
+
+    bounded(test)
+
+
+def test_another_card_under_the_same_name_is_another_site(tmp_path: Path) -> None:
+    home = Loopback(tmp_path, {"north": None}).sites["north"].home
+    shown = {"site": "south", "head": "", "heads": "{}", "exchange": "", "proof": "", "seat": "south", "run": "ab" * 16}
+    for words, kept in (("one", 1), ("one", 2), ("two", 1)):
+        home.audit.append("pinned", site="south", fingerprint=words)
+        home.audit.append("witnessed", **shown)
+        assert len(home.history.witnessed("south")) == kept
 
 
 def test_a_forged_memory_of_a_site_does_not_stop_it(tmp_path: Path) -> None:

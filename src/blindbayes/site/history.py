@@ -78,10 +78,17 @@ class History:
         return [(begun[each.run], each) for each in self.past_sums() if each.fewest is not None and each.run in ended]
 
     def witnessed(self, site: str) -> list[tuple[dict[str, Any], bool]]:
-        """What another site showed of its logs since it was last forgotten, and whether the run in which it did is over."""
-        entries = self.entries()
-        forgot = (at for at, entry in enumerate(entries) if entry["event"] == "forgot" and entry["site"] == site)
-        since = entries[max(forgot, default=-1) + 1 :]
+        """What another site showed of its logs, and whether the run in which it did is over.
+
+        Since people said to forget it, or pinned another card under its name.
+        """
+        entries, start, card = self.entries(), 0, None
+        for at, entry in enumerate(entries):
+            if entry["event"] in ("forgot", "pinned") and entry["site"] == site:
+                is_other = entry["event"] == "pinned" and card not in (None, entry["fingerprint"])
+                card = entry.get("fingerprint", card)
+                start = at + 1 if is_other or entry["event"] == "forgot" else start
+        since = entries[start:]
         over = {entry["run"] for entry in since if entry["event"] in ("ended", "burned")}
         shown = [entry for entry in since if entry["event"] == "witnessed" and entry["site"] == site]
         return [(entry, entry["run"] in over) for entry in shown[-_NEWEST:]]
