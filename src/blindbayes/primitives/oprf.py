@@ -36,6 +36,7 @@ ROW_WORDS = WIDTH // 64
 ITEM_BITS = 128
 PROOF_WORDS = (ITEM_BITS * HASH_BYTES + DIGEST_BYTES) // 8
 MOST_WORDS = 8  # of an output
+_CODES_AT_ONCE = 1 << 11  # keeps codewords in the cache
 Words = npt.NDArray[np.uint64]
 Bits = npt.NDArray[np.uint8]
 Bytes = npt.NDArray[np.uint8]
@@ -50,9 +51,13 @@ def question_words(bins: int) -> int:
 def codewords(items: Blocks) -> Words:
     """C of each item, (n, 8) words."""
     tables, raw = _code_tables(), np.ascontiguousarray(items).view(np.uint8).reshape(-1, ITEM_BITS // 8)
-    code: Words = tables[0][raw[:, 0]]
-    for at in range(1, ITEM_BITS // 8):
-        code ^= tables[at][raw[:, at]]
+    code = np.empty((len(raw), ROW_WORDS), dtype=np.uint64)
+    part = np.empty((_CODES_AT_ONCE, ROW_WORDS), dtype=np.uint64)
+    for low in range(0, len(raw), _CODES_AT_ONCE):
+        own, here = code[low : low + _CODES_AT_ONCE], np.ascontiguousarray(raw[low : low + _CODES_AT_ONCE].T)
+        np.take(tables[0], here[0], axis=0, out=own, mode="clip")
+        for table, places in zip(tables[1:], here[1:], strict=True):
+            own ^= np.take(table, places, axis=0, out=part[: len(own)], mode="clip")
     return code
 
 
