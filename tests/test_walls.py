@@ -249,34 +249,85 @@ def test_errors_and_codebook_are_leaves() -> None:
     assert at_top == {"blindbayes.errors", "blindbayes.foreign"}
 
 
-def test_imports_point_right_to_left() -> None:
-    """Data flows left to right: data, statistics, protocol, privacy, model; nobody imports the shells."""
-    forbidden = {
-        "storage": (
-            "wire",
-            "primitives",
-            "statistics",
-            "protocol",
-            "privacy",
-            "model",
-            "data",
-            "codebook",
-            *UPPER,
-            "estimators",
-        ),
-        "primitives": ("statistics", "protocol", "privacy", "model", "data", "codebook", *UPPER, "estimators"),
-        "wire": ("statistics", "protocol", "privacy", "model", "data", "codebook", *UPPER, "estimators"),
-        "statistics": ("protocol", "privacy", "model", "data", *UPPER, "estimators"),
-        "protocol": ("model.file", "data", *UPPER, "estimators"),
-        "model": ("protocol", *UPPER, "estimators"),
-        "data": ("protocol", "privacy", "model", *UPPER, "estimators"),
-        "privacy": (*UPPER, "data"),
+# -- the map -----------------------------------------------------------------------------------------------------------
+
+PAGE = SOURCE.parents[1] / "docs" / "architecture.md"
+
+
+def table() -> dict[str, tuple[str, ...]]:
+    """Room -> the rooms it imports, in the order of the map in docs/architecture.md."""
+    rows = [line.split("|")[1:-1] for line in PAGE.read_text(encoding="utf-8").splitlines() if line.startswith("| `")]
+    return {cells[0].strip(" `"): tuple(filter(None, cells[2].strip().split(", "))) for cells in rows}
+
+
+def room_of(name: str) -> str:
+    return name.split("/")[0].removesuffix(".py")
+
+
+def rooms_imported(name: str) -> set[str]:
+    rooms = set(table())
+    found = {module.split(".")[1] for module in imports(name) if module.startswith(f"{PACKAGE}.")}
+    return {room for room in found if room in rooms} - {room_of(name)}
+
+
+def test_the_map_is_the_imports_of_every_room() -> None:
+    """No room imports another than the map says; what the map says and nobody needs is taken out."""
+    found: dict[str, set[str]] = {room: set() for room in table()}
+    for name in files():
+        if room_of(name) not in ("__init__", "__main__"):
+            assert room_of(name) in found, f"{name}: the room is not on the map"
+            found[room_of(name)] |= rooms_imported(name)
+    assert {room: sorted(others) for room, others in found.items()} == {room: sorted(row) for room, row in table().items()}
+
+
+def test_rooms_have_no_circle() -> None:
+    """Each imports rooms above it in the map alone, at the top of a file or inside a function."""
+    order = list(table())
+    for room, others in table().items():
+        assert all(order.index(other) < order.index(room) for other in others), room
+
+
+def test_no_product_room_imports_papers() -> None:
+    for name in files():
+        if not in_rooms(name, "papers"):
+            assert uses(name, f"{PACKAGE}.papers") == set(), name
+
+
+def test_rooms_of_the_lower_half_stay_as_small_as_they_were() -> None:
+    """What the map may never grow into, whatever it says."""
+    allowed = {
+        "primitives": {"errors", "sodium"},
+        "wire": {"errors"},
+        "statistics": {"codebook", "errors"},
+        "protocol": {"errors", "foreign", "primitives", "wire", "codebook", "statistics"},
+        "data": {"codebook", "errors", "statistics"},
     }
-    for room, others in forbidden.items():
-        shells = [f"{PACKAGE}.{other}" for other in others]
-        for name in files():
-            if in_rooms(name, room):
-                assert uses(name, *shells) == set(), name
+    for room, most in allowed.items():
+        assert set(table()[room]) <= most, room
+    for room in ("model", "privacy"):
+        assert not {"protocol", "data", "estimators", *UPPER} & set(table()[room]), room
+
+
+def branches(name: str) -> list[str]:
+    """Comparisons with a protocol's name, and of a study's protocol or partition with any text."""
+    from blindbayes.study import schemes
+
+    found = []
+    for node in ast.walk(parsed(SOURCE / name)):
+        if not isinstance(node, ast.Compare):
+            continue
+        sides = [node.left, *node.comparators]
+        texts = {each.value for side in sides for each in ast.walk(side) if isinstance(each, ast.Constant)}
+        asked = {side.attr for side in sides if isinstance(side, ast.Attribute)}
+        if texts & set(schemes.names()) or (asked & {"protocol", "partition"} and any(isinstance(text, str) for text in texts)):
+            found.append(f"{name}:{node.lineno} {ast.unparse(node)}")
+    return found
+
+
+def test_only_schemes_studies_and_protocols_know_a_protocol_by_its_name() -> None:
+    """Drivers, policy, couriers, commands, wizard and reports ask the scheme."""
+    outside = [name for name in files() if not in_rooms(name, "scheme", "study", "protocol", "papers")]
+    assert [each for name in outside for each in branches(name)] == []
 
 
 # -- the reader itself -------------------------------------------------------------------------------------------------
@@ -298,4 +349,6 @@ def test_the_reader_sees_what_it_must_see(tmp_path: Path, monkeypatch: pytest.Mo
     assert "os.urandom" in imports("protocol/bad.py")
     assert randomness("protocol/bad.py") >= {"secrets", "np.random.rand"}
     assert "eval" in calls("protocol/bad.py")
+    (room / "branch.py").write_text("def f(s):\n    return s.protocol == 'x' or s in ('a', 'class_sums')\n", encoding="utf-8")
+    assert len(branches("protocol/branch.py")) == 2
     assert uses("protocol/bad.py", "sklearn") >= {"sklearn.naive_bayes._BaseNB"}

@@ -16,6 +16,7 @@ import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
+from importlib import import_module
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
@@ -27,6 +28,7 @@ import tomlkit.items
 from blindbayes.errors import ConfigError
 from blindbayes.foreign import read_toml, require_seen
 
+_INFERENCE = "blindbayes.data.infer"
 DEFAULT_MAX_ROWS = 10**9
 MAX_NAME_LENGTH = 256
 MAX_FEATURES = 10_000
@@ -393,9 +395,9 @@ class Codebook(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=Tru
         Call this only on data that everybody may see (a published sample, a synthetic table). The result holds the frame's
         minima, maxima and categories: from private rows that is a leak, and no noise added later repairs it.
         """
-        from blindbayes.data.infer import infer_codebook
-
-        return infer_codebook(public_frame, target, bins=bins, max_rows=max_rows, missing=missing, provenance="public frame")
+        infer = import_module(_INFERENCE).infer_codebook  # tables are known to `data`, which knows codebooks
+        found: Codebook = infer(public_frame, target, bins=bins, max_rows=max_rows, missing=missing, provenance="public frame")
+        return found
 
     @classmethod
     def from_dictionary(
@@ -405,9 +407,8 @@ class Codebook(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=Tru
 
         `rows` is a CSV file with those headings, or the rows themselves. The row whose name is `target` gives the classes.
         """
-        from blindbayes.data.infer import codebook_from_dictionary
-
-        return codebook_from_dictionary(rows, target, max_rows=max_rows)
+        found: Codebook = import_module(_INFERENCE).codebook_from_dictionary(rows, target, max_rows=max_rows)
+        return found
 
     # -- writing -----------------------------------------------------------------------------------------------------
 

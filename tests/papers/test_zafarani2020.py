@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from blindbayes.cli.reproduce import command
 from blindbayes.errors import ConfigError
 from blindbayes.papers import PAPERS, reproduce
+from blindbayes.papers.command import command
 from blindbayes.papers.declared import DECLARED
 from blindbayes.papers.zafarani2020 import experiment as paper
 from blindbayes.papers.zafarani2020.data import load_rows, synthetic_census

@@ -22,9 +22,10 @@ from blindbayes.primitives.coins import Coins
 from blindbayes.privacy.forecast import synthetic_proxy
 from blindbayes.protocol import registry
 from blindbayes.statistics import Block, Layout, count_block
+from blindbayes.study import schemes
 from blindbayes.wire.transcript import Cost, Keep
 
-COLUMNS = ("class_sums", "joined_sums")
+COLUMNS = schemes.known("columns", shares=True, between_sites=True)
 _KEY = "blindbayes_bench_id"
 
 
@@ -62,7 +63,7 @@ def command(path: str | None, parties: int, rows: int, instances: int, chosen: t
         for at, name in enumerate(names):
             tell(at, len(names), name)
             lines += _measured(name, codebook, parties, rows, instances)
-    base = next((line["cpu_seconds"] for line in lines if line["protocol"] == "reference"), None)
+    base = next((line["cpu_seconds"] for line in lines if not schemes.scheme(line["protocol"]).facts.allowed), None)
     for line in lines:
         if base and line["protocol"] in registry.ROWS and "cpu_seconds" in line:
             line["times_reference"] = round(line["cpu_seconds"] / base, 1)
@@ -98,7 +99,7 @@ def _columns(name: str, codebook: Codebook, rows: int, instances: int) -> list[d
         raise ConfigError("a study over columns needs two features or more")
     if codebook.variance_floor is None and any(not _is_table(feature) for feature in codebook.features):
         raise ConfigError("a study over columns with numbers needs a codebook with variance_floor")
-    aligned = name == "class_sums"
+    aligned = schemes.scheme(name).facts.aligned
     if not aligned:
         codebook = msgspec.structs.replace(codebook, identifier=IdRecipe((IdPart(_KEY, "exact"),)))
     half = len(codebook.features) // 2

@@ -95,7 +95,7 @@ class Wizard:
         title = self._answer("title", "Title of the study, as people will call it", printable)
         known = self._codebook(path)
         paths, cards = self._cards()
-        if self._partition() == "columns":
+        if self._over_columns():
             known = self._floored(known)
             study = None
             if known.complete:
@@ -121,16 +121,17 @@ class Wizard:
             click.echo("what is missing. Then this writes the study from your answers:")
             click.echo("  " + command_line(path, study, known.path, paths))
 
-    def _partition(self) -> str:
-        """rows or columns; an option that is for one of them says it."""
+    def _over_columns(self) -> bool:
+        """Whether the sites hold different columns; an option that is for one of them says it."""
         if set(self._given) & COLUMN_OPTIONS:
-            return "columns"
+            return True
         if set(self._given) & {"without_rows", "protocol", "epsilon", "quorum", "min_cell"}:
-            return "rows"
+            return False
         click.echo(
             "\nrows: each site has other people, in the same columns. columns: each has other columns of the same people."
         )
-        return asked("Do the sites share rows or columns", one_of(("rows", "columns")), "rows")
+        kinds = ("rows", "columns")
+        return asked("Do the sites share rows or columns", one_of(kinds), kinds[0]) != kinds[0]
 
     def _floored(self, known: _Book) -> _Book:
         """The codebook with a least variance, if it needs one and is not yet on disk."""
