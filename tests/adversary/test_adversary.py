@@ -54,6 +54,7 @@ def test_no_changed_message_and_no_chosen_key_gains_anything(name: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("name", cases.SMALL | cases.LARGER)
 def test_no_changed_message_and_no_chosen_key_gains_anything_from_any_seat(name: str) -> None:
     arena = (cases.SMALL | cases.LARGER)[name]
@@ -61,7 +62,8 @@ def test_no_changed_message_and_no_chosen_key_gains_anything_from_any_seat(name:
         assert findings(name, arena, coalition, cases.deviations(arena, coalition)) == []
 
 
-LARGE = [pytest.param(size, colluders, marks=pytest.mark.slow) for size, colluders in ((4, 1), (5, 2), (6, 2), (7, 3))]
+LONG = [pytest.mark.slow, pytest.mark.timeout(1800)]
+LARGE = [pytest.param(size, colluders, marks=LONG) for size, colluders in ((4, 1), (5, 2), (6, 2), (7, 3))]
 
 
 @pytest.mark.parametrize(("size", "colluders"), [(3, 1), *LARGE])
@@ -214,7 +216,7 @@ def on_tree(source: Path) -> list[list[str]]:
     """What the kit finds on a source tree, in a process of its own."""
     environment = {**os.environ, "PYTHONPATH": str(source)}
     ended = subprocess.run(
-        [sys.executable, str(HERE), "--json"], capture_output=True, text=True, env=environment, timeout=280, check=False
+        [sys.executable, str(HERE), "--json"], capture_output=True, text=True, env=environment, timeout=1500, check=False
     )
     found: list[list[str]] = json.loads(ended.stdout)
     assert ended.returncode == bool(found), ended.stderr
@@ -222,6 +224,7 @@ def on_tree(source: Path) -> list[list[str]]:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1800)
 def test_the_tree_before_falls_to_every_attack_that_the_shipped_one_withstands(tmp_path: Path) -> None:
     archive = subprocess.run(["git", "archive", BEFORE, "src"], capture_output=True, cwd=HERE, check=False)
     if archive.returncode:
