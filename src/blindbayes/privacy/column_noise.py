@@ -239,7 +239,10 @@ TRUST: Mapping[Join, str] = {
     + "it protects its records (that they are there, and their values) against the other. This holds as far as joined_sums and "
     "shared_model hide their inputs, that is computationally.",
 }
-_JOINED = "Not covered: the padded numbers of identifiers, whether min_overlap was reached, the instances that are classified."
+_JOINED = (
+    "A record is an identifier with all its rows. Not covered: the padded numbers of identifiers, whether min_overlap was "
+    "reached, the instances that are classified."
+)
 OUTSIDE: Mapping[Join, str] = {
     "aligned": "Not covered: the number of rows, whose rows line up, the instances that are classified later.",
     "left": _JOINED,
