@@ -1,7 +1,7 @@
 """The audit of noise in shares: what whoever knows everything but one party's noise sees of one of that party's records.
 
 Part 2 draws the noise of a party many times and looks at counters with and without a record, before they are held to bounds:
-more than any answer shows. The control draws a third of the noise, and must be refuted: rounding to
+more than any answer shows. The control draws a quarter of the noise, and must be refuted: rounding to
 whole counts hides less than that.
 """
 
@@ -23,8 +23,8 @@ from blindbayes.privacy.column_noise import Join as Way
 from blindbayes.privacy.evidence import Bound, epsilon_lower
 from blindbayes.privacy.released import ReleasePlan
 
-DRAWS = 1500
-LESS_NOISE = Fraction(3)
+DRAWS = 1000
+LESS_NOISE = Fraction(4)
 HARD = Codebook(
     "y", ("a",), (Categorical("u", ("p", "q")), Numeric("x", 0, 8, bins=3), Categorical("v", ("r", "s"), optional=True))
 )
@@ -74,7 +74,7 @@ def audit_columns(
         bound = attack_columns(plan, claim, coins, draws)
         yield Check("loss", label, bound.epsilon <= claim.epsilon, told(bound, claim), bound.epsilon, claim.epsilon)
         bound = attack_columns(replace(plan, epsilon=plan.epsilon * LESS_NOISE), claim, coins, draws)
-        name = f"{label}, control with a third of the noise is refuted"
+        name = f"{label}, control with a quarter of the noise is refuted"
         yield Check("loss", name, bound.epsilon > claim.epsilon, told(bound, claim), bound.epsilon, claim.epsilon, control=True)
 
 
