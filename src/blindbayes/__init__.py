@@ -11,19 +11,60 @@ from typing import TYPE_CHECKING, Any
 from blindbayes.codebook import Categorical, Codebook, Numeric
 
 if TYPE_CHECKING:
+    from blindbayes.errors import BlindbayesError, ConfigError, DataError, PrivacyError, ProtocolError
     from blindbayes.estimators import NaiveBayes, load
-    from blindbayes.scheme.result import Result
-    from blindbayes.study import Study
+    from blindbayes.ledger import Ledger
+    from blindbayes.primitives.coins import Coins
+    from blindbayes.privacy.statement import Deployment, PrivacyStatement
+    from blindbayes.report import LeakReport
+    from blindbayes.scheme.result import JointResult, Prediction, Result
+    from blindbayes.simulation.columns import JointModel
+    from blindbayes.study import ColumnStudy, JoinStudy, RowStudy, Study
+    from blindbayes.transport.memory import Vanish
+    from blindbayes.wire.transcript import Keep
 
 __version__ = "0.1.0"
-__all__ = ["Categorical", "Codebook", "NaiveBayes", "Numeric", "Result", "Study", "__version__", "load"]
-
 _LAZY = {
-    "NaiveBayes": "blindbayes.estimators",
-    "load": "blindbayes.estimators",
-    "Study": "blindbayes.study",
-    "Result": "blindbayes.scheme.result",
+    **dict.fromkeys(("BlindbayesError", "ConfigError", "DataError", "PrivacyError", "ProtocolError"), "blindbayes.errors"),
+    **dict.fromkeys(("NaiveBayes", "load"), "blindbayes.estimators"),
+    "Ledger": "blindbayes.ledger",
+    "Coins": "blindbayes.primitives.coins",
+    **dict.fromkeys(("Deployment", "PrivacyStatement"), "blindbayes.privacy.statement"),
+    "LeakReport": "blindbayes.report",
+    **dict.fromkeys(("JointResult", "Prediction", "Result"), "blindbayes.scheme.result"),
+    "JointModel": "blindbayes.simulation.columns",
+    **dict.fromkeys(("ColumnStudy", "JoinStudy", "RowStudy", "Study"), "blindbayes.study"),
+    "Vanish": "blindbayes.transport.memory",
+    "Keep": "blindbayes.wire.transcript",
 }
+__all__ = [
+    "BlindbayesError",
+    "Categorical",
+    "Codebook",
+    "Coins",
+    "ColumnStudy",
+    "ConfigError",
+    "DataError",
+    "Deployment",
+    "JoinStudy",
+    "JointModel",
+    "JointResult",
+    "Keep",
+    "LeakReport",
+    "Ledger",
+    "NaiveBayes",
+    "Numeric",
+    "Prediction",
+    "PrivacyError",
+    "PrivacyStatement",
+    "ProtocolError",
+    "Result",
+    "RowStudy",
+    "Study",
+    "Vanish",
+    "__version__",
+    "load",
+]
 
 
 def __getattr__(name: str) -> Any:

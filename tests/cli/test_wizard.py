@@ -480,3 +480,37 @@ def test_every_protocol_that_protects_is_offered_and_its_line_names_its_learners
         for role in learners - set(NAMES):
             assert f"the {role}" in line.lower(), name
         assert ("Only the" in line) == (len(learners) == 1), name
+
+
+# -- options on the command line --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("more", "told"),
+    [
+        (["--protocol", "oblivious_sum", "--option", "scheme=ristretto"], None),
+        (["--option", "neighbors=3"], "unknown protocol option 'neighbors'"),
+        (["--option", "neighbours=many"], "the option neighbours is a whole number"),
+        (["--queries", "5"], "--queries is for studies over columns"),
+        (["--bound", "north=9"], "--bound is for studies over columns"),
+        (["--reveal-to", "north"], "--reveal-to is for studies over columns"),
+        (["--rows", "900"], "without epsilon"),
+        (["--delta", "0.000001"], "without epsilon"),
+        (
+            ["--holds", "north=sex,age", "--labelled", "south", "--quorum", "2", "--queries", "5"],
+            "--quorum is for studies over rows",
+        ),
+    ],
+)
+def test_every_option_is_passed_on_or_refused(place: Path, more: list[str], told: str | None) -> None:
+    """An option that is dropped silently makes another study than people think they agreed on."""
+    assert ask(HAPPY).exit_code == 0
+    cards = [word for card in CARDS for word in ("--card", card)]
+    done = call(["init", "other.toml", "--title", "T", "--codebook", "codebook.toml", *cards, *more])
+    if told is None:
+        assert done.exit_code == 0, done.output
+        assert StudyFile.from_toml("other.toml").options == {"scheme": "ristretto"}
+    else:
+        assert isinstance(done.exception, BlindbayesError), done.output
+        assert told in str(done.exception)
+        assert not Path("other.toml").exists()

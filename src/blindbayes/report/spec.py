@@ -18,6 +18,7 @@ from importlib.resources.abc import Traversable
 from typing import Any
 
 from blindbayes.errors import ConfigError
+from blindbayes.protocol import registry
 from blindbayes.report.formula import value_of
 
 _FIXED = ("reader", "passive", "active", "defaults", "trusted", "needs_trust", "parts")
@@ -93,8 +94,9 @@ _ROOMS = ("blindbayes.protocol", "blindbayes.papers.vaidya2008", "blindbayes.pap
 
 @cache
 def _folders() -> dict[str, Traversable]:
-    rooms = (folder for room in _ROOMS for folder in importlib.resources.files(room).iterdir())
-    return {folder.name: folder for folder in rooms if (folder / "SPEC.md").is_file()}
+    rooms = [folder for room in _ROOMS for folder in importlib.resources.files(room).iterdir()]
+    listed = [importlib.resources.files(module) for module in registry.ROWS.values()]  # wherever a protocol's folder stands
+    return {folder.name: folder for folder in (*rooms, *listed) if (folder / "SPEC.md").is_file()}
 
 
 def protocols() -> tuple[str, ...]:
