@@ -1,4 +1,5 @@
-"""An estimate of how many identifiers two parties have in common: each adds noise of its own to its share, and tells it.
+"""An estimate of how many identifiers two parties have in common: each feeds noise of its own into the circuit
+that counts them.
 
 Either could take its own noise off again, so each alone adds as much as its own people need.
 """
