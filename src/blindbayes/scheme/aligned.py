@@ -319,8 +319,8 @@ def training_statement(study: Study, columns: Columns, sha256: str) -> str:
         f"Scores: {plan.bits} bits, {plan.fraction} after the point. The class equals that of {plain} wherever "
         f"the two best scores differ by more than {plan.tie_bound:.3g}.",
         "Security: parties that follow the protocol and look at what they received (semi-honest), no dealer, computational. "
-        "A party that deviates cannot read the other's rows, since transfers and the training circuit are checked; it can spoil "
-        "the result, and what else it can bend stands in the threat model. The number of rows and of instances is public.",
+        "A party that deviates cannot read the other's rows, since transfers and the training circuit are checked; it can "
+        "spoil the result; what else it can bend stands in the threat model. The number of rows and of instances is public.",
     ]
     if together:
         lines.append("All parties compare the scores together: no coalition short of all but one learns more than the class.")

@@ -396,7 +396,7 @@ def training_statement(study: Study, join: Join, sha256: str, overlaps: Mapping[
         f"Scores: {plan.bits} bits, {plan.fraction} after the point.",
         "Security: parties that follow the protocol and look at what they received (semi-honest), no dealer, computational; "
         f"wrong results with probability below 2^-{join.failure_bits}. A party that deviates cannot read the other's list or "
-        "rows, since transfers, questions and the training circuit are checked; what else it can bend stands in the threat model.",
+        "rows, since transfers, questions and the training circuit are checked; what it can bend stands in the threat model.",
     ]
     if len(join.holders) > 1:
         lines.append(coalition_words(join, together=bool(study.options.get("together", False))))
