@@ -6,12 +6,11 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from blindbayes.site.sum_work import Summing
 
 from blindbayes.codebook import Codebook, IdPart, IdRecipe
 from blindbayes.errors import DataError
 from blindbayes.ledger import Ledger
-from blindbayes.primitives.coins import Coins
+from blindbayes.site.work import FolderSite, work_of
 from blindbayes.study.file import Privacy
 from support.sites import BOOK, Office, bounded
 
@@ -43,16 +42,17 @@ def test_a_site_counts_a_few_rows_of_each_person_and_the_same_ones_when_it_goes_
             site = office.net.sites["north"]
             counts = []
             for run in ("ab" * 8, "ab" * 8, "cd" * 8):
-                work = Summing(site.home, site.identity, run, study)
-                work.read()
-                assert work._statistics is not None
-                counts.append(work._statistics)
+                job = study.study.scheme.job(study.agreement, FolderSite(site.home, site.identity, study), run)
+                job.read()
+                counts.append(job.statistics)
             assert int(counts[0].class_counts.sum()) <= 30  # a row without a listed class is drawn, and counts nowhere
             assert counts[0] == counts[1]
             assert counts[0] != counts[2]
             site.home.ledger.path.unlink()
             Ledger.create(site.home.ledger.path, epsilon=10, unit="one person with at most 3 records")
-            site.home.payments.charge(study, "ab" * 8)
+            office.net.approve(study)
+            job.authorise_and_charge("north")
+            assert site.home.ledger.balance().charges == 1
 
     bounded(test)
 
@@ -60,8 +60,8 @@ def test_a_site_counts_a_few_rows_of_each_person_and_the_same_ones_when_it_goes_
 def test_the_same_rows_are_refused_by_a_study_without_noise(tmp_path: Path) -> None:
     async def test() -> None:
         async with Office(tmp_path, NAMES, rows=tables(tmp_path / "rows")) as office:
-            study = office.net.make_study(PEOPLE)
+            study, site = office.net.make_study(PEOPLE), office.net.sites["north"]
             with pytest.raises(DataError, match="class column"):
-                office.net.sites["north"].home.tables.count(study, Coins.system())
+                work_of(site.home, site.identity, "ab" * 8, study).read()
 
     bounded(test)
