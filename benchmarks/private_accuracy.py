@@ -31,7 +31,7 @@ from blindbayes.data import encode
 from blindbayes.model.parameters import Parameters, estimate
 from blindbayes.primitives.coins import Coins
 from blindbayes.privacy import forecast
-from blindbayes.privacy.joint import plan_release
+from blindbayes.privacy.stages import plan_stages
 from blindbayes.statistics import Block, Layout, count_block
 
 EPSILONS = (0.1, 0.3, 1.0, 3.0)
@@ -258,7 +258,7 @@ def ours(table: Table, train: np.ndarray, test: np.ndarray, epsilon: float, coin
     book = table.codebook if rows is not None else msg_replace(table.codebook)
     key = (table.name, epsilon, rows, *options.items())
     if key not in _PLANS:
-        _PLANS[key] = plan_release(book, epsilon=epsilon, rows=rows, **options)
+        _PLANS[key] = plan_stages(book, epsilon=epsilon, rows=rows, **options)
     plan = _PLANS[key]
     cells = forecast.in_cells(table.block, plan.declared, plan.codebook)
     noisy = plan.release(count_block(Layout(plan.codebook), cells.take(train)), coins)

@@ -25,7 +25,7 @@ from blindbayes.privacy.chance import Number, below, charged, spendable, written
 from blindbayes.privacy.joint import ReleasePlan, fit_parameters, plan_release
 from blindbayes.privacy.mechanisms import Price
 from blindbayes.privacy.released import require_small_delta
-from blindbayes.statistics import MISSING, Block, Layout, count_block
+from blindbayes.statistics import MISSING, Block, Layout, cells_of, count_block
 
 EPSILONS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
 TEST_SHARE = 0.3
@@ -78,7 +78,7 @@ def in_cells(block: Block, declared: Codebook, counted: Codebook) -> Block:
         codes = block.columns[feature.name]
         if isinstance(target, Numeric) and isinstance(feature, Numeric) and feature.bins is None and target.bins is not None:
             present = codes != MISSING
-            binned = (np.where(present, codes, target.code_low) - target.code_low) * target.size // target.width
+            binned = cells_of(np.where(present, codes, target.code_low), target)
             codes = np.where(present, binned, -1)
         columns[feature.name] = codes
     return Block(block.labels, columns, block.rows)

@@ -17,24 +17,34 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 import msgspec
 
 from blindbayes.codebook import Categorical, Codebook, Feature, Numeric
 from blindbayes.errors import ConfigError, PrivacyError
+from blindbayes.privacy.cells import FINE, Shape, public_shape
 from blindbayes.privacy.chance import Number, spendable
 from blindbayes.privacy.parameters import MANY_GRID_POINTS, fit_parameters
 from blindbayes.privacy.released import UNDECLARED_ROWS, Cut, NoisyStatistics, ReleasePlan
 
 __all__ = ["JOINT_MECHANISMS", "NoisyStatistics", "ReleasePlan", "fit_parameters", "plan_release"]
 JOINT_MECHANISMS = ("knorm", "discrete_laplace", "discrete_gaussian")
-FINE = 240
-"""Cells per numeric feature at which a model is scored: divisible by every number of released cells."""
 REFERENCE_CELLS = 8
 LEAST_SIGNAL = 0.2
 """Rows in an average cell over its noise below which features are not released: they would only mislead."""
 _CELLS = ((2.0, 2), (5.0, 3), (40.0, 6), (100.0, 12), (300.0, 16), (600.0, 24), (math.inf, 48))  # by signal
 _MOMENT_SIGNAL = 300.0
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What earlier stages of a release found, with noise: the size of the table, and the shape of its numbers."""
+
+    codebook: Codebook  # what is counted with: fixed before the first stage
+    rows: int | None
+    rows_deviation: float | None
+    shapes: Mapping[str, Shape]
 
 
 def plan_release(
@@ -45,18 +55,22 @@ def plan_release(
     mechanism: str = "auto",
     rows: int | None = None,
     rows_per_unit: int = 1,
+    seen: Seen | None = None,
 ) -> ReleasePlan:
     """The best joint release for this codebook and budget, from public facts.
 
     `rows` is the declared size of the table (by default the codebook's `expected_rows`): a public figure or a guess, never
     `len(X)`; it decides how fine the cells are and steadies the estimates. `rows_per_unit` is how many rows one person may
-    have (1: the unit of privacy is a record).
+    have (1: the unit of privacy is a record). `seen` is what earlier stages of the same release found, with noise.
     """
     exact = spendable(epsilon)
     if codebook.provenance == "inferred":
         raise PrivacyError("a codebook inferred from the training data leaks them: declare one (Codebook.from_toml)")
     if mechanism not in ("auto", *JOINT_MECHANISMS):
         raise ConfigError(f"unknown mechanism {mechanism!r}: one of auto, {', '.join(JOINT_MECHANISMS)}, smooth, global")
+    deviation = None
+    if seen is not None:
+        rows, deviation = seen.rows, seen.rows_deviation
     rows = codebook.expected_rows if rows is None else rows
     if rows is not None and rows < 1:
         raise ConfigError("rows, the declared size of the table, must be at least one")
@@ -71,12 +85,17 @@ def plan_release(
 
     def draft(name: str, cuts: tuple[Cut, ...], signal: float, reasons: tuple[str, ...]) -> ReleasePlan:
         counted = codebook.with_features(_counted(feature, cut) for feature, cut in zip(codebook.features, cuts, strict=True))
-        return ReleasePlan(codebook, counted, cuts, name, exact, delta, rows, rows_per_unit, signal, reasons)
+        counted = counted if seen is None else seen.codebook
+        return ReleasePlan(codebook, counted, cuts, name, exact, delta, rows, rows_per_unit, signal, reasons, deviation)
+
+    shapes = {each.name: public_shape(each) for each in codebook.features if isinstance(each, Numeric) and each.spacing == "log"}
+    if seen is not None:
+        shapes |= seen.shapes
 
     size = rows if rows is not None else min(UNDECLARED_ROWS, codebook.max_rows)
-    reference = tuple(_cut(feature, lambda _: (REFERENCE_CELLS, "")) for feature in codebook.features)
+    reference = tuple(_cut(feature, shapes, lambda _: (REFERENCE_CELLS, "")) for feature in codebook.features)
     signals = {name: _signal(draft(name, reference, 0.0, ()), size) for name in names}
-    plans = {name: draft(name, _cuts(codebook, signal), signal, ()) for name, signal in signals.items()}
+    plans = {name: draft(name, _cuts(codebook, shapes, signal), signal, ()) for name, signal in signals.items()}
     # Mechanisms are compared on the same cells: those of the one that can afford the fewest.
     fewest = min(plans.values(), key=lambda plan: plan.signal).cuts
     noises = {name: 1 / _signal(draft(name, fewest, 0.0, ()), size) for name in names}
@@ -98,16 +117,16 @@ def _cell_count(signal: float) -> int:
     return next(count for limit, count in _CELLS if signal < limit or math.isinf(limit))
 
 
-def _cuts(codebook: Codebook, signal: float) -> tuple[Cut, ...]:
+def _cuts(codebook: Codebook, shapes: Mapping[str, Shape], signal: float) -> tuple[Cut, ...]:
     """How each feature is released, by the signal."""
     cells = _cell_count(signal)
 
     def rule(feature: Numeric) -> tuple[int, str]:
-        if signal >= _MOMENT_SIGNAL and feature.width > MANY_GRID_POINTS:
+        if feature.name not in shapes and signal >= _MOMENT_SIGNAL and feature.width > MANY_GRID_POINTS:
             return 0, f"moments: {feature.width} grid points span too many orders of magnitude for equal cells"
         return cells, f"{cells} cells for this signal"
 
-    return tuple(_cut(feature, rule) for feature in codebook.features)
+    return tuple(_cut(feature, shapes, rule) for feature in codebook.features)
 
 
 def _why_mechanism(chosen: str, noises: Mapping[str, float], asked: str) -> str:
@@ -129,7 +148,7 @@ def _signal(plan: ReleasePlan, rows: int, *, average_cell: bool = False) -> floa
     return rows / len(plan.declared.classes) / noise if noise > 0 else math.inf
 
 
-def _cut(feature: Feature, rule: Callable[[Numeric], tuple[int, str]]) -> Cut:
+def _cut(feature: Feature, shapes: Mapping[str, Shape], rule: Callable[[Numeric], tuple[int, str]]) -> Cut:
     if isinstance(feature, Categorical):
         return Cut(feature.name, "cells", tuple(range(feature.size + 1)), missing=feature.optional, reason="its values")
     if feature.bins is not None:
@@ -139,6 +158,8 @@ def _cut(feature: Feature, rule: Callable[[Numeric], tuple[int, str]]) -> Cut:
     if feature.width == 1:
         return Cut(feature.name, "nothing", reason="its bounds are equal: nothing to learn")
     cells, reason = rule(feature)
+    if feature.name in shapes:
+        return shapes[feature.name].cut(feature, cells, reason)
     if cells == 0:
         return Cut(feature.name, "moments", missing=feature.optional, reason=reason)
     fine = min(FINE, feature.width)
@@ -150,4 +171,6 @@ def _counted(feature: Feature, cut: Cut) -> Feature:
     """The feature as it is counted: with fine cells where it is released in cells."""
     if isinstance(feature, Categorical) or feature.bins is not None or cut.kind == "moments":
         return feature
-    return msgspec.structs.replace(feature, bins=cut.fine if cut.kind == "cells" else 1)
+    if cut.places:
+        return public_shape(feature).counted(feature)
+    return msgspec.structs.replace(feature, bins=cut.fine if cut.kind == "cells" else 1, spacing="linear")

@@ -12,6 +12,7 @@ from blindbayes.codebook import Categorical, Numeric
 from blindbayes.errors import ConfigError
 from blindbayes.model.parameters import Gaussian, Histogram, Parameters, Term
 from blindbayes.privacy import postprocess
+from blindbayes.privacy.cells import FINE
 from blindbayes.privacy.released import Cut, NoisyStatistics
 
 Floats = npt.NDArray[np.float64]
@@ -41,8 +42,8 @@ def fit_parameters(noisy: NoisyStatistics, *, alpha: float = 1.0) -> Parameters:
             table = postprocess.shrink_histogram(cells, sizes, deviation, alpha)[:, : len(cut.edges) - 1]
             table = table / table.sum(axis=1, keepdims=True)
             terms[feature.name] = Histogram(np.log(postprocess.spread_cells(table, cut.edges)))
-            if isinstance(feature, Numeric) and feature.width <= MANY_GRID_POINTS:
-                ordered.setdefault(cut.edges, []).append(cut)
+            if isinstance(feature, Numeric) and (cut.places or feature.width <= MANY_GRID_POINTS):
+                ordered.setdefault(_even_edges(cut), []).append(cut)
     # A normal law saves noise, and is never quite true: it gives way with more signal and with more rows to contradict it.
     signal = plan.signal * sizes.total / plan.planned_rows  # of the table as it turned out
     trust = 1 / (1 + signal / _FIT_SIGNAL) / (1 + sizes.total / classes / _FIT_ROWS)
@@ -55,6 +56,27 @@ def fit_parameters(noisy: NoisyStatistics, *, alpha: float = 1.0) -> Parameters:
                 top = log.max(axis=1, keepdims=True)
                 terms[cut.feature] = Histogram(log - top - np.log(np.exp(log - top).sum(axis=1, keepdims=True)))
     return Parameters(plan.codebook, sizes.log_prior, {name: terms[name] for name in plan.codebook.names})
+
+
+def _even_edges(cut: Cut) -> tuple[int, ...]:
+    """The cut's edges in equal cells of the scale that a normal law is fitted on."""
+    if not cut.places:
+        return cut.edges
+    found = [round(FINE * cut.places[edge]) for edge in cut.edges]
+    for at in range(1, len(found)):
+        found[at] = max(found[at], found[at - 1] + 1)
+    for at in range(len(found) - 1, 0, -1):
+        found[at] = min(found[at], FINE - (len(found) - 1 - at))
+    return tuple(found)
+
+
+def _in_fine_cells(law: Floats, cut: Cut) -> Floats:
+    """A law on equal cells, read at the fine cells' edges."""
+    if not cut.places:
+        return law
+    below = np.concatenate([np.zeros((len(law), 1)), np.cumsum(law, axis=1)], axis=1)
+    at = np.asarray(cut.places) * FINE
+    return np.stack([np.diff(np.interp(at, np.arange(FINE + 1), one)) for one in below])
 
 
 def _fitted(noisy: NoisyStatistics, cuts: Sequence[Cut], edges: tuple[int, ...], alpha: float) -> list[Floats]:
@@ -72,8 +94,8 @@ def _fitted(noisy: NoisyStatistics, cuts: Sequence[Cut], edges: tuple[int, ...],
             rows[at] *= postprocess.shrink_histogram(table, sizes, deviations[at], alpha)[:, 1]
     laws = postprocess.fit_normal(cells, rows, deviations, sizes.deviation, edges, edges[-1])
     return [
-        np.maximum(postprocess.blend_cells(law, *part, edges, alpha), 1e-12)
-        for law, part in zip(laws, zip(cells, rows, deviations, strict=True), strict=True)
+        np.maximum(postprocess.blend_cells(np.maximum(_in_fine_cells(law, cut), 1e-12), *part, cut.edges, alpha), 1e-12)
+        for cut, law, part in zip(cuts, laws, zip(cells, rows, deviations, strict=True), strict=True)
     ]
 
 

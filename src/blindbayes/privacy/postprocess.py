@@ -52,13 +52,13 @@ def positive_mean(mean: Floats, deviation: Floats | float) -> Floats:
     return np.asarray(ratio * deviation + deviation * np.exp(-0.5 * ratio**2) / (math.sqrt(2 * math.pi) * ndtr(ratio)))
 
 
-def class_sizes(counts: Floats, deviation: float, rows: int | None) -> ClassSizes:
-    """Posterior mean of the class sizes from noisy counts; `rows` is the declared size of the table, believed to 10%."""
+def class_sizes(counts: Floats, deviation: float, rows: int | None, rows_deviation: float | None = None) -> ClassSizes:
+    """Posterior mean of the class sizes from noisy counts; `rows` is the size of the table, believed to 10% if declared."""
     classes = len(counts)
     deviation = max(deviation, 1e-6)
     total, noise = float(counts.sum()), deviation * math.sqrt(classes)
     if rows is not None:
-        belief = 0.1 * rows
+        belief = 0.1 * rows if rows_deviation is None else rows_deviation
         total = (total * belief**2 + rows * noise**2) / (belief**2 + noise**2)
     total = max(total, 1.0)
     if classes == 1:

@@ -43,6 +43,7 @@ class Cut:
     edges: tuple[int, ...] = ()
     missing: bool = False  # a last cell counts the rows without a value
     reason: str = ""
+    places: tuple[float, ...] = ()  # where the fine cells' edges lie on a scale from 0 to 1, if not evenly
 
     @property
     def cells(self) -> int:
@@ -84,6 +85,7 @@ class ReleasePlan:
     rows_per_unit: int
     signal: float
     reasons: tuple[str, ...]
+    rows_deviation: float | None = None  # of `rows`, where they were counted with noise and not declared
 
     # -- what is released ------------------------------------------------------------------------------------------------
 
@@ -284,7 +286,7 @@ class NoisyStatistics:
     @cached_property
     def sizes(self) -> postprocess.ClassSizes:
         """Estimated class sizes."""
-        return postprocess.class_sizes(self.class_counts, self._counts[1], self.plan.rows)
+        return postprocess.class_sizes(self.class_counts, self._counts[1], self.plan.rows, self.plan.rows_deviation)
 
     def cells(self, name: str) -> tuple[Floats, float]:
         """A feature's noisy counts, made to add up to the class sizes, and the noise deviation of a cell."""

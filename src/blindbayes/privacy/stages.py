@@ -1,0 +1,226 @@
+"""A private release in stages, at one price: how many rows, a first look at the numbers, then the release itself.  [stages]
+
+    plan = plan_stages(codebook, epsilon=1.0)                    # price, stages and reasons: no data is read
+    noisy = plan.release(count(source, plan.codebook), coins)    # all stages; the caller has charged the price
+
+Where nobody declared the number of rows, a noisy count of them comes first. Where numbers were declared by their bounds
+alone, pooled counts (over all classes) of a few cells show, with noise, where they lie; the release then takes cells that
+are about equally full. A stage is left out where public facts, or the noise of the stage before, say that it would not help;
+what it would have cost goes to the release. The stages' epsilons add up to the price exactly.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import cached_property
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from blindbayes.codebook import Codebook, Numeric
+from blindbayes.errors import ConfigError
+from blindbayes.primitives.coins import Coins
+from blindbayes.privacy import samplers
+from blindbayes.privacy.cells import Shape, even_shape, look_edges, public_shape, seen_shape
+from blindbayes.privacy.chance import Number, charged, spendable
+from blindbayes.privacy.classwise import Classwise, Part
+from blindbayes.privacy.joint import Seen, plan_release
+from blindbayes.privacy.mechanisms import Price
+from blindbayes.privacy.released import NoisyStatistics, ReleasePlan
+from blindbayes.statistics import Statistics
+
+Floats = npt.NDArray[np.float64]
+ROWS_SHARE = Fraction(3, 100)
+LOOK_SHARE = Fraction(8, 100)
+LOOK_NOISE = 0.15
+"""Noise of a share in the look, averaged over the numbers, above which a look is left out."""
+BELIEF = 0.1
+"""Weight of what was believed before the look."""
+
+
+@dataclass(frozen=True)
+class Look:
+    """A first look: pooled counts of the numbers nobody declared more of than their bounds."""
+
+    features: tuple[Numeric, ...]
+    epsilon: Fraction
+    rows_per_unit: int
+
+    @cached_property
+    def noise(self) -> Classwise:
+        """Its noise: that of one class with these histograms, of which a record moves one cell each."""
+        return Classwise(tuple(Part(each.name, self._cells(each)) for each in self.features), self.epsilon, self.rows_per_unit)
+
+    @staticmethod
+    def _cells(feature: Numeric) -> int:
+        return len(look_edges(feature)) - 1 + feature.optional
+
+    def tables(self, statistics: Statistics) -> list[npt.NDArray[Any]]:
+        """The exact counts that noise is added to: (1, cells), with a last cell for rows without a value."""
+        rows = statistics.class_counts.astype(object).sum()
+        out = []
+        for feature in self.features:
+            counts = statistics.counts[feature.name].astype(object).sum(axis=0)
+            joined = np.add.reduceat(counts, look_edges(feature)[:-1])
+            out.append((np.append(joined, rows - counts.sum()) if feature.optional else joined)[None, :])
+        return out
+
+    def release(self, statistics: Statistics, coins: Coins) -> list[Floats]:
+        """The counts with noise, each histogram up to a constant."""
+        return [table[0] for table in self.noise.release(self.tables(statistics), [1] * len(self.features), coins)]
+
+    def deviations(self) -> Floats:
+        """Of the noise in a cell of each histogram, in counts."""
+        return np.sqrt(self.noise.variances())
+
+    def shapes(self, seen: list[Floats], rows: float) -> dict[str, Shape]:
+        """Where the numbers lie: shares of the cells, drawn to those of numbers alike as far as noise may have made them."""
+        rows = max(rows, 1.0)
+        noise = self.deviations() / rows
+        sizes = [len(look_edges(feature)) - 1 for feature in self.features]
+        level = [1 / len(table) + table / rows for table in seen]
+        shares = {}
+        for size in set(sizes):
+            alike = [at for at, each in enumerate(sizes) if each == size]
+            table = np.array([level[at][:size] for at in alike])
+            error = float(np.mean(noise[alike] ** 2))
+            centre = _shrunk(table.mean(axis=0), np.full(size, 1 / size), error / len(alike))
+            spread = max(0.0, float(((table - centre) ** 2).mean()) - error)
+            table = centre + spread / (spread + error + 1e-12) * (table - centre)
+            for at, row in zip(alike, np.maximum(table, 0), strict=True):
+                shares[self.features[at].name] = (1 - BELIEF) * row / max(row.sum(), 1e-9) + BELIEF / size
+        return {feature.name: seen_shape(feature, shares[feature.name]) for feature in self.features}
+
+
+def _shrunk(values: Floats, towards: Floats, error: float) -> Floats:
+    away = values - towards
+    signal = float((away**2).mean())
+    return towards + max(0.0, 1 - error / max(signal, 1e-12)) * away
+
+
+@dataclass(frozen=True)
+class StagedPlan:
+    """A release whose last stage is planned by the noisy outcome of the ones before. `expected` is its likely last stage."""
+
+    expected: ReleasePlan
+    codebook: Codebook
+    epsilon: Fraction
+    rows: int | None
+    reasons: tuple[str, ...]
+
+    @property
+    def declared(self) -> Codebook:
+        """The codebook as declared."""
+        return self.expected.declared
+
+    @property
+    def mechanism(self) -> str:
+        """That of the last stage."""
+        return self.expected.mechanism
+
+    @property
+    def delta(self) -> float:
+        """That of the last stage: the others have none."""
+        return self.expected.delta if self.mechanism == "discrete_gaussian" else 0.0
+
+    @property
+    def rows_per_unit(self) -> int:
+        """How many rows one person may have."""
+        return self.expected.rows_per_unit
+
+    @property
+    def unit(self) -> str:
+        """What is protected, in words."""
+        return self.expected.unit
+
+    @property
+    def price(self) -> Price:
+        """What all stages cost together."""
+        return Price(charged(self.epsilon), self.delta, self.unit)
+
+    @property
+    def rows_epsilon(self) -> Fraction:
+        """What the count of rows costs."""
+        return ROWS_SHARE * self.epsilon if self.rows is None else Fraction(0)
+
+    def look(self, rows: float) -> Look | None:
+        """The first look at a table of about this many rows, if it helps."""
+        return _look(self.declared, LOOK_SHARE * self.epsilon, self.rows_per_unit, rows)
+
+    def release(self, statistics: Statistics, coins: Coins) -> NoisyStatistics:
+        """All stages, one after the other. Every call is a release of its own: the price must have been charged before."""
+        if statistics.codebook != self.codebook:
+            raise ConfigError("these statistics were not counted with the plan's codebook; count with plan.codebook")
+        left, rows, deviation = self.epsilon, self.rows, None
+        if rows is None:
+            scale = self.rows_per_unit / self.rows_epsilon
+            left -= self.rows_epsilon
+            exact = int(statistics.class_counts.sum())
+            counted = exact + int(samplers.discrete_laplace(coins, scale, 1)[0])
+            deviation = math.sqrt(2) * float(scale)
+            rows = min(max(counted, 1, round(deviation)), self.declared.max_rows)
+        shapes: Mapping[str, Shape] = {
+            each.name: even_shape(each) if each.spacing == "linear" else public_shape(each)
+            for each in self.declared.features
+            if isinstance(each, Numeric) and each.bins is None and each.width > 1
+        }
+        look = self.look(rows)
+        if look is not None:
+            left -= look.epsilon
+            shapes = {**shapes, **look.shapes(look.release(statistics, coins), rows)}
+        final = self.last(left, rows, deviation, shapes)
+        return final.release(statistics, coins)
+
+    def last(self, epsilon: Fraction, rows: int, deviation: float | None, shapes: Mapping[str, Shape]) -> ReleasePlan:
+        """The last stage, from what the others left and found."""
+        plan = plan_release(
+            self.declared,
+            epsilon=epsilon,
+            delta=self.delta,
+            mechanism=self.mechanism,
+            rows_per_unit=self.rows_per_unit,
+            seen=Seen(self.codebook, rows, deviation, shapes),
+        )
+        return replace(plan, reasons=(*self.reasons, *plan.reasons))
+
+
+def _look(codebook: Codebook, epsilon: Fraction, rows_per_unit: int, rows: float) -> Look | None:
+    features = tuple(
+        each for each in codebook.features if isinstance(each, Numeric) and each.bins is None and each.width > 3
+        and each.spacing == "linear"
+    )
+    if not features:
+        return None
+    look = Look(features, epsilon, rows_per_unit)
+    noise = float(np.sqrt((look.deviations() ** 2).mean())) / rows / math.sqrt(len(features))
+    return look if noise <= LOOK_NOISE else None
+
+
+Plan: TypeAlias = ReleasePlan | StagedPlan
+
+
+def plan_stages(
+    codebook: Codebook,
+    *,
+    epsilon: Number,
+    delta: float = 0.0,
+    mechanism: str = "auto",
+    rows: int | None = None,
+    rows_per_unit: int = 1,
+) -> Plan:
+    """The release for this codebook and budget, in as many stages as public facts ask for."""
+    exact = spendable(epsilon)
+    expected = plan_release(
+        codebook, epsilon=exact, delta=delta, mechanism=mechanism, rows=rows, rows_per_unit=rows_per_unit
+    )
+    if expected.rows is not None and _look(codebook, LOOK_SHARE * exact, rows_per_unit, expected.rows) is None:
+        return expected
+    counted = codebook.with_features(
+        public_shape(each).counted(each) if isinstance(each, Numeric) and each.bins is None and each.width > 1 else each
+        for each in codebook.features
+    )
+    return StagedPlan(expected, counted, exact, expected.rows, ())
