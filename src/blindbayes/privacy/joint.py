@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import msgspec
 
@@ -26,13 +26,16 @@ from blindbayes.errors import ConfigError, PrivacyError
 from blindbayes.privacy.cells import FINE, Shape, public_shape
 from blindbayes.privacy.chance import Number, spendable
 from blindbayes.privacy.parameters import MANY_GRID_POINTS, fit_parameters
-from blindbayes.privacy.released import UNDECLARED_ROWS, Cut, NoisyStatistics, ReleasePlan
+from blindbayes.privacy.released import UNDECLARED_ROWS, Cut, NoisyStatistics, ReleasePlan, Sized
 
 __all__ = ["JOINT_MECHANISMS", "NoisyStatistics", "ReleasePlan", "fit_parameters", "plan_release"]
 JOINT_MECHANISMS = ("knorm", "discrete_laplace", "discrete_gaussian")
 REFERENCE_CELLS = 8
 LEAST_SIGNAL = 0.2
 """Rows in an average cell over its noise below which features are not released: they would only mislead."""
+SUBSET_SIGNAL = 0.5
+"""Rows in an average cell over its noise below which only some of the features are released."""
+FEWEST = 3
 _CELLS = ((2.0, 2), (5.0, 3), (40.0, 6), (100.0, 12), (300.0, 16), (600.0, 24), (math.inf, 48))  # by signal
 _MOMENT_SIGNAL = 300.0
 
@@ -42,8 +45,7 @@ class Seen:
     """What earlier stages of a release found, with noise: the size of the table, and the shape of its numbers."""
 
     codebook: Codebook  # what is counted with: fixed before the first stage
-    rows: int | None
-    rows_deviation: float | None
+    sized: Sized
     shapes: Mapping[str, Shape]
 
 
@@ -68,10 +70,9 @@ def plan_release(
         raise PrivacyError("a codebook inferred from the training data leaks them: declare one (Codebook.from_toml)")
     if mechanism not in ("auto", *JOINT_MECHANISMS):
         raise ConfigError(f"unknown mechanism {mechanism!r}: one of auto, {', '.join(JOINT_MECHANISMS)}, smooth, global")
-    deviation = None
-    if seen is not None:
-        rows, deviation = seen.rows, seen.rows_deviation
     rows = codebook.expected_rows if rows is None else rows
+    if rows is None and seen is not None:
+        rows = min(seen.sized.rows, codebook.max_rows)
     if rows is not None and rows < 1:
         raise ConfigError("rows, the declared size of the table, must be at least one")
     if rows_per_unit < 1:
@@ -83,12 +84,16 @@ def plan_release(
     if mechanism == "discrete_gaussian" and not delta:
         raise ConfigError("discrete_gaussian needs delta above zero, well below one over the number of rows")
 
+    sized = None if seen is None else seen.sized
+
     def draft(name: str, cuts: tuple[Cut, ...], signal: float, reasons: tuple[str, ...]) -> ReleasePlan:
         counted = codebook.with_features(_counted(feature, cut) for feature, cut in zip(codebook.features, cuts, strict=True))
         counted = counted if seen is None else seen.codebook
-        return ReleasePlan(codebook, counted, cuts, name, exact, delta, rows, rows_per_unit, signal, reasons, deviation)
+        return ReleasePlan(codebook, counted, cuts, name, exact, delta, rows, rows_per_unit, signal, reasons, sized)
 
-    shapes = {each.name: public_shape(each) for each in codebook.features if isinstance(each, Numeric) and each.spacing == "log"}
+    shapes = {
+        each.name: public_shape(each) for each in codebook.features if isinstance(each, Numeric) and each.spacing == "log"
+    }
     if seen is not None:
         shapes |= seen.shapes
 
@@ -104,6 +109,12 @@ def plan_release(
     reasons = [_why_mechanism(chosen, noises, mechanism)]
     declared = "declared rows" if rows is not None else f"rows not declared, planned for {size}"
     reasons.append(f"signal {plan.signal:.3g}: rows per class over the noise of one of {REFERENCE_CELLS} cells ({declared})")
+    few = _fewer(plan, size)
+    if few is not None:
+        reasons.append(
+            f"{sum(cut.kind != 'nothing' for cut in few)} of {len(few)} features, evenly over the codebook: noise would bury all"
+        )
+        plan = draft(chosen, few, plan.signal, ())
     if _signal(plan, size, average_cell=True) < LEAST_SIGNAL:
         reasons.append("noise would drown every feature: only the class counts are released, and the model predicts by them")
         cuts = tuple(Cut(feature.name, "nothing", reason="noise would drown it") for feature in codebook.features)
@@ -111,6 +122,26 @@ def plan_release(
     if any(isinstance(feature, Numeric) for feature in codebook.features):
         reasons.append(f"numeric features in {_cell_count(plan.signal)} cells: more would cost more in noise than they tell")
     return draft(chosen, plan.cuts, plan.signal, tuple(reasons))
+
+
+def _fewer(plan: ReleasePlan, rows: int) -> tuple[Cut, ...] | None:
+    """Some of the features, evenly over the codebook, where noise would bury them all: as many as leave a signal.
+
+    Noise grows with the number of features: a few that can be heard tell more than many that cannot.
+    """
+    count = len(plan.cuts)
+    if _signal(plan, rows, average_cell=True) >= SUBSET_SIGNAL:
+        return None
+    cuts = None
+    for kept in range(count - 1, FEWEST - 1, -1):
+        chosen = {(2 * at + 1) * count // (2 * kept) for at in range(kept)}
+        cuts = tuple(
+            cut if at in chosen else Cut(cut.feature, "nothing", reason="left out, so that noise does not bury the others")
+            for at, cut in enumerate(plan.cuts)
+        )
+        if _signal(replace(plan, cuts=cuts), rows, average_cell=True) >= SUBSET_SIGNAL:
+            break
+    return cuts
 
 
 def _cell_count(signal: float) -> int:

@@ -192,10 +192,11 @@ class DiscreteLaplace(Mechanism):
         return out
 
     def grid_variances(self) -> list[float]:
-        return [_laplace_variance(float(scale)) for scale in self.scales]
+        return [laplace_variance(float(scale)) for scale in self.scales]
 
 
-def _laplace_variance(scale: float) -> float:
+def laplace_variance(scale: float) -> float:
+    """Of discrete Laplace noise."""
     half = np.sinh(0.5 / scale)
     return float(0.5 / half**2)
 

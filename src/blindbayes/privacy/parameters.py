@@ -20,6 +20,8 @@ MANY_GRID_POINTS = 20_000
 """A number with more grid points than this spans too many orders of magnitude for equal cells, or for one normal law."""
 _FIT_SIGNAL = 60.0
 _FIT_ROWS = 5000.0
+_CERTAIN = 5.0
+"""Deviations beyond chance from which on the features are believed as they are."""
 
 
 def fit_parameters(noisy: NoisyStatistics, *, alpha: float = 1.0) -> Parameters:
@@ -55,7 +57,36 @@ def fit_parameters(noisy: NoisyStatistics, *, alpha: float = 1.0) -> Parameters:
                 log = trust * np.log(law) + (1 - trust) * old.log_prob
                 top = log.max(axis=1, keepdims=True)
                 terms[cut.feature] = Histogram(log - top - np.log(np.exp(log - top).sum(axis=1, keepdims=True)))
+    belief = _belief(noisy)
+    if belief < 1:
+        for name, term in terms.items():
+            if isinstance(term, Histogram):
+                base = np.average(term.log_prob, axis=0, weights=sizes.rows)
+                log = base + belief * (term.log_prob - base)
+                terms[name] = Histogram(log - np.log(np.exp(log).sum(axis=1, keepdims=True)))
     return Parameters(plan.codebook, sizes.log_prior, {name: terms[name] for name in plan.codebook.names})
+
+
+def _belief(noisy: NoisyStatistics) -> float:
+    """How far the features are to be believed at all, 0 to 1: not, where all their differences together look like noise.
+
+    Then the model predicts the largest class, which noise hides last.
+    """
+    sizes = noisy.sizes
+    classes = len(sizes.rows)
+    total, freedom = 0.0, 0
+    for cut in noisy.plan.cuts:
+        if cut.kind != "cells" or cut.cells < 2:
+            continue
+        cells, deviation = noisy.cells(cut.feature)
+        pooled = cells.sum(axis=0) / sizes.total
+        away = cells - np.outer(sizes.rows, pooled)
+        variance = max(deviation, 1e-9) ** 2 + (sizes.deviation * (pooled - 1 / cells.shape[1])) ** 2
+        total += float((away**2 / variance).sum())
+        freedom += (classes - 1) * (cells.shape[1] - 1)
+    if not freedom:
+        return 1.0
+    return min(1.0, max(0.0, (total - freedom) / (_CERTAIN * math.sqrt(2 * freedom))))
 
 
 def _even_edges(cut: Cut) -> tuple[int, ...]:

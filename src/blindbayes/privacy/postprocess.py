@@ -52,13 +52,13 @@ def positive_mean(mean: Floats, deviation: Floats | float) -> Floats:
     return np.asarray(ratio * deviation + deviation * np.exp(-0.5 * ratio**2) / (math.sqrt(2 * math.pi) * ndtr(ratio)))
 
 
-def class_sizes(counts: Floats, deviation: float, rows: int | None, rows_deviation: float | None = None) -> ClassSizes:
-    """Posterior mean of the class sizes from noisy counts; `rows` is the size of the table, believed to 10% if declared."""
+def class_sizes(counts: Floats, deviation: float, rows: int | None) -> ClassSizes:
+    """Posterior mean of the class sizes from noisy counts; `rows` is the declared size of the table, believed to 10%."""
     classes = len(counts)
     deviation = max(deviation, 1e-6)
     total, noise = float(counts.sum()), deviation * math.sqrt(classes)
     if rows is not None:
-        belief = 0.1 * rows if rows_deviation is None else rows_deviation
+        belief = 0.1 * rows
         total = (total * belief**2 + rows * noise**2) / (belief**2 + noise**2)
     total = max(total, 1.0)
     if classes == 1:
@@ -94,12 +94,18 @@ def shrink_histogram(cells: Floats, sizes: ClassSizes, deviation: float, alpha: 
     pooled = pooled / pooled.sum()
     base = rows * pooled
     away = cells - base
-    signal = float((away**2).sum()) / max(deviation, 1e-9) ** 2
-    weight = max(0.0, 1 - (classes - 1) * (width - 1) / max(signal, _TINY))
-    kept = base + weight * away
-    share = np.minimum(0.25, 0.3 * deviation * width / rows)  # of a deviation, as the least count of a cell
-    floor = np.minimum(share * deviation * weight + 0.5 * alpha, base)
-    kept = np.maximum(kept, np.maximum(floor, _LEAST_CELL))
+    # A wrong class size moves uneven cells as if the class differed; that is noise too.
+    variance = max(deviation, 1e-9) ** 2 + (sizes.deviation * (pooled - 1 / width)) ** 2
+    free = (width - 1) * (classes - 1) / width / classes  # of each cell
+    # Cells differ from the pooled shape by a share of what they hold: one that holds little cannot show much.
+    effect = max(0.0, float((away**2 - free * variance).sum()) / float((base**2).sum()))
+    # A small class may differ by more than the large ones, if it shows so beyond a deviation of chance.
+    chance = free * variance.sum() + math.sqrt(2 * free * float((variance**2).sum()))
+    own = ((away**2).sum(axis=1) - chance) / (base**2).sum(axis=1)
+    told = np.maximum(own, effect)[:, None] * base**2
+    weight = told / (told + variance)
+    kept = positive_mean(base + weight * away, np.sqrt(weight * variance) + 1e-9 * base + _LEAST_CELL)
+    kept = np.maximum(kept, np.minimum(0.5 * alpha, base))
     return np.asarray(kept / kept.sum(axis=1, keepdims=True))
 
 

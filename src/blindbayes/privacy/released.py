@@ -18,7 +18,7 @@ from blindbayes.primitives.coins import Coins
 from blindbayes.privacy import postprocess
 from blindbayes.privacy.chance import charged, require_delta
 from blindbayes.privacy.classwise import Classwise, Part
-from blindbayes.privacy.mechanisms import Mechanism, Price, make
+from blindbayes.privacy.mechanisms import Mechanism, Price, laplace_variance, make
 from blindbayes.privacy.sensitivity import ADJACENCY, Block, Sensitivity
 from blindbayes.statistics import Statistics
 from blindbayes.statistics.layout import Layout
@@ -72,6 +72,24 @@ class _Item:
 
 
 @dataclass(frozen=True)
+class Sized:
+    """Noisy class counts that an earlier stage of the same release gave, with the scale of their discrete Laplace noise."""
+
+    counts: tuple[int, ...]
+    scale: Fraction
+
+    @property
+    def rows(self) -> int:
+        """How many rows a plan is made for by these counts: at least what their noise alone might show."""
+        return max(1, sum(self.counts), round(self.deviation * math.sqrt(len(self.counts))))
+
+    @property
+    def deviation(self) -> float:
+        """Of the noise in a count."""
+        return math.sqrt(laplace_variance(float(self.scale)))
+
+
+@dataclass(frozen=True)
 class ReleasePlan:
     """Everything about one joint release that can be known before data is read."""
 
@@ -85,7 +103,7 @@ class ReleasePlan:
     rows_per_unit: int
     signal: float
     reasons: tuple[str, ...]
-    rows_deviation: float | None = None  # of `rows`, where they were counted with noise and not declared
+    sized: Sized | None = None  # class counts of an earlier stage
 
     # -- what is released ------------------------------------------------------------------------------------------------
 
@@ -95,7 +113,8 @@ class ReleasePlan:
         classwise = self.mechanism == "knorm"
         tables = [_Item(cut.feature, "cells", cut.cells, 1, cut) for cut in self.cuts if cut.kind == "cells" and cut.cells > 1]
         # Independent noise gets the class counts from the histograms, which add up to them; centred ones do not hold them.
-        items = [_Item("class counts", "classes", 1, 1)] if classwise or not tables else []
+        own = (classwise and self.sized is None) or not tables
+        items = [_Item("class counts", "classes", 1, 1)] if own else []
         for cut in self.cuts:
             if cut.kind == "cells" and cut.cells > 1:
                 items.append(_Item(cut.feature, "cells", cut.cells, 1, cut))
@@ -138,6 +157,11 @@ class ReleasePlan:
         if isinstance(self.noise, Classwise):
             return Price(charged(self.epsilon), 0.0, self.unit)
         return self.noise.price
+
+    @property
+    def estimated(self) -> bool:
+        """Whether `rows` is the sum of the noisy class counts of an earlier stage: no news beside them."""
+        return self.sized is not None and self.rows == self.sized.rows
 
     @property
     def planned_rows(self) -> int:
@@ -267,12 +291,12 @@ class NoisyStatistics:
     def _counts(self) -> tuple[Floats, float]:
         """Noisy class counts and their standard deviation."""
         plan = self.plan
-        for item, table, deviation in zip(plan.items, self.tables, plan.deviations, strict=True):
-            if item.kind == "classes":
-                return table[:, 0], deviation
         totals, weights = [], []
+        if plan.sized is not None:
+            totals.append(np.array(plan.sized.counts, dtype=np.float64))
+            weights.append(1 / plan.sized.deviation**2)
         for item, table, deviation in zip(plan.items, self.tables, plan.deviations, strict=True):
-            if item.kind == "cells":
+            if item.kind == "classes" or (item.kind == "cells" and not isinstance(plan.noise, Classwise)):
                 totals.append(table.sum(axis=1))
                 weights.append(1 / (item.cells * deviation**2))
         weight = np.array(weights)
@@ -286,7 +310,7 @@ class NoisyStatistics:
     @cached_property
     def sizes(self) -> postprocess.ClassSizes:
         """Estimated class sizes."""
-        return postprocess.class_sizes(self.class_counts, self._counts[1], self.plan.rows, self.plan.rows_deviation)
+        return postprocess.class_sizes(self.class_counts, self._counts[1], None if self.plan.estimated else self.plan.rows)
 
     def cells(self, name: str) -> tuple[Floats, float]:
         """A feature's noisy counts, made to add up to the class sizes, and the noise deviation of a cell."""

@@ -30,11 +30,15 @@ from blindbayes.privacy.chance import Number, charged, spendable
 from blindbayes.privacy.classwise import Classwise, Part
 from blindbayes.privacy.joint import Seen, plan_release
 from blindbayes.privacy.mechanisms import Price
-from blindbayes.privacy.released import NoisyStatistics, ReleasePlan
+from blindbayes.privacy.released import NoisyStatistics, ReleasePlan, Sized
 from blindbayes.statistics import Statistics
 
 Floats = npt.NDArray[np.float64]
-ROWS_SHARE = Fraction(3, 100)
+CLASS_SHARES = (Fraction(2, 100), Fraction(20, 100))
+"""Least and largest share of epsilon for the class counts."""
+UNDECLARED_SHARE = Fraction(6, 100)
+ENOUGH = 40
+"""Rows times epsilon that the class counts get: noise in one is then a thirtieth of the rows."""
 LOOK_SHARE = Fraction(8, 100)
 LOOK_NOISE = 0.15
 """Noise of a share in the look, averaged over the numbers, above which a look is left out."""
@@ -143,9 +147,12 @@ class StagedPlan:
         return Price(charged(self.epsilon), self.delta, self.unit)
 
     @property
-    def rows_epsilon(self) -> Fraction:
-        """What the count of rows costs."""
-        return ROWS_SHARE * self.epsilon if self.rows is None else Fraction(0)
+    def class_epsilon(self) -> Fraction:
+        """What the class counts cost."""
+        if self.rows is None:
+            return UNDECLARED_SHARE * self.epsilon
+        wanted = Fraction(ENOUGH * self.rows_per_unit, self.rows)
+        return max(CLASS_SHARES[0] * self.epsilon, min(CLASS_SHARES[1] * self.epsilon, wanted))
 
     def look(self, rows: float) -> Look | None:
         """The first look at a table of about this many rows, if it helps."""
@@ -155,14 +162,12 @@ class StagedPlan:
         """All stages, one after the other. Every call is a release of its own: the price must have been charged before."""
         if statistics.codebook != self.codebook:
             raise ConfigError("these statistics were not counted with the plan's codebook; count with plan.codebook")
-        left, rows, deviation = self.epsilon, self.rows, None
-        if rows is None:
-            scale = self.rows_per_unit / self.rows_epsilon
-            left -= self.rows_epsilon
-            exact = int(statistics.class_counts.sum())
-            counted = exact + int(samplers.discrete_laplace(coins, scale, 1)[0])
-            deviation = math.sqrt(2) * float(scale)
-            rows = min(max(counted, 1, round(deviation)), self.declared.max_rows)
+        scale = self.rows_per_unit / self.class_epsilon
+        noise = samplers.discrete_laplace(coins, scale, len(self.declared.classes))
+        counts = [int(exact) + int(extra) for exact, extra in zip(statistics.class_counts, noise, strict=True)]
+        sized = Sized(tuple(counts), scale)
+        left = self.epsilon - self.class_epsilon
+        rows = self.rows if self.rows is not None else min(sized.rows, self.declared.max_rows)
         shapes: Mapping[str, Shape] = {
             each.name: even_shape(each) if each.spacing == "linear" else public_shape(each)
             for each in self.declared.features
@@ -172,26 +177,27 @@ class StagedPlan:
         if look is not None:
             left -= look.epsilon
             shapes = {**shapes, **look.shapes(look.release(statistics, coins), rows)}
-        final = self.last(left, rows, deviation, shapes)
-        return final.release(statistics, coins)
+        return self.last(left, sized, shapes).release(statistics, coins)
 
-    def last(self, epsilon: Fraction, rows: int, deviation: float | None, shapes: Mapping[str, Shape]) -> ReleasePlan:
+    def last(self, epsilon: Fraction, sized: Sized, shapes: Mapping[str, Shape]) -> ReleasePlan:
         """The last stage, from what the others left and found."""
         plan = plan_release(
             self.declared,
             epsilon=epsilon,
             delta=self.delta,
             mechanism=self.mechanism,
+            rows=self.rows,
             rows_per_unit=self.rows_per_unit,
-            seen=Seen(self.codebook, rows, deviation, shapes),
+            seen=Seen(self.codebook, sized, shapes),
         )
         return replace(plan, reasons=(*self.reasons, *plan.reasons))
 
 
 def _look(codebook: Codebook, epsilon: Fraction, rows_per_unit: int, rows: float) -> Look | None:
     features = tuple(
-        each for each in codebook.features if isinstance(each, Numeric) and each.bins is None and each.width > 3
-        and each.spacing == "linear"
+        each
+        for each in codebook.features
+        if isinstance(each, Numeric) and each.bins is None and each.width > 3 and each.spacing == "linear"
     )
     if not features:
         return None
@@ -214,11 +220,7 @@ def plan_stages(
 ) -> Plan:
     """The release for this codebook and budget, in as many stages as public facts ask for."""
     exact = spendable(epsilon)
-    expected = plan_release(
-        codebook, epsilon=exact, delta=delta, mechanism=mechanism, rows=rows, rows_per_unit=rows_per_unit
-    )
-    if expected.rows is not None and _look(codebook, LOOK_SHARE * exact, rows_per_unit, expected.rows) is None:
-        return expected
+    expected = plan_release(codebook, epsilon=exact, delta=delta, mechanism=mechanism, rows=rows, rows_per_unit=rows_per_unit)
     counted = codebook.with_features(
         public_shape(each).counted(each) if isinstance(each, Numeric) and each.bins is None and each.width > 1 else each
         for each in codebook.features
