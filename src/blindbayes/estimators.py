@@ -31,6 +31,7 @@ from blindbayes.model.file import MAX_BYTES, ModelRecord, dump_model, parse_mode
 from blindbayes.model.parameters import FloatArray, Gaussian, Histogram, Parameters, estimate
 from blindbayes.primitives.coins import Coins
 from blindbayes.privacy.accounting import Spend
+from blindbayes.privacy.cells import fine_codebook, histograms
 from blindbayes.privacy.chance import written
 from blindbayes.privacy.fitting import plan_fit
 from blindbayes.privacy.forecast import noisy_accuracy, score_price
@@ -83,6 +84,10 @@ class NaiveBayes(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     tuning : str, default=None
         With `epsilon`: how settings were chosen, for the statement. By default it says that this is assumed, not checked.
 
+    numeric : str, default="gaussian"
+        How numbers without bins are modelled: "gaussian" by mean and variance, "histogram" in about equally full cells, which
+        fits numbers that are not bell-shaped and needs a codebook. Private fits always take cells.
+
     Attributes
     ----------
     codebook_ : Codebook
@@ -115,6 +120,7 @@ class NaiveBayes(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         gamma: float | None = None,
         score_epsilon: float | None = None,
         tuning: str | None = None,
+        numeric: str = "gaussian",
     ) -> None:
         self.codebook = codebook
         self.alpha = alpha
@@ -129,6 +135,7 @@ class NaiveBayes(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.gamma = gamma
         self.score_epsilon = score_epsilon
         self.tuning = tuning
+        self.numeric = numeric
 
     # -- fitting -----------------------------------------------------------------------------------------------------
 
@@ -192,7 +199,10 @@ class NaiveBayes(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.n_features_in_ = len(codebook.features)
 
     def _finish(self, statistics: Statistics) -> Self:
-        return self._publish(estimate(statistics, alpha=self.alpha, var_smoothing=self.var_smoothing), statistics)
+        parameters = estimate(statistics, alpha=self.alpha, var_smoothing=self.var_smoothing)
+        if self.numeric == "histogram" and self.codebook is not None:
+            parameters = histograms(statistics, self.codebook, parameters, self.alpha)
+        return self._publish(parameters, statistics)
 
     def _publish(self, parameters: Parameters, statistics: Statistics | None) -> Self:
         self.parameters_ = parameters
@@ -232,8 +242,15 @@ class NaiveBayes(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def _known_codebook(self) -> Codebook | None:
         if self.codebook is not None and not isinstance(self.codebook, Codebook):
             raise ConfigError("codebook must be a Codebook; read one with Codebook.from_toml")
-        known: Codebook | None = getattr(self, "codebook_", None) or self.codebook
-        if self.codebook is not None and known != self.codebook:
+        if self.numeric not in ("gaussian", "histogram"):
+            raise ConfigError("numeric is gaussian or histogram")
+        declared = self.codebook
+        if self.numeric == "histogram" and self.epsilon is None:
+            if declared is None:
+                raise ConfigError("numeric='histogram' cuts numbers between declared bounds: pass a codebook")
+            declared = fine_codebook(declared)
+        known: Codebook | None = getattr(self, "codebook_", None) or declared
+        if declared is not None and known != declared:
             raise ConfigError("the codebook changed between batches; call fit to start anew")
         return known
 
@@ -345,6 +362,7 @@ class NaiveBayes(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         bounded = None if self.rows_per_person is None else self._is_bounded(names)
         self.privacy_ = {**release.facts(), "statement": release.statement(spent, self.tuning, bounded).to_dict()}
         if record is not None:
+            self.privacy_ |= record.pop("facts", {})  # as the stages turned out
             self.privacy_["released"] = record
         return self._publish(parameters, noisy)
 

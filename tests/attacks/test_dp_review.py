@@ -63,6 +63,10 @@ def test_an_empty_table_is_fitted_like_one_with_a_record(mechanism: str) -> None
     assert empty.label_kind == single.label_kind
     facts = [dict(record.privacy or {}) for record in (empty, single)]
     released = [dict(fact.pop("released", None) or {}) for fact in facts]
+    for fact, own in zip(facts, released, strict=True):  # what is told of noisy numbers differs by chance
+        fact.pop("reasons", None)
+        fact.pop("features", None)
+        own.pop("sized", None)
     assert facts[0] == facts[1]
     assert len({len(own.pop("tables", ())) for own in released}) == 1  # noisy numbers, which differ by chance
     assert released[0] == released[1]

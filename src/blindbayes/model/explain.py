@@ -104,7 +104,7 @@ class Explanation:
                 low[part, at], high[part, at] = ends[0][where], ends[1][where]
                 total += drawn[:, where]
             low[part, -1], high[part, -1] = between(total, coverage)
-        return low, high
+        return np.minimum(low, odds), np.maximum(high, odds)  # what is shown lies within: wider, never narrower
 
     def _pair(self, label: str, against: str | None) -> tuple[int, int]:
         if against is None:

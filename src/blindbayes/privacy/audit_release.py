@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from blindbayes.codebook import Categorical, Codebook, Numeric
+from blindbayes.errors import ConfigError
 from blindbayes.primitives.coins import Coins
 from blindbayes.privacy.audit import DRAWS as MECHANISM_DRAWS
 from blindbayes.privacy.audit import (
@@ -39,6 +40,7 @@ from blindbayes.privacy.evidence import Bound, epsilon_lower
 from blindbayes.privacy.joint import ReleasePlan, plan_release
 from blindbayes.privacy.mechanisms import MECHANISMS, make
 from blindbayes.privacy.sensitivity import Query
+from blindbayes.privacy.stages import Look, StagedPlan, plan_stages
 from blindbayes.statistics import Statistics
 from blindbayes.statistics.layout import Layout
 
@@ -144,6 +146,82 @@ def _exponent(plan: ReleasePlan, noisy: Sequence[Floats], exact: Tables) -> Floa
     return total
 
 
+# -- stages --------------------------------------------------------------------------------------------------------------
+
+STAGED_BOOK = Codebook(
+    "y",
+    ("a", "b"),
+    (Numeric("x", 0, 100_000, optional=True), Categorical("u", ("p", "q")), Numeric("z", -50, 50)),
+    max_rows=10**6,
+)
+"""Numbers that nobody declared more of than their bounds, wide and narrow, with and without gaps."""
+LOOKED_BOOK = Codebook("y", ("a",), (Numeric("x", 0, 100_000, optional=True),), max_rows=10**6)
+
+
+def audit_stages(coins: Coins, epsilon: Number, draws: int = DRAWS, look: type[Look] = Look) -> Iterator[Check]:
+    """The stages before a release: what a record moves in each, the loss of the look, and that their epsilons add up."""
+    plan = plan_stages(STAGED_BOOK, epsilon=epsilon)
+    seen = look(tuple(each for each in STAGED_BOOK.features if isinstance(each, Numeric)), plan.epsilon, 1)
+    layout = Layout(plan.codebook)
+    counts = moved = 0
+    worst = np.zeros(len(seen.features))
+    space = records(plan.codebook)
+    for record in space:
+        statistics = Statistics(layout, statistics_of(plan.codebook, [record]))
+        counts = max(counts, int(np.abs(statistics.class_counts.astype(np.int64)).sum()))
+        tables = [np.asarray(table, dtype=np.int64) for table in seen.tables(statistics)]
+        moved = max(moved, *(int(np.abs(table).max()) for table in tables))
+        worst = np.maximum(worst, [np.abs(table).sum() for table in tables])
+    found = f"largest change {counts} of 1 allowed, {len(space)} records"
+    yield Check("sensitivity", "stages: class counts", counts <= 1, found, counts, 1)
+    for feature, change in zip(seen.features, worst, strict=True):
+        found = f"largest change {change:g} of 1 allowed, {len(space)} records"
+        yield Check("sensitivity", f"stages: first look at {feature.name}", bool(change <= 1), found, float(change), 1)
+    for rows in (None, 10, 10**6):
+        spent = spent_by(plan_stages(STAGED_BOOK, epsilon=epsilon, rows=rows), coins)
+        name = f"stages: epsilons with {'undeclared' if rows is None else rows} rows"
+        allowed = spendable(epsilon)
+        found = f"{float(spent):.9g} spent of {float(allowed):g}"
+        yield Check("sensitivity", name, spent <= allowed, found, float(spent), float(allowed))
+    claim = Claim(float(spendable(epsilon)), 0.0)
+    alone = look((next(each for each in LOOKED_BOOK.features if isinstance(each, Numeric)),), spendable(epsilon), 1)
+    bound = attack_look(alone, claim, coins, draws)
+    passed = bound.epsilon <= claim.epsilon
+    yield Check("loss", "first look: last record", passed, told(bound, claim), bound.epsilon, claim.epsilon)
+    bound = attack_look(replace(alone, epsilon=alone.epsilon * LESS_NOISE), claim, coins, draws)
+    name = "first look: control with a third less noise is refuted"
+    yield Check("loss", name, bound.epsilon > claim.epsilon, told(bound, claim), bound.epsilon, claim.epsilon, control=True)
+
+
+def spent_by(plan: StagedPlan, coins: Coins) -> Fraction:
+    """What the stages of one release of an empty table spend, each by the noise that it drew."""
+    layout = Layout(plan.codebook)
+    noisy = plan.release(Statistics(layout, np.zeros(layout.size, dtype=object)), coins)
+    last = noisy.plan
+    if last.sized is None:
+        raise ConfigError("a staged release has class counts")
+    look = plan.look(last.planned_rows)
+    return plan.rows_per_unit / last.sized.scale + (look.epsilon if look is not None else 0) + last.epsilon
+
+
+def attack_look(look: Look, claim: Claim, coins: Coins, draws: int) -> Bound:
+    """A lower bound on epsilon of first looks at one record and at none."""
+    codebook = plan_stages(LOOKED_BOOK, epsilon=1).codebook
+    layout = Layout(codebook)
+    pair = [Statistics(layout, statistics_of(codebook, table)) for table in ([records(codebook)[0]], [])]
+    exact = [np.asarray(look.tables(statistics)[0][0], dtype=np.float64) for statistics in pair]
+    outputs = []
+    for statistics in pair:
+        drawn = np.array([look.release(statistics, coins)[0] for _ in range(draws)])
+        norms = []
+        for table in exact:
+            away = drawn - (table - table.mean())
+            norms.append(np.abs(away - np.sort(away, axis=1)[:, [(away.shape[1] - 1) // 2]]).sum(axis=1))
+        outputs.append(np.round(np.column_stack([drawn, norms[1] - norms[0]]), 9))
+    names = [f"number {index}" for index in range(outputs[0].shape[1] - 1)] + ["planned likelihood ratio"]
+    return epsilon_lower(*outputs, delta=claim.delta, names=names, learn=False)
+
+
 def audit(
     coins: Coins,
     *,
@@ -168,6 +246,8 @@ def audit(
         if codebook is not None:
             own = plan_release(codebook, epsilon=claimed, delta=delta, mechanism=name)
             report.checks += audit_plan_sensitivity(own, "codebook given")
+    if "knorm" in mechanisms:
+        report.checks += audit_stages(coins, claimed, min(draws, DRAWS))
     if codebook is not None:
         report.checks += audit_sensitivity(Query(codebook))
     if "knorm" in mechanisms:

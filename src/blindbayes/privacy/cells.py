@@ -16,8 +16,10 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import ndtri
 
-from blindbayes.codebook import Numeric, log_points
+from blindbayes.codebook import Codebook, Numeric, log_points
+from blindbayes.model.parameters import Histogram, Parameters
 from blindbayes.privacy.released import Cut
+from blindbayes.statistics import Statistics
 
 Floats = npt.NDArray[np.float64]
 FINE = 240
@@ -133,3 +135,30 @@ def seen_shape(feature: Numeric, shares: Floats) -> Shape:
     before = np.add.reduceat(np.asarray(shape.mass), edges[:-1])
     factor = np.repeat(shares / before, np.diff(edges))
     return Shape(shape.starts, tuple(float(value) for value in np.asarray(shape.mass) * factor))
+
+
+def fine_codebook(codebook: Codebook) -> Codebook:
+    """The codebook with fine cells for every number that was declared by its bounds alone."""
+    return codebook.with_features(
+        public_shape(each).counted(each) if isinstance(each, Numeric) and each.bins is None and each.width > 1 else each
+        for each in codebook.features
+    )
+
+
+def histograms(statistics: Statistics, declared: Codebook, parameters: Parameters, alpha: float) -> Parameters:
+    """A model without privacy whose numbers are histograms: fine cells joined into equally full ones, as the table has them.
+
+    About the cube root of the rows, 4 to 20 cells; within a cell, fine cells are alike in every class.
+    """
+    rows = int(statistics.class_counts.sum())
+    terms = dict(parameters.terms)
+    for feature in declared.features:
+        if not isinstance(feature, Numeric) or feature.bins is not None or feature.width == 1:
+            continue
+        counts = statistics.counts[feature.name].astype(np.float64)
+        edges = joined((counts.sum(axis=0) + 1e-9).tolist(), min(max(round(rows ** (1 / 3)), 4), 20))
+        cells = np.add.reduceat(counts, edges[:-1], axis=1)
+        log = np.log(cells + alpha) - np.log(cells.sum(axis=1, keepdims=True) + alpha * cells.shape[1])
+        widths = np.diff(edges)
+        terms[feature.name] = Histogram(np.repeat(log - np.log(widths), widths, axis=1))
+    return Parameters(parameters.codebook, parameters.log_prior, terms)

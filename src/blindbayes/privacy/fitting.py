@@ -17,10 +17,11 @@ from blindbayes.model.parameters import Parameters
 from blindbayes.primitives.coins import Coins
 from blindbayes.privacy.chance import Number
 from blindbayes.privacy.intervals import record_of
-from blindbayes.privacy.joint import ReleasePlan, fit_parameters, plan_release
+from blindbayes.privacy.joint import fit_parameters
 from blindbayes.privacy.mechanisms import Price
 from blindbayes.privacy.released import require_small_delta
 from blindbayes.privacy.smooth import ParameterPlan, plan_parameters
+from blindbayes.privacy.stages import StagedPlan, plan_stages
 from blindbayes.privacy.statement import SIDE_CHANNELS, PrivacyStatement
 from blindbayes.statistics import Block, Statistics
 
@@ -37,7 +38,7 @@ SMOOTH_SIDE_CHANNELS = (
 class PrivateFit(ABC):
     """A planned release: what `NaiveBayes.fit` needs of it. `name` and `price` are what a ledger charges."""
 
-    plan: ReleasePlan | ParameterPlan
+    plan: StagedPlan | ParameterPlan
 
     @property
     def name(self) -> str:
@@ -115,15 +116,15 @@ def plan_fit(
         )
     if allocation is not None or gamma is not None:
         raise ConfigError("allocation and gamma are settings of the mechanisms smooth and global")
-    plan = plan_release(codebook, epsilon=epsilon, delta=delta, mechanism=mechanism, rows=rows, rows_per_unit=rows_per_person)
+    plan = plan_stages(codebook, epsilon=epsilon, delta=delta, mechanism=mechanism, rows=rows, rows_per_unit=rows_per_person)
     return JointFit(plan)
 
 
 @dataclass(frozen=True)
 class JointFit(PrivateFit):
-    """One joint release of all statistics."""
+    """One joint release of all statistics, after the stages that plan it."""
 
-    plan: ReleasePlan
+    plan: StagedPlan
 
     @property
     def wants_rows(self) -> bool:
@@ -135,17 +136,19 @@ class JointFit(PrivateFit):
         if not isinstance(exact, Statistics):
             raise ConfigError("a joint release is made from statistics")
         noisy = self.plan.release(exact, coins)
-        return fit_parameters(noisy, alpha=alpha), noisy.statistics, record_of(noisy)
+        last = noisy.plan.describe()
+        told = {key: last[key] for key in ("features", "groups", "reasons", "sampler")}  # as it turned out
+        return fit_parameters(noisy, alpha=alpha), noisy.statistics, {**record_of(noisy), "facts": told}
 
     def statement(
         self, composition: str | None = None, tuning: str | None = None, bounded: bool | None = None
     ) -> PrivacyStatement:
         """The promise; `composition` says what the ledger holds besides, `tuning` how settings were chosen, `bounded` whether
         the rows of a person were (None: the unit is a record)."""
-        tables = len(self.plan.items)
         sensitivity = (
-            f"{self.plan.unit} touches one class and, in each of {tables} released tables, one cell (a moment by at most its "
-            "bound); noise is calibrated to all of them moving at once"
+            f"{self.plan.unit} touches one class count, in a first look at the numbers (where one is taken) one cell of each, "
+            "and in each released table one cell of one class; in every stage noise is calibrated to all of them moving at "
+            "once, and the epsilons of the stages add up to the price"
         )
         return PrivacyStatement.of(
             self,

@@ -22,9 +22,10 @@ from blindbayes.model.parameters import Parameters, estimate
 from blindbayes.primitives.coins import Coins
 from blindbayes.privacy import samplers
 from blindbayes.privacy.chance import Number, below, charged, spendable, written
-from blindbayes.privacy.joint import ReleasePlan, fit_parameters, plan_release
+from blindbayes.privacy.joint import fit_parameters
 from blindbayes.privacy.mechanisms import Price
 from blindbayes.privacy.released import require_small_delta
+from blindbayes.privacy.stages import StagedPlan, plan_stages
 from blindbayes.statistics import MISSING, Block, Layout, cells_of, count_block
 
 EPSILONS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
@@ -110,7 +111,7 @@ def forecast(
     size = rows if rows is not None else round((1 - TEST_SHARE) * block.rows)
     layout = Layout(codebook)
     plans = [
-        plan_release(codebook, epsilon=epsilon, delta=delta, mechanism=mechanism, rows=size, rows_per_unit=rows_per_unit)
+        plan_stages(codebook, epsilon=epsilon, delta=delta, mechanism=mechanism, rows=size, rows_per_unit=rows_per_unit)
         for epsilon in epsilons
     ]
     scores: list[list[float]] = [[] for _ in plans]
@@ -181,7 +182,7 @@ class PrivateForecast:
     epsilons tried; the test part pays the same sum for its counts of right answers. The price is the larger: the sum.
     """
 
-    plans: tuple[ReleasePlan, ...]
+    plans: tuple[StagedPlan, ...]
     rows_per_unit: int = 1
 
     name = "forecast on the private table"
@@ -242,7 +243,7 @@ def private_forecast(
     require_small_delta(codebook, delta, rows)
     train = None if rows is None else max(1, round((1 - TEST_SHARE) * rows))
     plans = tuple(
-        plan_release(codebook, epsilon=epsilon, delta=delta, mechanism=mechanism, rows=train, rows_per_unit=rows_per_unit)
+        plan_stages(codebook, epsilon=epsilon, delta=delta, mechanism=mechanism, rows=train, rows_per_unit=rows_per_unit)
         for epsilon in epsilons
     )
     return PrivateForecast(plans, rows_per_unit)

@@ -33,9 +33,10 @@ from blindbayes.errors import ConfigError
 from blindbayes.model.explain import Plausible
 from blindbayes.model.parameters import Gaussian, Histogram, Parameters
 from blindbayes.primitives.coins import Coins
+from blindbayes.privacy import samplers
 from blindbayes.privacy.classwise import Classwise
 from blindbayes.privacy.distributed import DistributedNoise
-from blindbayes.privacy.released import Cut, NoisyStatistics, ReleasePlan
+from blindbayes.privacy.released import Cut, NoisyStatistics, ReleasePlan, Sized
 
 Floats = npt.NDArray[np.float64]
 DRAWS = 199
@@ -58,6 +59,8 @@ def record_of(noisy: NoisyStatistics, drawn: DistributedNoise | None = None, sha
         "cuts": [[cut.feature, cut.kind, list(cut.edges), cut.missing] for cut in plan.cuts],
         "tables": [_listed(noisy, item.name, item.kind, table) for item, table in zip(plan.items, noisy.tables, strict=True)],
     }
+    if plan.sized is not None:
+        found["sized"] = {"counts": list(plan.sized.counts), "scale": str(plan.sized.scale)}
     if drawn is not None:
         facts = {item.name: getattr(drawn, item.name) for item in dataclasses.fields(drawn) if item.name != "bounds"}
         found["sum"] = {**facts, "epsilon": str(drawn.epsilon), "variance": str(drawn.variance), "shares": shares}
@@ -108,6 +111,12 @@ class Released:
             if [cut.feature for cut in cuts] != list(codebook.names):
                 raise ValueError
             epsilon, mechanism = Fraction(record["epsilon"]), record["mechanism"]
+            sized = None
+            if "sized" in record:
+                counts = tuple(int(count) for count in record["sized"]["counts"])
+                sized = Sized(counts, Fraction(record["sized"]["scale"]))
+                if len(counts) != len(codebook.classes) or sized.scale <= 0:
+                    raise ValueError
             plan = ReleasePlan(
                 codebook,
                 codebook,
@@ -119,6 +128,7 @@ class Released:
                 int(record["rows_per_unit"]),
                 0.0,
                 (),
+                sized,
             )
             tables = tuple(np.array(table, dtype=np.float64) for table in record["tables"])
             shapes = [(len(codebook.classes), item.cells) for item in plan.items]
@@ -200,15 +210,18 @@ def plausible_models(privacy: Mapping[str, Any] | None, parameters: Parameters, 
 
 
 def _class_counts(released: Released, tables: list[Floats]) -> Floats:
-    """Class counts, (draws, classes): released, or the weighted mean of what the histograms add up to."""
-    items = released.plan.items
-    for item, table in zip(items, tables, strict=True):
-        if item.kind == "classes":
-            return table[:, :, 0]
+    """Class counts, (draws, classes): released, of a stage of their own, or what histograms add up to; their weighted mean."""
+    items, sized = released.plan.items, released.plan.sized
+    centred = released.drawn is None and isinstance(released.plan.noise, Classwise)
     deviations = (1.0,) * len(items) if released.drawn is not None else released.plan.deviations  # shares: all cells alike
     total, weight = np.zeros(tables[0].shape[:2]), np.zeros(tables[0].shape[:2])
+    if sized is not None:
+        coins = Coins.seeded(hashlib.sha256(b"class counts" + released.seed).digest())
+        drawn = samplers.discrete_laplace(coins, sized.scale, total.size).reshape(total.shape)
+        weight += 1 / sized.deviation**2
+        total += weight * (np.array(sized.counts, dtype=np.float64) - drawn)
     for item, table, deviation in zip(items, tables, deviations, strict=True):
-        if item.kind == "cells":  # one with a hidden count hardly counts
+        if item.kind == "classes" or (item.kind == "cells" and not centred):  # one with a hidden count hardly counts
             own = np.where(np.isnan(table).any(axis=2), 1e-9, 1.0) / (item.cells * deviation**2)
             total, weight = total + own * np.nansum(table, axis=2), weight + own
     return np.asarray(total / weight)

@@ -71,8 +71,6 @@ def plan_release(
     if mechanism not in ("auto", *JOINT_MECHANISMS):
         raise ConfigError(f"unknown mechanism {mechanism!r}: one of auto, {', '.join(JOINT_MECHANISMS)}, smooth, global")
     rows = codebook.expected_rows if rows is None else rows
-    if rows is None and seen is not None:
-        rows = min(seen.sized.rows, codebook.max_rows)
     if rows is not None and rows < 1:
         raise ConfigError("rows, the declared size of the table, must be at least one")
     if rows_per_unit < 1:
@@ -87,8 +85,11 @@ def plan_release(
     sized = None if seen is None else seen.sized
 
     def draft(name: str, cuts: tuple[Cut, ...], signal: float, reasons: tuple[str, ...]) -> ReleasePlan:
-        counted = codebook.with_features(_counted(feature, cut) for feature, cut in zip(codebook.features, cuts, strict=True))
-        counted = counted if seen is None else seen.codebook
+        if seen is not None:
+            counted = seen.codebook
+        else:
+            pairs = zip(codebook.features, cuts, strict=True)
+            counted = codebook.with_features(_counted(feature, cut) for feature, cut in pairs)
         return ReleasePlan(codebook, counted, cuts, name, exact, delta, rows, rows_per_unit, signal, reasons, sized)
 
     shapes = {
@@ -97,7 +98,7 @@ def plan_release(
     if seen is not None:
         shapes |= seen.shapes
 
-    size = rows if rows is not None else min(UNDECLARED_ROWS, codebook.max_rows)
+    size = rows if rows is not None else min(UNDECLARED_ROWS if sized is None else sized.rows, codebook.max_rows)
     reference = tuple(_cut(feature, shapes, lambda _: (REFERENCE_CELLS, "")) for feature in codebook.features)
     signals = {name: _signal(draft(name, reference, 0.0, ()), size) for name in names}
     plans = {name: draft(name, _cuts(codebook, shapes, signal), signal, ()) for name, signal in signals.items()}
@@ -108,12 +109,13 @@ def plan_release(
     plan = plans[chosen]
     reasons = [_why_mechanism(chosen, noises, mechanism)]
     declared = "declared rows" if rows is not None else f"rows not declared, planned for {size}"
+    if rows is None and sized is not None:
+        declared = f"{size} rows by noisy class counts"
     reasons.append(f"signal {plan.signal:.3g}: rows per class over the noise of one of {REFERENCE_CELLS} cells ({declared})")
-    few = _fewer(plan, size)
+    few = _fewer(plan, size) if seen is not None else None
     if few is not None:
-        reasons.append(
-            f"{sum(cut.kind != 'nothing' for cut in few)} of {len(few)} features, evenly over the codebook: noise would bury all"
-        )
+        some = sum(cut.kind != "nothing" for cut in few)
+        reasons.append(f"{some} of {len(few)} features, evenly over the codebook: noise would bury all of them")
         plan = draft(chosen, few, plan.signal, ())
     if _signal(plan, size, average_cell=True) < LEAST_SIGNAL:
         reasons.append("noise would drown every feature: only the class counts are released, and the model predicts by them")

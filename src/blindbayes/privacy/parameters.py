@@ -20,8 +20,8 @@ MANY_GRID_POINTS = 20_000
 """A number with more grid points than this spans too many orders of magnitude for equal cells, or for one normal law."""
 _FIT_SIGNAL = 60.0
 _FIT_ROWS = 5000.0
-_CERTAIN = 5.0
-"""Deviations beyond chance from which on the features are believed as they are."""
+_BELIEF = (1.5, 2.5)
+"""Deviations of chance below which the features are not believed at all, and from there to where they are believed in full."""
 
 
 def fit_parameters(noisy: NoisyStatistics, *, alpha: float = 1.0) -> Parameters:
@@ -73,20 +73,23 @@ def _belief(noisy: NoisyStatistics) -> float:
     Then the model predicts the largest class, which noise hides last.
     """
     sizes = noisy.sizes
-    classes = len(sizes.rows)
-    total, freedom = 0.0, 0
+    part = postprocess.chance_of(sizes)[:, None]
+    total = expected = spread = 0.0
     for cut in noisy.plan.cuts:
-        if cut.kind != "cells" or cut.cells < 2:
+        if cut.kind != "cells" or cut.cells < 2 or len(part) < 2:
             continue
         cells, deviation = noisy.cells(cut.feature)
+        width = cells.shape[1]
         pooled = cells.sum(axis=0) / sizes.total
         away = cells - np.outer(sizes.rows, pooled)
-        variance = max(deviation, 1e-9) ** 2 + (sizes.deviation * (pooled - 1 / cells.shape[1])) ** 2
+        variance = max(deviation, 1e-9) ** 2 + (sizes.deviation * (pooled - 1 / width)) ** 2
         total += float((away**2 / variance).sum())
-        freedom += (classes - 1) * (cells.shape[1] - 1)
-    if not freedom:
+        own = float(part.sum()) * width
+        expected += own
+        spread += 2 * own**2 / ((width - 1) * (len(part) - 1))
+    if not spread:
         return 1.0
-    return min(1.0, max(0.0, (total - freedom) / (_CERTAIN * math.sqrt(2 * freedom))))
+    return min(1.0, max(0.0, ((total - expected) / math.sqrt(spread) + _BELIEF[0]) / _BELIEF[1]))
 
 
 def _even_edges(cut: Cut) -> tuple[int, ...]:

@@ -73,6 +73,15 @@ def class_sizes(counts: Floats, deviation: float, rows: int | None) -> ClassSize
     return ClassSizes(np.asarray(sizes * total / sizes.sum()), left * math.sqrt(weight))
 
 
+def chance_of(sizes: ClassSizes) -> Floats:
+    """Per class, the share of a cell's noise variance that is left in its difference from the pooled shape.
+
+    With w the class's part of all rows, noise Z becomes Z_c - w_c (sum of all Z): variance 1 - 2 w_c + K w_c^2.
+    """
+    part = sizes.rows / sizes.total
+    return np.asarray(1 - 2 * part + len(part) * part**2)
+
+
 # -- histograms --------------------------------------------------------------------------------------------------------
 
 
@@ -88,7 +97,7 @@ def shrink_histogram(cells: Floats, sizes: ClassSizes, deviation: float, alpha: 
     pooled = cells.sum(axis=0) / total
     noise = deviation * math.sqrt(classes) / total
     offset = pooled - 1 / width
-    weight = max(0.0, 1 - (width - 1) * noise**2 / max(float((offset**2).sum()), _TINY))
+    weight = max(0.0, 1 - width * noise**2 / max(float((offset**2).sum()), _TINY))
     pooled = 1 / width + weight * offset
     pooled = np.maximum(pooled, min(0.25 * noise * weight + 0.5 * alpha / total, 0.5 / width))
     pooled = pooled / pooled.sum()
@@ -96,11 +105,11 @@ def shrink_histogram(cells: Floats, sizes: ClassSizes, deviation: float, alpha: 
     away = cells - base
     # A wrong class size moves uneven cells as if the class differed; that is noise too.
     variance = max(deviation, 1e-9) ** 2 + (sizes.deviation * (pooled - 1 / width)) ** 2
-    free = (width - 1) * (classes - 1) / width / classes  # of each cell
+    part = chance_of(sizes)[:, None]
     # Cells differ from the pooled shape by a share of what they hold: one that holds little cannot show much.
-    effect = max(0.0, float((away**2 - free * variance).sum()) / float((base**2).sum()))
+    effect = max(0.0, float((away**2 - part * variance).sum()) / float((base**2).sum()))
     # A small class may differ by more than the large ones, if it shows so beyond a deviation of chance.
-    chance = free * variance.sum() + math.sqrt(2 * free * float((variance**2).sum()))
+    chance = part[:, 0] * variance.sum() * (1 + math.sqrt(2 / (width - 1)))
     own = ((away**2).sum(axis=1) - chance) / (base**2).sum(axis=1)
     told = np.maximum(own, effect)[:, None] * base**2
     weight = told / (told + variance)

@@ -80,8 +80,9 @@ class Sized:
 
     @property
     def rows(self) -> int:
-        """How many rows a plan is made for by these counts: at least what their noise alone might show."""
-        return max(1, sum(self.counts), round(self.deviation * math.sqrt(len(self.counts))))
+        """How many rows a plan is made for by these counts: two deviations fewer, not below what is planned for without."""
+        noise = self.deviation * math.sqrt(len(self.counts))
+        return max(1, sum(self.counts) - round(2 * noise), min(UNDECLARED_ROWS, round(noise)))
 
     @property
     def deviation(self) -> float:
@@ -159,14 +160,10 @@ class ReleasePlan:
         return self.noise.price
 
     @property
-    def estimated(self) -> bool:
-        """Whether `rows` is the sum of the noisy class counts of an earlier stage: no news beside them."""
-        return self.sized is not None and self.rows == self.sized.rows
-
-    @property
     def planned_rows(self) -> int:
         """The number of rows that the plan was made for."""
-        return self.rows if self.rows is not None else min(UNDECLARED_ROWS, self.declared.max_rows)
+        guess = UNDECLARED_ROWS if self.sized is None else self.sized.rows
+        return self.rows if self.rows is not None else min(guess, self.declared.max_rows)
 
     @property
     def unit(self) -> str:
@@ -310,7 +307,7 @@ class NoisyStatistics:
     @cached_property
     def sizes(self) -> postprocess.ClassSizes:
         """Estimated class sizes."""
-        return postprocess.class_sizes(self.class_counts, self._counts[1], None if self.plan.estimated else self.plan.rows)
+        return postprocess.class_sizes(self.class_counts, self._counts[1], self.plan.rows)
 
     def cells(self, name: str) -> tuple[Floats, float]:
         """A feature's noisy counts, made to add up to the class sizes, and the noise deviation of a cell."""

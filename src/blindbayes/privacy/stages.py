@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -25,7 +25,7 @@ from blindbayes.codebook import Codebook, Numeric
 from blindbayes.errors import ConfigError
 from blindbayes.primitives.coins import Coins
 from blindbayes.privacy import samplers
-from blindbayes.privacy.cells import Shape, even_shape, look_edges, public_shape, seen_shape
+from blindbayes.privacy.cells import Shape, even_shape, fine_codebook, look_edges, public_shape, seen_shape
 from blindbayes.privacy.chance import Number, charged, spendable
 from blindbayes.privacy.classwise import Classwise, Part
 from blindbayes.privacy.joint import Seen, plan_release
@@ -146,6 +146,26 @@ class StagedPlan:
         """What all stages cost together."""
         return Price(charged(self.epsilon), self.delta, self.unit)
 
+    def describe(self) -> dict[str, Any]:
+        """Public facts for statements and reports."""
+        look = None if self.rows is None else self.look(self.rows)
+        stages: dict[str, Any] = {"class counts": float(self.class_epsilon)}
+        if self.rows is None:
+            stages["first look"] = "if the noisy class counts say that it helps"
+        elif look is not None:
+            stages["first look"] = float(look.epsilon)
+        return {
+            **self.expected.describe(),
+            "epsilon": float(self.epsilon),
+            "delta": self.delta,
+            "declared_rows": self.rows,
+            "stages": stages,
+            "reasons": list(self.reasons),
+        }
+
+    def __str__(self) -> str:
+        return "\n".join((f"{self.mechanism}, {self.price}", *self.reasons))
+
     @property
     def class_epsilon(self) -> Fraction:
         """What the class counts cost."""
@@ -168,6 +188,7 @@ class StagedPlan:
         sized = Sized(tuple(counts), scale)
         left = self.epsilon - self.class_epsilon
         rows = self.rows if self.rows is not None else min(sized.rows, self.declared.max_rows)
+        told = [f"class counts for epsilon {float(self.class_epsilon):.3g}, noise {sized.deviation:.3g} in each"]
         shapes: Mapping[str, Shape] = {
             each.name: even_shape(each) if each.spacing == "linear" else public_shape(each)
             for each in self.declared.features
@@ -176,12 +197,17 @@ class StagedPlan:
         look = self.look(rows)
         if look is not None:
             left -= look.epsilon
+            told.append(
+                f"a first look at {len(look.features)} numbers for epsilon {float(look.epsilon):.3g}: equally full cells"
+            )
             shapes = {**shapes, **look.shapes(look.release(statistics, coins), rows)}
-        return self.last(left, sized, shapes).release(statistics, coins)
+        last = self.last(left, sized, shapes)
+        reasons = (*told, self.expected.reasons[0], *last.reasons[1:])  # the mechanism was chosen by public facts
+        return replace(last, reasons=reasons).release(statistics, coins)
 
     def last(self, epsilon: Fraction, sized: Sized, shapes: Mapping[str, Shape]) -> ReleasePlan:
         """The last stage, from what the others left and found."""
-        plan = plan_release(
+        return plan_release(
             self.declared,
             epsilon=epsilon,
             delta=self.delta,
@@ -190,7 +216,6 @@ class StagedPlan:
             rows_per_unit=self.rows_per_unit,
             seen=Seen(self.codebook, sized, shapes),
         )
-        return replace(plan, reasons=(*self.reasons, *plan.reasons))
 
 
 def _look(codebook: Codebook, epsilon: Fraction, rows_per_unit: int, rows: float) -> Look | None:
@@ -206,9 +231,6 @@ def _look(codebook: Codebook, epsilon: Fraction, rows_per_unit: int, rows: float
     return look if noise <= LOOK_NOISE else None
 
 
-Plan: TypeAlias = ReleasePlan | StagedPlan
-
-
 def plan_stages(
     codebook: Codebook,
     *,
@@ -217,12 +239,16 @@ def plan_stages(
     mechanism: str = "auto",
     rows: int | None = None,
     rows_per_unit: int = 1,
-) -> Plan:
+) -> StagedPlan:
     """The release for this codebook and budget, in as many stages as public facts ask for."""
     exact = spendable(epsilon)
     expected = plan_release(codebook, epsilon=exact, delta=delta, mechanism=mechanism, rows=rows, rows_per_unit=rows_per_unit)
-    counted = codebook.with_features(
-        public_shape(each).counted(each) if isinstance(each, Numeric) and each.bins is None and each.width > 1 else each
-        for each in codebook.features
-    )
-    return StagedPlan(expected, counted, exact, expected.rows, ())
+    plan = StagedPlan(expected, fine_codebook(codebook), exact, expected.rows, ())
+    look = None if plan.rows is None else plan.look(plan.rows)
+    share = float(plan.class_epsilon / exact)
+    reasons = [f"class counts first, for {share:.0%} of epsilon: what hides the largest class costs most"]
+    if plan.rows is None:
+        reasons.append("rows not declared: they are estimated from the noisy class counts, and the rest is planned for them")
+    elif look is not None:
+        reasons.append(f"a first look at {len(look.features)} numbers, for {float(LOOK_SHARE):.0%}: then equally full cells")
+    return replace(plan, reasons=(*reasons, *expected.reasons))

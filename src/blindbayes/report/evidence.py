@@ -83,6 +83,7 @@ def _weights(
     low = high = None
     if drawn is not None:
         low, high = between(drawn - drawn[:, :, present].mean(axis=2, keepdims=True))
+        low, high = np.minimum(low, centred), np.maximum(high, centred)  # what is shown lies within
     elif noisy:
         low, high = np.full(own.shape, -np.inf), np.full(own.shape, np.inf)
     return [

@@ -1,0 +1,194 @@
+"""A private release in stages: what each costs, what a record moves, and what it buys."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pytest
+
+from blindbayes import Categorical, Codebook, NaiveBayes, Numeric
+from blindbayes.codebook import Feature
+from blindbayes.data import count
+from blindbayes.primitives.coins import Coins
+from blindbayes.privacy import stages
+from blindbayes.privacy.audit_release import STAGED_BOOK, audit_stages, spent_by
+from blindbayes.privacy.cells import even_shape, fine_cells, joined, look_edges, public_shape, seen_shape
+from blindbayes.privacy.joint import fit_parameters, plan_release
+from blindbayes.privacy.stages import Look, plan_stages
+from blindbayes.statistics import Statistics
+
+COINS = Coins.seeded(b"\x07" * 32)
+
+
+def heavy(rows: int, seed: int = 7) -> pa.Table:
+    """Amounts over five orders of magnitude, many of them zero."""
+    rng = np.random.default_rng(seed)
+    label = rng.random(rows) < 0.43
+    columns: dict[str, Any] = {}
+    for at in range(5):
+        amount = np.exp(rng.normal(3 + 1.2 * label * (at % 3), 1.6, rows))
+        amount[rng.random(rows) < 0.25 + 0.15 * label * (at % 2)] = 0
+        columns[f"x{at}"] = np.round(np.minimum(amount, 99_999), 2)
+    return pa.table({**columns, "y": np.where(label, "b", "a")})
+
+
+def heavy_book(make: Any = Numeric, **fields: Any) -> Codebook:
+    features: list[Feature] = [make(f"x{at}", 0, 100_000, 0.01, **fields) for at in range(5)]
+    return Codebook("y", ("a", "b"), tuple(features), max_rows=10**6)
+
+
+def accuracy(model: NaiveBayes, table: pa.Table) -> float:
+    return float((model.predict(table.drop_columns(["y"])) == np.array(table["y"])).mean())
+
+
+# -- what it costs ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("rows", [None, 1, 30, 2000, 10**6])
+@pytest.mark.parametrize("epsilon", [0.01, 1.0, 7.3])
+@pytest.mark.parametrize("mechanism", ["auto", "discrete_laplace", "discrete_gaussian"])
+def test_the_stages_of_every_release_cost_the_price_together(rows: int | None, epsilon: float, mechanism: str) -> None:
+    delta = 1e-7 if mechanism == "discrete_gaussian" else 0.0
+    plan = plan_stages(STAGED_BOOK, epsilon=epsilon, delta=delta, mechanism=mechanism, rows=rows)
+    assert spent_by(plan, COINS) == plan.epsilon
+    assert plan.price.epsilon == pytest.approx(epsilon)
+    assert plan.price.delta == delta
+    assert float(plan.epsilon) <= epsilon
+
+
+def test_a_record_moves_one_class_count_and_one_cell_of_each_look() -> None:
+    checks = list(audit_stages(COINS, 1, draws=3000))
+    assert [check.name for check in checks if not check.passed] == []
+    assert {check.part for check in checks} == {"sensitivity", "loss"}
+
+
+class _Doubled(Look):
+    """A fault: every row is counted twice."""
+
+    def tables(self, statistics: Statistics) -> list[npt.NDArray[Any]]:
+        return [2 * table for table in super().tables(statistics)]
+
+
+class _Quiet(Look):
+    """A fault: too little noise, by half."""
+
+    @property
+    def noise(self) -> Any:  # type: ignore[override]
+        return replace(Look(self.features, self.epsilon, self.rows_per_unit).noise, epsilon=2 * self.epsilon)
+
+
+@pytest.mark.parametrize("fault", [_Doubled, _Quiet])
+def test_the_audit_sees_planted_faults_in_the_stages(fault: type[Look]) -> None:
+    assert any(not check.passed and not check.control for check in audit_stages(COINS, 1, draws=3000, look=fault))
+
+
+def test_the_audit_sees_stages_that_spend_more_than_the_price(monkeypatch: pytest.MonkeyPatch) -> None:
+    last = stages.StagedPlan.last
+    monkeypatch.setattr(stages.StagedPlan, "last", lambda self, epsilon, *rest: last(self, self.epsilon, *rest))
+    failed = [check.name for check in audit_stages(COINS, 1, draws=500) if not check.passed and not check.control]
+    assert any("epsilons" in name for name in failed)
+
+
+def test_the_plan_hangs_on_public_facts_and_noise_alone() -> None:
+    """Two tables that differ in everything but that get the same noise and the same noisy counts would get the same cells."""
+    plan = plan_stages(heavy_book(), epsilon=1.0, rows=4000)
+    again = plan_stages(heavy_book(), epsilon=1.0, rows=4000)
+    assert plan == again
+    assert plan.codebook == plan_stages(heavy_book(), epsilon=0.01).codebook  # fixed before the first stage
+    assert "first look" in plan.describe()["stages"]
+    assert any("first look" in reason for reason in plan.reasons)
+
+
+def test_several_rows_per_person_widen_the_noise_of_every_stage() -> None:
+    one, four = (plan_stages(STAGED_BOOK, epsilon=1.0, rows=50_000, rows_per_unit=each) for each in (1, 4))
+    looks = [plan.look(50_000) for plan in (one, four)]
+    assert looks[0] is not None
+    assert looks[1] is not None
+    assert looks[1].deviations()[0] == pytest.approx(4 * looks[0].deviations()[0], rel=0.05)
+    assert spent_by(four, COINS) == Fraction(1)
+
+
+# -- what it buys ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_heavy_tailed_table_comes_near_its_model_without_privacy_and_no_edges_are_declared() -> None:
+    train, test = heavy(4000), heavy(4000, seed=8)
+    exact = accuracy(NaiveBayes(heavy_book(), numeric="histogram").fit(train), test)
+    gaussian = accuracy(NaiveBayes(heavy_book()).fit(train), test)
+    assert exact > gaussian + 0.03  # a normal law does not fit such numbers
+    for rows in (None, 4000):
+        found = [accuracy(NaiveBayes(heavy_book(), epsilon=1.0, rows=rows).fit(train), test) for _ in range(4)]
+        assert np.mean(found) > exact - 0.05
+    plan = plan_release(heavy_book(), epsilon=1.0, rows=4000)  # one stage, equal cells: what it was before
+    before = fit_parameters(plan.release(count(train, plan.codebook), COINS))
+    block = NaiveBayes(plan.codebook).fit(train)
+    block.parameters_ = before
+    assert accuracy(block, test) < exact - 0.05
+
+
+def test_a_declared_logarithmic_scale_needs_no_look() -> None:
+    train, test = heavy(4000), heavy(4000, seed=8)
+    book = heavy_book(spacing="log")
+    assert plan_stages(book, epsilon=1.0, rows=4000).look(4000) is None
+    exact = accuracy(NaiveBayes(heavy_book(), numeric="histogram").fit(train), test)
+    found = [accuracy(NaiveBayes(book, epsilon=1.0, rows=4000).fit(train), test) for _ in range(4)]
+    assert np.mean(found) > exact - 0.05
+
+
+def test_forty_features_that_tell_nothing_cost_little_against_the_largest_class() -> None:
+    rng = np.random.default_rng(3)
+    label = rng.random(2000) < 0.3
+    names = [f"u{at}" for at in range(40)]
+    table = pa.table({**{name: np.where(rng.random(2000) < 0.5, "p", "q") for name in names}, "y": np.where(label, "b", "a")})
+    book = Codebook("y", ("a", "b"), tuple(Categorical(name, ("p", "q")) for name in names), max_rows=10**5)
+    found = [accuracy(NaiveBayes(book, epsilon=0.1, rows=2000).fit(table), table) for _ in range(8)]
+    assert np.mean(found) > 0.7 - 0.12  # 0.65 in the mean: not nothing
+
+
+def test_rows_that_nobody_declared_are_estimated_and_the_cells_follow() -> None:
+    small, large = (heavy(rows) for rows in (300, 20_000))
+    models = [NaiveBayes(heavy_book(), epsilon=1.0).fit(table) for table in (small, large)]
+    cells = [np.mean([fact["cells"] for fact in model.privacy_["features"].values()]) for model in models]
+    assert cells[0] < cells[1]
+
+
+# -- cells -----------------------------------------------------------------------------------------------------------------
+
+SHAPES = (
+    Numeric("x", 0, 150),
+    Numeric("x", 0, 5),
+    Numeric("x", -7, 9),
+    Numeric("x", 0, 10**6, 0.01),
+    Numeric("x", -100, 4000, 0.5),
+    Numeric("x", 5, 9000),
+)
+
+
+@pytest.mark.parametrize("feature", SHAPES, ids=str)
+def test_fine_cells_and_the_cells_of_a_look_cover_the_grid(feature: Numeric) -> None:
+    starts = fine_cells(feature)
+    assert starts[0] == feature.code_low
+    assert list(starts) == sorted(set(starts))
+    assert starts[-1] <= feature.code_high
+    for shape in (public_shape(feature), even_shape(feature)):
+        assert sum(shape.mass) == pytest.approx(1)
+        assert min(shape.mass) > 0
+        counted = shape.counted(feature)
+        assert counted.starts == starts
+    edges = look_edges(feature)
+    assert edges[0] == 0
+    assert edges[-1] == len(starts)
+    shares = np.arange(1.0, len(edges))
+    seen = seen_shape(feature, shares / shares.sum())
+    assert np.add.reduceat(np.array(seen.mass), edges[:-1]) == pytest.approx(shares / shares.sum())
+
+
+def test_joined_cells_are_about_equally_full_and_a_full_cell_stands_alone() -> None:
+    assert joined([0.25] * 4, 2) == (0, 2, 4)
+    assert joined([0.6, 0.1, 0.1, 0.1, 0.1], 3) == (0, 1, 3, 5) or joined([0.6, 0.1, 0.1, 0.1, 0.1], 3)[1] == 1
+    assert joined([0.1, 0.1, 0.6, 0.1, 0.1], 3)[1:3] == (2, 3)
