@@ -117,7 +117,7 @@ class Numeric(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="nume
             self._settle_edges(where)
         if self.bins is not None and not (type(self.bins) is int and 1 <= self.bins <= self.width):
             raise ConfigError(f"{where}: bins must be between 1 and the number of grid points")
-        if self.bins is not None and self.width * self.bins > 2**52:  # engines divide integers in float64
+        if self.bins is not None and self.equal_cells and self.width * self.bins > 2**52:  # engines divide integers in float64
             raise ConfigError(f"{where}: too many grid points for bins; coarsen the precision")
         for marker in self.missing:
             _require_text(marker, f"{where}: a missing marker")

@@ -188,6 +188,14 @@ def test_fine_cells_and_the_cells_of_a_look_cover_the_grid(feature: Numeric) -> 
     assert np.add.reduceat(np.array(seen.mass), edges[:-1]) == pytest.approx(shares / shares.sum())
 
 
+def test_a_number_on_a_grid_too_fine_for_equal_cells_is_released_all_the_same() -> None:
+    book = Codebook("y", ("a", "b"), (Numeric("x", -1, 2, 2.0**-45),), max_rows=10**6)
+    rng = np.random.default_rng(1)
+    label = rng.random(3000) < 0.5
+    table = pa.table({"x": np.clip(rng.normal(0.6 * label, 0.3), -1, 2), "y": np.where(label, "b", "a")})
+    assert accuracy(NaiveBayes(book, epsilon=1.0).fit(table), table) > 0.8
+
+
 def test_joined_cells_are_about_equally_full_and_a_full_cell_stands_alone() -> None:
     assert joined([0.25] * 4, 2) == (0, 2, 4)
     assert joined([0.6, 0.1, 0.1, 0.1, 0.1], 3) == (0, 1, 3, 5) or joined([0.6, 0.1, 0.1, 0.1, 0.1], 3)[1] == 1

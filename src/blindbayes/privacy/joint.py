@@ -23,7 +23,7 @@ import msgspec
 
 from blindbayes.codebook import Categorical, Codebook, Feature, Numeric
 from blindbayes.errors import ConfigError, PrivacyError
-from blindbayes.privacy.cells import FINE, Shape, public_shape
+from blindbayes.privacy.cells import FINE, Shape, even_shape, public_shape
 from blindbayes.privacy.chance import Number, spendable
 from blindbayes.privacy.parameters import MANY_GRID_POINTS, fit_parameters
 from blindbayes.privacy.released import UNDECLARED_ROWS, Cut, NoisyStatistics, ReleasePlan, Sized
@@ -36,6 +36,8 @@ LEAST_SIGNAL = 0.2
 SUBSET_SIGNAL = 0.5
 """Rows in an average cell over its noise below which only some of the features are released."""
 FEWEST = 3
+MOST_EQUAL_POINTS = 2**52 // FINE
+"""Grid points beyond which engines cannot divide them into fine cells of equal width."""
 _CELLS = ((2.0, 2), (5.0, 3), (40.0, 6), (100.0, 12), (300.0, 16), (600.0, 24), (math.inf, 48))  # by signal
 _MOMENT_SIGNAL = 300.0
 
@@ -92,9 +94,12 @@ def plan_release(
             counted = codebook.with_features(_counted(feature, cut) for feature, cut in pairs)
         return ReleasePlan(codebook, counted, cuts, name, exact, delta, rows, rows_per_unit, signal, reasons, sized)
 
-    shapes = {
-        each.name: public_shape(each) for each in codebook.features if isinstance(each, Numeric) and each.spacing == "log"
-    }
+    shapes: dict[str, Shape] = {}
+    for each in codebook.features:
+        if isinstance(each, Numeric) and each.bins is None and each.spacing == "log":
+            shapes[each.name] = public_shape(each)
+        elif isinstance(each, Numeric) and each.bins is None and each.width > MOST_EQUAL_POINTS:
+            shapes[each.name] = even_shape(each)
     if seen is not None:
         shapes |= seen.shapes
 
