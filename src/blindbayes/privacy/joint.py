@@ -9,8 +9,8 @@ budget is shared. It looks at the codebook, epsilon, delta, the unit of privacy 
 data. `plan.codebook` is the codebook to count with: numeric features get fine cells there, which the plan joins into the
 wider cells that are released.
 
-The thresholds are constants, chosen once on the papers' public datasets; a table much unlike them may do better with bins
-declared in its codebook, which a plan leaves as they are.
+The thresholds are constants, chosen on the papers' public datasets and on those that `benchmarks/private_accuracy.py` lists
+as tuning; a table much unlike them may do better with bins declared in its codebook, which a plan leaves as they are.
 """
 
 from __future__ import annotations
