@@ -358,7 +358,8 @@ class NaiveBayes(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             ledger.charge(release, purpose="NaiveBayes.fit", codebook=codebook.sha256)
             spent = str(ledger.balance())
         parameters, noisy, record = release.release(exact, self.alpha, Coins.system())
-        names = None if is_source(X) else list(getattr(X, "columns", ()))
+        arrow = isinstance(X, pa.Table | pa.RecordBatch)
+        names = None if is_source(X) else list(X.schema.names if arrow else getattr(X, "columns", ()))
         bounded = None if self.rows_per_person is None else self._is_bounded(names)
         self.privacy_ = {**release.facts(), "statement": release.statement(spent, self.tuning, bounded).to_dict()}
         if record is not None:

@@ -174,6 +174,9 @@ def test_fits_and_train_bound_the_rows_of_a_person(tmp_path: Path) -> None:
     assert fitted.class_count_.sum() == pytest.approx(counted, abs=8)
     assert "at most 2 row(s) count" in fitted.statement_.data_domain
     assert fitted.statement_.unit == "one person with at most 2 records"
+    arrow = NaiveBayes(BOOK, epsilon=1000.0, rows_per_person=2, rows=100).fit(pa.Table.from_pandas(frame))
+    assert arrow.class_count_.sum() == pytest.approx(counted, abs=8)
+    assert "at most 2 row(s) count" in arrow.statement_.data_domain
     bare = NaiveBayes(BOOK, epsilon=1.0, rows_per_person=2).fit(frame.drop(columns=["name", "born"]))
     assert "declared, not checked" in bare.statement_.data_domain
     frame.to_csv(tmp_path / "t.csv", index=False)
