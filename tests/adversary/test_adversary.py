@@ -72,9 +72,10 @@ def test_copies_of_keys_by_several_colluders_in_any_order_of_the_roster_gain_not
     name: str, size: int, colluders: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With the refusal of copies on; and, so that the keys themselves are tried, with it off."""
-    assert [str(each) for each in cases.copied(name, size, colluders, orders=2)] == []
+    orders = 2 if size < 6 else 1
+    assert [str(each) for each in cases.copied(name, size, colluders, orders=orders)] == []
     planted.unchecked_keys(monkeypatch)
-    assert [str(each) for each in cases.copied(name, size, colluders, orders=2) if "compute" in each.words] == []
+    assert [str(each) for each in cases.copied(name, size, colluders, orders=orders) if "compute" in each.words] == []
 
 
 def told_by(arena: Arena, colluders: Collection[str], told: dict[str, Collection[str]]) -> list[str]:
