@@ -24,6 +24,7 @@ from blindbayes.privacy.classwise import Classwise
 from blindbayes.privacy.distributed import DistributedNoise
 from blindbayes.privacy.joint import ReleasePlan, plan_release
 from blindbayes.privacy.mechanisms import DiscreteLaplace
+from blindbayes.scheme.sums import scheme
 from blindbayes.statistics import MISSING, Block, Layout, count_block
 from blindbayes.study import Study
 from blindbayes.study.file import Privacy
@@ -165,9 +166,11 @@ def test_a_site_whose_ledger_protects_persons_pays_for_no_release_that_protects_
             home = office.net.sites["north"].home
             home.ledger.path.unlink()
             Ledger.create(home.ledger.path, epsilon=10, unit="one person with at most 5 records")
+            price = scheme("masked_sum").price(study.agreement.public)
+            assert price is not None
             with pytest.raises(PrivacyError, match="one unit"):
-                home.payments.charge(study, "ab" * 8)
-            office.net.sites["south"].home.payments.charge(study, "ab" * 8)
+                home.payments.pay(price, study, "ab" * 8)
+            office.net.sites["south"].home.payments.pay(price, study, "ab" * 8)
 
     bounded(test)
 
