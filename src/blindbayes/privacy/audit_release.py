@@ -148,6 +148,7 @@ def _exponent(plan: ReleasePlan, noisy: Sequence[Floats], exact: Tables) -> Floa
 
 # -- stages --------------------------------------------------------------------------------------------------------------
 
+LOOKS = 3000
 STAGED_BOOK = Codebook(
     "y",
     ("a", "b"),
@@ -247,7 +248,7 @@ def audit(
             own = plan_release(codebook, epsilon=claimed, delta=delta, mechanism=name)
             report.checks += audit_plan_sensitivity(own, "codebook given")
     if "knorm" in mechanisms:
-        report.checks += audit_stages(coins, claimed, min(draws, DRAWS))
+        report.checks += audit_stages(coins, claimed, min(draws, LOOKS))
     if codebook is not None:
         report.checks += audit_sensitivity(Query(codebook))
     if "knorm" in mechanisms:
