@@ -203,6 +203,7 @@ def as_text(column: pa.Array | Untyped, name: str) -> pa.Array:
 def _positions(column: pa.Array | Untyped, listed: Listed, name: str, *, strict: bool) -> IntColumn:
     """Positions of categories or labels, or ABSENT or UNKNOWN."""
     texts = column.texts if isinstance(column, Untyped) else column
+    texts = texts.combine_chunks() if isinstance(texts, pa.ChunkedArray) else texts  # such as a pandas column gives
     texts = (texts.cast(pa.float32()) if pa.types.is_float16(texts.type) else texts).dictionary_encode()
     values = texts.dictionary.to_pylist()
     places = np.array([listed.position(plain_text(value)) for value in values] + [ABSENT], dtype=np.int64)
