@@ -13,6 +13,7 @@ import pytest
 from blindbayes import NaiveBayes
 from blindbayes.codebook import Categorical, Codebook, Numeric
 from blindbayes.errors import ConfigError, DataError, PeerLost, PeerProtocolError, PrivacyError
+from blindbayes.primitives.cuckoo import bin_count
 from blindbayes.protocol.joined_sums import LEAST
 from blindbayes.simulation.joined import JoinedModel, LeftJoinedModel
 from blindbayes.site.policy import Policy, require_study
@@ -138,7 +139,7 @@ def test_an_inner_join_is_trained_and_asked_through_agents(tmp_path: Path) -> No
             assert not (telecom / "classes.csv").exists()
             assert "neither whom, nor how many" in (telecom / "statement.md").read_text()
             spent = {site.home.shares.load(model).spent for site in office.net.sites.values()}
-            assert spent == {len(frame) + LEAST}
+            assert spent == {len(frame) + bin_count(LEAST)}  # what a scorer that deviates could fill
             for site in office.net.sites.values():
                 text = (site.home.folder / "releases" / model / "leakage.json").read_text()
                 assert set(re.findall(r'"opened": \[\s*([^\]]*?)\s*\]', text)) == {'"enough_overlap"'}

@@ -52,7 +52,7 @@ class Columns:
         if len(self.owners) < 2:
             raise ConfigError("a study over columns needs at least two parties")
         if not self.labelled or not set(self.labelled) <= set(self.owners):
-            raise ConfigError(f"no party has the class column {self.codebook.target!r}")
+            raise ConfigError(f"who has the class column {self.codebook.target!r}? No party of the study does")
         held: dict[str, str] = {}
         for party, names in self.owners.items():
             for name in names:
