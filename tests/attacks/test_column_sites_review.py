@@ -30,7 +30,7 @@ from blindbayes.model.shares import ModelShare
 from blindbayes.primitives.agreement import AgreementKey
 from blindbayes.primitives.coins import Coins
 from blindbayes.report import COMMON_SIGNATURES, seal_files, verify_files
-from blindbayes.scheme.part import Steady
+from blindbayes.scheme.part import CheckedTable
 from blindbayes.site.agent import Agent
 from blindbayes.site.audit_log import AuditLog
 from blindbayes.site.policy import Policy
@@ -296,8 +296,8 @@ def test_a_prediction_begins_by_this_sites_own_people_alone(tmp_path: Path) -> N
             hospital.board.frame_arrived("insurer", pack(own))  # by a courier that lets it speak for another
             await asyncio.sleep(0.05)
             assert set(hospital.runs) == {model}
-            assert {wish["by"] for wish in hospital.wishes.values()} == {"insurer"}
-            assert len(hospital.wishes) == 16
+            assert {wish["by"] for wish in hospital.pending_predictions.values()} == {"insurer"}
+            assert len(hospital.pending_predictions) == 16
             assert hospital.home.shares.load(model).spent == 0
             assert [entry["event"] for entry in hospital.home.history.entries()[before:]] == ["refused"]  # once per run id
 
@@ -323,7 +323,7 @@ def test_a_site_that_asks_for_much_hides_no_other_sites_wish(tmp_path: Path) -> 
             hospital.board.frame_arrived("lab", offered(office.agents["lab"], study, wanted, "lab", "hospital"))
             other = msgspec.structs.replace(study, title="wanted")
             hospital.board.frame_arrived("lab", offered(office.agents["lab"], other, wanted, "lab", "hospital"))
-            assert hospital.wishes[wanted]["by"] == "lab"
+            assert hospital.pending_predictions[wanted]["by"] == "lab"
             assert hospital.seen[other.sha256] == "lab"
 
     bounded(test)
@@ -485,7 +485,7 @@ def test_rows_that_end_early_are_noticed(tmp_path: Path) -> None:
     frame, book = small()[:40], pair().book
     wanted = frame.drop(columns=["weight", "smokes"])
     held = msgspec.structs.replace(book, features=tuple(each for each in book.features if each.name in ("age", "colour")))
-    table = Steady(open_columns(wanted, held), training=True, size=8)
+    table = CheckedTable(open_columns(wanted, held), training=True, size=8)
     table.digest(b"k" * 32)
     assert sum(block.rows for block in table.blocks()) == 40
     table.source = open_columns(wanted[:32], held)

@@ -21,7 +21,7 @@ from blindbayes.protocol.chain_sum.messages import KeyAnnounced, LinkSent, Rando
 from blindbayes.protocol.chain_sum.plan import Plan
 from blindbayes.protocol.registry import Setting, simulate_roles, spec
 from blindbayes.transport.memory import Drop, Duplicate, Fault, Outcome, Replace, Tamper, Vanish, local_runs, run_in_memory
-from blindbayes.wire import Message, Words, decode
+from blindbayes.wire import Message, U64Array, decode
 from blindbayes.wire.transcript import Keep
 
 TOY = {"key_bits": 512, "toy_keys": True}
@@ -35,12 +35,12 @@ def names(count: int) -> tuple[str, ...]:
     return tuple(f"c{index}" for index in range(count))
 
 
-def words(values: list[int]) -> Words:
+def words(values: list[int]) -> U64Array:
     return np.array([value % 2**64 for value in values], dtype=np.uint64)
 
 
 def play(
-    vectors: dict[str, Words],
+    vectors: dict[str, U64Array],
     *,
     options: dict[str, Any] | None = None,
     bound: int = 2**63 - 1,
@@ -56,12 +56,12 @@ def play(
     return run_in_memory(parties, faults=faults, keep=Keep.FRAMES, check=check)
 
 
-def total(outcome: Outcome) -> Words:
-    found: Words = outcome.outputs[BUILDER].words
+def total(outcome: Outcome) -> U64Array:
+    found: U64Array = outcome.outputs[BUILDER].words
     return found
 
 
-def counts(parties: int, length: int = 7) -> dict[str, Words]:
+def counts(parties: int, length: int = 7) -> dict[str, U64Array]:
     rng = np.random.default_rng(parties)
     vectors = {name: rng.integers(0, 1000, length).astype(np.uint64) for name in names(parties)}
     vectors["c0"] = np.zeros(length, np.uint64)  # an empty party
@@ -257,7 +257,9 @@ def test_a_coalition_with_the_builder_learns_the_sums_over_the_exposed_component
 class Attacker:
     """The builder's key, a copy of every message, and the run keys of the contributors that help."""
 
-    def __init__(self, outcome: Outcome, vectors: dict[str, Words], neighbours: int, helpers: set[str], seed: int = 0) -> None:
+    def __init__(
+        self, outcome: Outcome, vectors: dict[str, U64Array], neighbours: int, helpers: set[str], seed: int = 0
+    ) -> None:
         setting = Setting(tuple(vectors), 7, options={**TOY, "neighbours": neighbours})
         self.options = roles.read_options(setting)
         self.run = local_runs(PROTOCOL.roster(setting), coins=coins(99))[BUILDER]
@@ -303,7 +305,7 @@ class Attacker:
                 added = [value - sign * mask for value, mask in zip(added, shared, strict=True)]
         return [self.private.public.signed(value) for value in added]
 
-    def reads(self, target: str, vector: Words) -> bool:
+    def reads(self, target: str, vector: U64Array) -> bool:
         try:
             return self.options.packing.unpack(self.difference(target)) == vector.astype(np.int64).tolist()
         except (IntegrityError, PeerProtocolError):
@@ -329,7 +331,7 @@ def test_the_subtraction_attack_fails_on_the_default() -> None:
         assert Attacker(outcome, vectors, 4, around | shared).reads(target, vectors[target])  # type: ignore[arg-type]
 
 
-def quotients(outcome: Outcome, vectors: dict[str, Words]) -> dict[str, list[int]]:
+def quotients(outcome: Outcome, vectors: dict[str, U64Array]) -> dict[str, list[int]]:
     """What two hops around a contributor see without the builder's key: the quotient of their links, as if it were (1+N)^m."""
     attacker = Attacker(outcome, vectors, len(vectors) - 1, set(vectors))
     public = attacker.private.public

@@ -11,7 +11,7 @@ from blindbayes.errors import LocalProtocolError, PeerLost, PeerProtocolError
 from blindbayes.protocol.core import Open, Receive, ReceiveAll, Role, Run, Send, receive, receive_all
 from blindbayes.protocol.steps import Done, fail, step
 from blindbayes.transport.memory import Drop, Duplicate, Outcome, Replace, Swap, Tamper, Vanish, run_in_memory
-from blindbayes.wire import Message, Trust, Words, encode
+from blindbayes.wire import Message, Trust, U64Array, encode
 from blindbayes.wire.transcript import Keep
 from support.replay import replay
 
@@ -23,7 +23,7 @@ class NumberSent(Message, frozen=True):
 
 class WordsSent(Message, frozen=True):
     trust: ClassVar[Trust] = Trust.CLEAR
-    words: Words
+    words: U64Array
 
 
 def leaf(value: int) -> Role[int]:

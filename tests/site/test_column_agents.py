@@ -179,7 +179,7 @@ def test_nothing_is_classified_before_both_sides_ask_and_a_name_is_used_once(tmp
             assert isinstance(alone.error, PeerLost)
             assert alone.error.party == "insurer"
             assert run_id not in office.agents["insurer"].runs
-            wishes = office.agents["insurer"].show()["wishes"]
+            wishes = office.agents["insurer"].show()["pending_predictions"]
             assert wishes == [{"run": run_id, "by": "hospital", "study": study.sha256, "model": model}]
             assert {share.spent for share in shares(office.net, model).values()} == {0}
             # The run has ended at the hospital: the insurer is told so and does not wait for its deadline.
@@ -481,11 +481,11 @@ def test_instances_that_change_during_a_run_burn_it(tmp_path: Path) -> None:
 def test_rows_that_change_while_they_are_streamed_are_refused() -> None:
     from blindbayes.data.columns import open_columns
     from blindbayes.errors import LocalProtocolError
-    from blindbayes.scheme.part import Steady
+    from blindbayes.scheme.part import CheckedTable
 
     split = pair()
     frame = split.frame[["age", "colour", "class"]].copy()
-    table = Steady(open_columns(frame, split.book), training=True, size=50)
+    table = CheckedTable(open_columns(frame, split.book), training=True, size=50)
     first = table.digest(b"key")
     assert [block.rows for block in table.blocks()] == [50, 50, 20]
     assert np.concatenate(list(table.labels())).sum() == np.concatenate([b.known_labels for b in table.blocks()]).sum()

@@ -47,14 +47,14 @@ import numpy as np
 from blindbayes.errors import ConfigError
 from blindbayes.protocol.core import open_value, receive_all, send_all
 from blindbayes.protocol.registry import Smallest, Total, require_vector
-from blindbayes.wire import Message, Trust, Words
+from blindbayes.wire import Message, Trust, U64Array
 
 
 class ToyShown(Message, frozen=True):
     """A vector, in clear."""
 
     trust: ClassVar[Trust] = Trust.CLEAR
-    vector: Words
+    vector: U64Array
 
 
 class ToyParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -17,7 +17,7 @@ import pytest
 from blindbayes.cli.log import set_up_logging
 from blindbayes.errors import DataError
 from blindbayes.study.file import Deadlines
-from blindbayes.transport.events import log_json, tell
+from blindbayes.transport.events import log_event, log_json
 from support.sites import BOOK, CANARY, Office, bounded
 
 NAMES = ("north", "south", "west")
@@ -92,7 +92,7 @@ def test_whatever_libraries_and_careless_lines_log_loses_its_text(written: io.St
 
 
 def test_facts_that_break_their_form_are_replaced(written: io.StringIO) -> None:
-    tell("run_failed", run=f"x\n{CANARY}", site=CANARY.upper(), study=CANARY, error=ValueError(CANARY), rows=CANARY)  # type: ignore[arg-type]
+    log_event("run_failed", run=f"x\n{CANARY}", site=CANARY.upper(), study=CANARY, error=ValueError(CANARY), rows=CANARY)  # type: ignore[arg-type]
     (line,) = lines(written)
     assert {name: line[name] for name in ("run", "site", "study", "rows", "error")} == {
         "run": "<str>",
@@ -109,7 +109,7 @@ def test_without_json_events_are_lines_of_text(capsys: pytest.CaptureFixture[str
     ours.handlers = []
     try:
         set_up_logging(1)
-        tell("run_failed", run="ab" * 16, site="south", error=asyncio.CancelledError(), sites=2)
+        log_event("run_failed", run="ab" * 16, site="south", error=asyncio.CancelledError(), sites=2)
     finally:
         ours.handlers, ours.propagate, ours.level = before
     assert f"run_failed run={'ab' * 16} site=south error=CancelledError sites=2" in capsys.readouterr().err

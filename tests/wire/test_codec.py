@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from blindbayes.errors import LocalProtocolError, PeerProtocolError
-from blindbayes.wire import VERSION, Big, Message, Trust, Words, decode, encode
+from blindbayes.wire import VERSION, Big, Message, Trust, U64Array, decode, encode
 
 
 class EverythingSent(Message, frozen=True):
@@ -21,7 +21,7 @@ class EverythingSent(Message, frozen=True):
     number: int
     text: str
     blob: bytes
-    words: Words
+    words: U64Array
     big: Big
     many: tuple[int, ...]
     bigs: tuple[Big, ...]

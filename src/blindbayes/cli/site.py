@@ -320,7 +320,7 @@ def status(config: Path, as_json: bool) -> None:
         click.echo(f"  {name}: {'connected' if up else 'not connected'}")
     for each in shown["proposed"]:
         click.echo(f"  {each['by']} proposes study {each['study']}, which is not approved here")
-    for each in shown["wishes"]:
+    for each in shown["pending_predictions"]:
         click.echo(f"  {each['by']} asks to classify with model {each['model']}; it waits until you start `study predict` too")
     for run in shown["runs"]:
         click.echo(f"  run {run['run']} ({run['kind']}): {run['text']}")

@@ -29,7 +29,7 @@ from blindbayes.storage.chain import Entry as Line
 from blindbayes.storage.files import erase, read_private, write_whole
 
 _MAGIC = b"blindbayes share 1\n"
-Words = npt.NDArray[np.uint64]
+U64Array = npt.NDArray[np.uint64]
 R = TypeVar("R", bound=msgspec.Struct)
 _SPENT = ChainFormat("record of charged queries", prefix=b"blindbayes spent v2")
 
@@ -39,10 +39,10 @@ class _Array(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     words: bytes
 
     @classmethod
-    def of(cls, array: Words) -> _Array:
+    def of(cls, array: U64Array) -> _Array:
         return cls(tuple(array.shape), array.astype("<u8").tobytes())
 
-    def array(self) -> Words:
+    def array(self) -> U64Array:
         if any(size < 0 for size in self.shape) or int(np.prod(self.shape)) * 8 != len(self.words):
             raise DataError("a share file holds an array of the wrong size")
         return np.frombuffer(self.words, dtype="<u8").astype(np.uint64).reshape(self.shape)
@@ -199,8 +199,8 @@ class ModelShare(KeptShare):
     study: str
     party: str
     public: Mapping[str, Any]
-    tables: dict[str, dict[str, Words]] = field(repr=False)  # per other party: shares of score tables by feature
-    sums: dict[str, Words] = field(repr=False)  # per other party: shares of the class-conditional sums
+    tables: dict[str, dict[str, U64Array]] = field(repr=False)  # per other party: shares of score tables by feature
+    sums: dict[str, U64Array] = field(repr=False)  # per other party: shares of the class-conditional sums
     local: Mapping[str, Any] | None = field(repr=False)  # statistics of own columns, by name, if the class is known
     queries: int | None = None
     committed: Mapping[str, Mapping[str, bytes]] = field(default_factory=dict, repr=False)  # to both shares of the tables

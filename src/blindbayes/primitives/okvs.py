@@ -35,7 +35,7 @@ LEAST = 12_288
 DENSE = 64
 MOST_LEFT = 24
 _RATE = 145  # per cent
-Words = npt.NDArray[np.uint64]
+U64Array = npt.NDArray[np.uint64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class Places:
     """Where keys read: three sparse cells, (n, 3), and a mask of dense cells, (n,)."""
 
     sparse: Positions
-    dense: Words
+    dense: U64Array
 
     def part(self, keys: slice) -> Places:
         """Those of some keys."""
@@ -63,7 +63,7 @@ def places(session: bytes, keys: Blocks, size: int) -> Places:
     return Places(DENSE + distinct_triples(words, size - DENSE), np.ascontiguousarray(words[:, 3]))
 
 
-def encode(at: Places, values: Words, size: int, coins: Coins) -> Words:
+def encode(at: Places, values: U64Array, size: int, coins: Coins) -> U64Array:
     """The store (size, width) of values (n, width). Keys must differ."""
     count, width = values.shape
     order, left = _peel(at.sparse, size)
@@ -79,19 +79,19 @@ def encode(at: Places, values: Words, size: int, coins: Coins) -> Words:
     return table
 
 
-def decode(table: Words, at: Places) -> Words:
+def decode(table: U64Array, at: Places) -> U64Array:
     """The values (n, width) that the store gives for some keys."""
     return _sparse(table, at.sparse) ^ _dense(table, at.dense)
 
 
-def _sparse(table: Words, positions: Positions) -> Words:
+def _sparse(table: U64Array, positions: Positions) -> U64Array:
     out = table[positions[:, 0]]
     out ^= table[positions[:, 1]]
     out ^= table[positions[:, 2]]
     return out
 
 
-def _dense(table: Words, masks: Words) -> Words:
+def _dense(table: U64Array, masks: U64Array) -> U64Array:
     """XOR of the dense cells in each mask, by one look-up per byte of the mask."""
     out = np.zeros((len(masks), table.shape[1]), dtype=np.uint64)
     parts = masks.astype("<u8").view(np.uint8).reshape(-1, 8)
@@ -125,12 +125,12 @@ def _peel(sparse: Positions, size: int) -> tuple[list[tuple[Positions, Positions
     return order, np.flatnonzero(waiting)
 
 
-def _solve(at: Places, values: Words, left: Positions, table: Words) -> None:
+def _solve(at: Places, values: U64Array, left: Positions, table: U64Array) -> None:
     """Fix dense cells so that the keys of the core get their values; their sparse cells stay random."""
     if len(left) > MOST_LEFT:
         raise LocalProtocolError("a store could not be made (chance below 2^-70); start a new run")
     gaps = values[left] ^ _sparse(table, at.sparse[left]) ^ _dense(table, at.dense[left])
-    pivots: list[tuple[int, int, Words]] = []  # (bit, mask, gap), each mask clear of the earlier bits
+    pivots: list[tuple[int, int, U64Array]] = []  # (bit, mask, gap), each mask clear of the earlier bits
     for mask, gap in zip(at.dense[left].tolist(), gaps, strict=True):
         change = gap.copy()
         for bit, other, other_gap in pivots:
@@ -141,7 +141,7 @@ def _solve(at: Places, values: Words, left: Positions, table: Words) -> None:
             raise LocalProtocolError("a store could not be made (chance below 2^-70); start a new run")
         pivots.append((mask.bit_length() - 1, mask, change))
     # Back substitution: changing the pivot cells closes all gaps, the other dense cells keep their random values.
-    changes: dict[int, Words] = {}
+    changes: dict[int, U64Array] = {}
     for bit, mask, gap in reversed(pivots):
         change = gap.copy()
         for other, later in changes.items():

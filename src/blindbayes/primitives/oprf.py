@@ -37,7 +37,7 @@ ITEM_BITS = 128
 PROOF_WORDS = (ITEM_BITS * HASH_BYTES + DIGEST_BYTES) // 8
 MOST_WORDS = 8  # of an output
 _CODES_AT_ONCE = 1 << 11  # keeps codewords in the cache
-Words = npt.NDArray[np.uint64]
+U64Array = npt.NDArray[np.uint64]
 Bits = npt.NDArray[np.uint8]
 Bytes = npt.NDArray[np.uint8]
 _SWAPS = ((7, 0x00AA00AA00AA00AA), (14, 0x0000CCCC0000CCCC), (28, 0x00000000F0F0F0F0))
@@ -48,7 +48,7 @@ def question_words(bins: int) -> int:
     return (bins + MASK_BITS) * ROW_WORDS + PROOF_WORDS
 
 
-def codewords(items: Blocks) -> Words:
+def codewords(items: Blocks) -> U64Array:
     """C of each item, (n, 8) words."""
     tables, raw = _code_tables(), np.ascontiguousarray(items).view(np.uint8).reshape(-1, ITEM_BITS // 8)
     code = np.empty((len(raw), ROW_WORDS), dtype=np.uint64)
@@ -62,7 +62,7 @@ def codewords(items: Blocks) -> Words:
 
 
 @functools.cache
-def _code_tables() -> Words:
+def _code_tables() -> U64Array:
     """What each value of each byte of an item adds to its codeword, (16, 256, 8) words."""
     generator = code_generator()
     tables = np.zeros((ITEM_BITS // 8, 256, ROW_WORDS), dtype=np.uint64)
@@ -94,7 +94,7 @@ def code_generator() -> int:
 class Asker:
     """Holds both seeds of every transfer."""
 
-    def __init__(self, session: bytes, seeds: Words) -> None:
+    def __init__(self, session: bytes, seeds: U64Array) -> None:
         if seeds.shape != (2, WIDTH, 2):
             raise LocalProtocolError("an asker has two seeds for each of 512 transfers")
         self._session = session
@@ -102,7 +102,7 @@ class Asker:
         self._masks = _Stream(np.frombuffer(hashlib.sha256(b"oprf masks" + seeds.tobytes()).digest()[:16], dtype=np.uint64))
         self._asked = 0
 
-    def ask(self, items: Blocks) -> tuple[Words, Words]:
+    def ask(self, items: Blocks) -> tuple[U64Array, U64Array]:
         """What to send for the next bins (a multiple of 64), and t (n, 8) words, to be hashed."""
         hidden = np.frombuffer(self._masks.read(bytes(2 * 8 * MASK_BITS)), dtype=np.uint64).reshape(MASK_BITS, 2)
         every = np.concatenate([items, hidden])  # random items behind hide the others in the proof
@@ -119,7 +119,7 @@ class Asker:
 class Owner:
     """Holds the seeds of its bits s."""
 
-    def __init__(self, session: bytes, bits: Bits, seeds: Words) -> None:
+    def __init__(self, session: bytes, bits: Bits, seeds: U64Array) -> None:
         if seeds.shape != (WIDTH, 2) or bits.shape != (WIDTH,):
             raise LocalProtocolError("an owner has one seed for each of 512 transfers")
         self._session = session
@@ -128,7 +128,7 @@ class Owner:
         self._mask = np.packbits(bits, bitorder="little").view(np.uint64)
         self._answered = 0
 
-    def answer(self, sent: Words, bins: int, party: str | None = None) -> Words:
+    def answer(self, sent: U64Array, bins: int, party: str | None = None) -> U64Array:
         """q of the next bins, (n, 8) words, if every bin asks for a codeword; else an `IntegrityError`."""
         if sent.shape != (question_words(bins),):
             raise PeerProtocolError("masked questions have the wrong length", party=party)
@@ -148,12 +148,12 @@ class Owner:
         found[self._chosen] ^= to_planes(codewords(items))[self._chosen]
         return hmac.compare_digest(digest(found), proof[ITEM_BITS * HASH_BYTES :].tobytes())
 
-    def evaluate(self, rows: Words, items_code: Words, bins: npt.NDArray[np.int64], words: int) -> Words:
+    def evaluate(self, rows: U64Array, items_code: U64Array, bins: npt.NDArray[np.int64], words: int) -> U64Array:
         """F_j(x), (n, words), from q_j and C(x)."""
         return hashed(self._session, rows ^ (items_code & self._mask), bins, words)
 
 
-def hashed(session: bytes, rows: Words, bins: npt.NDArray[np.int64], words: int) -> Words:
+def hashed(session: bytes, rows: U64Array, bins: npt.NDArray[np.int64], words: int) -> U64Array:
     """H(j, row), (n, words)."""
     if not 2 <= words <= MOST_WORDS:
         raise LocalProtocolError("an output has 128 to 512 bits")
@@ -173,7 +173,7 @@ def hashed(session: bytes, rows: Words, bins: npt.NDArray[np.int64], words: int)
 class _Stream:
     __slots__ = ("_encryptor",)
 
-    def __init__(self, seed: Words) -> None:
+    def __init__(self, seed: U64Array) -> None:
         self._encryptor = Cipher(algorithms.AES(seed.tobytes()), modes.CTR(bytes(16))).encryptor()
 
     def read(self, zeros: bytes) -> bytes:
@@ -187,7 +187,7 @@ def _planes(streams: list[_Stream], bins: int) -> Bytes:
     return np.frombuffer(b"".join([stream.read(zeros) for stream in streams]), dtype=np.uint8).reshape(WIDTH, -1).copy()
 
 
-def _swap(blocks: Words) -> None:
+def _swap(blocks: U64Array) -> None:
     """Transpose 8 x 8 bits, in place."""
     for shift, mask in _SWAPS:
         moved = blocks >> np.uint64(shift)
@@ -198,7 +198,7 @@ def _swap(blocks: Words) -> None:
         blocks ^= moved
 
 
-def to_rows(planes: Bytes) -> Words:
+def to_rows(planes: Bytes) -> U64Array:
     """(bits, n/8) bytes of bit planes to n rows of so many bits, (n, bits/64) words."""
     width, across = planes.shape[1], planes.shape[0] // 8
     blocks = np.ascontiguousarray(planes.reshape(across, 8, width).transpose(2, 0, 1)).view(np.uint64).reshape(-1)
@@ -207,7 +207,7 @@ def to_rows(planes: Bytes) -> Words:
     return np.ascontiguousarray(turned).reshape(8 * width, across).view(np.uint64)
 
 
-def to_planes(rows: Words) -> Bytes:
+def to_planes(rows: U64Array) -> Bytes:
     """The inverse of `to_rows`."""
     count, across = len(rows), 8 * rows.shape[1]
     parts = np.ascontiguousarray(rows).view(np.uint8).reshape(count // 8, 8, across)

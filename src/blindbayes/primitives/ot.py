@@ -27,7 +27,7 @@ KEY_BYTES = 16
 _ROWS_AT_ONCE = 1 << 13  # keeps the hash's working set in the cache
 
 Bits = npt.NDArray[np.uint8]
-Words = npt.NDArray[np.uint64]
+U64Array = npt.NDArray[np.uint64]
 
 
 # -- base transfers ----------------------------------------------------------------------------------------------------
@@ -110,7 +110,7 @@ def bits_for(entries: int) -> int:
     return max(1, (entries - 1).bit_length())
 
 
-def sender_pads(hash_: TweakedHash, q: Blocks, delta: Blocks, entries: int, width: int) -> Words:
+def sender_pads(hash_: TweakedHash, q: Blocks, delta: Blocks, entries: int, width: int) -> U64Array:
     """All pads: (entries, rows, width) words from q of shape (rows, bits, 2). The chooser can compute one per row."""
     rows, bits = q.shape[0], q.shape[1]
     blocks = -(-width // 2)
@@ -132,7 +132,7 @@ def sender_pads(hash_: TweakedHash, q: Blocks, delta: Blocks, entries: int, widt
     return pads
 
 
-def chooser_pads(hash_: TweakedHash, t: Blocks, choices: Words, entries: int, width: int) -> Words:
+def chooser_pads(hash_: TweakedHash, t: Blocks, choices: U64Array, entries: int, width: int) -> U64Array:
     """The pads of the chosen entries: (rows, width) words from t of shape (rows, bits, 2)."""
     rows, bits = t.shape[0], t.shape[1]
     blocks = -(-width // 2)
@@ -154,20 +154,20 @@ def chooser_pads(hash_: TweakedHash, t: Blocks, choices: Words, entries: int, wi
 
 def _pad_tweak(
     first: int,
-    rows: Words,
+    rows: U64Array,
     bits: int,
     bit: int,
     entries: int,
-    value: Words | np.uint64,
+    value: U64Array | np.uint64,
     blocks: int,
     block: int,
-) -> Words:
+) -> U64Array:
     index = (rows * np.uint64(bits) + np.uint64(bit)) * np.uint64(entries) + value
-    tweak: Words = index * np.uint64(blocks) + np.uint64(first + block)
+    tweak: U64Array = index * np.uint64(blocks) + np.uint64(first + block)
     return tweak
 
 
-def choice_bits(choices: Words, entries: int) -> Bits:
+def choice_bits(choices: U64Array, entries: int) -> Bits:
     """The bits of the choices, (rows, bits), lowest first: what the chooser hands to the extension."""
     shifts = np.arange(bits_for(entries), dtype=np.uint64)
     return ((choices[:, None] >> shifts) & np.uint64(1)).astype(np.uint8)

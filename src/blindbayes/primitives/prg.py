@@ -12,7 +12,7 @@ import numpy.typing as npt
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
 KEY_BYTES = 32
-Words = npt.NDArray[np.uint64]
+U64Array = npt.NDArray[np.uint64]
 
 
 def require_key(key: bytes) -> None:
@@ -37,12 +37,12 @@ def expand_bytes(key: bytes, size: int) -> bytes:
     return Cipher(algorithms.AES(key), modes.CTR(bytes(16))).encryptor().update(bytes(size))
 
 
-def expand(key: bytes, count: int) -> Words:
+def expand(key: bytes, count: int) -> U64Array:
     """The first `count` words of the key's stream: a mask for a vector modulo 2^64."""
     return np.frombuffer(expand_bytes(key, 8 * count), dtype="<u8").astype(np.uint64, copy=False)
 
 
-def add_masks(vector: Words, plus: list[bytes], minus: list[bytes]) -> Words:
+def add_masks(vector: U64Array, plus: list[bytes], minus: list[bytes]) -> U64Array:
     """`vector` + the masks of the keys in `plus` - those in `minus`, modulo 2^64, as a new array."""
     total = vector.astype(np.uint64, copy=True)
     for key in plus:

@@ -31,7 +31,7 @@ from cryptography.hazmat.primitives.ciphers import Cipher, CipherContext, algori
 from blindbayes.errors import IntegrityError, LocalProtocolError, PeerProtocolError
 from blindbayes.primitives.coins import Coins
 from blindbayes.primitives.linear_hash import DIGEST_BYTES, HASH_BYTES, MASK_BITS, LinearHash, digest
-from blindbayes.primitives.ot import BASE_COUNT, KEY_BYTES, BaseChoice, Bits, Words, answer_base, choose_base
+from blindbayes.primitives.ot import BASE_COUNT, KEY_BYTES, BaseChoice, Bits, U64Array, answer_base, choose_base
 from blindbayes.primitives.tweaks import Blocks, Domain, TweakedHash
 
 TREE_BITS = 4
@@ -127,15 +127,15 @@ class _Leaves:
         self._head: Bytes | None = None
         self._at = 0
         self._streams: list[list[CipherContext | None]] | None = None
-        self._scratch: dict[str, Words] = {}
+        self._scratch: dict[str, U64Array] = {}
 
-    def buffer(self, name: str, words: int) -> Words:
+    def buffer(self, name: str, words: int) -> U64Array:
         """Memory that is used again: fresh pages would cost as much as the work on them."""
         if name not in self._scratch or len(self._scratch[name]) < words:
             self._scratch[name] = np.empty(words, dtype=np.uint64)
         return self._scratch[name][:words]
 
-    def head(self, width: int) -> Words | None:
+    def head(self, width: int) -> U64Array | None:
         """The next `width` bytes of all streams, (trees, leaves, words), or None if they come from the ciphers."""
         if self._streams is not None or self._at + width > _HEAD_BYTES:
             return None
@@ -152,7 +152,7 @@ class _Leaves:
         self._at += width
         return part.view(np.uint64)
 
-    def _tweaks(self) -> Words:
+    def _tweaks(self) -> U64Array:
         """One per tree, leaf and block; the same for both parties, whatever order they keep the leaves in."""
         leaf = np.arange(LEAVES, dtype=np.uint64) ^ self._missing[:, None].astype(np.uint64)
         number = np.arange(TREES, dtype=np.uint64)[:, None] * np.uint64(LEAVES) + leaf
@@ -293,7 +293,7 @@ class ChooserStream:
         self._name, self._leaves, self._secret = name, leaves, secret
         self._pieces = 0
 
-    def extend(self, bits: Bits) -> tuple[Words, Blocks]:
+    def extend(self, bits: Bits) -> tuple[U64Array, Blocks]:
         """Corrections to send, with their proof, and t of shape (n, 2)."""
         flat = np.ascontiguousarray(bits.reshape(-1))
         sent: list[Bytes] = []
@@ -341,7 +341,7 @@ class SenderStream:
         bits = np.unpackbits(keeper.delta.view(np.uint8), bitorder="little")
         self._rows = np.flatnonzero(bits)
 
-    def extend(self, corrections: Words, count: int, party: str | None = None) -> Blocks:
+    def extend(self, corrections: U64Array, count: int, party: str | None = None) -> Blocks:
         """q of shape (count, 2), if the corrections of all trees are to one string of choices; else an `IntegrityError`."""
         self._keeper.require_whole(party)
         if corrections.shape != (correction_words(count),):
@@ -395,7 +395,7 @@ def _fold(source: _Leaves, width: int) -> tuple[Bytes, Bytes]:
     return padded.view(np.uint8).reshape(BASE_COUNT, -1)[:, :width], rest.view(np.uint8)
 
 
-def _fold_level(level: Words, folded: Words, rest: Words) -> None:
+def _fold_level(level: U64Array, folded: U64Array, rest: U64Array) -> None:
     for bit in reversed(range(TREE_BITS)):
         half = 1 << bit
         upper = level[:, half : 2 * half]

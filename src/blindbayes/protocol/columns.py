@@ -30,7 +30,7 @@ from blindbayes.protocol.core import Role, Run
 from blindbayes.protocol.shared_argmax import Committed, Mesh, Query, commit_tables
 from blindbayes.protocol.shared_model import NO_GUARD, Guard, Noise, ScorePlan
 from blindbayes.statistics import Block
-from blindbayes.wire import Words
+from blindbayes.wire import U64Array
 
 IntArray = npt.NDArray[np.int64]
 
@@ -132,7 +132,7 @@ class Trained:
     """What training leaves with one party."""
 
     tables: dict[str, dict[str, Limbs]] = field(repr=False)  # per other party: shares of score tables
-    sums: dict[str, Words] = field(repr=False)  # per other party: shares of sums
+    sums: dict[str, U64Array] = field(repr=False)  # per other party: shares of sums
     keepers: dict[str, OtSender] = field(repr=False)  # transfers ready for prediction: the class holder's side
     planter: OtReceiver | None = field(default=None, repr=False)  # an attribute holder's side
     training: str = ""  # the name of this run, the same for all its parties

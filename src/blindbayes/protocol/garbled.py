@@ -29,7 +29,7 @@ from blindbayes.primitives.softspoken import OtReceiver, OtSender
 from blindbayes.primitives.tweaks import TweakedHash
 from blindbayes.protocol.core import Role, Send, receive
 from blindbayes.protocol.transfer import mark, require_mark
-from blindbayes.wire import Message, Trust, Words
+from blindbayes.wire import Message, Trust, U64Array
 
 PIECE_WORDS = 1 << 21
 """Of tables per message: 16 MB."""
@@ -42,8 +42,8 @@ class TablesGarbled(Message, frozen=True):
 
     trust: ClassVar[Trust] = Trust.ENCRYPTED
     mark: int
-    tables: Words
-    tags: Words
+    tables: U64Array
+    tags: U64Array
     last: bool
 
 
@@ -52,7 +52,7 @@ class BitsChosen(Message, frozen=True):
 
     trust: ClassVar[Trust] = Trust.MASKED
     mark: int
-    corrections: Words
+    corrections: U64Array
 
 
 class EqualityAsked(Message, frozen=True):
@@ -98,7 +98,7 @@ def send_step(
     garbler.pieces += 1
 
 
-def receive_step(other: str, evaluator: Evaluator, kind: type[P], session: bytes) -> Role[Words]:
+def receive_step(other: str, evaluator: Evaluator, kind: type[P], session: bytes) -> Role[U64Array]:
     """The evaluator: hands the tables on, returns the tags."""
     while True:
         piece = yield from receive(other, kind)

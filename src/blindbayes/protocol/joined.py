@@ -38,7 +38,7 @@ from blindbayes.protocol.shared_argmax import Query, commit_tables
 from blindbayes.protocol.shared_argmax.query import look_up, serve
 from blindbayes.protocol.shared_model import NO_GUARD, Guard, Noise
 from blindbayes.protocol.transfer import agree
-from blindbayes.wire import Words
+from blindbayes.wire import U64Array
 
 IntArray = npt.NDArray[np.int64]
 
@@ -347,7 +347,7 @@ def _noise(noise: Mapping[str, int] | None, other: str) -> int:
     return noise[other]
 
 
-def _cut(share: Words) -> Words:
+def _cut(share: U64Array) -> U64Array:
     """The share without the count of rows: what class_sums would have left."""
     return np.ascontiguousarray(share[:, :-1])
 

@@ -39,7 +39,7 @@ import numpy as np
 from blindbayes.errors import ConfigError, LocalProtocolError
 from blindbayes.primitives.coins import Coins
 from blindbayes.protocol.core import Role, Run
-from blindbayes.wire import MAX_FRAME_BYTES, Words
+from blindbayes.wire import MAX_FRAME_BYTES, U64Array
 
 ROWS = {
     "reference": "blindbayes.protocol.reference",
@@ -87,7 +87,7 @@ class Setting:
 class Total:
     """What a learner's role returns."""
 
-    words: Words = field(repr=False)  # the sum over `included`, modulo 2^64
+    words: U64Array = field(repr=False)  # the sum over `included`, modulo 2^64
     included: tuple[str, ...]  # whose vectors are in it
 
 
@@ -118,7 +118,7 @@ class SumProtocol(Protocol):
 
     def learners(self, setting: Setting) -> tuple[str, ...]: ...
 
-    def role(self, run: Run, setting: Setting, vector: Words | None, coins: Coins) -> Role[Total | None]: ...
+    def role(self, run: Run, setting: Setting, vector: U64Array | None, coins: Coins) -> Role[Total | None]: ...
 
 
 def load(name: str) -> SumProtocol:
@@ -136,7 +136,7 @@ def spec(name: str) -> dict[str, Any]:
 
 
 def simulate_roles(
-    protocol: SumProtocol, runs: Mapping[str, Run], setting: Setting, vectors: Mapping[str, Words], coins: Coins
+    protocol: SumProtocol, runs: Mapping[str, Run], setting: Setting, vectors: Mapping[str, U64Array], coins: Coins
 ) -> dict[str, Role[Total | None]]:
     """One role per party of the roster, each with its own coins, for a driver that runs them all in one process."""
     return {
@@ -145,7 +145,7 @@ def simulate_roles(
     }
 
 
-def require_vector(vector: Words | None, setting: Setting, party: str) -> Words:
+def require_vector(vector: U64Array | None, setting: Setting, party: str) -> U64Array:
     """Our own input, checked: words, of the setting's length."""
     if vector is None:
         raise LocalProtocolError("a contributor needs a vector", party=party)

@@ -34,7 +34,7 @@ from blindbayes.scheme.audits import audit_words, commitments_of, kept_commitmen
 from blindbayes.scheme.columns import dry_run_columns, line_up, require_learner, require_record, tell_holdings
 from blindbayes.scheme.guards import UNIT, counted, guard_local, guard_words, guarded, noise_of
 from blindbayes.scheme.job import Charge, Site
-from blindbayes.scheme.part import Steady, Training
+from blindbayes.scheme.part import CheckedTable, Training
 from blindbayes.scheme.result import JointResult, Learned, about_run, column_report, leakage_of
 from blindbayes.statistics import Block, Layout, Statistics, count_block
 from blindbayes.study.agreement import Agreement
@@ -77,7 +77,7 @@ class ColumnTraining:
     ) -> None:
         self.columns, self.party = columns, party
         self._noise = noise
-        self._table = Steady(source, training=True)
+        self._table = CheckedTable(source, training=True)
         self._queries = queries
         self._local: dict[str, Any] | None = None
 
@@ -160,7 +160,7 @@ class ColumnScoring:
             self._table, self.count = None, source
         else:
             require_held(self.columns, self.party, source)
-            self._table, self.count = Steady(source, training=False, size=_BATCH), source.rows
+            self._table, self.count = CheckedTable(source, training=False, size=_BATCH), source.rows
         if self.count < 1:
             raise DataError("a batch has at least one instance")
 
@@ -270,7 +270,7 @@ def _sub_codebook(columns: Columns, party: str) -> Codebook:
     return columns.codebook.with_features(columns.features(party))
 
 
-def count_local(columns: Columns, party: str, source: ColumnSource | Steady) -> dict[str, Any]:
+def count_local(columns: Columns, party: str, source: ColumnSource | CheckedTable) -> dict[str, Any]:
     """Statistics of a party's own columns, which it computes alone because it knows the class."""
     classes = len(columns.codebook.classes)
     counts = np.zeros(classes, dtype=np.int64)

@@ -36,12 +36,12 @@ from blindbayes.scheme.audits import audit_words, kept_commitments
 from blindbayes.scheme.columns import holdings_of, require_learner
 from blindbayes.scheme.guards import UNIT, counted, guard_local, guard_words, guarded_join, noise_of
 from blindbayes.scheme.job import Charge
-from blindbayes.scheme.part import Steady
+from blindbayes.scheme.part import CheckedTable
 from blindbayes.statistics import Block
 from blindbayes.study.agreement import Agreement
 from blindbayes.study.schemes import Exposure, Facts
 from blindbayes.study.study import Study
-from blindbayes.wire import Words
+from blindbayes.wire import U64Array
 
 BATCH = 1 << 14  # instances classified at once: bounds memory
 Digests = list[bytes | None]
@@ -263,8 +263,8 @@ def _entries(join: Join, party: str, source: ColumnSource, digests: Digests) -> 
         found = merge(digests, _stack(counted, layout.words + 1), join.duplicates, join.most)
         return found, Entries(found.items, np.ascontiguousarray(found.words[:, -1:]))
     own = join.own_layout
-    labels: list[Words] = []
-    rows: list[Words] = []
+    labels: list[U64Array] = []
+    rows: list[U64Array] = []
     for block in source.blocks():
         hot = one_hot(block.known_labels, classes)
         labels.append(hot)
@@ -276,7 +276,7 @@ def _entries(join: Join, party: str, source: ColumnSource, digests: Digests) -> 
     return first, merge(digests, _stack(rows, classes * own.words), join.duplicates, join.most)
 
 
-def _stack(parts: list[Words], width: int) -> Words:
+def _stack(parts: list[U64Array], width: int) -> U64Array:
     return np.concatenate(parts) if parts else np.zeros((0, width), dtype=np.uint64)
 
 
@@ -293,14 +293,14 @@ class JoinedScoring:
         self.kept: Links | None = None  # transfers from before; None: the role sets them up
         columns = self.join.columns
         columns.query(1, reveal_to)  # a wrong name is noticed here
-        self._table: Steady | None = None
+        self._table: CheckedTable | None = None
         if isinstance(source, int):
             if columns.owners[self.party]:
                 raise ConfigError(f"{self.party} holds columns: it brings rows, not only their number")
             self.count = source
         else:
             require_held(columns, self.party, source)
-            self._table, self.count = Steady(source, training=False, size=BATCH), source.rows
+            self._table, self.count = CheckedTable(source, training=False, size=BATCH), source.rows
         if self.count < 1:
             raise DataError("a batch has at least one instance")
 

@@ -1,7 +1,7 @@
 """One party's part in a study over columns: used unchanged in one process and by a site's agent.
 
 A part knows its party's input and nothing of the others' but what is public. It makes the role; whoever drives the role brings
-the run and the coins. `Steady` reads the party's table: after `digest` it gives the same rows each time, or an error.
+the run and the coins. `CheckedTable` reads the party's table: after `digest` it gives the same rows each time, or an error.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class Scoring(Protocol):
         ...
 
 
-class Steady:
+class CheckedTable:
     """A party's coded table, read block by block, any number of times.
 
     A role that is replayed after a crash uses its coins again: on other rows the same masks would show the difference. So each

@@ -39,7 +39,7 @@ from blindbayes.study.agreement import Agreement
 from blindbayes.study.schemes import Exposure, Facts
 from blindbayes.study.study import Study
 from blindbayes.transport.memory import Outcome
-from blindbayes.wire import Words
+from blindbayes.wire import U64Array
 from blindbayes.wire.transcript import Cost
 
 
@@ -342,11 +342,11 @@ class RatioJob(CountingJob):
             return second_party(run, public.ratios, vector, first, own)
         return contributor(run, public.ratios, vector, first, second, own)
 
-    def contribution(self, public: Ratio, statistics: Statistics, coins: Coins) -> Words:
+    def contribution(self, public: Ratio, statistics: Statistics, coins: Coins) -> U64Array:
         """This party's vector: its counts, with its share of the noise."""
         if public.noise is None:
             return statistics.words
-        noisy: Words = statistics.words + public.noise.law.share(coins).view(np.uint64)
+        noisy: U64Array = statistics.words + public.noise.law.share(coins).view(np.uint64)
         return noisy
 
     def authorise_and_charge(self, seat: str) -> None:

@@ -36,7 +36,7 @@ from blindbayes.site.work import Work, work_of
 from blindbayes.study.file import StudyFile
 from blindbayes.transport.courier import Courier, require_latency
 from blindbayes.transport.envelope import Offer, Pair, pack
-from blindbayes.transport.events import tell
+from blindbayes.transport.events import log_event
 from blindbayes.transport.identity import Identity
 from blindbayes.transport.journal import code_version
 from blindbayes.transport.link import Timing
@@ -69,8 +69,10 @@ class Agent:
         self.board = Switchboard(identity.name, courier, unknown_offer=self._unknown_offer)
         self.runs: dict[str, AgentRun] = {}
         self.counters: Counter[str] = Counter()
-        self.wishes: dict[str, dict[str, str]] = {}  # classifications that others asked for and nobody here: by run
-        self.seen: dict[str, str] = {}  # studies that others proposed and nobody here has approved: hash -> site
+        self.pending_predictions: dict[
+            str, dict[str, str]
+        ] = {}  # classifications that others asked for and nobody here: by run
+        self.proposed_studies: dict[str, str] = {}  # studies that others proposed and nobody here has approved: hash -> site
         self.logbook = SharedHeads(home, identity)
         self._timing = timing  # heartbeat and retry; the study sets the deadlines
         self._ended: deque[str] = deque()
@@ -90,7 +92,7 @@ class Agent:
         await asyncio.to_thread(code_version)  # reads all sources once; every journal names it
         await self.board.courier.start(self.board)
         interrupted = self.home.runs.interrupted()
-        tell("agent_started", site=self.name, pinned=len(self.home.peers()), interrupted=len(interrupted))
+        log_event("agent_started", site=self.name, pinned=len(self.home.peers()), interrupted=len(interrupted))
         for run_id in self.home.history.open_runs():
             if run_id not in interrupted:  # what it opened is not known, and it can never say
                 self._burn(run_id, "its journal is gone")
@@ -107,7 +109,7 @@ class Agent:
             for seat in run.seats.values():
                 await seat.close()
         await self.board.courier.stop()
-        tell("agent_stopped", site=self.name, kept=sum(1 for run in self.runs.values() if not run.done.is_set()))
+        log_event("agent_stopped", site=self.name, kept=sum(1 for run in self.runs.values() if not run.done.is_set()))
 
     # -- beginning -----------------------------------------------------------------------------------------------------
 
@@ -177,16 +179,16 @@ class Agent:
             self._consider(site, offer)
         except (BlindbayesError, OSError) as error:  # such as an audit log that cannot be written: then nothing runs
             self.counters["offers_refused"] += 1
-            tell("offer_refused", level=logging.ERROR, run=offer.run_id, site=site, error=error)
+            log_event("offer_refused", level=logging.ERROR, run=offer.run_id, site=site, error=error)
 
     def _consider(self, site: str, offer: Offer) -> None:
         run_id = offer.run_id
         found = self.home.approvals.find(offer.study)
         if found is None:
-            full = Counter(self.seen.values())[site] >= _KEEP_SEEN
-            if offer.study not in self.seen and not full and _HASH.fullmatch(offer.study):
-                self.seen[offer.study] = site
-                tell("study_proposed", site=site, study=offer.study)
+            full = Counter(self.proposed_studies.values())[site] >= _KEEP_SEEN
+            if offer.study not in self.proposed_studies and not full and _HASH.fullmatch(offer.study):
+                self.proposed_studies[offer.study] = site
+                log_event("study_proposed", site=site, study=offer.study)
             self.counters["offers_refused"] += 1
             return
         study, runs = found
@@ -219,7 +221,7 @@ class Agent:
                 self._refused.add(run_id)
                 shown = run_id[:64] if run_id.isalnum() and run_id.isascii() else "no run id"  # nothing for a terminal to obey
                 self.home.audit.append("refused", run=shown, study=study.sha256, site=site, why=str(error))
-                tell("offer_refused", level=logging.WARNING, run=run_id, site=site, study=study.sha256, error=error)
+                log_event("offer_refused", level=logging.WARNING, run=run_id, site=site, study=study.sha256, error=error)
             return
         self._launch(run_id, work_of(self.home, self.identity, run_id, study), site)
 
@@ -232,9 +234,12 @@ class Agent:
 
     def _keep_wish(self, run_id: str, site: str, study: str, model: str) -> None:
         """Another party asks to classify with a model. Nothing is answered before this site's own people ask for it too."""
-        if run_id not in self.wishes and sum(wish["by"] == site for wish in self.wishes.values()) < _KEEP_SEEN:
-            self.wishes[run_id] = {"run": run_id, "by": site, "study": study, "model": model}
-            tell("prediction_proposed", run=run_id, site=site, study=study)
+        if (
+            run_id not in self.pending_predictions
+            and sum(wish["by"] == site for wish in self.pending_predictions.values()) < _KEEP_SEEN
+        ):
+            self.pending_predictions[run_id] = {"run": run_id, "by": site, "study": study, "model": model}
+            log_event("prediction_proposed", run=run_id, site=site, study=study)
 
     def _tell_ended(self, site: str, pair: Pair, outcome: dict[str, Any]) -> None:
         """A party of the study asks for a run that has ended here: it need not wait for its deadline."""
@@ -246,14 +251,14 @@ class Agent:
             return
         self._telling[key] = math.inf
 
-        async def tell() -> None:
+        async def send_ended() -> None:
             try:
                 with contextlib.suppress(BlindbayesError):
                     await self.board.way(site).send(pack(pair.ended(code)))
             finally:
                 self._telling[key] = time.monotonic() + _TELL_SECONDS
 
-        self._tasks.add(task := asyncio.get_running_loop().create_task(tell()))
+        self._tasks.add(task := asyncio.get_running_loop().create_task(send_ended()))
         task.add_done_callback(self._tasks.discard)
 
     def _resume(self, run_id: str) -> None:
@@ -268,20 +273,20 @@ class Agent:
         except (BlindbayesError, ValueError):  # one damaged file must not keep the site from its other runs
             self._burn(run_id, "what was asked for cannot be read")
             return
-        tell("run_resumed", run=run_id, study=hashes[0])
+        log_event("run_resumed", run=run_id, study=hashes[0])
         self._launch(run_id, work, "resumed")
 
     def _burn(self, run_id: str, why: str) -> None:
         self.home.runs.end(run_id, {"state": "burned", "message": why})
         self.home.audit.append("burned", run=run_id, why=why)
-        tell("run_burned", level=logging.WARNING, run=run_id)
+        log_event("run_burned", level=logging.WARNING, run=run_id)
         self.home.runs.erase_journals(run_id)
 
     def _launch(self, run_id: str, work: Work, proposed_by: str) -> AgentRun:
         study = work.study
         self.home.audit.append("joined", run=run_id, study=study.sha256, proposed_by=proposed_by)
-        tell("run_joined", run=run_id, site=None if proposed_by == "resumed" else proposed_by, study=study.sha256)
-        self.wishes.pop(run_id, None)
+        log_event("run_joined", run=run_id, site=None if proposed_by == "resumed" else proposed_by, study=study.sha256)
+        self.pending_predictions.pop(run_id, None)
         run = self.runs[run_id] = AgentRun(run_id, work, proposed_by)
         run.task = asyncio.create_task(self._carry_out(run), name=f"run {run_id}")
         return run
@@ -298,7 +303,7 @@ class Agent:
         except OSError as error:
             await self._fail(run, LocalProtocolError(f"the operating system refused: {error.strerror}", party=self.name))
         except Exception as error:
-            tell("run_failed", level=logging.ERROR, run=run.run_id, error=error)
+            log_event("run_failed", level=logging.ERROR, run=run.run_id, error=error)
             await self._fail(run, LocalProtocolError(f"unexpected {type(error).__name__}", party=self.name))
         finally:
             run.work.close()
@@ -340,7 +345,7 @@ class Agent:
         shown = [seat.show() for seat in run.seats.values()]
         counted = ("messages_in", "messages_out", "bytes_in", "bytes_out", "resumed")
         traffic: dict[str, Any] = {name: sum(seat[name] for seat in shown) for name in counted}
-        tell("run_done", run=run.run_id, study=study.sha256, milliseconds=round(run.protocol_seconds * 1000), **traffic)
+        log_event("run_done", run=run.run_id, study=study.sha256, milliseconds=round(run.protocol_seconds * 1000), **traffic)
         for seat in run.seats.values():
             seat.retire()
         self._remember_ended(run)
@@ -349,7 +354,7 @@ class Agent:
         """All was computed and paid for, and could not be written: the journal stays, and the next start writes the release."""
         run.error, run.state = LocalProtocolError(str(unwritten), party=self.name), "failed"
         self.counters["runs_failed"] += 1
-        tell("run_failed", level=logging.ERROR, run=run.run_id, study=run.study.sha256, error=unwritten)
+        log_event("run_failed", level=logging.ERROR, run=run.run_id, study=run.study.sha256, error=unwritten)
         for seat in run.seats.values():
             await seat.close()
         self.board.detach(run.run_id)
@@ -359,7 +364,7 @@ class Agent:
         run.error, run.state = error, "failed"
         self.counters["runs_failed"] += 1
         party = error.party if isinstance(error, ProtocolError) else None
-        tell("run_failed", level=logging.WARNING, run=run.run_id, site=party, study=run.study.sha256, error=error)
+        log_event("run_failed", level=logging.WARNING, run=run.run_id, site=party, study=run.study.sha256, error=error)
         for seat in run.seats.values():
             seat.abort(error)
         for _ in range(20):
@@ -403,8 +408,8 @@ class Agent:
             "fingerprint": self.identity.card.words,
             "peers": {name: self.board.courier.is_up(name) for name in sorted(self.home.peers())},
             "approved": [{"study": study.sha256, "title": study.title} for study in self.home.approvals.all()],
-            "proposed": [{"study": sha256, "by": site} for sha256, site in self.seen.items()],
-            "wishes": list(self.wishes.values()),
+            "proposed": [{"study": sha256, "by": site} for sha256, site in self.proposed_studies.items()],
+            "pending_predictions": list(self.pending_predictions.values()),
             "runs": [run.show() for run in self.runs.values()],
             "audit_head": self.home.audit.head,
             "ledger_head": str(self.home.ledger.head),

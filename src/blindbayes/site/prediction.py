@@ -30,7 +30,7 @@ from blindbayes.site.folder import SiteFolder
 from blindbayes.site.release import csv_of
 from blindbayes.site.work import FolderSite
 from blindbayes.study.file import StudyFile
-from blindbayes.transport.events import tell
+from blindbayes.transport.events import log_event
 from blindbayes.transport.memory import Outcome
 from blindbayes.wire.transcript import Cost
 
@@ -207,7 +207,7 @@ class PredictionJob:
         if home.history.has_computed(run_id):
             return
         home.audit.append("classifying", run=run_id, study=study.sha256, model=self._request.model, instances=count)
-        tell("run_computing", run=run_id, study=study.sha256, instances=count)
+        log_event("run_computing", run=run_id, study=study.sha256, instances=count)
 
     def keep(self, outputs: Mapping[str, Any]) -> None:
         """Nothing but the release."""

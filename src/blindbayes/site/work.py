@@ -25,7 +25,7 @@ from blindbayes.statistics import Statistics
 from blindbayes.study.agreement import Agreement
 from blindbayes.study.file import StudyFile
 from blindbayes.transport.driver import Finished
-from blindbayes.transport.events import tell
+from blindbayes.transport.events import log_event
 from blindbayes.transport.identity import Identity
 
 
@@ -125,13 +125,13 @@ class FolderSite:
         if charge is not None:
             home.payments.pay(charge, study, run_id)
         home.audit.append("computing", run=run_id, study=study.sha256, **facts)
-        tell("run_computing", run=run_id, study=study.sha256, contributors=len(study.contributors))
+        log_event("run_computing", run=run_id, study=study.sha256, contributors=len(study.contributors))
 
     def opened(self, agreement: Agreement, run_id: str, included: Sequence[str]) -> None:
         """Write down whose vectors were opened together."""
         identities = [self.study.party(name).identity for name in included]
         self.home.audit.append("opened", run=run_id, study=self.study.sha256, included=identities)
-        tell("run_opened", run=run_id, study=self.study.sha256, sites=len(identities))
+        log_event("run_opened", run=run_id, study=self.study.sha256, sites=len(identities))
 
     def keep_share(self, run_id: str, share: ModelShare) -> None:
         """In the site's folder, and nowhere else."""

@@ -30,7 +30,7 @@ from blindbayes.protocol import registry
 from blindbayes.statistics import Layout, Statistics
 from blindbayes.study import schemes
 from blindbayes.study.schemes import Partition, Scheme
-from blindbayes.wire import Words
+from blindbayes.wire import U64Array
 from blindbayes.wire.transcript import Keep
 
 FEWEST_EXACT = 3  # an exact sum of two tells each the other's
@@ -403,7 +403,7 @@ class Study:
 
     def contribution(
         self, statistics: Statistics, setting: registry.Setting, coins: Coins, removed: Statistics | None = None
-    ) -> Words:
+    ) -> U64Array:
         """One party's vector for the sum: its statistics, less what it takes back, plus its share of the noise."""
         if statistics.codebook != self.counting(setting):
             raise ConfigError("the statistics were not counted with the codebook of `counting`")
@@ -415,7 +415,7 @@ class Study:
         if plan is None:
             return changed.words
         fresh = coins.derive(f"noise {coins.bytes(16).hex()}")  # a second vector on the same coins gets noise of its own
-        noisy: Words = (plan.vector(changed) + plan.noise.share(fresh)).view(np.uint64)
+        noisy: U64Array = (plan.vector(changed) + plan.noise.share(fresh)).view(np.uint64)
         return noisy
 
     def require_party_rows(self, *parts: Statistics) -> None:

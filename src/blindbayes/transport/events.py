@@ -43,7 +43,7 @@ _SITE = re.compile("[a-z0-9][a-z0-9-]{0,39}")
 _ERROR = re.compile("[A-Za-z]{1,40}")
 
 
-def tell(
+def log_event(
     event: Event,
     *,
     level: int = logging.INFO,

@@ -22,7 +22,7 @@ from blindbayes.errors import ConfigError, PeerLost, PeerProtocolError
 from blindbayes.transport.authority import Authority, key_digest, key_names
 from blindbayes.transport.courier import Latency, Listener
 from blindbayes.transport.envelope import MAX_ENVELOPE_BYTES
-from blindbayes.transport.events import tell
+from blindbayes.transport.events import log_event
 from blindbayes.transport.identity import Card, Identity
 
 METHOD = "/blindbayes.Courier/Frames"
@@ -318,7 +318,7 @@ class GrpcCourier:
                     self._down(stream)
                     call.cancel()
             except (grpc.RpcError, asyncio.InvalidStateError, OSError, aio.UsageError, PeerLost) as error:
-                tell("dialling_failed", level=logging.DEBUG, site=name, error=error, tries=tries)
+                log_event("dialling_failed", level=logging.DEBUG, site=name, error=error, tries=tries)
             finally:
                 await channel.close()
             await asyncio.sleep(_BACKOFF[min(tries, len(_BACKOFF) - 1)])

@@ -13,7 +13,7 @@ from typing import Any
 import grpc
 
 from blindbayes.errors import PeerLost, PeerProtocolError
-from blindbayes.transport.events import tell
+from blindbayes.transport.events import log_event
 from blindbayes.transport.grpc_courier import Stream, addressed, caller, certificate_names, open_port, parse_addressed
 from blindbayes.transport.identity import Card, Identity
 
@@ -37,7 +37,7 @@ class Relay:
     async def start(self) -> None:
         """Listen for the users."""
         self._server, self.port = await open_port(self._identity, self._users, self._listen, self._serve)
-        tell("relay_started", site=self._identity.name, users=len(self._users))
+        log_event("relay_started", site=self._identity.name, users=len(self._users))
 
     async def stop(self) -> None:
         """Close all connections."""
@@ -45,7 +45,7 @@ class Relay:
             stream.closed.set()
         if self._server is not None:
             await self._server.stop(0.2)
-            tell("relay_stopped", site=self._identity.name, passed=self.passed, dropped=self.dropped)
+            log_event("relay_stopped", site=self._identity.name, passed=self.passed, dropped=self.dropped)
 
     async def _serve(self, _requests: Any, context: Any) -> None:
         name = caller(context, self._names)

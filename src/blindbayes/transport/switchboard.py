@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from blindbayes.errors import PeerProtocolError
 from blindbayes.transport.courier import Courier
 from blindbayes.transport.envelope import Ended, Offer, unpack
-from blindbayes.transport.events import tell
+from blindbayes.transport.events import log_event
 from blindbayes.transport.link import Link
 
 
@@ -91,13 +91,13 @@ class Switchboard:
             found[1].accept(envelope)
 
     def peer_up(self, peer: str) -> None:
-        tell("site_up", site=peer)
+        log_event("site_up", site=peer)
         for site, link in list(self._links.values()):
             if site == peer:
                 link.up()
 
     def peer_down(self, peer: str) -> None:
-        tell("site_down", site=peer)
+        log_event("site_down", site=peer)
         for site, link in list(self._links.values()):
             if site == peer:
                 link.down()

@@ -14,7 +14,7 @@ from blindbayes.wire.items import MAX_ITEMS, has_few_items
 
 VERSION = 1
 MAX_FRAME_BYTES = 64 * 1024 * 1024
-Words = npt.NDArray[np.uint64]
+U64Array = npt.NDArray[np.uint64]
 
 
 class Big(int):

@@ -38,7 +38,7 @@ from blindbayes.statistics.layout import is_histogram
 from blindbayes.storage.folder import write_folder
 from blindbayes.study.study import FEWEST_EXACT, Study
 from blindbayes.transport.memory import local_runs, run_in_memory
-from blindbayes.wire import Words
+from blindbayes.wire import U64Array
 from blindbayes.wire.transcript import Cost
 
 _TERMS = ("key_bits", "toy_keys", "degree", "divisor")
@@ -66,7 +66,7 @@ class Plan:
             pieces += [one] * classes
         self.ratios = ratio.side_by_side(pieces, "printed" if opening == "printed" else "shares", rings)
 
-    def vector(self, statistics: Statistics) -> Words:
+    def vector(self, statistics: Statistics) -> U64Array:
         """A party's sums, in the order of the ratios."""
         counts = [int(value) for value in statistics.class_counts]
         found = [*counts, sum(counts)]

@@ -23,7 +23,7 @@ from blindbayes.protocol.chain_sum.params import ChainSumParams
 from blindbayes.protocol.chain_sum.plan import Plan, neighbours_of
 from blindbayes.protocol.core import Role, Run, Send, open_value, receive, receive_all
 from blindbayes.protocol.registry import Setting, Smallest, Total, require_options, require_vector
-from blindbayes.wire import Words
+from blindbayes.wire import U64Array
 
 BUILDER = "builder"
 _STATISTICAL_BITS = 128  # a mask is this much wider than N before it is reduced: bias 2^-128
@@ -244,7 +244,7 @@ def builder(run: Run, setting: Setting, options: Options, coins: Coins) -> Role[
     return Total(opened, setting.contributors)
 
 
-def pack_words(packing: Packing, vector: Words, party: str) -> list[int]:
+def pack_words(packing: Packing, vector: U64Array, party: str) -> list[int]:
     """Our own vector, packed; a word outside the bounds of the setting is our error and leaves nothing."""
     try:
         return packing.pack(vector.view(np.int64).tolist())
@@ -252,7 +252,7 @@ def pack_words(packing: Packing, vector: Words, party: str) -> list[int]:
         raise LocalProtocolError("a word of the vector is outside the bounds of the setting", party=party) from cause
 
 
-def _words(values: Sequence[int]) -> Words:
+def _words(values: Sequence[int]) -> U64Array:
     return np.array([value % 2**64 for value in values], dtype=np.uint64)
 
 
@@ -283,7 +283,7 @@ class ChainSum:
         holds = self.resists(setting) or (not malicious and corrupt < read_options(setting).neighbours)
         return Smallest(len(setting.contributors) - corrupt if holds else 0)
 
-    def role(self, run: Run, setting: Setting, vector: Words | None, coins: Coins) -> Role[Total | None]:
+    def role(self, run: Run, setting: Setting, vector: U64Array | None, coins: Coins) -> Role[Total | None]:
         """The role of `run.me`."""
         options = read_options(setting)
         if run.me == BUILDER:

@@ -18,7 +18,7 @@ from blindbayes.codebook import Feature, Numeric
 from blindbayes.errors import ConfigError, LocalProtocolError
 from blindbayes.statistics import MISSING, Block
 from blindbayes.statistics.layout import is_histogram
-from blindbayes.wire import Words
+from blindbayes.wire import U64Array
 
 _LIMB_BITS = 32
 
@@ -93,9 +93,9 @@ class RowLayout:
                 self.fields.append(HistogramFields(feature, counts))
         self.words = max(1, word)
 
-    def encode(self, block: Block) -> Words:
+    def encode(self, block: Block) -> U64Array:
         """The rows of a block as words, shape (rows, words)."""
-        columns: list[Words] = [np.zeros(block.rows, dtype=np.uint64) for _ in range(self.words)]
+        columns: list[U64Array] = [np.zeros(block.rows, dtype=np.uint64) for _ in range(self.words)]
         for fields in self.fields:
             codes = block.columns[fields.feature.name]
             if isinstance(fields, HistogramFields):
@@ -120,7 +120,7 @@ class RowLayout:
 
     # -- opening (simulation, and tests) -------------------------------------------------------------------------------
 
-    def decode(self, words: Words, class_counts: npt.NDArray[np.int64]) -> dict[str, Mapping[str, list[list[int]]]]:
+    def decode(self, words: U64Array, class_counts: npt.NDArray[np.int64]) -> dict[str, Mapping[str, list[list[int]]]]:
         """Statistics by feature from summed words (classes, words): counts, or n, sum and square, per class."""
         found: dict[str, Mapping[str, list[list[int]]]] = {}
         for fields in self.fields:
@@ -141,9 +141,9 @@ class RowLayout:
         return found
 
 
-def _tables(fields: HistogramFields) -> dict[int, Words]:
+def _tables(fields: HistogramFields) -> dict[int, U64Array]:
     """Per word, what each value adds to it; the last entry, for a missing value, is 0."""
-    tables: dict[int, Words] = {}
+    tables: dict[int, U64Array] = {}
     for value, field in enumerate(fields.counts):
         if field is not None:
             table = tables.setdefault(field.word, np.zeros(len(fields.counts) + 1, dtype=np.uint64))
@@ -155,7 +155,7 @@ def _cut(word: int, field: Field) -> int:
     return (word >> field.shift) & ((1 << field.width) - 1)
 
 
-def _open_counts(fields: HistogramFields, words: Words, class_counts: npt.NDArray[np.int64]) -> list[list[int]]:
+def _open_counts(fields: HistogramFields, words: U64Array, class_counts: npt.NDArray[np.int64]) -> list[list[int]]:
     table = []
     for row, total in zip(words, class_counts, strict=True):
         counts = [None if field is None else _cut(int(row[field.word]), field) for field in fields.counts]
@@ -164,7 +164,7 @@ def _open_counts(fields: HistogramFields, words: Words, class_counts: npt.NDArra
     return table
 
 
-def square_limbs(codes: npt.NDArray[np.int64], limbs: int) -> list[Words]:
+def square_limbs(codes: npt.NDArray[np.int64], limbs: int) -> list[U64Array]:
     """Squares of codes: whole, or in 32-bit limbs, lowest first."""
     size = np.abs(codes).astype(np.uint64)
     if limbs == 1:

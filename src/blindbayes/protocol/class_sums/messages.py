@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from blindbayes.wire import Message, Trust, Words
+from blindbayes.wire import Message, Trust, U64Array
 
 
 class ClassesChosen(Message, frozen=True):
@@ -12,7 +12,7 @@ class ClassesChosen(Message, frozen=True):
 
     trust: ClassVar[Trust] = Trust.MASKED
     mark: int
-    corrections: Words
+    corrections: U64Array
 
 
 class RowsMasked(Message, frozen=True):
@@ -20,5 +20,5 @@ class RowsMasked(Message, frozen=True):
 
     trust: ClassVar[Trust] = Trust.MASKED
     mark: int
-    levels: Words
-    rows: Words
+    levels: U64Array
+    rows: U64Array

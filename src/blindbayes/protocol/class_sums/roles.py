@@ -17,7 +17,7 @@ from blindbayes.primitives.tweaks import Blocks, Domain, TweakedHash
 from blindbayes.protocol.class_sums.messages import ClassesChosen, RowsMasked
 from blindbayes.protocol.core import Role, Run, Send, receive
 from blindbayes.protocol.transfer import agree, mark, require_mark
-from blindbayes.wire import Words
+from blindbayes.wire import U64Array
 
 _BLOCK_BYTES = 1 << 24  # of one message, about
 _MAX_BLOCK = 1 << 16
@@ -59,8 +59,8 @@ class Shape:
 
 
 def attribute_holder(
-    run: Run, class_holder_name: str, shape: Shape, blocks: Iterable[Words], keeper: OtSender, coins: Coins
-) -> Role[Words]:
+    run: Run, class_holder_name: str, shape: Shape, blocks: Iterable[U64Array], keeper: OtSender, coins: Coins
+) -> Role[U64Array]:
     """The party with the rows: words (rows, words) in blocks of any size. Returns its share, (classes, words)."""
     session = yield from agree(run, class_holder_name, "class_sums", shape.agreed(), coins)  # step 1
     stream = keeper.session(session)
@@ -94,7 +94,7 @@ def class_holder(
     labels: Iterable[npt.NDArray[np.int64]],
     planter: OtReceiver,
     coins: Coins,
-) -> Role[Words]:
+) -> Role[U64Array]:
     """The party with the class of every row, in blocks of any size. Returns its share, (classes, words)."""
     session = yield from agree(run, attribute_holder_name, "class_sums", shape.agreed(), coins)  # step 1
     stream = planter.session(session)
@@ -172,7 +172,7 @@ def _splits(level: int, shape: Shape) -> int:
     return -(-shape.classes >> (shape.levels - level)) // 2
 
 
-def _grow(hash_: TweakedHash, q: Blocks, delta: Blocks, shape: Shape) -> tuple[list[Blocks], Words]:
+def _grow(hash_: TweakedHash, q: Blocks, delta: Blocks, shape: Shape) -> tuple[list[Blocks], U64Array]:
     """All leaves, and the level sums under pads: (levels - 1, 2 sides, rows, 2)."""
     nodes = list(sender_pads(hash_, q[:, :1], delta, 2, 2))
     sums = np.empty((shape.levels - 1, 2, q.shape[0], 2), dtype=np.uint64)
@@ -204,7 +204,7 @@ def _regrow(
     t: Blocks,
     sides: npt.NDArray[np.uint8],
     path: npt.NDArray[np.int64],
-    levels: Words,
+    levels: U64Array,
     shape: Shape,
 ) -> list[Blocks]:
     """All leaves but the one on each row's path (noise stands in its place). The same operations whatever the path."""

@@ -28,12 +28,12 @@ from blindbayes.protocol.joined_scores.shape import Bits, Group, Shape
 from blindbayes.protocol.shared_argmax import Query
 from blindbayes.protocol.shared_argmax.query import look_up, serve
 from blindbayes.protocol.transfer import mark, require_mark
-from blindbayes.wire import Message, Words
+from blindbayes.wire import Message, U64Array
 
 _ONE = np.uint64(1)
 
 
-def _no_words() -> Words:
+def _no_words() -> U64Array:
     return np.zeros(0, dtype=np.uint64)
 
 
@@ -77,9 +77,9 @@ class Block:
         return cls(pair.other, pair.shape, count, TweakedHash(name), pair.sends, pair.chooses)
 
     @property
-    def equal_share(self) -> Words:
+    def equal_share(self) -> U64Array:
         """This party's XOR share of "the identifier is shared": the colour of its label."""
-        colours: Words = self.equal[:, 0] & _ONE
+        colours: U64Array = self.equal[:, 0] & _ONE
         return colours
 
     @property
@@ -104,7 +104,7 @@ class Block:
         """Refuse a message that is not this block's."""
         require_mark(found, self.hash_.session, kind, 0, self.other)
 
-    def require_words(self, words: Words, count: int) -> Words:
+    def require_words(self, words: U64Array, count: int) -> U64Array:
         """Refuse a message of another length."""
         if len(words) != count:
             raise PeerProtocolError("masked table entries have the wrong length", party=self.other)
@@ -112,7 +112,7 @@ class Block:
 
     # -- look-ups --------------------------------------------------------------------------------------------------------
 
-    def offer(self, keys: Sequence[Blocks], shares: Sequence[Bits], tables: Sequence[Limbs]) -> tuple[Limbs, Words]:
+    def offer(self, keys: Sequence[Blocks], shares: Sequence[Bits], tables: Sequence[Limbs]) -> tuple[Limbs, U64Array]:
         """The sender of step 8: its shares of scores, and what to send. Per group: `keys` (rows, bits, 2), what leads to the
         pads where the chooser's bit is 0; `shares` (rows, bits), its XOR shares of the choices; stacked `tables`."""
         total, sent = self.zeros(), [_no_words()]
@@ -123,7 +123,7 @@ class Block:
             sent.append(found[1])
         return total, np.concatenate(sent)
 
-    def take(self, keys: Sequence[Blocks], shares: Sequence[Bits], sent: Words) -> Limbs:
+    def take(self, keys: Sequence[Blocks], shares: Sequence[Bits], sent: U64Array) -> Limbs:
         """The chooser of step 8: its shares of scores."""
         self.require_words(sent, self.count * self.shape.entry_words)
         total, at = self.zeros(), 0
@@ -164,17 +164,17 @@ def _of_colour_zero(labels: Wires, delta: Blocks) -> Blocks:
     return keys
 
 
-def _numbers(bits: Bits) -> Words:
+def _numbers(bits: Bits) -> U64Array:
     """(rows, bits) to numbers, lowest bit first."""
     weights = np.uint64(1) << np.arange(bits.shape[1], dtype=np.uint64)
-    numbers: Words = (bits.astype(np.uint64) * weights).sum(axis=1, dtype=np.uint64)
+    numbers: U64Array = (bits.astype(np.uint64) * weights).sum(axis=1, dtype=np.uint64)
     return numbers
 
 
 # -- the scorer ------------------------------------------------------------------------------------------------------------
 
 
-def scorer_block(block: Block, learned: Words, tables: Sequence[Limbs]) -> Role[Limbs]:
+def scorer_block(block: Block, learned: U64Array, tables: Sequence[Limbs]) -> Role[Limbs]:
     """Steps 7 and 8: its shares of what the helper's features add. `learned`: what it read in the store; `tables`: its shares
     of the helper's tables, per group, if it has any."""
     shape, delta = block.shape, block.sends.delta
@@ -216,7 +216,7 @@ def scorer_gate(block: Block, scores: Limbs) -> Role[Limbs]:
 # -- the helper ------------------------------------------------------------------------------------------------------------
 
 
-def helper_block(block: Block, secret: Words, tables: Sequence[Limbs]) -> Role[Limbs]:
+def helper_block(block: Block, secret: U64Array, tables: Sequence[Limbs]) -> Role[Limbs]:
     """Steps 7 and 8: its shares of what its own features add. `secret`: its tags and masks; `tables`: per group, stacked."""
     shape = block.shape
     corrections, t = block.chooses.extend(unpacked(secret, shape))
@@ -259,7 +259,7 @@ def helper_gate(block: Block, scores: Limbs) -> Role[Limbs]:
     return lm.add(taken, share)
 
 
-def _receive_gated(block: Block) -> Role[Words]:
+def _receive_gated(block: Block) -> Role[U64Array]:
     gated = yield from receive(block.other, ScoresGated)
     block.require_mark(gated.mark, ScoresGated)
     return block.require_words(gated.entries, block.count * block.shape.width)

@@ -16,27 +16,27 @@ from blindbayes.primitives import limbs as lm
 from blindbayes.primitives.limbs import Limbs
 from blindbayes.primitives.ot import chooser_pads, sender_pads
 from blindbayes.primitives.tweaks import Blocks, TweakedHash
-from blindbayes.wire import Words
+from blindbayes.wire import U64Array
 
 Pick = Callable[[int], Limbs]
 """T'[v] of all places, (count, selectors, K - 1, limbs)."""
 
 
-def from_table(table: Limbs, flips: Words) -> Pick:
+def from_table(table: Limbs, flips: U64Array) -> Pick:
     """One table (selectors, entries, K - 1, limbs) for all instances; `flips`: (count, selectors)."""
     selectors = np.arange(len(table))[None]
     turned = flips.astype(np.int64)
     return lambda value: table[selectors, turned ^ value]
 
 
-def gated(scores: Limbs, flips: Words) -> Pick:
+def gated(scores: Limbs, flips: U64Array) -> Pick:
     """Two entries, 0 and the instance's own scores (count, K - 1, limbs); `flips`: (count,)."""
     return lambda value: np.where((flips == np.uint64(1 - value))[:, None, None], scores, np.uint64(0))[:, None]
 
 
 def offer(
     hash_: TweakedHash, q: Blocks, delta: Blocks, entries: int, pick: Pick, plan_shape: tuple[int, int], count: int
-) -> tuple[Limbs, Words]:
+) -> tuple[Limbs, U64Array]:
     """The sender: its shares (count, K - 1, limbs), added over the selectors, and the words to send.
 
     `q`: (count * selectors, bits, 2), what leads to the pad where the chooser's bit is 0. `plan_shape`: (K - 1, limbs).
@@ -51,7 +51,7 @@ def offer(
 
 
 def take(
-    hash_: TweakedHash, t: Blocks, choices: Words, entries: int, sent: Words, plan_shape: tuple[int, int], count: int
+    hash_: TweakedHash, t: Blocks, choices: U64Array, entries: int, sent: U64Array, plan_shape: tuple[int, int], count: int
 ) -> Limbs:
     """The chooser: its shares (count, K - 1, limbs), added over the selectors. `choices`: (count * selectors,)."""
     width, rows = plan_shape[0] * plan_shape[1], len(choices)

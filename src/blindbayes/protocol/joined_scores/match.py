@@ -27,7 +27,7 @@ from blindbayes.protocol.joined_scores.shape import Bits, Shape, cut
 from blindbayes.protocol.joined_sums.messages import ItemsMasked, SeedsChosen, StoreFilled
 from blindbayes.protocol.joined_sums.roles import padded
 from blindbayes.protocol.transfer import mark, require_mark
-from blindbayes.wire import Words
+from blindbayes.wire import U64Array
 
 _ASK_BINS = 1 << 17  # bins per message of questions: 8 MB
 _PIECE_WORDS = 1 << 21  # of the store
@@ -53,7 +53,7 @@ def place(name: bytes, bins: int, bound: int, items: Blocks, coins: Coins) -> Pl
     return Placed(placed, np.where(table < len(items), table, -1))
 
 
-def ask(session: bytes, other: str, shape: Shape, placed: Placed, stream: SenderStream) -> Role[Words]:
+def ask(session: bytes, other: str, shape: Shape, placed: Placed, stream: SenderStream) -> Role[U64Array]:
     """Steps 3, 4 and 6, the scorer: what it reads in the store, (bins, payload) words. Random where nothing matches."""
     chosen = yield from receive(other, SeedsChosen)
     require_mark(chosen.mark, session, SeedsChosen, 0, other)
@@ -81,7 +81,7 @@ def answer(
     choices: Bits,
     stream: ChooserStream,
     coins: Coins,
-) -> Role[Words]:
+) -> Role[U64Array]:
     """Steps 3 to 5, the helper: its tags and masks, (bins, payload) words. `choices`: (items, planes) bits;
     `bins` hears what names the bins."""
     if len(items) > shape.helper_ids:
@@ -117,10 +117,10 @@ def _fill(
     choices: Bits,
     three: npt.NDArray[np.int64],
     owner: Owner,
-    rows: Words,
-    secret: Words,
+    rows: U64Array,
+    secret: U64Array,
     coins: Coins,
-) -> Words:
+) -> U64Array:
     """Step 5: under the function's value of (item, bin), the bin's tag and the item's choices under the bin's mask."""
     keys = np.empty((shape.keys, 2), dtype=np.uint64)
     values = np.empty((shape.keys, shape.payload_words), dtype=np.uint64)
@@ -137,14 +137,14 @@ def _fill(
     return okvs.encode(okvs.places(session, keys, size), values, size, coins)
 
 
-def packed(choices: Bits, shape: Shape) -> Words:
+def packed(choices: Bits, shape: Shape) -> U64Array:
     """(n, planes) bits as the words that stand in the store: zeros in place of the tag, then the choices."""
     bits = np.zeros((len(choices), 64 * shape.payload_words), dtype=np.uint8)
     bits[:, shape.tag_bits : shape.tag_bits + shape.planes] = choices
     return np.packbits(bits, axis=1, bitorder="little").view("<u8").astype(np.uint64)
 
 
-def unpacked(words: Words, shape: Shape) -> Bits:
+def unpacked(words: U64Array, shape: Shape) -> Bits:
     """Tag bits, then choice bits, of (n, payload) words: (tag_bits + planes, n)."""
     raw = np.ascontiguousarray(words.astype("<u8", copy=False)).view(np.uint8).reshape(len(words), -1)
     bits = np.unpackbits(raw, axis=1, bitorder="little")[:, : shape.tag_bits + shape.planes]
@@ -161,7 +161,7 @@ def compare(g: Gates, mine: Wires, theirs: Wires, shape: Shape) -> tuple[Wires, 
     return equal, g.and_(np.broadcast_to(equal[None], both[shape.tag_bits :].shape), both[shape.tag_bits :])
 
 
-def _stretched(session: bytes, seeds: Words, shape: Shape) -> Words:
+def _stretched(session: bytes, seeds: U64Array, shape: Shape) -> U64Array:
     """The function's value, as long as the payload: a stream of its 128 bits."""
     return fixed_words(TweakedHash(session + b" stretch"), seeds, shape.payload_words)
 
@@ -171,7 +171,7 @@ def _store_keys(session: bytes, items: Blocks, bins: npt.NDArray[np.int64]) -> B
     return TweakedHash(session + b" key").at(items, Domain.TRANSFER, bins.astype(np.uint64))
 
 
-def _receive_store(session: bytes, shape: Shape, other: str) -> Role[Words]:
+def _receive_store(session: bytes, shape: Shape, other: str) -> Role[U64Array]:
     size = okvs.cells(shape.keys)
     store = np.empty(size * shape.payload_words, dtype=np.uint64)
     for index, low in enumerate(range(0, len(store), _PIECE_WORDS)):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from blindbayes.wire import Message, Trust, Words
+from blindbayes.wire import Message, Trust, U64Array
 
 
 class BinsCommitted(Message, frozen=True):
@@ -37,7 +37,7 @@ class CodesChosen(Message, frozen=True):
 
     trust: ClassVar[Trust] = Trust.MASKED
     mark: int
-    corrections: Words
+    corrections: U64Array
 
 
 class CodesCompared(Message, frozen=True):
@@ -46,9 +46,9 @@ class CodesCompared(Message, frozen=True):
 
     trust: ClassVar[Trust] = Trust.MASKED
     mark: int
-    tables: Words
-    entries: Words
-    corrections: Words
+    tables: U64Array
+    entries: U64Array
+    corrections: U64Array
 
 
 class CodesAnswered(Message, frozen=True):
@@ -56,7 +56,7 @@ class CodesAnswered(Message, frozen=True):
 
     trust: ClassVar[Trust] = Trust.MASKED
     mark: int
-    entries: Words
+    entries: U64Array
 
 
 class ScoresGated(Message, frozen=True):
@@ -64,7 +64,7 @@ class ScoresGated(Message, frozen=True):
 
     trust: ClassVar[Trust] = Trust.MASKED
     mark: int
-    entries: Words
+    entries: U64Array
 
 
 class SharedTold(Message, frozen=True):
@@ -72,4 +72,4 @@ class SharedTold(Message, frozen=True):
 
     trust: ClassVar[Trust] = Trust.SHARE
     mark: int
-    bits: Words
+    bits: U64Array

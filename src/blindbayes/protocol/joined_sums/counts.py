@@ -37,7 +37,7 @@ from blindbayes.protocol.joined_sums.messages import (
 from blindbayes.protocol.shared_model.circuit import guarded
 from blindbayes.protocol.shared_model.plan import ScorePlan
 from blindbayes.protocol.transfer import agree, mark, require_mark
-from blindbayes.wire import Words
+from blindbayes.wire import U64Array
 
 LABEL = "enough_overlap"
 NOISY_LABEL = "noisy_overlap"
@@ -190,7 +190,7 @@ def _prior_circuit(plan: ScorePlan) -> Circuit:
 def prior_class_holder(
     run: Run,
     other: str,
-    share: Words,
+    share: U64Array,
     plan: ScorePlan,
     transfers_with: tuple[OtSender, OtReceiver],
     coins: Coins,
@@ -210,7 +210,7 @@ def prior_class_holder(
 def prior_attribute_holder(
     run: Run,
     other: str,
-    share: Words,
+    share: U64Array,
     plan: ScorePlan,
     transfers_with: tuple[OtSender, OtReceiver],
     coins: Coins,
@@ -223,7 +223,7 @@ def prior_attribute_holder(
     return _table(_limbs(opened[0], plan), plan)
 
 
-def _share_bits(share: Words, noise: Sequence[int] | None, plan: ScorePlan) -> npt.NDArray[np.uint8]:
+def _share_bits(share: U64Array, noise: Sequence[int] | None, plan: ScorePlan) -> npt.NDArray[np.uint8]:
     return np.concatenate([c.to_bits(share, plan.rows.bit_length()), _noise_bits(noise, plan)])
 
 

@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from blindbayes.errors import ConfigError, DataError
 from blindbayes.primitives.tweaks import Blocks
-from blindbayes.wire import Words
+from blindbayes.wire import U64Array
 
 Duplicates: TypeAlias = Literal["join", "first", "reject"]
 DIGEST_BYTES = 16
@@ -29,13 +29,13 @@ class Entries:
     """One entry per identifier: its digest, and the sum of its rows' words."""
 
     items: Blocks = field(repr=False)  # (n, 2), all different
-    words: Words = field(repr=False)  # (n, words)
+    words: U64Array = field(repr=False)  # (n, words)
 
     def __len__(self) -> int:
         return len(self.items)
 
 
-def merge(digests: Sequence[bytes | None], words: Words, duplicates: str, most: int) -> Entries:
+def merge(digests: Sequence[bytes | None], words: U64Array, duplicates: str, most: int) -> Entries:
     """Entries of rows (n, words); `most` bounds the rows of one identifier under `join`."""
     if duplicates not in get_args(Duplicates):
         raise ConfigError(f"duplicates is one of {', '.join(get_args(Duplicates))}")
@@ -63,7 +63,7 @@ def merge(digests: Sequence[bytes | None], words: Words, duplicates: str, most: 
     return Entries(items[starts], np.add.reduceat(words[at], starts, axis=0, dtype=np.uint64))
 
 
-def one_hot(labels: npt.NDArray[np.int64], classes: int) -> Words:
+def one_hot(labels: npt.NDArray[np.int64], classes: int) -> U64Array:
     """(n, classes) words with a 1 at each row's class."""
     hot = np.zeros((len(labels), classes), dtype=np.uint64)
     hot[np.arange(len(labels)), labels] = 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from blindbayes.protocol.garbled import BitsChosen, TablesGarbled
-from blindbayes.wire import Message, Trust, Words
+from blindbayes.wire import Message, Trust, U64Array
 
 
 class SeedsChosen(Message, frozen=True):
@@ -13,7 +13,7 @@ class SeedsChosen(Message, frozen=True):
 
     trust: ClassVar[Trust] = Trust.MASKED
     mark: int
-    corrections: Words
+    corrections: U64Array
 
 
 class ItemsMasked(Message, frozen=True):
@@ -21,7 +21,7 @@ class ItemsMasked(Message, frozen=True):
 
     trust: ClassVar[Trust] = Trust.MASKED
     mark: int
-    planes: Words
+    planes: U64Array
 
 
 class StoreFilled(Message, frozen=True):
@@ -29,7 +29,7 @@ class StoreFilled(Message, frozen=True):
 
     trust: ClassVar[Trust] = Trust.MASKED
     mark: int
-    cells: Words
+    cells: U64Array
 
 
 class TagsChosen(Message, frozen=True):
@@ -37,7 +37,7 @@ class TagsChosen(Message, frozen=True):
 
     trust: ClassVar[Trust] = Trust.MASKED
     mark: int
-    corrections: Words
+    corrections: U64Array
 
 
 class BinsCompared(Message, frozen=True):
@@ -46,8 +46,8 @@ class BinsCompared(Message, frozen=True):
 
     trust: ClassVar[Trust] = Trust.MASKED
     mark: int
-    tables: Words
-    rows: Words
+    tables: U64Array
+    rows: U64Array
 
 
 class OverlapGarbled(Message, frozen=True):
@@ -55,8 +55,8 @@ class OverlapGarbled(Message, frozen=True):
 
     trust: ClassVar[Trust] = Trust.CLEAR
     mark: int
-    tables: Words
-    tags: Words
+    tables: U64Array
+    tags: U64Array
 
 
 class OverlapTold(Message, frozen=True):
@@ -64,7 +64,7 @@ class OverlapTold(Message, frozen=True):
 
     trust: ClassVar[Trust] = Trust.CLEAR
     mark: int
-    labels: Words
+    labels: U64Array
 
 
 class NoiseChosen(Message, frozen=True):
@@ -72,7 +72,7 @@ class NoiseChosen(Message, frozen=True):
 
     trust: ClassVar[Trust] = Trust.MASKED
     mark: int
-    corrections: Words
+    corrections: U64Array
 
 
 class OverlapNoised(Message, frozen=True):
@@ -80,8 +80,8 @@ class OverlapNoised(Message, frozen=True):
 
     trust: ClassVar[Trust] = Trust.NOISY
     mark: int
-    tables: Words
-    tags: Words
+    tables: U64Array
+    tags: U64Array
 
 
 class NoisedTold(Message, frozen=True):
@@ -89,7 +89,7 @@ class NoisedTold(Message, frozen=True):
 
     trust: ClassVar[Trust] = Trust.NOISY
     mark: int
-    labels: Words
+    labels: U64Array
 
 
 class CountsChosen(BitsChosen, frozen=True):

@@ -28,7 +28,7 @@ from blindbayes.protocol.joined_sums.counts import Count, S, count_gates
 from blindbayes.protocol.joined_sums.inputs import Entries
 from blindbayes.protocol.joined_sums.messages import BinsCompared, ItemsMasked, SeedsChosen, StoreFilled, TagsChosen
 from blindbayes.protocol.transfer import agree, mark, require_mark
-from blindbayes.wire import Words
+from blindbayes.wire import U64Array
 
 LEAST = cuckoo.LEAST
 MOST = 12_000_000
@@ -115,7 +115,7 @@ class Shape:
 class Shares(NamedTuple, Generic[S]):
     """What one party is left with."""
 
-    sums: Words  # (labels, words)
+    sums: U64Array  # (labels, words)
     matches: Count[S]  # of the identifiers that both have, on wires; 0 unless the shape has it counted
 
 
@@ -241,7 +241,9 @@ def _store_keys(session: bytes, items: Blocks, bins: npt.NDArray[np.int64]) -> B
     return TweakedHash(session + b" key").at(items, Domain.TRANSFER, bins.astype(np.uint64))
 
 
-def _fill(session: bytes, shape: Shape, entries: Entries, owner: Owner, rows: Words, secret: Words, coins: Coins) -> Words:
+def _fill(
+    session: bytes, shape: Shape, entries: Entries, owner: Owner, rows: U64Array, secret: U64Array, coins: Coins
+) -> U64Array:
     """Step 5: under the function's value of (item, bin), the bin's tag and the item's labels under the bin's mask."""
     items = padded(entries.items, shape.label_ids, coins)
     three = cuckoo.bins_of(session, items, shape.bins)
@@ -261,7 +263,7 @@ def _fill(session: bytes, shape: Shape, entries: Entries, owner: Owner, rows: Wo
     return okvs.encode(okvs.places(session, keys, size), values, size, coins)
 
 
-def _payload(labels: Words, shape: Shape) -> Words:
+def _payload(labels: U64Array, shape: Shape) -> U64Array:
     """Labels (n, labels) as the bits behind the tag: the bits of one label after those of the other."""
     width, first = shape.most.bit_length(), shape.tag_bits
     bits = ((labels[:, :, None] >> np.arange(width, dtype=np.uint64)) & np.uint64(1)).astype(np.uint8)
@@ -271,7 +273,7 @@ def _payload(labels: Words, shape: Shape) -> Words:
     return packed.view("<u8").astype(np.uint64)
 
 
-def _receive_store(session: bytes, shape: Shape, other: str) -> Role[Words]:
+def _receive_store(session: bytes, shape: Shape, other: str) -> Role[U64Array]:
     size = okvs.cells(shape.keys)
     store = np.empty(size * shape.payload_words, dtype=np.uint64)
     for index, low in enumerate(range(0, len(store), _BLOCK_BYTES // 8)):
@@ -287,7 +289,7 @@ def _receive_store(session: bytes, shape: Shape, other: str) -> Role[Words]:
 # -- steps 7 to 9: comparison, and the rows under its outcome ----------------------------------------------------------------
 
 
-def _bits(words: Words, shape: Shape) -> npt.NDArray[np.uint8]:
+def _bits(words: U64Array, shape: Shape) -> npt.NDArray[np.uint8]:
     """Tag bits, then label bits, of (n, payload) words: (tag_bits + planes, n)."""
     columns = np.ascontiguousarray(words.T)
     count = shape.tag_bits + shape.planes
@@ -305,7 +307,7 @@ def _compare(g: Gates, mine: Wires, theirs: Wires, shape: Shape) -> tuple[Wires,
     return equal, g.and_(np.broadcast_to(equal[None], both[shape.tag_bits :].shape), both[shape.tag_bits :])
 
 
-def _offer(hash_: TweakedHash, delta: Blocks, outcomes: Wires, rows: Words, share: Words) -> Words:
+def _offer(hash_: TweakedHash, delta: Blocks, outcomes: Wires, rows: U64Array, share: U64Array) -> U64Array:
     """Step 8: the garbler turns the labels of each outcome into pads. `outcomes` are the labels of 0.
 
     The label of colour k leads to the pad r_k. With a, the colour of the label of 0, the outcome is k ^ a, so the other side
@@ -331,7 +333,7 @@ def _offer(hash_: TweakedHash, delta: Blocks, outcomes: Wires, rows: Words, shar
     return masked
 
 
-def _take(hash_: TweakedHash, outcomes: Wires, masked: Words, share: Words) -> None:
+def _take(hash_: TweakedHash, outcomes: Wires, masked: U64Array, share: U64Array) -> None:
     """Step 9: the evaluator opens the pad of the label it has, without knowing which outcome that is."""
     planes, count, words = masked.shape
     blocks = -(-words // 2)
@@ -345,10 +347,10 @@ def _take(hash_: TweakedHash, outcomes: Wires, masked: Words, share: Words) -> N
             share[plane] += masked[plane, part][colour[part]].sum(axis=0, dtype=np.uint64)
 
 
-def _weighted(share: Words, shape: Shape) -> Words:
+def _weighted(share: U64Array, shape: Shape) -> U64Array:
     """Shares of bits of labels to shares of labels: bit b counts 2^b times."""
     width = shape.most.bit_length()
     parts = share.reshape(shape.labels, width, shape.words)
     weights = np.uint64(1) << np.arange(width, dtype=np.uint64)
-    total: Words = (parts * weights[None, :, None]).sum(axis=1, dtype=np.uint64)
+    total: U64Array = (parts * weights[None, :, None]).sum(axis=1, dtype=np.uint64)
     return total

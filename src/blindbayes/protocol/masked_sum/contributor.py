@@ -36,10 +36,10 @@ from blindbayes.protocol.masked_sum.messages import (
 )
 from blindbayes.protocol.pair_keys import TAG_BYTES
 from blindbayes.protocol.registry import Total
-from blindbayes.wire import Words
+from blindbayes.wire import U64Array
 
 
-def contributor(terms: Terms, vector: Words, coins: Coins) -> Role[Total | None]:
+def contributor(terms: Terms, vector: U64Array, coins: Coins) -> Role[Total | None]:
     """Adds its vector to the sum; hears the total if the study publishes it."""
     setting, threshold = terms.setting, terms.plan.threshold
     me = setting.contributors.index(terms.run.me)

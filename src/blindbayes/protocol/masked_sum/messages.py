@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from blindbayes.wire import Message, Trust, Words
+from blindbayes.wire import Message, Trust, U64Array
 
 
 class KeysAdvertised(Message, frozen=True):
@@ -45,7 +45,7 @@ class MaskedVectorSent(Message, frozen=True):
     """Step 5: the vector under all masks."""
 
     trust: ClassVar[Trust] = Trust.MASKED
-    vector_masked: Words
+    vector_masked: U64Array
 
 
 class SurvivorsNamed(Message, frozen=True):
@@ -84,4 +84,4 @@ class TotalPublished(Message, frozen=True):
     """Step 10: the sum over the survivors."""
 
     trust: ClassVar[Trust] = Trust.CLEAR
-    total: Words
+    total: U64Array

@@ -10,7 +10,7 @@ from blindbayes.protocol.masked_sum.keys import OPTIONS, SERVER, Terms
 from blindbayes.protocol.masked_sum.params import MaskedSumParams
 from blindbayes.protocol.masked_sum.server import server
 from blindbayes.protocol.registry import Setting, Smallest, Total, require_options, require_vector
-from blindbayes.wire import Words
+from blindbayes.wire import U64Array
 
 
 class MaskedSum:
@@ -41,7 +41,7 @@ class MaskedSum:
         layout = Terms(Run("", "", ("*",), "*"), setting).plan
         return graph.smallest_sum(len(setting.contributors), setting.fewest, layout, corrupt, malicious=malicious)
 
-    def role(self, run: Run, setting: Setting, vector: Words | None, coins: Coins) -> Role[Total | None]:
+    def role(self, run: Run, setting: Setting, vector: U64Array | None, coins: Coins) -> Role[Total | None]:
         """The role of `run.me`."""
         terms = Terms(run, setting)
         if run.me == SERVER:

@@ -28,7 +28,7 @@ from blindbayes.protocol.masked_sum.messages import (
 )
 from blindbayes.protocol.pair_keys import TAG_BYTES
 from blindbayes.protocol.registry import Total
-from blindbayes.wire import Words
+from blindbayes.wire import U64Array
 
 
 def server(terms: Terms) -> Role[Total]:
@@ -176,12 +176,12 @@ class _Recovery:
 
 def _remove_masks(
     terms: Terms,
-    total: Words,
+    total: U64Array,
     included: list[bool],
     keys: dict[int, KeysAdvertised],
     dealers: dict[int, tuple[int, ...]],
     shares: dict[int, bytes],
-) -> Words:
+) -> U64Array:
     """The sum without the own masks of the included and without the pair masks that the lost left behind."""
     threshold = terms.plan.threshold
     for index, there in dealers.items():  # before anything is put together: is there enough for everybody?

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from blindbayes.wire import Message, Trust, Words
+from blindbayes.wire import Message, Trust, U64Array
 
 
 class ValuesListed(Message, frozen=True):
@@ -12,7 +12,7 @@ class ValuesListed(Message, frozen=True):
 
     trust: ClassVar[Trust] = Trust.MASKED
     mark: int
-    values: Words
+    values: U64Array
 
 
 class MatchesTold(Message, frozen=True):
@@ -20,4 +20,4 @@ class MatchesTold(Message, frozen=True):
 
     trust: ClassVar[Trust] = Trust.CLEAR
     mark: int
-    names: Words
+    names: U64Array

@@ -20,7 +20,7 @@ from blindbayes.protocol.joined_sums.messages import ItemsMasked, SeedsChosen
 from blindbayes.protocol.joined_sums.roles import padded
 from blindbayes.protocol.matching.messages import MatchesTold, ValuesListed
 from blindbayes.protocol.transfer import agree, mark, require_mark
-from blindbayes.wire import Words
+from blindbayes.wire import U64Array
 
 LABEL = "matching"
 _ASK_CELLS = 1 << 17
@@ -121,7 +121,7 @@ def owner(run: Run, other: str, sizes: Sizes, items: Blocks, planter: OtReceiver
     return (yield from open_value(LABEL, np.flatnonzero(found)))
 
 
-def _values(session: bytes, rows: Words, items: Blocks, places: okvs.Places) -> Words:
+def _values(session: bytes, rows: U64Array, items: Blocks, places: okvs.Places) -> U64Array:
     """The function at the asker's own items, from its t of every cell."""
     values = np.empty((len(items), _WORDS), dtype=np.uint64)
     for low in range(0, len(items), _AT_ONCE):
@@ -130,7 +130,7 @@ def _values(session: bytes, rows: Words, items: Blocks, places: okvs.Places) -> 
     return values
 
 
-def _names(session: bytes, items: Blocks) -> Words:
+def _names(session: bytes, items: Blocks) -> U64Array:
     """What an item is called when a match is told: a function of item and session alone."""
     return fixed_words(TweakedHash(session + b" names"), items, _WORDS)
 
@@ -140,11 +140,11 @@ def _require_size(count: int, bound: int) -> None:
         raise DataError(f"there are more identifiers than the agreed bound of {bound}; agree on a larger one")
 
 
-def _sorted(values: Words) -> Words:
+def _sorted(values: U64Array) -> U64Array:
     return values[np.lexsort((values[:, 1], values[:, 0]))]
 
 
-def find(values: Words, listed: Words) -> Positions:
+def find(values: U64Array, listed: U64Array) -> Positions:
     """Where each of the values (n, 2) stands in the sorted list (m, 2); -1 if nowhere. First words of random values are all
     different but by accident; where they are not, the neighbours are looked at too."""
     places = np.full(len(values), -1, dtype=np.int64)
@@ -158,7 +158,7 @@ def find(values: Words, listed: Words) -> Positions:
     return places
 
 
-def _receive_values(other: str, session: bytes, count: int) -> Role[Words]:
+def _receive_values(other: str, session: bytes, count: int) -> Role[U64Array]:
     parts = []
     for index, low in enumerate(range(0, _WORDS * count, _PIECE_WORDS)):
         piece = yield from receive(other, ValuesListed)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from blindbayes.wire import Message, Trust, Words
+from blindbayes.wire import Message, Trust, U64Array
 
 
 class HistogramsReleased(Message, frozen=True):
@@ -12,4 +12,4 @@ class HistogramsReleased(Message, frozen=True):
 
     trust: ClassVar[Trust] = Trust.NOISY
     codebook: str
-    counts: Words
+    counts: U64Array

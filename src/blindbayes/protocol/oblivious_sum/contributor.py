@@ -26,7 +26,7 @@ from blindbayes.protocol.oblivious_sum.messages import (
 )
 from blindbayes.protocol.oblivious_sum.session import Session
 from blindbayes.protocol.oblivious_sum.terms import DEALER, MINER, Scheme, Terms
-from blindbayes.wire import Big, Words
+from blindbayes.wire import Big, U64Array
 
 
 def dealer(terms: Terms, coins: Coins) -> Role[None]:
@@ -83,7 +83,7 @@ def enrol(terms: Terms, scheme: Scheme, coins: Coins) -> Role[Session]:
     raise PeerProtocolError("too many rosters", party=MINER)
 
 
-def contributor(terms: Terms, vector: Words, coins: Coins) -> Role[None]:
+def contributor(terms: Terms, vector: U64Array, coins: Coins) -> Role[None]:
     """Encrypts its vector; helps to open the sum over the one set of survivors that a quorum signed."""
     setting = terms.setting
     scheme = yield from learn_scheme(terms)

@@ -9,7 +9,7 @@ from blindbayes.protocol.oblivious_sum.miner import miner
 from blindbayes.protocol.oblivious_sum.params import ObliviousSumParams
 from blindbayes.protocol.oblivious_sum.terms import DEALER, MINER, Terms
 from blindbayes.protocol.registry import Setting, Smallest, Total, require_vector
-from blindbayes.wire import Words
+from blindbayes.wire import U64Array
 
 
 class ObliviousSum:
@@ -52,7 +52,7 @@ class ObliviousSum:
         chance = groups.isolation_chance(corrupt / size)
         return Smallest(size - corrupt, chance) if chance <= 2.0**-40 else Smallest(0)
 
-    def role(self, run: Run, setting: Setting, vector: Words | None, coins: Coins) -> Role[Total | None]:
+    def role(self, run: Run, setting: Setting, vector: U64Array | None, coins: Coins) -> Role[Total | None]:
         """The role of `run.me`."""
         terms = Terms(run, setting)
         if run.me == DEALER and terms.has_dealer:

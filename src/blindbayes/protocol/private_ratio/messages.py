@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from blindbayes.protocol.garbled import BitsChosen, TablesGarbled
-from blindbayes.wire import Message, Trust, Words
+from blindbayes.wire import Message, Trust, U64Array
 
 
 class MaskSent(Message, frozen=True):
@@ -19,7 +19,7 @@ class VectorMasked(Message, frozen=True):
     """A contributor's vector minus its mask, for the second computing party."""
 
     trust: ClassVar[Trust] = Trust.MASKED
-    vector: Words
+    vector: U64Array
 
 
 class TotalsChosen(BitsChosen, frozen=True):
@@ -35,11 +35,11 @@ class LabelsReturned(Message, frozen=True):
 
     trust: ClassVar[Trust] = Trust.ENCRYPTED
     mark: int
-    labels: Words
+    labels: U64Array
 
 
 class RatiosTold(Message, frozen=True):
     """The opened probabilities, for parties that did not compute; empty if the smallest class was too small."""
 
     trust: ClassVar[Trust] = Trust.CLEAR
-    ratios: Words
+    ratios: U64Array

@@ -33,7 +33,7 @@ from blindbayes.protocol.private_ratio.messages import (
 from blindbayes.protocol.shared_model.plan import dyadic
 from blindbayes.statistics import Layout
 from blindbayes.statistics.layout import is_histogram
-from blindbayes.wire import Words
+from blindbayes.wire import U64Array
 
 Opening = Literal["shares", "coarse", "noisy", "fine"]
 _WORD_BITS = 64
@@ -147,7 +147,7 @@ def _ratios(g: Gates, counts: Number, ratios: Ratios) -> Number:
     return c.divide(g, numerator, c.join_lanes(under), ratios.fraction + 1)
 
 
-def plain_ratios(totals: Words, ratios: Ratios) -> tuple[list[int], bool]:
+def plain_ratios(totals: U64Array, ratios: Ratios) -> tuple[list[int], bool]:
     """The oracle: what the circuit computes, and whether every class reaches the minimum."""
     g = Plain()
     counts = _counts(g, c.to_bits(totals, _WORD_BITS), ratios)
@@ -157,7 +157,7 @@ def plain_ratios(totals: Words, ratios: Ratios) -> tuple[list[int], bool]:
 # -- roles ---------------------------------------------------------------------------------------------------------------
 
 
-def contributor(run: Run, ratios: Ratios, vector: Words, first: str, second: str, coins: Coins) -> Role[list[int] | None]:
+def contributor(run: Run, ratios: Ratios, vector: U64Array, first: str, second: str, coins: Coins) -> Role[list[int] | None]:
     """A party that does not compute: it splits its vector, and later hears what is opened."""
     _require_vector(vector, ratios)
     key = coins.bytes(KEY_BYTES)
@@ -174,7 +174,7 @@ def contributor(run: Run, ratios: Ratios, vector: Words, first: str, second: str
     return (yield from open_value(ratios.label, [int(value) for value in told.ratios]))
 
 
-def first_party(run: Run, ratios: Ratios, vector: Words, second: str, coins: Coins) -> Role[list[int]]:
+def first_party(run: Run, ratios: Ratios, vector: U64Array, second: str, coins: Coins) -> Role[list[int]]:
     """The garbler. Returns its shares of the probabilities modulo 2^(fraction + 1), or the opened ones."""
     _require_vector(vector, ratios)
     share = vector.astype(np.uint64, copy=True)
@@ -188,7 +188,7 @@ def first_party(run: Run, ratios: Ratios, vector: Words, second: str, coins: Coi
     return (yield from _garble(run, ratios, share, second, keeper, session, coins))
 
 
-def second_party(run: Run, ratios: Ratios, vector: Words, first: str, coins: Coins) -> Role[list[int]]:
+def second_party(run: Run, ratios: Ratios, vector: U64Array, first: str, coins: Coins) -> Role[list[int]]:
     """The evaluator. Returns its shares of the probabilities, or the opened ones, which it tells the others."""
     _require_vector(vector, ratios)
     share = vector.astype(np.uint64, copy=True)
@@ -203,7 +203,7 @@ def second_party(run: Run, ratios: Ratios, vector: Words, first: str, coins: Coi
 
 
 def _garble(
-    run: Run, ratios: Ratios, share: Words, other: str, keeper: OtSender, session: bytes, coins: Coins
+    run: Run, ratios: Ratios, share: U64Array, other: str, keeper: OtSender, session: bytes, coins: Coins
 ) -> Role[list[int]]:
     stream = keeper.session(session)
     chosen = yield from receive(other, TotalsChosen)
@@ -233,7 +233,7 @@ def _garble(
     return (yield from open_value(ratios.label, found))
 
 
-def _evaluate(run: Run, ratios: Ratios, share: Words, other: str, planter: OtReceiver, session: bytes) -> Role[list[int]]:
+def _evaluate(run: Run, ratios: Ratios, share: U64Array, other: str, planter: OtReceiver, session: bytes) -> Role[list[int]]:
     stream = planter.session(session)
     corrections, t = stream.extend(c.to_bits(share, _WORD_BITS))
     yield Send(other, TotalsChosen(transfer.mark(session, TotalsChosen, 0), corrections))  # step 3
@@ -276,6 +276,6 @@ def _others(run: Run, computing: str) -> list[str]:
     return [name for name in run.others if name != computing]
 
 
-def _require_vector(vector: Words, ratios: Ratios) -> None:
+def _require_vector(vector: U64Array, ratios: Ratios) -> None:
     if vector.dtype != np.uint64 or vector.shape != (ratios.layout.word_count,) or ratios.layout.is_wide:
         raise LocalProtocolError("a vector has one word per cell of the codebook's layout")

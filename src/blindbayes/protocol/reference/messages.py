@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from blindbayes.wire import Message, Trust, Words
+from blindbayes.wire import Message, Trust, U64Array
 
 
 class VectorShown(Message, frozen=True):
     """A contributor's vector, in clear."""
 
     trust: ClassVar[Trust] = Trust.CLEAR
-    vector: Words
+    vector: U64Array
 
 
 class TotalShown(Message, frozen=True):
     """The sum, and whose vectors are in it."""
 
     trust: ClassVar[Trust] = Trust.CLEAR
-    total: Words
+    total: U64Array
     included: tuple[str, ...]

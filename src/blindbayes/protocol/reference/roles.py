@@ -9,12 +9,12 @@ from blindbayes.primitives.coins import Coins
 from blindbayes.protocol.core import Role, Run, Send, open_value, receive, receive_all, send_all
 from blindbayes.protocol.reference.messages import TotalShown, VectorShown
 from blindbayes.protocol.registry import Setting, Smallest, Total, require_options, require_vector
-from blindbayes.wire import Words
+from blindbayes.wire import U64Array
 
 COLLECTOR = "collector"
 
 
-def contributor(run: Run, setting: Setting, vector: Words) -> Role[Total]:
+def contributor(run: Run, setting: Setting, vector: U64Array) -> Role[Total]:
     """Shows its vector to the collector and hears the total."""
     yield Send(COLLECTOR, VectorShown(vector))  # 1
     shown = yield from receive(COLLECTOR, TotalShown)  # 3
@@ -63,7 +63,7 @@ class Reference:
         """The collector sees every vector by itself."""
         return Smallest(1)
 
-    def role(self, run: Run, setting: Setting, vector: Words | None, coins: Coins) -> Role[Total | None]:
+    def role(self, run: Run, setting: Setting, vector: U64Array | None, coins: Coins) -> Role[Total | None]:
         """The role of `run.me`."""
         require_options(setting, {})
         if run.me == COLLECTOR:

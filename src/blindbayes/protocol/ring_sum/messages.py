@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from blindbayes.wire import Message, Trust, Words
+from blindbayes.wire import Message, Trust, U64Array
 
 
 class PartialPassed(Message, frozen=True):
@@ -12,11 +12,11 @@ class PartialPassed(Message, frozen=True):
 
     trust: ClassVar[Trust] = Trust.MASKED
     ring: int
-    partial_masked: Words
+    partial_masked: U64Array
 
 
 class TotalTold(Message, frozen=True):
     """Step 5: the sum."""
 
     trust: ClassVar[Trust] = Trust.CLEAR
-    total: Words
+    total: U64Array

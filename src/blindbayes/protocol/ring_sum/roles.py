@@ -14,7 +14,7 @@ from blindbayes.protocol.registry import Setting, Smallest, Total, require_optio
 from blindbayes.protocol.ring_sum.cycles import most_rings, ring, seating
 from blindbayes.protocol.ring_sum.messages import PartialPassed, TotalTold
 from blindbayes.protocol.ring_sum.params import RingSumParams
-from blindbayes.wire import Words
+from blindbayes.wire import U64Array
 
 OPTIONS = msgspec.structs.asdict(RingSumParams())
 MINIMUM = 3
@@ -55,7 +55,7 @@ def ring_count(setting: Setting) -> int:
     return int(wanted)
 
 
-def party(run: Run, setting: Setting, vector: Words, coins: Coins) -> Role[Total]:
+def party(run: Run, setting: Setting, vector: U64Array, coins: Coins) -> Role[Total]:
     """Everybody's role; the party at hop 0 of all rings starts and ends them."""
     rings = ring_count(setting)
     spots = places(run, setting, rings)
@@ -88,7 +88,7 @@ def party(run: Run, setting: Setting, vector: Words, coins: Coins) -> Role[Total
     return Total(total, setting.contributors)
 
 
-def _start(setting: Setting, spots: list[Place], shares: list[Words], coins: Coins, modulus: np.uint64) -> Role[Words]:
+def _start(setting: Setting, spots: list[Place], shares: list[U64Array], coins: Coins, modulus: np.uint64) -> Role[U64Array]:
     """Start every ring under a mask of its own, take the masks off at the end."""
     # 2.
     masks = [coins.words(setting.length) & modulus for _ in spots]
@@ -110,7 +110,7 @@ def _mask(setting: Setting) -> np.uint64:
     return np.uint64((1 << bits) - 1)
 
 
-def _require(message: PartialPassed, number: int, setting: Setting, sender: str) -> Words:
+def _require(message: PartialPassed, number: int, setting: Setting, sender: str) -> U64Array:
     if message.ring != number:
         raise PeerProtocolError("the partial sum belongs to another ring", party=sender)
     if len(message.partial_masked) != setting.length or (message.partial_masked & ~_mask(setting)).any():
@@ -145,7 +145,7 @@ class RingSum:
         """Fewer than twice as many colluders as rings leave the honest in one part."""
         return Smallest(len(setting.contributors) - corrupt if corrupt < 2 * ring_count(setting) else 0)
 
-    def role(self, run: Run, setting: Setting, vector: Words | None, coins: Coins) -> Role[Total | None]:
+    def role(self, run: Run, setting: Setting, vector: U64Array | None, coins: Coins) -> Role[Total | None]:
         """The role of `run.me`."""
         return (yield from party(run, setting, require_vector(vector, setting, run.me), coins))
 

@@ -41,7 +41,7 @@ from blindbayes.protocol.shared_model.tables import Tables, score
 from blindbayes.protocol.steps import Done, step
 from blindbayes.protocol.transfer import mark, require_mark
 from blindbayes.statistics import MISSING
-from blindbayes.wire import Words
+from blindbayes.wire import U64Array
 
 LABEL = "audited_cells"
 _SEED = 32
@@ -99,7 +99,7 @@ def _items(tables: Tables, plan: ScorePlan) -> list[bytes]:
     return found
 
 
-def _item(name: str, selector: int, value: int, entry: Words) -> bytes:
+def _item(name: str, selector: int, value: int, entry: U64Array) -> bytes:
     return repr((name, selector, value)).encode() + entry.astype("<u8").tobytes()
 
 
@@ -124,7 +124,7 @@ class Evidence(msgspec.Struct, frozen=True, tag=True):
     answered: bytes  # what was signed with the commitments
     promised: SharesCommitted
     opened: DummiesOpened
-    shares: Words  # the accuser's, of the dummies' sums
+    shares: U64Array  # the accuser's, of the dummies' sums
 
 
 def _plain(value: Any) -> Any:

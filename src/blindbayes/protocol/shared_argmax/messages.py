@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from blindbayes.wire import Message, Trust, Words
+from blindbayes.wire import Message, Trust, U64Array
 
 
 class EntriesChosen(Message, frozen=True):
@@ -12,7 +12,7 @@ class EntriesChosen(Message, frozen=True):
 
     trust: ClassVar[Trust] = Trust.MASKED
     mark: int
-    corrections: Words
+    corrections: U64Array
 
 
 class EntriesMasked(Message, frozen=True):
@@ -20,7 +20,7 @@ class EntriesMasked(Message, frozen=True):
 
     trust: ClassVar[Trust] = Trust.MASKED
     mark: int
-    entries: Words
+    entries: U64Array
 
 
 class ScoresHanded(Message, frozen=True):
@@ -28,7 +28,7 @@ class ScoresHanded(Message, frozen=True):
 
     trust: ClassVar[Trust] = Trust.SHARE
     mark: int
-    shares: Words
+    shares: U64Array
 
 
 class ScoresBlinded(Message, frozen=True):
@@ -36,7 +36,7 @@ class ScoresBlinded(Message, frozen=True):
 
     trust: ClassVar[Trust] = Trust.SHARE
     mark: int
-    blinds: Words
+    blinds: U64Array
 
 
 class ScoresChosen(Message, frozen=True):
@@ -44,7 +44,7 @@ class ScoresChosen(Message, frozen=True):
 
     trust: ClassVar[Trust] = Trust.MASKED
     mark: int
-    corrections: Words
+    corrections: U64Array
 
 
 class ArgmaxGarbled(Message, frozen=True):
@@ -52,8 +52,8 @@ class ArgmaxGarbled(Message, frozen=True):
 
     trust: ClassVar[Trust] = Trust.ENCRYPTED
     mark: int
-    tables: Words
-    tags: Words
+    tables: U64Array
+    tags: U64Array
 
 
 class LabelsReturned(Message, frozen=True):
@@ -61,7 +61,7 @@ class LabelsReturned(Message, frozen=True):
 
     trust: ClassVar[Trust] = Trust.ENCRYPTED
     mark: int
-    labels: Words
+    labels: U64Array
 
 
 class ClassesTold(Message, frozen=True):
@@ -69,7 +69,7 @@ class ClassesTold(Message, frozen=True):
 
     trust: ClassVar[Trust] = Trust.CLEAR
     mark: int
-    classes: Words
+    classes: U64Array
 
 
 class TriplesChosen(Message, frozen=True):
@@ -77,7 +77,7 @@ class TriplesChosen(Message, frozen=True):
 
     trust: ClassVar[Trust] = Trust.MASKED
     mark: int
-    corrections: Words
+    corrections: U64Array
 
 
 class TriplesMasked(Message, frozen=True):
@@ -85,7 +85,7 @@ class TriplesMasked(Message, frozen=True):
 
     trust: ClassVar[Trust] = Trust.MASKED
     mark: int
-    bits: Words
+    bits: U64Array
 
 
 class GatesMasked(Message, frozen=True):
@@ -93,7 +93,7 @@ class GatesMasked(Message, frozen=True):
 
     trust: ClassVar[Trust] = Trust.MASKED
     mark: int
-    bits: Words
+    bits: U64Array
 
 
 class OutputsShared(Message, frozen=True):
@@ -101,7 +101,7 @@ class OutputsShared(Message, frozen=True):
 
     trust: ClassVar[Trust] = Trust.SHARE
     mark: int
-    bits: Words
+    bits: U64Array
 
 
 class TablesCommitted(Message, frozen=True):
@@ -151,9 +151,9 @@ class DummiesOpened(Message, frozen=True):
 
     trust: ClassVar[Trust] = Trust.NOISY
     mark: int
-    shares: Words
+    shares: U64Array
     salts: bytes
-    entries: Words
+    entries: U64Array
     entry_salts: bytes
     paths: bytes
     signature: bytes

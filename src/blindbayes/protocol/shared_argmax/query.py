@@ -21,7 +21,7 @@ from blindbayes.protocol.shared_argmax.messages import EntriesChosen, EntriesMas
 from blindbayes.protocol.shared_model.plan import ScorePlan
 from blindbayes.protocol.shared_model.tables import Tables
 from blindbayes.protocol.transfer import mark, require_mark
-from blindbayes.wire import Words
+from blindbayes.wire import U64Array
 
 _CHUNK_BYTES = 1 << 23
 _MAX_CHUNK = 1 << 10
@@ -143,7 +143,7 @@ class Asked:
 
     index: int
     part: slice
-    choices: list[Words]
+    choices: list[U64Array]
     t: Blocks
 
 

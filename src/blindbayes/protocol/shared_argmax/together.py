@@ -27,7 +27,7 @@ from blindbayes.protocol import transfer
 from blindbayes.protocol.core import Role, Run, Send, receive, receive_all
 from blindbayes.protocol.shared_argmax.messages import GatesMasked, OutputsShared, TriplesChosen, TriplesMasked
 from blindbayes.protocol.transfer import mark, require_mark
-from blindbayes.wire import Message, Words
+from blindbayes.wire import Message, U64Array
 
 _TRIPLES_AT_ONCE = 1 << 21
 Bits = npt.NDArray[np.uint8]
@@ -237,12 +237,12 @@ class _Party:
         return total
 
 
-def _pack(bits: Bits) -> Words:
+def _pack(bits: Bits) -> U64Array:
     packed = np.packbits(bits.reshape(-1), bitorder="little")
     return np.concatenate([packed, np.zeros(-len(packed) % 8, dtype=np.uint8)]).view(np.uint64)
 
 
-def _unpack(words: Words, count: int, party: str) -> Bits:
+def _unpack(words: U64Array, count: int, party: str) -> Bits:
     if len(words) != -(-count // 64):
         raise PeerProtocolError("packed bits have the wrong length", party=party)
     return np.unpackbits(words.view(np.uint8), bitorder="little")[:count]

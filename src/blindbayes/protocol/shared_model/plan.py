@@ -36,7 +36,7 @@ from blindbayes.primitives.circuits import ln_error
 from blindbayes.primitives.limbs import MAX_LIMBS, limbs_for
 from blindbayes.statistics import MISSING
 from blindbayes.statistics.layout import is_histogram
-from blindbayes.wire import Words
+from blindbayes.wire import U64Array
 
 FRACTION = 24
 LEAST_FRACTION = 20  # taken where it saves a second 64-bit limb
@@ -61,7 +61,7 @@ class HistogramPlan:
         """Number of selectors."""
         return 1
 
-    def choices(self, codes: npt.NDArray[np.int64]) -> Words:
+    def choices(self, codes: npt.NDArray[np.int64]) -> U64Array:
         """What a column of codes selects, (rows, 1)."""
         return (codes + 1).astype(np.uint64)[:, None]
 
@@ -88,7 +88,7 @@ class GaussianPlan:
         """Number of selectors: present, bits of z, bits of z^2."""
         return 1 + self.code_bits + self.square_bits
 
-    def choices(self, codes: npt.NDArray[np.int64]) -> Words:
+    def choices(self, codes: npt.NDArray[np.int64]) -> U64Array:
         """What a column of codes selects, (rows, selectors)."""
         missing = codes == MISSING
         present = np.where(missing, 0, codes)
@@ -138,11 +138,11 @@ class Guard:
 NO_GUARD = Guard()
 
 
-def _bits(values: Words, bits: int) -> Words:
+def _bits(values: U64Array, bits: int) -> U64Array:
     return (values[:, None] >> np.arange(bits, dtype=np.uint64)) & np.uint64(1)
 
 
-def _wide_square(size: Words) -> tuple[Words, Words]:
+def _wide_square(size: U64Array) -> tuple[U64Array, U64Array]:
     """High and low word of size^2, size < 2^46."""
     low, high = size & np.uint64(0xFFFFFFFF), size >> np.uint64(32)
     cross = low * high * np.uint64(2)

@@ -23,7 +23,7 @@ from blindbayes.protocol.shared_model.noise import Key, Noise, noise_bits, noise
 from blindbayes.protocol.shared_model.plan import ScorePlan
 from blindbayes.protocol.shared_model.tables import add_denominators, from_outputs, output_lanes
 from blindbayes.protocol.transfer import agree
-from blindbayes.wire import Words
+from blindbayes.wire import U64Array
 
 _WORD_BITS = 64
 Bits = npt.NDArray[np.uint8]
@@ -80,7 +80,7 @@ class PlainSide:
 
     def __init__(
         self,
-        words: Words,
+        words: U64Array,
         class_counts: npt.NDArray[np.int64],
         layout: RowLayout,
         plan: ScorePlan,
@@ -109,7 +109,7 @@ class PlainSide:
         return [part[key] for part in self._noise]
 
 
-def attribute_bits(share: Words, noise: Noise | None, layout: RowLayout, plan: ScorePlan) -> Bits:
+def attribute_bits(share: U64Array, noise: Noise | None, layout: RowLayout, plan: ScorePlan) -> Bits:
     """The bits that the attribute holder brings: of its share's words, then of its noise."""
     own = noise_bits(noise, layout, plan)
     parts = [c.to_bits(_by_word(share), _WORD_BITS).reshape(-1)]
@@ -117,7 +117,7 @@ def attribute_bits(share: Words, noise: Noise | None, layout: RowLayout, plan: S
 
 
 def class_bits(
-    share: Words,
+    share: U64Array,
     noise: Noise | None,
     class_counts: npt.NDArray[np.int64],
     masks: Sequence[Bits],
@@ -143,7 +143,7 @@ def _circuit(layout: RowLayout, plan: ScorePlan) -> Circuit:
     return outputs
 
 
-def _by_word(share: Words) -> Words:
+def _by_word(share: U64Array) -> U64Array:
     """(classes, words) to lanes, classes fastest."""
     return np.ascontiguousarray(share.T).reshape(-1)
 
@@ -153,7 +153,7 @@ def _lanes(indices: Sequence[int], classes: int) -> npt.NDArray[np.int64]:
 
 
 def plain_tables(
-    words: Words, class_counts: npt.NDArray[np.int64], layout: RowLayout, plan: ScorePlan, noise: Sequence[Noise] = ()
+    words: U64Array, class_counts: npt.NDArray[np.int64], layout: RowLayout, plan: ScorePlan, noise: Sequence[Noise] = ()
 ) -> tuple[dict[str, Limbs], int]:
     """What the two shares add up to, computed in clear, and the number of AND gates: the oracle of the tests."""
     side = PlainSide(words, class_counts, layout, plan, noise)
@@ -164,7 +164,7 @@ def plain_tables(
 def class_holder(
     run: Run,
     attribute_holder_name: str,
-    share: Words,
+    share: U64Array,
     class_counts: npt.NDArray[np.int64],
     layout: RowLayout,
     plan: ScorePlan,
@@ -191,7 +191,7 @@ def class_holder(
 def attribute_holder(
     run: Run,
     class_holder_name: str,
-    share: Words,
+    share: U64Array,
     layout: RowLayout,
     plan: ScorePlan,
     transfers_with: tuple[OtSender, OtReceiver],
@@ -217,6 +217,6 @@ def _draw(bits: int, lanes: int, coins: Coins) -> Bits:
     return np.unpackbits(raw)[: bits * lanes].reshape(bits, lanes)
 
 
-def _require_share(share: Words, layout: RowLayout, plan: ScorePlan) -> None:
+def _require_share(share: U64Array, layout: RowLayout, plan: ScorePlan) -> None:
     if share.shape != (plan.classes, layout.words) or share.dtype != np.uint64:
         raise LocalProtocolError("the share of the sums does not fit the layout")

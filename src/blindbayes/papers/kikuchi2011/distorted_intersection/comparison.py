@@ -24,7 +24,7 @@ from blindbayes.primitives.softspoken import OtReceiver, OtSender
 from blindbayes.primitives.tweaks import TweakedHash
 from blindbayes.protocol.core import Role, Run, Send, open_value, receive
 from blindbayes.protocol.transfer import agree
-from blindbayes.wire import Message, Trust, Words
+from blindbayes.wire import Message, Trust, U64Array
 
 Kind = Literal["sums", "products"]
 LABEL = "winner"
@@ -35,15 +35,15 @@ class SharesChosen(Message, frozen=True):
     """Corrections of the transfers by which Bob enters his shares."""
 
     trust: ClassVar[Trust] = Trust.MASKED
-    corrections: Words
+    corrections: U64Array
 
 
 class ComparisonGarbled(Message, frozen=True):
     """Garbled tables, and the tags of the winner's position."""
 
     trust: ClassVar[Trust] = Trust.MASKED
-    tables: Words
-    tags: Words
+    tables: U64Array
+    tags: U64Array
 
 
 class WinnerTold(Message, frozen=True):

@@ -28,7 +28,7 @@ from blindbayes.primitives.paillier import DEFAULT_BITS, Ciphertext, PrivateKey,
 from blindbayes.primitives.tweaks import TweakedHash
 from blindbayes.protocol.core import M, Role, Run, Send, receive
 from blindbayes.protocol.transfer import agree, mark, require_mark
-from blindbayes.wire import Words
+from blindbayes.wire import U64Array
 
 _PIECE_BYTES = 1 << 24
 _LANES_AT_ONCE = 1 << 9  # of one garbled circuit: bounds its message
@@ -182,7 +182,7 @@ class Channel:
 
     def _evaluate(
         self, circuit: Circuit, own: Sequence[int], width: int, other_widths: Sequence[int]
-    ) -> Role[tuple[Wires, Evaluator, Words]]:
+    ) -> Role[tuple[Wires, Evaluator, U64Array]]:
         lanes = len(own)
         session = self._circuit_session()
         centre = yield from self.due(CentreOffered)

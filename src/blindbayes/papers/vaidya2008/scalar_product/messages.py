@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from blindbayes.wire import Message, Trust, Words
+from blindbayes.wire import Message, Trust, U64Array
 
 
 class ModulusPublished(Message, frozen=True):
@@ -44,8 +44,8 @@ class CircuitGarbled(Message, frozen=True):
     trust: ClassVar[Trust] = Trust.ENCRYPTED
     mark: int
     boxes: bytes
-    tables: Words
-    tags: Words
+    tables: U64Array
+    tags: U64Array
 
 
 class LabelsGivenBack(Message, frozen=True):
@@ -53,7 +53,7 @@ class LabelsGivenBack(Message, frozen=True):
 
     trust: ClassVar[Trust] = Trust.CLEAR
     mark: int
-    labels: Words
+    labels: U64Array
 
 
 class LogarithmShareSent(Message, frozen=True):
@@ -61,11 +61,11 @@ class LogarithmShareSent(Message, frozen=True):
 
     trust: ClassVar[Trust] = Trust.SHARE
     mark: int
-    shares: Words
+    shares: U64Array
 
 
 class RatiosAnnounced(Message, frozen=True):
     """Protocol 3 as printed: the ratios, in fixed point."""
 
     trust: ClassVar[Trust] = Trust.CLEAR
-    ratios: Words
+    ratios: U64Array

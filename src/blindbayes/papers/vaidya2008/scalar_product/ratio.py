@@ -34,7 +34,7 @@ from blindbayes.protocol.registry import Setting
 from blindbayes.protocol.ring_sum.cycles import ring, seating
 from blindbayes.protocol.ring_sum.messages import PartialPassed
 from blindbayes.protocol.ring_sum.roles import places, ring_count
-from blindbayes.wire import Words
+from blindbayes.wire import U64Array
 
 SHARE_BITS = FRACTION + HEIGHT + 1
 """Shares of ratios are modulo 2^SHARE_BITS, with FRACTION bits after the point."""
@@ -109,7 +109,7 @@ def relative_error(degree: int) -> float:
 
 
 def party(
-    run: Run, ratios: Ratios, terms: Terms, vector: Words, coins: Coins, key: PrivateKey | None = None
+    run: Run, ratios: Ratios, terms: Terms, vector: U64Array, coins: Coins, key: PrivateKey | None = None
 ) -> Role[list[int] | None]:
     """Everybody's role. Two parties return shares of the ratios (the others None), or all return the announced ratios."""
     setting = ratios.setting(run.parties)
@@ -131,7 +131,7 @@ def party(
 
 
 def _ring(
-    run: Run, ratios: Ratios, setting: Setting, vector: Words, starter: str, closer: str, coins: Coins
+    run: Run, ratios: Ratios, setting: Setting, vector: U64Array, starter: str, closer: str, coins: Coins
 ) -> Role[list[int]]:
     """The ring sum until its last step: the starter keeps minus its masks, the closer gets what the rings end with."""
     rings = ring_count(setting)
@@ -175,7 +175,7 @@ def _last(run: Run, setting: Setting, number: int) -> str:
     return names[seats[ring(len(names), number)[-1]]]
 
 
-def _checked(message: PartialPassed, number: int, setting: Setting, modulus: np.uint64, sender: str) -> Words:
+def _checked(message: PartialPassed, number: int, setting: Setting, modulus: np.uint64, sender: str) -> U64Array:
     if message.ring != number or len(message.partial_masked) != setting.length or (message.partial_masked & ~modulus).any():
         raise PeerProtocolError("the partial sum has another ring, length or modulus", party=sender)
     return message.partial_masked
