@@ -128,7 +128,9 @@ def test_random_categorical_tables_score_as_categorical_nb(seed: int, rows: int,
     ours = NaiveBayes(codebook, alpha=alpha).fit(X, y)
     theirs = CategoricalNB(alpha=alpha, min_categories=sizes).fit(X, y)
     require_close(ours.predict_joint_log_proba(X), joint(theirs, X))
-    assert ours.predict(X).tolist() == theirs.predict(X).tolist()
+    best = np.sort(joint(theirs, X), axis=1)
+    clear = best[:, -1] - best[:, -2] > 1e-12 if best.shape[1] > 1 else np.ones(rows, bool)  # a tie is decided by rounding
+    assert ours.predict(X)[clear].tolist() == theirs.predict(X)[clear].tolist()
 
 
 def test_a_mixed_table_is_the_sum_of_both_models() -> None:
