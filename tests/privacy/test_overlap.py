@@ -11,12 +11,13 @@ import msgspec
 import numpy as np
 import pytest
 
-from blindbayes.errors import ConfigError, LocalProtocolError, PeerProtocolError
+from blindbayes.errors import ConfigError, LocalProtocolError, PeerProtocolError, PrivacyError
 from blindbayes.primitives.circuits import from_bits, to_bits
 from blindbayes.primitives.coins import Coins
 from blindbayes.primitives.garbling import Plain
+from blindbayes.privacy.chance import SMALLEST_BUDGET
 from blindbayes.privacy.evidence import epsilon_lower
-from blindbayes.privacy.overlap import OverlapNoise
+from blindbayes.privacy.overlap import LARGEST_SCALE, OverlapNoise
 from blindbayes.protocol.joined_sums import merge
 from blindbayes.protocol.joined_sums.counts import (
     NOISY_LABEL,
@@ -137,8 +138,9 @@ def test_a_law_that_makes_no_sense_is_refused() -> None:
     for epsilon, joins in ((Fraction(0), 1), (Fraction(-1), 1), (Fraction(1), 0)):
         with pytest.raises(ConfigError):
             OverlapNoise(epsilon, joins)
-    with pytest.raises(ConfigError, match="drowns"):
+    with pytest.raises(PrivacyError, match="lies between"):  # the noise would drown any number of identifiers
         OverlapNoise(Fraction(1, 2**41))
+    assert OverlapNoise(SMALLEST_BUDGET).scale <= LARGEST_SCALE  # so what is not refused fits the circuit
 
 
 @pytest.mark.parametrize("kind", [NoiseChosen, OverlapNoised, NoisedTold])

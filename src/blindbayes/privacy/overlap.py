@@ -17,7 +17,7 @@ from blindbayes.privacy.chance import charged, spendable
 from blindbayes.privacy.mechanisms import Price
 from blindbayes.privacy.samplers import discrete_laplace
 
-LARGEST_SCALE = 1 << 40
+LARGEST_SCALE = 1 << 40  # of noise that the circuit holds; the smallest budget stays below it
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +37,6 @@ class OverlapNoise:
         object.__setattr__(self, "epsilon", spendable(self.epsilon, "overlap_epsilon"))
         if self.joins < 1:
             raise ConfigError("an estimate is of one join or more")
-        if self.scale > LARGEST_SCALE:
-            raise ConfigError("overlap_epsilon is so small that the noise drowns any number of identifiers")
 
     @property
     def scale(self) -> Fraction:
