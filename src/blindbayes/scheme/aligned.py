@@ -6,6 +6,7 @@ A part knows its party's table and the public facts (`Columns`).
 from __future__ import annotations
 
 import json
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
@@ -392,7 +393,7 @@ class TrainingJob:
         return self.scheme.result(self.agreement, outcome, run=self.run_id)
 
 
-class ShareScheme:
+class ShareScheme(ABC):
     """What the schemes have in common that end in shares of a model. See `study.schemes.Scheme`."""
 
     name: str
@@ -429,13 +430,13 @@ class ShareScheme:
         """Training."""
         return TrainingJob(agreement, site, run_id)
 
+    @abstractmethod
     def training(self, agreement: Agreement, party: str, source: ColumnSource) -> Training:
         """A party's part, its table checked against what is agreed."""
-        raise NotImplementedError
 
+    @abstractmethod
     def columns(self, agreement: Agreement) -> Columns:
         """Who holds what, as the protocols see it."""
-        raise NotImplementedError
 
     def price(self, agreement: Agreement, party: str) -> Charge | None:
         """What a party pays for training: the noise in the shares, if there is any. Answers cost nothing more."""
@@ -446,9 +447,9 @@ class ShareScheme:
         """The parties with whom training opens one bit: that enough identifiers joined."""
         return ()
 
+    @abstractmethod
     def statement(self, agreement: Agreement, overlaps: Mapping[str, int]) -> str:
         """What training promises, in words."""
-        raise NotImplementedError
 
     def follows(self, agreement: Agreement) -> tuple[str, ...]:
         """What each way of classifying will tell, beyond what follows from shares."""
