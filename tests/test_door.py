@@ -68,7 +68,8 @@ def test_hooks_run_the_tools_of_the_environment() -> None:
 
 
 def test_make_help_lists_every_target() -> None:
-    shown = subprocess.run(["make", "--no-print-directory", "help"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    command = ["make", "--no-print-directory", "help"]
+    shown = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
     assert {line.split()[0] for line in shown.splitlines() if line[:1].islower()} == targets()
 
 

@@ -324,7 +324,7 @@ def test_a_site_that_asks_for_much_hides_no_other_sites_wish(tmp_path: Path) -> 
             other = msgspec.structs.replace(study, title="wanted")
             hospital.board.frame_arrived("lab", offered(office.agents["lab"], other, wanted, "lab", "hospital"))
             assert hospital.pending_predictions[wanted]["by"] == "lab"
-            assert hospital.seen[other.sha256] == "lab"
+            assert hospital.proposed_studies[other.sha256] == "lab"
 
     bounded(test)
 

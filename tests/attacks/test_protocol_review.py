@@ -161,7 +161,7 @@ def test_offers_leave_nothing_on_the_screen_that_a_terminal_obeys(tmp_path: Path
                 north.board.frame_arrived("south", pack(pair.offer(AgreementKey.generate(Coins.system()))))
                 unknown = dataclasses.replace(pair, study=("\x1b[2J" * 16))
                 north.board.frame_arrived("south", pack(unknown.offer(AgreementKey.generate(Coins.system()))))
-            assert north.seen == {}
+            assert north.proposed_studies == {}
             assert north.home.audit.path.read_text().isascii()
             assert all(str(entry.get("run", "")).isprintable() for entry in north.home.audit.entries())
             assert [entry["run"] for entry in north.home.audit.entries() if entry["event"] == "refused"] != []

@@ -100,7 +100,7 @@ def test_a_study_without_approval_gets_no_answer_known_or_not(tmp_path: Path) ->
                 assert isinstance(error, PeerLost)
                 assert error.party == "south"
                 assert runs["north"].run_id not in answers
-                assert office.agents["south"].seen[study.sha256] in ("north", "west")
+                assert office.agents["south"].proposed_studies[study.sha256] in ("north", "west")
             assert answers == []
 
     bounded(test)
