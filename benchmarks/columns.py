@@ -42,10 +42,10 @@ from blindbayes.primitives.coins import Coins
 from blindbayes.protocol import class_sums, transfer
 from blindbayes.protocol import columns as roles
 from blindbayes.protocol.class_sums import RowLayout
-from blindbayes.protocol.columns import Columns
+from blindbayes.protocol.columns import ColumnsSetup
 from blindbayes.protocol.core import Open, Receive, Role, Run, Send
 from blindbayes.protocol.steps import Done, step
-from blindbayes.statistics import Block
+from blindbayes.statistics import CodedRows
 from blindbayes.transport.memory import run_in_memory
 from blindbayes.wire import decode, encode
 
@@ -158,7 +158,7 @@ def codebook(categorical: int, values: int, gaussian: int, code_bits: int) -> Co
     return Codebook("y", CLASSES, tuple(features), variance_floor=1.0)
 
 
-def synthetic(book: Codebook, rows: int, seed: int) -> Block:
+def synthetic(book: Codebook, rows: int, seed: int) -> CodedRows:
     rng = np.random.default_rng(seed)
     columns: dict[str, Any] = {}
     for feature in book.features:
@@ -168,7 +168,7 @@ def synthetic(book: Codebook, rows: int, seed: int) -> Block:
             spread = feature.code_high / 4
             drawn = np.rint(rng.normal(0, spread, rows)).astype(np.int64)
             columns[feature.name] = np.clip(drawn, feature.code_low, feature.code_high)
-    return Block(None, columns, rows)
+    return CodedRows(None, columns, rows)
 
 
 def labels(rows: int, seed: int) -> Any:
@@ -186,7 +186,7 @@ def train(rows: int, book: Codebook, whole: bool) -> dict[str, dict[str, Any]]:
     """Two processes train; returns each one's figures."""
     block = 1 << 16
     owners = {"class": (), "attributes": book.names}
-    columns = Columns(book, rows, owners, ("class",))
+    columns = ColumnsSetup(book, rows, owners, ("class",))
     sizes = [min(block, rows - low) for low in range(0, rows, block)]
 
     def work(party: str, line: Line, meter: Meter) -> dict[str, Any]:
@@ -208,10 +208,10 @@ def train(rows: int, book: Codebook, whole: bool) -> dict[str, dict[str, Any]]:
         elif whole:
             drive(roles.train_attribute_holder(run, columns, blocks(), coins), line)
         elif party == "class":
-            planter = drive(transfer.planter(run, "attributes", coins), line)
+            planter = drive(transfer.ot_receiver(run, "attributes", coins), line)
             drive(class_sums.class_holder(run, "attributes", columns.shape("attributes"), blocks(), planter, coins), line)
         else:
-            keeper = drive(transfer.keeper(run, "class", coins), line)
+            keeper = drive(transfer.ot_sender(run, "class", coins), line)
             layout = columns.layout("attributes")
             words = (layout.encode(item) for item in blocks())
             drive(class_sums.attribute_holder(run, "class", columns.shape("attributes"), words, keeper, coins), line)
@@ -259,7 +259,7 @@ def classify(batches: list[int], book: Codebook, name: str, repeat: int) -> dict
     """Two processes classify batches with tables that look like a trained model's shares; figures per batch."""
     rows = 100_000
     owners = {"class": (), "attributes": book.names}
-    columns = Columns(book, rows, owners, ("class",))
+    columns = ColumnsSetup(book, rows, owners, ("class",))
     plan = columns.plan
     source = np.random.default_rng(1)
     # Uniform shares of tables: what a trained model's shares look like, and as fast or slow to look up.
@@ -276,9 +276,9 @@ def classify(batches: list[int], book: Codebook, name: str, repeat: int) -> dict
         coins, found = Coins.system(), {}
         run = run_for(party, "classify")
         if party == "class":
-            keeper = drive(transfer.keeper(run, "attributes", coins), line)
+            keeper = drive(transfer.ot_sender(run, "attributes", coins), line)
         else:
-            planter = drive(transfer.planter(run, "class", coins), line)
+            planter = drive(transfer.ot_receiver(run, "class", coins), line)
         for batch in batches:
             block = synthetic(book, batch, 7)
             times, used, sent = [], [], 0
@@ -319,14 +319,14 @@ def classify(batches: list[int], book: Codebook, name: str, repeat: int) -> dict
     return figures
 
 
-def round_trips(columns: Columns, tables: dict[str, Any]) -> float:
+def round_trips(columns: ColumnsSetup, tables: dict[str, Any]) -> float:
     """Half of the longest chain of messages in one classification, transfers ready."""
     coins, count = Coins.system(), 3
     runs = {name: run_for(name, "round trips") for name in PARTIES}
     ready = run_in_memory(
         {
-            "class": transfer.keeper(runs["class"], "attributes", coins),
-            "attributes": transfer.planter(runs["attributes"], "class", coins),
+            "class": transfer.ot_sender(runs["class"], "attributes", coins),
+            "attributes": transfer.ot_receiver(runs["attributes"], "class", coins),
         }
     ).outputs
     query, block = columns.query(count), synthetic(columns.codebook, count, 7)
@@ -397,7 +397,7 @@ def together(batch: int) -> None:
         )
 
 
-def _decoded(book: Codebook, block: Block) -> Iterator[tuple[str, Any]]:
+def _decoded(book: Codebook, block: CodedRows) -> Iterator[tuple[str, Any]]:
     """Columns as a party has them: names of values, or numbers."""
     for feature in book.features:
         codes = block.columns[feature.name]

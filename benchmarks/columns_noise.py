@@ -25,7 +25,7 @@ from blindbayes.protocol.shared_model import plain_tables, score
 from blindbayes.protocol.shared_model.tables import to_floats
 from blindbayes.scheme.aligned import class_counts_of, columns_for, local_parameters
 from blindbayes.scheme.guards import guard_local, noise_of
-from blindbayes.statistics import Block, Layout, count_block
+from blindbayes.statistics import CodedRows, Layout, count_block
 
 TABLE = ("car", "mushroom", "wdbc", "adult")
 Codes = npt.NDArray[np.int64]
@@ -49,7 +49,9 @@ def accuracy(rows: Rows, parties: int, epsilon: float, fold: tuple[Codes, Codes,
     labels = there.known_labels
     drawn = {party: noise.draw(party, coins.derive(party)) for party in owners}
     book = columns.codebook.with_features(columns.features("p0"))
-    counted = count_block(Layout(book), Block(labels, {name: there.columns[name] for name in book.names}, there.rows)).by_name()
+    counted = count_block(
+        Layout(book), CodedRows(labels, {name: there.columns[name] for name in book.names}, there.rows)
+    ).by_name()
     local = guard_local({"class_counts": counted["class_counts"], "statistics": counted}, columns, drawn["p0"])
     scores = np.tile(prior(class_counts_of(local), plan), (asked.rows, 1))
     parameters = local_parameters(columns, "p0", local)

@@ -24,12 +24,12 @@ from typing import Any, ClassVar
 from blindbayes.primitives.coins import Coins
 from blindbayes.protocol.core import Role, Run, Send, receive
 from blindbayes.transport.driver import RoleDriver
-from blindbayes.transport.envelope import Pair
+from blindbayes.transport.envelope import EnvelopePair
 from blindbayes.transport.grpc_courier import GrpcCourier
 from blindbayes.transport.identity import Identity, pinned
 from blindbayes.transport.journal import Begun, Journal
 from blindbayes.transport.link import Link, Timing
-from blindbayes.transport.switchboard import Switchboard
+from blindbayes.transport.router import Router
 from blindbayes.wire import Message, Trust
 
 STUDY, RUN = "ab" * 32, "cd" * 16
@@ -138,7 +138,7 @@ async def link_side(folder: Path, name: str) -> dict[str, Any]:
     other = next(iter(peers))
     identities = {name: identity.card.identity, other: peers[other].identity}
     run = Run(STUDY, RUN, ("north", "south"), name, identities, identity.signing)
-    board = Switchboard(name, GrpcCourier(identity, peers, listen=identity.card.address if name == "north" else None))
+    board = Router(name, GrpcCourier(identity, peers, listen=identity.card.address if name == "north" else None))
     begun = Begun(STUDY, RUN, name, Coins.fresh_seed(), b"", "benchmark")
     journal = Journal.create(folder / name / "run", begun, identity.storage_key)
     wake, timing = asyncio.Event(), Timing(step=60, join=60, run=600)
@@ -146,7 +146,7 @@ async def link_side(folder: Path, name: str) -> dict[str, Any]:
     async def commit() -> None:
         await asyncio.to_thread(journal.commit)
 
-    pair = Pair(STUDY, RUN, name, other, identities[other], identity.signing)
+    pair = EnvelopePair(STUDY, RUN, name, other, identities[other], identity.signing)
     link = Link(pair, journal, board.way(other), timing, wake=wake.set, listen=board.listen(other, name), commit=commit)
     board.attach(other, link)
     times: list[float] = []

@@ -25,8 +25,8 @@ from blindbayes.codebook import Categorical, Codebook
 from blindbayes.primitives import limbs as lm
 from blindbayes.primitives.coins import Coins
 from blindbayes.protocol import joined_scores
-from blindbayes.protocol.joined import Join
-from blindbayes.protocol.joined_scores import Asked, Helped, Hidden
+from blindbayes.protocol.joined import JoinSetup
+from blindbayes.protocol.joined_scores import HelperInput, JoinedScoresSetup, ScorerInput
 
 ATTRIBUTES, VALUES = 10, 10
 
@@ -41,8 +41,8 @@ def measure(count: int, scope: str) -> None:
     features = tuple(Categorical(f"v{at}", tuple(str(value) for value in range(VALUES))) for at in range(ATTRIBUTES))
     names = tuple(feature.name for feature in features)
     book = Codebook("y", ("no", "yes"), features)
-    join = Join(book, {"class": (), "attributes": names}, "class", {"class": count, "attributes": count}, False, "reject")
-    hidden, half, source = Hidden(join, "class", scope), count // 2, np.random.default_rng(7)
+    join = JoinSetup(book, {"class": (), "attributes": names}, "class", {"class": count, "attributes": count}, False, "reject")
+    hidden, half, source = JoinedScoresSetup(join, "class", scope), count // 2, np.random.default_rng(7)
     plan = join.columns.plan
     columns = {name: source.integers(-1, VALUES, count) for name in names}  # one in eleven is missing
 
@@ -64,10 +64,10 @@ def measure(count: int, scope: str) -> None:
         links = drive(joined_scores.connect(run, hidden, coins), line)
         nothing = np.zeros((1, plan.limbs), dtype=np.uint64)
         if party == "class":
-            asked = Asked(items(half, count), fixed(prior)[:, None], {}, {"attributes": mine}, nothing)
+            asked = ScorerInput(items(half, count), fixed(prior)[:, None], {}, {"attributes": mine}, nothing)
             found = drive(joined_scores.scorer(run, hidden, asked, links, coins), line)
         else:
-            helped = Helped(items(0, count), columns, nothing, theirs, {})
+            helped = HelperInput(items(0, count), columns, nothing, theirs, {})
             found = drive(joined_scores.helper(run, hidden, helped, links, coins), line)
         return {
             "cpu": cpu() - begun,

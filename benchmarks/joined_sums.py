@@ -28,8 +28,8 @@ from blindbayes.papers.kikuchi2011.measure import per_identifier
 from blindbayes.primitives.coins import Coins
 from blindbayes.protocol import joined_sums, matching, transfer
 from blindbayes.protocol.class_sums import RowLayout
-from blindbayes.protocol.joined_sums import Shape, merge, one_hot
-from blindbayes.statistics import Block
+from blindbayes.protocol.joined_sums import JoinedSumsSetup, merge, one_hot
+from blindbayes.statistics import CodedRows
 
 ATTRIBUTES, VALUES, CLASSES = 10, 10, 2
 
@@ -39,16 +39,16 @@ def digests(first: int, count: int) -> list[bytes | None]:
     return [new(b"customer %09d" % at, digest_size=16, key=key).digest() for at in range(first, first + count)]
 
 
-def table(count: int) -> tuple[RowLayout, Block, Any]:
+def table(count: int) -> tuple[RowLayout, CodedRows, Any]:
     features = [Categorical(f"v{at}", tuple(str(value) for value in range(VALUES)), optional=True) for at in range(ATTRIBUTES)]
     source = np.random.default_rng(7)
     columns = {feature.name: source.integers(-1, VALUES, count) for feature in features}  # one in eleven is missing
-    return RowLayout(features, count), Block(None, columns, count), source.integers(0, CLASSES, count)
+    return RowLayout(features, count), CodedRows(None, columns, count), source.integers(0, CLASSES, count)
 
 
 def ours(count: int) -> float:
     layout, block, labels = table(count)
-    shape = Shape(count, count, layout.words + 1, CLASSES, 1, layout.facts())
+    shape = JoinedSumsSetup(count, count, layout.words + 1, CLASSES, 1, layout.facts())
     half = count // 2
 
     def work(party: str, line: Line, meter: Meter) -> dict[str, Any]:
@@ -56,12 +56,12 @@ def ours(count: int) -> float:
         started, begun = time.perf_counter(), cpu()
         if party == "class":
             entries = merge(digests(half, count), one_hot(labels, CLASSES), "reject", 1)
-            planter = drive(transfer.planter(run, "attributes", coins), line)
+            planter = drive(transfer.ot_receiver(run, "attributes", coins), line)
             shares = drive(joined_sums.label_holder(run, "attributes", shape, entries, planter, coins), line)
         else:
             rows = np.concatenate([layout.encode(block), np.ones((count, 1), dtype=np.uint64)], axis=1)
             entries = merge(digests(0, count), rows, "reject", 1)
-            keeper = drive(transfer.keeper(run, "class", coins), line)
+            keeper = drive(transfer.ot_sender(run, "class", coins), line)
             shares = drive(joined_sums.row_holder(run, "class", shape, entries, keeper, coins), line)
         return {
             "cpu": cpu() - begun,
@@ -90,7 +90,7 @@ def ours(count: int) -> float:
 
 def matched(count: int) -> None:
     """The matching itself, to both."""
-    half, sizes = count // 2, matching.Sizes(count, count)
+    half, sizes = count // 2, matching.MatchingSetup(count, count)
 
     def work(party: str, line: Line, meter: Meter) -> dict[str, Any]:
         coins, run = Coins.system(), run_for(party, f"matching {count}")
@@ -98,10 +98,10 @@ def matched(count: int) -> None:
         own = digests(0 if party == "attributes" else half, count)
         items = np.frombuffer(b"".join(digest for digest in own if digest is not None), dtype=np.uint64).reshape(-1, 2)
         if party == "class":
-            planter = drive(transfer.planter(run, "attributes", coins), line)
+            planter = drive(transfer.ot_receiver(run, "attributes", coins), line)
             found = drive(matching.owner(run, "attributes", sizes, items, planter, coins), line)
         else:
-            keeper = drive(transfer.keeper(run, "class", coins), line)
+            keeper = drive(transfer.ot_sender(run, "class", coins), line)
             found = drive(matching.asker(run, "class", sizes, items, keeper, coins), line)
         return {"cpu": cpu() - begun, "bytes": meter.bytes, "found": found}
 

@@ -44,7 +44,7 @@ def measure(
     early = {name for at, name in enumerate(chosen) if at % 2 == 0}
     vectors = {name: rng.integers(0, 2, words).astype(np.uint64) for name in names}
     options = {"neighbours": neighbours, "publish": publish}
-    setting = registry.Setting(names, words, parties - dropped, options=options)
+    setting = registry.SumSetup(names, words, parties - dropped, options=options)
     protocol = registry.load("masked_sum")
     runs = local_runs(protocol.roster(setting), coins=coins)
     begun = time.perf_counter()

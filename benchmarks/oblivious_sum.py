@@ -23,7 +23,7 @@ from blindbayes.primitives.coins import Coins
 from blindbayes.primitives.joye_libert import JoyeLibert, deal_modulus
 from blindbayes.primitives.ristretto_sum import RistrettoSum
 from blindbayes.protocol.oblivious_sum import PROTOCOL
-from blindbayes.protocol.registry import Setting, simulate_roles
+from blindbayes.protocol.registry import SumSetup, simulate_roles
 from blindbayes.transport.memory import local_runs, run_in_memory
 
 LABEL = b"benchmark"
@@ -79,7 +79,7 @@ def rounds(quick: bool, modulus: int) -> list[dict[str, object]]:
         vectors = {name: (np.arange(words, dtype=np.uint64) * 7 + at) % 1000 for at, name in enumerate(names)}
         for form, options in forms:
             for quorum in (None, n - 1):
-                setting = Setting(names, words, quorum, bound=1 << 20, options=options)
+                setting = SumSetup(names, words, quorum, bound=1 << 20, options=options)
                 coins = Coins.system()
                 roles = simulate_roles(PROTOCOL, local_runs(PROTOCOL.roster(setting), coins=coins), setting, vectors, coins)
                 outcome = run_in_memory(roles)

@@ -32,7 +32,7 @@ from blindbayes.model.parameters import Parameters, estimate
 from blindbayes.primitives.coins import Coins
 from blindbayes.privacy import forecast
 from blindbayes.privacy.stages import plan_stages
-from blindbayes.statistics import Block, Layout, count_block
+from blindbayes.statistics import CodedRows, Layout, count_block
 
 EPSILONS = (0.1, 0.3, 1.0, 3.0)
 DELTA = 1e-6
@@ -114,7 +114,7 @@ class Table:
 
     name: str
     codebook: Codebook
-    block: Block
+    block: CodedRows
 
 
 def from_frame(name: str, frame: pd.DataFrame, target: str) -> Table:
@@ -221,7 +221,7 @@ def _heavy(rows: int = 4000) -> pd.DataFrame:
 # -- methods -----------------------------------------------------------------------------------------------------------------
 
 
-def _accuracy(parameters: Parameters, block: Block) -> float:
+def _accuracy(parameters: Parameters, block: CodedRows) -> float:
     return float((parameters.joint_log_likelihood(block).argmax(axis=1) == block.labels).mean())
 
 
@@ -233,7 +233,7 @@ def without_privacy(table: Table, train: np.ndarray, test: np.ndarray) -> tuple[
     return plain, cells
 
 
-def _quantile_cells(table: Table, train: np.ndarray) -> tuple[Block, Codebook]:
+def _quantile_cells(table: Table, train: np.ndarray) -> tuple[CodedRows, Codebook]:
     features, columns = [], {}
     cells = int(np.clip(round(len(train) ** (1 / 3)), 4, 20))
     for feature in table.codebook.features:
@@ -246,7 +246,7 @@ def _quantile_cells(table: Table, train: np.ndarray) -> tuple[Block, Codebook]:
             feature = Categorical(feature.name, tuple(str(at) for at in range(len(edges) + 1)), optional=True)
         features.append(feature)
         columns[feature.name] = codes
-    return Block(table.block.labels, columns, table.block.rows), table.codebook.with_features(features)
+    return CodedRows(table.block.labels, columns, table.block.rows), table.codebook.with_features(features)
 
 
 _PLANS: dict[Any, Any] = {}

@@ -11,7 +11,7 @@ from mkdocs.structure.files import File, Files
 
 from blindbayes.cli import root
 from blindbayes.report import Spec, protocols, read_spec
-from blindbayes.report.leakage import label_words
+from blindbayes.report.leakage import describe_label
 
 SIZES = ((3, 3), (5, 4), (10, 7), (100, 90))  # contributors and quorum, as the default of masked_sum has them
 
@@ -65,13 +65,13 @@ def closing_box(spec: Spec) -> str:
     lines = ['!!! abstract "Who learns what"', ""]
     lines += [f"    {spec.paragraph('Who learns what')}", ""]
     if spec.opened:
-        lines += [f"    - `{label}`: {label_words(label)}" for label in spec.opened]
+        lines += [f"    - `{label}`: {describe_label(label)}" for label in spec.opened]
     else:
         lines.append("    - Nothing is opened.")
     for key, labels in spec.table.items():
         if key.startswith("opened_") and labels:
             when = key.removeprefix("opened_").replace("_", " ")
-            lines += [f"    - {when}: `{label}`: {label_words(label)}" for label in labels]
+            lines += [f"    - {when}: `{label}`: {describe_label(label)}" for label in labels]
     if "collusion" in spec.table:
         lines += [
             "",

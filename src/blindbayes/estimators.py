@@ -19,25 +19,25 @@ from sklearn.utils.validation import check_array, check_consistent_length, check
 from blindbayes.codebook import DEFAULT_MAX_ROWS, Codebook
 from blindbayes.data import count_table, encode
 from blindbayes.data.infer import infer_feature, infer_labels
-from blindbayes.data.persons import Persons, drawn_rows, require_most
+from blindbayes.data.persons import Persons, drawn_rows, require_rows_per_person
 from blindbayes.data.sources import frame_columns, is_source, require_columns, to_arrow
 from blindbayes.data.table import object_rows, read_block, take
 from blindbayes.data.values import Untyped, plain_text, untyped
 from blindbayes.errors import ConfigError, DataError, PrivacyError
 from blindbayes.foreign import read_json_table
 from blindbayes.ledger import Ledger
-from blindbayes.model.explain import Explanation, Plausible, explain
+from blindbayes.model.explain import Explanation, NoiseInterval, explain
 from blindbayes.model.file import MAX_BYTES, ModelRecord, dump_model, parse_model
 from blindbayes.model.parameters import FloatArray, Gaussian, Histogram, Parameters, estimate
 from blindbayes.primitives.coins import Coins
 from blindbayes.privacy.accounting import Spend
 from blindbayes.privacy.cells import fine_codebook, histograms
-from blindbayes.privacy.chance import written
+from blindbayes.privacy.exact_events import as_decimal
 from blindbayes.privacy.fitting import plan_fit
 from blindbayes.privacy.forecast import noisy_accuracy, score_price
-from blindbayes.privacy.intervals import plausible_models
+from blindbayes.privacy.intervals import noise_interval
 from blindbayes.privacy.statement import PrivacyStatement
-from blindbayes.statistics import Block, Layout, Statistics, count_block
+from blindbayes.statistics import CodedRows, Layout, Statistics, count_block
 
 _TARGET = "class"
 _MAX_WEIGHT = 2**31
@@ -256,7 +256,7 @@ class NaiveBayes(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _training_block(
         self, X: Any, y: Any, sample_weight: Any, classes: Any, codebook: Codebook | None
-    ) -> tuple[Block, npt.NDArray[np.int64] | None]:
+    ) -> tuple[CodedRows, npt.NDArray[np.int64] | None]:
         names, columns = _split_columns(X, codebook)
         names, columns, y = _labels_apart(names, columns, y, codebook)
         labels, label_kind = _plain_labels(y)
@@ -273,7 +273,7 @@ class NaiveBayes(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         weights = _whole_weights(sample_weight, len(labels))
         return encode(columns, codebook, training=True, labels=labels), weights
 
-    def _private_block(self, X: Any, y: Any, codebook: Codebook) -> Block:
+    def _private_block(self, X: Any, y: Any, codebook: Codebook) -> CodedRows:
         """Codes of the training data of a private fit: every cell is read by itself, and no value is an error."""
         names, columns = _private_columns(X, codebook)
         inside = y is None and names is not None and codebook.target in names
@@ -294,7 +294,7 @@ class NaiveBayes(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Rows of what epsilon protects."""
         if self.rows_per_person is None:
             return 1
-        require_most(self.rows_per_person)
+        require_rows_per_person(self.rows_per_person)
         return self.rows_per_person
 
     def _is_bounded(self, names: Sequence[Any] | None) -> bool:
@@ -343,7 +343,7 @@ class NaiveBayes(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             allocation=self.allocation,
             gamma=self.gamma,
         )
-        exact: Statistics | Block
+        exact: Statistics | CodedRows
         if release.wants_rows:
             if is_source(X):
                 exact = read_block(X, release.codebook, total=True, persons=self._persons(release.codebook))
@@ -395,7 +395,7 @@ class NaiveBayes(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             )
         right = int((np.asarray(self.predict(X)) == np.asarray(y)).sum())
         price = score_price(self.score_epsilon, self._unit_rows)
-        spend = Spend(written(price.epsilon))
+        spend = Spend(as_decimal(price.epsilon))
         Ledger(self.ledger).charge(spend, purpose="NaiveBayes.score", unit=price.unit)
         return noisy_accuracy(right, len(np.asarray(y)), self.score_epsilon, self._unit_rows, Coins.system())
 
@@ -430,9 +430,9 @@ class NaiveBayes(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         block = encode(self._query_columns(X), parameters.codebook, training=False)
         return explain(parameters, block, self._plausible if hasattr(self, "privacy_") else None)
 
-    def _plausible(self) -> Plausible | None:
+    def _plausible(self) -> NoiseInterval | None:
         """The models that the exact table may have given, behind a private one; None where nothing is known of its noise."""
-        return plausible_models(getattr(self, "privacy_", None), self._parameters(), self.alpha)
+        return noise_interval(getattr(self, "privacy_", None), self._parameters(), self.alpha)
 
     def _parameters(self) -> Parameters:
         check_is_fitted(self, "parameters_")

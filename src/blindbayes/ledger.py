@@ -22,7 +22,7 @@ from typing import Any, cast
 
 from blindbayes.errors import ConfigError, LedgerError, PrivacyError
 from blindbayes.privacy.accounting import Account, Composition, Spend
-from blindbayes.privacy.chance import Number, written
+from blindbayes.privacy.exact_events import Number, as_decimal
 from blindbayes.privacy.mechanisms import Priced
 from blindbayes.privacy.sensitivity import ADJACENCY
 from blindbayes.storage.chain import Chain, ChainFormat
@@ -36,7 +36,7 @@ _CHAIN = ChainFormat("ledger", prefix=b"blindbayes ledger v1", clock=lambda: dat
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class LedgerEntry:
     """One line of the ledger."""
 
     n: int
@@ -121,7 +121,7 @@ class Ledger:
         owner: str = "",
     ) -> Ledger:
         """Open a new ledger with its budget. Refuses a path where something stands."""
-        ceiling, failure = written(epsilon, "epsilon"), written(delta, "delta")
+        ceiling, failure = as_decimal(epsilon, "epsilon"), as_decimal(delta, "delta")
         if ceiling <= 0 or not 0 <= failure < 1:
             raise ConfigError("a budget has an epsilon above zero and a delta from 0 to below 1")
         Account(ADJACENCY, composition)  # refuses an unknown way to compose, or one that is not installed
@@ -144,11 +144,11 @@ class Ledger:
 
     # -- reading ---------------------------------------------------------------------------------------------------------
 
-    def entries(self) -> tuple[Entry, ...]:
+    def entries(self) -> tuple[LedgerEntry, ...]:
         """All entries, verified."""
         return self._ledger(self._chain.entries())
 
-    def _ledger(self, lines: list[Line]) -> tuple[Entry, ...]:
+    def _ledger(self, lines: list[Line]) -> tuple[LedgerEntry, ...]:
         """The entries, if the first is a ledger's."""
         entries = tuple(_entry(line) for line in lines)
         if not entries or entries[0].kind != "budget" or entries[0].fields.get("format") != FORMAT:
@@ -188,7 +188,7 @@ class Ledger:
         partition: str | None = None,
         part: str | None = None,
         **facts: Any,
-    ) -> Entry:
+    ) -> LedgerEntry:
         """Pay for one release before it is made. Raises `PrivacyError`, and writes nothing, if the budget would be exceeded.
 
         `unit` says whom the release protects; a `Spend` does not know it, so it must be said. A release that protects all
@@ -238,7 +238,7 @@ class Ledger:
             entry = {name: value for name, value in {**fields, **facts}.items() if value is not None}
             return _entry(writer.append("charge", entry))
 
-    def note(self, kind: str, **fields: Any) -> Entry:
+    def note(self, kind: str, **fields: Any) -> LedgerEntry:
         """Record something that costs nothing: a run approved, a head countersigned. Public facts only."""
         if not _KIND.fullmatch(kind) or kind in {"budget", "charge", "torn"}:
             raise ConfigError("a note's kind is a lower-case word other than budget, charge and torn")
@@ -246,9 +246,9 @@ class Ledger:
             self._ledger(writer.entries())
             return _entry(writer.append(kind, fields))
 
-    def set_budget(self, *, epsilon: Number, delta: Number, reason: str) -> Entry:
+    def set_budget(self, *, epsilon: Number, delta: Number, reason: str) -> LedgerEntry:
         """A new ceiling, with its reason, from now on. Earlier charges keep counting."""
-        ceiling, failure = written(epsilon, "epsilon"), written(delta, "delta")
+        ceiling, failure = as_decimal(epsilon, "epsilon"), as_decimal(delta, "delta")
         if ceiling <= 0 or not 0 <= failure < 1 or not reason.strip():
             raise ConfigError("a new budget has an epsilon above zero, a delta from 0 to below 1 and a reason")
         with self._chain.writing() as writer:
@@ -257,14 +257,14 @@ class Ledger:
             return _entry(writer.append("budget", fields))
 
 
-def charge(path: str | os.PathLike[str], mechanism: Priced, *, purpose: str, **facts: Any) -> Entry:
+def charge(path: str | os.PathLike[str], mechanism: Priced, *, purpose: str, **facts: Any) -> LedgerEntry:
     """Pay for one release from the ledger at `path`: the one line an estimator needs before it releases."""
     return Ledger(path).charge(mechanism, purpose=purpose, **facts)
 
 
-def _entry(fields: Mapping[str, Any]) -> Entry:
+def _entry(fields: Mapping[str, Any]) -> LedgerEntry:
     rest = {name: value for name, value in fields.items() if name not in _CHAIN.reserved}
-    return Entry(fields["n"], fields["time"], fields["kind"], fields["prev"], fields["hash"], rest)
+    return LedgerEntry(fields["n"], fields["time"], fields["kind"], fields["prev"], fields["hash"], rest)
 
 
 # -- sums ----------------------------------------------------------------------------------------------------------------
@@ -280,7 +280,7 @@ def _text(value: Fraction) -> str:
     return str(value)
 
 
-def _spend(entry: Entry) -> Spend:
+def _spend(entry: LedgerEntry) -> Spend:
     fields = entry.fields
     for name in ("epsilon", "delta"):
         if not _AMOUNT.fullmatch(str(fields[name])):  # 1e999999999 is a short text and a number that fills the memory
@@ -296,14 +296,14 @@ def _spend(entry: Entry) -> Spend:
     )
 
 
-def _account(entries: tuple[Entry, ...]) -> tuple[Account, Mapping[str, Any]]:
+def _account(entries: tuple[LedgerEntry, ...]) -> tuple[Account, Mapping[str, Any]]:
     try:
         return _added(entries)
     except (KeyError, ValueError, TypeError, IndexError, ArithmeticError):  # hashes fit, so whoever made it wrote no ledger
         raise LedgerError("an entry of the ledger holds no amount that can be added up") from None
 
 
-def _added(entries: tuple[Entry, ...]) -> tuple[Account, Mapping[str, Any]]:
+def _added(entries: tuple[LedgerEntry, ...]) -> tuple[Account, Mapping[str, Any]]:
     budget = [entry for entry in entries if entry.kind == "budget"][-1].fields
     account = Account(budget["adjacency"], cast(Composition, budget["composition"]))
     for name in ("epsilon", "delta"):
@@ -312,7 +312,7 @@ def _added(entries: tuple[Entry, ...]) -> tuple[Account, Mapping[str, Any]]:
     return account.add(*[_spend(entry) for entry in entries if entry.kind == "charge"]), budget
 
 
-def _balance(entries: tuple[Entry, ...]) -> Balance:
+def _balance(entries: tuple[LedgerEntry, ...]) -> Balance:
     account, budget = _account(entries)
     if not all(isinstance(budget.get(name), str) for name in ("unit", "adjacency", "composition")):
         raise LedgerError("the ledger does not say whom its budget protects")

@@ -214,7 +214,7 @@ def sums(
 
     protocol = registry.load(name)
     sites = tuple(sites)
-    setting = registry.Setting(sites, length, quorum, bound=1 << 20, options=options)
+    setting = registry.SumSetup(sites, length, quorum, bound=1 << 20, options=options)
     vectors = small_vectors(sites, length)
     seats = protocol.roster(setting)
     reader = next((seat for seat in ("server", "miner", "builder", "collector") if seat in seats), None)

@@ -46,7 +46,7 @@ def largest(sites: Sequence[str]) -> Arena:
         }
         return {**roles, "miner": maximum.miner(runs["miner"], sites, 2, coins.derive("miner"))}
 
-    setting = registry.Setting(sites, 1, bound=1, options=RISTRETTO)
+    setting = registry.SumSetup(sites, 1, bound=1, options=RISTRETTO)
     refit = REFITS["oblivious_sum"]
     least = _everybody(len(sites))
     return Arena(

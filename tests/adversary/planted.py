@@ -30,7 +30,7 @@ def unchecked_keys(patch: pytest.MonkeyPatch) -> None:
 def blamed_authors(patch: pytest.MonkeyPatch) -> None:
     """A box that does not open names its author alone, and a wrong tag the server alone."""
 
-    def unseal(terms: keys.Terms, key: bytes, box: bytes, author: str) -> bytes:
+    def unseal(terms: keys.MaskedSumSetup, key: bytes, box: bytes, author: str) -> bytes:
         return contributor.aead.unseal(key, box, associated=terms.context, party=author)
 
     def require_tag(expected: bytes, given: bytes, suspects: tuple[str, ...]) -> None:
@@ -47,7 +47,7 @@ def patient_server(patch: pytest.MonkeyPatch) -> None:
 
 def one_seed_for_all(patch: pytest.MonkeyPatch) -> None:
     """All pairs have the same mask."""
-    patch.setattr(keys.Terms, "mask_key", lambda self, *pair: derive_key(bytes(32), "one for all"))
+    patch.setattr(keys.MaskedSumSetup, "mask_key", lambda self, *pair: derive_key(bytes(32), "one for all"))
 
 
 def no_own_mask(patch: pytest.MonkeyPatch) -> None:

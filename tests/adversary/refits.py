@@ -90,12 +90,12 @@ def _shown_roster(arena: Any, fight: Any, terms: Any, to: str) -> bytes | None:
 
 
 def oblivious_sum(arena: Any, fight: Any, sender: str, to: str, message: Any) -> Any:
-    from blindbayes.protocol.oblivious_sum.terms import MINER, Terms
+    from blindbayes.protocol.oblivious_sum.terms import MINER, ObliviousSumSetup
 
     kind = type(message).__name__
     if kind not in ("KeyAnnounced", "RosterNamed"):
         return message
-    terms = Terms(arena.runs[sender], arena.setting, *(arena.purpose if pair_keys is not None else ()))
+    terms = ObliviousSumSetup(arena.runs[sender], arena.setting, *(arena.purpose if pair_keys is not None else ()))
     scheme = terms.scheme(None)
 
     def signature(owner: str, public: bytes, given: bytes) -> bytes:
@@ -132,7 +132,7 @@ def oblivious_sum(arena: Any, fight: Any, sender: str, to: str, message: Any) ->
 
 def chain_sum(arena: Any, fight: Any, sender: str, to: str, message: Any) -> Any:
     from blindbayes.protocol.chain_sum import roles
-    from blindbayes.protocol.chain_sum.plan import Plan
+    from blindbayes.protocol.chain_sum.plan import ChainLayout
 
     kind, run = type(message).__name__, arena.runs[sender]
 
@@ -155,7 +155,7 @@ def chain_sum(arena: Any, fight: Any, sender: str, to: str, message: Any) -> Any
     if kind != "RosterListed":
         return message
     digest = roles.roster_digest(run, message.modulus, message.builder_key, message.keys_digest)
-    plan = Plan(digest, arena.contributors, len(arena.contributors) - 1)
+    plan = ChainLayout(digest, arena.contributors, len(arena.contributors) - 1)
     peers = plan.peers(to)
     own = fight.heard.get("KeyAnnounced", {}).get(to)
     keys = [message.keys[at : at + 32] for at in range(0, len(message.keys), 32)]
@@ -164,7 +164,7 @@ def chain_sum(arena: Any, fight: Any, sender: str, to: str, message: Any) -> Any
         message = replace(message, keys_digest=roles.digest_keys([everybody[name] for name in arena.contributors]))
         digest = roles.roster_digest(run, message.modulus, message.builder_key, message.keys_digest)
         announced = {name: heard.signature for name, heard in fight.heard.get("KeyAnnounced", {}).items()}
-        checked = Plan(digest, arena.contributors, len(arena.contributors) - 1).checked(to)
+        checked = ChainLayout(digest, arena.contributors, len(arena.contributors) - 1).checked(to)
         votes = [signature(name, everybody[name], announced.get(name, bytes(64))) for name in checked]
         message = replace(message, signatures=b"".join(votes))
     return replace(message, signature=run.signer.sign(run.context("chain roster", sender) + digest))

@@ -8,15 +8,15 @@ from typing import Any
 from blindbayes.protocol.core import Role, Run, Send, receive_all
 from blindbayes.protocol.masked_sum import graph, keys, messages
 from blindbayes.protocol.pair_keys import TAG_BYTES
-from blindbayes.protocol.registry import Setting
+from blindbayes.protocol.registry import SumSetup
 
 
-def story_teller(setting: Setting, told: Mapping[str, Collection[str]]) -> Callable[[Run], Role[None]]:
+def story_teller(setting: SumSetup, told: Mapping[str, Collection[str]]) -> Callable[[Run], Role[None]]:
     """A server of masked_sum that names to each contributor the survivors it likes, passes on the echoes that help, and goes on
     with whoever answers."""
 
     def role(run: Run) -> Role[None]:
-        terms = keys.Terms(run, setting)
+        terms = keys.MaskedSumSetup(run, setting)
         sites = setting.contributors
         around = [terms.neighbours(index) for index in range(len(sites))]
         advertised = yield from receive_all(sites, messages.KeysAdvertised)

@@ -17,7 +17,7 @@ import pytest
 
 from blindbayes.codebook import Categorical, Numeric
 from blindbayes.errors import ProtocolError
-from blindbayes.primitives.cuckoo import LEAST
+from blindbayes.primitives.cuckoo import MIN_ITEMS
 from blindbayes.protocol import class_sums, joined_sums, matching
 from blindbayes.protocol.joined_sums import counts
 from blindbayes.protocol.joined_sums.inputs import Entries
@@ -52,7 +52,7 @@ OWN = {
 def sums_roles(classes: int = 3, seed: str = "") -> dict[str, Any]:
     runs = local_runs(["class", "attributes"], coins=coins("run"))
     keeper, planter = (anew(state) for state in transfer_pair("sums"))
-    shape = class_sums.Shape(70, 2, classes)
+    shape = class_sums.ClassSumsSetup(70, 2, classes)
     rows, labels = coins("rows").words(140).reshape(70, 2), np.arange(70) % classes
     return {
         "class": class_sums.class_holder(runs["class"], "attributes", shape, [labels], planter, coins("c" + seed)),
@@ -71,7 +71,7 @@ def argmax_roles(classes: int = 3, holders: tuple[str, ...] = ("attributes",), s
 
 
 def join_roles(seed: str = "") -> dict[str, Any]:
-    shape = joined_sums.Shape(LEAST, LEAST, 1, 2, counted=True)
+    shape = joined_sums.JoinedSumsSetup(MIN_ITEMS, MIN_ITEMS, 1, 2, counted=True)
     runs = local_runs(["rows", "labels"], coins=coins("run"))
     keeper, planter = (anew(state) for state in transfer_pair("join"))
     items = coins("items").words(80).reshape(-1, 2)
@@ -113,7 +113,7 @@ def prior_roles(seed: str = "") -> dict[str, Any]:
 def match_roles(seed: str = "") -> dict[str, Any]:
     runs = local_runs(["alice", "bob"], coins=coins("run"))
     keeper, planter = (anew(state) for state in transfer_pair("match"))
-    items, sizes = coins("items").words(40).reshape(-1, 2), matching.Sizes(LEAST, LEAST)
+    items, sizes = coins("items").words(40).reshape(-1, 2), matching.MatchingSetup(MIN_ITEMS, MIN_ITEMS)
     return {
         "alice": matching.asker(runs["alice"], "bob", sizes, items[:12], keeper, coins("a" + seed)),
         "bob": matching.owner(runs["bob"], "alice", sizes, items[5:], planter, coins("b" + seed)),

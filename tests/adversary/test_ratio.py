@@ -14,10 +14,10 @@ from blindbayes.codebook import Categorical, Codebook
 from blindbayes.primitives.coins import Coins
 from blindbayes.primitives.prg import expand
 from blindbayes.protocol.core import Role, Run
-from blindbayes.protocol.private_ratio.roles import Ratios, contributor, first_party, second_party
+from blindbayes.protocol.private_ratio.roles import PrivateRatioSetup, contributor, first_party, second_party
 
 BOOK = Codebook("c", ("a", "b"), (Categorical("x", ("p", "q")),), max_rows=1000)
-RATIOS = Ratios(BOOK, opening="fine", fraction=8)
+RATIOS = PrivateRatioSetup(BOOK, opening="fine", fraction=8)
 SITES = ("first", "second", "charlie", "delta")
 VECTORS = {name: np.array([3, 4, 1, 2, 2, 2], np.uint64) + np.uint64(at) for at, name in enumerate(SITES)}
 

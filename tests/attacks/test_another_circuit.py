@@ -8,7 +8,7 @@ from blindbayes.errors import IntegrityError
 from blindbayes.protocol import garbled
 from blindbayes.protocol.garbled import EqualityAnswered, EqualityAsked, EqualityProved
 from blindbayes.protocol.joined_sums import counts
-from blindbayes.protocol.shared_model import ScorePlan
+from blindbayes.protocol.shared_model import ScoreLayout
 from blindbayes.transport.memory import Replace, local_runs, run_in_memory
 from support.columns import Case, book, connect, draw_block
 from support.two_party import coins
@@ -122,7 +122,7 @@ def prior_roles(plan):
 
 @pytest.mark.parametrize("by", ["class", "attributes"])
 def test_priors_are_garbled_twice_too(by, monkeypatch):
-    plan = ScorePlan(SMALL, 100)
+    plan = ScoreLayout(SMALL, 100)
     run_in_memory(prior_roles(plan))
     garbling_otherwise(monkeypatch, by, CHANGES["negated"])
     outcome = run_in_memory(prior_roles(plan), check=False)

@@ -12,20 +12,20 @@ from blindbayes import Study
 from blindbayes.codebook import Categorical, Codebook, Numeric
 from blindbayes.errors import IntegrityError, PeerProtocolError
 from blindbayes.primitives import oprf, softspoken
-from blindbayes.primitives.cuckoo import LEAST
+from blindbayes.primitives.cuckoo import MIN_ITEMS
 from blindbayes.primitives.garbling import Evaluator
 from blindbayes.primitives.oprf import WIDTH, Asker, Owner, codewords, hashed
 from blindbayes.primitives.softspoken import KEY_BYTES, TREES, OtSenderSetup, plant
 from blindbayes.primitives.tweaks import Domain, TweakedHash
 from blindbayes.protocol import private_ratio
 from blindbayes.protocol.core import Send, receive
-from blindbayes.protocol.matching import Sizes, asker, owner
+from blindbayes.protocol.matching import MatchingSetup, asker, owner
 from blindbayes.protocol.shared_argmax import roles as argmax
 from blindbayes.protocol.shared_argmax.messages import ArgmaxGarbled, ScoresChosen
 from blindbayes.protocol.shared_model import score
 from blindbayes.protocol.shared_model.messages import ModelGarbled, SumsChosen
 from blindbayes.protocol.transfer import agree, mark
-from blindbayes.statistics import Block, Layout, count_block
+from blindbayes.statistics import CodedRows, Layout, count_block
 from blindbayes.transport.memory import local_runs, run_in_memory
 from support.argmax import Setup, with_classes
 from support.columns import MIXED, Case, draw_block
@@ -346,7 +346,7 @@ def joined(to):
 def matched():
     runs, items = local_runs(["alice", "bob"], coins=coins("run")), coins("items").words(80).reshape(40, 2)
     keeper, planter = transfer_pair("matched")
-    sizes = Sizes(LEAST, LEAST)
+    sizes = MatchingSetup(MIN_ITEMS, MIN_ITEMS)
     run_in_memory(
         {
             "alice": asker(runs["alice"], "bob", sizes, items[:30], keeper, coins("a")),
@@ -357,8 +357,8 @@ def matched():
 
 def ratio():
     book = Codebook("y", ("a", "b"), (Categorical("v", ("0", "1")),))
-    words = count_block(Layout(book), Block(np.arange(20) % 2, {"v": np.arange(20) % 2}, 20)).words
-    runs, ratios = local_runs(["first", "last"], coins=coins("run")), private_ratio.Ratios(book)
+    words = count_block(Layout(book), CodedRows(np.arange(20) % 2, {"v": np.arange(20) % 2}, 20)).words
+    runs, ratios = local_runs(["first", "last"], coins=coins("run")), private_ratio.PrivateRatioSetup(book)
     first = private_ratio.first_party(runs["first"], ratios, words, "last", coins("f"))
     last = private_ratio.second_party(runs["last"], ratios, words, "first", coins("l"))
     run_in_memory({"first": first, "last": last})

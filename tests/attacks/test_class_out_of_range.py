@@ -13,7 +13,7 @@ import pytest
 
 from blindbayes.primitives.tweaks import Domain, TweakedHash
 from blindbayes.protocol import transfer
-from blindbayes.protocol.class_sums import Shape, attribute_holder
+from blindbayes.protocol.class_sums import ClassSumsSetup, attribute_holder
 from blindbayes.protocol.class_sums import roles as trees
 from blindbayes.protocol.class_sums.messages import ClassesChosen, RowsMasked
 from blindbayes.protocol.core import Send, receive
@@ -25,7 +25,7 @@ from support.two_party import coins, transfer_pair
 def leaves_known(classes):
     """For every choice string of a row's tree, how many of the leaves that lead to a class its chooser knows."""
     keeper, planter = transfer_pair()
-    shape = Shape(64, 1, classes)
+    shape = ClassSumsSetup(64, 1, classes)
     strings = 1 << shape.levels
     path = (np.arange(strings)[:, None] >> np.arange(shape.levels - 1, -1, -1)) & 1
     sides = (1 - path).astype(np.uint8)
@@ -76,18 +76,18 @@ def reading_class_holder(run, other, shape, planter, source, choices, stolen):
 
 @pytest.mark.parametrize("classes", [3, 5, 6, 7, 12, 40])
 def test_a_class_that_is_none_reads_no_row(classes):
-    count, shape, stolen = 128, Shape(128, 3, classes), []
+    count, shape, stolen = 128, ClassSumsSetup(128, 3, classes), []
     rows = coins("rows").words(3 * count).reshape(count, 3)
     levels = (classes - 1).bit_length()
     choices = classes + np.arange(count) % ((1 << levels) - classes)  # every path that is no class
     runs = local_runs(["class", "attributes"], coins=coins("run"))
 
     def holder():
-        keeper = yield from transfer.keeper(runs["attributes"], "class", coins("keeper"))
+        keeper = yield from transfer.ot_sender(runs["attributes"], "class", coins("keeper"))
         return (yield from attribute_holder(runs["attributes"], "class", shape, [rows], keeper, coins("d")))
 
     def reader():
-        planter = yield from transfer.planter(runs["class"], "attributes", coins("planter"))
+        planter = yield from transfer.ot_receiver(runs["class"], "attributes", coins("planter"))
         yield from reading_class_holder(runs["class"], "attributes", shape, planter, coins("c"), choices, stolen)
 
     run_in_memory({"class": reader(), "attributes": holder()})
@@ -100,7 +100,7 @@ MIXES = {"first": np.zeros(4096, dtype=np.int64), "last": np.full(4096, 2), "eve
 def steps_taken(labels, name):
     """The lines of class_sums that the class holder runs, in order, and the CPU time of what follows the masked rows."""
     keeper, planter = transfer_pair()
-    shape, lines, spent = Shape(len(labels), 24, 3), [], []
+    shape, lines, spent = ClassSumsSetup(len(labels), 24, 3), [], []
     runs = local_runs(["class", "attributes"], coins=coins(name))
     rows = np.zeros((len(labels), 24), dtype=np.uint64)
     ours = trees.class_holder(runs["class"], "attributes", shape, [labels], planter, coins("c"))

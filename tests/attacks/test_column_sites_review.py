@@ -39,7 +39,7 @@ from blindbayes.site.work import work_of
 from blindbayes.storage.folder import read_folder, write_folder
 from blindbayes.study.file import Deadlines, Privacy, StudyFile
 from blindbayes.transport.courier import MemoryHub
-from blindbayes.transport.envelope import Offer, Pair, pack, unpack
+from blindbayes.transport.envelope import EnvelopePair, Offer, pack, unpack
 from support.column_sites import Split, ask, classes, office_of, pair, predict, shares, small, train
 from support.sites import BOOK, Office, bounded
 
@@ -50,7 +50,7 @@ def offered(agent: Agent, study: StudyFile, run_id: str, sender: str, receiver: 
     """An offer as the site `sender` would sign it."""
     identity = study.identity(receiver)
     key = AgreementKey.generate(Coins.system())
-    return pack(Pair(study.sha256, run_id, sender, receiver, identity, agent.identity.signing).offer(key))
+    return pack(EnvelopePair(study.sha256, run_id, sender, receiver, identity, agent.identity.signing).offer(key))
 
 
 # -- the query budget --------------------------------------------------------------------------------------------------------
@@ -291,7 +291,9 @@ def test_a_prediction_begins_by_this_sites_own_people_alone(tmp_path: Path) -> N
             stranger = Loopback(tmp_path / "strangers", {"stranger": None}).sites["stranger"].identity
             key = AgreementKey.generate(Coins.system())
             run_id = prediction_run(study.sha256, model, "stranger")
-            own = Pair(study.sha256, run_id, "insurer", "hospital", study.identity("hospital"), stranger.signing).offer(key)
+            own = EnvelopePair(study.sha256, run_id, "insurer", "hospital", study.identity("hospital"), stranger.signing).offer(
+                key
+            )
             hospital.board.frame_arrived("stranger", pack(own))
             hospital.board.frame_arrived("insurer", pack(own))  # by a courier that lets it speak for another
             await asyncio.sleep(0.05)

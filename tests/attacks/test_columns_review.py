@@ -10,7 +10,7 @@ from blindbayes import Study
 from blindbayes.codebook import Categorical, Codebook, Numeric
 from blindbayes.errors import IntegrityError, PeerProtocolError, PrivacyError
 from blindbayes.primitives import limbs as lm
-from blindbayes.primitives.cuckoo import LEAST
+from blindbayes.primitives.cuckoo import MIN_ITEMS
 from blindbayes.primitives.softspoken import OtReceiver, OtSender
 from blindbayes.primitives.tweaks import TweakedHash
 from blindbayes.protocol import joined_sums, matching, transfer
@@ -75,14 +75,14 @@ def told(others, salt):
     shared, rest = coins("shared").words(300).reshape(-1, 2), coins(f"rest {salt}").words(2 * others).reshape(-1, 2)
     items = np.concatenate([shared, rest])
     items = items[np.lexsort((items[:, 1], items[:, 0]))]
-    sizes, runs = matching.Sizes(LEAST, LEAST), local_runs(["asker", "owner"], coins=coins("run"))
+    sizes, runs = matching.MatchingSetup(MIN_ITEMS, MIN_ITEMS), local_runs(["asker", "owner"], coins=coins("run"))
 
     def asker():
-        keeper = yield from transfer.keeper(runs["asker"], "owner", coins("keeper"))
+        keeper = yield from transfer.ot_sender(runs["asker"], "owner", coins("keeper"))
         return (yield from matching.asker(runs["asker"], "owner", sizes, items, keeper, coins("asker")))
 
     def owner():
-        planter = yield from transfer.planter(runs["owner"], "asker", coins("planter"))
+        planter = yield from transfer.ot_receiver(runs["owner"], "asker", coins("planter"))
         return (yield from matching.owner(runs["owner"], "asker", sizes, shared, planter, coins("owner")))
 
     outcome = run_in_memory({"asker": asker(), "owner": owner()}, keep=Keep.FRAMES)
@@ -147,8 +147,8 @@ def test_a_setup_of_another_run_is_refused(kind):
     def setting_up(name, **options):
         runs = local_runs(["a", "b"], run_id=name, coins=coins("runs"))
         roles = {
-            "a": transfer.keeper(runs["a"], "b", coins(f"a {name}")),
-            "b": transfer.planter(runs["b"], "a", coins(f"b {name}")),
+            "a": transfer.ot_sender(runs["a"], "b", coins(f"a {name}")),
+            "b": transfer.ot_receiver(runs["b"], "a", coins(f"b {name}")),
         }
         return run_in_memory(roles, **options)
 
@@ -164,7 +164,7 @@ def test_a_setup_of_another_run_is_refused(kind):
 
 def joining(name, **options):
     """Two parties with 30 identifiers in common count them, on the same transfers whatever the run's name."""
-    shape = joined_sums.Shape(LEAST, LEAST, 2, 2, counted=True)
+    shape = joined_sums.JoinedSumsSetup(MIN_ITEMS, MIN_ITEMS, 2, 2, counted=True)
     runs = local_runs(["rows", "labels"], run_id=name, coins=coins("runs"))
     items = coins("items").words(80).reshape(-1, 2)
     words = np.ones((30, 2), dtype=np.uint64)

@@ -19,13 +19,13 @@ from blindbayes.errors import ConfigError, DataError, PrivacyError
 from blindbayes.estimators import NaiveBayes
 from blindbayes.ledger import Ledger
 from blindbayes.primitives.coins import Coins
-from blindbayes.privacy.chance import charged, written
 from blindbayes.privacy.classwise import Classwise
 from blindbayes.privacy.distributed import DistributedNoise
+from blindbayes.privacy.exact_events import as_decimal, cost_ceiling
 from blindbayes.privacy.joint import ReleasePlan, plan_release
 from blindbayes.privacy.mechanisms import DiscreteLaplace
 from blindbayes.scheme.sums import scheme
-from blindbayes.statistics import MISSING, Block, Layout, count_block
+from blindbayes.statistics import MISSING, CodedRows, Layout, count_block
 from blindbayes.study import Study
 from blindbayes.study.file import Privacy
 from support.sites import BOOK as SITES_BOOK
@@ -142,10 +142,10 @@ def test_truth_values_in_an_array_of_objects_are_truth_values() -> None:
 def test_a_charge_is_never_below_the_loss(epsilon: Any) -> None:
     plan = plan_release(BOOK, epsilon=epsilon, mechanism="knorm")
     assert isinstance(plan.noise, Classwise)
-    assert sum((group.epsilon for group in plan.noise.groups), Fraction(0)) == plan.epsilon <= written(plan.price.epsilon)
+    assert sum((group.epsilon for group in plan.noise.groups), Fraction(0)) == plan.epsilon <= as_decimal(plan.price.epsilon)
     noise = DistributedNoise.plan(touched=2, cells=4, epsilon=Fraction(epsilon), honest=2)
-    assert noise.epsilon <= written(noise.price.epsilon)
-    assert charged(plan.epsilon) - float(plan.epsilon) <= math.ulp(float(plan.epsilon))
+    assert noise.epsilon <= as_decimal(noise.price.epsilon)
+    assert cost_ceiling(plan.epsilon) - float(plan.epsilon) <= math.ulp(float(plan.epsilon))
 
 
 @pytest.mark.parametrize("kind", [np.float64, float])
@@ -222,7 +222,7 @@ def test_two_vectors_on_the_same_coins_do_not_share_their_noise() -> None:
 # -- the exact loss of every output, in rational numbers ----------------------------------------------------------------------
 
 
-def rows_of(book: Codebook, count: int, rng: np.random.Generator) -> Block:
+def rows_of(book: Codebook, count: int, rng: np.random.Generator) -> CodedRows:
     columns = {}
     for feature in book.features:
         if isinstance(feature, Categorical) or feature.bins is not None:
@@ -233,10 +233,10 @@ def rows_of(book: Codebook, count: int, rng: np.random.Generator) -> Block:
             if feature.optional:
                 codes[rng.random(count) < 0.3] = MISSING
         columns[feature.name] = codes.astype(np.int64)
-    return Block(rng.integers(0, len(book.classes), count), columns, count)
+    return CodedRows(rng.integers(0, len(book.classes), count), columns, count)
 
 
-def neighbours(book: Codebook, unit: int, rng: np.random.Generator) -> Iterator[tuple[Block, Block]]:
+def neighbours(book: Codebook, unit: int, rng: np.random.Generator) -> Iterator[tuple[CodedRows, CodedRows]]:
     """Tables with and without the `unit` first rows, which may be equal, of one class, or anything."""
     for turn in range(40):
         block = rows_of(book, unit + 3, rng)
@@ -246,7 +246,7 @@ def neighbours(book: Codebook, unit: int, rng: np.random.Generator) -> Iterator[
         if turn % 3 == 0:
             for codes in block.columns.values():
                 codes[:unit] = codes[0]
-        rest = Block(block.labels[unit:], {name: codes[unit:] for name, codes in block.columns.items()}, 3)
+        rest = CodedRows(block.labels[unit:], {name: codes[unit:] for name, codes in block.columns.items()}, 3)
         yield block, rest
 
 

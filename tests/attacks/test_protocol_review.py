@@ -22,7 +22,7 @@ from blindbayes.protocol import registry
 from blindbayes.protocol.core import Send
 from blindbayes.protocol.masked_sum.messages import MaskedVectorSent
 from blindbayes.protocol.oblivious_sum.messages import CorrectionsSent, KeyAnnounced, ModulusDealt, RosterNamed, SharesSealed
-from blindbayes.protocol.oblivious_sum.terms import Terms
+from blindbayes.protocol.oblivious_sum.terms import ObliviousSumSetup
 from blindbayes.protocol.pair_keys import digest_of, sign_keys
 from blindbayes.scheme.sums import SumJob
 from blindbayes.simulation.site import MemorySite
@@ -31,7 +31,7 @@ from blindbayes.site.policy import Policy, require_study
 from blindbayes.site.release import outcome_of, write_release
 from blindbayes.study.file import StudyFile
 from blindbayes.transport.driver import Finished
-from blindbayes.transport.envelope import Pair, pack
+from blindbayes.transport.envelope import EnvelopePair, pack
 from blindbayes.transport.identity import Card, Identity
 from blindbayes.transport.journal import Begun, Journal
 from blindbayes.transport.memory import local_runs
@@ -48,7 +48,7 @@ def test_a_miner_cannot_make_a_contributor_deal_twice_under_the_same_keys() -> N
     """The same roster named twice would seal two sets of shares under one key and nonce: the forbidden use of AES-GCM."""
     names = ("a", "b", "c", "d")
     protocol = registry.load("oblivious_sum")
-    setting = registry.Setting(names, 2, 3, bound=100, options={"scheme": "ristretto"})
+    setting = registry.SumSetup(names, 2, 3, bound=100, options={"scheme": "ristretto"})
     coins = Coins.seeded(SEED)
     runs = local_runs(protocol.roster(setting), run_id="run", coins=coins.derive("identities"))
     vector = coins.words(2) >> 60
@@ -60,7 +60,7 @@ def test_a_miner_cannot_make_a_contributor_deal_twice_under_the_same_keys() -> N
         assert isinstance(effect.message, KeyAnnounced)
         announced[name] = effect.message
     others = [announced[name] for name in names if name != "a"]
-    terms = Terms(runs["miner"], setting)
+    terms = ObliviousSumSetup(runs["miner"], setting)
     scope = terms.scope(terms.scheme(None))
     miner = AgreementKey.generate(coins.derive("miner")).public
     keys = digest_of({name: announced[name].public for name in names})
@@ -157,7 +157,9 @@ def test_offers_leave_nothing_on_the_screen_that_a_terminal_obeys(tmp_path: Path
             office.net.approve(study)
             south, north = office.net.sites["south"], office.agents["north"]
             for run_id in ("\x1b[2J" * 8, "../" * 10):
-                pair = Pair(study.sha256, run_id, "south", "north", north.identity.card.identity, south.identity.signing)
+                pair = EnvelopePair(
+                    study.sha256, run_id, "south", "north", north.identity.card.identity, south.identity.signing
+                )
                 north.board.frame_arrived("south", pack(pair.offer(AgreementKey.generate(Coins.system()))))
                 unknown = dataclasses.replace(pair, study=("\x1b[2J" * 16))
                 north.board.frame_arrived("south", pack(unknown.offer(AgreementKey.generate(Coins.system()))))

@@ -25,10 +25,10 @@ from blindbayes.ledger import Ledger
 from blindbayes.primitives.coins import Coins
 from blindbayes.site import release
 from blindbayes.site.moments import CONFIRMED, LEFT
-from blindbayes.site.seat import most_bytes
+from blindbayes.site.role_runner import most_bytes
 from blindbayes.study.file import Deadlines, Privacy, StudyFile, Thresholds
 from blindbayes.transport.courier import MemoryHub
-from blindbayes.transport.envelope import Ended, Pair, Sealed, fresh_key, pack, unpack
+from blindbayes.transport.envelope import Ended, EnvelopePair, Sealed, fresh_key, pack, unpack
 from blindbayes.transport.link import Link
 from support.sites import BOOK, Office, bounded
 
@@ -372,7 +372,7 @@ def test_offers_for_an_ended_run_get_one_answer_at_a_time(tmp_path: Path) -> Non
 
             north.board.courier.send = send  # type: ignore[method-assign]
             west = office.net.sites["west"].identity
-            pair = Pair(study.sha256, run_id, "west", "north", study.identity("north"), west.signing)
+            pair = EnvelopePair(study.sha256, run_id, "west", "north", study.identity("north"), west.signing)
             offers = [pack(pair.offer(fresh_key(Coins.system()))) for _ in range(20)]
             before = len(asyncio.all_tasks())
             for _ in range(200):

@@ -17,12 +17,12 @@ import pytest
 
 from blindbayes.errors import ConfigError, LedgerError, PrivacyError
 from blindbayes.ledger import Head, Ledger
-from blindbayes.privacy import Block, Sensitivity, make
+from blindbayes.privacy import Sensitivity, SensitivityBlock, make
 from blindbayes.privacy.accounting import Spend
 from blindbayes.storage import chain as ledger_module
 
 FORK = multiprocessing.get_context("fork")
-ONE = Sensitivity((Block("h", 4),))
+ONE = Sensitivity((SensitivityBlock("h", 4),))
 
 
 @pytest.fixture
@@ -225,9 +225,9 @@ def charging_estimator(path: str, epsilon: float = 0.1) -> Any:
 
         def fit(self, X: Any, y: Any) -> Any:
             from blindbayes.ledger import charge
-            from blindbayes.privacy import Block, Sensitivity, make
+            from blindbayes.privacy import Sensitivity, SensitivityBlock, make
 
-            charge(self.ledger, make("discrete_laplace", Sensitivity((Block("h", 4),)), self.epsilon), purpose="fit")
+            charge(self.ledger, make("discrete_laplace", Sensitivity((SensitivityBlock("h", 4),)), self.epsilon), purpose="fit")
             self.classes_ = np.unique(y)
             return self
 

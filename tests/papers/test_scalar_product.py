@@ -18,7 +18,7 @@ from blindbayes.codebook import Categorical, Numeric
 from blindbayes.errors import ConfigError, DataError, IntegrityError, PeerProtocolError, PrivacyError
 from blindbayes.papers.vaidya2008.primitives import polynomial as poly
 from blindbayes.papers.vaidya2008.primitives.scalar_product import STATISTICAL
-from blindbayes.papers.vaidya2008.scalar_product import Channel, Measured, Nominal, Terms, connect, ratio, training
+from blindbayes.papers.vaidya2008.scalar_product import Channel, Measured, Nominal, ScalarProductSetup, connect, ratio, training
 from blindbayes.papers.vaidya2008.scalar_product.exponential import EXP_ERROR, IN_BITS, OUT_BITS, exp
 from blindbayes.papers.vaidya2008.scalar_product.logarithm import (
     FRACTION,
@@ -59,7 +59,7 @@ def both(terms, class_holder, attribute_holder, name="run", **options):
 
 
 def toy(rows, classes, **more):
-    return Terms(rows, classes, **{"key_bits": 512, "toy_keys": True, "degree": 10, **more})
+    return ScalarProductSetup(rows, classes, **{"key_bits": 512, "toy_keys": True, "degree": 10, **more})
 
 
 RNG = np.random.default_rng(8)
@@ -163,7 +163,7 @@ def test_without_fresh_randomness_the_attribute_holder_reads_every_class_and_wit
 
 def test_small_keys_missing_values_and_unequal_terms_are_refused():
     with pytest.raises(PeerProtocolError, match="2048"):
-        both(Terms(10, 2, key_bits=512), None, None)
+        both(ScalarProductSetup(10, 2, key_bits=512), None, None)
     with pytest.raises(ConfigError, match="too short"):
         both(toy(27, 3, const_bits=128), *numeric(LABELS, VALUES, 1 << 40))
     for codes in ([-1, *CODES[1:]], [3, *CODES[1:]]):
@@ -515,7 +515,7 @@ def test_bad_points_boxes_and_tables_are_typed_errors_and_open_nothing(kind, cha
 
 @pytest.mark.slow
 def test_the_whole_route_at_128_bit_security():
-    terms = Terms(27, 4)
+    terms = ScalarProductSetup(27, 4)
     assert terms.key_bits == 3072
     columns = {"colour": CODES, "size": VALUES}
     queries = {"colour": [0, 2], "size": [10, 900]}

@@ -12,8 +12,8 @@ from scipy.stats import binom
 import blindbayes.papers.kikuchi2011.distorted_intersection as distorted
 import blindbayes.papers.kikuchi2011.set_intersection as plain
 from blindbayes.errors import DataError, LocalProtocolError, PeerProtocolError
-from blindbayes.papers.kikuchi2011.distorted_intersection import Thinning, comparison, entropy, error, posterior
-from blindbayes.papers.kikuchi2011.distorted_intersection.comparison import Comparison, alice_factor, bob_factor, factors
+from blindbayes.papers.kikuchi2011.distorted_intersection import ThinningSetup, comparison, entropy, error, posterior
+from blindbayes.papers.kikuchi2011.distorted_intersection.comparison import ComparisonSetup, alice_factor, bob_factor, factors
 from blindbayes.papers.kikuchi2011.set_intersection import RISTRETTO, SAFE_PRIME
 from blindbayes.papers.kikuchi2011.set_intersection.messages import ItemsLocked, ItemsLockedTwice
 from blindbayes.protocol import transfer
@@ -192,22 +192,22 @@ def test_the_largest_shared_value_wins(kind, values):
     for bits in (1, 8, 16):
         mine, theirs = ([int(value) for value in source.integers(0, 1 << bits, values)] for _ in range(2))
         joined = [a + b if kind == "sums" else a * b for a, b in zip(mine, theirs, strict=True)]
-        assert compare(Comparison(kind, values, bits, bits), mine, theirs) == joined.index(max(joined))
+        assert compare(ComparisonSetup(kind, values, bits, bits), mine, theirs) == joined.index(max(joined))
     top = (1 << 16) - 1
-    assert compare(Comparison(kind, 2, 16, 16), [top, top], [top - 1, top]) == 1  # no overflow at the top
+    assert compare(ComparisonSetup(kind, 2, 16, 16), [top, top], [top - 1, top]) == 1  # no overflow at the top
 
 
 def test_shares_that_do_not_fit_are_refused():
     with pytest.raises(DataError, match="width"):
-        compare(Comparison("sums", 2, 4, 4), [16, 0], [0, 0])
+        compare(ComparisonSetup("sums", 2, 4, 4), [16, 0], [0, 0])
     with pytest.raises(LocalProtocolError):
-        Comparison("sums", 1, 4, 4)
-    assert Comparison("products", 2, 16, 16).gates() > Comparison("sums", 2, 16, 16).gates()
+        ComparisonSetup("sums", 1, 4, 4)
+    assert ComparisonSetup("products", 2, 16, 16).gates() > ComparisonSetup("sums", 2, 16, 16).gates()
 
 
 def test_a_class_from_thinned_sizes_over_two_attributes():
     """Class 1 has far more matches for both values: the comparison of products finds it, whatever Bob kept."""
-    kept = [[Thinning(40, 20), Thinning(40, 10)], [Thinning(50, 25), Thinning(50, 40)]]
+    kept = [[ThinningSetup(40, 20), ThinningSetup(40, 10)], [ThinningSetup(50, 25), ThinningSetup(50, 40)]]
     sizes = [[1, 0], [12, 24]]
     shape = factors(2, 2, 30, 60)
     mine, theirs = [alice_factor(own) for own in sizes], [bob_factor(own, 60) for own in kept]
@@ -225,7 +225,7 @@ def test_end_to_end_with_fresh_transfers():
     shape = factors(1, 2, 20, 20)
 
     def first():
-        keeper = yield from transfer.keeper(runs["alice"], "bob", coins("k"))
+        keeper = yield from transfer.ot_sender(runs["alice"], "bob", coins("k"))
         sizes = []
         for number in range(2):
             sizes.append((yield from distorted.alice(runs["alice"], "bob", items(0, 15), coins(f"a{number}"))))
@@ -236,7 +236,7 @@ def test_end_to_end_with_fresh_transfers():
         )
 
     def second():
-        planter = yield from transfer.planter(runs["bob"], "alice", coins("p"))
+        planter = yield from transfer.ot_receiver(runs["bob"], "alice", coins("p"))
         kept = []
         for number, own in enumerate((items(14, 30), items(0, 15))):
             kept.append((yield from distorted.bob(runs["bob"], "alice", own, coins(f"b{number}"))))

@@ -396,7 +396,7 @@ def test_what_a_study_by_this_route_refuses():
 
 
 def test_terms_stand_in_the_share_whole():
-    terms = route.Terms(10, 2, alpha=0.5, divisor="n-1", key_bits=512, toy_keys=True)
-    assert route.Terms(**terms.to_dict()) == terms
+    terms = route.ScalarProductSetup(10, 2, alpha=0.5, divisor="n-1", key_bits=512, toy_keys=True)
+    assert route.ScalarProductSetup(**terms.to_dict()) == terms
     assert terms.facts() != replace(terms, divisor="n").facts()
     assert Fraction(terms.alpha) == Fraction(1, 2)

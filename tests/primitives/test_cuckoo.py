@@ -5,7 +5,7 @@ import pytest
 from scipy.special import gammaln
 
 from blindbayes.errors import LocalProtocolError
-from blindbayes.primitives.cuckoo import LEAST, bin_count, bins_of, distinct_triples, fixed_words, place
+from blindbayes.primitives.cuckoo import MIN_ITEMS, bin_count, bins_of, distinct_triples, fixed_words, place
 from blindbayes.primitives.tweaks import TweakedHash
 from support.two_party import coins
 
@@ -31,14 +31,14 @@ def log2_failure(size, bins):
     return (top + np.log(np.exp(terms - top).sum())) / np.log(2)
 
 
-@pytest.mark.parametrize("size", [LEAST, 5000, 3 * LEAST])
+@pytest.mark.parametrize("size", [MIN_ITEMS, 5000, 3 * MIN_ITEMS])
 def test_failure_is_below_two_to_the_minus_forty(size):
     assert log2_failure(size, bin_count(size)) < -48
     assert log2_failure(size, int(1.25 * size)) > -40  # the bound can fail: with fewer bins it does not hold
 
 
 def test_every_item_lies_in_one_of_its_three_distinct_bins():
-    for count, size in ((0, LEAST), (1, LEAST), (LEAST, LEAST), (20_000, 20_000)):
+    for count, size in ((0, MIN_ITEMS), (1, MIN_ITEMS), (MIN_ITEMS, MIN_ITEMS), (20_000, 20_000)):
         bins = bin_count(size)
         three = bins_of(b"session", items(count), bins)
         assert (np.sort(three, axis=1)[:, :-1] < np.sort(three, axis=1)[:, 1:]).all()
@@ -86,4 +86,4 @@ def test_bins_depend_on_the_session_and_not_on_the_place():
 
 def test_too_few_items_are_refused():
     with pytest.raises(LocalProtocolError, match="pad"):
-        bin_count(LEAST - 1)
+        bin_count(MIN_ITEMS - 1)

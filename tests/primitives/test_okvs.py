@@ -7,7 +7,7 @@ from scipy.special import gammaln
 from blindbayes.errors import LocalProtocolError
 from blindbayes.primitives import okvs
 from blindbayes.primitives.cuckoo import distinct_triples
-from blindbayes.primitives.okvs import DENSE, LEAST, MOST_LEFT, Places, cells, decode, encode, places
+from blindbayes.primitives.okvs import DENSE, MIN_KEYS, MOST_LEFT, Places, cells, decode, encode, places
 from support.two_party import coins
 
 
@@ -19,12 +19,12 @@ def made(count, width=2, name="store"):
 
 @pytest.mark.parametrize("width", [1, 2, 5])
 def test_a_store_gives_the_values_of_its_keys_and_noise_for_others(width):
-    keys, values = made(LEAST, width)
-    size = cells(LEAST)
+    keys, values = made(MIN_KEYS, width)
+    size = cells(MIN_KEYS)
     table = encode(places(b"s", keys, size), values, size, coins("fill"))
     assert table.shape == (size, width)
     assert np.array_equal(decode(table, places(b"s", keys, size)), values)
-    others, _ = made(LEAST, width, "others")
+    others, _ = made(MIN_KEYS, width, "others")
     noise = decode(table, places(b"s", others, size))
     assert len(np.unique(noise)) == noise.size
     assert not np.array_equal(decode(table, places(b"t", keys, size)), values)
@@ -32,8 +32,8 @@ def test_a_store_gives_the_values_of_its_keys_and_noise_for_others(width):
 
 def test_keys_of_a_core_are_solved_in_the_dense_cells():
     """Keys that share all three cells never peel: dense cells carry them, up to the limit."""
-    keys, values = made(LEAST)
-    size = cells(LEAST)
+    keys, values = made(MIN_KEYS)
+    size = cells(MIN_KEYS)
     at = places(b"s", keys, size)
     for shared in (2, MOST_LEFT):
         sparse = at.sparse.copy()
@@ -47,9 +47,9 @@ def test_keys_of_a_core_are_solved_in_the_dense_cells():
 
 
 def test_equal_keys_are_refused():
-    keys, values = made(LEAST)
+    keys, values = made(MIN_KEYS)
     keys[1] = keys[0]
-    size = cells(LEAST)
+    size = cells(MIN_KEYS)
     with pytest.raises(LocalProtocolError):
         encode(places(b"s", keys, size), values, size, coins("fill"))
 
@@ -57,8 +57,8 @@ def test_equal_keys_are_refused():
 def test_cells_look_uniform_whether_a_key_fixes_them_or_not():
     """Mean bit within six standard deviations of 1/2, alpha = 2e-9, in the dense cells, in all cells, and in those that no key
     reads; a table whose free cells stay 0 fails."""
-    keys, values = made(LEAST)
-    size = cells(LEAST)
+    keys, values = made(MIN_KEYS)
+    size = cells(MIN_KEYS)
     at = places(b"s", keys, size)
     table = encode(at, values, size, coins("fill"))
     unread = np.ones(size, dtype=bool)
@@ -95,7 +95,7 @@ def log2_cores(keys, size, k, *, largest=True):
     return float((top + np.log(2 * gap * np.exp(terms - top).sum())) / np.log(2))
 
 
-@pytest.mark.parametrize("keys", [LEAST, 10 * LEAST])
+@pytest.mark.parametrize("keys", [MIN_KEYS, 10 * MIN_KEYS])
 def test_cores_above_the_limit_are_rarer_than_two_to_the_minus_eighty(keys):
     size = cells(keys) - DENSE
     small = [log2_cores(keys, size, k) for k in range(MOST_LEFT + 1, 130)]
@@ -108,10 +108,10 @@ def test_cores_above_the_limit_are_rarer_than_two_to_the_minus_eighty(keys):
 
 
 def test_dependent_masks_of_small_cores_are_rarer_than_two_to_the_minus_seventy():
-    size = cells(LEAST) - DENSE
-    each = [log2_cores(LEAST, size, k) + k - DENSE for k in range(2, MOST_LEFT + 1)]
+    size = cells(MIN_KEYS) - DENSE
+    each = [log2_cores(MIN_KEYS, size, k) + k - DENSE for k in range(2, MOST_LEFT + 1)]
     assert np.log2(np.exp2(each).sum()) < -70
-    assert log2_cores(LEAST, size, 2) > -20  # cores of two keys do occur: without dense cells the store would fail often
+    assert log2_cores(MIN_KEYS, size, 2) > -20  # cores of two keys do occur: without dense cells the store would fail often
 
 
 def cores(keys, size, times, name):
@@ -136,10 +136,10 @@ def test_whether_a_store_fails_is_the_sessions_doing_and_not_the_keys():
     """With too few cells a store of the same keys fails under some sessions and not under others, equally often for two sets of
     keys: 60 sessions each at about one half; a difference of 30 has probability below 1e-7. So a new session is all that a
     repetition needs, and that it is needed says nothing of the keys."""
-    size = int(1.222 * LEAST)
+    size = int(1.222 * MIN_KEYS)
 
     def failures(name):
-        keys, _ = made(LEAST, name=name)
+        keys, _ = made(MIN_KEYS, name=name)
         spots = (places(b"session %d" % at, keys, size + DENSE).sparse - DENSE for at in range(60))
         return sum(len(okvs._peel(sparse, size)[1]) > MOST_LEFT for sparse in spots)
 
@@ -157,10 +157,10 @@ def law(keys, rate):
 def test_large_cores_follow_the_measured_law_where_they_can_be_seen():
     """At the smallest size, near the threshold: mostly a large core at 1.20 cells per key, and at 1.24 (law: below 2^-6.8)
     rarely one; Poisson with mean 60 * 2^-6.8 = 0.54 passes 8 with probability below 1e-8."""
-    assert (cores(LEAST, int(1.20 * LEAST), 20, "dense") > MOST_LEFT).mean() > 0.5
-    assert law(LEAST, 1.24) < -6.7
-    assert (cores(LEAST, int(1.24 * LEAST), 60, "sparse") > MOST_LEFT).sum() <= 8
-    assert law(LEAST, okvs._RATE / 100) < -200
+    assert (cores(MIN_KEYS, int(1.20 * MIN_KEYS), 20, "dense") > MOST_LEFT).mean() > 0.5
+    assert law(MIN_KEYS, 1.24) < -6.7
+    assert (cores(MIN_KEYS, int(1.24 * MIN_KEYS), 60, "sparse") > MOST_LEFT).sum() <= 8
+    assert law(MIN_KEYS, okvs._RATE / 100) < -200
 
 
 @pytest.mark.slow
@@ -168,8 +168,8 @@ def test_the_law_of_large_cores_over_a_range():
     """Measured frequencies stay below the law plus five standard deviations, and fall by the law's slope or so."""
     seen = {}
     for rate in (1.226, 1.232, 1.235, 1.238, 1.241):
-        seen[rate] = (cores(LEAST, int(rate * LEAST), 400, f"rate {rate}") > MOST_LEFT).mean()
-        chance = 2 ** law(LEAST, rate)
+        seen[rate] = (cores(MIN_KEYS, int(rate * MIN_KEYS), 400, f"rate {rate}") > MOST_LEFT).mean()
+        chance = 2 ** law(MIN_KEYS, rate)
         assert seen[rate] <= chance + 5 * np.sqrt(chance / 400)
     assert seen[1.226] > 0.2
     assert seen[1.226] > 4 * seen[1.235] > 0
@@ -177,4 +177,4 @@ def test_the_law_of_large_cores_over_a_range():
 
 def test_too_few_keys_are_refused():
     with pytest.raises(LocalProtocolError, match="pad"):
-        cells(LEAST - 1)
+        cells(MIN_KEYS - 1)

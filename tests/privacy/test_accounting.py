@@ -9,11 +9,11 @@ from fractions import Fraction
 import pytest
 
 from blindbayes.errors import ConfigError
-from blindbayes.privacy import ADJACENCY, Block, Sensitivity, make
+from blindbayes.privacy import ADJACENCY, Sensitivity, SensitivityBlock, make
 from blindbayes.privacy.accounting import Account, Spend, pure_rho, zcdp_epsilon
 
-ONE = Sensitivity((Block("h", 4),))
-FOUR = Sensitivity(tuple(Block(f"h{i}", 4) for i in range(4)))
+ONE = Sensitivity((SensitivityBlock("h", 4),))
+FOUR = Sensitivity(tuple(SensitivityBlock(f"h{i}", 4) for i in range(4)))
 
 
 @pytest.fixture
@@ -94,7 +94,7 @@ def test_pure_releases_under_pld_match_the_optimal_composition(pld: None) -> Non
 
 
 def test_wide_gaussian_uses_a_safe_margin(pld: None) -> None:
-    uneven = Sensitivity((Block("n", 2), Block("sum", 2, 1000)))
+    uneven = Sensitivity((SensitivityBlock("n", 2), SensitivityBlock("sum", 2, 1000)))
     mechanism = make("discrete_gaussian", uneven, 1, 1e-6)
     account = Account(ADJACENCY, "pld").add(Spend.of(mechanism))
     assert 1e-6 < account.delta(1) < 1.1e-6

@@ -33,11 +33,11 @@ from blindbayes.privacy.classwise import Classwise
 from blindbayes.privacy.evidence import epsilon_lower, low_bits
 from blindbayes.privacy.joint import ReleasePlan, plan_release
 from blindbayes.privacy.mechanisms import MECHANISMS, DiscreteGaussian, DiscreteLaplace, KNorm, make
-from blindbayes.privacy.sensitivity import Block, Query, Sensitivity
+from blindbayes.privacy.sensitivity import Query, Sensitivity, SensitivityBlock
 
 DRAWS = 40_000
-ONE = Sensitivity((Block("n", 1),))
-TWO = Sensitivity((Block("a", 1), Block("b", 1)))
+ONE = Sensitivity((SensitivityBlock("n", 1),))
+TWO = Sensitivity((SensitivityBlock("a", 1), SensitivityBlock("b", 1)))
 FAR = Codebook("y", ("a", "b"), (Numeric("x", 1000, 1001, precision=0.25),), max_rows=1000)
 MIXED = Codebook("y", ("a", "b"), (Numeric("x", 1000, 1001, precision=0.25), Categorical("u", ("p", "q", "r"), optional=True)))
 
@@ -57,7 +57,7 @@ def test_every_sampler_passes() -> None:
     assert failures(audit_samplers(coins("samplers"), draws=20_000)) == []
 
 
-SHAPES = {"one": ONE, "two": TWO, "uneven": Sensitivity((Block("n", 1), Block("sum", 1, 100)))}
+SHAPES = {"one": ONE, "two": TWO, "uneven": Sensitivity((SensitivityBlock("n", 1), SensitivityBlock("sum", 1, 100)))}
 
 
 @pytest.mark.parametrize(
@@ -147,7 +147,7 @@ MUTANTS: list[tuple[str, Any, str]] = [
     ("rows per person ignored", OneRowOnly(Sensitivity(TWO.blocks, rows_per_unit=2), Fraction(1)), "loss"),
     (
         "Gaussian for one table of four",
-        NarrowGaussian(Sensitivity(tuple(Block(str(i), 1) for i in range(4))), Fraction(1), 1e-6),
+        NarrowGaussian(Sensitivity(tuple(SensitivityBlock(str(i), 1) for i in range(4))), Fraction(1), 1e-6),
         "loss",
     ),
 ]
@@ -294,7 +294,7 @@ class NoisyCounts:
 
     def fit(self, X: Any, y: Any) -> NoisyCounts:
         counts = np.array([(y == "a").sum(), (y == "b").sum()])
-        mechanism = make("discrete_laplace", Sensitivity((Block("class", 2),)), self.epsilon)
+        mechanism = make("discrete_laplace", Sensitivity((SensitivityBlock("class", 2),)), self.epsilon)
         self.counts_ = mechanism.release(counts, self.c)
         if self.flaw == "publishes n":
             self.n_ = len(y)
@@ -305,7 +305,9 @@ class NoisyCounts:
         if self.flaw == "float noise":
             self.counts_ = counts + np.random.default_rng().laplace(0, 1 / self.epsilon, 2)
         if self.flaw == "three times the budget":
-            self.counts_ = make("discrete_laplace", Sensitivity((Block("class", 2),)), self.epsilon * 3).release(counts, self.c)
+            self.counts_ = make("discrete_laplace", Sensitivity((SensitivityBlock("class", 2),)), self.epsilon * 3).release(
+                counts, self.c
+            )
         return self
 
 

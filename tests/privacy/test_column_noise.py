@@ -18,9 +18,9 @@ from blindbayes.privacy.audit_columns import OWNERS, attack_columns, audit_colum
 from blindbayes.privacy.column_noise import ColumnNoise, Drawn, _raw, draw
 from blindbayes.privacy.sensitivity import Query
 from blindbayes.protocol.class_sums import RowLayout
-from blindbayes.protocol.shared_model import Guard, ScorePlan, plain_tables
+from blindbayes.protocol.shared_model import Guard, ScoreLayout, plain_tables
 from blindbayes.protocol.shared_model.tables import to_floats
-from blindbayes.statistics import Block, Layout, Statistics, count_block
+from blindbayes.statistics import CodedRows, Layout, Statistics, count_block
 
 BOOK = Codebook(
     "y",
@@ -42,7 +42,7 @@ def coins(name: str) -> Coins:
 def table_of(book: Codebook, rows: int) -> Statistics:
     rng = np.random.default_rng(5)
     columns = {f.name: rng.integers(-1 if f.optional else 0, f.size, rows) for f in book.features}
-    return count_block(Layout(book), Block(rng.integers(0, len(book.classes), rows), columns, rows))
+    return count_block(Layout(book), CodedRows(rng.integers(0, len(book.classes), rows), columns, rows))
 
 
 def test_noise_drawn_without_data_does_what_the_central_release_does_with_it() -> None:
@@ -99,7 +99,7 @@ def test_one_record_moves_what_the_plan_of_its_party_says(way: str) -> None:
         sizes = [range(-1 if f.optional else 0, min(f.size, 3)) for f in plan.codebook.features]
         for values in itertools.product(*sizes):
             columns = {f.name: np.array([value]) for f, value in zip(plan.codebook.features, values, strict=True)}
-            one = plan.tables(count_block(layout, Block(np.array([1]), columns, 1)))
+            one = plan.tables(count_block(layout, CodedRows(np.array([1]), columns, 1)))
             for before, after in zip(empty, one, strict=True):
                 change = after - before
                 assert np.abs(change).sum() <= 1  # one cell, by one
@@ -196,10 +196,10 @@ def test_what_one_answer_tells_of_a_person_is_bounded_as_epsilon_says(nulls: boo
         labels = np.append(others, person)
         column = np.full(rows, -1 if nulls else 0)
         column[-1] = 1
-        block = Block(labels, dict.fromkeys(counted.names, column), rows)
+        block = CodedRows(labels, dict.fromkeys(counted.names, column), rows)
         words = np.stack([layout.encode(block)[labels == c].sum(axis=0, dtype=np.uint64) for c in (0, 1)])
         guard = Guard() if drawn is None else Guard(noise_bits=noise.noise_bits(rows))
-        plan = ScorePlan(counted, rows, 1.0, guard)
+        plan = ScoreLayout(counted, rows, 1.0, guard)
         parts = [] if drawn is None else [drawn.tables]
         tables = to_floats(plain_tables(words, np.array([rows, 0]), layout, plan, parts)[0], plan)
         counts = np.bincount(labels, minlength=2) + (0 if drawn is None else np.array(drawn.class_counts, dtype=float))

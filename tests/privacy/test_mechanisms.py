@@ -26,10 +26,10 @@ from blindbayes.privacy.mechanisms import (
     relative_noise,
     release,
 )
-from blindbayes.privacy.sensitivity import Block, Sensitivity
+from blindbayes.privacy.sensitivity import Sensitivity, SensitivityBlock
 
-HISTOGRAMS = Sensitivity(tuple(Block(f"h{i}", 6) for i in range(4)))
-MIXED = Sensitivity((Block("class", 2), Block("sum", 2, 100), Block("square", 2, 10_000)))
+HISTOGRAMS = Sensitivity(tuple(SensitivityBlock(f"h{i}", 6) for i in range(4)))
+MIXED = Sensitivity((SensitivityBlock("class", 2), SensitivityBlock("sum", 2, 100), SensitivityBlock("square", 2, 10_000)))
 
 
 def coins(label: str) -> Coins:
@@ -62,7 +62,7 @@ def test_laplace_loss_is_exactly_epsilon_at_the_worst_change(rows: int) -> None:
 
 
 def test_shares_split_the_budget() -> None:
-    blocks = (Block("a", 2, share=Fraction(3)), Block("b", 2, share=Fraction(1)))
+    blocks = (SensitivityBlock("a", 2, share=Fraction(3)), SensitivityBlock("b", 2, share=Fraction(1)))
     mechanism = DiscreteLaplace(Sensitivity(blocks), Fraction(1))
     assert mechanism.scales == (Fraction(4, 3), Fraction(4))
     for kind, delta in ((KNorm, 0.0), (DiscreteGaussian, 1e-6)):
@@ -73,7 +73,7 @@ def test_shares_split_the_budget() -> None:
 @pytest.mark.parametrize("blocks", [(1, 1), (2, 1), (2, 2)])
 def test_knorm_loss_over_all_outputs_and_neighbours_is_at_most_epsilon(blocks: tuple[int, ...]) -> None:
     """The law is exp(-rate ||x||) by test_samplers; here: ||x + d|| - ||x|| <= reach for every change d a record can make."""
-    mechanism = KNorm(Sensitivity(tuple(Block(str(i), size) for i, size in enumerate(blocks))), Fraction(1))
+    mechanism = KNorm(Sensitivity(tuple(SensitivityBlock(str(i), size) for i, size in enumerate(blocks))), Fraction(1))
     cuts = np.cumsum(blocks)[:-1]
 
     def size(x: np.ndarray) -> int:
@@ -105,8 +105,8 @@ def test_rounding_to_the_grid_keeps_the_bound(bound: int, step: int) -> None:
 
 
 def test_grid_reach_for_several_rows() -> None:
-    assert KNorm(Sensitivity((Block("a", 3),), 5), Fraction(1)).reach == 5 * 64
-    uneven = DiscreteLaplace(Sensitivity((Block("a", 3, 7),), 5), Fraction(1))
+    assert KNorm(Sensitivity((SensitivityBlock("a", 3),), 5), Fraction(1)).reach == 5 * 64
+    uneven = DiscreteLaplace(Sensitivity((SensitivityBlock("a", 3, 7),), 5), Fraction(1))
     assert uneven.reach == 5 * FINE + 4
     cells = [-(-(c * FINE) // 7) for c in (7, 7, 7, 7, 7)]  # five rows in five cells, each rounded up at worst
     assert sum(cells) <= uneven.reach
@@ -124,14 +124,16 @@ def analytic(epsilon: float, delta: float) -> float:
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 4.0])
 @pytest.mark.parametrize("blocks", [1, 7, 40])
 def test_gaussian_variance_is_that_of_the_analytic_mechanism_to_one_percent(epsilon: float, blocks: int) -> None:
-    mechanism = DiscreteGaussian(Sensitivity(tuple(Block(str(i), 2) for i in range(blocks))), Fraction(epsilon), 1e-6)
+    mechanism = DiscreteGaussian(
+        Sensitivity(tuple(SensitivityBlock(str(i), 2) for i in range(blocks))), Fraction(epsilon), 1e-6
+    )
     if mechanism.variance >= 4:
         assert math.sqrt(mechanism.variance / blocks) == pytest.approx(analytic(epsilon, 1e-6), rel=0.01)
 
 
 @pytest.mark.parametrize("bound", [2, 1000])
 def test_gaussian_on_the_fine_grid_matches_too(bound: int) -> None:
-    mechanism = DiscreteGaussian(Sensitivity((Block("a", 2), Block("b", 2, bound))), Fraction(1), 1e-6)
+    mechanism = DiscreteGaussian(Sensitivity((SensitivityBlock("a", 2), SensitivityBlock("b", 2, bound))), Fraction(1), 1e-6)
     sigma = math.sqrt(mechanism.variance / 2) / mechanism.step
     assert sigma == pytest.approx(analytic(1.0, 1e-6), rel=0.001)
 
@@ -185,8 +187,8 @@ def test_the_price_is_known_before_any_data() -> None:
 
 
 def test_auto_takes_the_least_noise_from_public_facts() -> None:
-    few = Sensitivity((Block("a", 4),))
-    many = Sensitivity(tuple(Block(str(i), 4) for i in range(30)))
+    few = Sensitivity((SensitivityBlock("a", 4),))
+    many = Sensitivity(tuple(SensitivityBlock(str(i), 4) for i in range(30)))
     assert choose(few, 1).name == "discrete_laplace"
     assert choose(HISTOGRAMS, 1).name == "knorm"
     assert choose(many, 1, 1e-6).name == "discrete_gaussian"
@@ -198,7 +200,7 @@ def test_auto_takes_the_least_noise_from_public_facts() -> None:
 
 
 def test_knorm_is_never_noisier_than_the_l_infinity_form() -> None:
-    linf = Sensitivity(tuple(Block(str(i), 1) for i in range(HISTOGRAMS.size)))
+    linf = Sensitivity(tuple(SensitivityBlock(str(i), 1) for i in range(HISTOGRAMS.size)))
     assert (KNorm(HISTOGRAMS, Fraction(1)).variances() < KNorm(linf, Fraction(1)).variances()).all()
 
 
@@ -231,7 +233,7 @@ def test_parameters_out_of_range_are_refused(name: str, epsilon: float, delta: f
 
 
 def test_release_beyond_64_bits_stays_exact() -> None:
-    wide = Sensitivity((Block("count", 1), Block("square", 1, 2**92)))
+    wide = Sensitivity((SensitivityBlock("count", 1), SensitivityBlock("square", 1, 2**92)))
     value = np.array([10**9, 10**9 * 2**92], dtype=object)
     out = release(value, wide, epsilon=1, mechanism="discrete_laplace", coins=coins("wide"))
     assert out.vector.dtype == object
@@ -240,6 +242,6 @@ def test_release_beyond_64_bits_stays_exact() -> None:
 
 
 def test_large_counts_do_not_wrap() -> None:
-    single = Sensitivity((Block("count", 2),))
+    single = Sensitivity((SensitivityBlock("count", 2),))
     out = make("discrete_laplace", single, Fraction(1, 10**6)).release(np.array([2**63 - 1, 0]), coins("wrap"))
     assert abs(int(out[0]) - (2**63 - 1)) < 10**8

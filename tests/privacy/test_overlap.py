@@ -15,8 +15,8 @@ from blindbayes.errors import ConfigError, LocalProtocolError, PeerProtocolError
 from blindbayes.primitives.circuits import from_bits, to_bits
 from blindbayes.primitives.coins import Coins
 from blindbayes.primitives.garbling import Plain
-from blindbayes.privacy.chance import SMALLEST_BUDGET
 from blindbayes.privacy.evidence import epsilon_lower
+from blindbayes.privacy.exact_events import SMALLEST_BUDGET
 from blindbayes.privacy.overlap import LARGEST_SCALE, OverlapNoise
 from blindbayes.protocol.joined_sums import merge
 from blindbayes.protocol.joined_sums.counts import (

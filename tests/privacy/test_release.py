@@ -16,10 +16,10 @@ from blindbayes.errors import ConfigError, PrivacyError
 from blindbayes.model.parameters import Histogram
 from blindbayes.primitives.coins import Coins
 from blindbayes.privacy import classwise
-from blindbayes.privacy.classwise import Classwise, Part, cell_variance, centred_knorm
+from blindbayes.privacy.classwise import Classwise, ReleasePart, cell_variance, centred_knorm
 from blindbayes.privacy.forecast import in_cells
 from blindbayes.privacy.joint import JOINT_MECHANISMS, fit_parameters, plan_release
-from blindbayes.statistics import MISSING, Block, Layout, Statistics, count_block
+from blindbayes.statistics import MISSING, CodedRows, Layout, Statistics, count_block
 
 ALPHA = 1e-4
 """Each goodness-of-fit test errs with this probability; seeds are fixed."""
@@ -123,7 +123,7 @@ def test_zeros_counted_once_for_every_role_are_caught() -> None:
 
 def test_noise_variance_is_as_planned() -> None:
     coins = Coins.seeded(b"v" * 32)
-    noise = Classwise(tuple(Part(str(at), size) for at, size in enumerate([2, 4, 4, 8, 16, 16])), Fraction(1))
+    noise = Classwise(tuple(ReleasePart(str(at), size) for at, size in enumerate([2, 4, 4, 8, 16, 16])), Fraction(1))
     zero = [np.zeros((50, part.size), dtype=np.int64) for part in noise.parts]
     drawn = [noise.release(zero, [1] * 6, coins) for _ in range(10)]
     for at, planned in enumerate(noise.variances()):
@@ -136,7 +136,9 @@ def test_two_cells_are_a_number_cut_in_half() -> None:
 
 
 def test_shares_of_groups_add_up_to_epsilon() -> None:
-    noise = Classwise(tuple(Part(str(at), size) for at, size in enumerate([2, 2, 3, 7, 16, 41, 48, 48])), Fraction("0.3"), 2)
+    noise = Classwise(
+        tuple(ReleasePart(str(at), size) for at, size in enumerate([2, 2, 3, 7, 16, 41, 48, 48])), Fraction("0.3"), 2
+    )
     assert sum((group.epsilon for group in noise.groups), Fraction(0)) == Fraction("0.3")
     assert sorted(index for group in noise.groups for index in group.parts) == list(range(8))
     assert all(group.rate * group.step * 2 == group.epsilon for group in noise.groups)
@@ -144,7 +146,7 @@ def test_shares_of_groups_add_up_to_epsilon() -> None:
 
 def test_grouping_never_has_more_noise_than_one_group_or_than_all_apart() -> None:
     sizes = [2, 2, 3, 7, 16, 41, 48, 48]
-    parts = tuple(Part(str(at), size) for at, size in enumerate(sizes))
+    parts = tuple(ReleasePart(str(at), size) for at, size in enumerate(sizes))
     together = sum(part.size - 1 for part in parts)
     one = (together + 1) * (together + 2) * sum(part.cost for part in parts)
     apart = sum(((p.size) * (p.size + 1) * p.cost) ** (1 / 3) for p in parts) ** 3
@@ -177,7 +179,7 @@ def _count(codebook: Codebook, rows: list[tuple[int, int, int, int, int]]) -> St
         if isinstance(feature, Numeric) and feature.bins is not None:
             codes = np.where(codes == MISSING, -1, (codes - feature.code_low) * feature.size // feature.width)
         columns[feature.name] = codes
-    return count_block(Layout(codebook), Block(table[:, 0], columns, len(rows)))
+    return count_block(Layout(codebook), CodedRows(table[:, 0], columns, len(rows)))
 
 
 @pytest.mark.parametrize("mechanism", ["knorm", "discrete_laplace"])
@@ -207,7 +209,7 @@ def test_one_record_moves_one_class_and_each_part_by_at_most_its_bound(mechanism
 
 
 def test_centred_release_does_not_depend_on_a_constant_added_to_a_histogram() -> None:
-    noise = Classwise((Part("h", 4),), Fraction(1))
+    noise = Classwise((ReleasePart("h", 4),), Fraction(1))
     table = np.array([[5, 0, 2, 1]])
     one = noise.release([table], [1], Coins.seeded(bytes(32)))[0]
     other = noise.release([table + 1_000_000], [1], Coins.seeded(bytes(32)))[0]
@@ -292,7 +294,7 @@ def test_more_records_per_person_mean_more_noise() -> None:
 # -- any codebook --------------------------------------------------------------------------------------------------------
 
 
-def _random_case(seed: int) -> tuple[Codebook, Block]:
+def _random_case(seed: int) -> tuple[Codebook, CodedRows]:
     generator = np.random.default_rng(seed)
     rows, classes = int(generator.integers(0, 60)), int(generator.integers(1, 5))
     features: list[Categorical | Numeric] = []
@@ -310,7 +312,7 @@ def _random_case(seed: int) -> tuple[Codebook, Block]:
             features.append(feature)
             columns[name] = np.where(absent, MISSING, generator.integers(feature.code_low, feature.code_high + 1, rows))
     codebook = Codebook("class", tuple(f"c{c}" for c in range(classes)), tuple(features))
-    return codebook, Block(generator.integers(0, classes, rows), columns, rows)
+    return codebook, CodedRows(generator.integers(0, classes, rows), columns, rows)
 
 
 @pytest.mark.parametrize("seed", range(24))

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from blindbayes.codebook import Categorical, Codebook, Numeric
 from blindbayes.errors import ConfigError
-from blindbayes.privacy.sensitivity import Block, Query, Sensitivity
+from blindbayes.privacy.sensitivity import Query, Sensitivity, SensitivityBlock
 from blindbayes.statistics.layout import Layout
 
 CODEBOOKS = {
@@ -159,11 +159,14 @@ def test_variances_of_restored_statistics() -> None:
             assert np.allclose(draws.var(axis=0)[kept], expected[kept], rtol=4 * np.sqrt(2 / 1500))
 
 
-@pytest.mark.parametrize("bad", [lambda: Block("b", 0), lambda: Block("b", 1, 0), lambda: Block("b", 1, 1, Fraction(0))])
+@pytest.mark.parametrize(
+    "bad",
+    [lambda: SensitivityBlock("b", 0), lambda: SensitivityBlock("b", 1, 0), lambda: SensitivityBlock("b", 1, 1, Fraction(0))],
+)
 def test_empty_blocks_are_refused(bad: object) -> None:
     with pytest.raises(ConfigError):
         bad()  # type: ignore[operator]
     with pytest.raises(ConfigError):
         Sensitivity(())
     with pytest.raises(ConfigError):
-        Sensitivity((Block("b", 1),), rows_per_unit=0)
+        Sensitivity((SensitivityBlock("b", 1),), rows_per_unit=0)

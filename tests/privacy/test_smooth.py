@@ -14,7 +14,7 @@ from blindbayes.codebook import Categorical, Codebook, Numeric
 from blindbayes.errors import ConfigError, PrivacyError
 from blindbayes.primitives.coins import Coins
 from blindbayes.privacy import smooth
-from blindbayes.statistics import MISSING, Block
+from blindbayes.statistics import MISSING, CodedRows
 
 GRID = np.array([0.0, 0.25, 0.5, 0.75, 1.0])
 BETAS = (0.02, 0.2, 1.0)
@@ -174,14 +174,14 @@ CODEBOOK = Codebook(
 )
 
 
-def _block(rows: int = 3000) -> Block:
+def _block(rows: int = 3000) -> CodedRows:
     generator = np.random.default_rng(11)
     labels = generator.integers(0, 2, rows)
     length = np.clip(np.round(generator.normal(20 * labels - 10, 8)), -50, 50).astype(np.int64)
     colour = np.where(generator.random(rows) < 0.7, labels, 2).astype(np.int64)
     weight = np.clip(np.round(generator.normal(4 * labels - 2, 2)), -10, 10).astype(np.int64)
     weight[generator.random(rows) < 0.1] = MISSING
-    return Block(labels, {"length": length, "colour": colour, "weight": weight}, rows)
+    return CodedRows(labels, {"length": length, "colour": colour, "weight": weight}, rows)
 
 
 @pytest.mark.parametrize("mechanism", ["smooth", "global"])
@@ -206,7 +206,7 @@ def test_budgets_add_up_to_epsilon_for_every_allocation() -> None:
 
 
 def test_empty_classes_and_one_row_get_finite_parameters() -> None:
-    block = Block(np.array([0]), {"length": np.array([3]), "colour": np.array([1]), "weight": np.array([MISSING])}, 1)
+    block = CodedRows(np.array([0]), {"length": np.array([3]), "colour": np.array([1]), "weight": np.array([MISSING])}, 1)
     for mechanism in ("smooth", "global"):
         parameters = smooth.plan_parameters(CODEBOOK, epsilon=1, mechanism=mechanism).fit(block, Coins.seeded(bytes(32)))  # type: ignore[arg-type]
         assert np.isfinite(parameters.joint_log_likelihood(block)).all()

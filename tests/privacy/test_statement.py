@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from blindbayes.errors import ConfigError
-from blindbayes.privacy import Block, Sensitivity, make
+from blindbayes.privacy import Sensitivity, SensitivityBlock, make
 from blindbayes.privacy.statement import Deployment, PrivacyStatement, _number
 
-FOUR = Sensitivity(tuple(Block(f"h{i}", 4) for i in range(4)))
+FOUR = Sensitivity(tuple(SensitivityBlock(f"h{i}", 4) for i in range(4)))
 PUBLIC: dict[str, Any] = {"sensitivity": FOUR, "codebook": "ab" * 32, "data_domain": "tables of this codebook"}
 STATEMENT = PrivacyStatement.of(make("discrete_gaussian", FOUR, 0.5, 1e-6), **PUBLIC)
 RECORD = Deployment(

@@ -11,7 +11,7 @@ import pytest
 from blindbayes.errors import PeerProtocolError, ProtocolError
 from blindbayes.primitives import circuits, limbs
 from blindbayes.primitives.garbling import Plain
-from blindbayes.primitives.traces import Trace, bases
+from blindbayes.primitives.traces import RecordedCircuit, bases
 from blindbayes.protocol.shared_argmax import connect
 from blindbayes.protocol.shared_argmax import together as t
 from blindbayes.protocol.shared_argmax.messages import GatesMasked, OutputsShared, TriplesChosen, TriplesMasked
@@ -23,7 +23,7 @@ from support.two_party import anew, coins
 
 
 def test_a_trace_computes_what_the_plain_circuit_does():
-    trace = Trace()
+    trace = RecordedCircuit()
     a, b = trace.inputs(5), trace.inputs(5)
     out = circuits.multiply(trace, a, b)
     plain = Plain()

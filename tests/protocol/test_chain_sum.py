@@ -18,8 +18,8 @@ from blindbayes.primitives.packing import Packing
 from blindbayes.primitives.paillier import PrivateKey, PublicKey, generate_keypair
 from blindbayes.protocol.chain_sum import BUILDER, PROTOCOL, roles
 from blindbayes.protocol.chain_sum.messages import KeyAnnounced, LinkSent, RandomisersDealt, RosterListed
-from blindbayes.protocol.chain_sum.plan import Plan
-from blindbayes.protocol.registry import Setting, simulate_roles, spec
+from blindbayes.protocol.chain_sum.plan import ChainLayout
+from blindbayes.protocol.registry import SumSetup, simulate_roles, spec
 from blindbayes.transport.memory import Drop, Duplicate, Fault, Outcome, Replace, Tamper, Vanish, local_runs, run_in_memory
 from blindbayes.wire import Message, U64Array, decode
 from blindbayes.wire.transcript import Keep
@@ -50,7 +50,7 @@ def play(
     check: bool = True,
 ) -> Outcome:
     length = len(next(iter(vectors.values())))
-    setting = Setting(tuple(vectors), length, bound=bound, options={**TOY, **(options or {})})
+    setting = SumSetup(tuple(vectors), length, bound=bound, options={**TOY, **(options or {})})
     runs = local_runs(PROTOCOL.roster(setting), coins=coins(99), run_id=run_id)
     parties = simulate_roles(PROTOCOL, runs, setting, vectors, coins(seed))
     return run_in_memory(parties, faults=faults, keep=Keep.FRAMES, check=check)
@@ -161,7 +161,7 @@ def test_labels_and_cost_are_those_of_the_spec(parties: int) -> None:
 
 def test_noisy_vectors_open_a_noisy_sum() -> None:
     vectors = counts(3)
-    setting = Setting(tuple(vectors), 7, noisy=True, options=TOY)
+    setting = SumSetup(tuple(vectors), 7, noisy=True, options=TOY)
     runs = local_runs(PROTOCOL.roster(setting), coins=coins(99))
     outcome = run_in_memory(simulate_roles(PROTOCOL, runs, setting, vectors, coins()))
     assert outcome.opened[BUILDER] == ("noisy_sum",)
@@ -177,7 +177,7 @@ def test_the_same_coins_and_messages_give_the_same_run() -> None:
 
 @pytest.mark.parametrize(("parties", "neighbours"), [(6, 2), (7, 4), (6, 5), (33, 8)])
 def test_a_plan_is_a_permutation_and_a_regular_symmetric_graph(parties: int, neighbours: int) -> None:
-    plan = Plan(bytes(32), names(parties), neighbours)
+    plan = ChainLayout(bytes(32), names(parties), neighbours)
     assert sorted(plan.order) == sorted(names(parties))
     for name in names(parties):
         assert len(plan.neighbours(name)) == neighbours
@@ -187,7 +187,7 @@ def test_a_plan_is_a_permutation_and_a_regular_symmetric_graph(parties: int, nei
 
 
 def test_every_order_comes_up() -> None:
-    seen = {Plan(index.to_bytes(32, "big"), names(4), 3).order for index in range(400)}
+    seen = {ChainLayout(index.to_bytes(32, "big"), names(4), 3).order for index in range(400)}
     assert len(seen) == 24  # one is missed with probability below 24 * (23/24)^400 = 1e-6; the digests are fixed
 
 
@@ -208,7 +208,7 @@ def test_masks_are_shared_by_two_and_differ_by_chunk_pair_and_run() -> None:
     assert min(mask.bit_length() for mask in shared) > public.bits + 64  # much wider than N: uniform once it is reduced
 
 
-def observed(plan: Plan, corrupt: set[str]) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any], list[str]]:
+def observed(plan: ChainLayout, corrupt: set[str]) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any], list[str]]:
     """What the builder and `corrupt` can compute, as rows over the honest vectors and over the masks between honest ones."""
     honest = [name for name in plan.contributors if name not in corrupt]
     edges = [(a, b) for a, b in itertools.combinations(honest, 2) if b in plan.neighbours(a)]
@@ -230,7 +230,7 @@ def test_a_coalition_with_the_builder_learns_the_sums_over_the_exposed_component
 ) -> None:
     alone = 0
     for digest in range(3):
-        plan = Plan(bytes([digest]) * 32, names(parties), neighbours)
+        plan = ChainLayout(bytes([digest]) * 32, names(parties), neighbours)
         for size in range(parties):
             for corrupt in itertools.combinations(names(parties), size):
                 vectors, masks, honest = observed(plan, set(corrupt))
@@ -260,7 +260,7 @@ class Attacker:
     def __init__(
         self, outcome: Outcome, vectors: dict[str, U64Array], neighbours: int, helpers: set[str], seed: int = 0
     ) -> None:
-        setting = Setting(tuple(vectors), 7, options={**TOY, "neighbours": neighbours})
+        setting = SumSetup(tuple(vectors), 7, options={**TOY, "neighbours": neighbours})
         self.options = roles.read_options(setting)
         self.run = local_runs(PROTOCOL.roster(setting), coins=coins(99))[BUILDER]
         party = coins(seed).derive(f"party {BUILDER}")
@@ -272,7 +272,7 @@ class Attacker:
         assert roster.modulus == self.private.public.to_bytes()
         assert roster.builder_key == self.keys[BUILDER].public
         self.digest = roles.roster_digest(self.run, roster.modulus, roster.builder_key, roster.keys_digest)
-        self.plan = Plan(self.digest, setting.contributors, self.options.neighbours)
+        self.plan = ChainLayout(self.digest, setting.contributors, self.options.neighbours)
         announced = [entry for entry in outcome.transcript.entries if entry.kind is KeyAnnounced]
         self.public_keys = {entry.sender: decode(entry.frame or b"", KeyAnnounced).key for entry in announced}
         self.public_keys[BUILDER] = roster.builder_key
@@ -613,9 +613,9 @@ def test_bad_options_are_refused_before_anything_is_sent(options: dict[str, Any]
 
 def test_bad_rosters_are_refused() -> None:
     with pytest.raises(ConfigError):
-        roles.read_options(Setting(("a",), 3, options=TOY))
+        roles.read_options(SumSetup(("a",), 3, options=TOY))
     with pytest.raises(ConfigError):
-        roles.read_options(Setting(("a", BUILDER), 3, options=TOY))
+        roles.read_options(SumSetup(("a", BUILDER), 3, options=TOY))
 
 
 def test_our_own_vector_outside_the_bounds_never_leaves() -> None:
@@ -628,7 +628,7 @@ def test_our_own_vector_outside_the_bounds_never_leaves() -> None:
 
 
 def test_without_identities_nothing_is_sent() -> None:
-    setting = Setting(names(3), 7, options=TOY)
+    setting = SumSetup(names(3), 7, options=TOY)
     runs = local_runs(PROTOCOL.roster(setting), coins=coins(99), signed=False)
     outcome = run_in_memory(simulate_roles(PROTOCOL, runs, setting, counts(3), coins()), check=False)
     require_clean_end(outcome, LocalProtocolError)

@@ -11,11 +11,11 @@ import blindbayes.protocol.class_sums as package
 from blindbayes.codebook import Categorical, Codebook, Numeric
 from blindbayes.errors import ConfigError, LocalProtocolError, PeerProtocolError, ProtocolError
 from blindbayes.protocol import transfer
-from blindbayes.protocol.class_sums import RowLayout, Shape, attribute_holder, class_holder
+from blindbayes.protocol.class_sums import ClassSumsSetup, RowLayout, attribute_holder, class_holder
 from blindbayes.protocol.class_sums import roles as class_sums_roles
 from blindbayes.protocol.class_sums.layout import square_limbs
 from blindbayes.protocol.class_sums.messages import ClassesChosen, RowsMasked
-from blindbayes.statistics import MISSING, Block, Layout, count_block
+from blindbayes.statistics import MISSING, CodedRows, Layout, count_block
 from blindbayes.transport.memory import Drop, Duplicate, Replace, Tamper, local_runs, run_in_memory
 from blindbayes.wire import decode
 from blindbayes.wire.transcript import Keep
@@ -28,11 +28,11 @@ def roles(shape, blocks, labels, *, other_shape=None):
     runs = local_runs(["class", "attributes"], coins=coins("run"))
 
     def holder():
-        keeper = yield from transfer.keeper(runs["attributes"], "class", coins("keeper"))
+        keeper = yield from transfer.ot_sender(runs["attributes"], "class", coins("keeper"))
         return (yield from attribute_holder(runs["attributes"], "class", shape, blocks, keeper, coins("d")))
 
     def chooser():
-        planter = yield from transfer.planter(runs["class"], "attributes", coins("planter"))
+        planter = yield from transfer.ot_receiver(runs["class"], "attributes", coins("planter"))
         return (yield from class_holder(runs["class"], "attributes", other_shape or shape, [labels], planter, coins("c")))
 
     return {"class": chooser(), "attributes": holder()}
@@ -52,7 +52,7 @@ def table(rows, words, classes, name="table"):
 @pytest.mark.parametrize("words", [1, 2, 5])
 def test_shares_add_up_for_every_number_of_classes(classes, words):
     rows, labels = table(300, words, classes)
-    outcome = run_in_memory(roles(Shape(300, words, classes), [rows[:7], rows[7:8], rows[8:]], labels))
+    outcome = run_in_memory(roles(ClassSumsSetup(300, words, classes), [rows[:7], rows[7:8], rows[8:]], labels))
     mine, theirs = outcome.outputs["class"], outcome.outputs["attributes"]
     assert np.array_equal(mine + theirs, sums(rows, labels, classes))
     assert not np.array_equal(theirs, sums(rows, labels, classes))
@@ -64,7 +64,7 @@ def test_shares_add_up_for_every_number_of_classes(classes, words):
 def test_cost_equals_the_spec(rows, monkeypatch):
     monkeypatch.setattr(class_sums_roles, "_MAX_BLOCK", 64)
     data, labels = table(rows, 6, 3)
-    outcome = run_in_memory(roles(Shape(rows, 6, 3), [data], labels))
+    outcome = run_in_memory(roles(ClassSumsSetup(rows, 6, 3), [data], labels))
     known = {"rows": rows, "words": 6, "classes": 3}
     for name, formula in SPEC["variables"].items():
         known[name] = eval(formula, {"max": max, "min": min}, known)
@@ -79,7 +79,7 @@ def test_cost_equals_the_spec(rows, monkeypatch):
 
 def test_a_class_that_never_occurs_has_zero_sums():
     rows, _ = table(100, 3, 3)
-    outcome = run_in_memory(roles(Shape(100, 3, 3), [rows], np.full(100, 1)))
+    outcome = run_in_memory(roles(ClassSumsSetup(100, 3, 3), [rows], np.full(100, 1)))
     total = outcome.outputs["class"] + outcome.outputs["attributes"]
     assert not total[0].any()
     assert not total[2].any()
@@ -114,7 +114,7 @@ def coded(rows, name="coded"):
         "weight": pick(weight.code_low, weight.code_high, True, MISSING),
         "height": pick(0, 4, True, -1),
     }
-    return Block((source.words(rows) % np.uint64(3)).astype(np.int64), columns, rows)
+    return CodedRows((source.words(rows) % np.uint64(3)).astype(np.int64), columns, rows)
 
 
 def test_statistics_of_rows_equal_the_pooled_ones_with_missing_values_and_wide_squares():
@@ -122,7 +122,7 @@ def test_statistics_of_rows_equal_the_pooled_ones_with_missing_values_and_wide_s
     layout = RowLayout(BOOK.features, 500)
     assert any(len(getattr(fields, "squares", ())) > 1 for fields in layout.fields)
     rows = layout.encode(block)
-    outcome = run_in_memory(roles(Shape(500, layout.words, 3, layout.facts()), [rows], block.labels))
+    outcome = run_in_memory(roles(ClassSumsSetup(500, layout.words, 3, layout.facts()), [rows], block.labels))
     words = outcome.outputs["class"] + outcome.outputs["attributes"]
     pooled = count_block(Layout(BOOK), block)
     found = layout.decode(words, pooled.class_counts.astype(np.int64))
@@ -146,7 +146,7 @@ def test_counters_never_carry_into_each_other():
     for rows in (1, 2, 3, 4, 7, 8, 255, 256):
         layout = RowLayout([Categorical("v", ("0", "1", "2"), optional=True)], rows)
         for value in range(3):
-            words = layout.encode(Block(None, {"v": np.full(rows, value)}, rows)).sum(axis=0, dtype=np.uint64)
+            words = layout.encode(CodedRows(None, {"v": np.full(rows, value)}, rows)).sum(axis=0, dtype=np.uint64)
             found = layout.decode(words[None, :], np.array([rows]))["v"]["count"][0]
             assert found == [rows if value == other else 0 for other in range(3)]
 
@@ -160,13 +160,13 @@ def test_a_share_alone_is_uniform(who):
 
     def one(number):
         def holder():
-            keeper = yield from transfer.keeper(runs["attributes"], "class", coins(f"k{number}"))
-            shape = Shape(40, 64, 2)
+            keeper = yield from transfer.ot_sender(runs["attributes"], "class", coins(f"k{number}"))
+            shape = ClassSumsSetup(40, 64, 2)
             return (yield from attribute_holder(runs["attributes"], "class", shape, [data], keeper, coins(f"d{number}")))
 
         def chooser():
-            planter = yield from transfer.planter(runs["class"], "attributes", coins(f"p{number}"))
-            shape = Shape(40, 64, 2)
+            planter = yield from transfer.ot_receiver(runs["class"], "attributes", coins(f"p{number}"))
+            shape = ClassSumsSetup(40, 64, 2)
             return (yield from class_holder(runs["class"], "attributes", shape, [labels], planter, coins(f"c{number}")))
 
         return run_in_memory({"class": chooser(), "attributes": holder()}).outputs[who]
@@ -182,7 +182,7 @@ def test_a_share_alone_is_uniform(who):
 def test_rows_and_classes_do_not_stand_in_the_transcript():
     data = np.full((50, 4), 0x1122334455667788, dtype=np.uint64)
     labels = np.ones(50, dtype=np.int64)
-    outcome = run_in_memory(roles(Shape(50, 4, 2), [data], labels), keep=Keep.FRAMES)
+    outcome = run_in_memory(roles(ClassSumsSetup(50, 4, 2), [data], labels), keep=Keep.FRAMES)
     for entry in outcome.transcript.entries:
         assert (0x1122334455667788).to_bytes(8, "little") not in entry.frame
         assert data.sum(axis=0)[0].tobytes() not in entry.frame
@@ -193,7 +193,7 @@ def test_what_either_party_sees_looks_uniform_whatever_the_inputs(fill):
     """The simulator is a uniform string of that length: six standard deviations of the mean bit, alpha = 2e-9. Constant rows in
     clear would be off by hundreds."""
     rows, labels = np.full((400, 5), fill, dtype=np.uint64), np.full(400, 2)
-    outcome = run_in_memory(roles(Shape(400, 5, 3), [rows], labels), keep=Keep.FRAMES)
+    outcome = run_in_memory(roles(ClassSumsSetup(400, 5, 3), [rows], labels), keep=Keep.FRAMES)
     for entry in outcome.transcript.entries:
         if entry.kind is ClassesChosen:
             seen = decode(entry.frame, ClassesChosen).corrections
@@ -214,15 +214,19 @@ def test_two_runs_of_the_same_parties_share_no_message():
         runs = local_runs(["class", "attributes"], coins=coins("run"))
 
         def holder(number=number, runs=runs):
-            keeper = yield from transfer.keeper(runs["attributes"], "class", coins("keeper"))
+            keeper = yield from transfer.ot_sender(runs["attributes"], "class", coins("keeper"))
             return (
-                yield from attribute_holder(runs["attributes"], "class", Shape(64, 2, 2), [rows], keeper, coins(f"d{number}"))
+                yield from attribute_holder(
+                    runs["attributes"], "class", ClassSumsSetup(64, 2, 2), [rows], keeper, coins(f"d{number}")
+                )
             )
 
         def chooser(number=number, runs=runs):
-            planter = yield from transfer.planter(runs["class"], "attributes", coins("planter"))
+            planter = yield from transfer.ot_receiver(runs["class"], "attributes", coins("planter"))
             return (
-                yield from class_holder(runs["class"], "attributes", Shape(64, 2, 2), [labels], planter, coins(f"c{number}"))
+                yield from class_holder(
+                    runs["class"], "attributes", ClassSumsSetup(64, 2, 2), [labels], planter, coins(f"c{number}")
+                )
             )
 
         outcome = run_in_memory({"class": chooser(), "attributes": holder()}, keep=Keep.FRAMES)
@@ -232,7 +236,7 @@ def test_two_runs_of_the_same_parties_share_no_message():
 
 def test_broken_messages_end_in_a_typed_error_and_nothing_is_opened():
     rows, labels = table(100, 3, 3)
-    shape = Shape(100, 3, 3)
+    shape = ClassSumsSetup(100, 3, 3)
     count = run_in_memory(roles(shape, [rows], labels)).cost.messages
     for index in range(count):
         for fault in (
@@ -251,7 +255,7 @@ def test_broken_messages_end_in_a_typed_error_and_nothing_is_opened():
 
 def test_wrong_lengths_name_the_party():
     rows, labels = table(100, 3, 3)
-    shape = Shape(100, 3, 3)
+    shape = ClassSumsSetup(100, 3, 3)
     for at, change in (
         (lambda e: e.kind is RowsMasked, lambda m: RowsMasked(m.mark, m.levels, m.rows[:-1])),
         (lambda e: e.kind is RowsMasked, lambda m: RowsMasked(m.mark, m.levels[:-1], m.rows)),
@@ -266,18 +270,23 @@ def test_wrong_lengths_name_the_party():
 def test_a_message_that_comes_twice_or_out_of_order_is_refused(kind, monkeypatch):
     monkeypatch.setattr(class_sums_roles, "_MAX_BLOCK", 64)
     rows, labels = table(192, 3, 3)
-    frames = [e for e in run_in_memory(roles(Shape(192, 3, 3), [rows], labels)).transcript.entries if e.kind is kind]
+    frames = [e for e in run_in_memory(roles(ClassSumsSetup(192, 3, 3), [rows], labels)).transcript.entries if e.kind is kind]
     for entry in frames[:-1]:
         with pytest.raises(PeerProtocolError, match="out of its place") as caught:
-            run_in_memory(roles(Shape(192, 3, 3), [rows], labels), faults=[Duplicate(entry.index)])
+            run_in_memory(roles(ClassSumsSetup(192, 3, 3), [rows], labels), faults=[Duplicate(entry.index)])
         assert caught.value.party == entry.sender
 
 
 def test_parties_that_disagree_on_public_facts_stop_before_any_row_moves():
     rows, labels = table(100, 3, 3)
-    for other in (Shape(99, 3, 3), Shape(100, 4, 3), Shape(100, 3, 2), Shape(100, 3, 3, b"another layout")):
+    for other in (
+        ClassSumsSetup(99, 3, 3),
+        ClassSumsSetup(100, 4, 3),
+        ClassSumsSetup(100, 3, 2),
+        ClassSumsSetup(100, 3, 3, b"another layout"),
+    ):
         outcome = run_in_memory(
-            roles(Shape(100, 3, 3), [rows], labels[: other.rows] % other.classes, other_shape=other), check=False
+            roles(ClassSumsSetup(100, 3, 3), [rows], labels[: other.rows] % other.classes, other_shape=other), check=False
         )
         assert isinstance(outcome.error, PeerProtocolError)
         assert not any(entry.kind is RowsMasked for entry in outcome.transcript.entries)
@@ -287,11 +296,11 @@ def test_own_mistakes_are_local_errors():
     rows, labels = table(10, 2, 2)
     for blocks in ([rows[:9]], [rows, rows[:1]], [rows[:, :1]]):
         with pytest.raises(LocalProtocolError):
-            run_in_memory(roles(Shape(10, 2, 2), blocks, labels))
+            run_in_memory(roles(ClassSumsSetup(10, 2, 2), blocks, labels))
     with pytest.raises(LocalProtocolError):
-        run_in_memory(roles(Shape(10, 2, 2), [rows], labels + 1))
+        run_in_memory(roles(ClassSumsSetup(10, 2, 2), [rows], labels + 1))
     with pytest.raises(LocalProtocolError):
-        Shape(10, 2, 1)
+        ClassSumsSetup(10, 2, 1)
     with pytest.raises(ConfigError):
         RowLayout([], 10)
 
@@ -302,7 +311,7 @@ def test_memory_does_not_grow_with_the_rows(monkeypatch):
     for rows in (4096, 32768):
         labels = np.zeros(rows, dtype=np.int64)
         blocks = (np.ones((1024, 8), dtype=np.uint64) for _ in range(rows // 1024))
-        both = roles(Shape(rows, 8, 3), blocks, labels)
+        both = roles(ClassSumsSetup(rows, 8, 3), blocks, labels)
         tracemalloc.start()
         run_in_memory(both, keep=Keep.COUNTS)
         peaks.append(tracemalloc.get_traced_memory()[1])

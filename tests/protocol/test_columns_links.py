@@ -13,10 +13,10 @@ from blindbayes.errors import BlindbayesError
 from blindbayes.model.shares import ModelShare
 from blindbayes.protocol import columns as roles
 from blindbayes.protocol import transfer
-from blindbayes.protocol.columns import Columns
+from blindbayes.protocol.columns import ColumnsSetup
 from blindbayes.scheme.aligned import whole_block
 from blindbayes.simulation.columns import JointModel
-from blindbayes.statistics import Block
+from blindbayes.statistics import CodedRows
 from blindbayes.transport.courier import MemoryHub
 from blindbayes.transport.envelope import Sealed, unpack
 from blindbayes.transport.link import Timing
@@ -32,7 +32,7 @@ SLOW = Timing(step=20.0, join=20.0, run=120.0, beat=0.2, retry=0.1)
 def makes(block, queries):
     """Per party one role: train, then classify, then hand back (share of the sums, classes)."""
     rows, count = block.rows, queries.rows
-    columns = Columns(BOOK, rows, {"class": (), "attributes": BOOK.names}, ("class",))
+    columns = ColumnsSetup(BOOK, rows, {"class": (), "attributes": BOOK.names}, ("class",))
     query = columns.query(count)
     counts = np.bincount(block.labels, minlength=2)
 
@@ -43,7 +43,7 @@ def makes(block, queries):
         return trained.sums["attributes"], classes
 
     def attribute_holder(run, own):
-        trained = yield from roles.train_attribute_holder(run, columns, [Block(None, block.columns, rows)], own)
+        trained = yield from roles.train_attribute_holder(run, columns, [CodedRows(None, block.columns, rows)], own)
         tables = trained.tables["class"]
         classes = yield from roles.predict_attribute_holder(run, query, None, tables, queries.columns, trained.planter, own)
         return trained.sums["class"], classes
@@ -133,13 +133,13 @@ def asking(paths, columns, block):
 
     def class_holder(run, own):
         share = ModelShare.load(paths["class"])
-        keeper = yield from transfer.keeper(run, "attributes", own)
+        keeper = yield from transfer.ot_sender(run, "attributes", own)
         local = np.repeat(roles.prior(np.array(share.local["class_counts"]), columns.plan)[None], block.rows, axis=0)
         return (yield from roles.predict_class_holder(run, query, local, share.tables, {"attributes": keeper}, own))
 
     def attribute_holder(run, own):
         share = ModelShare.load(paths["attributes"])
-        planter = yield from transfer.planter(run, "class", own)
+        planter = yield from transfer.ot_receiver(run, "class", own)
         return (yield from roles.predict_attribute_holder(run, query, None, share.tables["class"], block.columns, planter, own))
 
     return {"class": class_holder, "attributes": attribute_holder}

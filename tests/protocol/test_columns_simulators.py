@@ -69,7 +69,7 @@ def require_alike(real, simulated, party):
 
 # -- class_sums --------------------------------------------------------------------------------------------------------
 
-SHAPE = class_sums.Shape(300, 3, 3)
+SHAPE = class_sums.ClassSumsSetup(300, 3, 3)
 
 
 def sums_roles(runs, links, labels, rows):

@@ -20,7 +20,7 @@ from blindbayes.primitives.coins import Coins
 from blindbayes.protocol import registry
 from blindbayes.protocol.steps import Done
 from blindbayes.report.formula import value_of
-from blindbayes.statistics import Block, Layout, Statistics, count_block
+from blindbayes.statistics import CodedRows, Layout, Statistics, count_block
 from blindbayes.transport.memory import local_runs
 from blindbayes.wire.transcript import Keep
 from support.replay import replay
@@ -59,7 +59,7 @@ def test_it_equals_the_reference(protocol: str, parties: int) -> None:
         return
     expected = run_sum("reference", vectors).outputs[sites[0]]
     outcome = run_sum(protocol, vectors, bound=SMALL)
-    setting = registry.Setting(sites, 6, bound=SMALL)
+    setting = registry.SumSetup(sites, 6, bound=SMALL)
     learners = registry.load(protocol).learners(setting)
     assert learners
     for name in learners:
@@ -84,7 +84,7 @@ def test_cost_and_openings_are_what_the_spec_says(protocol: str, parties: int) -
     outcome = run_sum(protocol, small_vectors(names(parties), 6), bound=SMALL)
     assert (outcome.cost.rounds, outcome.cost.messages) == costs(spec, parties, 6)
     assert {label for labels in outcome.opened.values() for label in labels} == set(spec["opened"])
-    learners = registry.load(protocol).learners(registry.Setting(names(parties), 6, bound=SMALL))
+    learners = registry.load(protocol).learners(registry.SumSetup(names(parties), 6, bound=SMALL))
     assert {name for name, labels in outcome.opened.items() if "sum" in labels} == set(learners)
     assert outcome.unread == 0
     assert outcome.lost == {}
@@ -103,7 +103,7 @@ def test_a_role_fed_the_same_messages_sends_the_same(protocol: str) -> None:
     seed = bytes(31) + b"r"
     first = run_sum(protocol, vectors, bound=SMALL, seed=seed, keep=Keep.FRAMES)
     found = registry.load(protocol)
-    setting = registry.Setting(tuple(vectors), 4, bound=SMALL)
+    setting = registry.SumSetup(tuple(vectors), 4, bound=SMALL)
     coins = Coins.seeded(seed)
     runs = local_runs(found.roster(setting), run_id="run", coins=coins.derive("identities"))
     for name, role in registry.simulate_roles(found, runs, setting, vectors, coins).items():
@@ -125,14 +125,14 @@ def test_a_formula_takes_arithmetic_only() -> None:
         costs(spec, 3, 1)
 
 
-Tables = Callable[[str], tuple[Layout, Block]]
+Tables = Callable[[str], tuple[Layout, CodedRows]]
 
 
 @pytest.fixture(scope="module")
 def tables(dataset: Callable[[str], Path]) -> Tables:
-    cache: dict[str, tuple[Layout, Block]] = {}
+    cache: dict[str, tuple[Layout, CodedRows]] = {}
 
-    def load(name: str) -> tuple[Layout, Block]:
+    def load(name: str) -> tuple[Layout, CodedRows]:
         if name not in cache:
             frame = pd.read_csv(dataset(name), keep_default_na=False, skipinitialspace=True)
             target = frame.columns[-1]
@@ -144,10 +144,10 @@ def tables(dataset: Callable[[str], Path]) -> Tables:
     return load
 
 
-def part_of(block: Block, rows: slice) -> Block:
+def part_of(block: CodedRows, rows: slice) -> CodedRows:
     assert block.labels is not None
     labels = block.labels[rows]
-    return Block(labels, {name: column[rows] for name, column in block.columns.items()}, len(labels))
+    return CodedRows(labels, {name: column[rows] for name, column in block.columns.items()}, len(labels))
 
 
 def splits() -> list[Any]:
@@ -171,7 +171,7 @@ def test_split_tables_give_the_pooled_statistics(protocol: str, name: str, parti
     vectors = {site: count_block(layout, part).words for site, part in zip(names(parties), parts, strict=True)}
     bound = max(layout.bounds)
     outcome = run_sum(protocol, vectors, bound=bound)
-    learner = registry.load(protocol).learners(registry.Setting(names(parties), layout.word_count, bound=bound))[0]
+    learner = registry.load(protocol).learners(registry.SumSetup(names(parties), layout.word_count, bound=bound))[0]
     assert Statistics.from_words(layout, outcome.outputs[learner].words) == count_block(layout, block)
 
 

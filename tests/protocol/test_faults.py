@@ -42,12 +42,12 @@ def spread(count: int, protocol: str) -> list[int]:
 
 def require_rule(protocol: str, outcome: Outcome, gone: str | None = None) -> None:
     """Whoever has a total has the right one; whoever failed names a party of the run; nobody else opened anything."""
-    roster = set(registry.load(protocol).roster(registry.Setting(SITES, 2, bound=1000)))
+    roster = set(registry.load(protocol).roster(registry.SumSetup(SITES, 2, bound=1000)))
     totals = {name: value for name, value in outcome.outputs.items() if value is not None}
     for total in totals.values():
         assert np.array_equal(total.words, pooled(VECTORS, total.included))
     if outcome.error is None:
-        learners = registry.load(protocol).learners(registry.Setting(SITES, 2, bound=1000))
+        learners = registry.load(protocol).learners(registry.SumSetup(SITES, 2, bound=1000))
         assert totals or gone in learners
     else:
         assert isinstance(outcome.error, ProtocolError)

@@ -22,7 +22,7 @@ from blindbayes.primitives import circuits, cuckoo, okvs, oprf
 from blindbayes.primitives.garbling import Evaluator, Garbler
 from blindbayes.primitives.tweaks import TweakedHash
 from blindbayes.protocol import transfer
-from blindbayes.protocol.joined_sums import LEAST, Entries, Shape, label_holder, roles, row_holder
+from blindbayes.protocol.joined_sums import MIN_BOUND, Entries, JoinedSumsSetup, label_holder, roles, row_holder
 from blindbayes.protocol.joined_sums import counts as on_counts
 from blindbayes.scheme.joined import overlap_charge, overlap_noise
 from blindbayes.transport.memory import local_runs, run_in_memory
@@ -91,7 +91,7 @@ def test_three_parties_go_on_if_every_join_is_large_enough():
 def test_a_minimum_that_cannot_be_reached_is_refused_early(monkeypatch):
     run_by(monkeypatch, lambda roles: pytest.fail("something was sent"))
     with pytest.raises(ConfigError, match="never be reached"):
-        study(min_overlap=LEAST + 1).simulate(tables(names(0, 9), names(0, 9)))
+        study(min_overlap=MIN_BOUND + 1).simulate(tables(names(0, 9), names(0, 9)))
 
 
 # -- the estimate ------------------------------------------------------------------------------------------------------------
@@ -186,7 +186,7 @@ def test_an_epsilon_that_is_none_is_refused(bad):
 
 def test_parties_with_another_epsilon_do_not_start():
     """The facts that every pair compares before anything else name it."""
-    owners, bounds = {"bob": ("b",), "alice": ("a",)}, {"bob": LEAST, "alice": LEAST}
+    owners, bounds = {"bob": ("b",), "alice": ("a",)}, {"bob": MIN_BOUND, "alice": MIN_BOUND}
     found = {joined.join_of(study(overlap_epsilon=value), owners, "bob", bounds).facts() for value in (None, 0.5, 0.6)}
     assert len(found) == 3
 
@@ -199,7 +199,7 @@ def test_the_matching_takes_no_estimate():
 # -- the same work whatever the overlap ----------------------------------------------------------------------------------------
 
 
-def run_once(overlap, words=3, count=LEAST):
+def run_once(overlap, words=3, count=MIN_BOUND):
     """One run of the protocol on two sets of `count`, of which `overlap` are common; the transcript's outline."""
     source = coins(f"sets of {count}")
     ids = source.words(4 * count).reshape(-1, 2)
@@ -207,15 +207,15 @@ def run_once(overlap, words=3, count=LEAST):
     hot = np.zeros((count, 2), dtype=np.uint64)
     hot[np.arange(count), np.arange(count) % 2] = 1
     labels = Entries(ids[count - overlap : 2 * count - overlap], hot)
-    shape = Shape(LEAST, LEAST, words, 2, counted=True)
+    shape = JoinedSumsSetup(MIN_BOUND, MIN_BOUND, words, 2, counted=True)
     runs = local_runs(["rows", "labels"], coins=coins("run"))
 
     def first():
-        keeper = yield from transfer.keeper(runs["rows"], "labels", coins("keeper"))
+        keeper = yield from transfer.ot_sender(runs["rows"], "labels", coins("keeper"))
         return (yield from row_holder(runs["rows"], "labels", shape, rows, keeper, coins("r")))
 
     def second():
-        planter = yield from transfer.planter(runs["labels"], "rows", coins("planter"))
+        planter = yield from transfer.ot_receiver(runs["labels"], "rows", coins("planter"))
         return (yield from label_holder(runs["labels"], "rows", shape, labels, planter, coins("l")))
 
     outcome = run_in_memory({"rows": first(), "labels": second()})
@@ -238,7 +238,7 @@ COUNTED = [
 ]
 
 
-def operations(overlap, monkeypatch, count=LEAST):
+def operations(overlap, monkeypatch, count=MIN_BOUND):
     """How often each primitive is called, with arrays of which shapes."""
     seen = Counter()
 
@@ -267,7 +267,7 @@ def test_messages_and_operations_are_the_same_for_every_overlap(monkeypatch):
     """Number, order and lengths of messages, and calls of every primitive with their shapes: equal at no, one, half and full
     overlap, and for sets far below their bounds. (How the placement in bins and the peeling of the store go depends on the
     session, for as many identifiers as the bounds say.)"""
-    cases = [(LEAST, 0), (LEAST, 1), (LEAST, LEAST // 2), (LEAST, LEAST), (7, 3), (0, 0)]
+    cases = [(MIN_BOUND, 0), (MIN_BOUND, 1), (MIN_BOUND, MIN_BOUND // 2), (MIN_BOUND, MIN_BOUND), (7, 3), (0, 0)]
     found = [operations(overlap, monkeypatch, count) for count, overlap in cases]
     assert all(other == found[0] for other in found[1:])
     assert len({name for name, _ in found[0][0]}) == len(COUNTED)  # every one of them was seen
@@ -284,7 +284,7 @@ def test_the_count_of_operations_would_notice_work_that_depends_on_a_match(monke
 
     monkeypatch.setattr(roles, "_take", busy)
     found = []
-    for overlap in (0, LEAST):
+    for overlap in (0, MIN_BOUND):
         matches.append(overlap > 0)
         found.append(operations(overlap, monkeypatch)[0])
     assert found[0] != found[1]
@@ -295,7 +295,7 @@ def test_runs_take_the_same_time_whatever_the_sets():
     """CPU time, interleaved: the medians of nine runs each differ by less than 15%, for full sets without and with overlap and
     for sets of ten. A run that worked on matches, or on identifiers that are there, alone would differ by far more."""
     run_once(0)
-    seconds = {(LEAST, 0): [], (LEAST, LEAST): [], (10, 5): []}
+    seconds = {(MIN_BOUND, 0): [], (MIN_BOUND, MIN_BOUND): [], (10, 5): []}
     gc.disable()
     try:
         for _ in range(9):

@@ -11,10 +11,10 @@ from blindbayes.codebook import Categorical, Numeric
 from blindbayes.errors import ConfigError, DataError, PeerLost, PeerProtocolError
 from blindbayes.primitives import limbs as lm
 from blindbayes.primitives.tweaks import TweakedHash
-from blindbayes.protocol.joined_scores import Hidden, lookups, match
+from blindbayes.protocol.joined_scores import JoinedScoresSetup, lookups, match
 from blindbayes.protocol.joined_scores import blocks as on_blocks
 from blindbayes.protocol.joined_scores.roles import BATCH
-from blindbayes.protocol.joined_sums import LEAST
+from blindbayes.protocol.joined_sums import MIN_BOUND
 from blindbayes.transport.memory import Drop, Duplicate, Replace, Tamper, run_in_memory
 from blindbayes.wire.transcript import Keep
 from support.hidden import FEATURES, Case
@@ -90,8 +90,8 @@ def cost_of(case):
 @pytest.mark.parametrize(
     ("to", "scope", "inner", "bound"),
     [
-        ("bank", "everybody", True, LEAST),
-        ("telecom", "shared", True, LEAST),
+        ("bank", "everybody", True, MIN_BOUND),
+        ("telecom", "shared", True, MIN_BOUND),
         ("telecom", "everybody", True, 6000),
         pytest.param("bank", "shared", False, 13_000, marks=pytest.mark.slow),
     ],
@@ -108,7 +108,7 @@ def test_cost_equals_the_spec(to, scope, inner, bound):
 def test_what_is_sent_has_the_same_lengths_whatever_the_sizes_and_the_overlap():
     for to, scope in (("bank", "shared"), ("telecom", "everybody")):
         seen = []
-        for sizes, overlap in (((0, 0), 0), ((60, 60), 60), ((1000, LEAST), 17)):
+        for sizes, overlap in (((0, 0), 0), ((60, 60), 60), ((1000, MIN_BOUND), 17)):
             outcome = run_in_memory(Case(to, scope, sizes=sizes, overlap=overlap).roles())
             seen.append([(entry.sender, entry.kind, entry.size) for entry in outcome.transcript.entries])
         assert all(other == seen[0] for other in seen[1:])
@@ -172,7 +172,7 @@ def test_what_either_side_holds_of_a_bin_says_nothing_of_a_match(monkeypatch):
     """Shares of matches and of scores, tags and masked codes, in bins that match and in those that do not: the mean bit lies
     within six standard deviations of 1/2 (alpha 2e-9 each). With a helper that forgets to draw its tags and masks, what the
     scorer reads in matching bins fails."""
-    case = Case("bank", sizes=(LEAST, LEAST), overlap=2000)
+    case = Case("bank", sizes=(MIN_BOUND, MIN_BOUND), overlap=2000)
 
     def scores(mutant=None):
         held = shares_of(case, monkeypatch, mutant)
@@ -274,7 +274,7 @@ def test_a_party_with_other_facts_is_refused_before_anything_is_sent():
     case = Case()
     others = [
         Case(scope="shared").hidden,
-        Case(bound=LEAST + 1).hidden,
+        Case(bound=MIN_BOUND + 1).hidden,
         Case(inner=False).hidden,
     ]
     for other in others:
@@ -338,7 +338,7 @@ def test_messages_that_are_lost_doubled_cut_or_of_another_block_are_noticed(kind
 
 
 def test_sets_over_the_bound_are_refused():
-    for sizes in ((LEAST + 1, 10), (10, LEAST + 1)):
+    for sizes in ((MIN_BOUND + 1, 10), (10, MIN_BOUND + 1)):
         with pytest.raises(DataError, match="bound"):
             run_in_memory(Case(sizes=sizes, overlap=5).roles())
 
@@ -347,7 +347,7 @@ def test_what_cannot_be_scored_is_refused():
     join = Case().join
     for to, scope in (("nobody", "everybody"), ("bank", "all")):
         with pytest.raises(ConfigError):
-            Hidden(join, to, scope)
+            JoinedScoresSetup(join, to, scope)
     many = {"bank": (), "telecom": (Categorical("street", tuple(f"s{at}" for at in range(70_000))),)}
     with pytest.raises(ConfigError, match="too many values"):
         _ = Case("bank", held=many).hidden.shapes

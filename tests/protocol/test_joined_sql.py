@@ -16,7 +16,7 @@ from blindbayes import Study
 from blindbayes.codebook import Categorical, Codebook, IdPart, IdRecipe, Numeric
 from blindbayes.data.columns import open_columns
 from blindbayes.errors import BlindbayesError, ConfigError, DataError, PeerProtocolError
-from blindbayes.protocol.joined_sums import LEAST
+from blindbayes.protocol.joined_sums import MIN_BOUND
 from blindbayes.scheme import joined
 from blindbayes.transport.memory import local_runs, run_in_memory
 from blindbayes.wire.transcript import Keep
@@ -281,11 +281,11 @@ def test_a_bad_table_of_either_party_is_refused_before_anything_leaves(party, ch
 @pytest.mark.parametrize("reveal", ["nothing", "matching"])
 def test_sets_over_the_bound_are_refused_before_anything_leaves(party, reveal, monkeypatch):
     no_run(monkeypatch)
-    many = canaries(0, LEAST + 1)
+    many = canaries(0, MIN_BOUND + 1)
     rows = [(name, "x", 1.0, "low") for name in many] if party == "bob" else [(name, "y", 1.0) for name in many]
     made = {name: table(name, rows if name == party else GOOD[name]) for name in GOOD}
     with pytest.raises(DataError, match="bound") as caught:
-        study(("bob", "alice"), "first", bounds={"bob": LEAST, "alice": LEAST}, reveal=reveal).simulate(made)
+        study(("bob", "alice"), "first", bounds={"bob": MIN_BOUND, "alice": MIN_BOUND}, reveal=reveal).simulate(made)
     assert party in str(caught.value)
     assert "canary" not in str(caught.value)
 
@@ -308,7 +308,7 @@ def test_parties_with_other_recipes_stop_before_anything_leaves(kind):
     """Each believes in its own study; the codebook's hash, which holds the recipe, is compared first of all."""
     ours, theirs = recipes()
     assert ours.sha256 != theirs.sha256
-    bounds = {"bob": LEAST, "alice": LEAST}
+    bounds = {"bob": MIN_BOUND, "alice": MIN_BOUND}
     owners = {name: tuple(feature.name for feature in FEATURES[name]) for name in bounds}
     runs = local_runs(("bob", "alice"), coins=coins("recipes"), signed=False)
     roles = {}
@@ -332,7 +332,7 @@ def test_studies_that_make_no_sense_are_refused(monkeypatch):
         (labelled, "reject", {}),
         (made, "last", {}),
         (made, "first", {"multiplicity": 2}),
-        (made, "first", {"bounds": {"bob": LEAST - 1}}),
+        (made, "first", {"bounds": {"bob": MIN_BOUND - 1}}),
         (made, "first", {"bounds": {"bob": 10**8}}),
         (made, "first", {"reveal": "everything"}),
         (made, "join", {"multiplicity": 2**11}),

@@ -15,7 +15,7 @@ from blindbayes import Study
 from blindbayes.codebook import Categorical, Codebook, IdPart, IdRecipe, Numeric
 from blindbayes.errors import ConfigError, DataError, PeerLost, PeerProtocolError, PrivacyError
 from blindbayes.protocol import transfer
-from blindbayes.protocol.joined_sums import LEAST, MOST, Entries, Shape, label_holder, merge, row_holder
+from blindbayes.protocol.joined_sums import MAX_BOUND, MIN_BOUND, Entries, JoinedSumsSetup, label_holder, merge, row_holder
 from blindbayes.protocol.joined_sums import roles as joined_roles
 from blindbayes.simulation.joined import JoinedModel
 from blindbayes.transport.memory import Drop, Duplicate, Replace, Tamper, local_runs, run_in_memory
@@ -37,12 +37,12 @@ def parts(shape, rows, labels, *, other_shape=None, mine="r", theirs="l", counte
     runs = local_runs(["rows", "labels"], coins=coins("run"))
 
     def first():
-        keeper = yield from transfer.keeper(runs["rows"], "labels", coins("keeper"))
+        keeper = yield from transfer.ot_sender(runs["rows"], "labels", coins("keeper"))
         made = yield from row_holder(runs["rows"], "labels", shape, rows, keeper, coins(mine))
         return made if counted else made.sums
 
     def second():
-        planter = yield from transfer.planter(runs["labels"], "rows", coins("planter"))
+        planter = yield from transfer.ot_receiver(runs["labels"], "rows", coins("planter"))
         made = yield from label_holder(runs["labels"], "rows", other_shape or shape, labels, planter, coins(theirs))
         return made if counted else made.sums
 
@@ -70,10 +70,10 @@ def expected(rows, labels):
     return total
 
 
-@pytest.mark.parametrize(("count", "overlap"), [(0, 0), (1, 1), (300, 0), (300, 300), (300, 77), (LEAST, 1000)])
+@pytest.mark.parametrize(("count", "overlap"), [(0, 0), (1, 1), (300, 0), (300, 300), (300, 77), (MIN_BOUND, 1000)])
 def test_shares_add_up_to_the_sums_over_the_intersection(count, overlap):
     rows, labels = entries(count, 3, overlap, 2)
-    outcome = run_in_memory(parts(Shape(LEAST, LEAST, 3, 2), rows, labels))
+    outcome = run_in_memory(parts(JoinedSumsSetup(MIN_BOUND, MIN_BOUND, 3, 2), rows, labels))
     total = outcome.outputs["rows"] + outcome.outputs["labels"]
     assert np.array_equal(total, expected(rows, labels))
     assert not np.array_equal(outcome.outputs["labels"], total)
@@ -81,12 +81,12 @@ def test_shares_add_up_to_the_sums_over_the_intersection(count, overlap):
     assert SPEC["opened"] == []
 
 
-@pytest.mark.parametrize(("count", "overlap"), [(0, 0), (1, 1), (300, 0), (300, 77), (LEAST, LEAST)])
+@pytest.mark.parametrize(("count", "overlap"), [(0, 0), (1, 1), (300, 0), (300, 77), (MIN_BOUND, MIN_BOUND)])
 def test_the_number_of_common_identifiers_is_counted_too(count, overlap):
     """Whatever their labels are, zeros among them."""
     rows, labels = entries(count, 2, overlap, 2)
     labels = Entries(labels.items, np.zeros_like(labels.words))
-    shape = Shape(LEAST, LEAST, 2, 2, counted=True)
+    shape = JoinedSumsSetup(MIN_BOUND, MIN_BOUND, 2, 2, counted=True)
     found = run_in_memory(parts(shape, rows, labels, counted=True)).outputs
     assert opened_count(found["rows"].matches, found["labels"].matches) == overlap
     assert not (found["rows"].sums + found["labels"].sums).any()
@@ -95,7 +95,7 @@ def test_the_number_of_common_identifiers_is_counted_too(count, overlap):
 @pytest.mark.parametrize(("labels", "most"), [(1, 1), (5, 3), (40, 7)])
 def test_labels_of_several_bits_weigh_the_rows(labels, most):
     rows, others = entries(200, 2, 120, labels, most)
-    outcome = run_in_memory(parts(Shape(LEAST, LEAST + 500, 2, labels, most), rows, others))
+    outcome = run_in_memory(parts(JoinedSumsSetup(MIN_BOUND, MIN_BOUND + 500, 2, labels, most), rows, others))
     assert np.array_equal(outcome.outputs["rows"] + outcome.outputs["labels"], expected(rows, others))
 
 
@@ -116,7 +116,7 @@ def cost_of(shape):
 @pytest.mark.parametrize("counted", [False, True])
 @pytest.mark.parametrize("words", [4, 200])
 def test_cost_equals_the_spec(words, counted):
-    shape = Shape(5000, 4500, words, 2, 3, counted=counted)
+    shape = JoinedSumsSetup(5000, 4500, words, 2, 3, counted=counted)
     rows, labels = entries(100, words, 50, 2, 3)
     outcome = run_in_memory(parts(shape, rows, labels))
     known = cost_of(shape)
@@ -131,9 +131,9 @@ def test_cost_equals_the_spec(words, counted):
 
 
 def test_what_is_sent_has_the_same_lengths_whatever_the_sizes_and_the_overlap():
-    shape = Shape(LEAST, LEAST, 2, 2)
+    shape = JoinedSumsSetup(MIN_BOUND, MIN_BOUND, 2, 2)
     seen = []
-    for count, overlap in ((0, 0), (50, 0), (1000, 1000), (LEAST, 17)):
+    for count, overlap in ((0, 0), (50, 0), (1000, 1000), (MIN_BOUND, 17)):
         rows, labels = entries(count, 2, overlap, 2)
         outcome = run_in_memory(parts(shape, rows, labels))
         seen.append([(entry.sender, entry.kind, entry.size) for entry in outcome.transcript.entries])
@@ -142,7 +142,7 @@ def test_what_is_sent_has_the_same_lengths_whatever_the_sizes_and_the_overlap():
 
 def test_views_at_no_and_at_full_overlap_look_alike():
     """Mean bit of each kind of message within six standard deviations of 1/2 (alpha 2e-9 each) in both, and in the shares."""
-    shape = Shape(LEAST, LEAST, 2, 2)
+    shape = JoinedSumsSetup(MIN_BOUND, MIN_BOUND, 2, 2)
     for overlap in (0, 500):
         rows, labels = entries(500, 2, overlap, 2)
         rows = Entries(rows.items, np.ones_like(rows.words))
@@ -160,7 +160,7 @@ def test_views_at_no_and_at_full_overlap_look_alike():
 
 def test_digests_do_not_stand_in_the_transcript():
     rows, labels = entries(64, 2, 64, 2)
-    outcome = run_in_memory(parts(Shape(LEAST, LEAST, 2, 2), rows, labels), keep=Keep.FRAMES)
+    outcome = run_in_memory(parts(JoinedSumsSetup(MIN_BOUND, MIN_BOUND, 2, 2), rows, labels), keep=Keep.FRAMES)
     whole = b"".join(entry.frame for entry in outcome.transcript.entries)
     for item in rows.items:
         assert item.tobytes() not in whole
@@ -172,7 +172,7 @@ def test_other_coins_give_other_messages():
     rows, labels = entries(64, 2, 10, 2)
     frames = []
     for name in ("a", "b"):
-        made = parts(Shape(LEAST, LEAST, 2, 2), rows, labels, mine=name, theirs="l" + name)
+        made = parts(JoinedSumsSetup(MIN_BOUND, MIN_BOUND, 2, 2), rows, labels, mine=name, theirs="l" + name)
         outcome = run_in_memory(made, keep=Keep.FRAMES)
         frames.append({entry.frame for entry in outcome.transcript.entries[4:]})
     assert not frames[0] & frames[1]
@@ -180,8 +180,14 @@ def test_other_coins_give_other_messages():
 
 def test_a_party_with_other_facts_is_refused_before_anything_is_sent():
     rows, labels = entries(10, 2, 5, 2)
-    for other in (Shape(LEAST, LEAST, 2, 2, 2), Shape(LEAST + 1, LEAST, 2, 2), Shape(LEAST, LEAST, 2, 2, 1, b"other recipe")):
-        outcome = run_in_memory(parts(Shape(LEAST, LEAST, 2, 2), rows, labels, other_shape=other), check=False)
+    for other in (
+        JoinedSumsSetup(MIN_BOUND, MIN_BOUND, 2, 2, 2),
+        JoinedSumsSetup(MIN_BOUND + 1, MIN_BOUND, 2, 2),
+        JoinedSumsSetup(MIN_BOUND, MIN_BOUND, 2, 2, 1, b"other recipe"),
+    ):
+        outcome = run_in_memory(
+            parts(JoinedSumsSetup(MIN_BOUND, MIN_BOUND, 2, 2), rows, labels, other_shape=other), check=False
+        )
         assert isinstance(outcome.error, PeerProtocolError)
         assert not any(
             kind.__name__ in ("ItemsMasked", "StoreFilled") for seen in outcome.transcript.received.values() for kind in seen
@@ -198,7 +204,7 @@ def test_a_message_of_a_wrong_length_is_refused(kind):
         return type(message)(**(values | {first: values[first][:-1]}))
 
     fault = Replace(lambda entry: entry.kind.__name__ == kind, shorter)
-    outcome = run_in_memory(parts(Shape(LEAST, LEAST, 2, 2), rows, labels), faults=[fault], check=False)
+    outcome = run_in_memory(parts(JoinedSumsSetup(MIN_BOUND, MIN_BOUND, 2, 2), rows, labels), faults=[fault], check=False)
     assert isinstance(outcome.error, PeerProtocolError)
     assert outcome.error.party == ("rows" if kind in ("ItemsMasked", "BinsCompared") else "labels")
 
@@ -206,7 +212,7 @@ def test_a_message_of_a_wrong_length_is_refused(kind):
 def test_every_message_may_be_lost_doubled_or_cut():
     """A typed error names the sender, or (a message doubled after the last one that is read) the run ends as it should."""
     rows, labels = entries(10, 2, 5, 2)
-    shape = Shape(LEAST, LEAST, 2, 2)
+    shape = JoinedSumsSetup(MIN_BOUND, MIN_BOUND, 2, 2)
     whole = run_in_memory(parts(shape, rows, labels))
     wanted = whole.outputs["rows"] + whole.outputs["labels"]
     for entry in whole.transcript.entries:
@@ -221,21 +227,21 @@ def test_every_message_may_be_lost_doubled_or_cut():
 
 
 def test_sets_over_the_bound_are_refused():
-    rows, labels = entries(LEAST + 1, 1, 5, 2)
+    rows, labels = entries(MIN_BOUND + 1, 1, 5, 2)
     with pytest.raises(DataError, match="bound"):
-        run_in_memory(parts(Shape(LEAST, LEAST, 1, 2), rows, labels))
-    for bad in (LEAST - 1, MOST + 1):
+        run_in_memory(parts(JoinedSumsSetup(MIN_BOUND, MIN_BOUND, 1, 2), rows, labels))
+    for bad in (MIN_BOUND - 1, MAX_BOUND + 1):
         with pytest.raises(ConfigError, match="bounds"):
-            Shape(bad, LEAST, 1, 2)
-    assert Shape(MOST, MOST, 1, 2).tag_bits == 67  # a tag may span words
+            JoinedSumsSetup(bad, MIN_BOUND, 1, 2)
+    assert JoinedSumsSetup(MAX_BOUND, MAX_BOUND, 1, 2).tag_bits == 67  # a tag may span words
     with pytest.raises(ConfigError, match="multiplicity"):
-        Shape(LEAST, LEAST, 1, 60, 255)
+        JoinedSumsSetup(MIN_BOUND, MIN_BOUND, 1, 60, 255)
 
 
-@pytest.mark.parametrize("bound", [LEAST, MOST])
+@pytest.mark.parametrize("bound", [MIN_BOUND, MAX_BOUND])
 def test_labels_stand_behind_a_tag_of_any_width(bound):
     """At the largest bound a tag has more bits than a word."""
-    shape = Shape(bound, LEAST, 1, 5, 3)
+    shape = JoinedSumsSetup(bound, MIN_BOUND, 1, 5, 3)
     labels = coins("wide").words(5 * 40).reshape(40, 5) % np.uint64(4)
     bits = joined_roles._bits(joined_roles._payload(labels, shape), shape)
     assert bits.shape == (shape.tag_bits + 10, 40)
@@ -245,11 +251,11 @@ def test_labels_stand_behind_a_tag_of_any_width(bound):
 
 def test_a_run_fails_with_probability_below_two_to_the_minus_forty_three():
     """False matches of occupied bins, placement and store, added up, at sizes where bins are just below a power of two."""
-    for bound in (LEAST, 6206, 99_296, MOST):
-        shape = Shape(bound, bound, 1, 2)
+    for bound in (MIN_BOUND, 6206, 99_296, MAX_BOUND):
+        shape = JoinedSumsSetup(bound, bound, 1, 2)
         false = bound / 2.0**shape.tag_bits
         assert false + 2.0**-48 + 2.0**-70 + bound * bound / 2.0**128 < 2.0**-43
-    assert 99_296 / 2.0 ** (Shape(99_296, LEAST, 1, 2).tag_bits - 1) > 2.0**-43  # a bit less would not do
+    assert 99_296 / 2.0 ** (JoinedSumsSetup(99_296, MIN_BOUND, 1, 2).tag_bits - 1) > 2.0**-43  # a bit less would not do
 
 
 # -- merging rows ------------------------------------------------------------------------------------------------------------
@@ -546,7 +552,7 @@ def test_bad_tables_are_refused_before_anything_leaves(change, error, text, monk
 def test_bad_options_are_refused():
     for options in (
         {"bounds": {"alice": 10}},
-        {"bounds": {"eve": LEAST}},
+        {"bounds": {"eve": MIN_BOUND}},
         {"join": "outer"},
         {"speed": 1},
         {"multiplicity": 0},
@@ -585,8 +591,8 @@ def test_what_the_row_holder_decodes_says_nothing_of_a_match(monkeypatch):
     seen = []
     bits = joined_roles._bits
     monkeypatch.setattr(joined_roles, "_bits", lambda words, shape: seen.append(words.copy()) or bits(words, shape))
-    shape = Shape(LEAST, LEAST, 1, 2)
-    rows, labels = entries(LEAST, 1, 2000, 2)
+    shape = JoinedSumsSetup(MIN_BOUND, MIN_BOUND, 1, 2)
+    rows, labels = entries(MIN_BOUND, 1, 2000, 2)
 
     def scores():
         seen.clear()

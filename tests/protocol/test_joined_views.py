@@ -19,11 +19,11 @@ from blindbayes.primitives.oprf import WIDTH, Asker, codewords, question_words, 
 from blindbayes.primitives.softspoken import correction_words
 from blindbayes.protocol import transfer
 from blindbayes.protocol.core import Receive
-from blindbayes.protocol.joined_sums import LEAST, Entries, Shape, label_holder, messages, roles, row_holder
+from blindbayes.protocol.joined_sums import MIN_BOUND, Entries, JoinedSumsSetup, label_holder, messages, roles, row_holder
 from blindbayes.transport.memory import local_runs, run_in_memory
 from support.two_party import coins, let_proofs_hold, opened_count
 
-SHAPE = Shape(LEAST, LEAST, 2, 2, counted=True)
+SHAPE = JoinedSumsSetup(MIN_BOUND, MIN_BOUND, 2, 2, counted=True)
 ALPHA = 1e-6  # of each comparison; there are fewer than forty
 
 
@@ -74,11 +74,11 @@ def views(overlap, monkeypatch, name="real"):
         patch.setattr(roles, "_bits", lambda words, shape: decoded.append(words.copy()) or bits(words, shape))
 
         def first():
-            keeper = yield from transfer.keeper(runs["rows"], "labels", coins("keeper"))
+            keeper = yield from transfer.ot_sender(runs["rows"], "labels", coins("keeper"))
             return (yield from row_holder(runs["rows"], "labels", SHAPE, rows, keeper, coins("r " + name)))
 
         def second():
-            planter = yield from transfer.planter(runs["labels"], "rows", coins("planter"))
+            planter = yield from transfer.ot_receiver(runs["labels"], "rows", coins("planter"))
             return (yield from label_holder(runs["labels"], "rows", SHAPE, labels, planter, coins("l " + name)))
 
         outcome = run_in_memory({"rows": first(), "labels": second()})
@@ -183,8 +183,8 @@ def test_a_role_does_not_notice_that_it_talks_to_the_simulator(monkeypatch):
     runs = local_runs(["rows", "labels"], coins=coins("run"))
     linked = run_in_memory(
         {
-            "rows": transfer.keeper(runs["rows"], "labels", coins("keeper")),
-            "labels": transfer.planter(runs["labels"], "rows", coins("planter")),
+            "rows": transfer.ot_sender(runs["rows"], "labels", coins("keeper")),
+            "labels": transfer.ot_receiver(runs["labels"], "rows", coins("planter")),
         }
     ).outputs
 

@@ -32,7 +32,7 @@ from blindbayes.transport.memory import (
     local_runs,
     run_in_memory,
 )
-from blindbayes.wire.transcript import Entry, Keep
+from blindbayes.wire.transcript import Keep, SentMessage
 from support.sums import SEED, cost, names, pooled, random_vectors, run_sum
 from support.views import distinguished
 
@@ -177,7 +177,7 @@ def test_the_failure_bounds_hold_in_simulation() -> None:
     parties, neighbours, threshold, lost = 60, 10, 6, 8
     bound = graph.failures(parties, neighbours, threshold, 0, lost, malicious=True)[1]
     assert 0.05 < bound < 1
-    layout = graph.Plan(neighbours, threshold, False, 0, 0)
+    layout = graph.MaskGraph(neighbours, threshold, False, 0, 0)
     rng = np.random.default_rng(11)
     trials, starved = 2000, 0
     for trial in range(trials):
@@ -282,7 +282,7 @@ def require_clean_end(outcome: Outcome, *parties: str) -> None:
 
 
 @pytest.mark.parametrize("entry", CLEAN.transcript.entries, ids=lambda entry: f"{entry.index}-{entry.kind.__name__}")
-def test_a_frame_that_is_cut_long_or_of_another_kind_names_its_sender(entry: Entry) -> None:
+def test_a_frame_that_is_cut_long_or_of_another_kind_names_its_sender(entry: SentMessage) -> None:
     other = next(each.frame for each in CLEAN.transcript.entries if each.kind is not entry.kind)
     assert other is not None
     for change in (lambda frame: frame[:-1], lambda frame: frame + b"\0", lambda frame: other, lambda frame: b"\1\xc1"):
@@ -294,7 +294,7 @@ def test_a_frame_that_is_cut_long_or_of_another_kind_names_its_sender(entry: Ent
 
 
 @pytest.mark.parametrize("entry", CLEAN.transcript.entries, ids=lambda entry: f"{entry.index}-{entry.kind.__name__}")
-def test_a_flipped_bit_is_caught(entry: Entry) -> None:
+def test_a_flipped_bit_is_caught(entry: SentMessage) -> None:
     """In every message whose content the protocol itself can check. (On the wire the envelope catches all of them.)"""
     if entry.kind in UNSEEN:
         return
@@ -314,7 +314,7 @@ def test_a_flipped_bit_is_caught(entry: Entry) -> None:
 
 
 @pytest.mark.parametrize("entry", CLEAN.transcript.entries, ids=lambda entry: f"{entry.index}-{entry.kind.__name__}")
-def test_a_message_from_another_run_is_caught(entry: Entry) -> None:
+def test_a_message_from_another_run_is_caught(entry: SentMessage) -> None:
     if entry.kind in UNSEEN:
         return
     old = masked(3, 2, [], run_id="an earlier run", seed=bytes(32), keep=Keep.FRAMES)[1].transcript.entries[entry.index]
@@ -413,17 +413,21 @@ def test_a_lying_server_is_caught(kind: Any, lie: Any, error: type[ProtocolError
     require_clean_end(outcome, "server")
 
 
-def start(parties: int, quorum: int) -> tuple[dict[str, Any], keys.Terms, dict[str, np.ndarray]]:
+def start(parties: int, quorum: int) -> tuple[dict[str, Any], keys.MaskedSumSetup, dict[str, np.ndarray]]:
     """The roles of a run, and the server's terms, with which a test can sign as the server."""
     vectors = random_vectors(names(parties), 3)
-    setting = registry.Setting(tuple(vectors), 3, quorum)
+    setting = registry.SumSetup(tuple(vectors), 3, quorum)
     protocol = registry.load("masked_sum")
     coins = Coins.seeded(SEED)
     runs = local_runs(protocol.roster(setting), coins=coins)
-    return registry.simulate_roles(protocol, runs, setting, vectors, coins), keys.Terms(runs["server"], setting), vectors
+    return (
+        registry.simulate_roles(protocol, runs, setting, vectors, coins),
+        keys.MaskedSumSetup(runs["server"], setting),
+        vectors,
+    )
 
 
-def renamed(message: Any, terms: keys.Terms, flags: bytes) -> messages.SurvivorsNamed:
+def renamed(message: Any, terms: keys.MaskedSumSetup, flags: bytes) -> messages.SurvivorsNamed:
     """Other survivors, rightly signed by the server."""
     return messages.SurvivorsNamed(flags, message.roster, terms.sign(b"survivors", message.roster + flags))
 
@@ -593,7 +597,7 @@ def test_the_server_and_a_colluder_learn_the_sum_of_the_others_only(pattern: str
 
 
 def test_one_mask_for_all_pairs_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(keys.Terms, "mask_key", lambda self, *pair: derive_key(bytes(32), "one for all"))
+    monkeypatch.setattr(keys.MaskedSumSetup, "mask_key", lambda self, *pair: derive_key(bytes(32), "one for all"))
     samples = ideal_samples(monkeypatch, [], SITES)
     known = [({**inputs, "server": 0}, views) for inputs, views in samples]
     assert distinguished(known, ("server",), lambda inputs: sum(inputs.values()) % 2)

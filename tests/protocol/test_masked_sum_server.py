@@ -33,7 +33,7 @@ def quiet(role: Role[Any]) -> Role[Any]:
         return None
 
 
-def lying_server(terms: keys.Terms, told: Sets, colluders: frozenset[int]) -> Role[frozenset[int]]:
+def lying_server(terms: keys.MaskedSumSetup, told: Sets, colluders: frozenset[int]) -> Role[frozenset[int]]:
     """Returns who gave shares."""
     sites = terms.setting.contributors
     count = len(sites)
@@ -72,23 +72,23 @@ def lying_server(terms: keys.Terms, told: Sets, colluders: frozenset[int]) -> Ro
 
 def attack(
     parties: int, quorum: int, told: Sets, colluders: frozenset[int], monkeypatch: pytest.MonkeyPatch, **options: Any
-) -> tuple[frozenset[int], keys.Terms]:
+) -> tuple[frozenset[int], keys.MaskedSumSetup]:
     """Who gave shares, if the server names `told`."""
     sites = names(parties)
     vectors = random_vectors(sites, 1)
-    setting = registry.Setting(sites, 1, quorum, options={"publish": False, **options})
+    setting = registry.SumSetup(sites, 1, quorum, options={"publish": False, **options})
     protocol = registry.load("masked_sum")
     coins = Coins.seeded(SEED)
     runs = local_runs(protocol.roster(setting), coins=coins)
-    terms = keys.Terms(runs["server"], setting)
-    honest_echo = keys.Terms.echo
+    terms = keys.MaskedSumSetup(runs["server"], setting)
+    honest_echo = keys.MaskedSumSetup.echo
 
-    def echo(self: keys.Terms, secret: bytes, sender: int, receiver: int, survivors: bytes) -> bytes:
+    def echo(self: keys.MaskedSumSetup, secret: bytes, sender: int, receiver: int, survivors: bytes) -> bytes:
         if sender in colluders:  # a colluder vouches for whatever its neighbour was told
             return b"any tag of 16 by"
         return honest_echo(self, secret, sender, receiver, survivors)
 
-    monkeypatch.setattr(keys.Terms, "echo", echo)
+    monkeypatch.setattr(keys.MaskedSumSetup, "echo", echo)
     roles = {name: quiet(role) for name, role in registry.simulate_roles(protocol, runs, setting, vectors, coins).items()}
     roles["server"] = lying_server(terms, told, colluders)
     outcome = run_in_memory(roles, keep=Keep.COUNTS)
@@ -96,7 +96,9 @@ def attack(
     return outcome.outputs["server"], terms
 
 
-def shares_won(terms: keys.Terms, told: Sets, givers: frozenset[int], colluders: frozenset[int], owner: int) -> tuple[int, int]:
+def shares_won(
+    terms: keys.MaskedSumSetup, told: Sets, givers: frozenset[int], colluders: frozenset[int], owner: int
+) -> tuple[int, int]:
     """How many shares of `owner`'s seed and of its mask key the server and the colluders hold."""
     holders = {*terms.neighbours(owner), owner}
     honest = (givers & holders) - colluders
@@ -110,7 +112,7 @@ def allowed(parties: int, quorum: int, index: int) -> list[frozenset[int]]:
     return [frozenset({index, *some}) for size in range(quorum - 1, parties) for some in itertools.combinations(others, size)]
 
 
-def broken(terms: keys.Terms, told: Sets, givers: frozenset[int], colluders: frozenset[int]) -> Iterator[str]:
+def broken(terms: keys.MaskedSumSetup, told: Sets, givers: frozenset[int], colluders: frozenset[int]) -> Iterator[str]:
     """Which of the SPEC's promises to the honest do not hold."""
     threshold = terms.plan.threshold
     for owner in range(len(told)):

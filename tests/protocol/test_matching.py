@@ -11,9 +11,9 @@ import blindbayes.protocol.matching as package
 from blindbayes import Study
 from blindbayes.codebook import Categorical, Codebook
 from blindbayes.errors import ConfigError, DataError, PeerProtocolError
-from blindbayes.primitives.cuckoo import LEAST
+from blindbayes.primitives.cuckoo import MIN_ITEMS
 from blindbayes.protocol import transfer
-from blindbayes.protocol.matching import Sizes, asker, owner
+from blindbayes.protocol.matching import MatchingSetup, asker, owner
 from blindbayes.protocol.matching.messages import MatchesTold, ValuesListed
 from blindbayes.protocol.matching.roles import find
 from blindbayes.transport.memory import Replace, local_runs, run_in_memory
@@ -27,11 +27,11 @@ def parts(sizes, mine, theirs):
     runs = local_runs(["alice", "bob"], coins=coins("run"))
 
     def first():
-        keeper = yield from transfer.keeper(runs["alice"], "bob", coins("keeper"))
+        keeper = yield from transfer.ot_sender(runs["alice"], "bob", coins("keeper"))
         return (yield from asker(runs["alice"], "bob", sizes, mine, keeper, coins("a")))
 
     def second():
-        planter = yield from transfer.planter(runs["bob"], "alice", coins("planter"))
+        planter = yield from transfer.ot_receiver(runs["bob"], "alice", coins("planter"))
         return (yield from owner(runs["bob"], "alice", sizes, theirs, planter, coins("b")))
 
     return {"alice": first(), "bob": second()}
@@ -42,14 +42,14 @@ def sets(count, overlap):
     return ids[:count], ids[count - overlap : 2 * count - overlap][::-1].copy()
 
 
-@pytest.mark.parametrize(("count", "overlap"), [(0, 0), (1, 1), (500, 0), (500, 500), (500, 123), (LEAST, 2000)])
+@pytest.mark.parametrize(("count", "overlap"), [(0, 0), (1, 1), (500, 0), (500, 500), (500, 123), (MIN_ITEMS, 2000)])
 def test_both_learn_the_positions_of_what_they_share(count, overlap):
     mine, theirs = sets(count, overlap)
-    outcome = run_in_memory(parts(Sizes(LEAST, LEAST), mine, theirs))
+    outcome = run_in_memory(parts(MatchingSetup(MIN_ITEMS, MIN_ITEMS), mine, theirs))
     assert outcome.outputs["alice"].tolist() == list(range(count - overlap, count))
     assert outcome.outputs["bob"].tolist() == list(range(count - overlap, count))
     assert outcome.opened == {name: tuple(SPEC["opened"]) for name in ("alice", "bob")}
-    known = {"asker": LEAST, "owner": LEAST}
+    known = {"asker": MIN_ITEMS, "owner": MIN_ITEMS}
     for name, formula in SPEC["variables"].items():
         known[name] = eval(formula, {"max": max}, known)
     assert outcome.cost.messages == 4 + eval(SPEC["messages"], {}, known)
@@ -60,7 +60,7 @@ def test_only_matches_change_what_is_sent_and_digests_are_not():
     seen = []
     for count in (10, 3000):
         mine, theirs = sets(count, 10)
-        outcome = run_in_memory(parts(Sizes(LEAST, LEAST), mine, theirs), keep=Keep.FRAMES)
+        outcome = run_in_memory(parts(MatchingSetup(MIN_ITEMS, MIN_ITEMS), mine, theirs), keep=Keep.FRAMES)
         seen.append([(entry.kind, entry.size) for entry in outcome.transcript.entries])
         whole = b"".join(entry.frame for entry in outcome.transcript.entries)
         assert not any(item[:1].tobytes() in whole for item in np.concatenate([mine, theirs])[:50])
@@ -78,13 +78,13 @@ def test_wrong_answers_are_refused():
     ]
     for kind, change, party in cases:
         fault = Replace(lambda entry, kind=kind: entry.kind is kind, change)
-        outcome = run_in_memory(parts(Sizes(LEAST, LEAST), mine, theirs), faults=[fault], check=False)
+        outcome = run_in_memory(parts(MatchingSetup(MIN_ITEMS, MIN_ITEMS), mine, theirs), faults=[fault], check=False)
         assert isinstance(outcome.error, PeerProtocolError)
         assert outcome.error.party == party
     with pytest.raises(DataError, match="bound"):
-        run_in_memory(parts(Sizes(LEAST, LEAST), *sets(LEAST + 1, 0)))
+        run_in_memory(parts(MatchingSetup(MIN_ITEMS, MIN_ITEMS), *sets(MIN_ITEMS + 1, 0)))
     with pytest.raises(ConfigError):
-        Sizes(LEAST, 10)
+        MatchingSetup(MIN_ITEMS, 10)
 
 
 def test_equal_first_words_are_told_apart():

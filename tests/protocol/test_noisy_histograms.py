@@ -12,7 +12,7 @@ import blindbayes.protocol.noisy_histograms as package
 from blindbayes import Codebook, NaiveBayes, Study
 from blindbayes.codebook import Categorical, Numeric
 from blindbayes.errors import ConfigError, LocalProtocolError, PeerProtocolError, PrivacyError
-from blindbayes.protocol.noisy_histograms import Histograms, contributor, miner
+from blindbayes.protocol.noisy_histograms import NoisyHistogramsSetup, contributor, miner
 from blindbayes.protocol.noisy_histograms.messages import HistogramsReleased
 from blindbayes.transport.memory import Replace, local_runs, run_in_memory
 from support.two_party import coins
@@ -121,7 +121,7 @@ def test_what_is_refused():
 
 
 def test_a_release_that_does_not_fit_is_refused():
-    facts = Histograms("miner", {"bank": 3}, {"bank": "hash"})
+    facts = NoisyHistogramsSetup("miner", {"bank": 3}, {"bank": "hash"})
     runs = local_runs(["bank", "miner"], coins=coins("run"))
     counts = np.array([1, -2, 3])
 
@@ -140,4 +140,4 @@ def test_a_release_that_does_not_fit_is_refused():
     with pytest.raises(LocalProtocolError):
         run_in_memory({"bank": contributor(runs["bank"], facts, counts[:2]), "miner": miner(runs["miner"], facts)})
     with pytest.raises(LocalProtocolError):
-        Histograms("miner", {"miner": 3})
+        NoisyHistogramsSetup("miner", {"miner": 3})

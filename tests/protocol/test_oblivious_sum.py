@@ -38,7 +38,7 @@ from blindbayes.protocol.oblivious_sum.messages import (
 from blindbayes.protocol.oblivious_sum.miner import collect_corrections, enrol_all
 from blindbayes.protocol.oblivious_sum.session import most_holders
 from blindbayes.protocol.oblivious_sum.standing import StandingKeys, StandingMiner
-from blindbayes.protocol.oblivious_sum.terms import DEALER, MINER, Terms
+from blindbayes.protocol.oblivious_sum.terms import DEALER, MINER, ObliviousSumSetup
 from blindbayes.study import Study
 from blindbayes.study.file import Party, StudyFile
 from blindbayes.transport.memory import Drop, Duplicate, Outcome, Replace, Tamper, Vanish, local_runs, run_in_memory
@@ -306,7 +306,9 @@ def test_different_moduli_or_rosters_do_not_fit_together() -> None:
     assert not any(outcome.opened.values())
 
 
-def two_faced_miner(terms: Terms, coins: Coins, first: tuple[str, ...], second: tuple[str, ...]) -> Role[dict[str, Any]]:
+def two_faced_miner(
+    terms: ObliviousSumSetup, coins: Coins, first: tuple[str, ...], second: tuple[str, ...]
+) -> Role[dict[str, Any]]:
     """Names one survivor set to some and another to the rest, hoping for two sums. Returns what it was given."""
     scheme = terms.scheme(None)
     names_, _, roster = yield from enrol_all(terms, scheme, coins)
@@ -319,18 +321,18 @@ def two_faced_miner(terms: Terms, coins: Coins, first: tuple[str, ...], second: 
 
 def test_a_miner_cannot_have_two_survivor_sets_confirmed() -> None:
     """n = 5, q = 3: two sets of three share a member; it signs once, so one of the sets lacks a quorum of honest votes."""
-    setting = registry.Setting(names(5), 12, 3, bound=BOUND, options=toy())
+    setting = registry.SumSetup(names(5), 12, 3, bound=BOUND, options=toy())
     coins = Coins.seeded(bytes(32))
     runs = local_runs(PROTOCOL.roster(setting), coins=coins)
     roles: dict[str, Role[Any]] = {
         name: PROTOCOL.role(runs[name], setting, vectors(5)[name], coins.derive(name)) for name in names(5)
     }
     first, second = names(5)[:3], names(5)[2:]
-    roles[MINER] = two_faced_miner(Terms(runs[MINER], setting), coins.derive("miner"), first, second)
+    roles[MINER] = two_faced_miner(ObliviousSumSetup(runs[MINER], setting), coins.derive("miner"), first, second)
     outcome = run_in_memory(roles, check=False)
     votes, label = outcome.outputs[MINER]["votes"], outcome.outputs[MINER]["label"]
     assert set(votes) == set(names(5))
-    terms = Terms(runs[MINER], setting)
+    terms = ObliviousSumSetup(runs[MINER], setting)
 
     def count(survivors: tuple[str, ...]) -> int:
         valid = 0
@@ -352,12 +354,12 @@ def test_a_late_ciphertext_stays_hidden_by_its_blind(blinded: bool, monkeypatch:
     site0's own blind on its ciphertext. Without blinds (planted) the same miner reads site0."""
     if not blinded:
         monkeypatch.setattr(JoyeLibert, "random_key", lambda self, coins: 0)
-    setting = registry.Setting(names(4), 12, 3, bound=BOUND, options=toy())
+    setting = registry.SumSetup(names(4), 12, 3, bound=BOUND, options=toy())
     coins = Coins.seeded(bytes(32))
     runs = local_runs(PROTOCOL.roster(setting), coins=coins)
     kept: dict[str, Any] = {}
 
-    def greedy(terms: Terms) -> Role[None]:
+    def greedy(terms: ObliviousSumSetup) -> Role[None]:
         scheme = terms.scheme(None)
         packing = scheme.packing(12, BOUND)
         names_, key, roster = yield from enrol_all(terms, scheme, coins.derive("miner"))
@@ -376,7 +378,7 @@ def test_a_late_ciphertext_stays_hidden_by_its_blind(blinded: bool, monkeypatch:
     roles: dict[str, Role[Any]] = {
         name: PROTOCOL.role(runs[name], setting, vectors(4)[name], coins.derive(name)) for name in names(4)
     }
-    roles[MINER] = greedy(Terms(runs[MINER], setting))
+    roles[MINER] = greedy(ObliviousSumSetup(runs[MINER], setting))
     run_in_memory(roles, check=False)
     expected = sum(vectors(4)[name].view(np.int64) for name in names(4)[1:])
     assert kept["others"] == expected.tolist()
@@ -428,11 +430,11 @@ def test_settings_that_cannot_be_kept_are_refused() -> None:
     with pytest.raises(ConfigError, match="joye_libert"):
         run_sum("oblivious_sum", vectors(3), options=RISTRETTO)  # no bound
     with pytest.raises(ConfigError):
-        PROTOCOL.roster(registry.Setting(("a", "miner"), 1))
+        PROTOCOL.roster(registry.SumSetup(("a", "miner"), 1))
 
 
 def test_a_run_without_identities_is_refused() -> None:
-    setting = registry.Setting(names(3), 12, bound=BOUND, options=toy())
+    setting = registry.SumSetup(names(3), 12, bound=BOUND, options=toy())
     coins = Coins.seeded(bytes(32))
     runs = local_runs(PROTOCOL.roster(setting), coins=coins, signed=False)
     roles = registry.simulate_roles(PROTOCOL, runs, setting, vectors(3), coins)

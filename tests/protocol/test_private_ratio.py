@@ -14,9 +14,16 @@ from blindbayes.codebook import Categorical, Codebook, Numeric
 from blindbayes.data import encode
 from blindbayes.errors import ConfigError, IntegrityError, LocalProtocolError, PrivacyError, ProtocolError
 from blindbayes.protocol import garbled
-from blindbayes.protocol.private_ratio import Ratios, coarse_bits, contributor, first_party, plain_ratios, second_party
+from blindbayes.protocol.private_ratio import (
+    PrivateRatioSetup,
+    coarse_bits,
+    contributor,
+    first_party,
+    plain_ratios,
+    second_party,
+)
 from blindbayes.protocol.private_ratio.messages import MaskSent, RatiosGarbled, RatiosTold, VectorMasked
-from blindbayes.statistics import Block, Layout, count_block
+from blindbayes.statistics import CodedRows, Layout, count_block
 from blindbayes.study import Study
 from blindbayes.transport.memory import Drop, Replace, Tamper, local_runs, run_in_memory
 from blindbayes.wire.transcript import Keep
@@ -31,7 +38,7 @@ def vectors(rows=60, names=NAMES, book=BOOK):
     rng = np.random.default_rng(4)
     found, total = {}, None
     for name in names:
-        block = Block(rng.integers(0, 3, rows), {"v": rng.integers(0, 2, rows), "x": rng.integers(-1, 3, rows)}, rows)
+        block = CodedRows(rng.integers(0, 3, rows), {"v": rng.integers(0, 2, rows), "x": rng.integers(-1, 3, rows)}, rows)
         statistics = count_block(Layout(book), block)
         found[name] = statistics.words
         total = statistics if total is None else total + statistics
@@ -60,7 +67,7 @@ def expected(total, fraction, alpha=1.0):
 
 @pytest.mark.parametrize("names", [("first", "last"), NAMES, ("first", "p", "q", "r", "s", "last")])
 def test_shares_add_up_to_the_exact_probabilities_and_nothing_is_opened(names):
-    ratios = Ratios(BOOK)
+    ratios = PrivateRatioSetup(BOOK)
     own, total = vectors(names=names)
     outcome = run_in_memory(roles(ratios, own, names))
     modulus = 1 << (ratios.fraction + 1)
@@ -78,7 +85,7 @@ def test_shares_add_up_to_the_exact_probabilities_and_nothing_is_opened(names):
 def test_coarse_probabilities_are_opened_to_everybody(alpha):
     own, total = vectors()
     smallest = int(total.class_counts.min())
-    ratios = Ratios(BOOK, "coarse", fraction=coarse_bits(64), minimum=64, alpha=alpha)
+    ratios = PrivateRatioSetup(BOOK, "coarse", fraction=coarse_bits(64), minimum=64, alpha=alpha)
     assert smallest >= 64
     outcome = run_in_memory(roles(ratios, own))
     for name in NAMES:
@@ -92,7 +99,7 @@ def test_a_class_below_the_minimum_stops_everything():
     own, total = vectors(rows=10)
     minimum = int(total.class_counts.min()) + 1
     for reached in (minimum - 1, minimum):
-        ratios = Ratios(BOOK, "fine", fraction=8, minimum=reached)
+        ratios = PrivateRatioSetup(BOOK, "fine", fraction=8, minimum=reached)
         outcome = run_in_memory(roles(ratios, own), check=False)
         if reached == minimum:
             assert isinstance(outcome.error, PrivacyError)
@@ -105,14 +112,14 @@ def test_a_class_below_the_minimum_stops_everything():
 def test_openings_that_would_open_the_counts_are_refused_unless_chosen():
     assert [coarse_bits(minimum) for minimum in (0, 1, 8, 15, 16, 1000, 1024)] == [0, 0, 1, 1, 2, 7, 8]
     with pytest.raises(PrivacyError, match="open the counts"):
-        Ratios(BOOK, "coarse", fraction=9, minimum=1024)
-    assert Ratios(BOOK, "fine", fraction=16).label == "probabilities_and_counts"
+        PrivateRatioSetup(BOOK, "coarse", fraction=9, minimum=1024)
+    assert PrivateRatioSetup(BOOK, "fine", fraction=16).label == "probabilities_and_counts"
     with pytest.raises(ConfigError, match="bins"):
-        Ratios(Codebook("y", ("a", "b"), (Numeric("x", 0, 1, 0.1),)))
+        PrivateRatioSetup(Codebook("y", ("a", "b"), (Numeric("x", 0, 1, 0.1),)))
     with pytest.raises(ConfigError):
-        Ratios(BOOK, fraction=60)
+        PrivateRatioSetup(BOOK, fraction=60)
     with pytest.raises(ConfigError):
-        Ratios(BOOK, alpha=0)
+        PrivateRatioSetup(BOOK, alpha=0)
 
 
 def candidates(opened, fraction, cells, largest):
@@ -149,7 +156,7 @@ def test_noisy_counts_below_zero_count_as_zero():
     noise = np.zeros(total.layout.size, dtype=np.int64)
     noise[3] = -(10**5)  # a cell far below zero
     own["north"] = own["north"] + noise.view(np.uint64)
-    ratios = Ratios(BOOK, "noisy", fraction=12)
+    ratios = PrivateRatioSetup(BOOK, "noisy", fraction=12)
     outcome = run_in_memory(roles(ratios, own))
     assert outcome.opened["south"] == ("minimum_reached", "noisy_probabilities")
     whole = sum((words for words in own.values()), np.zeros_like(own["first"]))
@@ -160,7 +167,7 @@ def test_noisy_counts_below_zero_count_as_zero():
 
 def test_vectors_do_not_stand_in_the_transcript_and_masks_are_fresh():
     own, _ = vectors(rows=5000)
-    outcome = run_in_memory(roles(Ratios(BOOK), own), keep=Keep.FRAMES)
+    outcome = run_in_memory(roles(PrivateRatioSetup(BOOK), own), keep=Keep.FRAMES)
     secrets = [int(word).to_bytes(8, "little") for vector in own.values() for word in vector if word > 2**8]
     for entry in outcome.transcript.entries:
         if entry.kind in (MaskSent, VectorMasked):
@@ -171,7 +178,7 @@ def test_vectors_do_not_stand_in_the_transcript_and_masks_are_fresh():
 
 def test_broken_messages_end_in_a_typed_error():
     own, _ = vectors(rows=20)
-    ratios = Ratios(BOOK, "fine", fraction=6)
+    ratios = PrivateRatioSetup(BOOK, "fine", fraction=6)
     count = run_in_memory(roles(ratios, own)).cost.messages
     for index in range(count):
         for fault in (Drop(index), Tamper(index, lambda frame: frame[:-9])):
@@ -192,7 +199,7 @@ def test_broken_messages_end_in_a_typed_error():
 
 def test_large_tables_travel_in_pieces(monkeypatch):
     own, total = vectors(rows=20)
-    ratios = Ratios(BOOK, "fine", fraction=6)
+    ratios = PrivateRatioSetup(BOOK, "fine", fraction=6)
     whole = run_in_memory(roles(ratios, own))
     monkeypatch.setattr(garbled, "PIECE_WORDS", 1000)
     cut = run_in_memory(roles(ratios, own))
@@ -204,7 +211,7 @@ def test_own_mistakes_are_local_errors():
     own, _ = vectors()
     own["first"] = own["first"][:-1]
     with pytest.raises(LocalProtocolError):
-        run_in_memory(roles(Ratios(BOOK), own))
+        run_in_memory(roles(PrivateRatioSetup(BOOK), own))
 
 
 # -- over tables -----------------------------------------------------------------------------------------------------------

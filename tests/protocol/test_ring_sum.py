@@ -89,7 +89,7 @@ def test_every_number_of_rings_gives_the_sum(parties: int) -> None:
 
 def test_nobody_has_the_same_neighbour_twice() -> None:
     sites = names(9)
-    setting = registry.Setting(sites, 1)
+    setting = registry.SumSetup(sites, 1)
     for name in sites:
         run = Run("s", "r", sites, name)
         around = [party for place in roles.places(run, setting, 4) for party in (place.before, place.after)]
@@ -115,7 +115,7 @@ def components(parties: Sequence[str], run_id: str, rings: int, coalition: Seque
 
 def sample(parties: int, rings: int, bits: int, role: Any = roles.party) -> list[tuple[dict[str, int], dict[str, Any]]]:
     sites = names(parties)
-    setting = registry.Setting(sites, 1, options={"rings": rings, "modulus_bits": bits})
+    setting = registry.SumSetup(sites, 1, options={"rings": rings, "modulus_bits": bits})
     runs = {name: Run("0" * 64, "run", sites, name) for name in sites}
 
     def start(inputs: dict[str, int], coins: dict[str, Any]) -> dict[str, Role[Any]]:
@@ -183,10 +183,10 @@ def test_a_coin_used_twice_is_caught() -> None:
         def words(self, count: int) -> np.ndarray:
             return self.tape.words(count) * np.uint64(0)
 
-    def repeats(run: Run, setting: registry.Setting, vector: np.ndarray, coins: Any) -> Role[Any]:
+    def repeats(run: Run, setting: registry.SumSetup, vector: np.ndarray, coins: Any) -> Role[Any]:
         return roles.party(run, setting, vector, Repeating(coins))
 
-    def forgets(run: Run, setting: registry.Setting, vector: np.ndarray, coins: Any) -> Role[Any]:
+    def forgets(run: Run, setting: registry.SumSetup, vector: np.ndarray, coins: Any) -> Role[Any]:
         return roles.party(run, setting, vector, Forgetful(coins))
 
     def total(inputs: dict[str, int]) -> int:

@@ -10,7 +10,7 @@ import blindbayes.protocol.shared_argmax as package
 from blindbayes.codebook import Categorical, Numeric
 from blindbayes.errors import IntegrityError, LocalProtocolError, PeerProtocolError, ProtocolError
 from blindbayes.primitives import limbs as lm
-from blindbayes.protocol.shared_argmax import Query, attribute_holder, class_holder
+from blindbayes.protocol.shared_argmax import SharedArgmaxSetup, attribute_holder, class_holder
 from blindbayes.protocol.shared_argmax import audit as argmax_audit
 from blindbayes.protocol.shared_argmax import query as argmax_query
 from blindbayes.protocol.shared_argmax.messages import (
@@ -23,7 +23,7 @@ from blindbayes.protocol.shared_argmax.messages import (
     ScoresHanded,
 )
 from blindbayes.protocol.shared_model import score
-from blindbayes.statistics import Block
+from blindbayes.statistics import CodedRows
 from blindbayes.transport.memory import Drop, Duplicate, Replace, Tamper, local_runs, run_in_memory
 from blindbayes.wire import decode
 from blindbayes.wire.transcript import Keep
@@ -72,7 +72,7 @@ def test_missing_values_and_every_kind_of_feature():
         for name, own in setup.plan.features.items()
     }
     outcome = setup.run(columns=gone)
-    setup.block = Block(None, gone, 300)
+    setup.block = CodedRows(None, gone, 300)
     assert np.array_equal(outcome.outputs["class"], setup.expected())  # only the local part is left
 
 
@@ -296,7 +296,7 @@ def test_own_mistakes_are_local_errors():
         (1, ("a", "b"), ("b",)),
     ):
         with pytest.raises(LocalProtocolError):
-            Query(plan, count, "c", holders, {}, learners)
+            SharedArgmaxSetup(plan, count, "c", holders, {}, learners)
     setup.local = lambda: np.zeros((4, 2, 1), dtype=np.uint64)
     with pytest.raises(LocalProtocolError):
         setup.run()

@@ -10,11 +10,11 @@ import blindbayes.protocol.shared_model as package
 from blindbayes.codebook import Categorical, Codebook, Numeric
 from blindbayes.errors import ConfigError, IntegrityError, LocalProtocolError, PeerProtocolError, ProtocolError
 from blindbayes.primitives import limbs as lm
-from blindbayes.protocol.shared_model import ScorePlan, score
+from blindbayes.protocol.shared_model import ScoreLayout, score
 from blindbayes.protocol.shared_model.messages import ModelGarbled, SumsChosen
 from blindbayes.protocol.shared_model.plan import FRACTION
 from blindbayes.protocol.shared_model.tables import require_fit, to_floats
-from blindbayes.statistics import MISSING, Block
+from blindbayes.statistics import MISSING, CodedRows
 from blindbayes.transport.memory import Drop, Replace, Tamper, run_in_memory
 from blindbayes.wire.transcript import Keep
 from support.columns import MIXED, Case, book, draw_block, to_scores
@@ -70,15 +70,15 @@ HARD = {
     "alpha 0.1": (MIXED, draw_block(MIXED, 300), 0.1),
     "alpha 2.5": (MIXED, draw_block(MIXED, 300), 2.5),
     "two limbs": (WIDE, draw_block(WIDE, 80), 1.0),
-    "constant column": (WIDE, Block(ABSENT, {"x": np.full(60, 123456), "z": np.zeros(60, dtype=np.int64)}, 60), 1.0),
+    "constant column": (WIDE, CodedRows(ABSENT, {"x": np.full(60, 123456), "z": np.zeros(60, dtype=np.int64)}, 60), 1.0),
     "at the bounds": (
         BINARY,
-        Block(np.arange(40) % 2, {"v": np.arange(40) % 2, "x": np.where(np.arange(40) % 4 < 2, -50, 50)}, 40),
+        CodedRows(np.arange(40) % 2, {"v": np.arange(40) % 2, "x": np.where(np.arange(40) % 4 < 2, -50, 50)}, 40),
         1.0,
     ),
     "all missing in one class": (
         MIXED,
-        Block(
+        CodedRows(
             np.arange(90) % 3,
             {
                 **draw_block(MIXED, 90).columns,
@@ -91,7 +91,7 @@ HARD = {
     ),
     "all missing": (
         MIXED,
-        Block(np.arange(30) % 3, {**draw_block(MIXED, 30).columns, "weight": np.full(30, MISSING)}, 30),
+        CodedRows(np.arange(30) % 3, {**draw_block(MIXED, 30).columns, "weight": np.full(30, MISSING)}, 30),
         1.0,
     ),
 }
@@ -127,7 +127,7 @@ def test_no_score_difference_can_overflow():
     codebook = book(features, classes=("a", "b"), floor=0.0001)
     rows, z = 30, codebook.feature("z")
     labels = np.arange(rows) % 2
-    block = Block(
+    block = CodedRows(
         labels,
         {"x": np.where(labels == 0, -100, 100), "z": np.where(labels == 0, z.code_low, z.code_high), "v": labels},
         rows,
@@ -135,7 +135,7 @@ def test_no_score_difference_can_overflow():
     case = Case(codebook, block)
     worst = {"x": np.array([100, -100]), "z": np.array([z.code_high, z.code_low]), "v": np.array([1, 0])}
     got = to_scores(score(case.plain(), worst, case.plan, 2), case.plan)
-    plain = case.parameters.joint_log_likelihood(Block(None, worst, 2))
+    plain = case.parameters.joint_log_likelihood(CodedRows(None, worst, 2))
     difference = plain[:, 1] - plain[:, 0]
     assert np.abs(difference).min() > 0.4 * case.plan.spread  # it really is near the edge
     assert np.allclose(got[:, 0].astype(float) / 2**case.plan.fraction, difference, rtol=1e-9)
@@ -144,18 +144,18 @@ def test_no_score_difference_can_overflow():
 
 def test_widths_come_from_public_facts_and_refuse_what_cannot_be_held():
     categorical = book([Categorical("v", ("0", "1"))])
-    assert ScorePlan(categorical, 100).bits < ScorePlan(categorical, 10**6).bits < 40
-    assert ScorePlan(WIDE, 100).limbs == 2
-    assert ScorePlan(MIXED, 100).limbs == 1
-    assert ScorePlan(MIXED, 100).fraction == FRACTION
+    assert ScoreLayout(categorical, 100).bits < ScoreLayout(categorical, 10**6).bits < 40
+    assert ScoreLayout(WIDE, 100).limbs == 2
+    assert ScoreLayout(MIXED, 100).limbs == 1
+    assert ScoreLayout(MIXED, 100).fraction == FRACTION
     with pytest.raises(ConfigError, match="variance_floor"):
-        ScorePlan(Codebook("y", ("a", "b"), (Numeric("x", 0, 1, 0.1),)), 100)
+        ScoreLayout(Codebook("y", ("a", "b"), (Numeric("x", 0, 1, 0.1),)), 100)
     with pytest.raises(ConfigError, match="coarsen"):
-        ScorePlan(book([Numeric("x", -1e6, 1e6, 1e-6)], floor=1e-30), 100)
+        ScoreLayout(book([Numeric("x", -1e6, 1e6, 1e-6)], floor=1e-30), 100)
     with pytest.raises(ConfigError, match="alpha"):
-        ScorePlan(categorical, 100, alpha=0.0)
+        ScoreLayout(categorical, 100, alpha=0.0)
     with pytest.raises(ConfigError, match="two classes"):
-        ScorePlan(book([Categorical("v", ("0", "1"))], classes=("only",)), 100)
+        ScoreLayout(book([Categorical("v", ("0", "1"))], classes=("only",)), 100)
 
 
 def test_gate_counts():

@@ -11,7 +11,7 @@ from blindbayes.errors import ConfigError, LocalProtocolError
 from blindbayes.primitives import limbs as lm
 from blindbayes.protocol import shared_model
 from blindbayes.protocol.class_sums import RowLayout
-from blindbayes.protocol.shared_model import Guard, ScorePlan, plain_tables
+from blindbayes.protocol.shared_model import Guard, ScoreLayout, plain_tables
 from blindbayes.protocol.shared_model.tables import to_floats
 from blindbayes.statistics import Layout, count_block
 from blindbayes.transport.memory import local_runs, run_in_memory
@@ -33,7 +33,7 @@ class Guarded:
 
     def __init__(self, guard, rows=300, codebook=ALL, labels=None):
         self.codebook, self.block = codebook, draw_block(codebook, rows, labels=labels)
-        self.plan, self.layout = ScorePlan(codebook, rows, 1.0, guard), RowLayout(codebook.features, rows)
+        self.plan, self.layout = ScoreLayout(codebook, rows, 1.0, guard), RowLayout(codebook.features, rows)
         self.statistics = count_block(Layout(codebook), self.block)
         encoded = self.layout.encode(self.block)
         self.words = np.stack([encoded[self.block.labels == k].sum(axis=0, dtype=np.uint64) for k in range(3)])
@@ -175,7 +175,7 @@ def test_a_circuit_with_noise_is_never_fed_without_it():
 def test_a_guard_needs_a_counter_for_every_value():
     left_out = ALL.with_features(msgspec.structs.replace(feature, optional=False) for feature in ALL.features)
     with pytest.raises(ConfigError, match="counter for each"):
-        ScorePlan(left_out, 10, 1.0, Guard(min_cell=3))
+        ScoreLayout(left_out, 10, 1.0, Guard(min_cell=3))
 
 
 def test_a_guard_costs_a_small_part_of_the_circuit():

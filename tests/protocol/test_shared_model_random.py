@@ -10,7 +10,7 @@ import pytest
 from blindbayes.codebook import Categorical, Codebook, Numeric
 from blindbayes.errors import ConfigError
 from blindbayes.protocol.shared_model import score
-from blindbayes.statistics import MISSING, Block
+from blindbayes.statistics import MISSING, CodedRows
 from support.columns import Case, to_scores
 
 
@@ -47,7 +47,7 @@ def random_case(seed):
         missing = rng.random(rows) < rng.choice([0.1, 0.9])
         columns[feature.name] = np.where(missing, gap, codes) if feature.optional else codes
     alpha = float(rng.choice([1.0, 0.5, 0.1, 3.0, 1e-3]))
-    return Case(book, Block(labels, columns, rows), alpha), queries
+    return Case(book, CodedRows(labels, columns, rows), alpha), queries
 
 
 def _numbers(rng, feature, labels):
@@ -102,7 +102,7 @@ def extreme_case(seed):
         columns[feature.name] = np.where(missing, gap, codes) if feature.optional else codes
     alpha = float(rng.choice([1.0, 0.1, 2.0**-16, 2.0**16, 1e-3, 3.7, 12345.678]))
     try:
-        return Case(book, Block(labels, columns, rows), alpha), queries
+        return Case(book, CodedRows(labels, columns, rows), alpha), queries
     except ConfigError:
         return None
 
@@ -122,7 +122,7 @@ def check(case, queries, seed):
     assert max(abs(int(value)) for value in whole.reshape(-1)) < 2 ** (plan.bits - 2), seed
     prior = np.where(full, np.log(np.maximum(case.counts, 1) / case.counts.sum()), plan.below)
     scores = np.concatenate([np.zeros((50, 1)), (whole / 2**plan.fraction).astype(np.float64)], axis=1) + prior
-    plain = case.parameters.joint_log_likelihood(Block(None, queries, 50))
+    plain = case.parameters.joint_log_likelihood(CodedRows(None, queries, 50))
     wrong = scores.argmax(axis=1) != plain.argmax(axis=1)
     assert not (wrong & ~plan.near_tie(plain)).any(), seed
     assert full[scores.argmax(axis=1)].all(), seed
@@ -161,7 +161,7 @@ def test_floats_far_from_zero_are_why_plain_scores_need_slack():
     book = Codebook("y", ("a", "b"), (Numeric("x", -1e6, -999_999.99, 1e-4),), variance_floor=1e-12)
     low = book.features[0].code_low
     labels = np.array([0, 0, 0, 1, 1, 1])
-    case = Case(book, Block(labels, {"x": low + np.array([0, 0, 1, 2, 2, 3])}, 6))
+    case = Case(book, CodedRows(labels, {"x": low + np.array([0, 0, 1, 2, 2, 3])}, 6))
     queries = {"x": low + np.arange(50)}
     check(case, queries, "far")
     assert case.plan.plain_error("x") > 100 * case.plan.error("x")

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from blindbayes.report import PartyView, protocols, read_spec
-from blindbayes.report.leakage import LABEL_WORDS, label_words
+from blindbayes.report.leakage import LABEL_WORDS, describe_label
 
 DERIVED = {"noisy_sum"}  # what "sum" reads in a study with epsilon
 
@@ -43,5 +43,5 @@ def test_lists_in_tables_of_a_spec_are_read_too() -> None:
 @pytest.mark.parametrize("label", sorted(LABEL_WORDS))
 def test_the_report_says_the_words_and_not_the_label(label: str) -> None:
     assert PartyView("bank", (), (label,)).plain == (f"It learned {LABEL_WORDS[label]}.",)
-    assert label_words(label) != label.replace("_", " ")
+    assert describe_label(label) != label.replace("_", " ")
     assert len(set(LABEL_WORDS.values())) == len(LABEL_WORDS)

@@ -17,10 +17,10 @@ from blindbayes.codebook import Categorical, Codebook, Numeric
 from blindbayes.data import count
 from blindbayes.datasets import hospitals
 from blindbayes.errors import ConfigError
-from blindbayes.model.explain import Plausible, between
+from blindbayes.model.explain import NoiseInterval, between
 from blindbayes.model.parameters import Histogram, Parameters
 from blindbayes.primitives.coins import Coins
-from blindbayes.privacy.intervals import Released, plausible_models, record_of
+from blindbayes.privacy.intervals import Released, noise_interval, record_of
 from blindbayes.privacy.joint import fit_parameters, plan_release
 from blindbayes.report import release_files
 from blindbayes.report.evidence import weights
@@ -60,7 +60,7 @@ def counted(book: str) -> Statistics:
     return count(TABLE, Codebook.from_dict(json.loads(book)))
 
 
-def truth_of(model: NaiveBayes, plausible: Plausible) -> NaiveBayes:
+def truth_of(model: NaiveBayes, plausible: NoiseInterval) -> NaiveBayes:
     """The model that the same table gives without noise."""
     exact = in_cells(counted(model.codebook_.canonical().decode()), model.parameters_, dict(plausible.edges))
     return NaiveBayes(model.codebook_)._restore(model._record())._publish(exact, None)
@@ -161,7 +161,7 @@ def test_moments_have_intervals_that_hold_the_exact_mean() -> None:
     statistics, means = count(table, plan.codebook), []
     for _ in range(RELEASES):
         noisy = plan.release(statistics, Coins.system())
-        plausible = plausible_models({"released": record_of(noisy)}, fit_parameters(noisy), 1.0)
+        plausible = noise_interval({"released": record_of(noisy)}, fit_parameters(noisy), 1.0)
         assert plausible is not None
         low, high = between(plausible.terms["income"].mean)  # type: ignore[union-attr]
         means.append(((low <= exact.theta_["income"]) & (exact.theta_["income"] <= high)).mean())
@@ -268,7 +268,7 @@ def test_a_record_that_does_not_fit_is_refused(change: dict) -> None:
     model = NaiveBayes(DATA.codebook, epsilon=1.0, mechanism="discrete_laplace").fit(TABLE)
     record = json.loads(json.dumps({**model.privacy_["released"], **change}))
     with pytest.raises(ConfigError):
-        plausible_models({"released": record}, model.parameters_, 1.0)
+        noise_interval({"released": record}, model.parameters_, 1.0)
 
 
 def test_the_draws_have_the_deviation_that_the_plan_states() -> None:

@@ -13,7 +13,7 @@ from blindbayes.errors import ConfigError
 from blindbayes.report import follows_from_sum, protocols, read_spec
 from blindbayes.report.evidence import MOST_RANGES, weights
 from blindbayes.report.formula import value_of
-from blindbayes.report.leakage import Flow, label_words
+from blindbayes.report.leakage import Flow, describe_label
 from blindbayes.report.page import sequence_diagram
 from blindbayes.report.plots import evidence_plot, priors_plot
 
@@ -36,7 +36,7 @@ def test_nothing_else_is_a_formula(formula: str) -> None:
 def test_every_protocol_says_who_learns_what(name: str) -> None:
     spec = read_spec(name)
     assert spec.paragraph("Who learns what")
-    assert all(label_words(label) for label in spec.opened)
+    assert all(describe_label(label) for label in spec.opened)
 
 
 def test_an_unknown_protocol_is_named() -> None:

@@ -9,8 +9,8 @@ import pytest
 
 from blindbayes.codebook import Categorical, Codebook, Numeric
 from blindbayes.errors import ConfigError, DataError, PrivacyError
-from blindbayes.protocol.columns import Columns
-from blindbayes.protocol.joined import Join
+from blindbayes.protocol.columns import ColumnsSetup
+from blindbayes.protocol.joined import JoinSetup
 from blindbayes.study.agreement import Holdings
 from blindbayes.study.file import Party, Privacy, StudyFile
 from blindbayes.transport.identity import Identity
@@ -41,7 +41,7 @@ def test_a_study_over_columns_survives_its_file(study: StudyFile) -> None:
     assert again == study
     assert again.sha256 == study.sha256
     assert again.seats == ("hospital", "insurer")
-    assert isinstance(again.agreement.public, Columns if again.aligned else Join)
+    assert isinstance(again.agreement.public, ColumnsSetup if again.aligned else JoinSetup)
     assert again.study.reveal_to == study.reveal_to
     assert again.study.sha256 == study.study.sha256
 

@@ -14,7 +14,7 @@ from blindbayes import NaiveBayes
 from blindbayes.codebook import Categorical, Codebook, Numeric
 from blindbayes.errors import ConfigError, DataError, PeerLost, PeerProtocolError, PrivacyError
 from blindbayes.primitives.cuckoo import bin_count
-from blindbayes.protocol.joined_sums import LEAST
+from blindbayes.protocol.joined_sums import MIN_BOUND
 from blindbayes.simulation.joined import JoinedModel, LeftJoinedModel
 from blindbayes.site.policy import Policy, require_study
 from blindbayes.site.prediction import prediction_run
@@ -66,7 +66,7 @@ def office_of(folder: Path, frames: dict[str, pd.DataFrame], **options: Any) -> 
 
 
 def study_of(office: Office, **options: Any) -> StudyFile:
-    given = {"bounds": dict.fromkeys(HOLDS, LEAST), "queries": 20_000, "min_overlap": 10, **options}
+    given = {"bounds": dict.fromkeys(HOLDS, MIN_BOUND), "queries": 20_000, "min_overlap": 10, **options}
     return office.net.make_study(
         BOOK,
         partition="columns",
@@ -139,7 +139,7 @@ def test_an_inner_join_is_trained_and_asked_through_agents(tmp_path: Path) -> No
             assert not (telecom / "classes.csv").exists()
             assert "neither whom, nor how many" in (telecom / "statement.md").read_text()
             spent = {site.home.shares.load(model).spent for site in office.net.sites.values()}
-            assert spent == {len(frame) + bin_count(LEAST)}  # what a scorer that deviates could fill
+            assert spent == {len(frame) + bin_count(MIN_BOUND)}  # what a scorer that deviates could fill
             for site in office.net.sites.values():
                 text = (site.home.folder / "releases" / model / "leakage.json").read_text()
                 assert set(re.findall(r'"opened": \[\s*([^\]]*?)\s*\]', text)) == {'"enough_overlap"'}
@@ -238,7 +238,7 @@ def test_an_estimate_of_the_overlap_is_paid_from_every_sites_ledger(tmp_path: Pa
 
 
 def test_more_identifiers_than_agreed_send_nothing(tmp_path: Path) -> None:
-    frame = people(LEAST + 30)
+    frame = people(MIN_BOUND + 30)
 
     async def test() -> None:
         frames = {"bank": frame[["id", "sector", "income", "class"]], "telecom": frame[:40][["id", "plan", "minutes"]]}

@@ -20,7 +20,7 @@ from blindbayes.errors import PrivacyError
 from blindbayes.ledger import Ledger
 from blindbayes.model.shares import ModelShare
 from blindbayes.primitives.coins import Coins
-from blindbayes.protocol.joined_sums import LEAST
+from blindbayes.protocol.joined_sums import MIN_BOUND
 from blindbayes.site.policy import Policy
 from blindbayes.study import schemes
 from blindbayes.study.agreement import Holdings
@@ -84,7 +84,7 @@ class Case:
     study: Callable[[Office], StudyFile]
 
 
-BOUNDS = {"bounds": {"bank": LEAST, "shop": LEAST}, "queries": 20_000, "min_overlap": 10}
+BOUNDS = {"bounds": {"bank": MIN_BOUND, "shop": MIN_BOUND}, "queries": 20_000, "min_overlap": 10}
 KEYED = {"aligned": False, "key": ("id",), "duplicates": "first"}
 CASES = {
     **{name: Case(by_rows, rows_study(protocol=name)) for name in ("masked_sum", "ring_sum", "chain_sum", "oblivious_sum")},
@@ -162,7 +162,7 @@ def test_agents_and_simulate_show_people_the_same(name: str, tmp_path: Path, mon
     def begun(study: str, run: str, seat: str, seed: bytes, *rest: Any) -> Begun:
         return Begun(study, run, seat, seed_of(seat), *rest)
 
-    monkeypatch.setattr("blindbayes.site.seat.Begun", begun)
+    monkeypatch.setattr("blindbayes.site.role_runner.Begun", begun)
     bounded(test, 90)
 
 

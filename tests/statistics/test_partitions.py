@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from blindbayes import Categorical, Codebook, NaiveBayes, Numeric
 from blindbayes.data import count, encode
 from blindbayes.errors import ConfigError, DataError
-from blindbayes.statistics import MISSING, Block, Layout, Statistics, count_block
+from blindbayes.statistics import MISSING, CodedRows, Layout, Statistics, count_block
 
 CODEBOOK = Codebook(
     "y",
@@ -41,7 +41,7 @@ def table(seed: int, rows: int) -> pd.DataFrame:
     )
 
 
-def block_of(frame: pd.DataFrame) -> Block:
+def block_of(frame: pd.DataFrame) -> CodedRows:
     return encode({name: frame[name] for name in CODEBOOK.names}, CODEBOOK, training=True, labels=frame["y"])
 
 
@@ -104,7 +104,7 @@ def test_blocks_longer_than_one_stride_are_added_whole() -> None:
     generator = np.random.default_rng(2)
     codes = generator.integers(-(2**45), 2**45, rows)
     labels = generator.integers(0, 2, rows)
-    statistics = count_block(Layout(codebook), Block(labels, {"x": codes, "k": labels}, rows))
+    statistics = count_block(Layout(codebook), CodedRows(labels, {"x": codes, "k": labels}, rows))
     for label in (0, 1):
         chosen = [int(code) for code in codes[labels == label]]
         assert int(statistics.sums["x"][label]) == sum(chosen)
@@ -117,7 +117,7 @@ def test_the_extreme_codes_square_exactly() -> None:
     rows = 1 << 16
     for code in (-(2**46), 2**46, 2**46 - 1):
         statistics = count_block(
-            Layout(codebook), Block(np.zeros(rows, dtype=np.int64), {"x": np.full(rows, code, dtype=np.int64)}, rows)
+            Layout(codebook), CodedRows(np.zeros(rows, dtype=np.int64), {"x": np.full(rows, code, dtype=np.int64)}, rows)
         )
         assert int(statistics.sums["x"][0]) == code * rows
         assert int(statistics.squares["x"][0]) == code * code * rows
@@ -125,7 +125,7 @@ def test_the_extreme_codes_square_exactly() -> None:
 
 def test_missing_codes_add_nothing() -> None:
     codebook = Codebook("y", ("a",), (Numeric("x", 0, 9, optional=True), Categorical("k", ("0",), optional=True)))
-    block = Block(np.zeros(2, dtype=np.int64), {"x": np.array([MISSING, 3]), "k": np.array([-1, 0])}, 2)
+    block = CodedRows(np.zeros(2, dtype=np.int64), {"x": np.array([MISSING, 3]), "k": np.array([-1, 0])}, 2)
     statistics = count_block(Layout(codebook), block)
     assert (statistics.n["x"].tolist(), statistics.sums["x"].tolist()) == ([1], [3])
     assert statistics.counts["k"].tolist() == [[1]]

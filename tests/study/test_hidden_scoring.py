@@ -11,7 +11,7 @@ from blindbayes import Study
 from blindbayes.codebook import Categorical, Codebook, Numeric
 from blindbayes.errors import ConfigError, DataError, LocalProtocolError, PeerProtocolError, PrivacyError
 from blindbayes.primitives.cuckoo import bin_count
-from blindbayes.protocol.joined_sums import LEAST
+from blindbayes.protocol.joined_sums import MIN_BOUND
 from blindbayes.scheme.joined import scoring
 from blindbayes.scheme.scoring import hidden_scoring, open_keyed
 from blindbayes.simulation.joined import JoinedModel, LeftJoinedModel
@@ -235,9 +235,9 @@ def test_a_class_holder_without_columns_scores_and_helps():
 
 def test_both_sides_are_charged_what_a_scorer_that_fills_every_bin_would_get():
     frames = draw(100, 50)
-    bins = bin_count(LEAST)
-    assert bins > LEAST
-    model = make(queries=bins + 10, bounds={"bank": LEAST, "telecom": 5000}).simulate(frames).model
+    bins = bin_count(MIN_BOUND)
+    assert bins > MIN_BOUND
+    model = make(queries=bins + 10, bounds={"bank": MIN_BOUND, "telecom": 5000}).simulate(frames).model
     model.score(frames, to="bank")
     assert {name: share.spent for name, share in model.shares.items()} == {"bank": bins, "telecom": bins}
     with pytest.raises(PrivacyError, match="query budget"):
@@ -272,7 +272,7 @@ def test_shares_from_files_score_alike_and_each_part_alone(trained, how, kind, t
     outcome = run_in_memory({name: part.role(runs[name], coins(name)) for name, part in parts.items()})
     assert (model.classes_[outcome.outputs["telecom"]] == wanted).all()
     assert outcome.outputs["bank"] is None
-    assert {part.count for part in parts.values()} == {bin_count(LEAST)}
+    assert {part.count for part in parts.values()} == {bin_count(MIN_BOUND)}
     for share in model.shares.values():
         share.path = None  # the fixture's model goes on in memory
 
@@ -326,8 +326,8 @@ def test_a_part_knows_whether_its_table_changed(trained):
         (lambda made: made | {"telecom": made["telecom"].drop_columns(["plan"])}, {}, DataError, "plan"),
         (lambda made: made, {"to": "post"}, ConfigError, "post"),
         (lambda made: made, {"scope": "some"}, ConfigError, "scope"),
-        (lambda made: made | {"bank": draw(LEAST + 1, 5)["bank"]}, {}, DataError, "bound"),
-        (lambda made: made | {"telecom": draw(LEAST + 1, 5)["telecom"]}, {}, DataError, "bound"),
+        (lambda made: made | {"bank": draw(MIN_BOUND + 1, 5)["bank"]}, {}, DataError, "bound"),
+        (lambda made: made | {"telecom": draw(MIN_BOUND + 1, 5)["telecom"]}, {}, DataError, "bound"),
     ],
 )
 def test_bad_requests_are_refused_before_anything_leaves(trained, change, asked, error, text, monkeypatch):

@@ -23,7 +23,7 @@ def names(count: int) -> tuple[str, ...]:
 
 
 def smallest(protocol: str, parties: int, quorum: int | None, colluders: int, malicious: bool, **options: Any) -> int:
-    setting = registry.Setting(names(parties), 1, quorum, bound=1000, options=options)
+    setting = registry.SumSetup(names(parties), 1, quorum, bound=1000, options=options)
     return registry.load(protocol).smallest(setting, colluders, malicious=malicious).honest
 
 
@@ -61,7 +61,7 @@ def test_a_sparse_graph_leaves_a_neighbourhood_to_a_server_that_deviates(parties
     assert smallest("masked_sum", parties, quorum, corrupt, False, corrupt=corrupt / parties, malicious_server=False) == most
     if parties > 100:
         assert smallest("masked_sum", parties, quorum, corrupt, True) == 0
-    setting = registry.Setting(names(parties), 1, quorum, options={"corrupt": corrupt / parties})
+    setting = registry.SumSetup(names(parties), 1, quorum, options={"corrupt": corrupt / parties})
     assert 0 < registry.load("masked_sum").smallest(setting, corrupt, malicious=True).failure < 2.0**-39
 
 

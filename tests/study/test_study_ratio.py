@@ -14,7 +14,7 @@ from blindbayes.codebook import Categorical, Numeric
 from blindbayes.errors import ConfigError, PrivacyError
 from blindbayes.ledger import Ledger
 from blindbayes.privacy.statement import PrivacyStatement
-from blindbayes.protocol.private_ratio import Ratios, coarse_bits
+from blindbayes.protocol.private_ratio import PrivateRatioSetup, coarse_bits
 from blindbayes.report import read_spec
 from blindbayes.scheme.ratio import RatioJob, RatioResult, _Noise
 from support.two_party import coins
@@ -144,7 +144,7 @@ def test_noisy_opening_carries_noise_and_the_rule_of_the_minimum(tmp_path: Path)
 def test_every_count_has_the_noise_that_the_statement_says(monkeypatch: pytest.MonkeyPatch) -> None:
     """Three counts per record (class, smoker, age), two honest shares: polya shares of rate epsilon / 3, 1/2 each. Spread of
     the sum of three shares over 14 cells x 60 runs within six standard errors (alpha = 2e-9); rate epsilon would fail."""
-    ratios = Ratios(BOOK, "noisy")
+    ratios = PrivateRatioSetup(BOOK, "noisy")
     noise = _Noise.make(study(1.0, opening="noisy"), ratios, 3)
     assert (noise.law.touched, noise.law.honest, noise.law.mechanism) == (3, 2, "polya")
     assert noise.price.unit == "one record"

@@ -21,7 +21,7 @@ from blindbayes.ledger import Ledger
 from blindbayes.primitives.coins import Coins
 from blindbayes.protocol.reference.messages import VectorShown
 from blindbayes.statistics import Layout, Statistics
-from blindbayes.statistics.feasible import require_plausible
+from blindbayes.statistics.feasible import require_feasible
 from blindbayes.transport.memory import Drop, Replace, Vanish
 from blindbayes.wire.transcript import Keep
 from support.sums import SEED
@@ -251,8 +251,8 @@ def test_a_total_of_no_table_is_refused(place: int) -> None:
 
 def test_the_rules_of_plausible_statistics() -> None:
     good = TRUTH
-    assert require_plausible(good) is good
-    require_plausible(Statistics.zero(CODEBOOK))
+    assert require_feasible(good) is good
+    require_feasible(Statistics.zero(CODEBOOK))
     layout = good.layout
     for cell, name in enumerate(layout.cells):
         for change in (-(10**9), 10**9):
@@ -261,11 +261,11 @@ def test_the_rules_of_plausible_statistics() -> None:
             if name.kind == "class_count" and change > 0:
                 continue  # seen at the features that may not be missing: below
             with pytest.raises(DataError):
-                require_plausible(Statistics(layout, vector))
+                require_feasible(Statistics(layout, vector))
     more_rows = good.vector.copy()
     more_rows[0] += 1
     with pytest.raises(DataError, match="colour"):
-        require_plausible(Statistics(layout, more_rows))
+        require_feasible(Statistics(layout, more_rows))
 
 
 # -- deltas ------------------------------------------------------------------------------------------------------------

@@ -4,8 +4,8 @@ import numpy as np
 
 from blindbayes.codebook import Categorical, Numeric
 from blindbayes.primitives import limbs as lm
-from blindbayes.protocol.shared_argmax import Query, attribute_holder, class_holder
-from blindbayes.protocol.shared_model import ScorePlan, score
+from blindbayes.protocol.shared_argmax import SharedArgmaxSetup, attribute_holder, class_holder
+from blindbayes.protocol.shared_model import ScoreLayout, score
 from blindbayes.transport.memory import local_runs, run_in_memory
 from support.columns import book, draw_block, linked, to_scores
 from support.two_party import anew, coins
@@ -19,7 +19,7 @@ class Setup:
     """Random tables in two shares, with their plain scores."""
 
     def __init__(self, codebook, rows, holders=("attributes",), small=False, name="setup"):
-        self.plan = ScorePlan(codebook, 1000)
+        self.plan = ScoreLayout(codebook, 1000)
         self.block = draw_block(codebook, rows, name)
         self.rows, self.holders = rows, holders
         self.parties = ("class", *holders)
@@ -54,7 +54,7 @@ class Setup:
         return np.array([int(np.argmax(row)) for row in full])
 
     def query(self, learners=None):
-        return Query(self.plan, self.rows, "class", self.holders, self.shared, learners or self.parties)
+        return SharedArgmaxSetup(self.plan, self.rows, "class", self.holders, self.shared, learners or self.parties)
 
     def run(self, learners=None, *, columns=None, **options):
         query = self.query(learners)

@@ -7,8 +7,8 @@ from blindbayes.model.parameters import estimate
 from blindbayes.primitives import limbs as lm
 from blindbayes.protocol import joined, shared_model, transfer
 from blindbayes.protocol.class_sums import RowLayout
-from blindbayes.protocol.shared_model import ScorePlan, plain_tables
-from blindbayes.statistics import MISSING, Block, Layout, count_block
+from blindbayes.protocol.shared_model import ScoreLayout, plain_tables
+from blindbayes.statistics import MISSING, CodedRows, Layout, count_block
 from blindbayes.transport.memory import local_runs, run_in_memory
 from support.two_party import coins
 
@@ -44,7 +44,7 @@ def draw_block(codebook, rows, name="block", labels=None):
             gap = MISSING
         values = values.astype(np.int64)
         columns[feature.name] = np.where(rng.random(rows) < 0.2, gap, values) if feature.optional else values
-    return Block(labels.astype(np.int64), columns, rows)
+    return CodedRows(labels.astype(np.int64), columns, rows)
 
 
 class Case:
@@ -52,7 +52,7 @@ class Case:
 
     def __init__(self, codebook, block, alpha=1.0):
         self.codebook, self.block = codebook, block
-        self.plan, self.layout = ScorePlan(codebook, block.rows, alpha), RowLayout(codebook.features, block.rows)
+        self.plan, self.layout = ScoreLayout(codebook, block.rows, alpha), RowLayout(codebook.features, block.rows)
         self.statistics = count_block(Layout(codebook), block)
         self.parameters = estimate(self.statistics, alpha=alpha)
         self.counts = self.statistics.class_counts.astype(np.int64)
@@ -113,8 +113,8 @@ def linked(first="class", second="attributes", parties=None):
     runs = local_runs(parties or [first, second], coins=coins("run"))
     outcome = run_in_memory(
         {
-            first: transfer.keeper(runs[first], second, coins(f"keeper {second}")),
-            second: transfer.planter(runs[second], first, coins(f"planter {second}")),
+            first: transfer.ot_sender(runs[first], second, coins(f"keeper {second}")),
+            second: transfer.ot_receiver(runs[second], first, coins(f"planter {second}")),
         }
     )
     return outcome.outputs[first], outcome.outputs[second]

@@ -5,9 +5,9 @@ import numpy as np
 from blindbayes.codebook import Categorical, Codebook, Numeric
 from blindbayes.primitives import limbs as lm
 from blindbayes.protocol import joined_scores, shared_model
-from blindbayes.protocol.joined import Join
-from blindbayes.protocol.joined_scores import NONE, Asked, Helped, Hidden
-from blindbayes.protocol.joined_sums import LEAST
+from blindbayes.protocol.joined import JoinSetup
+from blindbayes.protocol.joined_scores import NONE, HelperInput, JoinedScoresSetup, ScorerInput
+from blindbayes.protocol.joined_sums import MIN_BOUND
 from blindbayes.statistics import MISSING
 from blindbayes.transport.memory import local_runs, run_in_memory
 from support.two_party import coins
@@ -23,13 +23,13 @@ class Case:
     """A model of random tables in shares, and two parties' identifiers and codes."""
 
     def __init__(
-        self, to="bank", scope="everybody", *, inner=True, classes=2, sizes=(60, 50), overlap=20, bound=LEAST, held=FEATURES
+        self, to="bank", scope="everybody", *, inner=True, classes=2, sizes=(60, 50), overlap=20, bound=MIN_BOUND, held=FEATURES
     ):
         features = tuple(feature for own in held.values() for feature in own)
         book = Codebook("y", CLASSES[:classes], features, variance_floor=0.5)
         owners = {party: tuple(feature.name for feature in own) for party, own in held.items()}
-        self.join = Join(book, owners, "bank", dict.fromkeys(owners, bound), inner, "first")
-        self.hidden = Hidden(self.join, to, scope)
+        self.join = JoinSetup(book, owners, "bank", dict.fromkeys(owners, bound), inner, "first")
+        self.hidden = JoinedScoresSetup(self.join, to, scope)
         self.to, self.other = to, "telecom" if to == "bank" else "bank"
         self.plan = plan = self.join.columns.plan
         self.rng = np.random.default_rng([classes, overlap, *sizes])
@@ -85,7 +85,7 @@ class Case:
         runs = local_runs(["bank", "telecom"], coins=coins("run"))
         linked = run_in_memory({name: joined_scores.connect(runs[name], self.hidden, coins("links " + name)) for name in runs})
         theirs = self.share(self.other)
-        helped = Helped(self.items[self.other], self.codes[self.other], self.known(self.other), theirs, theirs)
+        helped = HelperInput(self.items[self.other], self.codes[self.other], self.known(self.other), theirs, theirs)
         return helped, linked.outputs[self.other], runs[self.other]
 
     def roles(self, *, other=None, keys=("s", "h"), run="run"):
@@ -95,8 +95,8 @@ class Case:
         own = {name: mine[name] for name in self.join.owners[self.to]}
         known = shared_model.score(own, self.codes[self.to], self.plan, len(self.items[self.to]))
         known = lm.add(known, np.broadcast_to(self.known(self.to), known.shape))
-        asked = Asked(self.items[self.to], known, self.codes[self.to], {self.other: mine}, self.known(self.to))
-        helped = Helped(self.items[self.other], self.codes[self.other], self.known(self.other), theirs, theirs)
+        asked = ScorerInput(self.items[self.to], known, self.codes[self.to], {self.other: mine}, self.known(self.to))
+        helped = HelperInput(self.items[self.other], self.codes[self.other], self.known(self.other), theirs, theirs)
 
         def first():
             links = yield from joined_scores.connect(runs[self.to], self.hidden, coins("links " + keys[0]))

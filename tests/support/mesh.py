@@ -11,11 +11,11 @@ from blindbayes.primitives.coins import Coins
 from blindbayes.protocol.core import Role, Run
 from blindbayes.transport.courier import MemoryHub
 from blindbayes.transport.driver import Finished, RoleDriver
-from blindbayes.transport.envelope import Pair
+from blindbayes.transport.envelope import EnvelopePair
 from blindbayes.transport.identity import Identity
 from blindbayes.transport.journal import Begun, Journal
 from blindbayes.transport.link import Link, Timing
-from blindbayes.transport.switchboard import Switchboard
+from blindbayes.transport.router import Router
 
 STUDY = "ab" * 32
 FAST = Timing(step=10.0, join=10.0, run=30.0, beat=0.1, retry=0.1)
@@ -45,11 +45,11 @@ class Site:
             begun = Begun(STUDY, mesh.run_id, name, seed or Coins.fresh_seed(), b"input", "code")
             self.journal = Journal.create(folder, begun, identity.storage_key)
         self.mesh, self.name = mesh, name
-        self.board = Switchboard(name, mesh.hub.courier(name))
+        self.board = Router(name, mesh.hub.courier(name))
         wake = asyncio.Event()
         self.links: dict[str, Link] = {}
         for peer in run.others:
-            pair = Pair(STUDY, mesh.run_id, name, peer, identities[peer], identity.signing)
+            pair = EnvelopePair(STUDY, mesh.run_id, name, peer, identities[peer], identity.signing)
             self.links[peer] = Link(
                 pair,
                 self.journal,

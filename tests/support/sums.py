@@ -49,7 +49,7 @@ def run_sum(
 ) -> Outcome:
     found = registry.load(protocol)
     length = len(next(iter(vectors.values())))
-    setting = registry.Setting(tuple(vectors), length, quorum, noisy=noisy, bound=bound, options=options or {})
+    setting = registry.SumSetup(tuple(vectors), length, quorum, noisy=noisy, bound=bound, options=options or {})
     coins = Coins.seeded(seed)
     runs = local_runs(found.roster(setting), run_id=run_id, coins=coins.derive("identities"))
     roles = registry.simulate_roles(found, runs, setting, vectors, coins)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from blindbayes.errors import IntegrityError, PeerProtocolError
 from blindbayes.primitives.coins import Coins
-from blindbayes.transport.envelope import MAX_ENVELOPE_BYTES, Offer, Pair, Sealed, Session, fresh_key, pack, unpack
+from blindbayes.transport.envelope import MAX_ENVELOPE_BYTES, EnvelopePair, Offer, Sealed, Session, fresh_key, pack, unpack
 from blindbayes.transport.identity import Identity
 
 COINS = Coins.system()
@@ -19,8 +19,8 @@ NORTH, SOUTH, EVIL = (Identity.generate(name) for name in ("north", "south", "ev
 STUDY, RUN = "ab" * 32, "run-1"
 
 
-def pair(me: Identity = NORTH, peer: Identity = SOUTH, study: str = STUDY, run_id: str = RUN) -> Pair:
-    return Pair(study, run_id, me.name, peer.name, peer.card.identity, me.signing)
+def pair(me: Identity = NORTH, peer: Identity = SOUTH, study: str = STUDY, run_id: str = RUN) -> EnvelopePair:
+    return EnvelopePair(study, run_id, me.name, peer.name, peer.card.identity, me.signing)
 
 
 def sessions() -> tuple[Session, Session]:
@@ -57,7 +57,7 @@ def test_an_offer_counts_for_its_study_run_and_pair_only(other: dict[str, object
 
 
 def test_an_offer_by_another_identity_is_refused() -> None:
-    forged = Pair(STUDY, RUN, "south", "north", NORTH.card.identity, EVIL.signing).offer(fresh_key(COINS))
+    forged = EnvelopePair(STUDY, RUN, "south", "north", NORTH.card.identity, EVIL.signing).offer(fresh_key(COINS))
     with pytest.raises(IntegrityError) as caught:
         pair().require_offer(forged)
     assert caught.value.party == "south"

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from blindbayes.transport.envelope import PART_BYTES
-from blindbayes.transport.journal import Stream
+from blindbayes.transport.journal import SentDigest
 from blindbayes.transport.outbox import Outbox
 
 
@@ -37,7 +37,7 @@ def test_an_empty_message_is_one_part() -> None:
 @given(st.lists(st.sampled_from(["add", "send", "ack", "session"]), max_size=60), st.data())
 @settings(max_examples=200, deadline=None)
 def test_any_order_of_events_delivers_once_and_in_order(events: list[str], data: st.DataObject) -> None:
-    outbox, stream, received, queued = Outbox(window=10**6), Stream(), [], []
+    outbox, stream, received, queued = Outbox(window=10**6), SentDigest(), [], []
     digests = [stream.digest]
     for event in events:
         if event == "add":

@@ -20,7 +20,7 @@ from blindbayes.errors import ConfigError, PrivacyError
 from blindbayes.primitives.coins import Coins
 from blindbayes.privacy.audit import DRAWS, Check, Report, audit_estimator, worst_pairs
 from blindbayes.privacy.audit_release import audit
-from blindbayes.privacy.chance import spendable
+from blindbayes.privacy.exact_events import budget_floor
 from blindbayes.privacy.mechanisms import MECHANISMS
 
 BY_PARAMETER = ("smooth", "global")
@@ -73,7 +73,7 @@ def command(
       blindbayes audit --mechanism smooth --gamma 4 --allocation 3 1
       blindbayes audit --estimator mypackage.models:make --codebook codebook.toml --epsilon 1 --delta 0
     """
-    claimed = spendable(epsilon)
+    claimed = budget_floor(epsilon)
     book = Codebook.from_toml(codebook) if codebook else None
     if estimator is None:
         joint = tuple(name for name in names or MECHANISMS if name in MECHANISMS)

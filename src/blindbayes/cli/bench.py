@@ -21,7 +21,7 @@ from blindbayes.errors import BlindbayesError, ConfigError
 from blindbayes.primitives.coins import Coins
 from blindbayes.privacy.forecast import synthetic_proxy
 from blindbayes.protocol import registry
-from blindbayes.statistics import Block, Layout, count_block
+from blindbayes.statistics import CodedRows, Layout, count_block
 from blindbayes.study import schemes
 from blindbayes.wire.transcript import Cost, Keep
 
@@ -151,7 +151,7 @@ def _is_table(feature: Feature) -> bool:
     return isinstance(feature, Categorical) or feature.bins is not None
 
 
-def _table(codebook: Codebook, block: Block) -> pa.Table:
+def _table(codebook: Codebook, block: CodedRows) -> pa.Table:
     """The rows of a block as values, as a party would have them in its table."""
     columns: dict[str, Any] = {}
     for feature in codebook.features:

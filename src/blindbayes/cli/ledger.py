@@ -10,7 +10,7 @@ from rich.table import Table
 
 from blindbayes.cli import print_json
 from blindbayes.cli.screen import Screen
-from blindbayes.ledger import Balance, Entry, Head, Ledger
+from blindbayes.ledger import Balance, Head, Ledger, LedgerEntry
 from blindbayes.privacy.accounting import Composition
 
 
@@ -135,5 +135,5 @@ def _facts(balance: Balance) -> dict[str, Any]:
     }
 
 
-def _row(entry: Entry) -> dict[str, Any]:
+def _row(entry: LedgerEntry) -> dict[str, Any]:
     return {"n": entry.n, "time": entry.time, "kind": entry.kind, "hash": entry.hash, **entry.fields}

@@ -16,7 +16,7 @@ from blindbayes.codebook import Codebook
 from blindbayes.errors import ConfigError, PrivacyError
 from blindbayes.primitives.coins import Coins
 from blindbayes.privacy.forecast import EPSILONS, Forecast, forecast, private_forecast, synthetic_proxy
-from blindbayes.statistics import Block
+from blindbayes.statistics import CodedRows
 
 
 @click.command()
@@ -96,7 +96,7 @@ def command(
         _show(found, cost, files)
 
 
-def _read(path: str, codebook: Codebook, *, total: bool = False, rows_per_person: int | None = None) -> Block:
+def _read(path: str, codebook: Codebook, *, total: bool = False, rows_per_person: int | None = None) -> CodedRows:
     from blindbayes.data.persons import Persons, require_identifier
     from blindbayes.data.table import read_block
 

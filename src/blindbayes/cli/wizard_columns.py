@@ -13,7 +13,7 @@ from blindbayes.cli.answers import number, one_of, whole
 from blindbayes.cli.study_columns import usual_protocol
 from blindbayes.codebook import Codebook, Numeric
 from blindbayes.errors import ConfigError
-from blindbayes.protocol.joined_sums import LEAST
+from blindbayes.protocol.joined_sums import MIN_BOUND
 from blindbayes.site.policy import Policy
 from blindbayes.study import ColumnStudy, JoinStudy, schemes
 from blindbayes.study.agreement import Holdings
@@ -71,7 +71,8 @@ def ask_columns(
         fields |= {"protocol": JoinStudy.usual, "aligned": False, "key": _key(book, known)}
         click.echo("Lists are padded, so that nobody learns their length: a public number that each site stays below.")
         bounds = {
-            name: asked(f"Most people that {name} has", whole(LEAST), str(LEAST), name=f"bound of {name}") for name in names
+            name: asked(f"Most people that {name} has", whole(MIN_BOUND), str(MIN_BOUND), name=f"bound of {name}")
+            for name in names
         }
         fields["options"] |= {"bounds": bounds, "min_overlap": Policy().min_overlap}
     click.echo(

@@ -13,7 +13,7 @@ from blindbayes.data.encode import encode
 from blindbayes.data.sources import frame_columns, is_source, open_source, to_arrow
 from blindbayes.data.values import Untyped
 from blindbayes.errors import ConfigError, DataError
-from blindbayes.statistics import Block
+from blindbayes.statistics import CodedRows
 
 _BLOCK = 1 << 16
 
@@ -30,7 +30,7 @@ class ColumnSource:
     _objects: Mapping[str, Untyped] = field(default_factory=dict, repr=False)  # columns of mixed objects, value by value
     total: bool = False  # for what noise is added to: no row is an error, and an unlisted class is the first one
 
-    def blocks(self, *, training: bool = True, total: bool = False, size: int = _BLOCK) -> Iterator[Block]:
+    def blocks(self, *, training: bool = True, total: bool = False, size: int = _BLOCK) -> Iterator[CodedRows]:
         """Codes, block by block. In training the class column is read too, if it is there.
 
         With `total`, for what noise is added to, no row is an error; see `count_table`. A source that is `total` itself

@@ -30,7 +30,7 @@ from blindbayes.data.values import (
     untyped,
 )
 from blindbayes.errors import DataError
-from blindbayes.statistics import MISSING, Block, cells_of
+from blindbayes.statistics import MISSING, CodedRows, cells_of
 
 _TABLE_SPAN = 4096  # whole-number categories in a shorter range are looked up in a table
 IntColumn = npt.NDArray[np.int64]
@@ -46,7 +46,7 @@ def encode(
     features: tuple[Feature, ...] | None = None,
     total: bool = False,
     every_row: bool = False,
-) -> Block:
+) -> CodedRows:
     """Codes of a batch. `columns` holds one array-like per feature (numpy, Arrow, pandas or polars column).
 
     `total` is for private training: nothing is refused, and a row whose label the codebook does not list is left out, or
@@ -65,7 +65,7 @@ def encode(
         raise DataError("columns of different lengths")
     if coded_labels is not None and every_row:
         coded_labels = np.maximum(coded_labels, 0)
-    block = Block(coded_labels, coded, rows.pop())
+    block = CodedRows(coded_labels, coded, rows.pop())
     if coded_labels is not None and (coded_labels < 0).any():
         return block.take(np.flatnonzero(coded_labels >= 0))
     return block

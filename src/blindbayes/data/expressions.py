@@ -20,7 +20,7 @@ MAX_GROUPS = 100_000  # groups beyond those of the codebook; more means the wron
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class ValueCount:
     """Rows of one class label and one value."""
 
     label: Any
@@ -28,7 +28,7 @@ class Group:
     rows: int
 
 
-def grouped(table: Any, codebook: Codebook, feature: str | None, *, every: bool = False) -> tuple[list[Group], bool]:
+def grouped(table: Any, codebook: Codebook, feature: str | None, *, every: bool = False) -> tuple[list[ValueCount], bool]:
     """Rows by class and value of one column (or by class alone), and whether there were too many groups to list.
 
     With `every` all groups are listed, however many.
@@ -41,7 +41,7 @@ def grouped(table: Any, codebook: Codebook, feature: str | None, *, every: bool 
         limit += (len(codebook.classes) + 1) * (listed.size + len(codebook.markers(listed)) + 1)
     query = table.group_by(keys).agg(rows=lambda t: t.count())
     rows = run(query if every else query.limit(limit + 1), feature or codebook.target)
-    found = [Group(row["label"], row.get("value"), int(row["rows"])) for row in rows]
+    found = [ValueCount(row["label"], row.get("value"), int(row["rows"])) for row in rows]
     return (found, False) if every else (found[:limit], len(found) > limit)
 
 

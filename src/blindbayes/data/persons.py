@@ -36,10 +36,10 @@ class Persons:
     salt: bytes = field(repr=False)
 
     def __post_init__(self) -> None:
-        require_most(self.most)
+        require_rows_per_person(self.most)
 
 
-def require_most(most: int) -> None:
+def require_rows_per_person(most: int) -> None:
     """Refuse what is no number of rows."""
     if type(most) is not int or most < 1:
         raise ConfigError("rows_per_person is a whole number from 1 on")

@@ -19,7 +19,7 @@ from blindbayes.data.encode import encode
 from blindbayes.data.persons import Persons, bounded, drawn_rows, require_identifier
 from blindbayes.data.sources import frame_columns, is_source, open_source, require_columns
 from blindbayes.errors import ConfigError, DataError
-from blindbayes.statistics import Block, Layout, Statistics, count_block
+from blindbayes.statistics import CodedRows, Layout, Statistics, count_block
 
 _MOST_ROWS_HERE = 1 << 18
 
@@ -80,7 +80,7 @@ def take(column: Any, places: npt.NDArray[np.int64]) -> Any:
 
 def read_block(
     source: Any, codebook: Codebook, *, total: bool = False, extra_columns: str = "refuse", persons: Persons | None = None
-) -> Block:
+) -> CodedRows:
     """The rows of a path, URL or Ibis table as codes, in memory, for what needs single rows."""
     opened = open_source(source)
     try:

@@ -10,14 +10,14 @@ import numpy.typing as npt
 
 from blindbayes.errors import ConfigError
 from blindbayes.model.parameters import FloatArray, Gaussian, Histogram, Parameters, Term
-from blindbayes.statistics import Block
+from blindbayes.statistics import CodedRows
 
 COVERAGE = 0.9
 _ROWS_AT_ONCE = 4096
 
 
 @dataclass(frozen=True)
-class Plausible:
+class NoiseInterval:
     """Models that the exact table may have given, behind a private one: draws along the first axis of every array.
 
     `terms` maps a feature to log-probabilities (draws, classes, values) or to means and variances (draws, classes), and to
@@ -66,8 +66,10 @@ class Explanation:
     classes: tuple[str, ...]
     terms: npt.NDArray[np.float64]
     parameters: Parameters = field(repr=False)
-    block: Block = field(repr=False)
-    noise: Callable[[], Plausible | None] | None = field(default=None, repr=False)  # of a private model; drawn when asked for
+    block: CodedRows = field(repr=False)
+    noise: Callable[[], NoiseInterval | None] | None = field(
+        default=None, repr=False
+    )  # of a private model; drawn when asked for
 
     def log_odds(self, label: str, against: str | None = None) -> npt.NDArray[np.float64]:
         """What each part adds to the log-odds of `label` against another class (or, with two classes, the other), by row."""
@@ -120,7 +122,7 @@ class Explanation:
             raise ConfigError("that class is not in the codebook") from None
 
 
-def explain(parameters: Parameters, block: Block, noise: Callable[[], Plausible | None] | None = None) -> Explanation:
+def explain(parameters: Parameters, block: CodedRows, noise: Callable[[], NoiseInterval | None] | None = None) -> Explanation:
     """The terms of every row of a block."""
     names = tuple(parameters.terms)
     terms = np.empty((block.rows, len(names) + 1, len(parameters.log_prior)))

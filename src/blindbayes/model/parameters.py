@@ -25,7 +25,7 @@ import numpy.typing as npt
 
 from blindbayes.codebook import Codebook, Numeric
 from blindbayes.errors import ConfigError, DataError
-from blindbayes.statistics import MISSING, Block, Statistics
+from blindbayes.statistics import MISSING, CodedRows, Statistics
 
 FloatArray: TypeAlias = npt.NDArray[np.float64]
 _TABLE_WIDTH = 1 << 16  # a Gaussian feature with fewer grid points is scored by table look-up
@@ -57,7 +57,7 @@ class Parameters:
     log_prior: FloatArray
     terms: Mapping[str, Term]
 
-    def joint_log_likelihood(self, block: Block) -> FloatArray:
+    def joint_log_likelihood(self, block: CodedRows) -> FloatArray:
         """ln P(class) + ln P(row | class), shaped (rows, classes)."""
         scores = np.empty((block.rows, len(self.log_prior)))
         scores[:] = self.log_prior

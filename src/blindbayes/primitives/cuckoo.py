@@ -1,6 +1,6 @@
 """Cuckoo hashing without a stash: every item has three distinct bins and lies alone in one of them.
 
-With `bin_count(size)` bins for at most `size` items, size >= `LEAST`, some placement exists except with probability below
+With `bin_count(size)` bins for at most `size` items, size >= `MIN_ITEMS`, some placement exists except with probability below
 2^-48. Why: by Hall's theorem none exists only if some k items have k - 1 bins together; a smallest such set uses each of
 these bins at least twice. The expected number of such sets is at most
 
@@ -20,9 +20,9 @@ import numpy.typing as npt
 
 from blindbayes.errors import LocalProtocolError
 from blindbayes.primitives.coins import Coins
-from blindbayes.primitives.tweaks import Blocks, TweakedHash
+from blindbayes.primitives.tweaks import Block128, TweakedHash
 
-LEAST = 4096
+MIN_ITEMS = 4096
 _EXPANSION = 132  # per cent
 _ROUNDS = 64  # of random moves, before augmenting paths
 Positions = npt.NDArray[np.int64]
@@ -30,12 +30,12 @@ Positions = npt.NDArray[np.int64]
 
 def bin_count(size: int) -> int:
     """Bins for at most `size` items: 1.32 per item, in units of 64."""
-    if not LEAST <= size <= 2**26:
-        raise LocalProtocolError(f"cuckoo hashing takes {LEAST} to 2^26 items; pad smaller sets")
+    if not MIN_ITEMS <= size <= 2**26:
+        raise LocalProtocolError(f"cuckoo hashing takes {MIN_ITEMS} to 2^26 items; pad smaller sets")
     return -(-_EXPANSION * size // 6400) * 64
 
 
-def fixed_words(hash_: TweakedHash, items: Blocks, words: int) -> npt.NDArray[np.uint64]:
+def fixed_words(hash_: TweakedHash, items: Block128, words: int) -> npt.NDArray[np.uint64]:
     """(n, words) pseudo-random words of the item and the session alone, whatever its place: TMMO with tweaks 1, 2, .."""
     if not len(items):
         return np.empty((0, words), dtype=np.uint64)
@@ -60,7 +60,7 @@ def distinct_triples(words: npt.NDArray[np.uint64], size: int) -> Positions:
     return np.stack([first, second, third], axis=1)
 
 
-def bins_of(session: bytes, items: Blocks, bins: int) -> Positions:
+def bins_of(session: bytes, items: Block128, bins: int) -> Positions:
     """The three bins of each item, (n, 3). Both parties compute the same."""
     return distinct_triples(fixed_words(TweakedHash(session + b" bins"), items, 3), bins)
 

@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from blindbayes.errors import IntegrityError, LocalProtocolError, PeerProtocolError
-from blindbayes.primitives.tweaks import Blocks, Domain, TweakedHash
+from blindbayes.primitives.tweaks import Block128, Domain, TweakedHash
 
 Wires: TypeAlias = npt.NDArray[Any]
 """Labels (..., lanes, 2) of a garbler or evaluator, or bits (..., lanes) of the plain evaluator."""
@@ -46,7 +46,7 @@ class Gates(Protocol):
 # So the offset and the masks are laid out in full, and tables are filled column by column: half the time of a gate.
 
 
-def _masks(labels: Blocks) -> Blocks:
+def _masks(labels: Block128) -> Block128:
     """A block of ones per label whose colour is 1, else of zeros."""
     full = np.empty(labels.shape, dtype=np.uint64)
     np.subtract(np.uint64(0), labels[:, 0] & _ONE, out=full[:, 0])
@@ -54,7 +54,7 @@ def _masks(labels: Blocks) -> Blocks:
     return full
 
 
-def _rows(left: Wires, right: Wires) -> tuple[tuple[int, ...], Blocks, Blocks]:
+def _rows(left: Wires, right: Wires) -> tuple[tuple[int, ...], Block128, Block128]:
     """The shape of two wires (after broadcasting), and their labels one below the other."""
     if left.shape != right.shape:
         left, right = np.broadcast_arrays(left, right)
@@ -85,7 +85,7 @@ class Plain:
 class Garbler:
     """Labels of 0, and the tables that the evaluator needs, in the order of the gates."""
 
-    def __init__(self, hash_: TweakedHash, delta: Blocks) -> None:
+    def __init__(self, hash_: TweakedHash, delta: Block128) -> None:
         if not delta[0] & _ONE:
             raise LocalProtocolError("the offset's colour bit must be 1")
         self._hash = hash_
@@ -130,7 +130,7 @@ class Garbler:
         self._tables.append(tables.reshape(-1))
         return out.reshape(shape)
 
-    def _and(self, left: Blocks, right: Blocks, first: int, tables: npt.NDArray[np.uint64]) -> Blocks:
+    def _and(self, left: Block128, right: Block128, first: int, tables: npt.NDArray[np.uint64]) -> Block128:
         rows = left.shape[0]
         delta = self._offsets[:rows]
         labels = self._scratch[: 8 * rows].reshape(4, rows, 2)
@@ -144,7 +144,7 @@ class Garbler:
         generator = hashed[0] ^ hashed[1]
         generator ^= right_colour & delta
         evaluator = hashed[2] ^ hashed[3]
-        out: Blocks = evaluator & right_colour
+        out: Block128 = evaluator & right_colour
         evaluator ^= left
         out ^= hashed[0]
         left_colour &= generator
@@ -242,11 +242,11 @@ class Evaluator:
             out[part] = self._and(left[part], right[part], first + 2 * low, tables[part])
         return out.reshape(shape)
 
-    def _and(self, left: Blocks, right: Blocks, first: int, tables: npt.NDArray[np.uint64]) -> Blocks:
+    def _and(self, left: Block128, right: Block128, first: int, tables: npt.NDArray[np.uint64]) -> Block128:
         rows = left.shape[0]
         labels = np.concatenate([left, right])
         hashed = self._hash.run(labels, Domain.GATE, first, keep=False)
-        out: Blocks = _masks(right)
+        out: Block128 = _masks(right)
         left_colour = _masks(left)
         for word in (0, 1):
             out[:, word] &= tables[:, 2 + word] ^ left[:, word]

@@ -5,7 +5,7 @@ Linear over GF(2) (Garimella et al., CRYPTO 2021; Raghuraman and Rindal, CCS 202
 cells of the sparse part and of those of the 64 dense cells whose bits its mask has. Encoding peels cells that only one waiting
 key uses; the few keys that are left (the 2-core) are solved in the dense cells.
 
-Failure below 2^-70 for `LEAST` keys or more at 1.45 cells per key, by counting (tests compute it, with no measured law):
+Failure below 2^-70 for `MIN_KEYS` keys or more at 1.45 cells per key, by counting (tests compute it, with no measured law):
 
 - More than 24 keys stay. The core is the largest set K of keys whose cells, S, all serve at least two of K; so no other key
   reads inside S. With n keys, m cells, k = |K|, s = |S| and a = C(s, 3) / C(m, 3) the expected number of such pairs (K, S) is
@@ -29,9 +29,9 @@ import numpy.typing as npt
 from blindbayes.errors import LocalProtocolError
 from blindbayes.primitives.coins import Coins
 from blindbayes.primitives.cuckoo import Positions, distinct_triples, fixed_words
-from blindbayes.primitives.tweaks import Blocks, TweakedHash
+from blindbayes.primitives.tweaks import Block128, TweakedHash
 
-LEAST = 12_288
+MIN_KEYS = 12_288
 DENSE = 64
 MOST_LEFT = 24
 _RATE = 145  # per cent
@@ -52,12 +52,12 @@ class Places:
 
 def cells(keys: int) -> int:
     """Cells of a store for exactly so many keys."""
-    if keys < LEAST:
-        raise LocalProtocolError(f"a store takes at least {LEAST} keys; pad smaller sets")
+    if keys < MIN_KEYS:
+        raise LocalProtocolError(f"a store takes at least {MIN_KEYS} keys; pad smaller sets")
     return DENSE + -(-_RATE * keys // 100)
 
 
-def places(session: bytes, keys: Blocks, size: int) -> Places:
+def places(session: bytes, keys: Block128, size: int) -> Places:
     """Where (n, 2) keys read in a store of `size` cells. Depends on key and session only."""
     words = fixed_words(TweakedHash(session + b" store"), keys, 4)
     return Places(DENSE + distinct_triples(words, size - DENSE), np.ascontiguousarray(words[:, 3]))

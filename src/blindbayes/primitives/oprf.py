@@ -29,7 +29,7 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
 from blindbayes.errors import IntegrityError, LocalProtocolError, PeerProtocolError
 from blindbayes.primitives.linear_hash import DIGEST_BYTES, HASH_BYTES, MASK_BITS, LinearHash, digest
-from blindbayes.primitives.tweaks import Blocks
+from blindbayes.primitives.tweaks import Block128
 
 WIDTH = 512
 ROW_WORDS = WIDTH // 64
@@ -48,7 +48,7 @@ def question_words(bins: int) -> int:
     return (bins + MASK_BITS) * ROW_WORDS + PROOF_WORDS
 
 
-def codewords(items: Blocks) -> U64Array:
+def codewords(items: Block128) -> U64Array:
     """C of each item, (n, 8) words."""
     tables, raw = _code_tables(), np.ascontiguousarray(items).view(np.uint8).reshape(-1, ITEM_BITS // 8)
     code = np.empty((len(raw), ROW_WORDS), dtype=np.uint64)
@@ -102,7 +102,7 @@ class Asker:
         self._masks = _Stream(np.frombuffer(hashlib.sha256(b"oprf masks" + seeds.tobytes()).digest()[:16], dtype=np.uint64))
         self._asked = 0
 
-    def ask(self, items: Blocks) -> tuple[U64Array, U64Array]:
+    def ask(self, items: Block128) -> tuple[U64Array, U64Array]:
         """What to send for the next bins (a multiple of 64), and t (n, 8) words, to be hashed."""
         hidden = np.frombuffer(self._masks.read(bytes(2 * 8 * MASK_BITS)), dtype=np.uint64).reshape(MASK_BITS, 2)
         every = np.concatenate([items, hidden])  # random items behind hide the others in the proof

@@ -20,7 +20,7 @@ import numpy.typing as npt
 from blindbayes.errors import PeerProtocolError
 from blindbayes.primitives import ristretto
 from blindbayes.primitives.coins import Coins
-from blindbayes.primitives.tweaks import Blocks, Domain, TweakedHash
+from blindbayes.primitives.tweaks import Block128, Domain, TweakedHash
 
 BASE_COUNT = 128
 KEY_BYTES = 16
@@ -110,7 +110,7 @@ def bits_for(entries: int) -> int:
     return max(1, (entries - 1).bit_length())
 
 
-def sender_pads(hash_: TweakedHash, q: Blocks, delta: Blocks, entries: int, width: int) -> U64Array:
+def sender_pads(hash_: TweakedHash, q: Block128, delta: Block128, entries: int, width: int) -> U64Array:
     """All pads: (entries, rows, width) words from q of shape (rows, bits, 2). The chooser can compute one per row."""
     rows, bits = q.shape[0], q.shape[1]
     blocks = -(-width // 2)
@@ -122,7 +122,7 @@ def sender_pads(hash_: TweakedHash, q: Blocks, delta: Blocks, entries: int, widt
         keys = [[np.ascontiguousarray(own[:, bit]), own[:, bit] ^ delta] for bit in range(bits)]
         for value in range(entries):
             for block in range(blocks):
-                pad: Blocks | None = None
+                pad: Block128 | None = None
                 for bit in range(bits):
                     tweak = _pad_tweak(first, part, bits, bit, entries, np.uint64(value), blocks, block)
                     hashed = hash_.at(keys[bit][(value >> bit) & 1], Domain.TRANSFER, tweak, keep=False)
@@ -132,7 +132,7 @@ def sender_pads(hash_: TweakedHash, q: Blocks, delta: Blocks, entries: int, widt
     return pads
 
 
-def chooser_pads(hash_: TweakedHash, t: Blocks, choices: U64Array, entries: int, width: int) -> U64Array:
+def chooser_pads(hash_: TweakedHash, t: Block128, choices: U64Array, entries: int, width: int) -> U64Array:
     """The pads of the chosen entries: (rows, width) words from t of shape (rows, bits, 2)."""
     rows, bits = t.shape[0], t.shape[1]
     blocks = -(-width // 2)
@@ -142,7 +142,7 @@ def chooser_pads(hash_: TweakedHash, t: Blocks, choices: U64Array, entries: int,
         part = np.arange(low, min(rows, low + _ROWS_AT_ONCE), dtype=np.uint64)
         chosen = choices[low : low + len(part)]
         for block in range(blocks):
-            pad: Blocks | None = None
+            pad: Block128 | None = None
             for bit in range(bits):
                 tweak = _pad_tweak(first, part, bits, bit, entries, chosen, blocks, block)
                 hashed = hash_.at(t[low : low + len(part), bit], Domain.TRANSFER, tweak, keep=False)

@@ -32,7 +32,7 @@ from blindbayes.errors import IntegrityError, LocalProtocolError, PeerProtocolEr
 from blindbayes.primitives.coins import Coins
 from blindbayes.primitives.linear_hash import DIGEST_BYTES, HASH_BYTES, MASK_BITS, LinearHash, digest
 from blindbayes.primitives.ot import BASE_COUNT, KEY_BYTES, BaseChoice, Bits, U64Array, answer_base, choose_base
-from blindbayes.primitives.tweaks import Blocks, Domain, TweakedHash
+from blindbayes.primitives.tweaks import Block128, Domain, TweakedHash
 
 TREE_BITS = 4
 TREES = BASE_COUNT // TREE_BITS
@@ -84,7 +84,7 @@ class OtReceiver:
 class OtSender:
     """The sender's side: it misses one leaf of each tree. `delta` is the offset; its lowest bit is 1."""
 
-    delta: Blocks = field(repr=False)
+    delta: Block128 = field(repr=False)
     leaves: tuple[tuple[bytes | None, ...], ...] = field(repr=False)  # position 0 is the missing one
     _names: set[bytes] = field(default_factory=set, init=False, repr=False, compare=False)
     _failed: bool = field(default=False, init=False, compare=False)
@@ -181,7 +181,7 @@ class _Leaves:
 class OtSenderSetup:
     """The sender's half of the setup, between its message and the answer."""
 
-    delta: Blocks = field(repr=False)
+    delta: Block128 = field(repr=False)
     choice: BaseChoice
 
     @classmethod
@@ -293,7 +293,7 @@ class ChooserStream:
         self._name, self._leaves, self._secret = name, leaves, secret
         self._pieces = 0
 
-    def extend(self, bits: Bits) -> tuple[U64Array, Blocks]:
+    def extend(self, bits: Bits) -> tuple[U64Array, Block128]:
         """Corrections to send, with their proof, and t of shape (n, 2)."""
         flat = np.ascontiguousarray(bits.reshape(-1))
         sent: list[Bytes] = []
@@ -341,7 +341,7 @@ class SenderStream:
         bits = np.unpackbits(keeper.delta.view(np.uint8), bitorder="little")
         self._rows = np.flatnonzero(bits)
 
-    def extend(self, corrections: U64Array, count: int, party: str | None = None) -> Blocks:
+    def extend(self, corrections: U64Array, count: int, party: str | None = None) -> Block128:
         """q of shape (count, 2), if the corrections of all trees are to one string of choices; else an `IntegrityError`."""
         self._keeper.require_whole(party)
         if corrections.shape != (correction_words(count),):
@@ -409,7 +409,7 @@ def _fold_level(level: U64Array, folded: U64Array, rest: U64Array) -> None:
 _SWAPS = ((7, 0x00AA00AA00AA00AA), (14, 0x0000CCCC0000CCCC), (28, 0x00000000F0F0F0F0))
 
 
-def _transpose(rows: Bytes, *, source: _Leaves, out: Blocks) -> None:
+def _transpose(rows: Bytes, *, source: _Leaves, out: Block128) -> None:
     """(128, n/8) bytes, bits little-endian, to (n, 2) words: 8x8 bit blocks by swaps, bytes by numpy."""
     width = rows.shape[1]
     x, t = source.buffer("x", 16 * width), source.buffer("t", 16 * width)

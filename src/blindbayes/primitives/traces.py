@@ -1,8 +1,8 @@
 """A circuit written down, for protocols that must talk at every layer of AND gates.
 
-`Trace` offers the operations of `garbling.Gates` on symbols. A wire is a Python integer: the set of base wires (inputs and AND
-gates) whose XOR it is, bit 0 standing for the constant 1; so XOR of wires is XOR of integers, and arrays of wires are numpy
-arrays of objects. ANDs with constants cost nothing. `layers` puts every gate as early as it can be.
+`RecordedCircuit` offers the operations of `garbling.Gates` on symbols. A wire is a Python integer: the set of base wires
+(inputs and AND gates) whose XOR it is, bit 0 standing for the constant 1; so XOR of wires is XOR of integers, and arrays of
+wires are numpy arrays of objects. ANDs with constants cost nothing. `layers` puts every gate as early as it can be.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Gate:
 
 
 @dataclass(slots=True)
-class Trace:
+class RecordedCircuit:
     """Gates in the order they were asked for, and the layer of every base wire."""
 
     gates: list[Gate] = field(default_factory=list)

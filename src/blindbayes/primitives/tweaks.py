@@ -22,7 +22,7 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
 from blindbayes.errors import LocalProtocolError
 
-Blocks: TypeAlias = npt.NDArray[np.uint64]
+Block128: TypeAlias = npt.NDArray[np.uint64]
 """128-bit blocks, shape (..., 2)."""
 
 
@@ -61,7 +61,7 @@ class TweakedHash:
         self._next[domain] = first + count
         return first
 
-    def permute(self, blocks: Blocks, into: int | None = None) -> Blocks:
+    def permute(self, blocks: Block128, into: int | None = None) -> Block128:
         """P on each of (n, 2) contiguous blocks; with `into` the result stands in that scratch buffer."""
         size = blocks.shape[0] * 16
         # `update_into` asks for one spare block.
@@ -75,7 +75,7 @@ class TweakedHash:
             self._scratch[number] = np.empty(size, dtype=np.uint8)
         return self._scratch[number][:size]
 
-    def at(self, blocks: Blocks, domain: Domain, indices: npt.NDArray[np.uint64], *, keep: bool = True) -> Blocks:
+    def at(self, blocks: Block128, domain: Domain, indices: npt.NDArray[np.uint64], *, keep: bool = True) -> Block128:
         """H of each of (n, 2) blocks under the tweak (domain, indices[row]).
 
         With `keep` false the result stands in scratch memory, and is gone at the next call.
@@ -90,11 +90,11 @@ class TweakedHash:
         out ^= inner
         return out
 
-    def run(self, blocks: Blocks, domain: Domain, first: int, *, keep: bool = True) -> Blocks:
+    def run(self, blocks: Block128, domain: Domain, first: int, *, keep: bool = True) -> Block128:
         """H of each of (n, 2) blocks under consecutive tweaks from `first`."""
         return self.at(blocks, domain, np.arange(first, first + blocks.shape[0], dtype=np.uint64), keep=keep)
 
-    def expand(self, seeds: Blocks, domain: Domain, first: int, words: int, *, keep: bool = True) -> npt.NDArray[np.uint64]:
+    def expand(self, seeds: Block128, domain: Domain, first: int, words: int, *, keep: bool = True) -> npt.NDArray[np.uint64]:
         """(n, words) pseudo-random words from (n, 2) seeds; block b of row r has the tweak first + r * blocks + b.
 
         The same hash as `at`, with the inner permutation made once per seed. An odd number of words drops half a block. With

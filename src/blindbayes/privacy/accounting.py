@@ -20,7 +20,7 @@ from fractions import Fraction
 from typing import Any, Literal, get_args
 
 from blindbayes.errors import ConfigError
-from blindbayes.privacy.chance import Number, written
+from blindbayes.privacy.exact_events import Number, as_decimal
 from blindbayes.privacy.gaussian import zcdp_delta
 from blindbayes.privacy.mechanisms import DiscreteGaussian, Priced
 from blindbayes.privacy.sensitivity import ADJACENCY
@@ -55,7 +55,7 @@ class Spend:
         if isinstance(mechanism, DiscreteGaussian) and mechanism.sensitivity.rows_per_unit == 1:
             gaussian = (float(mechanism.variance), mechanism.reach, len(mechanism.sensitivity.blocks))
         price = mechanism.price
-        return cls(written(price.epsilon), written(price.delta), price.rho, gaussian, partition, part)
+        return cls(as_decimal(price.epsilon), as_decimal(price.delta), price.rho, gaussian, partition, part)
 
 
 def pure_rho(epsilon: float) -> float:
@@ -120,7 +120,7 @@ class Account:
 
     def delta(self, epsilon: Number) -> float:
         """The delta at which all releases together are (epsilon, delta)-private; 1 if this composition gives none."""
-        exact = written(epsilon)
+        exact = as_decimal(epsilon)
         if not self.spends:
             return 0.0
         if self.composition == "basic":
@@ -139,7 +139,7 @@ class Account:
             return 0.0
         if self.composition == "basic":
             total, used = self.basic()
-            return float(total) if used <= written(delta) else math.inf
+            return float(total) if used <= as_decimal(delta) else math.inf
         if self.composition == "zcdp":
             rho, rest, used = self.rho()
             left = delta - float(used)
@@ -150,8 +150,8 @@ class Account:
         """Whether all releases together stay within a budget."""
         if self.composition == "basic":
             total, used = self.basic()
-            return total <= written(epsilon) and used <= written(delta)
-        return self.delta(epsilon) <= float(written(delta))
+            return total <= as_decimal(epsilon) and used <= as_decimal(delta)
+        return self.delta(epsilon) <= float(as_decimal(delta))
 
     def _distribution(self) -> Any:
         """The composed privacy loss distribution."""

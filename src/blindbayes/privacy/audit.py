@@ -27,7 +27,7 @@ from blindbayes.primitives.coins import Coins
 from blindbayes.privacy import fits, gaussian
 from blindbayes.privacy.evidence import ALPHA, Bound, epsilon_lower, low_bits
 from blindbayes.privacy.mechanisms import DiscreteGaussian, Mechanism
-from blindbayes.privacy.sensitivity import ADJACENCY, Block, IntVector, Sensitivity
+from blindbayes.privacy.sensitivity import ADJACENCY, IntVector, Sensitivity, SensitivityBlock
 from blindbayes.statistics.layout import Layout
 
 Part = Literal["samplers", "loss", "low bits", "sensitivity"]
@@ -98,10 +98,10 @@ def audit_samplers(coins: Coins, cases: Mapping[str, fits.Case] | None = None, d
 # -- parts 2 and 3 for mechanisms ----------------------------------------------------------------------------------------
 
 HARD_SHAPES: dict[str, Sensitivity] = {
-    "one count": Sensitivity((Block("n", 1),)),
-    "two counts in two tables": Sensitivity((Block("a", 1), Block("b", 1))),
-    "one table of three cells": Sensitivity((Block("a", 3),)),
-    "count and sum of bound 100": Sensitivity((Block("n", 1), Block("sum", 1, 100))),
+    "one count": Sensitivity((SensitivityBlock("n", 1),)),
+    "two counts in two tables": Sensitivity((SensitivityBlock("a", 1), SensitivityBlock("b", 1))),
+    "one table of three cells": Sensitivity((SensitivityBlock("a", 3),)),
+    "count and sum of bound 100": Sensitivity((SensitivityBlock("n", 1), SensitivityBlock("sum", 1, 100))),
 }
 
 
@@ -226,7 +226,7 @@ def told(bound: Bound, claim: Claim) -> str:
 # -- part 4 --------------------------------------------------------------------------------------------------------------
 
 
-class Released(Protocol):
+class ClaimedRelease(Protocol):
     """What part 4 needs: the integers before noise, and the bounds claimed for them."""
 
     @property
@@ -288,7 +288,7 @@ def statistics_of(codebook: Codebook, table: Sequence[Record]) -> IntVector:
     return vector
 
 
-def audit_sensitivity(released: Released) -> Iterator[Check]:
+def audit_sensitivity(released: ClaimedRelease) -> Iterator[Check]:
     """Part 4: tables of up to two records, each with one more record: L1 within every block, L1, L2 and Linf overall."""
     codebook, claim = released.codebook, released.sensitivity
     space = records(codebook)
@@ -315,7 +315,7 @@ def audit_sensitivity(released: Released) -> Iterator[Check]:
 
 
 @dataclass(frozen=True)
-class Pair:
+class NeighbouringTables:
     """Two tables and how many records were added or removed between them (a substitution counts as two)."""
 
     name: str
@@ -324,7 +324,7 @@ class Pair:
     distance: int
 
 
-def worst_pairs(codebook: Codebook, rows: int = 12) -> list[Pair]:
+def worst_pairs(codebook: Codebook, rows: int = 12) -> list[NeighbouringTables]:
     """Worst-case neighbours: the last record of a class, one of two, one at the far end, a swap of class, a swap of value."""
     labels = codebook.classes
     if len(labels) < 2:
@@ -342,7 +342,10 @@ def worst_pairs(codebook: Codebook, rows: int = 12) -> list[Pair]:
             2,
         ),
     }
-    return [Pair(name, _arrays(a, codebook), _arrays(b, codebook), distance) for name, (a, b, distance) in tables.items()]
+    return [
+        NeighbouringTables(name, _arrays(a, codebook), _arrays(b, codebook), distance)
+        for name, (a, b, distance) in tables.items()
+    ]
 
 
 def _example(feature: Feature, end: int) -> Any:
@@ -377,7 +380,7 @@ def observed(estimator: Any) -> npt.NDArray[np.float64]:
 
 def audit_estimator(
     factory: Callable[[], Any],
-    pairs: Sequence[Pair],
+    pairs: Sequence[NeighbouringTables],
     *,
     epsilon: float,
     delta: float = 0.0,

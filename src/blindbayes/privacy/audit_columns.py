@@ -17,10 +17,10 @@ import numpy.typing as npt
 from blindbayes.codebook import Categorical, Codebook, Numeric
 from blindbayes.primitives.coins import Coins
 from blindbayes.privacy.audit import Check, Claim, told
-from blindbayes.privacy.chance import Number
 from blindbayes.privacy.column_noise import ColumnNoise, Drawn, draw
 from blindbayes.privacy.column_noise import Join as Way
 from blindbayes.privacy.evidence import Bound, epsilon_lower
+from blindbayes.privacy.exact_events import Number
 from blindbayes.privacy.released import ReleasePlan
 
 DRAWS = 1000

@@ -34,9 +34,9 @@ from blindbayes.privacy.audit import (
 )
 from blindbayes.privacy.audit_columns import DRAWS as COLUMN_DRAWS
 from blindbayes.privacy.audit_columns import audit_columns
-from blindbayes.privacy.chance import Number, spendable
 from blindbayes.privacy.classwise import Classwise
 from blindbayes.privacy.evidence import Bound, epsilon_lower
+from blindbayes.privacy.exact_events import Number, budget_floor
 from blindbayes.privacy.joint import ReleasePlan, plan_release
 from blindbayes.privacy.mechanisms import MECHANISMS, make
 from blindbayes.privacy.sensitivity import Query
@@ -181,11 +181,11 @@ def audit_stages(coins: Coins, epsilon: Number, draws: int = DRAWS, look: type[L
     for rows in (None, 10, 10**6):
         spent = spent_by(plan_stages(STAGED_BOOK, epsilon=epsilon, rows=rows), coins)
         name = f"stages: epsilons with {'undeclared' if rows is None else rows} rows"
-        allowed = spendable(epsilon)
+        allowed = budget_floor(epsilon)
         found = f"{float(spent):.9g} spent of {float(allowed):g}"
         yield Check("sensitivity", name, spent <= allowed, found, float(spent), float(allowed))
-    claim = Claim(float(spendable(epsilon)), 0.0)
-    alone = look((next(each for each in LOOKED_BOOK.features if isinstance(each, Numeric)),), spendable(epsilon), 1)
+    claim = Claim(float(budget_floor(epsilon)), 0.0)
+    alone = look((next(each for each in LOOKED_BOOK.features if isinstance(each, Numeric)),), budget_floor(epsilon), 1)
     bound = attack_look(alone, claim, coins, draws)
     passed = bound.epsilon <= claim.epsilon
     yield Check("loss", "first look: last record", passed, told(bound, claim), bound.epsilon, claim.epsilon)
@@ -233,7 +233,7 @@ def audit(
     draws: int = MECHANISM_DRAWS,
 ) -> Report:
     """All four parts: samplers; mechanisms on hard shapes; the joint release on a hard codebook, and the one given, if any."""
-    claimed = spendable(epsilon)
+    claimed = budget_floor(epsilon)
     report = Report(f"{', '.join(mechanisms)} at epsilon {float(claimed):g}")
     report.checks += audit_samplers(coins)
     for name in mechanisms:

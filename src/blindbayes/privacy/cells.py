@@ -31,7 +31,7 @@ _PROBIT = 2.5
 
 
 @dataclass(frozen=True)
-class Shape:
+class CellShape:
     """The fine cells of a number, and what share of the table each is believed to hold."""
 
     starts: tuple[int, ...]  # first code of each fine cell
@@ -85,11 +85,11 @@ def fine_cells(feature: Numeric) -> tuple[int, ...]:
 
 
 @lru_cache(maxsize=4096)
-def even_shape(feature: Numeric) -> Shape:
+def even_shape(feature: Numeric) -> CellShape:
     """The fine cells, each as full as it is wide: equal cells come of it."""
     starts = fine_cells(feature)
     widths = np.diff([*starts, feature.code_high + 1]) / feature.width
-    return Shape(starts, tuple(float(value) for value in widths), even=True)
+    return CellShape(starts, tuple(float(value) for value in widths), even=True)
 
 
 def _log_cells(feature: Numeric, most: int) -> list[int]:
@@ -103,7 +103,7 @@ def _anchor(feature: Numeric) -> int:
 
 
 @lru_cache(maxsize=4096)
-def public_shape(feature: Numeric) -> Shape:
+def public_shape(feature: Numeric) -> CellShape:
     """What is believed before anything is counted: on a logarithmic scale alone where the codebook says so, with a fourth at
     zero; otherwise half equally spread over the range, half over the logarithmic cells."""
     starts = fine_cells(feature)
@@ -115,7 +115,7 @@ def public_shape(feature: Numeric) -> Shape:
     mass = logarithmic / logarithmic.sum()
     if feature.spacing == "linear":
         mass = 0.5 * mass + 0.5 * widths / widths.sum()
-    return Shape(starts, tuple(float(value) for value in mass))
+    return CellShape(starts, tuple(float(value) for value in mass))
 
 
 @lru_cache(maxsize=4096)
@@ -129,12 +129,12 @@ def look_edges(feature: Numeric) -> tuple[int, ...]:
     return tuple(sorted(edges))
 
 
-def seen_shape(feature: Numeric, shares: Floats) -> Shape:
+def seen_shape(feature: Numeric, shares: Floats) -> CellShape:
     """The shape that a first look gives: shares of the look's cells, spread within each as was believed before."""
     shape, edges = public_shape(feature), look_edges(feature)
     before = np.add.reduceat(np.asarray(shape.mass), edges[:-1])
     factor = np.repeat(shares / before, np.diff(edges))
-    return Shape(shape.starts, tuple(float(value) for value in np.asarray(shape.mass) * factor))
+    return CellShape(shape.starts, tuple(float(value) for value in np.asarray(shape.mass) * factor))
 
 
 def fine_codebook(codebook: Codebook) -> Codebook:

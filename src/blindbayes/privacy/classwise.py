@@ -37,7 +37,7 @@ import numpy.typing as npt
 
 from blindbayes.errors import ConfigError
 from blindbayes.primitives.coins import Coins
-from blindbayes.privacy.chance import Integers, Number, below, positive
+from blindbayes.privacy.exact_events import Integers, Number, below, positive
 from blindbayes.privacy.norms import _simplex
 from blindbayes.privacy.samplers import geometric
 
@@ -114,7 +114,7 @@ NUMBER_VARIANCE = 1 / 3
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class ReleasePart:
     """A part of the release: a histogram (`size` cells) or a number per class (`size` 2). `weight`: what an error costs."""
 
     name: str
@@ -135,7 +135,7 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Group:
+class NoiseGroup:
     """Parts that share one radius per class."""
 
     parts: tuple[int, ...]
@@ -159,12 +159,12 @@ class Group:
 class Classwise:
     """The noise of a whole release: parts in groups, the same for every class."""
 
-    parts: tuple[Part, ...]
+    parts: tuple[ReleasePart, ...]
     epsilon: Fraction
     rows_per_unit: int = 1
 
     @cached_property
-    def groups(self) -> tuple[Group, ...]:
+    def groups(self) -> tuple[NoiseGroup, ...]:
         """Parts grouped by size so that the total weighted noise variance is least.  [classwise]
 
         A group of dimension D and cost A with epsilon e has noise (D+1)(D+2) A / e^2; for given groups the best shares are
@@ -200,7 +200,7 @@ class Classwise:
             step = MOMENT_STEP if any(self.parts[index].moment for index in members) else _LEAST_STEP
             while step < need:
                 step *= 2
-            out.append(Group(members, epsilon, step, dimension, self.rows_per_unit))
+            out.append(NoiseGroup(members, epsilon, step, dimension, self.rows_per_unit))
         return tuple(out)
 
     def variances(self) -> list[float]:

@@ -33,8 +33,8 @@ from blindbayes.codebook import Codebook, Feature, Numeric
 from blindbayes.errors import ConfigError, PrivacyError
 from blindbayes.primitives.coins import Coins
 from blindbayes.privacy import samplers
-from blindbayes.privacy.chance import Number
 from blindbayes.privacy.classwise import Classwise, centred_knorm
+from blindbayes.privacy.exact_events import Number
 from blindbayes.privacy.fitting import data_domain
 from blindbayes.privacy.joint import plan_release
 from blindbayes.privacy.mechanisms import DiscreteGaussian, Price

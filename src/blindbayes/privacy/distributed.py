@@ -44,7 +44,7 @@ import numpy.typing as npt
 from blindbayes.errors import ConfigError, PrivacyError
 from blindbayes.primitives.coins import Coins
 from blindbayes.privacy import losses, samplers
-from blindbayes.privacy.chance import charged, spendable
+from blindbayes.privacy.exact_events import budget_floor, cost_ceiling
 
 Mechanism = Literal["polya", "skellam", "diluted"]
 Unit = Literal["record", "person", "party"]
@@ -71,7 +71,7 @@ def honest_survivors(parties: int, quorum: int, gamma: float) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Price:
+class DistributedPrice:
     """What one release with this noise costs."""
 
     epsilon: float
@@ -126,7 +126,7 @@ class DistributedNoise:
         reach = party_rows or rows_per_person or 1
         if unit == "record" and reach > 1:
             unit = "person"
-        exact = spendable(epsilon)
+        exact = budget_floor(epsilon)
         if max(limits) * touched * reach / exact > _MAX_SCALE:
             raise PrivacyError("the noise would be wider than 2^44: use bins, a coarser precision or a larger epsilon")
 
@@ -203,9 +203,9 @@ class DistributedNoise:
     # -- what it means -------------------------------------------------------------------------------------------------
 
     @property
-    def price(self) -> Price:
+    def price(self) -> DistributedPrice:
         """Charged once per release, before it."""
-        return Price(charged(self.epsilon), self.delta, self.unit)
+        return DistributedPrice(cost_ceiling(self.epsilon), self.delta, self.unit)
 
     def deviation(self, parties: int | None = None, bound: int = 1) -> float:
         """Standard deviation of the noise in a cell's sum, when `parties` (default: just the honest minimum) add theirs."""

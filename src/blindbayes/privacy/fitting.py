@@ -15,7 +15,7 @@ from blindbayes.codebook import Codebook, Numeric
 from blindbayes.errors import ConfigError
 from blindbayes.model.parameters import Parameters
 from blindbayes.primitives.coins import Coins
-from blindbayes.privacy.chance import Number
+from blindbayes.privacy.exact_events import Number
 from blindbayes.privacy.intervals import record_of
 from blindbayes.privacy.joint import fit_parameters
 from blindbayes.privacy.mechanisms import Price
@@ -23,7 +23,7 @@ from blindbayes.privacy.released import require_small_delta
 from blindbayes.privacy.smooth import ParameterPlan, plan_parameters
 from blindbayes.privacy.stages import StagedPlan, plan_stages
 from blindbayes.privacy.statement import SIDE_CHANNELS, PrivacyStatement
-from blindbayes.statistics import Block, Statistics
+from blindbayes.statistics import CodedRows, Statistics
 
 Fitted: TypeAlias = tuple[Parameters, Statistics | None, dict[str, Any] | None]
 ALONE = "No ledger was kept: the promise is about this release alone, and adds up with any other from the same table."
@@ -70,7 +70,7 @@ class PrivateFit(ABC):
         """Whether `release` takes a block of coded rows instead of statistics."""
 
     @abstractmethod
-    def release(self, exact: Statistics | Block, alpha: float, coins: Coins) -> Fitted:
+    def release(self, exact: Statistics | CodedRows, alpha: float, coins: Coins) -> Fitted:
         """The noise, once, and the model that follows from it, with the noisy statistics where they are released, and what
         was released verbatim, for intervals."""
 
@@ -131,7 +131,7 @@ class JointFit(PrivateFit):
         """Statistics are enough."""
         return False
 
-    def release(self, exact: Statistics | Block, alpha: float, coins: Coins) -> Fitted:
+    def release(self, exact: Statistics | CodedRows, alpha: float, coins: Coins) -> Fitted:
         """The noise, once, and the model that follows from it."""
         if not isinstance(exact, Statistics):
             raise ConfigError("a joint release is made from statistics")
@@ -171,9 +171,9 @@ class ParameterFit(PrivateFit):
         """The sensitivity hangs on the numbers of each class."""
         return True
 
-    def release(self, exact: Statistics | Block, alpha: float, coins: Coins) -> Fitted:
+    def release(self, exact: Statistics | CodedRows, alpha: float, coins: Coins) -> Fitted:
         """Every parameter with its own noise; no statistics are released."""
-        if not isinstance(exact, Block):
+        if not isinstance(exact, CodedRows):
             raise ConfigError("a release parameter by parameter is made from coded rows")
         return self.plan.fit(exact, coins, alpha=alpha), None, None
 

@@ -21,12 +21,12 @@ from blindbayes.errors import ConfigError
 from blindbayes.model.parameters import Parameters, estimate
 from blindbayes.primitives.coins import Coins
 from blindbayes.privacy import samplers
-from blindbayes.privacy.chance import Number, below, charged, spendable, written
+from blindbayes.privacy.exact_events import Number, as_decimal, below, budget_floor, cost_ceiling
 from blindbayes.privacy.joint import fit_parameters
 from blindbayes.privacy.mechanisms import Price
 from blindbayes.privacy.released import require_small_delta
 from blindbayes.privacy.stages import StagedPlan, plan_stages
-from blindbayes.statistics import MISSING, Block, Layout, cells_of, count_block
+from blindbayes.statistics import MISSING, CodedRows, Layout, cells_of, count_block
 
 EPSILONS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
 TEST_SHARE = 0.3
@@ -72,7 +72,7 @@ class Forecast:
         return self.not_private is not None and line.mean >= self.not_private - CLOSE
 
 
-def in_cells(block: Block, declared: Codebook, counted: Codebook) -> Block:
+def in_cells(block: CodedRows, declared: Codebook, counted: Codebook) -> CodedRows:
     """Codes of the declared codebook, joined into the cells of a plan's codebook."""
     columns = {}
     for feature, target in zip(declared.features, counted.features, strict=True):
@@ -82,16 +82,16 @@ def in_cells(block: Block, declared: Codebook, counted: Codebook) -> Block:
             binned = cells_of(np.where(present, codes, target.code_low), target)
             codes = np.where(present, binned, -1)
         columns[feature.name] = codes
-    return Block(block.labels, columns, block.rows)
+    return CodedRows(block.labels, columns, block.rows)
 
 
-def _accuracy(parameters: Parameters, block: Block) -> float:
+def _accuracy(parameters: Parameters, block: CodedRows) -> float:
     return float((parameters.joint_log_likelihood(block).argmax(axis=1) == block.labels).mean())
 
 
 def forecast(
     codebook: Codebook,
-    block: Block,
+    block: CodedRows,
     *,
     epsilons: Sequence[float] = EPSILONS,
     delta: float = 0.0,
@@ -141,7 +141,7 @@ def forecast(
     return Forecast(lines, float(np.mean(base)), float(np.mean(flat)), size, proxy)
 
 
-def synthetic_proxy(codebook: Codebook, rows: int, coins: Coins, *, strength: float = 0.5) -> Block:
+def synthetic_proxy(codebook: Codebook, rows: int, coins: Coins, *, strength: float = 0.5) -> CodedRows:
     """A made-up table of this codebook, for when there is no public one: it shows how noise scales, not what data will say.
 
     Classes are equally likely. Each feature's law is drawn at random; `strength` says how far its class means lie apart, in
@@ -168,7 +168,7 @@ def synthetic_proxy(codebook: Codebook, rows: int, coins: Coins, *, strength: fl
             centres = 0.6 * (uniform(1)[0] - 0.5) + 0.2 * strength * normal(classes)
             z = np.clip(centres[labels] + 0.2 * normal(rows), -1, 1)
             columns[feature.name] = np.round((z + 1) / 2 * (feature.width - 1)).astype(np.int64) + feature.code_low
-    return Block(labels, columns, rows)
+    return CodedRows(labels, columns, rows)
 
 
 # -- on the private table --------------------------------------------------------------------------------------------------
@@ -191,10 +191,10 @@ class PrivateForecast:
     def price(self) -> Price:
         """What it costs. A person's records may fall into both parts, so with several records per person both are paid."""
         epsilon = sum((plan.epsilon for plan in self.plans), Fraction(0)) * (1 if self.rows_per_unit == 1 else 2)
-        delta = sum((written(plan.price.delta) for plan in self.plans), Fraction(0))
-        return Price(charged(epsilon), charged(delta), self.plans[0].unit)
+        delta = sum((as_decimal(plan.price.delta) for plan in self.plans), Fraction(0))
+        return Price(cost_ceiling(epsilon), cost_ceiling(delta), self.plans[0].unit)
 
-    def run(self, block: Block, coins: Coins) -> Forecast:
+    def run(self, block: CodedRows, coins: Coins) -> Forecast:
         """One split, one model and one noisy accuracy per epsilon. The caller has charged the price."""
         bits = np.frombuffer(coins.bytes(2 * block.rows), dtype="<u2") < round(TEST_SHARE * 65536)
         test, train = np.flatnonzero(bits), np.flatnonzero(~bits)
@@ -222,12 +222,12 @@ def _noisy_share(right: int, rows: int, epsilon: Fraction, rows_per_unit: int, c
 def score_price(epsilon: Number, rows_per_unit: int) -> Price:
     """What `noisy_accuracy` costs."""
     unit = "one record" if rows_per_unit == 1 else f"one person with at most {rows_per_unit} records"
-    return Price(charged(spendable(epsilon, "score_epsilon")), 0.0, unit)
+    return Price(cost_ceiling(budget_floor(epsilon, "score_epsilon")), 0.0, unit)
 
 
 def noisy_accuracy(right: int, rows: int, epsilon: Number, rows_per_unit: int, coins: Coins) -> float:
     """An accuracy on private rows with noise for `epsilon`. The caller has charged `score_price`."""
-    return _noisy_share(right, rows, spendable(epsilon, "score_epsilon"), rows_per_unit, coins)[0]
+    return _noisy_share(right, rows, budget_floor(epsilon, "score_epsilon"), rows_per_unit, coins)[0]
 
 
 def private_forecast(

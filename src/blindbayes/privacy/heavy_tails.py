@@ -14,7 +14,7 @@ import numpy as np
 
 from blindbayes.errors import ConfigError
 from blindbayes.primitives.coins import Coins
-from blindbayes.privacy.chance import Integers, Number, positive
+from blindbayes.privacy.exact_events import Integers, Number, positive
 
 LIMIT = 1 << 62
 _MAX_POWER = 64

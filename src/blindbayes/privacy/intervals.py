@@ -1,6 +1,6 @@
 """How far noise may have moved a private model: the models that the exact table may have given, drawn from what is public.
 
-A release is a table plus noise of a known law, T* = T + Z. So the exact table is T* - Z: `plausible_models` draws Z afresh
+A release is a table plus noise of a known law, T* = T + Z. So the exact table is T* - Z: `noise_interval` draws Z afresh
 (199 times, by the mechanism's own law, from a seed that is a hash of the release), takes it off, and works out for each draw
 the plain model of that table. An interval of 90% lies between the 10th smallest and the 10th largest of the 199.
 
@@ -30,7 +30,7 @@ import numpy.typing as npt
 
 from blindbayes.codebook import Categorical, Codebook, Numeric
 from blindbayes.errors import ConfigError
-from blindbayes.model.explain import Plausible
+from blindbayes.model.explain import NoiseInterval
 from blindbayes.model.parameters import Gaussian, Histogram, Parameters
 from blindbayes.primitives.coins import Coins
 from blindbayes.privacy import samplers
@@ -179,7 +179,7 @@ def _by_law(table: Floats, coins: Coins, shape: tuple[int, ...]) -> Floats:
 # -- from draws to models --------------------------------------------------------------------------------------------------
 
 
-def plausible_models(privacy: Mapping[str, Any] | None, parameters: Parameters, alpha: float) -> Plausible | None:
+def noise_interval(privacy: Mapping[str, Any] | None, parameters: Parameters, alpha: float) -> NoiseInterval | None:
     """The models that the exact table may have given; None for an exact model, or one that does not say how it was released.
 
     The mechanisms that release parameter by parameter (`smooth`, `global`) do not say: the width of `smooth`'s noise is
@@ -206,7 +206,7 @@ def plausible_models(privacy: Mapping[str, Any] | None, parameters: Parameters, 
             terms[feature.name] = _cells(cut, parts["cells"], rows, alpha, None if exact else own)
         else:
             terms[feature.name] = None
-    return Plausible(log_prior, terms, {cut.feature: cut.edges for cut in released.plan.cuts if cut.kind == "cells"})
+    return NoiseInterval(log_prior, terms, {cut.feature: cut.edges for cut in released.plan.cuts if cut.kind == "cells"})
 
 
 def _class_counts(released: Released, tables: list[Floats]) -> Floats:

@@ -23,8 +23,8 @@ import msgspec
 
 from blindbayes.codebook import Categorical, Codebook, Feature, Numeric
 from blindbayes.errors import ConfigError, PrivacyError
-from blindbayes.privacy.cells import FINE, Shape, even_shape, public_shape
-from blindbayes.privacy.chance import Number, spendable
+from blindbayes.privacy.cells import FINE, CellShape, even_shape, public_shape
+from blindbayes.privacy.exact_events import Number, budget_floor
 from blindbayes.privacy.parameters import MANY_GRID_POINTS, fit_parameters
 from blindbayes.privacy.released import UNDECLARED_ROWS, Cut, NoisyStatistics, ReleasePlan, Sized
 
@@ -48,7 +48,7 @@ class Seen:
 
     codebook: Codebook  # what is counted with: fixed before the first stage
     sized: Sized
-    shapes: Mapping[str, Shape]
+    shapes: Mapping[str, CellShape]
 
 
 def plan_release(
@@ -67,7 +67,7 @@ def plan_release(
     `len(X)`; it decides how fine the cells are and steadies the estimates. `rows_per_unit` is how many rows one person may
     have (1: the unit of privacy is a record). `seen` is what earlier stages of the same release found, with noise.
     """
-    exact = spendable(epsilon)
+    exact = budget_floor(epsilon)
     if codebook.provenance == "inferred":
         raise PrivacyError("a codebook inferred from the training data leaks them: declare one (Codebook.from_toml)")
     if mechanism not in ("auto", *JOINT_MECHANISMS):
@@ -94,7 +94,7 @@ def plan_release(
             counted = codebook.with_features(_counted(feature, cut) for feature, cut in pairs)
         return ReleasePlan(codebook, counted, cuts, name, exact, delta, rows, rows_per_unit, signal, reasons, sized)
 
-    shapes: dict[str, Shape] = {}
+    shapes: dict[str, CellShape] = {}
     for each in codebook.features:
         if isinstance(each, Numeric) and each.bins is None and each.spacing == "log":
             shapes[each.name] = public_shape(each)
@@ -155,7 +155,7 @@ def _cell_count(signal: float) -> int:
     return next(count for limit, count in _CELLS if signal < limit or math.isinf(limit))
 
 
-def _cuts(codebook: Codebook, shapes: Mapping[str, Shape], signal: float) -> tuple[Cut, ...]:
+def _cuts(codebook: Codebook, shapes: Mapping[str, CellShape], signal: float) -> tuple[Cut, ...]:
     """How each feature is released, by the signal."""
     cells = _cell_count(signal)
 
@@ -186,7 +186,7 @@ def _signal(plan: ReleasePlan, rows: int, *, average_cell: bool = False) -> floa
     return rows / len(plan.declared.classes) / noise if noise > 0 else math.inf
 
 
-def _cut(feature: Feature, shapes: Mapping[str, Shape], rule: Callable[[Numeric], tuple[int, str]]) -> Cut:
+def _cut(feature: Feature, shapes: Mapping[str, CellShape], rule: Callable[[Numeric], tuple[int, str]]) -> Cut:
     if isinstance(feature, Categorical):
         return Cut(feature.name, "cells", tuple(range(feature.size + 1)), missing=feature.optional, reason="its values")
     if feature.bins is not None:

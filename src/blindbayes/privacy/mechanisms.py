@@ -22,7 +22,7 @@ import numpy.typing as npt
 from blindbayes.errors import ConfigError, DataError
 from blindbayes.primitives.coins import Coins
 from blindbayes.privacy import gaussian, norms, samplers
-from blindbayes.privacy.chance import Number, charged, spendable
+from blindbayes.privacy.exact_events import Number, budget_floor, cost_ceiling
 from blindbayes.privacy.sensitivity import ADJACENCY, IntVector, Sensitivity
 
 Floats = npt.NDArray[np.float64]
@@ -67,7 +67,7 @@ class Mechanism(ABC):
     delta: float = 0.0
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "epsilon", spendable(self.epsilon))
+        object.__setattr__(self, "epsilon", budget_floor(self.epsilon))
         if not 0 <= self.delta <= LARGEST_DELTA:
             raise ConfigError(f"delta lies between 0 and {LARGEST_DELTA}: it is a chance of failure, below one over the rows")
         self._prepare()
@@ -79,7 +79,7 @@ class Mechanism(ABC):
     @property
     def price(self) -> Price:
         """The cost of one release, from public facts."""
-        return Price(charged(self.epsilon), self.delta, self.sensitivity.unit)
+        return Price(cost_ceiling(self.epsilon), self.delta, self.sensitivity.unit)
 
     @property
     @abstractmethod
@@ -264,7 +264,7 @@ class DiscreteGaussian(Mechanism):
     @property
     def price(self) -> Price:
         rho = gaussian.rho_of(self.variance, len(self.sensitivity.blocks), self.reach)
-        return Price(charged(self.epsilon), self.delta, self.sensitivity.unit, rho=float(rho))
+        return Price(cost_ceiling(self.epsilon), self.delta, self.sensitivity.unit, rho=float(rho))
 
     def noise(self, coins: Coins, count: int = 1) -> npt.NDArray[np.int64]:
         return samplers.discrete_gaussian(coins, self.variance, count * self.sensitivity.size).reshape(count, -1)
@@ -282,12 +282,12 @@ def make(name: str, sensitivity: Sensitivity, epsilon: Number, delta: float = 0.
         return choose(sensitivity, epsilon, delta)
     if name not in MECHANISMS:
         raise ConfigError(f"unknown mechanism {name!r}: one of auto, {', '.join(MECHANISMS)}")
-    return MECHANISMS[name](sensitivity, spendable(epsilon), delta)
+    return MECHANISMS[name](sensitivity, budget_floor(epsilon), delta)
 
 
 def choose(sensitivity: Sensitivity, epsilon: Number, delta: float = 0.0) -> Mechanism:
     """The mechanism with the least noise, averaged over blocks in units of their bounds. Public facts only decide."""
-    exact = spendable(epsilon)
+    exact = budget_floor(epsilon)
     equal = len({block.share for block in sensitivity.blocks}) == 1
     options: list[Mechanism] = [DiscreteLaplace(sensitivity, exact)]
     if equal:

@@ -23,8 +23,8 @@ import numpy.typing as npt
 from blindbayes.codebook import Codebook, Feature, Numeric
 from blindbayes.errors import ConfigError, PrivacyError
 from blindbayes.model.parameters import Parameters
-from blindbayes.privacy.chance import spendable
 from blindbayes.privacy.distributed import DistributedNoise, Mechanism, Unit
+from blindbayes.privacy.exact_events import budget_floor
 from blindbayes.privacy.fitting import data_domain
 from blindbayes.privacy.intervals import record_of
 from blindbayes.privacy.joint import NoisyStatistics, ReleasePlan, fit_parameters, plan_release
@@ -97,7 +97,7 @@ class NoisySum:
             noise = DistributedNoise.plan(
                 touched=len(tables.items),
                 bounds=_bounds(tables),
-                epsilon=spendable(epsilon),
+                epsilon=budget_floor(epsilon),
                 delta=delta,
                 honest=honest,
                 unit=unit,

@@ -9,7 +9,7 @@ import numpy as np
 
 from blindbayes.errors import ConfigError
 from blindbayes.primitives.coins import Coins
-from blindbayes.privacy.chance import Integers, Number, below, positive
+from blindbayes.privacy.exact_events import Integers, Number, below, positive
 from blindbayes.privacy.samplers import geometric
 
 HARD = 32

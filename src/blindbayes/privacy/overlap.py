@@ -13,7 +13,7 @@ from typing import ClassVar
 
 from blindbayes.errors import ConfigError
 from blindbayes.primitives.coins import Coins
-from blindbayes.privacy.chance import charged, spendable
+from blindbayes.privacy.exact_events import budget_floor, cost_ceiling
 from blindbayes.privacy.mechanisms import Price
 from blindbayes.privacy.samplers import discrete_laplace
 
@@ -34,7 +34,7 @@ class OverlapNoise:
     joins: int = 1
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "epsilon", spendable(self.epsilon, "overlap_epsilon"))
+        object.__setattr__(self, "epsilon", budget_floor(self.epsilon, "overlap_epsilon"))
         if self.joins < 1:
             raise ConfigError("an estimate is of one join or more")
 
@@ -51,7 +51,7 @@ class OverlapNoise:
     @property
     def price(self) -> Price:
         """What the party's ledger pays, for all its joins. One record is protected, and so are all records of an identifier."""
-        return Price(charged(self.joins * self.epsilon), 0.0, "one record")
+        return Price(cost_ceiling(self.joins * self.epsilon), 0.0, "one record")
 
     def draw(self, coins: Coins) -> int:
         """The noise of one estimate."""

@@ -16,10 +16,10 @@ from blindbayes.codebook import Codebook, Numeric
 from blindbayes.errors import ConfigError
 from blindbayes.primitives.coins import Coins
 from blindbayes.privacy import postprocess
-from blindbayes.privacy.chance import charged, require_delta
-from blindbayes.privacy.classwise import Classwise, Part
+from blindbayes.privacy.classwise import Classwise, ReleasePart
+from blindbayes.privacy.exact_events import cost_ceiling, require_delta
 from blindbayes.privacy.mechanisms import Mechanism, Price, laplace_variance, make
-from blindbayes.privacy.sensitivity import ADJACENCY, Block, Sensitivity
+from blindbayes.privacy.sensitivity import ADJACENCY, Sensitivity, SensitivityBlock
 from blindbayes.statistics import Statistics
 from blindbayes.statistics.layout import Layout
 
@@ -139,13 +139,13 @@ class ReleasePlan:
             # counts like a table of four.
             spread = 1.0 + sum(not item.number for item in self.items)
             parts = tuple(
-                Part(item.name, 2, True, item.bound > 1, spread if item.kind == "classes" else 4.0)
+                ReleasePart(item.name, 2, True, item.bound > 1, spread if item.kind == "classes" else 4.0)
                 if item.number
-                else Part(item.name, item.cells, weight=float(item.cells))
+                else ReleasePart(item.name, item.cells, weight=float(item.cells))
                 for item in self.items
             )
             return Classwise(parts, self.epsilon, self.rows_per_unit)
-        blocks = tuple(Block(f"{item.name} {item.kind}", classes * item.cells, item.bound) for item in self.items)
+        blocks = tuple(SensitivityBlock(f"{item.name} {item.kind}", classes * item.cells, item.bound) for item in self.items)
         return make(self.mechanism, Sensitivity(blocks, self.rows_per_unit), self.epsilon, self._delta)
 
     @property
@@ -156,7 +156,7 @@ class ReleasePlan:
     def price(self) -> Price:
         """What the release costs."""
         if isinstance(self.noise, Classwise):
-            return Price(charged(self.epsilon), 0.0, self.unit)
+            return Price(cost_ceiling(self.epsilon), 0.0, self.unit)
         return self.noise.price
 
     @property

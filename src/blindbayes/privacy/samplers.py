@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from blindbayes.errors import ConfigError
 from blindbayes.primitives.coins import Coins
-from blindbayes.privacy.chance import (
+from blindbayes.privacy.exact_events import (
     Bools,
     Digits,
     Integers,

@@ -35,7 +35,7 @@ BlockKind = Literal["class_count", "count", "n", "sum", "square", "other"]
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class SensitivityBlock:
     """Cells of which one record moves at most one, by at most `bound`. `share`: its part of the budget, relative to others."""
 
     name: str
@@ -53,7 +53,7 @@ class Block:
 class Sensitivity:
     """The blocks of a released vector, in order, and how many records one unit of privacy has."""
 
-    blocks: tuple[Block, ...]
+    blocks: tuple[SensitivityBlock, ...]
     rows_per_unit: int = 1
 
     def __post_init__(self) -> None:
@@ -113,7 +113,7 @@ class Sensitivity:
 
 @dataclass(frozen=True)
 class _Counts:
-    block: Block
+    block: SensitivityBlock
     cells: slice
     columns: int
     missing: bool = False  # a last column: class count minus the row's sum
@@ -121,7 +121,7 @@ class _Counts:
 
 @dataclass(frozen=True)
 class _Moment:
-    block: Block
+    block: SensitivityBlock
     feature: Numeric
     power: int
 
@@ -162,8 +162,8 @@ class Query:
         classes = len(self.codebook.classes)
         parts: list[_Counts | _Moment] = []
 
-        def block(name: str, size: int, bound: int, kind: BlockKind) -> Block:
-            return Block(name, size, bound, share.get(kind, Fraction(1)), kind)
+        def block(name: str, size: int, bound: int, kind: BlockKind) -> SensitivityBlock:
+            return SensitivityBlock(name, size, bound, share.get(kind, Fraction(1)), kind)
 
         for group in self.layout.groups:
             feature, cells = group.feature, self.layout.slice(group)

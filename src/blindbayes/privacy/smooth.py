@@ -43,10 +43,10 @@ from blindbayes.errors import ConfigError, PrivacyError
 from blindbayes.model.parameters import Gaussian, Histogram, Parameters, Term
 from blindbayes.primitives.coins import Coins
 from blindbayes.privacy import heavy_tails, samplers
-from blindbayes.privacy.chance import Number, charged, positive, spendable
+from blindbayes.privacy.exact_events import Number, budget_floor, cost_ceiling, positive
 from blindbayes.privacy.mechanisms import Price, make
 from blindbayes.privacy.sensitivity import ADJACENCY, BlockKind, Query
-from blindbayes.statistics import MISSING, Block, Layout, count_block
+from blindbayes.statistics import MISSING, CodedRows, Layout, count_block
 
 Codes = npt.NDArray[np.int64]
 GRID = 1 << 40
@@ -133,7 +133,7 @@ class ParameterPlan:
     def price(self) -> Price:
         """What the release costs."""
         unit = "one record" if self.rows_per_unit == 1 else f"one person with at most {self.rows_per_unit} records"
-        return Price(charged(self.epsilon), 0.0, unit)
+        return Price(cost_ceiling(self.epsilon), 0.0, unit)
 
     @cached_property
     def budgets(self) -> tuple[Fraction, Fraction]:
@@ -169,13 +169,13 @@ class ParameterPlan:
             "reasons": ["a reproduction of the literature, mended; a joint release has less noise"],
         }
 
-    def fit(self, block: Block, coins: Coins, *, alpha: float = 1.0) -> Parameters:
+    def fit(self, block: CodedRows, coins: Coins, *, alpha: float = 1.0) -> Parameters:
         """Release every parameter with its own noise and put the model together. `block` holds codes of this codebook."""
         if block.labels is None:
             raise ConfigError("rows without a class column cannot be released")
         return self._fit_smooth(block, coins, alpha) if self.mechanism == "smooth" else self._fit_global(block, coins, alpha)
 
-    def _fit_smooth(self, block: Block, coins: Coins, alpha: float) -> Parameters:
+    def _fit_smooth(self, block: CodedRows, coins: Coins, alpha: float) -> Parameters:
         labels = block.known_labels
         number, table = self.budgets
         classes = len(self.codebook.classes)
@@ -227,7 +227,7 @@ class ParameterPlan:
         drawn = heavy_tails.admissible(coins, self.gamma, Fraction(scale * (1 + SLACK)) * GRID, 1)[0]
         return (math.floor(value * GRID + 0.5) + int(drawn)) / GRID
 
-    def _fit_global(self, block: Block, coins: Coins, alpha: float) -> Parameters:
+    def _fit_global(self, block: CodedRows, coins: Coins, alpha: float) -> Parameters:
         number, table = self.budgets
         shares: tuple[tuple[BlockKind, Fraction], ...] = (
             ("sum", number),
@@ -280,5 +280,5 @@ def plan_parameters(
     rows_per_unit: int = 1,
 ) -> ParameterPlan:
     """The plan of a per-parameter release."""
-    exact = spendable(epsilon)
+    exact = budget_floor(epsilon)
     return ParameterPlan(codebook, exact, mechanism, allocation, positive(gamma, "gamma"), rows_per_unit)

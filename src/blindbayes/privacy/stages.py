@@ -25,9 +25,9 @@ from blindbayes.codebook import Codebook, Numeric
 from blindbayes.errors import ConfigError
 from blindbayes.primitives.coins import Coins
 from blindbayes.privacy import samplers
-from blindbayes.privacy.cells import Shape, even_shape, fine_codebook, look_edges, public_shape, seen_shape
-from blindbayes.privacy.chance import Number, charged, spendable
-from blindbayes.privacy.classwise import Classwise, Part
+from blindbayes.privacy.cells import CellShape, even_shape, fine_codebook, look_edges, public_shape, seen_shape
+from blindbayes.privacy.classwise import Classwise, ReleasePart
+from blindbayes.privacy.exact_events import Number, budget_floor, cost_ceiling
 from blindbayes.privacy.joint import Seen, plan_release
 from blindbayes.privacy.mechanisms import Price
 from blindbayes.privacy.released import NoisyStatistics, ReleasePlan, Sized
@@ -57,7 +57,9 @@ class Look:
     @cached_property
     def noise(self) -> Classwise:
         """Its noise: that of one class with these histograms, of which a record moves one cell each."""
-        return Classwise(tuple(Part(each.name, self._cells(each)) for each in self.features), self.epsilon, self.rows_per_unit)
+        return Classwise(
+            tuple(ReleasePart(each.name, self._cells(each)) for each in self.features), self.epsilon, self.rows_per_unit
+        )
 
     @staticmethod
     def _cells(feature: Numeric) -> int:
@@ -81,7 +83,7 @@ class Look:
         """Of the noise in a cell of each histogram, in counts."""
         return np.sqrt(self.noise.variances())
 
-    def shapes(self, seen: list[Floats], rows: float) -> dict[str, Shape]:
+    def shapes(self, seen: list[Floats], rows: float) -> dict[str, CellShape]:
         """Where the numbers lie: shares of the cells, drawn to those of numbers alike as far as noise may have made them."""
         rows = max(rows, 1.0)
         noise = self.deviations() / rows
@@ -144,7 +146,7 @@ class StagedPlan:
     @property
     def price(self) -> Price:
         """What all stages cost together."""
-        return Price(charged(self.epsilon), self.delta, self.unit)
+        return Price(cost_ceiling(self.epsilon), self.delta, self.unit)
 
     def describe(self) -> dict[str, Any]:
         """Public facts for statements and reports."""
@@ -189,7 +191,7 @@ class StagedPlan:
         left = self.epsilon - self.class_epsilon
         rows = self.rows if self.rows is not None else min(sized.rows, self.declared.max_rows)
         told = [f"class counts for epsilon {float(self.class_epsilon):.3g}, noise {sized.deviation:.3g} in each"]
-        shapes: Mapping[str, Shape] = {
+        shapes: Mapping[str, CellShape] = {
             each.name: even_shape(each) if each.spacing == "linear" else public_shape(each)
             for each in self.declared.features
             if isinstance(each, Numeric) and each.bins is None and each.width > 1
@@ -205,7 +207,7 @@ class StagedPlan:
         reasons = (*told, self.expected.reasons[0], *last.reasons[1:])  # the mechanism was chosen by public facts
         return replace(last, reasons=reasons).release(statistics, coins)
 
-    def last(self, epsilon: Fraction, sized: Sized, shapes: Mapping[str, Shape]) -> ReleasePlan:
+    def last(self, epsilon: Fraction, sized: Sized, shapes: Mapping[str, CellShape]) -> ReleasePlan:
         """The last stage, from what the others left and found."""
         return plan_release(
             self.declared,
@@ -241,7 +243,7 @@ def plan_stages(
     rows_per_unit: int = 1,
 ) -> StagedPlan:
     """The release for this codebook and budget, in as many stages as public facts ask for."""
-    exact = spendable(epsilon)
+    exact = budget_floor(epsilon)
     expected = plan_release(codebook, epsilon=exact, delta=delta, mechanism=mechanism, rows=rows, rows_per_unit=rows_per_unit)
     plan = StagedPlan(expected, fine_codebook(codebook), exact, expected.rows, ())
     look = None if plan.rows is None else plan.look(plan.rows)

@@ -16,7 +16,7 @@ from typing import Any, Literal, Protocol, get_args
 
 from blindbayes.errors import ConfigError
 from blindbayes.foreign import read_json, well_formed
-from blindbayes.privacy.chance import LARGEST_BUDGET
+from blindbayes.privacy.exact_events import LARGEST_BUDGET
 from blindbayes.privacy.mechanisms import Price
 from blindbayes.privacy.sensitivity import Sensitivity
 

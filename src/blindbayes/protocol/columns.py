@@ -25,18 +25,18 @@ from blindbayes.primitives.coins import Coins
 from blindbayes.primitives.limbs import Limbs
 from blindbayes.primitives.softspoken import OtReceiver, OtSender
 from blindbayes.protocol import class_sums, shared_argmax, shared_model, transfer
-from blindbayes.protocol.class_sums import RowLayout, Shape
+from blindbayes.protocol.class_sums import ClassSumsSetup, RowLayout
 from blindbayes.protocol.core import Role, Run
-from blindbayes.protocol.shared_argmax import Committed, Mesh, Query, commit_tables
-from blindbayes.protocol.shared_model import NO_GUARD, Guard, Noise, ScorePlan
-from blindbayes.statistics import Block
+from blindbayes.protocol.shared_argmax import Committed, Mesh, SharedArgmaxSetup, commit_tables
+from blindbayes.protocol.shared_model import NO_GUARD, Guard, Noise, ScoreLayout
+from blindbayes.statistics import CodedRows
 from blindbayes.wire import U64Array
 
 IntArray = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class Columns:
+class ColumnsSetup:
     """What is public about a study over columns."""
 
     codebook: Codebook
@@ -85,20 +85,20 @@ class Columns:
         return tuple(self.codebook.feature(name) for name in self.owners[party])
 
     @cached_property
-    def plan(self) -> ScorePlan:
+    def plan(self) -> ScoreLayout:
         """Widths of the scores."""
-        return ScorePlan(self.codebook, self.rows, self.alpha, self.guard)
+        return ScoreLayout(self.codebook, self.rows, self.alpha, self.guard)
 
     def layout(self, party: str) -> RowLayout:
         """Words of a party's rows."""
         return RowLayout(self.features(party), self.rows)
 
-    def shape(self, party: str) -> Shape:
+    def shape(self, party: str) -> ClassSumsSetup:
         """The shape of class_sums with a party."""
         layout = self.layout(party)
-        return Shape(self.rows, layout.words, len(self.codebook.classes), layout.facts())
+        return ClassSumsSetup(self.rows, layout.words, len(self.codebook.classes), layout.facts())
 
-    def query(self, count: int, reveal_to: str = "all", *, together: bool = False) -> Query:
+    def query(self, count: int, reveal_to: str = "all", *, together: bool = False) -> SharedArgmaxSetup:
         """The public facts of a batch. A named attribute holder evaluates, so that nobody else sees the class; with
         `together` all parties compare, so that no pair of them is trusted."""
         holders = self.holders
@@ -111,7 +111,7 @@ class Columns:
         else:
             raise ConfigError(f"reveal_to is 'all' or a party; {reveal_to!r} is none")
         shared = {name: self.shared(name) for name in holders}
-        return Query(self.plan, count, self.class_holder, holders, shared, learners, together, self.audit_rate)
+        return SharedArgmaxSetup(self.plan, count, self.class_holder, holders, shared, learners, together, self.audit_rate)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain builtins, for a share file."""
@@ -144,7 +144,7 @@ class Trained:
 
 def train_class_holder(
     run: Run,
-    columns: Columns,
+    columns: ColumnsSetup,
     class_counts: IntArray,
     labels: Callable[[], Iterable[IntArray]],
     coins: Coins,
@@ -157,8 +157,8 @@ def train_class_holder(
     trained = Trained({}, {}, {}, training=training_name(run))
     for name in columns.holders:
         if columns.shared(name):
-            planter = yield from transfer.planter(run, name, coins)
-            trained.keepers[name] = yield from transfer.keeper(run, name, coins)
+            planter = yield from transfer.ot_receiver(run, name, coins)
+            trained.keepers[name] = yield from transfer.ot_sender(run, name, coins)
             share = yield from class_sums.class_holder(run, name, columns.shape(name), labels(), planter, coins)
             if not columns.guard.acts:
                 trained.sums[name] = share
@@ -176,20 +176,20 @@ def train_class_holder(
             if columns.audit_rate:
                 trained.committed[name] = yield from commit_tables(run, name, trained.tables[name], columns.plan, coins)
         else:
-            trained.keepers[name] = yield from transfer.keeper(run, name, coins)
+            trained.keepers[name] = yield from transfer.ot_sender(run, name, coins)
     return trained
 
 
 def train_attribute_holder(
-    run: Run, columns: Columns, blocks: Iterable[Block], coins: Coins, noise: Noise | None = None
+    run: Run, columns: ColumnsSetup, blocks: Iterable[CodedRows], coins: Coins, noise: Noise | None = None
 ) -> Role[Trained]:
     """An attribute holder's role. A party that knows the class only sets up its transfers. `noise` as for the class holder."""
     other = columns.class_holder
     if not columns.shared(run.me):
-        planter = yield from transfer.planter(run, other, coins)
+        planter = yield from transfer.ot_receiver(run, other, coins)
         return Trained({}, {}, {}, planter, training_name(run))
-    keeper = yield from transfer.keeper(run, other, coins)
-    planter = yield from transfer.planter(run, other, coins)
+    keeper = yield from transfer.ot_sender(run, other, coins)
+    planter = yield from transfer.ot_receiver(run, other, coins)
     layout = columns.layout(run.me)
     words = (layout.encode(block) for block in blocks)
     share = yield from class_sums.attribute_holder(run, other, columns.shape(run.me), words, keeper, coins)
@@ -201,7 +201,7 @@ def train_attribute_holder(
     return Trained({other: tables}, sums, {}, planter, training_name(run), committed)
 
 
-def any_counts(columns: Columns) -> IntArray:
+def any_counts(columns: ColumnsSetup) -> IntArray:
     """shared_model asks for class counts that add up to the rows; where every feature may be missing it does not use them."""
     counts = np.zeros(len(columns.codebook.classes), dtype=np.int64)
     counts[0] = columns.rows
@@ -216,7 +216,7 @@ def training_name(run: Run) -> str:
 # -- prediction ----------------------------------------------------------------------------------------------------------
 
 
-def fixed_point(scores: npt.NDArray[np.float64], plan: ScorePlan) -> Limbs:
+def fixed_point(scores: npt.NDArray[np.float64], plan: ScoreLayout) -> Limbs:
     """Scores in clear (rows, K), finite, as differences to class 0 in the plan's fixed point."""
     if not np.isfinite(scores).all():
         raise LocalProtocolError("local scores must be finite")
@@ -224,7 +224,7 @@ def fixed_point(scores: npt.NDArray[np.float64], plan: ScorePlan) -> Limbs:
     return lm.cut(lm.from_floats(scaled, plan.limbs), plan.bits)
 
 
-def prior(class_counts: IntArray, plan: ScorePlan) -> npt.NDArray[np.float64]:
+def prior(class_counts: IntArray, plan: ScoreLayout) -> npt.NDArray[np.float64]:
     """ln of the class counts; a class without rows lies below everything."""
     with np.errstate(divide="ignore"):
         logs = np.log(class_counts.astype(np.float64)) - np.log(max(1, int(class_counts.sum())))
@@ -233,7 +233,7 @@ def prior(class_counts: IntArray, plan: ScorePlan) -> npt.NDArray[np.float64]:
 
 def predict_class_holder(
     run: Run,
-    query: Query,
+    query: SharedArgmaxSetup,
     local: npt.NDArray[np.float64],
     tables: Mapping[str, Mapping[str, Limbs]],
     keepers: Mapping[str, OtSender],
@@ -251,7 +251,7 @@ def predict_class_holder(
 
 def predict_attribute_holder(
     run: Run,
-    query: Query,
+    query: SharedArgmaxSetup,
     local: npt.NDArray[np.float64] | None,
     tables: Mapping[str, Limbs],
     columns: Mapping[str, IntArray],

@@ -30,11 +30,11 @@ from blindbayes.primitives.softspoken import OtReceiver, OtSender, SenderStream
 from blindbayes.primitives.tweaks import TweakedHash
 from blindbayes.protocol import joined_sums, shared_argmax, shared_model, transfer
 from blindbayes.protocol.class_sums import RowLayout
-from blindbayes.protocol.columns import Columns, Trained, any_counts, training_name
+from blindbayes.protocol.columns import ColumnsSetup, Trained, any_counts, training_name
 from blindbayes.protocol.core import Role, Run
-from blindbayes.protocol.joined_sums import Entries, Shape
+from blindbayes.protocol.joined_sums import Entries, JoinedSumsSetup
 from blindbayes.protocol.joined_sums import counts as on_counts
-from blindbayes.protocol.shared_argmax import Query, commit_tables
+from blindbayes.protocol.shared_argmax import SharedArgmaxSetup, commit_tables
 from blindbayes.protocol.shared_argmax.query import look_up, serve
 from blindbayes.protocol.shared_model import NO_GUARD, Guard, Noise
 from blindbayes.protocol.transfer import agree
@@ -44,7 +44,7 @@ IntArray = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class Join:
+class JoinSetup:
     """What is public about a join."""
 
     codebook: Codebook  # as agreed; features may be declared to be always there
@@ -76,7 +76,7 @@ class Join:
         if self.most < 1 or self.most > 2**16 or (self.duplicates != "join" and self.most != 1):
             raise ConfigError("multiplicity lies between 1 and 65,536, and is 1 unless duplicates = 'join'")
         for name in self.holders:  # what a run would refuse is refused now
-            Shape(self.bounds[name], self.bounds[self.class_holder], 1, len(self.codebook.classes), self.most)
+            JoinedSumsSetup(self.bounds[name], self.bounds[self.class_holder], 1, len(self.codebook.classes), self.most)
         if self.rows >= 1 << 31:
             raise ConfigError("a bound times the multiplicity squared passes 2^31 rows; lower the multiplicity or the bounds")
         if self.min_overlap < 0:
@@ -85,7 +85,7 @@ class Join:
             raise ConfigError("min_overlap is larger than the bounds of a join: it could never be reached")
 
     @cached_property
-    def columns(self) -> Columns:
+    def columns(self) -> ColumnsSetup:
         """The study as `columns` sees it: every feature may be missing, at most so many rows."""
         book = self.codebook.with_features(
             tuple(
@@ -93,7 +93,7 @@ class Join:
                 for feature in self.codebook.features
             )
         )
-        return Columns(
+        return ColumnsSetup(
             book, self.rows, self.owners, (self.class_holder,), self.alpha, self.training, self.guard, self.audit_rate
         )
 
@@ -129,21 +129,23 @@ class Join:
             return None
         return self.columns.layout(self.class_holder)
 
-    def shape(self, party: str) -> Shape:
+    def shape(self, party: str) -> JoinedSumsSetup:
         """The run in which an attribute holder brings rows and the class holder labels; the last word counts rows."""
         layout, classes = self.columns.layout(party), len(self.codebook.classes)
         facts = layout.facts() + self.facts()
         counted = bool(self.min_overlap) or self.overlap_epsilon is not None
-        return Shape(self.bounds[party], self.bounds[self.class_holder], layout.words + 1, classes, self.most, facts, counted)
+        return JoinedSumsSetup(
+            self.bounds[party], self.bounds[self.class_holder], layout.words + 1, classes, self.most, facts, counted
+        )
 
-    def own_shape(self, party: str) -> Shape:
+    def own_shape(self, party: str) -> JoinedSumsSetup:
         """The run in which the class holder brings its own columns, class by class, and the other its numbers of rows."""
         layout = self.own_layout
         if layout is None:
             raise LocalProtocolError("the class holder's own columns are not shared")
         words = layout.words * len(self.codebook.classes)
         bounds, counted = (self.bounds[self.class_holder], self.bounds[party]), bool(self.min_overlap)
-        return Shape(*bounds, words, 1, self.most, layout.facts() + self.facts(), counted)
+        return JoinedSumsSetup(*bounds, words, 1, self.most, layout.facts() + self.facts(), counted)
 
     def noise_bits(self, party: str) -> int:
         """Bits of an estimate of the joined identifiers: as few as hold it (noise is larger with probability e^-64)."""
@@ -175,7 +177,7 @@ class Join:
 
     @classmethod
     @well_formed("the share file")
-    def from_dict(cls, public: Mapping[str, Any]) -> Join:
+    def from_dict(cls, public: Mapping[str, Any]) -> JoinSetup:
         """From the public facts of a share file."""
         facts = public.get("join")
         if facts is None:
@@ -228,11 +230,11 @@ class Links:
 def connect(run: Run, other: str, coins: Coins) -> Role[Links]:
     """Set up both directions. The party that stands first in the roster is the sender of the first."""
     if run.parties.index(run.me) < run.parties.index(other):
-        keeper = yield from transfer.keeper(run, other, coins)
-        planter = yield from transfer.planter(run, other, coins)
+        keeper = yield from transfer.ot_sender(run, other, coins)
+        planter = yield from transfer.ot_receiver(run, other, coins)
     else:
-        planter = yield from transfer.planter(run, other, coins)
-        keeper = yield from transfer.keeper(run, other, coins)
+        planter = yield from transfer.ot_receiver(run, other, coins)
+        keeper = yield from transfer.ot_sender(run, other, coins)
     return Links(keeper, planter)
 
 
@@ -241,7 +243,7 @@ def connect(run: Run, other: str, coins: Coins) -> Role[Links]:
 
 def train_class_holder(
     run: Run,
-    join: Join,
+    join: JoinSetup,
     labels: Entries,
     own: Entries | None,
     coins: Coins,
@@ -253,10 +255,10 @@ def train_class_holder(
     tables_noise, class_noise = (None, None) if drawn is None else (drawn.tables, drawn.class_counts)
     trained = Joined({}, {}, {}, training=training_name(run))
     columns, plan, counts = join.columns, join.columns.plan, {}
-    mine: dict[str, joined_sums.Shares[SenderStream]] = {}
+    mine: dict[str, joined_sums.JoinedShares[SenderStream]] = {}
     for name in join.holders:
-        planter = yield from transfer.planter(run, name, coins)
-        keeper = yield from transfer.keeper(run, name, coins)
+        planter = yield from transfer.ot_receiver(run, name, coins)
+        keeper = yield from transfer.ot_sender(run, name, coins)
         share, counts[name] = yield from joined_sums.label_holder(run, name, join.shape(name), labels, planter, coins)
         if join.own_layout is not None and own is not None:
             mine[name] = yield from joined_sums.row_holder(run, name, join.own_shape(name), own, keeper, coins)
@@ -296,7 +298,7 @@ def train_class_holder(
 
 def train_attribute_holder(
     run: Run,
-    join: Join,
+    join: JoinSetup,
     rows: Entries,
     numbers: Entries,
     coins: Coins,
@@ -307,8 +309,8 @@ def train_attribute_holder(
     `noise` and `drawn` as for the class holder."""
     tables_noise, class_noise = (None, None) if drawn is None else (drawn.tables, drawn.class_counts)
     other, columns, plan = join.class_holder, join.columns, join.columns.plan
-    keeper = yield from transfer.keeper(run, other, coins)
-    planter = yield from transfer.planter(run, other, coins)
+    keeper = yield from transfer.ot_sender(run, other, coins)
+    planter = yield from transfer.ot_receiver(run, other, coins)
     share, count = yield from joined_sums.row_holder(run, other, join.shape(run.me), rows, keeper, coins)
     own_layout, theirs = join.own_layout, None
     if own_layout is not None:
@@ -357,8 +359,8 @@ def _cut(share: U64Array) -> U64Array:
 
 def predict_class_holder(
     run: Run,
-    join: Join,
-    query: Query,
+    join: JoinSetup,
+    query: SharedArgmaxSetup,
     tables: Mapping[str, Limbs],
     columns: Mapping[str, IntArray],
     links: Links,
@@ -380,8 +382,8 @@ def predict_class_holder(
 
 def predict_attribute_holder(
     run: Run,
-    join: Join,
-    query: Query,
+    join: JoinSetup,
+    query: SharedArgmaxSetup,
     tables: Mapping[str, Limbs],
     columns: Mapping[str, IntArray],
     links: Links,
@@ -403,7 +405,7 @@ def _with_prior(scores: Limbs, table: Limbs) -> Limbs:
     return lm.add(scores, np.broadcast_to(table[0, 1][None], scores.shape))
 
 
-def _backwards(join: Join, query: Query) -> Query:
+def _backwards(join: JoinSetup, query: SharedArgmaxSetup) -> SharedArgmaxSetup:
     """The query with the roles of the look-ups swapped: the class holder chooses in the attribute holder's tables."""
     holder, other = join.class_holder, join.holders[0]
-    return Query(query.plan, query.count, other, (holder,), {holder: join.owners[holder]}, (holder,))
+    return SharedArgmaxSetup(query.plan, query.count, other, (holder,), {holder: join.owners[holder]}, (holder,))

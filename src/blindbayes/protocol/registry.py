@@ -52,7 +52,7 @@ FRAME_ROOM = 4096  # of a message besides its vector
 
 
 @dataclass(frozen=True, slots=True)
-class Setting:
+class SumSetup:
     """What is public about one sum."""
 
     contributors: tuple[str, ...]  # who brings a vector, in the study's order
@@ -104,21 +104,21 @@ class SumProtocol(Protocol):
 
     name: str
 
-    def resists(self, setting: Setting) -> bool:
+    def resists(self, setting: SumSetup) -> bool:
         """Whether the protocol's page claims anything about a reader of the sum that deviates."""
         ...
 
-    def smallest(self, setting: Setting, corrupt: int, *, malicious: bool) -> Smallest:
+    def smallest(self, setting: SumSetup, corrupt: int, *, malicious: bool) -> Smallest:
         """The smallest sum that any `corrupt` contributors can have opened, with a reader that follows or deviates."""
         ...
 
-    def check(self, setting: Setting) -> None: ...
+    def check(self, setting: SumSetup) -> None: ...
 
-    def roster(self, setting: Setting) -> tuple[str, ...]: ...
+    def roster(self, setting: SumSetup) -> tuple[str, ...]: ...
 
-    def learners(self, setting: Setting) -> tuple[str, ...]: ...
+    def learners(self, setting: SumSetup) -> tuple[str, ...]: ...
 
-    def role(self, run: Run, setting: Setting, vector: U64Array | None, coins: Coins) -> Role[Total | None]: ...
+    def role(self, run: Run, setting: SumSetup, vector: U64Array | None, coins: Coins) -> Role[Total | None]: ...
 
 
 def load(name: str) -> SumProtocol:
@@ -136,7 +136,7 @@ def spec(name: str) -> dict[str, Any]:
 
 
 def simulate_roles(
-    protocol: SumProtocol, runs: Mapping[str, Run], setting: Setting, vectors: Mapping[str, U64Array], coins: Coins
+    protocol: SumProtocol, runs: Mapping[str, Run], setting: SumSetup, vectors: Mapping[str, U64Array], coins: Coins
 ) -> dict[str, Role[Total | None]]:
     """One role per party of the roster, each with its own coins, for a driver that runs them all in one process."""
     return {
@@ -145,7 +145,7 @@ def simulate_roles(
     }
 
 
-def require_vector(vector: U64Array | None, setting: Setting, party: str) -> U64Array:
+def require_vector(vector: U64Array | None, setting: SumSetup, party: str) -> U64Array:
     """Our own input, checked: words, of the setting's length."""
     if vector is None:
         raise LocalProtocolError("a contributor needs a vector", party=party)
@@ -154,7 +154,7 @@ def require_vector(vector: U64Array | None, setting: Setting, party: str) -> U64
     return vector
 
 
-def require_options(setting: Setting, known: Mapping[str, Any]) -> dict[str, Any]:
+def require_options(setting: SumSetup, known: Mapping[str, Any]) -> dict[str, Any]:
     """The options with their defaults. Raises `ConfigError` for a name the protocol does not know."""
     unknown = sorted(set(setting.options) - set(known))
     if unknown:

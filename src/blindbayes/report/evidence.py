@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from blindbayes.codebook import Categorical, Feature, Numeric
-from blindbayes.model.explain import Plausible, between
+from blindbayes.model.explain import NoiseInterval, between
 from blindbayes.model.parameters import Gaussian, Histogram, Parameters
 
 MOST_RANGES = 12  # a number in finer cells is shown in this many ranges
@@ -41,7 +41,7 @@ class Weight:
         return None if self.low is None or self.high is None else (float(self.low[at]), float(self.high[at]))
 
 
-def weights(parameters: Parameters, only: str | None = None, plausible: Plausible | None = None) -> list[Weight]:
+def weights(parameters: Parameters, only: str | None = None, plausible: NoiseInterval | None = None) -> list[Weight]:
     """Every value of every categorical feature, ranges or values of every number, in the codebook's order.
 
     With `plausible`, each has its interval, and the ranges are the cells that were released (or some of them together).

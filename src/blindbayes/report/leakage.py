@@ -9,7 +9,7 @@ from typing import Any
 
 from blindbayes.report.spec import Coalition, Spec, read_spec
 from blindbayes.wire import Message, Trust
-from blindbayes.wire.transcript import Amount, Entry, Way
+from blindbayes.wire.transcript import Amount, SentMessage, Way
 
 TRUST_WORDS = {
     Trust.CLEAR: "readable, and meant to be: public facts of the run or its result",
@@ -41,7 +41,7 @@ LABEL_WORDS = {
 }
 
 
-def label_words(label: str) -> str:
+def describe_label(label: str) -> str:
     """What is opened under a label, in plain words."""
     return LABEL_WORDS.get(label, label.replace("_", " "))
 
@@ -50,7 +50,7 @@ OTHERS = "other parties"
 
 
 @dataclass(frozen=True, slots=True)
-class Received:
+class ReceivedKind:
     """One kind of message that a party was handed."""
 
     kind: str
@@ -93,7 +93,7 @@ class PartyView:
     """All that one party got; or, of the other party of two, what this site sent it (`whole` is false)."""
 
     party: str
-    received: tuple[Received, ...]
+    received: tuple[ReceivedKind, ...]
     opened: tuple[str, ...]
     whole: bool = True
 
@@ -107,7 +107,7 @@ class PartyView:
             return tuple(sentences)
         for label, times in Counter(self.opened).items():
             often = "" if times == 1 else f" ({times} times)"
-            sentences.append(f"It learned {label_words(label)}{often}.")
+            sentences.append(f"It learned {describe_label(label)}{often}.")
         if not self.opened:
             sentences.append("Nothing was opened to it.")
         return (*sentences, *self._kinds("It received"))
@@ -201,7 +201,7 @@ def leak_report(
     contributors: int,
     received: Mapping[str, Mapping[type[Message], int]],
     opened: Mapping[str, Sequence[str]],
-    entries: Iterable[Entry],
+    entries: Iterable[SentMessage],
     follows: Sequence[str] = (),
     traffic: Mapping[Way, Amount] | None = None,
     about: About | None = None,
@@ -210,13 +210,13 @@ def leak_report(
     noisy = any("noisy_sum" in labels for labels in opened.values())
     views = []
     for party, kinds in received.items():
-        items = tuple(Received(kind.__name__, _trust(kind, noisy), count, _words(kind)) for kind, count in kinds.items())
+        items = tuple(ReceivedKind(kind.__name__, _trust(kind, noisy), count, _words(kind)) for kind, count in kinds.items())
         views.append(PartyView(party, items, tuple(opened.get(party, ()))))
     seats = {name for sender, to, _ in traffic or () for name in (sender, to)}
     if traffic and len(seats) == 2:  # of two, all that the other receives comes from here
         for other in sorted(seats - set(received)):
             sent = {kind: count for (_, to, kind), (count, _) in traffic.items() if to == other}
-            items = tuple(Received(kind.__name__, _trust(kind, noisy), count, _words(kind)) for kind, count in sent.items())
+            items = tuple(ReceivedKind(kind.__name__, _trust(kind, noisy), count, _words(kind)) for kind, count in sent.items())
             views.append(PartyView(other, items, (), whole=False))
     flows = _flows(entries, noisy) or _traffic_flows(traffic or {}, noisy) or _arrivals(views)
     return LeakReport(
@@ -298,8 +298,8 @@ def _trust(kind: type[Message], noisy: bool) -> str:
     return kind.trust.value
 
 
-def _flows(entries: Iterable[Entry], noisy: bool) -> tuple[Flow, ...]:
-    grouped: dict[tuple[int, str], list[Entry]] = {}
+def _flows(entries: Iterable[SentMessage], noisy: bool) -> tuple[Flow, ...]:
+    grouped: dict[tuple[int, str], list[SentMessage]] = {}
     for entry in entries:
         grouped.setdefault((entry.depth, entry.kind.__name__), []).append(entry)
     flows = []

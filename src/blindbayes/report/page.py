@@ -7,7 +7,7 @@ from html import escape
 
 import numpy as np
 
-from blindbayes.model.explain import COVERAGE, Plausible, between
+from blindbayes.model.explain import COVERAGE, NoiseInterval, between
 from blindbayes.model.parameters import FloatArray, Gaussian, Parameters, Term
 from blindbayes.report.evidence import weights
 from blindbayes.report.leakage import OTHERS, TRUST_WORDS, Flow, LeakReport, PartyView
@@ -184,7 +184,7 @@ def sequence_diagram(flows: tuple[Flow, ...]) -> str:
 
 
 def model_page(
-    parameters: Parameters, *, title: str = "What the model says", shown: int = 12, plausible: Plausible | None = None
+    parameters: Parameters, *, title: str = "What the model says", shown: int = 12, plausible: NoiseInterval | None = None
 ) -> str:
     """Per feature, how far each value speaks for or against each class: ln P(value | class) less the mean over classes."""
     codebook = parameters.codebook

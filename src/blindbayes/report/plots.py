@@ -6,7 +6,7 @@ from html import escape
 
 import numpy as np
 
-from blindbayes.model.explain import Plausible, between
+from blindbayes.model.explain import NoiseInterval, between
 from blindbayes.model.parameters import Gaussian, Parameters
 from blindbayes.report.evidence import Weight, weights
 
@@ -27,7 +27,7 @@ def priors_plot(parameters: Parameters) -> str:
     return "".join([*out, "</svg>\n"])
 
 
-def evidence_plot(parameters: Parameters, plausible: Plausible | None = None, *, shown: int = 30) -> str:
+def evidence_plot(parameters: Parameters, plausible: NoiseInterval | None = None, *, shown: int = 30) -> str:
     """A heat map: the values that say most, one row each, and how far each speaks for or against each class.
 
     With `plausible`, each cell also says where the exact weight lies in 90 of 100 releases, and is pale where that may be 0.
@@ -73,7 +73,7 @@ def plain(value: float) -> str:
     return f"{value:.0f}" if 1000 <= abs(value) < 1e9 else f"{value:.4g}"
 
 
-def gaussian_plot(parameters: Parameters, plausible: Plausible | None = None) -> str | None:
+def gaussian_plot(parameters: Parameters, plausible: NoiseInterval | None = None) -> str | None:
     """Per Gaussian feature, mean and one deviation of each class inside the feature's bounds; None without such a feature.
 
     With `plausible`, a thin line shows where the mean lies without the noise, in 90 of 100 releases.

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from blindbayes.model.explain import Plausible
+from blindbayes.model.explain import NoiseInterval
 from blindbayes.model.file import dump_model
 from blindbayes.model.parameters import Parameters
 from blindbayes.privacy.statement import Deployment, PrivacyStatement
@@ -50,7 +50,7 @@ def model_files(
     facts: Mapping[str, Any],
     promise: PrivacyStatement | None,
     deployment: Deployment | None,
-    plausible: Plausible | None = None,
+    plausible: NoiseInterval | None = None,
 ) -> dict[str, bytes]:
     """What a model in the open adds: its card, its explanation, plots, and the promise in forms for machines."""
     files = {

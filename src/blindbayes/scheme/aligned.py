@@ -1,6 +1,6 @@
 """One party's part in a study over columns whose rows line up: training, and joint classification.
 
-A part knows its party's table and the public facts (`Columns`).
+A part knows its party's table and the public facts (`ColumnsSetup`).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from blindbayes.privacy.accounting import Spend
 from blindbayes.privacy.column_noise import ColumnNoise
 from blindbayes.protocol import columns as roles
 from blindbayes.protocol import shared_argmax, transfer
-from blindbayes.protocol.columns import Columns, Trained
+from blindbayes.protocol.columns import ColumnsSetup, Trained
 from blindbayes.protocol.core import Role, Run
 from blindbayes.protocol.shared_argmax import Mesh
 from blindbayes.protocol.shared_model import NO_GUARD, Guard
@@ -37,7 +37,7 @@ from blindbayes.scheme.guards import UNIT, counted, guard_local, guard_words, gu
 from blindbayes.scheme.job import Charge, Site
 from blindbayes.scheme.part import CheckedTable, Training
 from blindbayes.scheme.result import JointResult, Learned, about_run, column_report, leakage_of
-from blindbayes.statistics import Block, Layout, Statistics, count_block
+from blindbayes.statistics import CodedRows, Layout, Statistics, count_block
 from blindbayes.study.agreement import Agreement
 from blindbayes.study.schemes import Exposure, Facts
 from blindbayes.study.study import Study
@@ -61,7 +61,7 @@ class ClassSumsParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 # -- training ------------------------------------------------------------------------------------------------------------
 
 
-def require_held(columns: Columns, party: str, source: ColumnSource) -> None:
+def require_held(columns: ColumnsSetup, party: str, source: ColumnSource) -> None:
     """Refuse a table that does not hold what the study says this party holds."""
     found = {feature.name for feature in source.features}
     if missing := [name for name in columns.owners[party] if name not in found]:
@@ -74,7 +74,7 @@ class ColumnTraining:
     """One party's part of training by class_sums. See `part.Training`."""
 
     def __init__(
-        self, columns: Columns, party: str, source: ColumnSource, queries: int | None, noise: ColumnNoise | None = None
+        self, columns: ColumnsSetup, party: str, source: ColumnSource, queries: int | None, noise: ColumnNoise | None = None
     ) -> None:
         self.columns, self.party = columns, party
         self._noise = noise
@@ -112,7 +112,7 @@ class ColumnTraining:
         )
 
 
-def training(study: Study, columns: Columns, party: str, source: ColumnSource) -> ColumnTraining:
+def training(study: Study, columns: ColumnsSetup, party: str, source: ColumnSource) -> ColumnTraining:
     """A party's part of training, its table checked against what is agreed."""
     require_held(columns, party, source)
     if (party in columns.labelled) and not source.labelled:
@@ -125,9 +125,9 @@ def training(study: Study, columns: Columns, party: str, source: ColumnSource) -
     return ColumnTraining(columns, party, source, study.options.get("queries"), noise_of(study, columns))
 
 
-def columns_for(study: Study, rows: int, owners: Mapping[str, tuple[str, ...]], labelled: tuple[str, ...]) -> Columns:
+def columns_for(study: Study, rows: int, owners: Mapping[str, tuple[str, ...]], labelled: tuple[str, ...]) -> ColumnsSetup:
     """What is public about a study whose rows line up: noise and least cells included."""
-    agreed = guarded(study, Columns(study.codebook, rows, owners, labelled, study.alpha))
+    agreed = guarded(study, ColumnsSetup(study.codebook, rows, owners, labelled, study.alpha))
     return replace(agreed, audit_rate=float(study.options.get("audit_rate", 0.0)))
 
 
@@ -190,21 +190,21 @@ class ColumnScoring:
             yield from transfer.agree(run, name, "classification", facts, coins)
         for name in others:
             if self.party == holder:
-                kept.keepers[name] = yield from transfer.keeper(run, name, coins)
+                kept.keepers[name] = yield from transfer.ot_sender(run, name, coins)
             else:
-                kept.planter = yield from transfer.planter(run, name, coins)
+                kept.planter = yield from transfer.ot_receiver(run, name, coins)
         if self._together:
             kept.mesh = yield from shared_argmax.connect(run, coins)
         return kept
 
-    def _batches(self) -> Iterator[Block]:
+    def _batches(self) -> Iterator[CodedRows]:
         if self._table is not None:
             yield from self._table.blocks()
             return
         for low in range(0, self.count, _BATCH):
-            yield Block(None, {}, min(_BATCH, self.count - low))
+            yield CodedRows(None, {}, min(_BATCH, self.count - low))
 
-    def _batch(self, run: Run, block: Block, kept: Transfers, coins: Coins) -> Role[npt.NDArray[np.int64] | None]:
+    def _batch(self, run: Run, block: CodedRows, kept: Transfers, coins: Coins) -> Role[npt.NDArray[np.int64] | None]:
         query = self.columns.query(block.rows, self._reveal_to, together=self._together)
         local, tables = self._local_scores(block), self.share.tables
         if local is not None and self.party == self.columns.class_holder:
@@ -219,7 +219,7 @@ class ColumnScoring:
             )
         )
 
-    def _local_scores(self, block: Block) -> npt.NDArray[np.float64] | None:
+    def _local_scores(self, block: CodedRows) -> npt.NDArray[np.float64] | None:
         """What a party that knows the class of its rows computes alone."""
         columns, party = self.columns, self.party
         if party not in columns.labelled:
@@ -240,12 +240,12 @@ def scoring(share: ModelShare, source: ColumnSource | int, reveal_to: str = "all
 
 
 @well_formed("the share file")
-def columns_of(public: Mapping[str, Any]) -> Columns:
+def columns_of(public: Mapping[str, Any]) -> ColumnsSetup:
     """What is public about a study, from a share file."""
     book = Codebook.from_dict(read_json_table(public["codebook"], "the codebook of a share"))
     owners = {party: tuple(names) for party, names in public["owners"].items()}
     guard = Guard.from_dict(public["guard"]) if "guard" in public else NO_GUARD
-    return Columns(
+    return ColumnsSetup(
         book,
         public["rows"],
         owners,
@@ -267,11 +267,11 @@ def class_counts_of(local: Mapping[str, Any] | None) -> npt.NDArray[np.int64]:
 # -- what a party computes alone, and in words -----------------------------------------------------------------------------
 
 
-def _sub_codebook(columns: Columns, party: str) -> Codebook:
+def _sub_codebook(columns: ColumnsSetup, party: str) -> Codebook:
     return columns.codebook.with_features(columns.features(party))
 
 
-def count_local(columns: Columns, party: str, source: ColumnSource | CheckedTable) -> dict[str, Any]:
+def count_local(columns: ColumnsSetup, party: str, source: ColumnSource | CheckedTable) -> dict[str, Any]:
     """Statistics of a party's own columns, which it computes alone because it knows the class."""
     classes = len(columns.codebook.classes)
     counts = np.zeros(classes, dtype=np.int64)
@@ -288,20 +288,20 @@ def count_local(columns: Columns, party: str, source: ColumnSource | CheckedTabl
     return {"class_counts": [int(value) for value in counts], "statistics": named}
 
 
-def local_parameters(columns: Columns, party: str, local: Mapping[str, Any]) -> Parameters:
+def local_parameters(columns: ColumnsSetup, party: str, local: Mapping[str, Any]) -> Parameters:
     statistics = Statistics.from_names(_sub_codebook(columns, party), local["statistics"])
     return estimate(statistics, alpha=columns.alpha)
 
 
-def whole_block(source: ColumnSource) -> Block:
+def whole_block(source: ColumnSource) -> CodedRows:
     blocks = list(source.blocks(training=False))
     if not blocks:
-        return Block(None, {feature.name: np.zeros(0, dtype=np.int64) for feature in source.features}, 0)
+        return CodedRows(None, {feature.name: np.zeros(0, dtype=np.int64) for feature in source.features}, 0)
     columns = {name: np.concatenate([block.columns[name] for block in blocks]) for name in blocks[0].columns}
-    return Block(None, columns, sum(block.rows for block in blocks))
+    return CodedRows(None, columns, sum(block.rows for block in blocks))
 
 
-def training_statement(study: Study, columns: Columns, sha256: str) -> str:
+def training_statement(study: Study, columns: ColumnsSetup, sha256: str) -> str:
     """What training promises, in words; `sha256` is the hash that the parties agreed on."""
     plan, queries, together = columns.plan, study.options.get("queries"), study.options.get("together", False)
     shared = [name for name in columns.holders if columns.shared(name)]
@@ -435,7 +435,7 @@ class ShareScheme(ABC):
         """A party's part, its table checked against what is agreed."""
 
     @abstractmethod
-    def columns(self, agreement: Agreement) -> Columns:
+    def columns(self, agreement: Agreement) -> ColumnsSetup:
         """Who holds what, as the protocols see it."""
 
     def price(self, agreement: Agreement, party: str) -> Charge | None:
@@ -562,7 +562,7 @@ class AlignedScheme(ShareScheme):
         ),
     )
 
-    def agree(self, agreement: Agreement) -> Columns:
+    def agree(self, agreement: Agreement) -> ColumnsSetup:
         """Who holds what of how many rows."""
         held, study = agreement.holdings, agreement.study
         if held.rows is None:
@@ -579,9 +579,9 @@ class AlignedScheme(ShareScheme):
         held = line_up({name: site.table(study) for name, site in sites.items()})
         return Agreement(study, study.sha256, tuple(sites), tuple(sites), held=held)
 
-    def columns(self, agreement: Agreement) -> Columns:
+    def columns(self, agreement: Agreement) -> ColumnsSetup:
         """The public facts themselves."""
-        found: Columns = agreement.public
+        found: ColumnsSetup = agreement.public
         return found
 
     def training(self, agreement: Agreement, party: str, source: ColumnSource) -> Training:

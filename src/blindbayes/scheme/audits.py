@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from blindbayes.errors import ConfigError, DataError, PrivacyError
 from blindbayes.model.shares import ModelShare
-from blindbayes.protocol.columns import Columns, Trained
+from blindbayes.protocol.columns import ColumnsSetup, Trained
 from blindbayes.protocol.shared_argmax import MOST_DUMMIES, Committed
 from blindbayes.study.study import Study
 
@@ -48,7 +48,7 @@ def _committed(own: Mapping[str, bytes]) -> Committed:
     return Committed(*(own[name] for name in _FIELDS))
 
 
-def audit_words(columns: Columns) -> list[str]:
+def audit_words(columns: ColumnsSetup) -> list[str]:
     """What audits promise."""
     rate = columns.audit_rate
     if not rate:

@@ -1,8 +1,8 @@
 """Noise and least cells of a study over columns: what both mean for its public facts, its tables and its ledgers.
 
 With `epsilon` each party's noise goes into the shares (`privacy.column_noise`); with `min_cell` small counters are set to 0.
-Both happen inside the circuit of shared_model. A study with either counts every value of every feature (`Columns.guard`), and
-with epsilon numbers are read in the cells that the plan chose.
+Both happen inside the circuit of shared_model. A study with either counts every value of every feature (`ColumnsSetup.guard`),
+and with epsilon numbers are read in the cells that the plan chose.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from blindbayes.data.columns import ColumnSource
 from blindbayes.errors import ConfigError
 from blindbayes.privacy.column_noise import ColumnNoise, Drawn
 from blindbayes.privacy.column_noise import Join as Way
-from blindbayes.protocol.columns import Columns
-from blindbayes.protocol.joined import Join
+from blindbayes.protocol.columns import ColumnsSetup
+from blindbayes.protocol.joined import JoinSetup
 from blindbayes.protocol.shared_model import NO_GUARD, Guard
 from blindbayes.study.study import Study
 
 
-def noise_of(study: Study, agreed: Columns | Join) -> ColumnNoise | None:
+def noise_of(study: Study, agreed: ColumnsSetup | JoinSetup) -> ColumnNoise | None:
     """The noise of a study with epsilon, from public facts; None without."""
     if study.epsilon is None:
         return None
-    if isinstance(agreed, Columns):
+    if isinstance(agreed, ColumnsSetup):
         if len(agreed.labelled) > 1:
             raise ConfigError(
                 "with epsilon one party alone counts the class: the others leave the class column out, and their columns are "
@@ -62,7 +62,7 @@ def _plan(study: Study, owners: Mapping[str, Iterable[str]], holder: str, rows: 
 _plans: dict[Any, ColumnNoise] = {}  # made from public facts, and asked for several times in a run
 
 
-def guarded(study: Study, agreed: Columns) -> Columns:
+def guarded(study: Study, agreed: ColumnsSetup) -> ColumnsSetup:
     """The public facts of a study whose rows line up, with its guard; as they came without one."""
     if study.epsilon is None and not study.min_cell:
         return agreed
@@ -72,7 +72,7 @@ def guarded(study: Study, agreed: Columns) -> Columns:
     return replace(agreed, codebook=optional, guard=_guard(study, noise, agreed.rows))
 
 
-def guarded_join(study: Study, agreed: Join) -> Join:
+def guarded_join(study: Study, agreed: JoinSetup) -> JoinSetup:
     """The same for a join."""
     if study.epsilon is None and not study.min_cell:
         return agreed
@@ -87,7 +87,7 @@ def _guard(study: Study, noise: ColumnNoise | None, rows: int) -> Guard:
     return Guard(study.min_cell, noise.noise_bits(rows), noise.floors)
 
 
-def counted(study: Study, agreed: Columns | Join, source: ColumnSource) -> ColumnSource:
+def counted(study: Study, agreed: ColumnsSetup | JoinSetup, source: ColumnSource) -> ColumnSource:
     """A table, to be read in the cells that are counted, and so that no row is an error."""
     noise = noise_of(study, agreed)
     if noise is None:
@@ -100,7 +100,9 @@ def counted(study: Study, agreed: Columns | Join, source: ColumnSource) -> Colum
 UNIT = "one record"  # what noise in the shares protects
 
 
-def guard_local(local: Mapping[str, Any], columns: Columns, drawn: Drawn | None, most: int | None = None) -> dict[str, Any]:
+def guard_local(
+    local: Mapping[str, Any], columns: ColumnsSetup, drawn: Drawn | None, most: int | None = None
+) -> dict[str, Any]:
     """A party's statistics of its own columns as the circuit would make them: with its noise, and small counters at 0.
     `most`: the most rows it may have, where that is not the study's number."""
     guard, rows = columns.guard, columns.rows if most is None else most
@@ -134,7 +136,7 @@ def guard_local(local: Mapping[str, Any], columns: Columns, drawn: Drawn | None,
     return {**found, "statistics": made}
 
 
-def _moments(columns: Columns, name: str, n: int, total: int, square: int) -> tuple[int, int]:
+def _moments(columns: ColumnsSetup, name: str, n: int, total: int, square: int) -> tuple[int, int]:
     """Sums held to what n values within the bounds can have, and to the least variance."""
     feature = columns.codebook.feature(name)
     if not isinstance(feature, Numeric) or n == 0:
@@ -148,7 +150,7 @@ def _moments(columns: Columns, name: str, n: int, total: int, square: int) -> tu
     return total, max(least, min(int(square), n * size * size))
 
 
-def guard_words(study: Study, agreed: Columns | Join) -> list[str]:
+def guard_words(study: Study, agreed: ColumnsSetup | JoinSetup) -> list[str]:
     """What noise and a least cell promise, and what they do not."""
     noise, least = noise_of(study, agreed), agreed.guard.min_cell
     words = [] if noise is None else [noise.words()]

@@ -23,7 +23,7 @@ from blindbayes.privacy.intervals import record_of_histograms
 from blindbayes.privacy.mechanisms import DiscreteLaplace
 from blindbayes.privacy.sensitivity import Query
 from blindbayes.protocol.core import Role, Run
-from blindbayes.protocol.noisy_histograms import Histograms, contributor, miner
+from blindbayes.protocol.noisy_histograms import NoisyHistogramsSetup, contributor, miner
 from blindbayes.report import About, LeakReport, leak_report
 from blindbayes.scheme.columns import dry_run_columns, line_up, require_record, tell_holdings
 from blindbayes.scheme.job import Charge, CountingJob, Site
@@ -97,10 +97,10 @@ class NoisyColumns:
         return found
 
     @cached_property
-    def facts(self) -> Histograms:
+    def facts(self) -> NoisyHistogramsSetup:
         """The protocol's own view."""
         sizes = {name: query.sensitivity.size for name, query in self.queries.items()}
-        return Histograms(MINER, sizes, {name: own.sha256 for name, own in self.books.items()})
+        return NoisyHistogramsSetup(MINER, sizes, {name: own.sha256 for name, own in self.books.items()})
 
     def count(self, name: str, source: ColumnSource) -> Statistics:
         """A party's exact counts; they stay with it."""

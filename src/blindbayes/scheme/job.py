@@ -16,13 +16,13 @@ from typing import Any, Protocol
 from blindbayes.codebook import Codebook
 from blindbayes.data.columns import ColumnSource
 from blindbayes.data.persons import Persons
-from blindbayes.ledger import Entry, Ledger
+from blindbayes.ledger import Ledger, LedgerEntry
 from blindbayes.model.shares import ModelShare
 from blindbayes.primitives.coins import Coins
 from blindbayes.privacy.accounting import Spend
 from blindbayes.protocol.core import Role, Run
 from blindbayes.statistics import Statistics
-from blindbayes.statistics.feasible import require_plausible
+from blindbayes.statistics.feasible import require_feasible
 from blindbayes.study.agreement import Agreement
 
 
@@ -35,7 +35,7 @@ class Charge:
     also: tuple[str, ...] = ()  # other units that it protects as well, by how they begin
     mechanism: str | None = None
 
-    def pay(self, ledger: Ledger, purpose: str, **facts: Any) -> Entry:
+    def pay(self, ledger: Ledger, purpose: str, **facts: Any) -> LedgerEntry:
         """Pay, before anything is sent. Raises `PrivacyError`, and writes nothing, if unit or budget do not fit."""
         held = ledger.balance().unit
         unit = held if self.also and held.startswith(self.also) else self.unit
@@ -166,7 +166,7 @@ class CountingJob:
         seed = hashlib.blake2b(self.run_id.encode(), key=self.site.key[:64], digest_size=32, person=b"bb persons")
         persons = study.persons(Coins.seeded(seed.digest()))
         found = self.site.count(codebook, total=study.is_private, persons=persons)
-        return require_plausible(found, complete=not study.is_private)
+        return require_feasible(found, complete=not study.is_private)
 
     def bring(self, statistics: Statistics) -> None:
         """The input, checked against what the study and the site ask for."""

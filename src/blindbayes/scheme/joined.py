@@ -1,6 +1,6 @@
 """One party's part in a study over columns whose identifiers do not line up: training, and joint classification.
 
-A part knows its party's table and the public facts (`Join`).
+A part knows its party's table and the public facts (`JoinSetup`).
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ from blindbayes.errors import ConfigError, DataError, LocalProtocolError, Privac
 from blindbayes.model.shares import ModelShare
 from blindbayes.primitives.coins import Coins
 from blindbayes.privacy.accounting import Spend
-from blindbayes.privacy.chance import spendable
 from blindbayes.privacy.column_noise import ColumnNoise
+from blindbayes.privacy.exact_events import budget_floor
 from blindbayes.privacy.overlap import OverlapNoise
 from blindbayes.protocol import joined as roles
 from blindbayes.protocol import transfer
-from blindbayes.protocol.columns import Columns
+from blindbayes.protocol.columns import ColumnsSetup
 from blindbayes.protocol.core import Role, Run
-from blindbayes.protocol.joined import Join, Joined, Links
-from blindbayes.protocol.joined_sums import LEAST, MOST, Entries, merge, one_hot
+from blindbayes.protocol.joined import Joined, JoinSetup, Links
+from blindbayes.protocol.joined_sums import MAX_BOUND, MIN_BOUND, Entries, merge, one_hot
 from blindbayes.scheme.aligned import ColumnScoring, ShareScheme, count_local, require_held
 from blindbayes.scheme.audits import audit_words, kept_commitments
 from blindbayes.scheme.columns import holdings_of, require_learner
 from blindbayes.scheme.guards import UNIT, counted, guard_local, guard_words, guarded_join, noise_of
 from blindbayes.scheme.job import Charge
 from blindbayes.scheme.part import CheckedTable
-from blindbayes.statistics import Block
+from blindbayes.statistics import CodedRows
 from blindbayes.study.agreement import Agreement
 from blindbayes.study.schemes import Exposure, Facts
 from blindbayes.study.study import Study
@@ -68,9 +68,9 @@ class JoinedSumsParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             raise PrivacyError("the option overlap_epsilon is a positive number, or left out: then no estimate is opened")
         if self.queries is not None and self.queries < 1:
             raise ConfigError("the option queries is the number of instances that may be classified")
-        if any(not LEAST <= bound <= MOST for bound in self.bounds.values()):
+        if any(not MIN_BOUND <= bound <= MAX_BOUND for bound in self.bounds.values()):
             raise ConfigError(
-                f"the option bounds gives each party the number that its identifiers are padded to, {LEAST:,} to {MOST:,}"
+                f"the option bounds says what each party's number of identifiers is padded to, {MIN_BOUND:,} to {MAX_BOUND:,}"
             )
 
 
@@ -86,7 +86,7 @@ def key_of(study: Study) -> tuple[str, ...]:
     return tuple(part.column for part in recipe_of(study.codebook, study.key).parts)
 
 
-def join_of(study: Study, owners: Mapping[str, tuple[str, ...]], class_holder: str, bounds: Mapping[str, int]) -> Join:
+def join_of(study: Study, owners: Mapping[str, tuple[str, ...]], class_holder: str, bounds: Mapping[str, int]) -> JoinSetup:
     """What is public about the join: the study's options, who holds which features, what identifiers are padded to."""
     params = params_of(study)
     inner = len(owners) == 2 if params.join is None else params.join == "inner"
@@ -97,7 +97,7 @@ def join_of(study: Study, owners: Mapping[str, tuple[str, ...]], class_holder: s
         raise ConfigError(f"bounds give no number for {missing[0]}: say what its identifiers are padded to")
     if unknown := sorted(set(bounds) - set(owners)):
         raise ConfigError(f"bounds name {unknown[0]!r}, who is no party")
-    agreed = Join(
+    agreed = JoinSetup(
         study.codebook,
         dict(owners),
         class_holder,
@@ -113,16 +113,16 @@ def join_of(study: Study, owners: Mapping[str, tuple[str, ...]], class_holder: s
     return guarded_join(study, replace(agreed, audit_rate=params.audit_rate))
 
 
-def overlap_noise(join: Join, party: str) -> OverlapNoise | None:
+def overlap_noise(join: JoinSetup, party: str) -> OverlapNoise | None:
     """The noise of a party's estimates of joined identifiers; its `price` is what the party's ledger pays. None if the study
     has no estimate."""
     if join.overlap_epsilon is None:
         return None
     joins = len(join.holders) if party == join.class_holder else 1
-    return OverlapNoise(spendable(join.overlap_epsilon, "overlap_epsilon"), joins)
+    return OverlapNoise(budget_floor(join.overlap_epsilon, "overlap_epsilon"), joins)
 
 
-def overlap_charge(join: Join, party: str) -> Charge | None:
+def overlap_charge(join: JoinSetup, party: str) -> Charge | None:
     """What a party pays for its estimates; None if the study has none. One identifier with all its rows is a record and a
     person."""
     law = overlap_noise(join, party)
@@ -138,7 +138,7 @@ class JoinedTraining:
 
     party: str
     rows: int
-    join: Join = field(repr=False)
+    join: JoinSetup = field(repr=False)
     first: Entries = field(repr=False)  # the class holder's labels, or another's rows
     second: Entries | None = field(repr=False)  # the class holder's own columns class by class, or another's counts
     local: Mapping[str, Any] | None = field(repr=False)  # statistics that the class holder keeps to itself in a left join
@@ -179,12 +179,12 @@ class JoinedTraining:
         )
 
 
-def training(study: Study, join: Join, party: str, source: ColumnSource) -> JoinedTraining:
+def training(study: Study, join: JoinSetup, party: str, source: ColumnSource) -> JoinedTraining:
     """A party's part of training. Everything about its table is checked here, before anything leaves."""
     return training_of(study, join, party, source, digests_of(study, source))
 
 
-def training_of(study: Study, join: Join, party: str, source: ColumnSource, digests: Digests) -> JoinedTraining:
+def training_of(study: Study, join: JoinSetup, party: str, source: ColumnSource, digests: Digests) -> JoinedTraining:
     """`training` of a table whose identifiers are read already."""
     require_held(join.columns, party, source)
     is_holder = party == join.class_holder
@@ -202,7 +202,7 @@ def training_of(study: Study, join: Join, party: str, source: ColumnSource, dige
     return JoinedTraining(party, source.rows, join, first, second, local, queries, noise)
 
 
-def _counted(join: Join, source: ColumnSource, digests: Digests) -> ColumnSource:
+def _counted(join: JoinSetup, source: ColumnSource, digests: Digests) -> ColumnSource:
     """The class holder's rows that count in a left join: all, or under `first` without further rows of an identifier."""
     if join.duplicates != "first":
         return source
@@ -231,7 +231,7 @@ def padded(study: Study, digests: Mapping[str, Digests]) -> dict[str, int]:
     found = {}
     for name, own in digests.items():
         count = len({digest for digest in own if digest is not None})
-        found[name] = bounds.get(name, min(MOST, max(LEAST, 1 << max(0, count - 1).bit_length())))
+        found[name] = bounds.get(name, min(MAX_BOUND, max(MIN_BOUND, 1 << max(0, count - 1).bit_length())))
     return found
 
 
@@ -251,7 +251,7 @@ def keyed_digest(key: bytes, facts: bytes, arrays: list[npt.NDArray[Any]]) -> by
     return digest.digest()
 
 
-def _entries(join: Join, party: str, source: ColumnSource, digests: Digests) -> tuple[Entries, Entries | None]:
+def _entries(join: JoinSetup, party: str, source: ColumnSource, digests: Digests) -> tuple[Entries, Entries | None]:
     """What a party brings: the class holder its labels and its own columns, class by class; another its rows and counts."""
     classes = len(join.codebook.classes)
     if party != join.class_holder:
@@ -288,7 +288,7 @@ class JoinedScoring:
 
     def __init__(self, share: ModelShare, source: ColumnSource | int, reveal_to: str) -> None:
         share.require_alive()
-        self.share, self.party, self.join = share, share.party, Join.from_dict(share.public)
+        self.share, self.party, self.join = share, share.party, JoinSetup.from_dict(share.public)
         self._reveal_to = reveal_to
         self.kept: Links | None = None  # transfers from before; None: the role sets them up
         columns = self.join.columns
@@ -335,12 +335,12 @@ class JoinedScoring:
                 learned.append(found)
         return np.concatenate(learned) if learned else None
 
-    def _batches(self) -> Iterator[Block]:
+    def _batches(self) -> Iterator[CodedRows]:
         if self._table is not None:
             yield from self._table.blocks()
             return
         for low in range(0, self.count, BATCH):
-            yield Block(None, {}, min(BATCH, self.count - low))
+            yield CodedRows(None, {}, min(BATCH, self.count - low))
 
 
 def scoring(
@@ -348,7 +348,7 @@ def scoring(
 ) -> JoinedScoring | ColumnScoring:
     """A party's part of classifying instances that all bring in one order, from its share alone; a party without columns
     brings the number of instances."""
-    if not Join.from_dict(share.public).inner:
+    if not JoinSetup.from_dict(share.public).inner:
         return ColumnScoring(share, source, reveal_to, together=together)
     if together:
         raise ConfigError("a model over an inner join has two parties, who compare together anyway")
@@ -358,7 +358,7 @@ def scoring(
 # -- in words --------------------------------------------------------------------------------------------------------------
 
 
-def training_statement(study: Study, join: Join, sha256: str, overlaps: Mapping[str, int] | None = None) -> str:
+def training_statement(study: Study, join: JoinSetup, sha256: str, overlaps: Mapping[str, int] | None = None) -> str:
     """What training promises, in words; `sha256` is the hash that the parties agreed on, `overlaps` the noisy numbers of
     joined identifiers that were opened, by the other party of the join."""
     plan, queries = join.columns.plan, study.options.get("queries")
@@ -399,11 +399,11 @@ def training_statement(study: Study, join: Join, sha256: str, overlaps: Mapping[
         "rows, since transfers, questions and the training circuit are checked; what it can bend stands in the threat model.",
     ]
     if len(join.holders) > 1:
-        lines.append(coalition_words(join, together=bool(study.options.get("together", False))))
+        lines.append(describe_coalitions(join, together=bool(study.options.get("together", False))))
     return "\n\n".join(lines)
 
 
-def coalition_words(join: Join, *, together: bool) -> str:
+def describe_coalitions(join: JoinSetup, *, together: bool) -> str:
     """With three or more parties: who could pool what."""
     if together:
         return "All parties compare the scores together: no coalition short of all but one learns more than the class."
@@ -413,7 +413,7 @@ def coalition_words(join: Join, *, together: bool) -> str:
     )
 
 
-def _overlap_words(join: Join, overlaps: Mapping[str, int]) -> list[str]:
+def _overlap_words(join: JoinSetup, overlaps: Mapping[str, int]) -> list[str]:
     """The promise of the noisy estimate."""
     law, holder = overlap_noise(join, join.holders[0]), overlap_noise(join, join.class_holder)
     if law is None or holder is None:
@@ -454,7 +454,7 @@ class JoinedScheme(ShareScheme):
         ),
     )
 
-    def agree(self, agreement: Agreement) -> Join:
+    def agree(self, agreement: Agreement) -> JoinSetup:
         """Who holds what, padded to which numbers, joined how."""
         held, study = agreement.holdings, agreement.study
         if held.rows is not None:
@@ -486,9 +486,9 @@ class JoinedScheme(ShareScheme):
         """With reveal = "matching" the parties learn whom they share: two runs, in one process only."""
         return "blindbayes.simulation.joined:simulate_matched" if params_of(study).reveal == "matching" else None
 
-    def columns(self, agreement: Agreement) -> Columns:
+    def columns(self, agreement: Agreement) -> ColumnsSetup:
         """Of the join."""
-        found: Columns = agreement.public.columns
+        found: ColumnsSetup = agreement.public.columns
         return found
 
     def training(self, agreement: Agreement, party: str, source: ColumnSource) -> JoinedTraining:
@@ -505,7 +505,7 @@ class JoinedScheme(ShareScheme):
 
     def told_bit(self, agreement: Agreement, party: str) -> tuple[str, ...]:
         """The other party of each join, if there is a least overlap."""
-        join: Join = agreement.public
+        join: JoinSetup = agreement.public
         if not join.min_overlap:
             return ()
         return tuple(join.holders) if party == join.class_holder else (join.class_holder,)

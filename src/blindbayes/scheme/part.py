@@ -19,7 +19,7 @@ from blindbayes.errors import LocalProtocolError
 from blindbayes.model.shares import ModelShare
 from blindbayes.primitives.coins import Coins
 from blindbayes.protocol.core import Role, Run
-from blindbayes.statistics import Block
+from blindbayes.statistics import CodedRows
 
 
 class Training(Protocol):
@@ -92,7 +92,7 @@ class CheckedTable:
         self._marks = marks
         return self._hash([b"table", self.rows.to_bytes(8, "big"), *(mark for pair in marks for mark in pair)])
 
-    def blocks(self) -> Iterator[Block]:
+    def blocks(self) -> Iterator[CodedRows]:
         """Codes with labels, in blocks that are full but for the last."""
         read = 0
         for at, block in enumerate(self._read(self.source)):
@@ -117,9 +117,9 @@ class CheckedTable:
             yield block.labels
         self._require_end(read)
 
-    def _read(self, source: ColumnSource) -> Iterator[Block]:
+    def _read(self, source: ColumnSource) -> Iterator[CodedRows]:
         """Full blocks, whatever sizes the engine gives."""
-        kept: list[Block] = []
+        kept: list[CodedRows] = []
         held = 0
         for block in source.blocks(training=self._training, size=self._size):
             kept.append(block)
@@ -137,7 +137,7 @@ class CheckedTable:
             state.update(len(part).to_bytes(8, "big") + part)
         return state.digest()
 
-    def _columns_mark(self, block: Block) -> bytes:
+    def _columns_mark(self, block: CodedRows) -> bytes:
         parts = [b"%d" % block.rows]
         for name, codes in block.columns.items():
             parts += [name.encode(), np.ascontiguousarray(codes, dtype="<i8").tobytes()]
@@ -155,14 +155,14 @@ class CheckedTable:
             raise LocalProtocolError("the rows changed during the run: it is burned", party=None)
 
 
-def _join(blocks: list[Block]) -> Block:
+def _join(blocks: list[CodedRows]) -> CodedRows:
     if len(blocks) == 1:
         return blocks[0]
     labels = [block.labels for block in blocks if block.labels is not None]
     columns = {name: np.concatenate([block.columns[name] for block in blocks]) for name in blocks[0].columns}
-    return Block(np.concatenate(labels) if labels else None, columns, sum(block.rows for block in blocks))
+    return CodedRows(np.concatenate(labels) if labels else None, columns, sum(block.rows for block in blocks))
 
 
-def _part(block: Block, low: int, high: int) -> Block:
+def _part(block: CodedRows, low: int, high: int) -> CodedRows:
     columns = {name: codes[low:high] for name, codes in block.columns.items()}
-    return Block(None if block.labels is None else block.labels[low:high], columns, min(high, block.rows) - low)
+    return CodedRows(None if block.labels is None else block.labels[low:high], columns, min(high, block.rows) - low)

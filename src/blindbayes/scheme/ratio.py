@@ -20,16 +20,16 @@ from blindbayes.model.file import ModelRecord, dump_model
 from blindbayes.model.parameters import Histogram, Parameters, Term
 from blindbayes.primitives.coins import Coins
 from blindbayes.privacy.accounting import Spend
-from blindbayes.privacy.chance import spendable, written
 from blindbayes.privacy.distributed import DistributedNoise, honest_survivors
+from blindbayes.privacy.exact_events import as_decimal, budget_floor
 from blindbayes.privacy.fitting import data_domain
 from blindbayes.privacy.mechanisms import Price
 from blindbayes.privacy.noisy_sum import SEVERAL_RECORDS, SEVERAL_SITES
 from blindbayes.privacy.statement import NOT_PROTECTED, PrivacyStatement
 from blindbayes.protocol.core import Role, Run
-from blindbayes.protocol.private_ratio import Ratios, coarse_bits, contributor, first_party, second_party
+from blindbayes.protocol.private_ratio import PrivateRatioSetup, coarse_bits, contributor, first_party, second_party
 from blindbayes.protocol.private_ratio.roles import SHARE_BITS, Opening
-from blindbayes.protocol.registry import Setting
+from blindbayes.protocol.registry import SumSetup
 from blindbayes.report import LeakReport, leak_report, model_files, run_files, seal_files
 from blindbayes.scheme.job import Charge, CountingJob, Site
 from blindbayes.scheme.result import Leak, about_run, leakage_of
@@ -47,7 +47,7 @@ from blindbayes.wire.transcript import Cost
 class RatioResult:
     """How the run ended. `opened` are the opened probabilities in units of 2^-fraction, or None if all stayed in shares."""
 
-    ratios: Ratios
+    ratios: PrivateRatioSetup
     opened: tuple[int, ...] | None = field(repr=False)
     shares: Mapping[str, tuple[int, ...]] = field(repr=False)  # of the two computing parties, modulo 2^(fraction + 1)
     leakage: Mapping[str, Leak]
@@ -114,7 +114,7 @@ class PrivateRatioParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True
     fraction: int | None = None  # bits after the point; by default as many as the opening allows
 
 
-def _require_parties(ratios: Ratios, names: tuple[str, ...]) -> None:
+def _require_parties(ratios: PrivateRatioSetup, names: tuple[str, ...]) -> None:
     if len(names) < 2:
         raise ConfigError("private_ratio needs at least two parties")
     if ratios.opening in ("coarse", "fine") and len(names) < 3:
@@ -128,7 +128,7 @@ class _Noise:
     law: DistributedNoise
 
     @classmethod
-    def make(cls, study: Study, ratios: Ratios, parties: int) -> _Noise:
+    def make(cls, study: Study, ratios: PrivateRatioSetup, parties: int) -> _Noise:
         """One record touches its class count and one count per feature. A reader knows its own share of the noise."""
         if study.epsilon is None:
             raise PrivacyError("noise needs epsilon")
@@ -137,7 +137,7 @@ class _Noise:
             DistributedNoise.plan(
                 touched=1 + len(study.codebook.features),
                 cells=ratios.lanes,
-                epsilon=spendable(study.epsilon),
+                epsilon=budget_floor(study.epsilon),
                 delta=study.delta,
                 honest=honest,
                 unit=study.unit,
@@ -181,13 +181,13 @@ class Ratio:
 
     study: Study
     names: tuple[str, ...]
-    ratios: Ratios
+    ratios: PrivateRatioSetup
     noise: _Noise | None
 
     @property
-    def setting(self) -> Setting:
+    def setting(self) -> SumSetup:
         """For the difference rule: what is opened depends on everybody's counts."""
-        return Setting(self.names, self.ratios.lanes, noisy=self.noise is not None)
+        return SumSetup(self.names, self.ratios.lanes, noisy=self.noise is not None)
 
     @property
     def computing(self) -> tuple[str, str]:
@@ -261,7 +261,7 @@ class RatioScheme:
         if public.noise is None:
             return None
         price = public.noise.price
-        return Charge(Spend(written(price.epsilon), written(price.delta)), price.unit)
+        return Charge(Spend(as_decimal(price.epsilon), as_decimal(price.delta)), price.unit)
 
     def result(self, agreement: Agreement, outcome: Outcome, *, run: str = "", **_: Any) -> RatioResult:
         """The opened probabilities, or the shares that stayed here."""
@@ -371,17 +371,17 @@ def scheme(name: str) -> RatioScheme:
     return SCHEME
 
 
-def ratios_of(study: Study) -> Ratios:
+def ratios_of(study: Study) -> PrivateRatioSetup:
     """The study's options, as the protocol knows them."""
     params = cast(PrivateRatioParams, study.params)
     if (params.opening == "noisy") != (study.epsilon is not None):
         raise PrivacyError("private_ratio adds noise to what is opened: epsilon and opening='noisy' go together")
     usual = max(1, coarse_bits(params.minimum)) if params.opening == "coarse" else SHARE_BITS
     fraction = usual if params.fraction is None else params.fraction
-    return Ratios(study.codebook, params.opening, fraction, params.minimum, study.alpha)
+    return PrivateRatioSetup(study.codebook, params.opening, fraction, params.minimum, study.alpha)
 
 
-def _parameters(ratios: Ratios, values: tuple[int, ...]) -> Parameters:
+def _parameters(ratios: PrivateRatioSetup, values: tuple[int, ...]) -> Parameters:
     """Log-probabilities; a cut probability stands for the middle of its interval, so that none is 0."""
     layout, classes = ratios.layout, len(ratios.codebook.classes)
     found: npt.NDArray[np.float64] = (np.array(values, dtype=np.float64) + 0.5) / 2.0**ratios.fraction
@@ -396,7 +396,7 @@ def _parameters(ratios: Ratios, values: tuple[int, ...]) -> Parameters:
     return Parameters(ratios.codebook, prior, terms)
 
 
-def _follows(ratios: Ratios) -> str:
+def _follows(ratios: PrivateRatioSetup) -> str:
     """What the run tells, in a sentence or two."""
     bits = f"probabilities at {ratios.fraction} bits"
     if ratios.label is None:
@@ -414,7 +414,7 @@ def _follows(ratios: Ratios) -> str:
     )
 
 
-def _statement(ratios: Ratios, study: str, first: str, second: str, promise: PrivacyStatement | None) -> str:
+def _statement(ratios: PrivateRatioSetup, study: str, first: str, second: str, promise: PrivacyStatement | None) -> str:
     lines = [
         f"Study {study}",
         f"Codebook {ratios.codebook.sha256}",

@@ -17,8 +17,8 @@ from blindbayes.estimators import NaiveBayes
 from blindbayes.model.file import dump_model
 from blindbayes.primitives.signatures import SigningKey
 from blindbayes.privacy.statement import Deployment
-from blindbayes.protocol.columns import Columns
-from blindbayes.report import About, LeakReport, PartyView, Received, leak_report, model_files, run_files, seal_files
+from blindbayes.protocol.columns import ColumnsSetup
+from blindbayes.report import About, LeakReport, PartyView, ReceivedKind, leak_report, model_files, run_files, seal_files
 from blindbayes.statistics import Statistics
 from blindbayes.storage.folder import write_folder
 from blindbayes.study.agreement import Agreement
@@ -107,7 +107,9 @@ class Result:
 def report_of(protocols: Sequence[str], leakage: Mapping[str, Leak]) -> LeakReport:
     """The leak report of a run of which no more is known than what each party received."""
     views = tuple(
-        PartyView(name, tuple(Received(kind, trust, count, "") for kind, (trust, count) in leak.received.items()), leak.opened)
+        PartyView(
+            name, tuple(ReceivedKind(kind, trust, count, "") for kind, (trust, count) in leak.received.items()), leak.opened
+        )
         for name, leak in leakage.items()
     )
     return LeakReport(tuple(protocols), len(views), views, ())
@@ -174,7 +176,7 @@ def about_run(agreement: Agreement, run: str = "") -> About:
     return About(agreement.title, agreement.sha256, run, today, agreement.names, holds, agreement.hosts)
 
 
-def about_columns(columns: Columns, sha256: str) -> About:
+def about_columns(columns: ColumnsSetup, sha256: str) -> About:
     """The same of a model, where the study is not at hand."""
     holds = {
         name: (*features, *((columns.codebook.target,) if name in columns.labelled else ()))

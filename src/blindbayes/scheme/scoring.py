@@ -21,18 +21,18 @@ from blindbayes.model.shares import ModelShare
 from blindbayes.primitives import limbs as lm
 from blindbayes.primitives.coins import Coins
 from blindbayes.primitives.limbs import Limbs
-from blindbayes.primitives.tweaks import Blocks
+from blindbayes.primitives.tweaks import Block128
 from blindbayes.protocol import columns as column_roles
 from blindbayes.protocol import joined_scores, shared_model
 from blindbayes.protocol.core import Role, Run
-from blindbayes.protocol.joined import Join
-from blindbayes.protocol.joined_scores import NONE, Asked, Helped, Hidden, Scope
+from blindbayes.protocol.joined import JoinSetup
+from blindbayes.protocol.joined_scores import NONE, HelperInput, JoinedScoresSetup, Scope, ScorerInput
 from blindbayes.protocol.joined_sums import merge
-from blindbayes.protocol.shared_model import ScorePlan
+from blindbayes.protocol.shared_model import ScoreLayout
 from blindbayes.protocol.shared_model.plan import GaussianPlan
 from blindbayes.report import About, LeakReport
 from blindbayes.scheme.aligned import local_parameters, require_held, whole_block
-from blindbayes.scheme.joined import coalition_words, keyed_digest, require_bound
+from blindbayes.scheme.joined import describe_coalitions, keyed_digest, require_bound
 from blindbayes.scheme.result import column_report
 from blindbayes.transport.memory import Outcome
 
@@ -52,7 +52,7 @@ class HiddenScoring:
     ) -> None:
         share.require_alive()
         self.share, self.party = share, share.party
-        self.hidden = Hidden(Join.from_dict(share.public), to, scope, together)
+        self.hidden = JoinedScoresSetup(JoinSetup.from_dict(share.public), to, scope, together)
         join = self.hidden.join
         require_held(join.columns, self.party, source)
         recipe = recipe_of(join.codebook, join.key or None)
@@ -88,7 +88,7 @@ class HiddenScoring:
             yield from joined_scores.helper(run, self.hidden, self._helped(), links, coins.derive("helper"))
             return None
         rows = np.concatenate([self._places, self._nameless])
-        nobody: Blocks = coins.derive("nameless").words(2 * len(self._nameless)).reshape(-1, 2)
+        nobody: Block128 = coins.derive("nameless").words(2 * len(self._nameless)).reshape(-1, 2)
         items = np.concatenate([self._items, nobody])
         found = yield from joined_scores.scorer(run, self.hidden, self._asked(items, rows), links, coins.derive("scorer"))
         classes = np.full(self._rows, NONE, dtype=np.int64)
@@ -97,7 +97,7 @@ class HiddenScoring:
 
     # -- what a party brings -----------------------------------------------------------------------------------------------
 
-    def _asked(self, items: Blocks, rows: IntArray) -> Asked:
+    def _asked(self, items: Block128, rows: IntArray) -> ScorerInput:
         join, plan = self.hidden.join, self.hidden.join.columns.plan
         columns = {name: codes[rows] for name, codes in self._columns.items()}
         if not join.inner and self.party == join.class_holder:
@@ -106,14 +106,14 @@ class HiddenScoring:
             if parameters is not None:
                 for name, term in parameters.terms.items():
                     scores += parameters.score(name, term, columns[name])
-            return Asked(items, column_roles.fixed_point(scores, plan), columns, self.share.tables, self._prior_share())
+            return ScorerInput(items, column_roles.fixed_point(scores, plan), columns, self.share.tables, self._prior_share())
         tables = self.share.tables[self.hidden.helpers[0]]
         own = {name: tables[name] for name in self.hidden.own}
         known = shared_model.score(own, columns, plan, len(rows))
         prior = self._prior_share()
-        return Asked(items, lm.add(known, prior[None]), columns, self.share.tables, prior)
+        return ScorerInput(items, lm.add(known, prior[None]), columns, self.share.tables, prior)
 
-    def _helped(self) -> Helped:
+    def _helped(self) -> HelperInput:
         join, plan = self.hidden.join, self.hidden.join.columns.plan
         columns = {name: codes[self._places] for name, codes in self._columns.items()}
         tables: Mapping[str, Limbs] = self.share.tables.get(self.hidden.to, {})
@@ -122,8 +122,8 @@ class HiddenScoring:
             prior = column_roles.fixed_point(self._log_prior()[None], plan)[0]
             parameters = self._parameters()
             whole = {} if parameters is None else whole_tables(parameters, plan)
-            return Helped(self._items, columns, prior, whole, theirs)
-        return Helped(self._items, columns, self._prior_share(), tables, theirs)
+            return HelperInput(self._items, columns, prior, whole, theirs)
+        return HelperInput(self._items, columns, self._prior_share(), tables, theirs)
 
     def _prior_share(self) -> Limbs:
         """Its share of the prior, (K - 1, limbs): of an inner join; a left join's class holder adds the prior itself."""
@@ -160,12 +160,12 @@ def hidden_scoring(
 
 def open_keyed(share: ModelShare, source: Any) -> ColumnSource:
     """A party's table with its identifiers, for `hidden_scoring`."""
-    join = Join.from_dict(share.public)
+    join = JoinSetup.from_dict(share.public)
     names = tuple(part.column for part in recipe_of(join.codebook, join.key or None).parts)
     return open_columns(source, join.columns.codebook, ignore=names)
 
 
-def whole_tables(parameters: Parameters, plan: ScorePlan) -> dict[str, Limbs]:
+def whole_tables(parameters: Parameters, plan: ScoreLayout) -> dict[str, Limbs]:
     """Score tables of parameters in clear: what `shared_model` leaves shares of. Entry 0 is 0, classes against class 0."""
     tables = {}
     for name, term in parameters.terms.items():
@@ -195,7 +195,7 @@ def whole_tables(parameters: Parameters, plan: ScorePlan) -> dict[str, Limbs]:
 # -- in words ----------------------------------------------------------------------------------------------------------------
 
 
-def what_follows(hidden: Hidden) -> tuple[str, ...]:
+def what_follows(hidden: JoinedScoresSetup) -> tuple[str, ...]:
     """What can be concluded from scoring over a hidden join, in plain words."""
     to, others = hidden.to, " and ".join(hidden.helpers)
     lines = [
@@ -210,7 +210,7 @@ def what_follows(hidden: Hidden) -> tuple[str, ...]:
             f"columns give shows that {others} knows that person."
         )
     if len(hidden.helpers) > 1:
-        lines.append(coalition_words(hidden.join, together=hidden.together))
+        lines.append(describe_coalitions(hidden.join, together=hidden.together))
     lines.append(
         "A class is computed from the others' columns, so it tells something about them. Whoever scores again after changing "
         "its own columns learns more: limit the number of queries."
@@ -226,7 +226,7 @@ def prediction_words(
     count: int = 0,
     model: str = "",
     batch: str = "",
-    hidden: Hidden | None = None,
+    hidden: JoinedScoresSetup | None = None,
 ) -> tuple[LeakReport, str]:
     """The leak report and the statement of a joint classification; `hidden`: people were scored by identifier."""
     size = len(about.parties)
@@ -246,7 +246,7 @@ def prediction_words(
     return column_report(("transfer", "shared_argmax"), outcome, size, about), statement
 
 
-def scoring_statement(hidden: Hidden) -> str:
+def scoring_statement(hidden: JoinedScoresSetup) -> str:
     """What scoring over a hidden join promises, in words."""
     join = hidden.join
     bounds = ", ".join(f"{name} {join.bounds[name]}" for name in join.owners)

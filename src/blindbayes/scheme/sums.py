@@ -18,18 +18,18 @@ from blindbayes.estimators import NaiveBayes
 from blindbayes.model.file import ModelRecord
 from blindbayes.primitives.coins import Coins
 from blindbayes.privacy.accounting import Spend
-from blindbayes.privacy.chance import written
 from blindbayes.privacy.distributed import dishonest
+from blindbayes.privacy.exact_events import as_decimal
 from blindbayes.privacy.noisy_sum import NoisySum
 from blindbayes.privacy.pollution import require_possible
 from blindbayes.protocol import registry
 from blindbayes.protocol.core import Role, Run
-from blindbayes.protocol.registry import Setting, Total
+from blindbayes.protocol.registry import SumSetup, Total
 from blindbayes.report import follows_from_sum, leak_report
 from blindbayes.scheme.job import Charge, CountingJob, Site
 from blindbayes.scheme.result import Learned, Result, about_run, leakage_of
 from blindbayes.statistics import Layout, Statistics
-from blindbayes.statistics.feasible import require_plausible
+from blindbayes.statistics.feasible import require_feasible
 from blindbayes.study.agreement import Agreement
 from blindbayes.study.schemes import Exposure, Facts, NoParams, share_of
 from blindbayes.study.study import FEWEST_EXACT, Study
@@ -46,7 +46,7 @@ class Sum:
     """What is public about one sum: its setting, and the noise that the contributors add together."""
 
     study: Study
-    setting: Setting
+    setting: SumSetup
     plan: NoisySum | None
 
     @property
@@ -132,7 +132,7 @@ class SumScheme:
         if public.plan is None:
             return None
         price = public.plan.price
-        return Charge(Spend(written(price.epsilon), written(price.delta)), price.unit)
+        return Charge(Spend(as_decimal(price.epsilon), as_decimal(price.delta)), price.unit)
 
     # -- what came out -------------------------------------------------------------------------------------------------
 
@@ -355,7 +355,7 @@ def _exact(study: Study, total: Total, base: Result | None) -> tuple[Statistics,
     if base is not None:
         statistics = base.statistics + statistics
     try:
-        require_plausible(statistics.require_bounds())
+        require_feasible(statistics.require_bounds())
     except DataError as cause:
         raise PeerProtocolError(
             "the total is not that of any table: a party sent a vector that is none", suspects=total.included

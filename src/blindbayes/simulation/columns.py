@@ -18,7 +18,7 @@ from blindbayes.errors import ConfigError, DataError, LocalProtocolError
 from blindbayes.estimators import NaiveBayes
 from blindbayes.model.shares import ModelShare
 from blindbayes.primitives.coins import Coins
-from blindbayes.protocol.columns import Columns
+from blindbayes.protocol.columns import ColumnsSetup
 from blindbayes.protocol.core import Role, Run
 from blindbayes.scheme.aligned import class_counts_of, columns_of, scoring
 from blindbayes.scheme.result import Prediction, about_columns, leakage_of
@@ -31,7 +31,7 @@ class JointModel:
     """A model that exists only as shares, one per party."""
 
     def __init__(
-        self, columns: Columns, shares: Mapping[str, ModelShare], reveal_to: str = "all", *, together: bool = False
+        self, columns: ColumnsSetup, shares: Mapping[str, ModelShare], reveal_to: str = "all", *, together: bool = False
     ) -> None:
         self.columns = columns
         self.shares = dict(shares)

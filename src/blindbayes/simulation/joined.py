@@ -22,7 +22,7 @@ from blindbayes.primitives.circuits import ln_error
 from blindbayes.primitives.coins import Coins
 from blindbayes.protocol import matching, transfer
 from blindbayes.protocol.core import Role
-from blindbayes.protocol.joined import Join, Joined, Links
+from blindbayes.protocol.joined import Joined, JoinSetup, Links
 from blindbayes.protocol.joined_scores import NONE, Scope
 from blindbayes.protocol.joined_sums import merge
 from blindbayes.report import LeakReport
@@ -78,7 +78,7 @@ class HiddenScores(JointModel):
 class JoinedModel(HiddenScores):
     """A model over an inner join: class counts and every table exist only as shares."""
 
-    def __init__(self, join: Join, shares: Mapping[str, ModelShare], reveal_to: str = "all") -> None:
+    def __init__(self, join: JoinSetup, shares: Mapping[str, ModelShare], reveal_to: str = "all") -> None:
         super().__init__(join.columns, shares, reveal_to)
         self.join = join
 
@@ -90,7 +90,7 @@ class JoinedModel(HiddenScores):
         if together:
             raise ConfigError("a model over an inner join has two parties, who compare together anyway")
         plain = JointModel.load(files, reveal_to)
-        join = Join.from_dict(next(iter(plain.shares.values())).public)
+        join = JoinSetup.from_dict(next(iter(plain.shares.values())).public)
         if not join.inner:
             raise ConfigError("the share files are not of a study over an inner join")
         return cls(join, plain.shares, reveal_to)
@@ -163,16 +163,16 @@ def simulate_matched(
     bounds = padded(study, digests)
     for name, found in entries.items():
         require_bound(name, len(found), bounds[name])
-    sizes = matching.Sizes(bounds[first], bounds[second], study.codebook.sha256.encode())
+    sizes = matching.MatchingSetup(bounds[first], bounds[second], study.codebook.sha256.encode())
     runs = local_runs((first, second), study=study.sha256, run_id=coins.bytes(16).hex(), coins=coins, signed=False)
     own = {name: coins.derive(f"matching {runs[name].run_id} {name}") for name in opened}
 
     def asker() -> Role[Any]:
-        keeper = yield from transfer.keeper(runs[first], second, own[first])
+        keeper = yield from transfer.ot_sender(runs[first], second, own[first])
         return (yield from matching.asker(runs[first], second, sizes, entries[first].items, keeper, own[first]))
 
     def owner() -> Role[Any]:
-        planter = yield from transfer.planter(runs[second], first, own[second])
+        planter = yield from transfer.ot_receiver(runs[second], first, own[second])
         return (yield from matching.owner(runs[second], first, sizes, entries[second].items, planter, own[second]))
 
     outcome = run_in_memory({first: asker(), second: owner()})
@@ -239,11 +239,11 @@ def model_of(agreement: Agreement, shares: Mapping[str, ModelShare], outputs: Ma
     """The model that training left in shares; the transfers that it set up serve prediction too."""
     study, public = agreement.study, agreement.public
     together = bool(study.options.get("together", False))
-    if isinstance(public, Join) and public.inner:
+    if isinstance(public, JoinSetup) and public.inner:
         inner = JoinedModel(public, shares, study.reveal_to)
         inner._kept = {name: _links(trained) for name, trained in outputs.items()}
         return inner
-    if isinstance(public, Join):
+    if isinstance(public, JoinSetup):
         model: JointModel = LeftJoinedModel(public.columns, shares, study.reveal_to, together=together)
     else:
         model = JointModel(public, shares, study.reveal_to, together=together)

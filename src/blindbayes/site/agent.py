@@ -31,16 +31,16 @@ from blindbayes.site.folder import SiteFolder
 from blindbayes.site.heads import SharedHeads
 from blindbayes.site.policy import require_few_idle, require_rate, require_study
 from blindbayes.site.prediction import Request, model_of, prediction_run, require_share
-from blindbayes.site.seat import Seat
+from blindbayes.site.role_runner import RoleRunner
 from blindbayes.site.work import Work, work_of
 from blindbayes.study.file import StudyFile
 from blindbayes.transport.courier import Courier, require_latency
-from blindbayes.transport.envelope import Offer, Pair, pack
+from blindbayes.transport.envelope import EnvelopePair, Offer, pack
 from blindbayes.transport.events import log_event
 from blindbayes.transport.identity import Identity
 from blindbayes.transport.journal import code_version
 from blindbayes.transport.link import Timing
-from blindbayes.transport.switchboard import Switchboard
+from blindbayes.transport.router import Router
 
 _HASH = re.compile("[0-9a-f]{64}")
 _KEEP_ENDED = 16
@@ -66,7 +66,7 @@ class Agent:
     def __init__(self, home: SiteFolder, identity: Identity, courier: Courier, *, timing: Timing | None = None) -> None:
         self.home = home
         self.identity = identity
-        self.board = Switchboard(identity.name, courier, unknown_offer=self._unknown_offer)
+        self.board = Router(identity.name, courier, unknown_offer=self._unknown_offer)
         self.runs: dict[str, AgentRun] = {}
         self.counters: Counter[str] = Counter()
         self.pending_predictions: dict[
@@ -199,7 +199,9 @@ class Agent:
                 raise ConfigError("another site hosts this role")
             if self._telling.get((site, run_id, offer.sender, offer.receiver), 0.0) > time.monotonic():
                 return  # it was told, or is being told
-            pair = Pair(study.sha256, run_id, offer.receiver, offer.sender, study.identity(offer.sender), self.identity.signing)
+            pair = EnvelopePair(
+                study.sha256, run_id, offer.receiver, offer.sender, study.identity(offer.sender), self.identity.signing
+            )
             pair.require_offer(offer)
             outcome = self.home.runs.outcome(run_id) or self._ended_in_memory(run_id)
             if outcome is not None:
@@ -241,7 +243,7 @@ class Agent:
             self.pending_predictions[run_id] = {"run": run_id, "by": site, "study": study, "model": model}
             log_event("prediction_proposed", run=run_id, site=site, study=study)
 
-    def _tell_ended(self, site: str, pair: Pair, outcome: dict[str, Any]) -> None:
+    def _tell_ended(self, site: str, pair: EnvelopePair, outcome: dict[str, Any]) -> None:
         """A party of the study asks for a run that has ended here: it need not wait for its deadline."""
         code = 0 if outcome["state"] == "done" else int(outcome.get("exit_code", LocalProtocolError.code))
 
@@ -316,7 +318,7 @@ class Agent:
         begun = time.monotonic()
         for name in study.seats:
             if study.host(name) == self.name:
-                run.seats[name] = Seat(
+                run.seats[name] = RoleRunner(
                     name,
                     run.run_id,
                     work,

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from blindbayes.errors import BlindbayesError, ProtocolError
-from blindbayes.site.seat import Seat
+from blindbayes.site.role_runner import RoleRunner
 from blindbayes.site.work import Work
 from blindbayes.study.file import StudyFile
 
@@ -22,7 +22,7 @@ class AgentRun:
     work: Work
     proposed_by: str
     state: str = "reading"  # reading, running, done, failed
-    seats: dict[str, Seat] = field(default_factory=dict)
+    seats: dict[str, RoleRunner] = field(default_factory=dict)
     error: BlindbayesError | None = None
     release: Path | None = None
     task: asyncio.Task[None] | None = None

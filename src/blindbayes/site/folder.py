@@ -23,7 +23,7 @@ from blindbayes.site.history import History
 from blindbayes.site.payments import Payments
 from blindbayes.site.policy import require_rate
 from blindbayes.site.runs import RunFolders
-from blindbayes.site.shares import Shares
+from blindbayes.site.shares import ShareFolder
 from blindbayes.site.tables import Tables
 from blindbayes.storage.files import make_private_folder, write_whole
 from blindbayes.study.file import StudyFile
@@ -42,7 +42,7 @@ class SiteFolder:
     history: History = field(init=False)
     payments: Payments = field(init=False)
     runs: RunFolders = field(init=False)
-    shares: Shares = field(init=False)
+    shares: ShareFolder = field(init=False)
     tables: Tables = field(init=False)
     promised: dict[tuple[str, str], Callable[[], None]] = field(init=False, repr=False, default_factory=dict)  # not paid yet
     deciding: threading.Lock = field(init=False, repr=False, default_factory=threading.Lock)
@@ -54,7 +54,7 @@ class SiteFolder:
         self.history = History(self.audit)
         self.payments = Payments(self.ledger)
         self.runs = RunFolders(self.folder / "runs")
-        self.shares = Shares(self.folder / "shares", self.audit, self.history)
+        self.shares = ShareFolder(self.folder / "shares", self.audit, self.history)
         self.tables = Tables(self.folder, self.config.rows)
 
     @classmethod

@@ -31,7 +31,7 @@ def needs_every_word(study: StudyFile) -> bool:
     return "confirmed" in names_of(study.protocol) and study.setting.fewest == len(study.contributors)
 
 
-class Moments:
+class MomentLog:
     """Writes the moments of one contributor's role down, once per run."""
 
     def __init__(self, home: SiteFolder, study: StudyFile, run_id: str) -> None:

@@ -20,7 +20,7 @@ from blindbayes.data.sources import Source
 from blindbayes.errors import ConfigError, DataError, PrivacyError
 from blindbayes.model.shares import ModelShare
 from blindbayes.primitives.coins import Coins
-from blindbayes.protocol.columns import Columns
+from blindbayes.protocol.columns import ColumnsSetup
 from blindbayes.protocol.core import Role, Run
 from blindbayes.report import LeakReport, run_files
 from blindbayes.scheme import aligned, joined, part
@@ -234,7 +234,7 @@ class PredictionJob:
         return Classified(report, statement, outcome.cost, facts, columns)
 
 
-def _instances(source: Source, columns: Columns, held: tuple[str, ...], *, keyed: bool) -> ColumnSource | int:
+def _instances(source: Source, columns: ColumnsSetup, held: tuple[str, ...], *, keyed: bool) -> ColumnSource | int:
     """The party's own columns of the instances; everything else in the table, but identifiers that count, is left unread."""
     rows = int(source.table.count().execute())
     if not held and not keyed:

@@ -15,7 +15,7 @@ from blindbayes.storage.files import erase, make_private_folder
 
 
 @dataclass(frozen=True, slots=True)
-class Shares:
+class ShareFolder:
     """The folder `shares/`."""
 
     folder: Path

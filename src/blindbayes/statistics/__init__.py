@@ -1,11 +1,11 @@
 """Exact integer sufficient statistics of Naive Bayes, and the layout that makes one vector of them.
 
-Rows stop here: what leaves this room is integers. `Block` is a batch of rows already turned into codes, `count_block` adds
+Rows stop here: what leaves this room is integers. `CodedRows` is a batch of rows already turned into codes, `count_block` adds
 a block up, `Layout` maps names to positions, `Statistics` is the vector with its names.
 """
 
-from blindbayes.statistics.block import MISSING, Block, cells_of, count_block
+from blindbayes.statistics.block import MISSING, CodedRows, cells_of, count_block
 from blindbayes.statistics.layout import Cell, Layout
 from blindbayes.statistics.statistics import Statistics
 
-__all__ = ["MISSING", "Block", "Cell", "Layout", "Statistics", "cells_of", "count_block"]
+__all__ = ["MISSING", "Cell", "CodedRows", "Layout", "Statistics", "cells_of", "count_block"]

@@ -20,7 +20,7 @@ _ROWS_AT_ONCE = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class CodedRows:
     """Codes of some rows. `labels` holds class positions; per feature, positions of values or bins (-1: missing), or for a
     Gaussian feature centred grid codes (`MISSING`: missing). `labels` is None where the class is not at hand."""
 
@@ -35,9 +35,9 @@ class Block:
             raise DataError("rows without a class column cannot be counted")
         return self.labels
 
-    def take(self, rows: npt.NDArray[np.int64]) -> Block:
+    def take(self, rows: npt.NDArray[np.int64]) -> CodedRows:
         """Some rows, by position, with their labels."""
-        return Block(self.known_labels[rows], {name: codes[rows] for name, codes in self.columns.items()}, len(rows))
+        return CodedRows(self.known_labels[rows], {name: codes[rows] for name, codes in self.columns.items()}, len(rows))
 
     def __repr__(self) -> str:
         return f"Block(rows={self.rows}, columns={len(self.columns)})"
@@ -50,7 +50,7 @@ def cells_of(codes: npt.NDArray[np.int64], feature: Numeric) -> npt.NDArray[np.i
     return np.searchsorted(np.array(feature.starts), codes, side="right") - 1
 
 
-def count_block(layout: Layout, block: Block, weights: npt.NDArray[np.int64] | None = None) -> Statistics:
+def count_block(layout: Layout, block: CodedRows, weights: npt.NDArray[np.int64] | None = None) -> Statistics:
     """Statistics of a block; whole-number `weights` count a row that many times."""
     labels = block.known_labels
     vector = np.zeros(layout.size, dtype=object)

@@ -13,7 +13,7 @@ from blindbayes.errors import DataError
 from blindbayes.statistics import Statistics
 
 
-def require_plausible(statistics: Statistics, *, complete: bool = True) -> Statistics:
+def require_feasible(statistics: Statistics, *, complete: bool = True) -> Statistics:
     """Self, or `DataError` naming feature and rule.
 
     `complete` is False where a value may be missing though its feature is not optional: what a private study counts.

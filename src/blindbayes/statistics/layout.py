@@ -37,7 +37,7 @@ class Cell:
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class CellGroup:
     """A run of positions of one kind, shaped (classes, columns)."""
 
     kind: Kind
@@ -52,12 +52,12 @@ class Layout:
 
     def __init__(self, codebook: Codebook) -> None:
         self.codebook = codebook
-        groups: list[Group] = []
+        groups: list[CellGroup] = []
         at = 0
 
         def add(kind: Kind, feature: Feature | None, columns: int, bound: int) -> None:
             nonlocal at
-            groups.append(Group(kind, feature, at, columns, bound))
+            groups.append(CellGroup(kind, feature, at, columns, bound))
             at += columns * len(codebook.classes)
 
         rows = codebook.max_rows
@@ -109,11 +109,11 @@ class Layout:
         """int64, or Python integers where a cell is wider."""
         return object if self.is_wide else np.int64
 
-    def find(self, kind: Kind, feature: str | None = None) -> Group | None:
+    def find(self, kind: Kind, feature: str | None = None) -> CellGroup | None:
         """The group of that kind and feature, if the layout has one."""
         return self._index.get((kind, feature))
 
-    def require(self, kind: Kind, feature: str | None = None) -> Group:
+    def require(self, kind: Kind, feature: str | None = None) -> CellGroup:
         """The group of that kind and feature, which the layout must have."""
         group = self.find(kind, feature)
         if group is None:
@@ -121,10 +121,10 @@ class Layout:
         return group
 
     @cached_property
-    def _index(self) -> dict[tuple[Kind, str | None], Group]:
+    def _index(self) -> dict[tuple[Kind, str | None], CellGroup]:
         return {(group.kind, group.feature.name if group.feature else None): group for group in self.groups}
 
-    def slice(self, group: Group) -> slice:
+    def slice(self, group: CellGroup) -> slice:
         """The group's positions in the vector."""
         return slice(group.start, group.start + group.columns * len(self.codebook.classes))
 

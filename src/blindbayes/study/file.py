@@ -22,7 +22,7 @@ from blindbayes.codebook import MAX_NAME_LENGTH, Codebook
 from blindbayes.errors import ConfigError, IntegrityError
 from blindbayes.foreign import NAME, read_toml, require_seen
 from blindbayes.primitives.signatures import SigningKey, verify
-from blindbayes.protocol.registry import Setting
+from blindbayes.protocol.registry import SumSetup
 from blindbayes.study import schemes
 from blindbayes.study.agreement import Agreement, Holdings
 from blindbayes.study.study import Study
@@ -249,9 +249,9 @@ class StudyFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=Tr
         return self.agreement.seats
 
     @property
-    def setting(self) -> Setting:
+    def setting(self) -> SumSetup:
         """Of a study over rows: the public setting of the sum."""
-        found: Setting = self.agreement.public.setting
+        found: SumSetup = self.agreement.public.setting
         return found
 
     def simulate(self, sources: Mapping[str, Any], **options: Any) -> Any:

@@ -20,7 +20,7 @@ import msgspec
 import numpy as np
 
 from blindbayes.codebook import Codebook
-from blindbayes.data.persons import Persons, require_identifier, require_most
+from blindbayes.data.persons import Persons, require_identifier, require_rows_per_person
 from blindbayes.errors import ConfigError, PrivacyError
 from blindbayes.primitives.coins import Coins
 from blindbayes.privacy.distributed import DistributedNoise, dishonest
@@ -191,7 +191,7 @@ class Study:
         if self.rows_per_person is not None:
             if self.epsilon is None or self.kind != "rows" or self.unit == "party":
                 raise ConfigError("rows_per_person is for studies over rows with epsilon, whose unit is a record; leave it out")
-            require_most(self.rows_per_person)
+            require_rows_per_person(self.rows_per_person)
             require_identifier(self.codebook)
         if self.mechanism not in MECHANISMS:
             raise PrivacyError(f"mechanism is one of {', '.join(MECHANISMS)}")
@@ -314,7 +314,7 @@ class Study:
 
     # -- rows ----------------------------------------------------------------------------------------------------------
 
-    def setting(self, contributors: Sequence[str]) -> registry.Setting:
+    def setting(self, contributors: Sequence[str]) -> registry.SumSetup:
         """The public setting of the sum for these contributors, or an error if policy forbids it."""
         names = tuple(contributors)
         if len(names) < self.min_parties:
@@ -326,7 +326,7 @@ class Study:
         if quorum is None and (usual := self.scheme.quorum(len(names))) is not None:
             quorum = max(usual, self._fewest_agreed(len(names)))
         options = self._graph_options(len(names))
-        setting = registry.Setting(names, 1, quorum, noisy=self.epsilon is not None, options=options)
+        setting = registry.SumSetup(names, 1, quorum, noisy=self.epsilon is not None, options=options)
         if self.epsilon is None and setting.fewest < FEWEST_EXACT:
             raise PrivacyError(
                 "an exact sum of two parties tells each the other's statistics; "
@@ -351,7 +351,7 @@ class Study:
             return self.options
         return {**self.options, "corrupt": max(usual, dishonest(parties, self.gamma) / parties)}
 
-    def smallest(self, setting: registry.Setting) -> registry.Smallest:
+    def smallest(self, setting: registry.SumSetup) -> registry.Smallest:
         """The smallest sum that the dishonest can have opened, with a reader that deviates where the protocol bears it.
 
         Raises `PrivacyError` where that might hold no honest party's noise.
@@ -367,7 +367,7 @@ class Study:
             )
         return found
 
-    def plan(self, setting: registry.Setting) -> NoisySum | None:
+    def plan(self, setting: registry.SumSetup) -> NoisySum | None:
         """What is counted and which noise the contributors add together; None for an exact sum.
 
         Whoever looks at the sum knows its own share of the noise, so at most the fewest survivors but one count as honest.
@@ -391,18 +391,18 @@ class Study:
             )
         return self._plans[key]
 
-    def noise(self, setting: registry.Setting) -> DistributedNoise | None:
+    def noise(self, setting: registry.SumSetup) -> DistributedNoise | None:
         """The noise of the plan; None for an exact sum."""
         plan = self.plan(setting)
         return None if plan is None else plan.noise
 
-    def counting(self, setting: registry.Setting) -> Codebook:
+    def counting(self, setting: registry.SumSetup) -> Codebook:
         """The codebook that every contributor counts with: the study's, with finer cells where noise will be added."""
         plan = self.plan(setting)
         return self.codebook if plan is None else plan.codebook
 
     def contribution(
-        self, statistics: Statistics, setting: registry.Setting, coins: Coins, removed: Statistics | None = None
+        self, statistics: Statistics, setting: registry.SumSetup, coins: Coins, removed: Statistics | None = None
     ) -> U64Array:
         """One party's vector for the sum: its statistics, less what it takes back, plus its share of the noise."""
         if statistics.codebook != self.counting(setting):

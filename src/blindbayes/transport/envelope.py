@@ -95,7 +95,7 @@ def unpack(raw: bytes, *, sender: str | None = None) -> Frame:
 
 
 @dataclass(frozen=True, slots=True)
-class Pair:
+class EnvelopePair:
     """One direction-free pair of parties in one run, seen from `me`."""
 
     study: str
@@ -147,7 +147,7 @@ class Pair:
 class Session:
     """The keys and counters of one session. Not confirmed until the peer's signature over the exchange is checked."""
 
-    def __init__(self, pair: Pair, key: AgreementKey, peer_ephemeral: bytes) -> None:
+    def __init__(self, pair: EnvelopePair, key: AgreementKey, peer_ephemeral: bytes) -> None:
         self.pair = pair
         self.my_ephemeral = key.public
         self.peer_ephemeral = peer_ephemeral

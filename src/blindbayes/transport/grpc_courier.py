@@ -65,7 +65,7 @@ def parse_addressed(raw: bytes) -> tuple[str, bytes]:
         raise PeerProtocolError("a relayed frame has no address") from cause
 
 
-class Stream:
+class Connection:
     """One connection to one site: a short outgoing queue, and a way to close it."""
 
     def __init__(self, name: str) -> None:
@@ -204,7 +204,7 @@ class GrpcCourier:
         self._authority = authority  # for sites; a relay is known by its card alone
         direct = {name: card for name, card in peers.items() if name not in via_relay}
         self._names = key_names(direct) if authority else certificate_names(direct)
-        self._streams: dict[str, Stream] = {}
+        self._streams: dict[str, Connection] = {}
         self._tasks: list[asyncio.Task[None]] = []
         self._server: aio.Server | None = None
         self._listener: Listener | None = None
@@ -269,17 +269,17 @@ class GrpcCourier:
     def _peers_behind(self, name: str) -> list[str]:
         return sorted(self._via_relay) if self._relay is not None and name == self._relay.name else [name]
 
-    def _up(self, name: str) -> Stream:
+    def _up(self, name: str) -> Connection:
         old = self._streams.get(name)
         if old is not None:
             old.closed.set()  # the newer connection wins: the older one may be half open
-        stream = self._streams[name] = Stream(name)
+        stream = self._streams[name] = Connection(name)
         if self._listener is not None:
             for peer in self._peers_behind(name):
                 self._listener.peer_up(peer)
         return stream
 
-    def _down(self, stream: Stream) -> None:
+    def _down(self, stream: Connection) -> None:
         stream.closed.set()
         if self._streams.get(stream.name) is stream:
             del self._streams[stream.name]

@@ -50,7 +50,7 @@ class Begun(msgspec.Struct, frozen=True, array_like=True, tag="begun"):
         return f"Begun({self.run_id}, <redacted>)"
 
 
-class Received(msgspec.Struct, frozen=True, array_like=True, tag="received"):
+class ReceivedMessage(msgspec.Struct, frozen=True, array_like=True, tag="received"):
     """A whole message of another party, in the order of that party."""
 
     sender: str
@@ -70,7 +70,7 @@ class Decided(msgspec.Struct, frozen=True, array_like=True, tag="decided"):
     reason: str = ""
 
 
-Record = Begun | Received | Decided
+Record = Begun | ReceivedMessage | Decided
 _DECODER = msgspec.msgpack.Decoder(Record)
 
 
@@ -86,7 +86,7 @@ class _Stored:
     payload: bytes | None = field(default=None, repr=False)
 
 
-class Stream:
+class SentDigest:
     """What one party has sent, as counts and a running digest: two parties compare these without sending it again."""
 
     def __init__(self) -> None:
@@ -135,7 +135,7 @@ class Journal:
         self._quota = quota
         self._begun: Begun | None = None
         self._stored: dict[str, list[_Stored]] = {}
-        self.streams: dict[str, Stream] = {}
+        self.streams: dict[str, SentDigest] = {}
         self.decisions: dict[int, Decided] = {}
 
     # -- life --------------------------------------------------------------------------------------------------------
@@ -220,8 +220,8 @@ class Journal:
     def receive(self, sender: str, step: str, payload: bytes) -> None:
         """Append the next message of `sender`. Durable after `commit`."""
         at, number, link = self._size, self._number, self._link
-        self._append(Received(sender, step, payload))
-        self._index(Received(sender, step, payload), at, number, link)
+        self._append(ReceivedMessage(sender, step, payload))
+        self._index(ReceivedMessage(sender, step, payload), at, number, link)
 
     def decide(self, decided: Decided) -> None:
         """Append a decision. Durable after `commit`."""
@@ -274,8 +274,8 @@ class Journal:
         elif isinstance(record, Decided):
             self.decisions[record.wait] = record
 
-    def _index(self, record: Received, at: int, number: int, link: bytes) -> None:
-        stream = self.streams.setdefault(record.sender, Stream())
+    def _index(self, record: ReceivedMessage, at: int, number: int, link: bytes) -> None:
+        stream = self.streams.setdefault(record.sender, SentDigest())
         digest = stream.add(record.step, record.payload)
         kept = record.payload if self._cached + len(record.payload) <= _CACHE_BYTES else None
         self._cached += len(record.payload) if kept is not None else 0
@@ -287,9 +287,9 @@ class Journal:
         """How many messages of `sender` are held."""
         return len(self._stored.get(sender, ()))
 
-    def stream(self, sender: str) -> Stream:
+    def stream(self, sender: str) -> SentDigest:
         """Count and running digest of what `sender` has sent."""
-        return self.streams.setdefault(sender, Stream())
+        return self.streams.setdefault(sender, SentDigest())
 
     def digest(self, sender: str, index: int) -> bytes:
         """The digest of one message, to tell a repetition from an equivocation."""
@@ -306,7 +306,7 @@ class Journal:
         head = os.pread(self._handle, _HEAD_BYTES, stored.at)
         body = os.pread(self._handle, int.from_bytes(head[:4], "big"), stored.at + _HEAD_BYTES)
         record = self._unseal(head, body, stored.number, stored.link)
-        if not isinstance(record, Received):
+        if not isinstance(record, ReceivedMessage):
             raise IntegrityError()
         return record.step, record.payload
 
@@ -337,7 +337,7 @@ class Journal:
                     break  # torn: the length reached the disk before the body
                 raise
             self._took(record, head + body)
-            if isinstance(record, Received):
+            if isinstance(record, ReceivedMessage):
                 self._index(record, at, number, link)
         if self._begun is None:
             raise ConfigError("the journal has no first record: the run never began")

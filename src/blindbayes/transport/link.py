@@ -20,7 +20,18 @@ import msgspec
 from blindbayes.errors import BlindbayesError, IntegrityError, LocalProtocolError, PeerLost, PeerProtocolError
 from blindbayes.primitives.agreement import AgreementKey
 from blindbayes.primitives.coins import Coins
-from blindbayes.transport.envelope import MAX_PARTS, PART_BYTES, Ended, Frame, Offer, Pair, Sealed, Session, fresh_key, pack
+from blindbayes.transport.envelope import (
+    MAX_PARTS,
+    PART_BYTES,
+    Ended,
+    EnvelopePair,
+    Frame,
+    Offer,
+    Sealed,
+    Session,
+    fresh_key,
+    pack,
+)
 from blindbayes.transport.journal import Journal, message_digest
 from blindbayes.transport.outbox import Outbox
 
@@ -74,7 +85,7 @@ class Link:
 
     def __init__(
         self,
-        pair: Pair,
+        pair: EnvelopePair,
         journal: Journal,
         way: Way,
         timing: Timing,

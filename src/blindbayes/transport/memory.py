@@ -19,10 +19,10 @@ from blindbayes.primitives.signatures import SigningKey
 from blindbayes.protocol.core import Effect, Open, Receive, ReceiveAll, Role, Run, Send
 from blindbayes.protocol.steps import Done, fail, step
 from blindbayes.wire import Message, decode, encode
-from blindbayes.wire.transcript import Cost, Entry, Keep, PartyCost, Transcript
+from blindbayes.wire.transcript import Cost, Keep, PartyCost, SentMessage, Transcript
 
 _MOST_READY = 64
-Where = int | Callable[[Entry], bool]
+Where = int | Callable[[SentMessage], bool]
 """A message index, or a test of the message's header."""
 
 
@@ -203,7 +203,7 @@ class _Driver:
         if effect.to == seat.name or effect.to not in self.seats:
             raise LocalProtocolError("a message goes to another party of the run", party=seat.name)
         frame = encode(effect.message)
-        entry = Entry(self.cost.messages, seat.name, effect.to, type(effect.message), seat.depth + 1, len(frame))
+        entry = SentMessage(self.cost.messages, seat.name, effect.to, type(effect.message), seat.depth + 1, len(frame))
         self.cost.messages += 1
         self.cost.bytes += entry.size
         seat.cost.sent += 1
@@ -227,7 +227,7 @@ class _Driver:
         if self.transcript.keep is not Keep.COUNTS:
             kept = frames[0] if frames and self.transcript.keep is Keep.FRAMES else None
             self.transcript.entries.append(
-                Entry(entry.index, entry.sender, entry.to, entry.kind, entry.depth, entry.size, kept)
+                SentMessage(entry.index, entry.sender, entry.to, entry.kind, entry.depth, entry.size, kept)
             )
         link = (seat.name, effect.to)
         if hold:

@@ -6,11 +6,11 @@ from collections import deque
 from dataclasses import dataclass, field
 
 from blindbayes.transport.envelope import PART_BYTES
-from blindbayes.transport.journal import Stream
+from blindbayes.transport.journal import SentDigest
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class MessagePart:
     """One piece of one message."""
 
     step: str
@@ -25,7 +25,7 @@ class Outbox:
 
     def __init__(self, window: int) -> None:
         self._window = window
-        self._sent = Stream()
+        self._sent = SentDigest()
         self._digests: list[bytes] = [self._sent.digest]
         self._kept: deque[tuple[int, str, bytes]] = deque()
         self._bytes = 0
@@ -73,7 +73,7 @@ class Outbox:
         self.acknowledge(have)
         self._cursor, self._part = have, 0
 
-    def next_part(self) -> Part | None:
+    def next_part(self) -> MessagePart | None:
         """What to send next, if anything is left to send in this session."""
         if not self._kept or self._cursor > self._kept[-1][0]:
             return None
@@ -82,4 +82,4 @@ class Outbox:
         part, self._part = self._part, self._part + 1
         if self._part == parts:
             self._cursor, self._part = index + 1, 0
-        return Part(step, index, part, parts, payload[part * PART_BYTES : (part + 1) * PART_BYTES])
+        return MessagePart(step, index, part, parts, payload[part * PART_BYTES : (part + 1) * PART_BYTES])

@@ -14,7 +14,7 @@ import grpc
 
 from blindbayes.errors import PeerLost, PeerProtocolError
 from blindbayes.transport.events import log_event
-from blindbayes.transport.grpc_courier import Stream, addressed, caller, certificate_names, open_port, parse_addressed
+from blindbayes.transport.grpc_courier import Connection, addressed, caller, certificate_names, open_port, parse_addressed
 from blindbayes.transport.identity import Card, Identity
 
 _PATIENCE = 5.0
@@ -28,7 +28,7 @@ class Relay:
         self._users = dict(users)
         self._names = certificate_names(users)
         self._listen = listen
-        self._streams: dict[str, Stream] = {}
+        self._streams: dict[str, Connection] = {}
         self._server: Any = None
         self.port = 0
         self.passed = 0
@@ -56,7 +56,7 @@ class Relay:
         old = self._streams.get(name)
         if old is not None:
             old.closed.set()
-        stream = self._streams[name] = Stream(name)
+        stream = self._streams[name] = Connection(name)
         try:
             await stream.serve(context.read, context.write, lambda raw: self._pass_on(name, raw))
         finally:

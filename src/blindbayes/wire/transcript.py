@@ -18,7 +18,7 @@ class Keep(enum.Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class SentMessage:
     """One message on the wire."""
 
     index: int  # order of sending in the run
@@ -50,7 +50,7 @@ class Transcript:
     """The messages of a run, as far as they were kept, and per party the kinds that it was handed."""
 
     keep: Keep
-    entries: list[Entry] = field(default_factory=list)
+    entries: list[SentMessage] = field(default_factory=list)
     deliveries: dict[str, list[Delivery]] = field(default_factory=dict)
     received: dict[str, Counter[type[Message]]] = field(default_factory=dict)
     traffic: dict[Way, Amount] = field(default_factory=dict)  # of a site, which sees its own messages only, as they first came

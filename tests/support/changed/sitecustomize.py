@@ -36,7 +36,7 @@ if os.environ.get("STOLEN"):
 
     SERVER = keys.SERVER
 
-    def contributor(terms: keys.Terms, vector: Any, coins: Coins) -> Role[Total]:
+    def contributor(terms: keys.MaskedSumSetup, vector: Any, coins: Coins) -> Role[Total]:
         """Follows the steps, but for its mask key, which is a copy."""
         me = terms.setting.contributors.index(terms.run.me)
         channel, seed = AgreementKey.generate(coins), coins.bytes(keys.SECRET_BYTES)
@@ -72,7 +72,7 @@ if os.environ.get("STOLEN"):
         published = yield from receive(SERVER, wire.TotalPublished)
         return Total(published.total, terms.setting.contributors)
 
-    def server(terms: keys.Terms) -> Role[Total]:
+    def server(terms: keys.MaskedSumSetup) -> Role[Total]:
         """Relays as it should; then removes the one mask that is left on the victim's vector. The total is invented."""
         sites = terms.setting.contributors
         attacker, victim = 0, len(sites) - 2

@@ -25,7 +25,7 @@ from blindbayes.primitives.coins import Coins
 from blindbayes.primitives.paillier import generate_keypair
 from blindbayes.protocol.chain_sum import BUILDER, PROTOCOL, roles
 from blindbayes.protocol.chain_sum.messages import KeyAnnounced, LinkSent, RosterListed
-from blindbayes.protocol.registry import Setting, simulate_roles
+from blindbayes.protocol.registry import SumSetup, simulate_roles
 from blindbayes.transport.memory import local_runs, run_in_memory
 from blindbayes.wire import decode
 from blindbayes.wire.transcript import Keep
@@ -87,7 +87,7 @@ def _read_ours(records: Records, key_bits: int) -> int:
     """The builder tries every key it holds on every link of a run of chain_sum but the one meant for it."""
     names = tuple(f"contributor {index}" for index in range(len(records.owners)))
     length = records.label_count
-    setting = Setting(
+    setting = SumSetup(
         names, length, options={"key_bits": key_bits, "toy_keys": True, "bounds": [[0, max(records.size, 1), length]]}
     )
     seed = Coins.seeded(Coins.fresh_seed())

@@ -26,7 +26,7 @@ from blindbayes.primitives.coins import Coins
 from blindbayes.primitives.paillier import PrivateKey, PublicKey, generate_keypair
 from blindbayes.protocol.chain_sum import BUILDER, PROTOCOL, roles
 from blindbayes.protocol.core import Effect, Open, Role, Send
-from blindbayes.protocol.registry import Setting
+from blindbayes.protocol.registry import SumSetup
 from blindbayes.protocol.steps import Done, step
 from blindbayes.transport.memory import local_runs
 from blindbayes.wire import Message, decode, encode
@@ -178,7 +178,7 @@ def run_one_by_one(records: Records, key_bits: int, coins: Coins) -> tuple[int, 
     names = tuple(f"contributor {index}" for index in range(len(records.owners)))
     length = records.label_count * (1 + records.value_count)
     options = {"key_bits": key_bits, "toy_keys": key_bits < 2048, "bounds": [[0, records.size, length]]}
-    setting = Setting(names, length, options=options)
+    setting = SumSetup(names, length, options=options)
     runs = local_runs(PROTOCOL.roster(setting), coins=coins)
     seeds = {name: coins.bytes(32) for name in names}
     clock = {BUILDER: 0.0, "contributors": 0.0}

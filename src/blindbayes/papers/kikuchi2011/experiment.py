@@ -17,7 +17,7 @@ from typing import Any
 
 from blindbayes.papers.kikuchi2011 import measure
 from blindbayes.papers.kikuchi2011 import page as written
-from blindbayes.papers.kikuchi2011.distorted_intersection.comparison import Comparison
+from blindbayes.papers.kikuchi2011.distorted_intersection.comparison import ComparisonSetup
 from blindbayes.papers.kikuchi2011.formulas import (
     ATTRIBUTES,
     CLASSES,
@@ -36,7 +36,7 @@ from blindbayes.papers.kikuchi2011.formulas import (
 from blindbayes.papers.kikuchi2011.measure import Operations
 from blindbayes.papers.kikuchi2011.set_intersection import RISTRETTO, SAFE_PRIME
 from blindbayes.primitives.coins import Coins
-from blindbayes.protocol.joined_sums import LEAST
+from blindbayes.protocol.joined_sums import MIN_BOUND
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +142,7 @@ def _comparisons(coins: Coins, repeat: int, quick: bool) -> list[dict[str, Any]]
     for bits in (4, 10, 16) if quick else (2, 4, 6, 8, 10, 12, 14, 16, 20, 24, 32):
         for kind in ("sums", "products"):
             alice, bob = measure.comparison_seconds(kind, bits, ready, coins, repeat)
-            gates = Comparison(kind, 2, bits, bits).gates()
+            gates = ComparisonSetup(kind, 2, bits, bits).gates()
             rows.append({"kind": kind, "bits": bits, "alice": alice, "bob": bob, "and_gates": gates})
     return rows
 
@@ -163,7 +163,7 @@ def _costs(key: Any, printed: float, decrypt: float, coins: Coins, quick: bool) 
     size, (first, second) = roots[-1]
     prime = last("distorted_prime", [(n, measure.distorted_seconds(n, coins, SAFE_PRIME)) for n in group_sizes])
     point = last("distorted", [(n, measure.distorted_seconds(n, coins, RISTRETTO)) for n in group_sizes])
-    joined_sizes = (LEAST,) if quick else (LEAST, 100_000)
+    joined_sizes = (MIN_BOUND,) if quick else (MIN_BOUND, 100_000)
     joined = last("joined", [(n, measure.joined_seconds(n, VALUES, CLASSES, coins)) for n in joined_sizes])
     least = next(seconds for scheme, _, seconds in points if scheme == "joined")
     return Costs(scalar, printed, decrypt, first / size, second / size, prime, point, joined, least, tuple(points))

@@ -10,8 +10,8 @@ import numpy as np
 
 from blindbayes.papers.kikuchi2011 import distorted_intersection
 from blindbayes.papers.kikuchi2011.distorted_intersection import comparison
-from blindbayes.papers.kikuchi2011.distorted_intersection.comparison import Comparison, Kind
-from blindbayes.papers.kikuchi2011.distorted_intersection.roles import Thinning
+from blindbayes.papers.kikuchi2011.distorted_intersection.comparison import ComparisonSetup, Kind
+from blindbayes.papers.kikuchi2011.distorted_intersection.roles import ThinningSetup
 from blindbayes.papers.kikuchi2011.schemes import (
     Encrypted,
     count_roots,
@@ -19,13 +19,13 @@ from blindbayes.papers.kikuchi2011.schemes import (
     evaluate_polynomials,
     scalar_product,
 )
-from blindbayes.papers.kikuchi2011.set_intersection import RISTRETTO, Group
+from blindbayes.papers.kikuchi2011.set_intersection import RISTRETTO, CommutingGroup
 from blindbayes.primitives.coins import Coins
 from blindbayes.primitives.paillier import PrivateKey, generate_keypair
 from blindbayes.primitives.softspoken import ChooserStream, OtReceiver, OtSender, SenderStream
 from blindbayes.protocol import joined_sums, transfer
 from blindbayes.protocol.core import Role
-from blindbayes.protocol.joined_sums import LEAST, Entries, Shape, Shares
+from blindbayes.protocol.joined_sums import MIN_BOUND, Entries, JoinedShares, JoinedSumsSetup
 from blindbayes.transport.memory import local_runs, run_in_memory
 
 PAPER_KEY_BITS = 1024  # the paper's |n^2| = 2048
@@ -69,7 +69,7 @@ def paillier_seconds(key: PrivateKey, coins: Coins, repeat: int = 50) -> tuple[f
     return printed, tables, decrypt
 
 
-def power_seconds(group: Group, coins: Coins, repeat: int = 50) -> float:
+def power_seconds(group: CommutingGroup, coins: Coins, repeat: int = 50) -> float:
     """One power of a hashed element in a group."""
     secret, element = group.secret(coins), group.hash(b"item")
     return timed(lambda: [group.power(secret, element) for _ in range(repeat)]) / repeat
@@ -80,8 +80,8 @@ def link(coins: Coins) -> tuple[OtSender, OtReceiver]:
     runs = local_runs(PARTIES, coins=coins, signed=False)
     outcome = run_in_memory(
         {
-            "alice": transfer.keeper(runs["alice"], "bob", coins.derive("keeper")),
-            "bob": transfer.planter(runs["bob"], "alice", coins.derive("planter")),
+            "alice": transfer.ot_sender(runs["alice"], "bob", coins.derive("keeper")),
+            "bob": transfer.ot_receiver(runs["bob"], "alice", coins.derive("planter")),
         }
     )
     return outcome.outputs["alice"], outcome.outputs["bob"]
@@ -91,7 +91,7 @@ def comparison_seconds(
     kind: Kind, bits: int, ready: tuple[OtSender, OtReceiver], coins: Coins, repeat: int
 ) -> tuple[float, float]:
     """Mean CPU seconds of Alice and of Bob for one comparison of two shared values of `bits` bits."""
-    shape = Comparison(kind, 2, bits, bits)
+    shape = ComparisonSetup(kind, 2, bits, bits)
     alice = bob = 0.0
     for at in range(repeat):
         runs = local_runs(PARTIES, run_id=f"{kind} {bits} {at}", coins=coins, signed=False)
@@ -110,7 +110,7 @@ def comparison_seconds(
     return alice / repeat, bob / repeat
 
 
-def distorted_seconds(count: int, coins: Coins, group: Group = RISTRETTO) -> float:
+def distorted_seconds(count: int, coins: Coins, group: CommutingGroup = RISTRETTO) -> float:
     """One distorted intersection of two sets of `count`, half in common."""
     runs = local_runs(PARTIES, coins=coins, signed=False)
     mine, theirs = items(0, count), items(count // 2, count // 2 + count)
@@ -164,7 +164,7 @@ def changed_classes(attributes: int, rows: int, trials: int, seed: int = 2011) -
         seen = rng.binomial(sizes, kept / rows)
         scores = []
         for own, drawn in zip(seen.tolist(), kept.tolist(), strict=True):
-            thinnings = [Thinning(rows, one) for one in drawn]
+            thinnings = [ThinningSetup(rows, one) for one in drawn]
             scores.append(comparison.alice_factor(own) * comparison.bob_factor(thinnings, rows))
         changed += (exact[0] < exact[1]) != (scores[0] < scores[1])
     return changed / trials
@@ -179,18 +179,18 @@ def joined_seconds(count: int, values: int, classes: int, coins: Coins) -> float
     hot = np.zeros((count, classes), dtype=np.uint64)
     hot[np.arange(count), np.arange(count) % classes] = 1
     labels = Entries(mine[half : half + count], hot)
-    shape = Shape(max(LEAST, count), max(LEAST, count), words, classes)
+    shape = JoinedSumsSetup(max(MIN_BOUND, count), max(MIN_BOUND, count), words, classes)
     runs = local_runs(PARTIES, coins=coins, signed=False)
 
-    def alice() -> Role[Shares[SenderStream]]:
-        keeper = yield from transfer.keeper(runs["alice"], "bob", coins.derive("k"))
+    def alice() -> Role[JoinedShares[SenderStream]]:
+        keeper = yield from transfer.ot_sender(runs["alice"], "bob", coins.derive("k"))
         return (yield from joined_sums.row_holder(runs["alice"], "bob", shape, rows, keeper, coins.derive("r")))
 
-    def bob() -> Role[Shares[ChooserStream]]:
-        planter = yield from transfer.planter(runs["bob"], "alice", coins.derive("p"))
+    def bob() -> Role[JoinedShares[ChooserStream]]:
+        planter = yield from transfer.ot_receiver(runs["bob"], "alice", coins.derive("p"))
         return (yield from joined_sums.label_holder(runs["bob"], "alice", shape, labels, planter, coins.derive("l")))
 
-    total: list[Shares[SenderStream] | Shares[ChooserStream]] = []
+    total: list[JoinedShares[SenderStream] | JoinedShares[ChooserStream]] = []
     seconds = timed(lambda: total.extend(run_in_memory({"alice": alice(), "bob": bob()}).outputs.values()))
     if int((total[0].sums + total[1].sums).sum()) != (count - half) * words:
         raise AssertionError("the shares do not add up")

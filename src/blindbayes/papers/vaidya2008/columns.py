@@ -27,16 +27,16 @@ from blindbayes.data.columns import open_columns
 from blindbayes.errors import ConfigError, DataError, PrivacyError
 from blindbayes.model.parameters import estimate
 from blindbayes.papers.vaidya2008 import scalar_product as route
-from blindbayes.papers.vaidya2008.scalar_product import Attribute, Channel, HeldShare, Measured, Nominal, Terms
+from blindbayes.papers.vaidya2008.scalar_product import Attribute, Channel, HeldShare, Measured, Nominal, ScalarProductSetup
 from blindbayes.papers.vaidya2008.share import PrintedShare
 from blindbayes.primitives.coins import Coins
-from blindbayes.protocol.columns import Columns
+from blindbayes.protocol.columns import ColumnsSetup
 from blindbayes.protocol.core import Role, Run
 from blindbayes.report import LeakReport, run_files, seal_files
 from blindbayes.scheme.aligned import columns_of, count_local, require_held, whole_block
 from blindbayes.scheme.columns import keys_of, line_up
 from blindbayes.scheme.result import Leak, Prediction, about_columns, column_report, leakage_of
-from blindbayes.statistics import Block, Statistics
+from blindbayes.statistics import CodedRows, Statistics
 from blindbayes.storage.folder import write_folder
 from blindbayes.study.study import Study
 from blindbayes.transport.memory import local_runs, run_in_memory
@@ -53,7 +53,7 @@ def attribute_of(feature: Feature, variance_floor: float) -> Attribute:
     return Measured(feature.name, feature.code_high - feature.code_low, floor)
 
 
-def attributes_of(columns: Columns) -> tuple[Attribute, ...]:
+def attributes_of(columns: ColumnsSetup) -> tuple[Attribute, ...]:
     """The attribute holder's features, as the protocol sees them."""
     features, floor = columns.features(columns.holders[0]), columns.codebook.variance_floor
     if floor is None and any(isinstance(each, Numeric) and each.bins is None for each in features):
@@ -61,7 +61,7 @@ def attributes_of(columns: Columns) -> tuple[Attribute, ...]:
     return tuple(attribute_of(feature, floor or 0.0) for feature in features)
 
 
-def _column(feature: Feature, block: Block) -> list[int]:
+def _column(feature: Feature, block: CodedRows) -> list[int]:
     codes = block.columns[feature.name]
     least = feature.code_low if isinstance(feature, Numeric) and feature.bins is None else 0
     if (codes < least).any():
@@ -72,7 +72,7 @@ def _column(feature: Feature, block: Block) -> list[int]:
 class PrintedModel:
     """Shares of scaled probabilities, means and variances, one per party."""
 
-    def __init__(self, columns: Columns, shares: Mapping[str, PrintedShare]) -> None:
+    def __init__(self, columns: ColumnsSetup, shares: Mapping[str, PrintedShare]) -> None:
         self.columns = columns
         self.shares = dict(shares)
         self.attributes = attributes_of(columns)
@@ -95,7 +95,7 @@ class PrintedModel:
         return cls(columns, shares)
 
     @property
-    def terms(self) -> Terms:
+    def terms(self) -> ScalarProductSetup:
         """What the parties agreed on."""
         return self.shares[self.columns.class_holder].terms
 
@@ -173,7 +173,7 @@ class PrintedModel:
         self.shares[party].require_alive()
         return self.shares[party].held
 
-    def _blocks(self, frames: Mapping[str, Any]) -> tuple[Block, Block]:
+    def _blocks(self, frames: Mapping[str, Any]) -> tuple[CodedRows, CodedRows]:
         """The instances' codes: the class holder's own, and the attribute holder's."""
         if set(frames) != set(self.columns.owners):
             raise ConfigError("predict takes one frame per party: " + ", ".join(self.columns.owners))
@@ -184,12 +184,12 @@ class PrintedModel:
                 require_held(self.columns, party, source)
                 blocks[party] = whole_block(source)
         asked = blocks[self.columns.holders[0]]
-        own = blocks.get(self.columns.class_holder, Block(None, {}, asked.rows))
+        own = blocks.get(self.columns.class_holder, CodedRows(None, {}, asked.rows))
         if own.rows != asked.rows or not asked.rows:
             raise DataError("all parties must bring the same instances, at least one, in the same order")
         return own, asked
 
-    def _local(self, block: Block) -> npt.NDArray[np.float64]:
+    def _local(self, block: CodedRows) -> npt.NDArray[np.float64]:
         """What the class holder's own columns add to the scores; it computes them alone, with the divisor of the terms."""
         scores = np.zeros((block.rows, len(self.columns.codebook.classes)))
         holder = self.columns.class_holder
@@ -230,14 +230,14 @@ def simulate(study: Study, sources: Mapping[str, Any], *, coins: Coins, **_: Any
     opened = {name: open_columns(source, study.codebook, ignore=keys_of(study)) for name, source in sources.items()}
     held = line_up({name: opened[name] for name in sources})
     owners = {name: tuple(each for each in study.codebook.names if each in held.holds[name]) for name in sources}
-    columns = Columns(study.codebook, held.rows or 0, owners, held.labelled, study.alpha)
+    columns = ColumnsSetup(study.codebook, held.rows or 0, owners, held.labelled, study.alpha)
     if len(opened) != 2 or len(columns.labelled) != 1:
         raise ConfigError("scalar_product is for two parties of which one has the class; use class_sums")
     if columns.rows < study.min_rows:
         raise PrivacyError(f"the study asks for at least {study.min_rows} rows per party")
     holder, other = columns.class_holder, columns.holders[0]
     attributes = attributes_of(columns)
-    terms = Terms(
+    terms = ScalarProductSetup(
         columns.rows,
         len(study.codebook.classes),
         alpha=study.alpha,
@@ -272,7 +272,7 @@ def simulate(study: Study, sources: Mapping[str, Any], *, coins: Coins, **_: Any
     )
 
 
-def _statement(study: Study, columns: Columns, terms: Terms, queries: int | None) -> str:
+def _statement(study: Study, columns: ColumnsSetup, terms: ScalarProductSetup, queries: int | None) -> str:
     lines = [
         f"Study {study.sha256}",
         "Protocol scalar_product (Vaidya, Kantarcioglu and Clifton 2008), for comparison. "

@@ -20,17 +20,26 @@ from gmpy2 import mpz
 from blindbayes.codebook import Categorical, Codebook, Numeric
 from blindbayes.papers.vaidya2008 import scalar_product as route
 from blindbayes.papers.vaidya2008.primitives.scalar_product import draw_mask, product
-from blindbayes.papers.vaidya2008.scalar_product import Attribute, Channel, HeldShare, Measured, Nominal, Terms, ratio, training
+from blindbayes.papers.vaidya2008.scalar_product import (
+    Attribute,
+    Channel,
+    HeldShare,
+    Measured,
+    Nominal,
+    ScalarProductSetup,
+    ratio,
+    training,
+)
 from blindbayes.papers.vaidya2008.scalar_product.logarithm import key_bits as least_key_bits
 from blindbayes.papers.vaidya2008.scalar_product.training import Moments, mean_bits, variance_bits
 from blindbayes.primitives.coins import Coins
 from blindbayes.primitives.paillier import DEFAULT_BITS, PrivateKey, generate_keypair
 from blindbayes.protocol import columns as ours
 from blindbayes.protocol import private_ratio
-from blindbayes.protocol.columns import Columns
+from blindbayes.protocol.columns import ColumnsSetup
 from blindbayes.protocol.core import Role, Run
 from blindbayes.protocol.ring_sum.cycles import seating
-from blindbayes.statistics import Block, Layout
+from blindbayes.statistics import CodedRows, Layout
 from blindbayes.transport.memory import local_runs, run_in_memory
 
 KEY_SIZES = (512, 1024, DEFAULT_BITS)
@@ -80,11 +89,11 @@ def ready_keys(bits: int) -> tuple[PrivateKey, PrivateKey]:
     return made[0], made[1]
 
 
-def _terms(bits: int, rows: int, classes: int, degree: int = 10) -> Terms:
-    return Terms(rows, classes, degree=degree, key_bits=bits, toy_keys=bits < 2048, as_printed=True)
+def _terms(bits: int, rows: int, classes: int, degree: int = 10) -> ScalarProductSetup:
+    return ScalarProductSetup(rows, classes, degree=degree, key_bits=bits, toy_keys=bits < 2048, as_printed=True)
 
 
-def _pair(terms: Terms, first: Callable[[Channel], Role[Any]], second: Callable[[Channel], Role[Any]]) -> float:
+def _pair(terms: ScalarProductSetup, first: Callable[[Channel], Role[Any]], second: Callable[[Channel], Role[Any]]) -> float:
     coins = Coins.system()
     runs = local_runs(PARTIES, study="0" * 64, run_id=coins.bytes(16).hex(), coins=coins, signed=False)
     keys = ready_keys(terms.key_bits)
@@ -106,7 +115,7 @@ def ratio_seconds(tuples: int, degree: int, bits: int) -> float:
     coins = Coins.system()
     runs = local_runs(parties, study="0" * 64, run_id=coins.bytes(16).hex(), coins=coins, signed=False)
     terms = _terms(bits, 1, 2, degree)
-    plan = ratio.Ratios(((0, 1),), (1, 2), (tuples + 2).bit_length(), "printed")
+    plan = ratio.RatioSetup(((0, 1),), (1, 2), (tuples + 2).bit_length(), "printed")
     vector = np.array([tuples // 12, tuples // 6], dtype=np.uint64)
     keys = dict(zip(parties, (*ready_keys(bits), ready_keys(bits)[0]), strict=True))
     if _ends(runs[parties[0]]) == {"one", "three"}:  # the two that compute must have two keys
@@ -166,7 +175,7 @@ def classify_seconds(nominal: int, numeric: int, classes: int, degree: int, bits
     )
 
 
-def made_up_shares(terms: Terms, attributes: list[Attribute], key: PrivateKey) -> tuple[HeldShare, HeldShare]:
+def made_up_shares(terms: ScalarProductSetup, attributes: list[Attribute], key: PrivateKey) -> tuple[HeldShare, HeldShare]:
     """Shares as training would leave them, of uniform probabilities, means 500, 400, ... by class and variances 10^4."""
     coins = Coins.system()
     first, second = HeldShare(class_counts=[500] * terms.classes), HeldShare()
@@ -200,14 +209,14 @@ def _codebook(nominal: int, numeric: int, classes: int) -> Codebook:
     return Codebook("y", names, (*features, *(Numeric(f"x{at}", 0, SPAN) for at in range(numeric))), variance_floor=1.0)
 
 
-def _block(book: Codebook, rows: int) -> Block:
+def _block(book: Codebook, rows: int) -> CodedRows:
     columns = {}
     for feature in book.features:
         if isinstance(feature, Categorical):
             columns[feature.name] = np.arange(rows, dtype=np.int64) % VALUES
         else:
             columns[feature.name] = np.arange(rows, dtype=np.int64) * 37 % SPAN + feature.code_low
-    return Block(np.arange(rows, dtype=np.int64) % len(book.classes), columns, rows)
+    return CodedRows(np.arange(rows, dtype=np.int64) % len(book.classes), columns, rows)
 
 
 def our_training_seconds(nominal: int, numeric: int, classes: int, rows: int) -> float:
@@ -215,17 +224,19 @@ def our_training_seconds(nominal: int, numeric: int, classes: int, rows: int) ->
     return _our_training(nominal, numeric, classes, rows)[0]
 
 
-def _our_training(nominal: int, numeric: int, classes: int, rows: int) -> tuple[float, Columns, dict[str, Any]]:
+def _our_training(nominal: int, numeric: int, classes: int, rows: int) -> tuple[float, ColumnsSetup, dict[str, Any]]:
     book = _codebook(nominal, numeric, classes)
     first, second = PARTIES
-    columns = Columns(book, rows, {first: (), second: book.names}, (first,))
+    columns = ColumnsSetup(book, rows, {first: (), second: book.names}, (first,))
     block = _block(book, rows)
     cuts = [slice(low, min(rows, low + (1 << 16))) for low in range(0, rows, 1 << 16)]
     labels = block.labels
     if labels is None:
         raise ValueError("the made-up table has labels")
     counts = np.bincount(labels, minlength=classes).astype(np.int64)
-    blocks = [Block(None, {name: codes[cut] for name, codes in block.columns.items()}, cut.stop - cut.start) for cut in cuts]
+    blocks = [
+        CodedRows(None, {name: codes[cut] for name, codes in block.columns.items()}, cut.stop - cut.start) for cut in cuts
+    ]
     coins = Coins.system()
     runs = local_runs(PARTIES, study="0" * 64, run_id=coins.bytes(16).hex(), coins=coins, signed=False)
     found: dict[str, Any] = {}
@@ -267,7 +278,7 @@ def our_classify_seconds(nominal: int, numeric: int, classes: int, repeat: int) 
 def our_ratio_seconds(tuples: int, values: int = 50) -> tuple[float, int]:
     """private_ratio, three parties, one attribute: (seconds, number of probabilities)."""
     book = Codebook("y", ("a", "b"), (Categorical("x", tuple(f"v{at}" for at in range(values))),), max_rows=tuples)
-    plan = private_ratio.Ratios(book)
+    plan = private_ratio.PrivateRatioSetup(book)
     parties = ("one", "two", "three")
     coins = Coins.system()
     runs = local_runs(parties, study="0" * 64, run_id=coins.bytes(16).hex(), coins=coins, signed=False)

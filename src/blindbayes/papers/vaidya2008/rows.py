@@ -27,13 +27,13 @@ from blindbayes.codebook import Codebook, Numeric
 from blindbayes.data import count_table
 from blindbayes.errors import ConfigError, PrivacyError
 from blindbayes.model.parameters import Gaussian, Histogram, Parameters, Term
-from blindbayes.papers.vaidya2008.scalar_product import Terms, ratio
+from blindbayes.papers.vaidya2008.scalar_product import ScalarProductSetup, ratio
 from blindbayes.papers.vaidya2008.scalar_product.logarithm import FRACTION
 from blindbayes.primitives.coins import Coins
 from blindbayes.report import LeakReport, leak_report, run_files, seal_files
 from blindbayes.scheme.result import Leak, leakage_of
 from blindbayes.statistics import Statistics
-from blindbayes.statistics.feasible import require_plausible
+from blindbayes.statistics.feasible import require_feasible
 from blindbayes.statistics.layout import is_histogram
 from blindbayes.storage.folder import write_folder
 from blindbayes.study.study import FEWEST_EXACT, Study
@@ -45,7 +45,7 @@ _TERMS = ("key_bits", "toy_keys", "degree", "divisor")
 Divisor = Literal["n", "n-1"]
 
 
-class Plan:
+class RatioLayout:
     """Which sums are taken, and what their ratios mean: priors, then feature by feature, class by class."""
 
     def __init__(self, codebook: Codebook, alpha: float, divisor: Divisor, opening: str, rings: int | None) -> None:
@@ -56,7 +56,7 @@ class Plan:
         self.codebook, self.divisor = codebook, divisor
         self.alpha = Fraction(str(alpha))
         rows, classes = codebook.max_rows, len(codebook.classes)
-        prior = ratio.Ratios(tuple((at, classes) for at in range(classes)), (0,) * (classes + 1), rows.bit_length())
+        prior = ratio.RatioSetup(tuple((at, classes) for at in range(classes)), (0,) * (classes + 1), rows.bit_length())
         pieces, self.factor = [prior], self.alpha.denominator
         for feature in codebook.features:
             if isinstance(feature, Numeric) and not is_histogram(feature):
@@ -108,8 +108,8 @@ class Plan:
 class PrintedRows:
     """How the run ended. `opened`: the announced ratios in units of 2^-32, or None if all stayed in shares."""
 
-    plan: Plan = field(repr=False)
-    terms: Terms
+    plan: RatioLayout = field(repr=False)
+    terms: ScalarProductSetup
     opened: tuple[int, ...] | None = field(repr=False)
     shares: Mapping[str, tuple[int, ...]] = field(repr=False)  # of the two computing parties, modulo 2^SHARE_BITS
     leakage: Mapping[str, Leak]
@@ -150,12 +150,12 @@ def simulate(study: Study, sources: Mapping[str, Any], *, coins: Coins, **_: Any
             f"Protocol 3 takes at least {max(FEWEST_EXACT, study.min_parties)} parties: two would read each other"
         )
     given = {name: study.options[name] for name in _TERMS if name in study.options}
-    terms = Terms(1, len(study.codebook.classes), alpha=study.alpha, **given)
+    terms = ScalarProductSetup(1, len(study.codebook.classes), alpha=study.alpha, **given)
     options = study.options
-    plan = Plan(study.codebook, study.alpha, terms.divisor, options.get("opening", "shares"), options.get("rings"))
+    plan = RatioLayout(study.codebook, study.alpha, terms.divisor, options.get("opening", "shares"), options.get("rings"))
     vectors = {}
     for name, source in sources.items():
-        own = require_plausible(count_table(source, study.codebook))
+        own = require_feasible(count_table(source, study.codebook))
         if int(own.class_counts.sum()) < study.min_rows:
             raise PrivacyError(f"the study asks for at least {study.min_rows} rows per party")
         vectors[name] = plan.vector(own)
@@ -175,13 +175,13 @@ def simulate(study: Study, sources: Mapping[str, Any], *, coins: Coins, **_: Any
     return PrintedRows(plan, terms, opened, held, leakage_of(outcome), outcome.cost, statement, names, report)
 
 
-def _follows(plan: Plan) -> str:
+def _follows(plan: RatioLayout) -> str:
     if plan.ratios.opening == "printed":
         return "Opened: every probability, mean and variance, as printed. **This opens the counts** behind them."
     return "Nothing was opened: every ratio is in shares of two parties, who together have the sums; they must not collude."
 
 
-def _statement(study: Study, plan: Plan, terms: Terms) -> str:
+def _statement(study: Study, plan: RatioLayout, terms: ScalarProductSetup) -> str:
     error = ratio.relative_error(terms.degree)
     lines = [
         f"Study {study.sha256}",

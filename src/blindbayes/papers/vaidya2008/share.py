@@ -17,7 +17,7 @@ import msgspec
 
 from blindbayes.errors import ConfigError, DataError, PeerProtocolError
 from blindbayes.model.shares import KeptShare, read_share
-from blindbayes.papers.vaidya2008.scalar_product import HeldShare, Terms
+from blindbayes.papers.vaidya2008.scalar_product import HeldShare, ScalarProductSetup
 from blindbayes.papers.vaidya2008.scalar_product.training import Moments
 from blindbayes.primitives.paillier import PrivateKey, PublicKey
 
@@ -50,7 +50,7 @@ class PrintedShare(KeptShare):
     study: str
     party: str
     public: Mapping[str, Any]
-    terms: Terms
+    terms: ScalarProductSetup
     held: HeldShare = field(repr=False)
     key: PrivateKey | None = field(repr=False)
     other_key: PublicKey
@@ -73,7 +73,7 @@ class PrintedShare(KeptShare):
         """Read a share file. A damaged one, or one that others may read, is refused."""
         record = read_share(path, _Record)
         try:
-            terms = Terms(**record.terms)
+            terms = ScalarProductSetup(**record.terms)
             key = PrivateKey(*(int.from_bytes(prime, "big") for prime in record.key), toy_keys=terms.toy_keys)
             other = PublicKey.from_bytes(record.modulus, toy_keys=terms.toy_keys)
             packed = {

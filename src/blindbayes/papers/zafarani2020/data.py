@@ -16,7 +16,7 @@ from blindbayes.datasets import load_dataset
 from blindbayes.papers.declared import DECLARED
 from blindbayes.papers.zafarani2020.methods import Table
 from blindbayes.privacy.forecast import in_cells
-from blindbayes.statistics import Block
+from blindbayes.statistics import CodedRows
 
 Codes = npt.NDArray[np.int64]
 STATES = {"Wyoming": 250_000, "Nevada": 110_000, "Oregon": 1_000_000, "Washington": 1_700_000}
@@ -29,8 +29,8 @@ class Rows:
 
     name: str
     codebook: Codebook
-    block: Block
-    _counted: dict[str, Block] = field(default_factory=dict)
+    block: CodedRows
+    _counted: dict[str, CodedRows] = field(default_factory=dict)
 
     @property
     def size(self) -> int:
@@ -41,7 +41,7 @@ class Rows:
         """The rows as the simulated methods take them."""
         return Table.of(self.codebook, self.block)
 
-    def counted(self, codebook: Codebook) -> Block:
+    def counted(self, codebook: Codebook) -> CodedRows:
         """The rows in the cells of a plan's codebook: numeric codes joined into bins."""
         if codebook.sha256 not in self._counted:
             self._counted = {codebook.sha256: in_cells(self.block, self.codebook, codebook)}  # one at a time: they are large
@@ -129,4 +129,4 @@ def synthetic_census(state: str, rows: int | None = None) -> Rows:
             flat = (np.arange(35)[:, None] + edges).ravel()  # one table of steps for all groups: a single search
             drawn = np.searchsorted(flat, groups + generator.random(count)) - groups * feature.size
             columns[feature.name] = np.clip(drawn, 0, feature.size - 1)
-    return Rows(f"synthetic census, {state}", CENSUS, Block(labels, columns, count))
+    return Rows(f"synthetic census, {state}", CENSUS, CodedRows(labels, columns, count))

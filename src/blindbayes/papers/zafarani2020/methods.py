@@ -18,7 +18,7 @@ from scipy.optimize import brentq
 from scipy.stats import norm
 
 from blindbayes.codebook import Categorical, Codebook
-from blindbayes.statistics import MISSING, Block
+from blindbayes.statistics import MISSING, CodedRows
 
 Floats = npt.NDArray[np.float64]
 Codes = npt.NDArray[np.int64]
@@ -50,7 +50,7 @@ class Table:
         return self._memo[key]
 
     @classmethod
-    def of(cls, codebook: Codebook, block: Block) -> Table:
+    def of(cls, codebook: Codebook, block: CodedRows) -> Table:
         """From codes of the declared codebook."""
         labels = block.known_labels
         numbers, widths, categories, sizes = [], [], [], []

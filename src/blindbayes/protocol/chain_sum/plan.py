@@ -8,13 +8,13 @@ import numpy as np
 
 from blindbayes.errors import ConfigError
 from blindbayes.primitives import prg
-from blindbayes.protocol.registry import Setting
+from blindbayes.protocol.registry import SumSetup
 
 COMPLETE_UP_TO = 32
 SPARSE_NEIGHBOURS = 8
 
 
-def neighbours_of(setting: Setting, wanted: int | None) -> int:
+def neighbours_of(setting: SumSetup, wanted: int | None) -> int:
     """Mask neighbours of each contributor: everybody in small runs, `wanted` or 8 in larger ones."""
     others = len(setting.contributors) - 1
     if wanted is None:
@@ -26,7 +26,7 @@ def neighbours_of(setting: Setting, wanted: int | None) -> int:
     return wanted
 
 
-class Plan:
+class ChainLayout:
     """Positions of `contributors`. Uniform given the digest, up to ties of 64-bit words.
 
     The chain is one random permutation. The masks lie on a second one, closed to a circle, where each contributor is joined

@@ -20,9 +20,9 @@ from blindbayes.primitives.signatures import SIGNATURE_BYTES
 from blindbayes.protocol import pair_keys
 from blindbayes.protocol.chain_sum.messages import KeyAnnounced, LinkSent, RandomisersDealt, RosterListed
 from blindbayes.protocol.chain_sum.params import ChainSumParams
-from blindbayes.protocol.chain_sum.plan import Plan, neighbours_of
+from blindbayes.protocol.chain_sum.plan import ChainLayout, neighbours_of
 from blindbayes.protocol.core import Role, Run, Send, open_value, receive, receive_all
-from blindbayes.protocol.registry import Setting, Smallest, Total, require_options, require_vector
+from blindbayes.protocol.registry import Smallest, SumSetup, Total, require_options, require_vector
 from blindbayes.wire import U64Array
 
 BUILDER = "builder"
@@ -39,7 +39,7 @@ class Options:
     packing: Packing
 
 
-def read_options(setting: Setting) -> Options:
+def read_options(setting: SumSetup) -> Options:
     """The chain's options, checked. See SPEC.md."""
     options = require_options(setting, msgspec.structs.asdict(ChainSumParams()))
     if BUILDER in setting.contributors:
@@ -137,7 +137,7 @@ class _Joined:
     neighbours: tuple[tuple[str, int], ...]  # with the sign of the mask
 
 
-def contributor(run: Run, setting: Setting, options: Options, chunks: list[int], coins: Coins) -> Role[None]:
+def contributor(run: Run, setting: SumSetup, options: Options, chunks: list[int], coins: Coins) -> Role[None]:
     """Adds its packed vector, masked, to the running sum, once."""
     count = options.packing.chunks
     # 1. A fresh key for this run.
@@ -164,12 +164,12 @@ def contributor(run: Run, setting: Setting, options: Options, chunks: list[int],
     yield Send(joined.after, LinkSent(sealed, _sign(run, link_payload(run, run.me, joined.after, digest, sealed))))
 
 
-def _join(run: Run, setting: Setting, options: Options, key: AgreementKey, roster: RosterListed) -> _Joined:
+def _join(run: Run, setting: SumSetup, options: Options, key: AgreementKey, roster: RosterListed) -> _Joined:
     if len(roster.builder_key) != PUBLIC_BYTES or len(roster.keys_digest) != hashlib.sha256().digest_size:
         raise PeerProtocolError("the roster has the wrong size", party=BUILDER)
     digest = roster_digest(run, roster.modulus, roster.builder_key, roster.keys_digest)
     _verify(run, BUILDER, run.context("chain roster", BUILDER) + digest, roster.signature)
-    plan = Plan(digest, setting.contributors, options.neighbours)
+    plan = ChainLayout(digest, setting.contributors, options.neighbours)
     before, after = plan.previous(run.me), plan.following(run.me)
     # The first of the chain tests N for everybody: see "Key checks" in SPEC.md.
     public = PublicKey.from_bytes(roster.modulus, toy_keys=options.toy_keys, composite=before is None, party=BUILDER)
@@ -205,7 +205,7 @@ def _receive_link(run: Run, sender: str, channel: bytes, digest: bytes, public: 
 # -- the builder -----------------------------------------------------------------------------------------------------
 
 
-def builder(run: Run, setting: Setting, options: Options, coins: Coins) -> Role[Total]:
+def builder(run: Run, setting: SumSetup, options: Options, coins: Coins) -> Role[Total]:
     """Holds the Paillier key, lists the roster, deals the randomisers, opens the sum."""
     # 2. Collect the run keys, make the Paillier key.
     announced = yield from receive_all(setting.contributors, KeyAnnounced)
@@ -222,7 +222,7 @@ def builder(run: Run, setting: Setting, options: Options, coins: Coins) -> Role[
     keys_digest = digest_keys([announced[name].key for name in setting.contributors])
     digest = roster_digest(run, modulus, key.public, keys_digest)
     signature = _sign(run, run.context("chain roster", BUILDER) + digest)
-    plan = Plan(digest, setting.contributors, options.neighbours)
+    plan = ChainLayout(digest, setting.contributors, options.neighbours)
     # 3. and 4. To everybody the roster, and its randomisers.
     dealer = coins.derive("chain randomisers")
     channels = {name: channel(run, key, name, announced[name].key, digest) for name in setting.contributors}
@@ -262,28 +262,28 @@ class ChainSum:
     name = "chain_sum"
     params = ChainSumParams
 
-    def check(self, setting: Setting) -> None:
+    def check(self, setting: SumSetup) -> None:
         """Refuse a setting that no run can have."""
         read_options(setting)
 
-    def roster(self, setting: Setting) -> tuple[str, ...]:
+    def roster(self, setting: SumSetup) -> tuple[str, ...]:
         """The contributors and the builder."""
         return (*setting.contributors, BUILDER)
 
-    def learners(self, setting: Setting) -> tuple[str, ...]:
+    def learners(self, setting: SumSetup) -> tuple[str, ...]:
         """The builder alone."""
         return (BUILDER,)
 
-    def resists(self, setting: Setting) -> bool:
+    def resists(self, setting: SumSetup) -> bool:
         """Only where all share masks with all: on a sparse graph the builder could choose who shares with whom."""
         return read_options(setting).neighbours >= len(setting.contributors) - 1
 
-    def smallest(self, setting: Setting, corrupt: int, *, malicious: bool) -> Smallest:
+    def smallest(self, setting: SumSetup, corrupt: int, *, malicious: bool) -> Smallest:
         """Fewer colluders than anybody has mask neighbours leave the honest in one part."""
         holds = self.resists(setting) or (not malicious and corrupt < read_options(setting).neighbours)
         return Smallest(len(setting.contributors) - corrupt if holds else 0)
 
-    def role(self, run: Run, setting: Setting, vector: U64Array | None, coins: Coins) -> Role[Total | None]:
+    def role(self, run: Run, setting: SumSetup, vector: U64Array | None, coins: Coins) -> Role[Total | None]:
         """The role of `run.me`."""
         options = read_options(setting)
         if run.me == BUILDER:

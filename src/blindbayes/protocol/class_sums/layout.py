@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from blindbayes.codebook import Feature, Numeric
 from blindbayes.errors import ConfigError, LocalProtocolError
-from blindbayes.statistics import MISSING, Block
+from blindbayes.statistics import MISSING, CodedRows
 from blindbayes.statistics.layout import is_histogram
 from blindbayes.wire import U64Array
 
@@ -93,7 +93,7 @@ class RowLayout:
                 self.fields.append(HistogramFields(feature, counts))
         self.words = max(1, word)
 
-    def encode(self, block: Block) -> U64Array:
+    def encode(self, block: CodedRows) -> U64Array:
         """The rows of a block as words, shape (rows, words)."""
         columns: list[U64Array] = [np.zeros(block.rows, dtype=np.uint64) for _ in range(self.words)]
         for fields in self.fields:

@@ -13,7 +13,7 @@ from blindbayes.errors import LocalProtocolError, PeerProtocolError
 from blindbayes.primitives.coins import Coins
 from blindbayes.primitives.ot import bits_for, chooser_pads, sender_pads
 from blindbayes.primitives.softspoken import OtReceiver, OtSender
-from blindbayes.primitives.tweaks import Blocks, Domain, TweakedHash
+from blindbayes.primitives.tweaks import Block128, Domain, TweakedHash
 from blindbayes.protocol.class_sums.messages import ClassesChosen, RowsMasked
 from blindbayes.protocol.core import Role, Run, Send, receive
 from blindbayes.protocol.transfer import agree, mark, require_mark
@@ -25,7 +25,7 @@ _ROWS_AT_ONCE = 1 << 11  # expanded at once: keeps leaves and rows in the cache
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class ClassSumsSetup:
     """What is public about one run of class_sums."""
 
     rows: int
@@ -59,7 +59,7 @@ class Shape:
 
 
 def attribute_holder(
-    run: Run, class_holder_name: str, shape: Shape, blocks: Iterable[U64Array], keeper: OtSender, coins: Coins
+    run: Run, class_holder_name: str, shape: ClassSumsSetup, blocks: Iterable[U64Array], keeper: OtSender, coins: Coins
 ) -> Role[U64Array]:
     """The party with the rows: words (rows, words) in blocks of any size. Returns its share, (classes, words)."""
     session = yield from agree(run, class_holder_name, "class_sums", shape.agreed(), coins)  # step 1
@@ -90,7 +90,7 @@ def attribute_holder(
 def class_holder(
     run: Run,
     attribute_holder_name: str,
-    shape: Shape,
+    shape: ClassSumsSetup,
     labels: Iterable[npt.NDArray[np.int64]],
     planter: OtReceiver,
     coins: Coins,
@@ -167,12 +167,12 @@ class _Blocks:
 # unchanged. So a level has no node that leads to no class, and a chooser misses exactly one leaf whatever it chooses (SPEC.md).
 
 
-def _splits(level: int, shape: Shape) -> int:
+def _splits(level: int, shape: ClassSumsSetup) -> int:
     """How many nodes have two children on `level` (1 = the two below the root). At most one node is carried over."""
     return -(-shape.classes >> (shape.levels - level)) // 2
 
 
-def _grow(hash_: TweakedHash, q: Blocks, delta: Blocks, shape: Shape) -> tuple[list[Blocks], U64Array]:
+def _grow(hash_: TweakedHash, q: Block128, delta: Block128, shape: ClassSumsSetup) -> tuple[list[Block128], U64Array]:
     """All leaves, and the level sums under pads: (levels - 1, 2 sides, rows, 2)."""
     nodes = list(sender_pads(hash_, q[:, :1], delta, 2, 2))
     sums = np.empty((shape.levels - 1, 2, q.shape[0], 2), dtype=np.uint64)
@@ -188,10 +188,10 @@ def _grow(hash_: TweakedHash, q: Blocks, delta: Blocks, shape: Shape) -> tuple[l
     return nodes, sums
 
 
-def _children(hash_: TweakedHash, nodes: list[Blocks], splits: int) -> tuple[list[Blocks], list[Blocks]]:
+def _children(hash_: TweakedHash, nodes: list[Block128], splits: int) -> tuple[list[Block128], list[Block128]]:
     """The children of the nodes that have two, and the nodes that have one: these are their child."""
     count = nodes[0].shape[0]
-    children: list[Blocks] = []
+    children: list[Block128] = []
     first = hash_.reserve(Domain.TREE, 2 * count * splits)
     for position, node in enumerate(nodes[:splits]):
         both = hash_.expand(node, Domain.TREE, first + 2 * count * position, 4, keep=False)
@@ -201,12 +201,12 @@ def _children(hash_: TweakedHash, nodes: list[Blocks], splits: int) -> tuple[lis
 
 def _regrow(
     hash_: TweakedHash,
-    t: Blocks,
+    t: Block128,
     sides: npt.NDArray[np.uint8],
     path: npt.NDArray[np.int64],
     levels: U64Array,
-    shape: Shape,
-) -> list[Blocks]:
+    shape: ClassSumsSetup,
+) -> list[Block128]:
     """All leaves but the one on each row's path (noise stands in its place). The same operations whatever the path."""
     known = chooser_pads(hash_, t[:, :1], sides[:, 0].astype(np.uint64), 2, 2)
     nodes = [known.copy() for _ in range(2)]  # right where the node is on the chosen side
@@ -231,6 +231,6 @@ def _regrow(
     return nodes
 
 
-def _full(chosen: npt.NDArray[np.bool_]) -> Blocks:
+def _full(chosen: npt.NDArray[np.bool_]) -> Block128:
     """A block of ones where chosen, of zeros elsewhere; laid out in full, since numpy stretches a column slowly."""
     return np.repeat(np.uint64(0) - chosen.astype(np.uint64), 2).reshape(-1, 2)

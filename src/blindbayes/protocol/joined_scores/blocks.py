@@ -18,14 +18,14 @@ from blindbayes.primitives import limbs as lm
 from blindbayes.primitives.garbling import ROW_WORDS, Evaluator, Garbler, Wires
 from blindbayes.primitives.limbs import Limbs
 from blindbayes.primitives.softspoken import ChooserStream, SenderStream
-from blindbayes.primitives.tweaks import Blocks, TweakedHash
+from blindbayes.primitives.tweaks import Block128, TweakedHash
 from blindbayes.protocol.core import Role, Send, receive
 from blindbayes.protocol.joined import Links
 from blindbayes.protocol.joined_scores import lookups
 from blindbayes.protocol.joined_scores.match import compare, unpacked
 from blindbayes.protocol.joined_scores.messages import CodesAnswered, CodesChosen, CodesCompared, ScoresGated
-from blindbayes.protocol.joined_scores.shape import Bits, Group, Shape
-from blindbayes.protocol.shared_argmax import Query
+from blindbayes.protocol.joined_scores.shape import Bits, LookupGroup, LookupSetup
+from blindbayes.protocol.shared_argmax import SharedArgmaxSetup
 from blindbayes.protocol.shared_argmax.query import look_up, serve
 from blindbayes.protocol.transfer import mark, require_mark
 from blindbayes.wire import Message, U64Array
@@ -37,41 +37,41 @@ def _no_words() -> U64Array:
     return np.zeros(0, dtype=np.uint64)
 
 
-def _no_blocks() -> Blocks:
+def _no_blocks() -> Block128:
     return np.zeros((0, 2), dtype=np.uint64)
 
 
 @dataclass(frozen=True, slots=True)
-class Pair:
+class ScoringPair:
     """A session with one party, and its transfers of both directions, which go on from block to block."""
 
     session: bytes
     other: str
-    shape: Shape
+    shape: LookupSetup
     sends: SenderStream = field(repr=False)
     chooses: ChooserStream = field(repr=False)
 
     @classmethod
-    def of(cls, session: bytes, other: str, shape: Shape, links: Links) -> Pair:
+    def of(cls, session: bytes, other: str, shape: LookupSetup, links: Links) -> ScoringPair:
         """A fresh session's."""
         return cls(session, other, shape, links.keeper.session(session), links.planter.session(session))
 
 
 @dataclass(slots=True)
-class Block:
+class BinBlock:
     """One block of bins with one party: its hash, the transfers of both directions, and what the gate will need."""
 
     other: str
-    shape: Shape
+    shape: LookupSetup
     count: int
     hash_: TweakedHash = field(repr=False)
     sends: SenderStream = field(repr=False)
     chooses: ChooserStream = field(repr=False)
     equal: Wires = field(default_factory=_no_blocks, repr=False)  # labels of "the identifier is shared", (count, 2)
-    gate: Blocks = field(default_factory=_no_blocks, repr=False)  # transfers on the scorer's share of that bit, (count, 2)
+    gate: Block128 = field(default_factory=_no_blocks, repr=False)  # transfers on the scorer's share of that bit, (count, 2)
 
     @classmethod
-    def of(cls, pair: Pair, index: int, count: int) -> Block:
+    def of(cls, pair: ScoringPair, index: int, count: int) -> BinBlock:
         """Block number `index` of a session."""
         name = hashlib.sha256(b"blindbayes joined_scores block" + pair.session + b" %d" % index).digest()
         return cls(pair.other, pair.shape, count, TweakedHash(name), pair.sends, pair.chooses)
@@ -112,7 +112,7 @@ class Block:
 
     # -- look-ups --------------------------------------------------------------------------------------------------------
 
-    def offer(self, keys: Sequence[Blocks], shares: Sequence[Bits], tables: Sequence[Limbs]) -> tuple[Limbs, U64Array]:
+    def offer(self, keys: Sequence[Block128], shares: Sequence[Bits], tables: Sequence[Limbs]) -> tuple[Limbs, U64Array]:
         """The sender of step 8: its shares of scores, and what to send. Per group: `keys` (rows, bits, 2), what leads to the
         pads where the chooser's bit is 0; `shares` (rows, bits), its XOR shares of the choices; stacked `tables`."""
         total, sent = self.zeros(), [_no_words()]
@@ -123,7 +123,7 @@ class Block:
             sent.append(found[1])
         return total, np.concatenate(sent)
 
-    def take(self, keys: Sequence[Blocks], shares: Sequence[Bits], sent: U64Array) -> Limbs:
+    def take(self, keys: Sequence[Block128], shares: Sequence[Bits], sent: U64Array) -> Limbs:
         """The chooser of step 8: its shares of scores."""
         self.require_words(sent, self.count * self.shape.entry_words)
         total, at = self.zeros(), 0
@@ -135,7 +135,7 @@ class Block:
             total = lm.add(total, found)
         return total
 
-    def transfers(self, keys: Blocks) -> list[Blocks]:
+    def transfers(self, keys: Block128) -> list[Block128]:
         """Transfers on the scorer's shares, cut: per group (rows, bits, 2). What is left is the gate's."""
         found, at = [], 0
         for group in self.shape.groups:
@@ -146,7 +146,7 @@ class Block:
         return found
 
 
-def _labels(outcomes: Wires, group: Group, count: int) -> Wires:
+def _labels(outcomes: Wires, group: LookupGroup, count: int) -> Wires:
     """Labels of a group's choices: (count * selectors, bits, 2) out of (planes, count, 2)."""
     part = outcomes[group.first : group.first + group.planes].reshape(group.selectors, group.bits, count, 2)
     return np.ascontiguousarray(part.transpose(2, 0, 1, 3)).reshape(-1, group.bits, 2)
@@ -158,9 +158,9 @@ def _colours(labels: Wires) -> Bits:
     return colours
 
 
-def _of_colour_zero(labels: Wires, delta: Blocks) -> Blocks:
+def _of_colour_zero(labels: Wires, delta: Block128) -> Block128:
     """Of each pair of labels the one whose colour is 0, from the label of the bit 0."""
-    keys: Blocks = labels ^ ((np.uint64(0) - (labels[..., 0] & _ONE))[..., None] & delta)
+    keys: Block128 = labels ^ ((np.uint64(0) - (labels[..., 0] & _ONE))[..., None] & delta)
     return keys
 
 
@@ -174,7 +174,7 @@ def _numbers(bits: Bits) -> U64Array:
 # -- the scorer ------------------------------------------------------------------------------------------------------------
 
 
-def scorer_block(block: Block, learned: U64Array, tables: Sequence[Limbs]) -> Role[Limbs]:
+def scorer_block(block: BinBlock, learned: U64Array, tables: Sequence[Limbs]) -> Role[Limbs]:
     """Steps 7 and 8: its shares of what the helper's features add. `learned`: what it read in the store; `tables`: its shares
     of the helper's tables, per group, if it has any."""
     shape, delta = block.shape, block.sends.delta
@@ -197,12 +197,12 @@ def scorer_block(block: Block, learned: U64Array, tables: Sequence[Limbs]) -> Ro
     return lm.add(total, block.take(block.transfers(t), shares, answered.entries))
 
 
-def scorer_own(block: Block, query: Query, columns: Mapping[str, npt.NDArray[np.int64]], me: str) -> Role[Limbs]:
+def scorer_own(block: BinBlock, query: SharedArgmaxSetup, columns: Mapping[str, npt.NDArray[np.int64]], me: str) -> Role[Limbs]:
     """Step 9: the scorer's own features, whose codes it knows, in the helper's shares of their tables."""
     return (yield from look_up(query, columns, me, block.hash_, block.chooses))
 
 
-def scorer_gate(block: Block, scores: Limbs) -> Role[Limbs]:
+def scorer_gate(block: BinBlock, scores: Limbs) -> Role[Limbs]:
     """Step 10: shares of the scores where the identifier is shared, of 0 elsewhere."""
     delta, flips = block.sends.delta, block.equal_share
     keys = _of_colour_zero(block.equal, delta)[:, None]
@@ -216,7 +216,7 @@ def scorer_gate(block: Block, scores: Limbs) -> Role[Limbs]:
 # -- the helper ------------------------------------------------------------------------------------------------------------
 
 
-def helper_block(block: Block, secret: U64Array, tables: Sequence[Limbs]) -> Role[Limbs]:
+def helper_block(block: BinBlock, secret: U64Array, tables: Sequence[Limbs]) -> Role[Limbs]:
     """Steps 7 and 8: its shares of what its own features add. `secret`: its tags and masks; `tables`: per group, stacked."""
     shape = block.shape
     corrections, t = block.chooses.extend(unpacked(secret, shape))
@@ -243,12 +243,12 @@ def helper_block(block: Block, secret: U64Array, tables: Sequence[Limbs]) -> Rol
     return lm.add(total, share)
 
 
-def helper_own(block: Block, query: Query, tables: Mapping[str, Limbs]) -> Role[Limbs]:
+def helper_own(block: BinBlock, query: SharedArgmaxSetup, tables: Mapping[str, Limbs]) -> Role[Limbs]:
     """Step 9, the helper's side."""
     return (yield from serve(query, block.other, tables, block.hash_, block.sends))
 
 
-def helper_gate(block: Block, scores: Limbs) -> Role[Limbs]:
+def helper_gate(block: BinBlock, scores: Limbs) -> Role[Limbs]:
     """Step 10, the helper's side."""
     flips = block.equal_share
     words = yield from _receive_gated(block)
@@ -259,7 +259,7 @@ def helper_gate(block: Block, scores: Limbs) -> Role[Limbs]:
     return lm.add(taken, share)
 
 
-def _receive_gated(block: Block) -> Role[U64Array]:
+def _receive_gated(block: BinBlock) -> Role[U64Array]:
     gated = yield from receive(block.other, ScoresGated)
     block.require_mark(gated.mark, ScoresGated)
     return block.require_words(gated.entries, block.count * block.shape.width)

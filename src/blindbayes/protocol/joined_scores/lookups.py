@@ -15,7 +15,7 @@ import numpy as np
 from blindbayes.primitives import limbs as lm
 from blindbayes.primitives.limbs import Limbs
 from blindbayes.primitives.ot import chooser_pads, sender_pads
-from blindbayes.primitives.tweaks import Blocks, TweakedHash
+from blindbayes.primitives.tweaks import Block128, TweakedHash
 from blindbayes.wire import U64Array
 
 Pick = Callable[[int], Limbs]
@@ -35,7 +35,7 @@ def gated(scores: Limbs, flips: U64Array) -> Pick:
 
 
 def offer(
-    hash_: TweakedHash, q: Blocks, delta: Blocks, entries: int, pick: Pick, plan_shape: tuple[int, int], count: int
+    hash_: TweakedHash, q: Block128, delta: Block128, entries: int, pick: Pick, plan_shape: tuple[int, int], count: int
 ) -> tuple[Limbs, U64Array]:
     """The sender: its shares (count, K - 1, limbs), added over the selectors, and the words to send.
 
@@ -51,7 +51,7 @@ def offer(
 
 
 def take(
-    hash_: TweakedHash, t: Blocks, choices: U64Array, entries: int, sent: U64Array, plan_shape: tuple[int, int], count: int
+    hash_: TweakedHash, t: Block128, choices: U64Array, entries: int, sent: U64Array, plan_shape: tuple[int, int], count: int
 ) -> Limbs:
     """The chooser: its shares (count, K - 1, limbs), added over the selectors. `choices`: (count * selectors,)."""
     width, rows = plan_shape[0] * plan_shape[1], len(choices)

@@ -21,9 +21,9 @@ from blindbayes.primitives.garbling import Gates, Wires
 from blindbayes.primitives.oprf import WIDTH, Asker, Owner, codewords, hashed
 from blindbayes.primitives.ot import chooser_pads, sender_pads
 from blindbayes.primitives.softspoken import ChooserStream, SenderStream
-from blindbayes.primitives.tweaks import Blocks, Domain, TweakedHash
+from blindbayes.primitives.tweaks import Block128, Domain, TweakedHash
 from blindbayes.protocol.core import Role, Send, receive
-from blindbayes.protocol.joined_scores.shape import Bits, Shape, cut
+from blindbayes.protocol.joined_scores.shape import Bits, LookupSetup, cut
 from blindbayes.protocol.joined_sums.messages import ItemsMasked, SeedsChosen, StoreFilled
 from blindbayes.protocol.joined_sums.roles import padded
 from blindbayes.protocol.transfer import mark, require_mark
@@ -39,11 +39,11 @@ _SEED_WORDS = 2
 class Placed:
     """The scorer's bins: the item of each (random where there is none), and which of its identifiers that is (-1: none)."""
 
-    items: Blocks = field(repr=False)
+    items: Block128 = field(repr=False)
     table: npt.NDArray[np.int64] = field(repr=False)
 
 
-def place(name: bytes, bins: int, bound: int, items: Blocks, coins: Coins) -> Placed:
+def place(name: bytes, bins: int, bound: int, items: Block128, coins: Coins) -> Placed:
     """Step 2: each identifier alone in one of its three bins, which follow from `name`; padded to the bound, so that the work
     is that of the bound."""
     every = padded(items, bound, coins)
@@ -53,7 +53,7 @@ def place(name: bytes, bins: int, bound: int, items: Blocks, coins: Coins) -> Pl
     return Placed(placed, np.where(table < len(items), table, -1))
 
 
-def ask(session: bytes, other: str, shape: Shape, placed: Placed, stream: SenderStream) -> Role[U64Array]:
+def ask(session: bytes, other: str, shape: LookupSetup, placed: Placed, stream: SenderStream) -> Role[U64Array]:
     """Steps 3, 4 and 6, the scorer: what it reads in the store, (bins, payload) words. Random where nothing matches."""
     chosen = yield from receive(other, SeedsChosen)
     require_mark(chosen.mark, session, SeedsChosen, 0, other)
@@ -76,8 +76,8 @@ def answer(
     bins: Role[bytes],
     session: bytes,
     other: str,
-    shape: Shape,
-    items: Blocks,
+    shape: LookupSetup,
+    items: Block128,
     choices: Bits,
     stream: ChooserStream,
     coins: Coins,
@@ -112,8 +112,8 @@ def answer(
 
 def _fill(
     session: bytes,
-    shape: Shape,
-    items: Blocks,
+    shape: LookupSetup,
+    items: Block128,
     choices: Bits,
     three: npt.NDArray[np.int64],
     owner: Owner,
@@ -137,21 +137,21 @@ def _fill(
     return okvs.encode(okvs.places(session, keys, size), values, size, coins)
 
 
-def packed(choices: Bits, shape: Shape) -> U64Array:
+def packed(choices: Bits, shape: LookupSetup) -> U64Array:
     """(n, planes) bits as the words that stand in the store: zeros in place of the tag, then the choices."""
     bits = np.zeros((len(choices), 64 * shape.payload_words), dtype=np.uint8)
     bits[:, shape.tag_bits : shape.tag_bits + shape.planes] = choices
     return np.packbits(bits, axis=1, bitorder="little").view("<u8").astype(np.uint64)
 
 
-def unpacked(words: U64Array, shape: Shape) -> Bits:
+def unpacked(words: U64Array, shape: LookupSetup) -> Bits:
     """Tag bits, then choice bits, of (n, payload) words: (tag_bits + planes, n)."""
     raw = np.ascontiguousarray(words.astype("<u8", copy=False)).view(np.uint8).reshape(len(words), -1)
     bits = np.unpackbits(raw, axis=1, bitorder="little")[:, : shape.tag_bits + shape.planes]
     return np.ascontiguousarray(bits.T)
 
 
-def compare(g: Gates, mine: Wires, theirs: Wires, shape: Shape) -> tuple[Wires, Wires]:
+def compare(g: Gates, mine: Wires, theirs: Wires, shape: LookupSetup) -> tuple[Wires, Wires]:
     """Step 7, per bin: whether the tags are equal, (bins,) wires; and the choices where they are, 0 elsewhere, (planes, bins)
     wires. tag_bits - 1 + planes AND."""
     both = mine ^ theirs
@@ -161,17 +161,17 @@ def compare(g: Gates, mine: Wires, theirs: Wires, shape: Shape) -> tuple[Wires, 
     return equal, g.and_(np.broadcast_to(equal[None], both[shape.tag_bits :].shape), both[shape.tag_bits :])
 
 
-def _stretched(session: bytes, seeds: U64Array, shape: Shape) -> U64Array:
+def _stretched(session: bytes, seeds: U64Array, shape: LookupSetup) -> U64Array:
     """The function's value, as long as the payload: a stream of its 128 bits."""
     return fixed_words(TweakedHash(session + b" stretch"), seeds, shape.payload_words)
 
 
-def _store_keys(session: bytes, items: Blocks, bins: npt.NDArray[np.int64]) -> Blocks:
+def _store_keys(session: bytes, items: Block128, bins: npt.NDArray[np.int64]) -> Block128:
     """The store's key of an item in a bin."""
     return TweakedHash(session + b" key").at(items, Domain.TRANSFER, bins.astype(np.uint64))
 
 
-def _receive_store(session: bytes, shape: Shape, other: str) -> Role[U64Array]:
+def _receive_store(session: bytes, shape: LookupSetup, other: str) -> Role[U64Array]:
     size = okvs.cells(shape.keys)
     store = np.empty(size * shape.payload_words, dtype=np.uint64)
     for index, low in enumerate(range(0, len(store), _PIECE_WORDS)):

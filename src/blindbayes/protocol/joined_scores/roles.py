@@ -18,17 +18,17 @@ from blindbayes.errors import ConfigError, DataError, LocalProtocolError, PeerPr
 from blindbayes.primitives import limbs as lm
 from blindbayes.primitives.coins import Coins
 from blindbayes.primitives.limbs import Limbs
-from blindbayes.primitives.tweaks import Blocks
+from blindbayes.primitives.tweaks import Block128
 from blindbayes.protocol import joined, shared_argmax
 from blindbayes.protocol.core import Role, Run, Send, open_value, receive
-from blindbayes.protocol.joined import Join, Links
+from blindbayes.protocol.joined import JoinSetup, Links
 from blindbayes.protocol.joined_scores import blocks as on_blocks
 from blindbayes.protocol.joined_scores.bins import SEED_BYTES, commit_bins, fix_bins, hear_bins, hear_commitment, offer_bins
-from blindbayes.protocol.joined_scores.blocks import Block, Pair
+from blindbayes.protocol.joined_scores.blocks import BinBlock, ScoringPair
 from blindbayes.protocol.joined_scores.match import answer, ask, place
 from blindbayes.protocol.joined_scores.messages import SharedTold
-from blindbayes.protocol.joined_scores.shape import Shape, common_block, cut
-from blindbayes.protocol.shared_argmax import Mesh, Query
+from blindbayes.protocol.joined_scores.shape import LookupSetup, common_block, cut
+from blindbayes.protocol.shared_argmax import Mesh, SharedArgmaxSetup
 from blindbayes.protocol.shared_model.plan import GaussianPlan
 from blindbayes.protocol.transfer import agree, mark, require_mark
 from blindbayes.statistics import MISSING
@@ -43,10 +43,10 @@ Tables: TypeAlias = Mapping[str, Limbs]
 
 
 @dataclass(frozen=True)
-class Hidden:
+class JoinedScoresSetup:
     """What is public about scoring over a join that nobody sees."""
 
-    join: Join
+    join: JoinSetup
     to: str  # the scorer, who alone learns classes
     scope: Scope = "everybody"
     together: bool = False  # whether all parties compare, so that no pair is trusted
@@ -85,7 +85,7 @@ class Hidden:
         return tuple(name for name in self.join.owners[self.to] if self.join.is_shared(name))
 
     @cached_property
-    def shapes(self) -> dict[str, Shape]:
+    def shapes(self) -> dict[str, LookupSetup]:
         """Per helper."""
         join, facts = self.join, self.join.facts() + repr((self.to, self.scope, self.together)).encode()
         shapes = {}
@@ -93,7 +93,7 @@ class Hidden:
             names = join.owners[name]
             both = any(join.is_shared(feature) for feature in names)
             bounds = join.bounds[self.to], join.bounds[name]
-            shapes[name] = Shape(join.columns.plan, names, *bounds, both, self.scope == "shared", facts)
+            shapes[name] = LookupSetup(join.columns.plan, names, *bounds, both, self.scope == "shared", facts)
         return shapes
 
     @property
@@ -105,23 +105,25 @@ class Hidden:
         """The bins, in blocks."""
         return list(cut(self.bins, common_block(list(self.shapes.values()))))
 
-    def own_query(self, count: int) -> Query:
+    def own_query(self, count: int) -> SharedArgmaxSetup:
         """The look-ups of the scorer's own features, in the one helper's shares."""
         plan = self.join.columns.plan
-        return Query(plan, count, self.helpers[0], (self.to,), {self.to: self.own}, (self.to,))
+        return SharedArgmaxSetup(plan, count, self.helpers[0], (self.to,), {self.to: self.own}, (self.to,))
 
-    def query(self, count: int) -> Query:
+    def query(self, count: int) -> SharedArgmaxSetup:
         """The comparison of a block: every look-up is done before, so that no feature is named."""
         holder = self.join.class_holder
         holders = tuple(name for name in self.join.owners if name != holder)
-        return Query(self.join.columns.plan, count, holder, holders, dict.fromkeys(holders, ()), (self.to,), self.together)
+        return SharedArgmaxSetup(
+            self.join.columns.plan, count, holder, holders, dict.fromkeys(holders, ()), (self.to,), self.together
+        )
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class ScorerInput:
     """What the scorer brings."""
 
-    items: Blocks = field(repr=False)  # (n, 2) digests, all different
+    items: Block128 = field(repr=False)  # (n, 2) digests, all different
     known: Limbs = field(repr=False)  # (n, K - 1, limbs): what it knows of the scores, or its shares
     columns: Columns = field(repr=False)  # codes (n,) of its features that are looked up
     tables: Mapping[str, Tables] = field(repr=False)  # per helper: its shares of the tables of the helper's features
@@ -131,17 +133,17 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True)
-class Helped:
+class HelperInput:
     """What a helper brings."""
 
-    items: Blocks = field(repr=False)  # (n, 2) digests, all different
+    items: Block128 = field(repr=False)  # (n, 2) digests, all different
     columns: Columns = field(repr=False)  # codes (n,) of its features
     known: Limbs = field(repr=False)  # (K - 1, limbs): what it adds to every score (a prior, or a share of it)
     tables: Tables = field(repr=False)  # of its own features: shares, or whole where the scorer has none
     theirs: Tables = field(repr=False)  # its shares of the tables of the scorer's features that are looked up
 
 
-def connect(run: Run, hidden: Hidden, coins: Coins) -> Role[dict[str, Links]]:
+def connect(run: Run, hidden: JoinedScoresSetup, coins: Coins) -> Role[dict[str, Links]]:
     """Transfers of both directions between the scorer and each helper; where all compare together, between every two."""
     if hidden.together:
         mesh = yield from shared_argmax.connect(run, coins)
@@ -152,7 +154,7 @@ def connect(run: Run, hidden: Hidden, coins: Coins) -> Role[dict[str, Links]]:
     return found
 
 
-def scorer(run: Run, hidden: Hidden, asked: Asked, links: Mapping[str, Links], coins: Coins) -> Role[IntArray]:
+def scorer(run: Run, hidden: JoinedScoresSetup, asked: ScorerInput, links: Mapping[str, Links], coins: Coins) -> Role[IntArray]:
     """The class of each identifier, in the order of `asked.items`; -1 where there is none."""
     if len(asked.items) > hidden.count:
         raise DataError(f"there are more identifiers than the agreed bound of {hidden.count}; agree on a larger one")
@@ -167,7 +169,7 @@ def scorer(run: Run, hidden: Hidden, asked: Asked, links: Mapping[str, Links], c
         yield from commit_bins(run, name, mine)
     for name, shape in hidden.shapes.items():  # step 1
         session = yield from agree(run, name, "joined_scores", shape.agreed(), coins)
-        pairs.append(Pair.of(session, name, shape, links[name]))
+        pairs.append(ScoringPair.of(session, name, shape, links[name]))
     bins = yield from fix_bins([(pair.session, pair.other) for pair in pairs], mine)
     placed = place(bins, hidden.bins, pairs[0].shape.scorer_ids, asked.items, coins)  # step 2
     learned = []
@@ -183,7 +185,7 @@ def scorer(run: Run, hidden: Hidden, asked: Asked, links: Mapping[str, Links], c
     for index, part in enumerate(hidden.parts()):
         count = part.stop - part.start
         for pair, words, own_tables in zip(pairs, learned, tables, strict=True):
-            block = Block.of(pair, index, count)
+            block = BinBlock.of(pair, index, count)
             found = yield from on_blocks.scorer_block(block, words[part], own_tables)
             scores[part] = lm.add(scores[part], found)
         if hidden.own:  # step 9
@@ -205,12 +207,12 @@ def scorer(run: Run, hidden: Hidden, asked: Asked, links: Mapping[str, Links], c
     return classes
 
 
-def helper(run: Run, hidden: Hidden, helped: Helped, links: Mapping[str, Links], coins: Coins) -> Role[None]:
+def helper(run: Run, hidden: JoinedScoresSetup, helped: HelperInput, links: Mapping[str, Links], coins: Coins) -> Role[None]:
     """Gives its part and learns nothing."""
     shape, plan = hidden.shapes[run.me], hidden.join.columns.plan
     committed = yield from hear_commitment(run, hidden.to)
     session = yield from agree(run, hidden.to, "joined_scores", shape.agreed(), coins)  # step 1
-    pair = Pair.of(session, hidden.to, shape, links[hidden.to])
+    pair = ScoringPair.of(session, hidden.to, shape, links[hidden.to])
     choices = shape.choices(helped.columns, len(helped.items))
     mine = yield from offer_bins(session, hidden.to, coins)
     bins = hear_bins(session, hidden.to, committed, mine, (hidden.helpers.index(run.me), len(hidden.helpers)))
@@ -220,7 +222,7 @@ def helper(run: Run, hidden: Hidden, helped: Helped, links: Mapping[str, Links],
     scores[:] = helped.known
     equal = np.zeros(hidden.bins, dtype=np.uint8)
     for index, part in enumerate(hidden.parts()):
-        block = Block.of(pair, index, part.stop - part.start)
+        block = BinBlock.of(pair, index, part.stop - part.start)
         found = yield from on_blocks.helper_block(block, secret[part], tables)
         scores[part] = lm.add(scores[part], found)
         if hidden.own:  # step 9
@@ -237,7 +239,9 @@ def helper(run: Run, hidden: Hidden, helped: Helped, links: Mapping[str, Links],
             yield Send(hidden.to, SharedTold(mark(session, SharedTold, index), _packed(equal[part])))
 
 
-def _compare(run: Run, hidden: Hidden, scores: Limbs, links: Mapping[str, Links], coins: Coins) -> Role[IntArray | None]:
+def _compare(
+    run: Run, hidden: JoinedScoresSetup, scores: Limbs, links: Mapping[str, Links], coins: Coins
+) -> Role[IntArray | None]:
     """Step 11: shared_argmax on shares of whole scores; the class to the scorer."""
     query = hidden.query(len(scores))
     is_holder, nothing = run.me == query.class_holder, dict[str, Tables]()
@@ -254,7 +258,7 @@ def _compare(run: Run, hidden: Hidden, scores: Limbs, links: Mapping[str, Links]
     return (yield from shared_argmax.attribute_holder(run, query, scores, {}, planter, coins))
 
 
-def _in_bins(codes: IntArray, held: IntArray, hidden: Hidden, name: str) -> IntArray:
+def _in_bins(codes: IntArray, held: IntArray, hidden: JoinedScoresSetup, name: str) -> IntArray:
     """The codes of the identifiers in a block of bins; missing where there is none."""
     gap = MISSING if isinstance(hidden.join.columns.plan.features[name], GaussianPlan) else -1
     if not len(codes):
@@ -267,7 +271,7 @@ def _packed(bits: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint64]:
     return np.packbits(bits, bitorder="little").view("<u8").astype(np.uint64)
 
 
-def _hear_shared(pair: Pair, index: int, equal: npt.NDArray[np.uint8]) -> Role[npt.NDArray[np.bool_]]:
+def _hear_shared(pair: ScoringPair, index: int, equal: npt.NDArray[np.uint8]) -> Role[npt.NDArray[np.bool_]]:
     """Step 12, the scorer: which bins hold an identifier that the helper has."""
     told = yield from receive(pair.other, SharedTold)
     require_mark(told.mark, pair.session, SharedTold, index, pair.other)

@@ -13,9 +13,9 @@ from blindbayes.errors import ConfigError
 from blindbayes.primitives import cuckoo
 from blindbayes.primitives.limbs import Limbs
 from blindbayes.primitives.ot import bits_for, choice_bits
-from blindbayes.protocol.joined_sums import LEAST, MOST
+from blindbayes.protocol.joined_sums import MAX_BOUND, MIN_BOUND
 from blindbayes.protocol.joined_sums.roles import FAILURE_BITS
-from blindbayes.protocol.shared_model import ScorePlan
+from blindbayes.protocol.shared_model import ScoreLayout
 
 _BLOCK_BYTES = 1 << 23  # of the largest message of a block, about
 _MOST_BLOCK = 1 << 13
@@ -24,7 +24,7 @@ Bits = npt.NDArray[np.uint8]
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class LookupGroup:
     """Selectors whose choices have so many bits: features whose tables are looked up together."""
 
     bits: int
@@ -44,10 +44,10 @@ class Group:
 
 
 @dataclass(frozen=True)
-class Shape:
+class LookupSetup:
     """The helper brings the codes of its features `names`; both look them up in tables of the plan."""
 
-    plan: ScorePlan
+    plan: ScoreLayout
     names: tuple[str, ...]
     scorer_ids: int  # agreed bound on the scorer's identifiers: what is padded to
     helper_ids: int  # the same for the helper
@@ -56,8 +56,8 @@ class Shape:
     facts: bytes = b""  # anything else both must agree on
 
     def __post_init__(self) -> None:
-        if min(self.scorer_ids, self.helper_ids) < LEAST or max(self.scorer_ids, self.helper_ids) > MOST:
-            raise ConfigError(f"bounds on the number of identifiers lie between {LEAST} and {MOST}")
+        if min(self.scorer_ids, self.helper_ids) < MIN_BOUND or max(self.scorer_ids, self.helper_ids) > MAX_BOUND:
+            raise ConfigError(f"bounds on the number of identifiers lie between {MIN_BOUND} and {MAX_BOUND}")
         if self.block_bytes * _LEAST_BLOCK > 4 * _BLOCK_BYTES:
             raise ConfigError("a feature has too many values to be looked up over a hidden join; coarsen it in the codebook")
 
@@ -72,15 +72,15 @@ class Shape:
         return FAILURE_BITS + (self.bins - 1).bit_length()
 
     @cached_property
-    def groups(self) -> tuple[Group, ...]:
+    def groups(self) -> tuple[LookupGroup, ...]:
         """The features by the number of bits of their choices."""
         sizes: dict[int, list[str]] = {}
         for name in self.names:
             sizes.setdefault(bits_for(self.plan.features[name].entries), []).append(name)
-        found: list[Group] = []
+        found: list[LookupGroup] = []
         first = 0
         for bits, names in sorted(sizes.items()):
-            found.append(Group(bits, tuple(names), sum(self.plan.features[name].selectors for name in names), first))
+            found.append(LookupGroup(bits, tuple(names), sum(self.plan.features[name].selectors for name in names), first))
             first += found[-1].planes
         return tuple(found)
 
@@ -152,6 +152,6 @@ def cut(bins: int, size: int) -> Iterator[slice]:
         yield slice(low, min(bins, low + size))
 
 
-def common_block(shapes: Sequence[Shape]) -> int:
+def common_block(shapes: Sequence[LookupSetup]) -> int:
     """The block that suits every helper: the scorer goes through its bins with all of them at once."""
     return min(shape.block for shape in shapes)

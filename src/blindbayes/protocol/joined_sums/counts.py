@@ -35,7 +35,7 @@ from blindbayes.protocol.joined_sums.messages import (
     OverlapTold,
 )
 from blindbayes.protocol.shared_model.circuit import guarded
-from blindbayes.protocol.shared_model.plan import ScorePlan
+from blindbayes.protocol.shared_model.plan import ScoreLayout
 from blindbayes.protocol.transfer import agree, mark, require_mark
 from blindbayes.wire import U64Array
 
@@ -159,7 +159,7 @@ def _signed(bits: npt.NDArray[np.uint8]) -> int:
 # -- step 12: priors in shares ---------------------------------------------------------------------------------------------
 
 
-def _logs(g: Gates, mine: Number, theirs: Number, plan: ScorePlan, noise: Sequence[Number]) -> Number:
+def _logs(g: Gates, mine: Number, theirs: Number, plan: ScoreLayout, noise: Sequence[Number]) -> Number:
     """ln of each class count (lanes); a class without rows lies below everything."""
     total = c.add(g, mine, theirs, bits=len(mine))
     total = guarded(g, total, noise, plan.guard, plan.rows)
@@ -170,13 +170,13 @@ def _logs(g: Gates, mine: Number, theirs: Number, plan: ScorePlan, noise: Sequen
     return c.select(g, empty, c.public(g, below, plan.bits, plan.classes), logs)
 
 
-def _prior_bits(plan: ScorePlan) -> tuple[int, int]:
+def _prior_bits(plan: ScoreLayout) -> tuple[int, int]:
     """Bits of the class holder and of the attribute holder: share and noise, and the class holder's mask."""
     both = (plan.rows.bit_length() + plan.guard.noise_bits) * plan.classes
     return both + plan.bits * plan.classes, both
 
 
-def _prior_circuit(plan: ScorePlan) -> Circuit:
+def _prior_circuit(plan: ScoreLayout) -> Circuit:
     def outputs(g: Gates, first: Wires, second: Wires) -> Iterator[Wires]:
         bits, drawn = plan.rows.bit_length(), plan.guard.noise_bits
         mine, theirs = (wires.reshape(-1, plan.classes, *wires.shape[1:]) for wires in (first, second))
@@ -191,7 +191,7 @@ def prior_class_holder(
     run: Run,
     other: str,
     share: U64Array,
-    plan: ScorePlan,
+    plan: ScoreLayout,
     transfers_with: tuple[OtSender, OtReceiver],
     coins: Coins,
     noise: Sequence[int] | None = None,
@@ -211,7 +211,7 @@ def prior_attribute_holder(
     run: Run,
     other: str,
     share: U64Array,
-    plan: ScorePlan,
+    plan: ScoreLayout,
     transfers_with: tuple[OtSender, OtReceiver],
     coins: Coins,
     noise: Sequence[int] | None = None,
@@ -223,11 +223,11 @@ def prior_attribute_holder(
     return _table(_limbs(opened[0], plan), plan)
 
 
-def _share_bits(share: U64Array, noise: Sequence[int] | None, plan: ScorePlan) -> npt.NDArray[np.uint8]:
+def _share_bits(share: U64Array, noise: Sequence[int] | None, plan: ScoreLayout) -> npt.NDArray[np.uint8]:
     return np.concatenate([c.to_bits(share, plan.rows.bit_length()), _noise_bits(noise, plan)])
 
 
-def _noise_bits(noise: Sequence[int] | None, plan: ScorePlan) -> npt.NDArray[np.uint8]:
+def _noise_bits(noise: Sequence[int] | None, plan: ScoreLayout) -> npt.NDArray[np.uint8]:
     """A party's noise on the class counts, as bits; none where the plan has no noise."""
     if (noise is None) != (plan.guard.noise_bits == 0):
         raise LocalProtocolError("a model with noise needs each party's own, and one without takes none")
@@ -236,11 +236,11 @@ def _noise_bits(noise: Sequence[int] | None, plan: ScorePlan) -> npt.NDArray[np.
     return c.to_bits([int(value) for value in noise], plan.guard.noise_bits)
 
 
-def _limbs(bits: npt.NDArray[np.uint8], plan: ScorePlan) -> Limbs:
+def _limbs(bits: npt.NDArray[np.uint8], plan: ScoreLayout) -> Limbs:
     return lm.from_integers(c.from_bits(bits), plan.limbs)
 
 
-def _table(values: Limbs, plan: ScorePlan) -> Limbs:
+def _table(values: Limbs, plan: ScoreLayout) -> Limbs:
     """(K, limbs) to differences to class 0, behind the zero entry."""
     change = lm.cut(lm.subtract(values[1:], np.broadcast_to(values[:1], values[1:].shape)), plan.bits)
     return np.stack([np.zeros_like(change), change])[None]

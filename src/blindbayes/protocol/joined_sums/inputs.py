@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from blindbayes.errors import ConfigError, DataError
-from blindbayes.primitives.tweaks import Blocks
+from blindbayes.primitives.tweaks import Block128
 from blindbayes.wire import U64Array
 
 Duplicates: TypeAlias = Literal["join", "first", "reject"]
@@ -28,7 +28,7 @@ DIGEST_BYTES = 16
 class Entries:
     """One entry per identifier: its digest, and the sum of its rows' words."""
 
-    items: Blocks = field(repr=False)  # (n, 2), all different
+    items: Block128 = field(repr=False)  # (n, 2), all different
     words: U64Array = field(repr=False)  # (n, words)
 
     def __len__(self) -> int:

@@ -22,7 +22,7 @@ from blindbayes.primitives.garbling import ROW_WORDS, Evaluator, Garbler, Gates,
 from blindbayes.primitives.oprf import MOST_WORDS, WIDTH, Asker, Owner, codewords, hashed
 from blindbayes.primitives.ot import chooser_pads, sender_pads
 from blindbayes.primitives.softspoken import ChooserStream, OtReceiver, OtSender, SenderStream
-from blindbayes.primitives.tweaks import Blocks, Domain, TweakedHash
+from blindbayes.primitives.tweaks import Block128, Domain, TweakedHash
 from blindbayes.protocol.core import Role, Run, Send, receive
 from blindbayes.protocol.joined_sums.counts import Count, S, count_gates
 from blindbayes.protocol.joined_sums.inputs import Entries
@@ -30,8 +30,8 @@ from blindbayes.protocol.joined_sums.messages import BinsCompared, ItemsMasked, 
 from blindbayes.protocol.transfer import agree, mark, require_mark
 from blindbayes.wire import U64Array
 
-LEAST = cuckoo.LEAST
-MOST = 12_000_000
+MIN_BOUND = cuckoo.MIN_ITEMS
+MAX_BOUND = 12_000_000
 FAILURE_BITS = 43  # one run fails with probability below 2^-43, so that a study of at most eight stays below 2^-40
 _BLOCK_BYTES = 1 << 24  # of one message, about
 _ASK_BINS = 1 << 17  # bins per message of questions: 8 MB
@@ -40,7 +40,7 @@ _HASH_AT_ONCE = 1 << 18
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class JoinedSumsSetup:
     """What is public about one run of joined_sums."""
 
     row_ids: int  # agreed bound on the row holder's identifiers: what is padded to
@@ -52,8 +52,8 @@ class Shape:
     counted: bool = False  # whether the number of common identifiers is counted
 
     def __post_init__(self) -> None:
-        if min(self.row_ids, self.label_ids) < LEAST or max(self.row_ids, self.label_ids) > MOST:
-            raise ConfigError(f"bounds on the number of identifiers lie between {LEAST} and {MOST}")
+        if min(self.row_ids, self.label_ids) < MIN_BOUND or max(self.row_ids, self.label_ids) > MAX_BOUND:
+            raise ConfigError(f"bounds on the number of identifiers lie between {MIN_BOUND} and {MAX_BOUND}")
         if self.words < 1 or self.labels < 1 or self.most < 1:
             raise LocalProtocolError("joined_sums needs words and labels")
         if self.payload_words > MOST_WORDS:
@@ -112,7 +112,7 @@ class Shape:
         return b"joined_sums v4" + repr(parts).encode() + self.facts
 
 
-class Shares(NamedTuple, Generic[S]):
+class JoinedShares(NamedTuple, Generic[S]):
     """What one party is left with."""
 
     sums: U64Array  # (labels, words)
@@ -120,8 +120,8 @@ class Shares(NamedTuple, Generic[S]):
 
 
 def row_holder(
-    run: Run, other: str, shape: Shape, entries: Entries, keeper: OtSender, coins: Coins
-) -> Role[Shares[SenderStream]]:
+    run: Run, other: str, shape: JoinedSumsSetup, entries: Entries, keeper: OtSender, coins: Coins
+) -> Role[JoinedShares[SenderStream]]:
     """The party with the vectors."""
     if entries.words.shape != (len(entries), shape.words):
         raise LocalProtocolError("the entries do not have the shape's words")
@@ -158,12 +158,12 @@ def row_holder(
             found.add(garbler, equal)
         masked = _offer(hash_, keeper.delta, outcomes, words[table[part]], share)  # step 8
         yield Send(other, BinsCompared(mark(session, BinsCompared, index), garbler.take_tables(), masked.reshape(-1)))
-    return Shares(_weighted(share, shape), found)
+    return JoinedShares(_weighted(share, shape), found)
 
 
 def label_holder(
-    run: Run, other: str, shape: Shape, entries: Entries, planter: OtReceiver, coins: Coins
-) -> Role[Shares[ChooserStream]]:
+    run: Run, other: str, shape: JoinedSumsSetup, entries: Entries, planter: OtReceiver, coins: Coins
+) -> Role[JoinedShares[ChooserStream]]:
     """The party with the labels: `entries.words` are the labels (n, labels)."""
     if entries.words.shape != (len(entries), shape.labels):
         raise LocalProtocolError("the entries do not have the shape's labels")
@@ -211,7 +211,7 @@ def label_holder(
             found.add(evaluator, equal)
         evaluator.require_finished()
         _take(hash_, outcomes, compared.rows.reshape(shape.planes, count, shape.words), share)  # step 9
-    return Shares(_weighted(share, shape), found)
+    return JoinedShares(_weighted(share, shape), found)
 
 
 def _require_size(count: int, bound: int) -> None:
@@ -222,12 +222,12 @@ def _require_size(count: int, bound: int) -> None:
 # -- steps 2 to 6: which bins match, hidden in words -----------------------------------------------------------------------
 
 
-def padded(items: Blocks, bound: int, coins: Coins) -> Blocks:
+def padded(items: Block128, bound: int, coins: Coins) -> Block128:
     """The items and, up to the bound, random ones that nobody has: the work is that of the bound, whatever the number."""
     return np.concatenate([items, coins.words(2 * (bound - len(items))).reshape(-1, 2)])
 
 
-def _placed(session: bytes, shape: Shape, entries: Entries, coins: Coins) -> tuple[Blocks, npt.NDArray[np.int64]]:
+def _placed(session: bytes, shape: JoinedSumsSetup, entries: Entries, coins: Coins) -> tuple[Block128, npt.NDArray[np.int64]]:
     """The item of each bin (random where there is none), and which entry it is; their number where it is none."""
     own = padded(entries.items, shape.row_ids, coins)
     table = cuckoo.place(cuckoo.bins_of(session, own, shape.bins), shape.bins, coins)
@@ -236,13 +236,13 @@ def _placed(session: bytes, shape: Shape, entries: Entries, coins: Coins) -> tup
     return items, np.where((table >= 0) & (table < len(entries)), table, len(entries))
 
 
-def _store_keys(session: bytes, items: Blocks, bins: npt.NDArray[np.int64]) -> Blocks:
+def _store_keys(session: bytes, items: Block128, bins: npt.NDArray[np.int64]) -> Block128:
     """The store's key of an item in a bin."""
     return TweakedHash(session + b" key").at(items, Domain.TRANSFER, bins.astype(np.uint64))
 
 
 def _fill(
-    session: bytes, shape: Shape, entries: Entries, owner: Owner, rows: U64Array, secret: U64Array, coins: Coins
+    session: bytes, shape: JoinedSumsSetup, entries: Entries, owner: Owner, rows: U64Array, secret: U64Array, coins: Coins
 ) -> U64Array:
     """Step 5: under the function's value of (item, bin), the bin's tag and the item's labels under the bin's mask."""
     items = padded(entries.items, shape.label_ids, coins)
@@ -263,7 +263,7 @@ def _fill(
     return okvs.encode(okvs.places(session, keys, size), values, size, coins)
 
 
-def _payload(labels: U64Array, shape: Shape) -> U64Array:
+def _payload(labels: U64Array, shape: JoinedSumsSetup) -> U64Array:
     """Labels (n, labels) as the bits behind the tag: the bits of one label after those of the other."""
     width, first = shape.most.bit_length(), shape.tag_bits
     bits = ((labels[:, :, None] >> np.arange(width, dtype=np.uint64)) & np.uint64(1)).astype(np.uint8)
@@ -273,7 +273,7 @@ def _payload(labels: U64Array, shape: Shape) -> U64Array:
     return packed.view("<u8").astype(np.uint64)
 
 
-def _receive_store(session: bytes, shape: Shape, other: str) -> Role[U64Array]:
+def _receive_store(session: bytes, shape: JoinedSumsSetup, other: str) -> Role[U64Array]:
     size = okvs.cells(shape.keys)
     store = np.empty(size * shape.payload_words, dtype=np.uint64)
     for index, low in enumerate(range(0, len(store), _BLOCK_BYTES // 8)):
@@ -289,7 +289,7 @@ def _receive_store(session: bytes, shape: Shape, other: str) -> Role[U64Array]:
 # -- steps 7 to 9: comparison, and the rows under its outcome ----------------------------------------------------------------
 
 
-def _bits(words: U64Array, shape: Shape) -> npt.NDArray[np.uint8]:
+def _bits(words: U64Array, shape: JoinedSumsSetup) -> npt.NDArray[np.uint8]:
     """Tag bits, then label bits, of (n, payload) words: (tag_bits + planes, n)."""
     columns = np.ascontiguousarray(words.T)
     count = shape.tag_bits + shape.planes
@@ -297,7 +297,7 @@ def _bits(words: U64Array, shape: Shape) -> npt.NDArray[np.uint8]:
     return np.stack(planes).astype(np.uint8)
 
 
-def _compare(g: Gates, mine: Wires, theirs: Wires, shape: Shape) -> tuple[Wires, Wires]:
+def _compare(g: Gates, mine: Wires, theirs: Wires, shape: JoinedSumsSetup) -> tuple[Wires, Wires]:
     """Per bin: whether the tags are equal, (bins,) wires, and each bit of the labels if they are, (planes, bins) wires.
 
     tag_bits - 1 + planes AND.
@@ -307,7 +307,7 @@ def _compare(g: Gates, mine: Wires, theirs: Wires, shape: Shape) -> tuple[Wires,
     return equal, g.and_(np.broadcast_to(equal[None], both[shape.tag_bits :].shape), both[shape.tag_bits :])
 
 
-def _offer(hash_: TweakedHash, delta: Blocks, outcomes: Wires, rows: U64Array, share: U64Array) -> U64Array:
+def _offer(hash_: TweakedHash, delta: Block128, outcomes: Wires, rows: U64Array, share: U64Array) -> U64Array:
     """Step 8: the garbler turns the labels of each outcome into pads. `outcomes` are the labels of 0.
 
     The label of colour k leads to the pad r_k. With a, the colour of the label of 0, the outcome is k ^ a, so the other side
@@ -347,7 +347,7 @@ def _take(hash_: TweakedHash, outcomes: Wires, masked: U64Array, share: U64Array
             share[plane] += masked[plane, part][colour[part]].sum(axis=0, dtype=np.uint64)
 
 
-def _weighted(share: U64Array, shape: Shape) -> U64Array:
+def _weighted(share: U64Array, shape: JoinedSumsSetup) -> U64Array:
     """Shares of bits of labels to shares of labels: bit b counts 2^b times."""
     width = shape.most.bit_length()
     parts = share.reshape(shape.labels, width, shape.words)

@@ -17,7 +17,7 @@ from blindbayes.protocol.masked_sum.keys import (
     SECRET_BYTES,
     SERVER,
     SHARE_BYTES,
-    Terms,
+    MaskedSumSetup,
     cut,
     require_subset,
     require_tag,
@@ -39,7 +39,7 @@ from blindbayes.protocol.registry import Total
 from blindbayes.wire import U64Array
 
 
-def contributor(terms: Terms, vector: U64Array, coins: Coins) -> Role[Total | None]:
+def contributor(terms: MaskedSumSetup, vector: U64Array, coins: Coins) -> Role[Total | None]:
     """Adds its vector to the sum; hears the total if the study publishes it."""
     setting, threshold = terms.setting, terms.plan.threshold
     me = setting.contributors.index(terms.run.me)
@@ -139,13 +139,13 @@ def contributor(terms: Terms, vector: U64Array, coins: Coins) -> Role[Total | No
     return Total(published.total, tuple(terms.name(index) for index in np.flatnonzero(flags).tolist()))
 
 
-def _require_enough(terms: Terms, left: tuple[int, ...]) -> None:
+def _require_enough(terms: MaskedSumSetup, left: tuple[int, ...]) -> None:
     """Raise unless we and the neighbours left reach the threshold: an honest server gives up before it shows fewer."""
     if len(left) + 1 < terms.plan.threshold:
         raise PeerProtocolError("shows fewer neighbours than the threshold", party=SERVER)
 
 
-def _unseal(terms: Terms, key: bytes, box: bytes, author: str) -> bytes:
+def _unseal(terms: MaskedSumSetup, key: bytes, box: bytes, author: str) -> bytes:
     """A box; if it does not open, its author or the server that passed it on is at fault, and nothing tells which."""
     try:
         held = aead.unseal(key, box, associated=terms.context)

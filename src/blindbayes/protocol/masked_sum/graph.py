@@ -22,7 +22,7 @@ _MOST_NEIGHBOURS = 512
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class MaskGraph:
     """How many neighbours a party has, and how many of the neighbours and itself must answer.
 
     The two bounds are over the random graph, for parties corrupted and lost without knowledge of it; both are 0 on the
@@ -63,7 +63,7 @@ def failures(parties: int, neighbours: int, threshold: int, corrupt: int, lost: 
     return min(1.0, exposed + apart), min(1.0, starved)
 
 
-def smallest_sum(parties: int, fewest: int, layout: Plan, corrupt: int, *, malicious: bool) -> Smallest:
+def smallest_sum(parties: int, fewest: int, layout: MaskGraph, corrupt: int, *, malicious: bool) -> Smallest:
     """The fewest honest vectors in any sum that can be opened, with so many colluders; SPEC.md, Threat model.
 
     Complete graph: one set of at least `fewest`, if the colluders stay below 2q - n (below q for a server that follows).
@@ -86,7 +86,7 @@ def smallest_sum(parties: int, fewest: int, layout: Plan, corrupt: int, *, malic
 
 
 @lru_cache(maxsize=64)
-def plan(parties: int, fewest: int, corrupt_fraction: float, neighbours: int | None, malicious: bool) -> Plan:
+def plan(parties: int, fewest: int, corrupt_fraction: float, neighbours: int | None, malicious: bool) -> MaskGraph:
     """The smallest graph that meets both bounds (2^-40 for privacy, 2^-20 for completion), or the complete one."""
     if parties > MAX_POINT:
         raise ConfigError(f"masked_sum takes at most {MAX_POINT} contributors")
@@ -94,7 +94,7 @@ def plan(parties: int, fewest: int, corrupt_fraction: float, neighbours: int | N
         raise ConfigError("the corrupt fraction lies between 0 and 1")
     if 2 * fewest <= parties:
         raise ConfigError("masked_sum needs a quorum of more than half of the contributors")
-    complete = Plan(parties - 1, fewest, True, 0.0, 0.0)
+    complete = MaskGraph(parties - 1, fewest, True, 0.0, 0.0)
     corrupt, lost = math.ceil(corrupt_fraction * parties), parties - fewest
     if neighbours is not None and neighbours < parties - 1:
         if neighbours % 2 or neighbours < 2:
@@ -120,12 +120,12 @@ def plan(parties: int, fewest: int, corrupt_fraction: float, neighbours: int | N
     return complete
 
 
-def _best_threshold(parties: int, neighbours: int, corrupt: int, lost: int, malicious: bool) -> tuple[bool, Plan]:
+def _best_threshold(parties: int, neighbours: int, corrupt: int, lost: int, malicious: bool) -> tuple[bool, MaskGraph]:
     """The smallest threshold that keeps privacy at 2^-40 (else the largest there is), and whether both bounds are met."""
 
-    def at(threshold: int) -> Plan:
+    def at(threshold: int) -> MaskGraph:
         privacy, completion = failures(parties, neighbours, threshold, corrupt, lost, malicious=malicious)
-        return Plan(neighbours, threshold, False, privacy, completion)
+        return MaskGraph(neighbours, threshold, False, privacy, completion)
 
     low, high = (neighbours + 1) // 2 + 1, neighbours + 1
     while low < high:  # the privacy bound falls as the threshold grows
@@ -149,7 +149,7 @@ def _ring(study: str, run_id: str, parties: int) -> tuple[tuple[int, ...], tuple
     return tuple(order.tolist()), tuple(place.tolist())
 
 
-def neighbours_of(study: str, run_id: str, parties: int, layout: Plan, index: int) -> tuple[int, ...]:
+def neighbours_of(study: str, run_id: str, parties: int, layout: MaskGraph, index: int) -> tuple[int, ...]:
     """The neighbours of one contributor, in roster order: all others, or those near it on a random ring."""
     if layout.complete:
         return tuple(other for other in range(parties) if other != index)

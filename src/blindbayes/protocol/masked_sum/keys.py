@@ -18,10 +18,10 @@ from blindbayes.primitives.agreement import AgreementKey
 from blindbayes.primitives.prg import derive_key
 from blindbayes.protocol import pair_keys
 from blindbayes.protocol.core import Run
-from blindbayes.protocol.masked_sum.graph import Plan, neighbours_of, plan
+from blindbayes.protocol.masked_sum.graph import MaskGraph, neighbours_of, plan
 from blindbayes.protocol.masked_sum.messages import KeysAdvertised
 from blindbayes.protocol.masked_sum.params import MaskedSumParams
-from blindbayes.protocol.registry import Setting, require_options
+from blindbayes.protocol.registry import SumSetup, require_options
 
 SERVER = "server"
 SECRET_BYTES = 32
@@ -31,13 +31,13 @@ OPTIONS: dict[str, Any] = msgspec.structs.asdict(MaskedSumParams())
 
 
 @dataclass(frozen=True)
-class Terms:
+class MaskedSumSetup:
     """The public facts of one masked sum that both roles work with."""
 
     run: Run
-    setting: Setting
+    setting: SumSetup
     options: dict[str, Any] = field(init=False)
-    plan: Plan = field(init=False)
+    plan: MaskGraph = field(init=False)
 
     def __post_init__(self) -> None:
         options = require_options(self.setting, OPTIONS)

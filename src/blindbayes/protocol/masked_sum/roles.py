@@ -6,10 +6,10 @@ from blindbayes.primitives.coins import Coins
 from blindbayes.protocol.core import Role, Run
 from blindbayes.protocol.masked_sum import graph
 from blindbayes.protocol.masked_sum.contributor import contributor
-from blindbayes.protocol.masked_sum.keys import OPTIONS, SERVER, Terms
+from blindbayes.protocol.masked_sum.keys import OPTIONS, SERVER, MaskedSumSetup
 from blindbayes.protocol.masked_sum.params import MaskedSumParams
 from blindbayes.protocol.masked_sum.server import server
-from blindbayes.protocol.registry import Setting, Smallest, Total, require_options, require_vector
+from blindbayes.protocol.registry import Smallest, SumSetup, Total, require_options, require_vector
 from blindbayes.wire import U64Array
 
 
@@ -19,31 +19,31 @@ class MaskedSum:
     name = "masked_sum"
     params = MaskedSumParams
 
-    def check(self, setting: Setting) -> None:
+    def check(self, setting: SumSetup) -> None:
         """Refuse a setting that no run can have."""
-        Terms(Run("", "", ("*",), "*"), setting)
+        MaskedSumSetup(Run("", "", ("*",), "*"), setting)
 
-    def roster(self, setting: Setting) -> tuple[str, ...]:
+    def roster(self, setting: SumSetup) -> tuple[str, ...]:
         """The contributors and the server, a party without a vector."""
         return (*setting.contributors, SERVER)
 
-    def learners(self, setting: Setting) -> tuple[str, ...]:
+    def learners(self, setting: SumSetup) -> tuple[str, ...]:
         """The server; the contributors too if the total is published."""
         publish = require_options(setting, OPTIONS)["publish"]
         return self.roster(setting) if publish else (SERVER,)
 
-    def resists(self, setting: Setting) -> bool:
+    def resists(self, setting: SumSetup) -> bool:
         """Unless the study says that the server follows the protocol."""
         return bool(require_options(setting, OPTIONS)["malicious_server"])
 
-    def smallest(self, setting: Setting, corrupt: int, *, malicious: bool) -> Smallest:
+    def smallest(self, setting: SumSetup, corrupt: int, *, malicious: bool) -> Smallest:
         """See SPEC.md, Threat model: one set of at least the quorum; if the server deviates, a neighbourhood of the graph."""
-        layout = Terms(Run("", "", ("*",), "*"), setting).plan
+        layout = MaskedSumSetup(Run("", "", ("*",), "*"), setting).plan
         return graph.smallest_sum(len(setting.contributors), setting.fewest, layout, corrupt, malicious=malicious)
 
-    def role(self, run: Run, setting: Setting, vector: U64Array | None, coins: Coins) -> Role[Total | None]:
+    def role(self, run: Run, setting: SumSetup, vector: U64Array | None, coins: Coins) -> Role[Total | None]:
         """The role of `run.me`."""
-        terms = Terms(run, setting)
+        terms = MaskedSumSetup(run, setting)
         if run.me == SERVER:
             return (yield from server(terms))
         return (yield from contributor(terms, require_vector(vector, setting, run.me), coins))

@@ -13,7 +13,7 @@ from blindbayes.primitives.agreement import AgreementKey
 from blindbayes.primitives.prg import add_masks
 from blindbayes.protocol.core import Role, Send, open_value, receive_all
 from blindbayes.protocol.masked_sum.graph import pack_bits
-from blindbayes.protocol.masked_sum.keys import BOX_BYTES, SECRET_BYTES, SHARE_BYTES, Terms, require_length
+from blindbayes.protocol.masked_sum.keys import BOX_BYTES, SECRET_BYTES, SHARE_BYTES, MaskedSumSetup, require_length
 from blindbayes.protocol.masked_sum.messages import (
     EchoesPassedOn,
     KeysAdvertised,
@@ -31,7 +31,7 @@ from blindbayes.protocol.registry import Total
 from blindbayes.wire import U64Array
 
 
-def server(terms: Terms) -> Role[Total]:
+def server(terms: MaskedSumSetup) -> Role[Total]:
     """Relays, adds, removes the masks of whoever is left, opens the sum. Goes on without the lost, down to the quorum."""
     setting = terms.setting
     index_of = {name: index for index, name in enumerate(setting.contributors)}
@@ -112,7 +112,9 @@ def server(terms: Terms) -> Role[Total]:
 
 
 def _require_enough(
-    terms: Terms, before: Mapping[int, tuple[int, ...]] | Sequence[tuple[int, ...]], left: Mapping[int, tuple[int, ...]]
+    terms: MaskedSumSetup,
+    before: Mapping[int, tuple[int, ...]] | Sequence[tuple[int, ...]],
+    left: Mapping[int, tuple[int, ...]],
 ) -> None:
     """Give up, naming who is missing, if some neighbourhood falls below the threshold: its contributor would refuse."""
     for index, there in left.items():
@@ -134,7 +136,7 @@ def _public(secret: bytes) -> bytes:
 class _Recovery:
     """Puts secrets together from shares. On the complete graph one set of holders, and so one set of weights, serves all."""
 
-    def __init__(self, terms: Terms, dealers: dict[int, tuple[int, ...]], shares: dict[int, bytes]) -> None:
+    def __init__(self, terms: MaskedSumSetup, dealers: dict[int, tuple[int, ...]], shares: dict[int, bytes]) -> None:
         self.terms, self.dealers, self.shares = terms, dealers, shares
         self._holders: tuple[int, ...] = ()
         self._weights = np.zeros(0, np.int64)
@@ -175,7 +177,7 @@ class _Recovery:
 
 
 def _remove_masks(
-    terms: Terms,
+    terms: MaskedSumSetup,
     total: U64Array,
     included: list[bool],
     keys: dict[int, KeysAdvertised],

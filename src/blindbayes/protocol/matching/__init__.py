@@ -1,5 +1,5 @@
 """`matching`: two parties learn which identifiers they share, and nothing of the others. See SPEC.md."""
 
-from blindbayes.protocol.matching.roles import Sizes, asker, owner
+from blindbayes.protocol.matching.roles import MatchingSetup, asker, owner
 
-__all__ = ["Sizes", "asker", "owner"]
+__all__ = ["MatchingSetup", "asker", "owner"]

@@ -14,7 +14,7 @@ from blindbayes.primitives.cuckoo import fixed_words
 from blindbayes.primitives.oprf import WIDTH, Asker, Owner, codewords, hashed
 from blindbayes.primitives.ot import chooser_pads, sender_pads
 from blindbayes.primitives.softspoken import OtReceiver, OtSender
-from blindbayes.primitives.tweaks import Blocks, TweakedHash
+from blindbayes.primitives.tweaks import Block128, TweakedHash
 from blindbayes.protocol.core import Role, Run, Send, open_value, receive
 from blindbayes.protocol.joined_sums.messages import ItemsMasked, SeedsChosen
 from blindbayes.protocol.joined_sums.roles import padded
@@ -26,13 +26,13 @@ LABEL = "matching"
 _ASK_CELLS = 1 << 17
 _PIECE_WORDS = 1 << 21
 _WORDS = 2  # of the function's value, and of an item's name
-_MOST = 1 << 24
+_MAX_BOUND = 1 << 24
 _AT_ONCE = 1 << 16  # items whose values are made at once
 Positions = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
-class Sizes:
+class MatchingSetup:
     """What is public: the bounds that both numbers of items are padded to."""
 
     asker: int
@@ -40,13 +40,13 @@ class Sizes:
     facts: bytes = b""
 
     def __post_init__(self) -> None:
-        if min(self.asker, self.owner) < cuckoo.LEAST or max(self.asker, self.owner) > _MOST:
-            raise ConfigError(f"bounds on the number of identifiers lie between {cuckoo.LEAST} and 2^24")
+        if min(self.asker, self.owner) < cuckoo.MIN_ITEMS or max(self.asker, self.owner) > _MAX_BOUND:
+            raise ConfigError(f"bounds on the number of identifiers lie between {cuckoo.MIN_ITEMS} and 2^24")
 
     @property
     def keys(self) -> int:
         """Items in the asker's store: as many as it takes for one to exist."""
-        return max(self.asker, okvs.LEAST)
+        return max(self.asker, okvs.MIN_KEYS)
 
     @property
     def cells(self) -> int:
@@ -62,7 +62,7 @@ class Sizes:
         return b"matching v2" + repr((self.asker, self.owner)).encode() + self.facts
 
 
-def asker(run: Run, other: str, sizes: Sizes, items: Blocks, keeper: OtSender, coins: Coins) -> Role[Positions]:
+def asker(run: Run, other: str, sizes: MatchingSetup, items: Block128, keeper: OtSender, coins: Coins) -> Role[Positions]:
     """Learns which of its items (n, 2), all different, the other has: their positions."""
     _require_size(len(items), sizes.asker)
     session = yield from agree(run, other, "matching", sizes.agreed(), coins)  # step 1
@@ -86,7 +86,7 @@ def asker(run: Run, other: str, sizes: Sizes, items: Blocks, keeper: OtSender, c
     return (yield from open_value(LABEL, matched))
 
 
-def owner(run: Run, other: str, sizes: Sizes, items: Blocks, planter: OtReceiver, coins: Coins) -> Role[Positions]:
+def owner(run: Run, other: str, sizes: MatchingSetup, items: Block128, planter: OtReceiver, coins: Coins) -> Role[Positions]:
     """Learns which of its items the other has: their positions."""
     _require_size(len(items), sizes.owner)
     session = yield from agree(run, other, "matching", sizes.agreed(), coins)  # step 1
@@ -121,7 +121,7 @@ def owner(run: Run, other: str, sizes: Sizes, items: Blocks, planter: OtReceiver
     return (yield from open_value(LABEL, np.flatnonzero(found)))
 
 
-def _values(session: bytes, rows: U64Array, items: Blocks, places: okvs.Places) -> U64Array:
+def _values(session: bytes, rows: U64Array, items: Block128, places: okvs.Places) -> U64Array:
     """The function at the asker's own items, from its t of every cell."""
     values = np.empty((len(items), _WORDS), dtype=np.uint64)
     for low in range(0, len(items), _AT_ONCE):
@@ -130,7 +130,7 @@ def _values(session: bytes, rows: U64Array, items: Blocks, places: okvs.Places) 
     return values
 
 
-def _names(session: bytes, items: Blocks) -> U64Array:
+def _names(session: bytes, items: Block128) -> U64Array:
     """What an item is called when a match is told: a function of item and session alone."""
     return fixed_words(TweakedHash(session + b" names"), items, _WORDS)
 

@@ -1,5 +1,5 @@
 """`noisy_histograms`: parties that all know the class each release their own noisy histograms. See SPEC.md."""
 
-from blindbayes.protocol.noisy_histograms.roles import Histograms, contributor, miner
+from blindbayes.protocol.noisy_histograms.roles import NoisyHistogramsSetup, contributor, miner
 
-__all__ = ["Histograms", "contributor", "miner"]
+__all__ = ["NoisyHistogramsSetup", "contributor", "miner"]

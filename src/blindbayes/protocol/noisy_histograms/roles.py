@@ -17,7 +17,7 @@ Integers = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
-class Histograms:
+class NoisyHistogramsSetup:
     """What is public: who releases how many counts, and to whom."""
 
     miner: str
@@ -29,7 +29,7 @@ class Histograms:
             raise LocalProtocolError("contributors release counts to a miner that is none of them")
 
 
-def contributor(run: Run, facts: Histograms, released: Integers) -> Role[None]:
+def contributor(run: Run, facts: NoisyHistogramsSetup, released: Integers) -> Role[None]:
     """A party that holds the class and its own columns. `released` carries its noise already."""
     if released.shape != (facts.sizes[run.me],) or released.dtype != np.int64:
         raise LocalProtocolError("the released counts do not fit the public facts")
@@ -37,7 +37,7 @@ def contributor(run: Run, facts: Histograms, released: Integers) -> Role[None]:
     yield Send(facts.miner, message)  # step 2
 
 
-def miner(run: Run, facts: Histograms) -> Role[dict[str, Integers]]:
+def miner(run: Run, facts: NoisyHistogramsSetup) -> Role[dict[str, Integers]]:
     """Whoever builds the model from what the parties release."""
     sent = yield from receive_all(tuple(facts.sizes), HistogramsReleased)
     found = {}

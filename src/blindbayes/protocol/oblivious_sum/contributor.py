@@ -24,12 +24,12 @@ from blindbayes.protocol.oblivious_sum.messages import (
     SurvivorsNamed,
     SurvivorsSigned,
 )
-from blindbayes.protocol.oblivious_sum.session import Session
-from blindbayes.protocol.oblivious_sum.terms import DEALER, MINER, Scheme, Terms
+from blindbayes.protocol.oblivious_sum.session import KeySession
+from blindbayes.protocol.oblivious_sum.terms import DEALER, MINER, ObliviousEncryption, ObliviousSumSetup
 from blindbayes.wire import Big, U64Array
 
 
-def dealer(terms: Terms, coins: Coins) -> Role[None]:
+def dealer(terms: ObliviousSumSetup, coins: Coins) -> Role[None]:
     """Makes the modulus, and in the dealt form all keys; keeps neither."""
     everybody = (*terms.setting.contributors, MINER)
     modulus: int | None = None
@@ -44,7 +44,7 @@ def dealer(terms: Terms, coins: Coins) -> Role[None]:
             yield Send(name, KeyDealt(Big(abs(key)), key < 0))  # 1
 
 
-def learn_scheme(terms: Terms) -> Role[Scheme]:
+def learn_scheme(terms: ObliviousSumSetup) -> Role[ObliviousEncryption]:
     """Hear the modulus, if one is dealt, and check it (1)."""
     modulus: int | None = None
     if terms.needs_modulus:
@@ -55,7 +55,7 @@ def learn_scheme(terms: Terms) -> Role[Scheme]:
         raise PeerProtocolError("the modulus is not acceptable", party=DEALER) from cause
 
 
-def learn_key(scheme: Scheme) -> Role[int]:
+def learn_key(scheme: ObliviousEncryption) -> Role[int]:
     """Hear the own key from the dealer (1)."""
     dealt = yield from receive(DEALER, KeyDealt)
     if int(dealt.key).bit_length() > scheme.share_bits(1, 1, 1 << 32):
@@ -63,9 +63,9 @@ def learn_key(scheme: Scheme) -> Role[int]:
     return -int(dealt.key) if dealt.negative else int(dealt.key)
 
 
-def enrol(terms: Terms, scheme: Scheme, coins: Coins) -> Role[Session]:
+def enrol(terms: ObliviousSumSetup, scheme: ObliviousEncryption, coins: Coins) -> Role[KeySession]:
     """Announce a key, agree with the neighbours, and, where some may fail, deal and collect shares (2 to 5)."""
-    session = Session(terms, scheme, coins)
+    session = KeySession(terms, scheme, coins)
     yield Send(MINER, KeyAnnounced(session.public, session.signature))  # 2
     session.adopt((yield from receive(MINER, RosterNamed)))  # 3
     if not terms.tolerant:
@@ -83,7 +83,7 @@ def enrol(terms: Terms, scheme: Scheme, coins: Coins) -> Role[Session]:
     raise PeerProtocolError("too many rosters", party=MINER)
 
 
-def contributor(terms: Terms, vector: U64Array, coins: Coins) -> Role[None]:
+def contributor(terms: ObliviousSumSetup, vector: U64Array, coins: Coins) -> Role[None]:
     """Encrypts its vector; helps to open the sum over the one set of survivors that a quorum signed."""
     setting = terms.setting
     scheme = yield from learn_scheme(terms)
@@ -102,12 +102,12 @@ def contributor(terms: Terms, vector: U64Array, coins: Coins) -> Role[None]:
         yield from help_open(terms, session, label, packing.chunks)
 
 
-def survivors_payload(terms: Terms, label: bytes, survivors: Sequence[str]) -> bytes:
+def survivors_payload(terms: ObliviousSumSetup, label: bytes, survivors: Sequence[str]) -> bytes:
     """What is signed of a survivor set."""
     return terms.run.context("survivors", label.hex(), hashlib.sha256(terms.run.context("set", *survivors)).hexdigest())
 
 
-def help_open(terms: Terms, session: Session, label: bytes, count: int) -> Role[None]:
+def help_open(terms: ObliviousSumSetup, session: KeySession, label: bytes, count: int) -> Role[None]:
     """Sign one survivor set, see that a quorum signed the same, and send the share of the mask that is left (7 to 10)."""
     signer = terms.run.signer
     named = yield from receive(MINER, SurvivorsNamed)  # 7

@@ -19,16 +19,16 @@ from blindbayes.protocol.core import Role, Run, Send, open_value, receive, recei
 from blindbayes.protocol.oblivious_sum.contributor import enrol
 from blindbayes.protocol.oblivious_sum.messages import BitSent, BitShown
 from blindbayes.protocol.oblivious_sum.miner import enrol_all
-from blindbayes.protocol.oblivious_sum.terms import MINER, Terms
-from blindbayes.protocol.registry import Setting
+from blindbayes.protocol.oblivious_sum.terms import MINER, ObliviousSumSetup
+from blindbayes.protocol.registry import SumSetup
 
 LABEL = "maximum"
 
 
-def _terms(run: Run, contributors: tuple[str, ...], bits: int) -> Terms:
+def _terms(run: Run, contributors: tuple[str, ...], bits: int) -> ObliviousSumSetup:
     if not 1 <= bits <= 63:
         raise ConfigError("a maximum has 1 to 63 binary digits")
-    return Terms(run, Setting(contributors, 1, bound=1, options={"scheme": "ristretto"}), LABEL)
+    return ObliviousSumSetup(run, SumSetup(contributors, 1, bound=1, options={"scheme": "ristretto"}), LABEL)
 
 
 def contributor(run: Run, contributors: tuple[str, ...], number: int, bits: int, coins: Coins) -> Role[int]:

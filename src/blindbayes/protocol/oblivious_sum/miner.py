@@ -25,14 +25,14 @@ from blindbayes.protocol.oblivious_sum.messages import (
     SurvivorsSigned,
 )
 from blindbayes.protocol.oblivious_sum.session import channel, edge_key, most_holders
-from blindbayes.protocol.oblivious_sum.terms import MINER, Scheme, Terms
+from blindbayes.protocol.oblivious_sum.terms import MINER, ObliviousEncryption, ObliviousSumSetup
 from blindbayes.protocol.registry import Total
 
 
 class _Keys:
     """The miner's part of the keys: minus the sum of its edges."""
 
-    def __init__(self, terms: Terms, scheme: Scheme, coins: Coins) -> None:
+    def __init__(self, terms: ObliviousSumSetup, scheme: ObliviousEncryption, coins: Coins) -> None:
         self._terms = terms
         self._scheme = scheme
         self._agreement = AgreementKey.generate(coins.derive("agreement"))
@@ -77,7 +77,7 @@ class _Keys:
         return -self._scheme.total(edge_key(self._scheme, key) for key in channels)
 
 
-def enrol_all(terms: Terms, scheme: Scheme, coins: Coins) -> Role[tuple[tuple[str, ...], int, bytes]]:
+def enrol_all(terms: ObliviousSumSetup, scheme: ObliviousEncryption, coins: Coins) -> Role[tuple[tuple[str, ...], int, bytes]]:
     """Name the roster and pass on keys and shares; who is in, the miner's key, and the roster's digest (2 to 5)."""
     keys = _Keys(terms, scheme, coins)
     announced = yield from receive_all(terms.setting.contributors, KeyAnnounced, quorum=terms.setting.quorum)  # 2
@@ -108,7 +108,7 @@ def enrol_all(terms: Terms, scheme: Scheme, coins: Coins) -> Role[tuple[tuple[st
     return names, keys.capability(), keys.digest
 
 
-def miner(terms: Terms, coins: Coins) -> Role[Total]:
+def miner(terms: ObliviousSumSetup, coins: Coins) -> Role[Total]:
     """Collects ciphertexts and opens their sum, and nothing else."""
     setting = terms.setting
     scheme = yield from learn_scheme(terms)
@@ -143,7 +143,13 @@ def miner(terms: Terms, coins: Coins) -> Role[Total]:
 
 
 def collect_corrections(
-    terms: Terms, scheme: Scheme, groups: Groups, names: Sequence[str], survivors: tuple[str, ...], label: bytes, count: int
+    terms: ObliviousSumSetup,
+    scheme: ObliviousEncryption,
+    groups: Groups,
+    names: Sequence[str],
+    survivors: tuple[str, ...],
+    label: bytes,
+    count: int,
 ) -> Role[list[bytes]]:
     """The mask that is left on the survivors' product, to the power `scale`, from a threshold of shares (7 to 10)."""
     refusal = terms.refusal(groups, survivors)

@@ -7,8 +7,8 @@ from blindbayes.protocol.core import Role, Run
 from blindbayes.protocol.oblivious_sum.contributor import contributor, dealer
 from blindbayes.protocol.oblivious_sum.miner import miner
 from blindbayes.protocol.oblivious_sum.params import ObliviousSumParams
-from blindbayes.protocol.oblivious_sum.terms import DEALER, MINER, Terms
-from blindbayes.protocol.registry import Setting, Smallest, Total, require_vector
+from blindbayes.protocol.oblivious_sum.terms import DEALER, MINER, ObliviousSumSetup
+from blindbayes.protocol.registry import Smallest, SumSetup, Total, require_vector
 from blindbayes.wire import U64Array
 
 
@@ -20,27 +20,27 @@ class ObliviousSum:
     apart = ((MINER, DEALER),)
     """Roles that no one site may fill together: the dealer knows the factors of N, the miner has the ciphertexts."""
 
-    def check(self, setting: Setting) -> None:
+    def check(self, setting: SumSetup) -> None:
         """Refuse a setting that no run can have."""
-        Terms(Run("", "", ("*",), "*"), setting)
+        ObliviousSumSetup(Run("", "", ("*",), "*"), setting)
 
-    def roster(self, setting: Setting) -> tuple[str, ...]:
+    def roster(self, setting: SumSetup) -> tuple[str, ...]:
         """The contributors, the miner, and the dealer if something is dealt."""
         run = Run("", "", ("*",), "*")
-        others = (MINER, DEALER) if Terms(run, setting).has_dealer else (MINER,)
+        others = (MINER, DEALER) if ObliviousSumSetup(run, setting).has_dealer else (MINER,)
         return (*setting.contributors, *others)
 
-    def learners(self, setting: Setting) -> tuple[str, ...]:
+    def learners(self, setting: SumSetup) -> tuple[str, ...]:
         """The miner alone."""
         return (MINER,)
 
-    def resists(self, setting: Setting) -> bool:
+    def resists(self, setting: SumSetup) -> bool:
         """The miner may deviate."""
         return True
 
-    def smallest(self, setting: Setting, corrupt: int, *, malicious: bool) -> Smallest:
+    def smallest(self, setting: SumSetup, corrupt: int, *, malicious: bool) -> Smallest:
         """See SPEC.md, Threat model: one roster or survivor set, whose honest members the key graph keeps together."""
-        terms = Terms(Run("", "", ("*",), "*"), setting)
+        terms = ObliviousSumSetup(Run("", "", ("*",), "*"), setting)
         groups, size, fewest = terms.groups(setting.contributors), len(setting.contributors), setting.fewest
         if groups.is_complete:
             most = size if not terms.tolerant else 2 * fewest - size - 1 if malicious else fewest - 1
@@ -52,9 +52,9 @@ class ObliviousSum:
         chance = groups.isolation_chance(corrupt / size)
         return Smallest(size - corrupt, chance) if chance <= 2.0**-40 else Smallest(0)
 
-    def role(self, run: Run, setting: Setting, vector: U64Array | None, coins: Coins) -> Role[Total | None]:
+    def role(self, run: Run, setting: SumSetup, vector: U64Array | None, coins: Coins) -> Role[Total | None]:
         """The role of `run.me`."""
-        terms = Terms(run, setting)
+        terms = ObliviousSumSetup(run, setting)
         if run.me == DEALER and terms.has_dealer:
             yield from dealer(terms, coins)
             return None

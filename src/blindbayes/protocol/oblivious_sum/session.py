@@ -11,7 +11,7 @@ from blindbayes.primitives.coins import Coins
 from blindbayes.protocol import pair_keys
 from blindbayes.protocol.oblivious_sum.membership import Groups
 from blindbayes.protocol.oblivious_sum.messages import RosterNamed
-from blindbayes.protocol.oblivious_sum.terms import MINER, Scheme, Terms
+from blindbayes.protocol.oblivious_sum.terms import MINER, ObliviousEncryption, ObliviousSumSetup
 
 
 def channel(mine: AgreementKey, public: bytes, *, me: str, other: str, scope: bytes, roster: bytes) -> bytes:
@@ -19,15 +19,15 @@ def channel(mine: AgreementKey, public: bytes, *, me: str, other: str, scope: by
     return pair_keys.pair_key(mine, public, me=me, other=other, scope=scope + roster, purpose="oblivious_sum channel")
 
 
-def edge_key(scheme: Scheme, channel: bytes) -> int:
+def edge_key(scheme: ObliviousEncryption, channel: bytes) -> int:
     """The key of an edge of the key graph."""
     return scheme.pair_key(pair_keys.shared_key(channel, "oblivious_sum zero key"))
 
 
-class Session:
+class KeySession:
     """See the module. Secrets do not show in `repr`."""
 
-    def __init__(self, terms: Terms, scheme: Scheme, coins: Coins) -> None:
+    def __init__(self, terms: ObliviousSumSetup, scheme: ObliviousEncryption, coins: Coins) -> None:
         if terms.run.signer is None:
             raise ConfigError("pairwise keys need identities: give the run a signer, or use dealt keys")
         self.terms = terms

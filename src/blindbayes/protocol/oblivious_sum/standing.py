@@ -22,7 +22,7 @@ from blindbayes.protocol import pair_keys
 from blindbayes.protocol.core import Role, Run, Send, open_value, receive, receive_all
 from blindbayes.protocol.oblivious_sum.membership import Groups
 from blindbayes.protocol.oblivious_sum.messages import CiphertextsSent, KeyAnnounced, KeysChanged
-from blindbayes.protocol.oblivious_sum.terms import MINER, Scheme
+from blindbayes.protocol.oblivious_sum.terms import MINER, ObliviousEncryption
 
 
 def _label(run: Run, groups: Groups, step: str) -> bytes:
@@ -32,7 +32,7 @@ def _label(run: Run, groups: Groups, step: str) -> bytes:
 class _Keeper:
     """An agreement key and the secrets made with it."""
 
-    def __init__(self, scheme: Scheme, coins: Coins) -> None:
+    def __init__(self, scheme: ObliviousEncryption, coins: Coins) -> None:
         self.scheme = scheme
         self._agreement = AgreementKey.generate(coins.derive("standing"))
         self.public = self._agreement.public
@@ -120,7 +120,7 @@ class StandingKeys(_Keeper):
 class StandingMiner(_Keeper):
     """The miner's keys, and everybody's signed public ones."""
 
-    def __init__(self, scheme: Scheme, coins: Coins) -> None:
+    def __init__(self, scheme: ObliviousEncryption, coins: Coins) -> None:
         super().__init__(scheme, coins)
         self._announced: dict[str, KeyAnnounced] = {}
         self._known: dict[str, set[str]] = {}  # whose keys each party has already

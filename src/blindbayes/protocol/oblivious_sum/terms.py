@@ -17,7 +17,7 @@ from blindbayes.protocol.core import Run
 from blindbayes.protocol.oblivious_sum.membership import Groups
 from blindbayes.protocol.oblivious_sum.params import ObliviousSumParams
 from blindbayes.protocol.pair_keys import digest_of, scope_of
-from blindbayes.protocol.registry import Setting, require_options
+from blindbayes.protocol.registry import SumSetup, require_options
 
 MINER = "miner"
 DEALER = "dealer"
@@ -35,7 +35,7 @@ class Pack(Protocol):
     def unpack(self, totals: Sequence[int], *, party: str | None = None) -> list[int]: ...
 
 
-class Scheme(Protocol):
+class ObliviousEncryption(Protocol):
     """What the roles need of an aggregator-oblivious encryption; see `primitives.joye_libert`."""
 
     @property
@@ -75,11 +75,11 @@ class Scheme(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
+class ObliviousSumSetup:
     """One run's public facts."""
 
     run: Run
-    setting: Setting
+    setting: SumSetup
     purpose: str = "sum"  # or "maximum": keys of one are of no use in the other
 
     def __post_init__(self) -> None:
@@ -123,7 +123,7 @@ class Terms:
         """Whether a dealer is in the roster."""
         return self.needs_modulus or bool(self.option["keys"] == "dealer")
 
-    def scheme(self, modulus: int | None) -> Scheme:
+    def scheme(self, modulus: int | None) -> ObliviousEncryption:
         """The encryption scheme; `modulus` as dealt in this run."""
         if self.option["scheme"] == "ristretto":
             return RistrettoSum(self.bound)
@@ -137,7 +137,7 @@ class Terms:
         """The key graph over these parties."""
         return Groups(names, self.option["width"])
 
-    def scope(self, scheme: Scheme) -> bytes:
+    def scope(self, scheme: ObliviousEncryption) -> bytes:
         """What run keys and their signatures are bound to."""
         shape = (self.setting.length, self.setting.fewest, self.option["width"])
         everybody = digest_of(dict.fromkeys(self.setting.contributors, b"")).hex()

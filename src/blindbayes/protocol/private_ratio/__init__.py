@@ -1,7 +1,7 @@
 """`private_ratio`: from the parties' counts to probabilities, of which nothing, or nothing but them, is opened. See SPEC.md."""
 
 from blindbayes.protocol.private_ratio.roles import (
-    Ratios,
+    PrivateRatioSetup,
     coarse_bits,
     contributor,
     first_party,
@@ -9,4 +9,4 @@ from blindbayes.protocol.private_ratio.roles import (
     second_party,
 )
 
-__all__ = ["Ratios", "coarse_bits", "contributor", "first_party", "plain_ratios", "second_party"]
+__all__ = ["PrivateRatioSetup", "coarse_bits", "contributor", "first_party", "plain_ratios", "second_party"]

@@ -48,7 +48,7 @@ def coarse_bits(minimum: int) -> int:
 
 
 @dataclass(frozen=True)
-class Ratios:
+class PrivateRatioSetup:
     """What is public about one run: how the parties' counts become probabilities, and what of them is opened."""
 
     codebook: Codebook
@@ -107,13 +107,13 @@ class Ratios:
 # Lanes are the cells of the layout: class counts, then per feature class by class, value by value.
 
 
-def _counts(g: Gates, total: Number, ratios: Ratios) -> Number:
+def _counts(g: Gates, total: Number, ratios: PrivateRatioSetup) -> Number:
     """Counts of all cells; a noisy count below 0 counts as 0."""
     negative = total[-1]
     return g.and_(total[: ratios.count_bits], np.broadcast_to(g.not_(negative)[None], (ratios.count_bits, *negative.shape)))
 
 
-def _too_small(g: Gates, counts: Number, ratios: Ratios) -> Wires:
+def _too_small(g: Gates, counts: Number, ratios: PrivateRatioSetup) -> Wires:
     """1 where some class has fewer rows than the minimum."""
     classes = len(ratios.codebook.classes)
     least = c.public(g, ratios.minimum, ratios.count_bits, classes)
@@ -121,7 +121,7 @@ def _too_small(g: Gates, counts: Number, ratios: Ratios) -> Wires:
     return g.not_(c.is_zero(g, np.stack([small[at : at + 1] for at in range(classes)])))
 
 
-def _ratios(g: Gates, counts: Number, ratios: Ratios) -> Number:
+def _ratios(g: Gates, counts: Number, ratios: PrivateRatioSetup) -> Number:
     """floor(2^fraction (count + alpha) / (total + alpha cells)); priors are not smoothed."""
     classes = len(ratios.codebook.classes)
     alpha, shift, _ = dyadic(Fraction(ratios.alpha), _ALPHA_BITS)
@@ -147,7 +147,7 @@ def _ratios(g: Gates, counts: Number, ratios: Ratios) -> Number:
     return c.divide(g, numerator, c.join_lanes(under), ratios.fraction + 1)
 
 
-def plain_ratios(totals: U64Array, ratios: Ratios) -> tuple[list[int], bool]:
+def plain_ratios(totals: U64Array, ratios: PrivateRatioSetup) -> tuple[list[int], bool]:
     """The oracle: what the circuit computes, and whether every class reaches the minimum."""
     g = Plain()
     counts = _counts(g, c.to_bits(totals, _WORD_BITS), ratios)
@@ -157,7 +157,9 @@ def plain_ratios(totals: U64Array, ratios: Ratios) -> tuple[list[int], bool]:
 # -- roles ---------------------------------------------------------------------------------------------------------------
 
 
-def contributor(run: Run, ratios: Ratios, vector: U64Array, first: str, second: str, coins: Coins) -> Role[list[int] | None]:
+def contributor(
+    run: Run, ratios: PrivateRatioSetup, vector: U64Array, first: str, second: str, coins: Coins
+) -> Role[list[int] | None]:
     """A party that does not compute: it splits its vector, and later hears what is opened."""
     _require_vector(vector, ratios)
     key = coins.bytes(KEY_BYTES)
@@ -174,7 +176,7 @@ def contributor(run: Run, ratios: Ratios, vector: U64Array, first: str, second: 
     return (yield from open_value(ratios.label, [int(value) for value in told.ratios]))
 
 
-def first_party(run: Run, ratios: Ratios, vector: U64Array, second: str, coins: Coins) -> Role[list[int]]:
+def first_party(run: Run, ratios: PrivateRatioSetup, vector: U64Array, second: str, coins: Coins) -> Role[list[int]]:
     """The garbler. Returns its shares of the probabilities modulo 2^(fraction + 1), or the opened ones."""
     _require_vector(vector, ratios)
     share = vector.astype(np.uint64, copy=True)
@@ -183,12 +185,12 @@ def first_party(run: Run, ratios: Ratios, vector: U64Array, second: str, coins: 
         if len(sent.key) != KEY_BYTES:
             raise PeerProtocolError("a mask key has the wrong length", party=name)
         share += expand(sent.key, len(share))
-    keeper = yield from transfer.keeper(run, second, coins)
+    keeper = yield from transfer.ot_sender(run, second, coins)
     session = yield from transfer.agree(run, second, "private_ratio", ratios.facts(), coins)  # step 2
     return (yield from _garble(run, ratios, share, second, keeper, session, coins))
 
 
-def second_party(run: Run, ratios: Ratios, vector: U64Array, first: str, coins: Coins) -> Role[list[int]]:
+def second_party(run: Run, ratios: PrivateRatioSetup, vector: U64Array, first: str, coins: Coins) -> Role[list[int]]:
     """The evaluator. Returns its shares of the probabilities, or the opened ones, which it tells the others."""
     _require_vector(vector, ratios)
     share = vector.astype(np.uint64, copy=True)
@@ -197,13 +199,13 @@ def second_party(run: Run, ratios: Ratios, vector: U64Array, first: str, coins: 
         if sent.vector.shape != share.shape:
             raise PeerProtocolError("a masked vector has the wrong length", party=name)
         share += sent.vector
-    planter = yield from transfer.planter(run, first, coins)
+    planter = yield from transfer.ot_receiver(run, first, coins)
     session = yield from transfer.agree(run, first, "private_ratio", ratios.facts(), coins)  # step 2
     return (yield from _evaluate(run, ratios, share, first, planter, session))
 
 
 def _garble(
-    run: Run, ratios: Ratios, share: U64Array, other: str, keeper: OtSender, session: bytes, coins: Coins
+    run: Run, ratios: PrivateRatioSetup, share: U64Array, other: str, keeper: OtSender, session: bytes, coins: Coins
 ) -> Role[list[int]]:
     stream = keeper.session(session)
     chosen = yield from receive(other, TotalsChosen)
@@ -233,7 +235,9 @@ def _garble(
     return (yield from open_value(ratios.label, found))
 
 
-def _evaluate(run: Run, ratios: Ratios, share: U64Array, other: str, planter: OtReceiver, session: bytes) -> Role[list[int]]:
+def _evaluate(
+    run: Run, ratios: PrivateRatioSetup, share: U64Array, other: str, planter: OtReceiver, session: bytes
+) -> Role[list[int]]:
     stream = planter.session(session)
     corrections, t = stream.extend(c.to_bits(share, _WORD_BITS))
     yield Send(other, TotalsChosen(transfer.mark(session, TotalsChosen, 0), corrections))  # step 3
@@ -276,6 +280,6 @@ def _others(run: Run, computing: str) -> list[str]:
     return [name for name in run.others if name != computing]
 
 
-def _require_vector(vector: U64Array, ratios: Ratios) -> None:
+def _require_vector(vector: U64Array, ratios: PrivateRatioSetup) -> None:
     if vector.dtype != np.uint64 or vector.shape != (ratios.layout.word_count,) or ratios.layout.is_wide:
         raise LocalProtocolError("a vector has one word per cell of the codebook's layout")

@@ -8,13 +8,13 @@ from blindbayes.errors import PeerProtocolError
 from blindbayes.primitives.coins import Coins
 from blindbayes.protocol.core import Role, Run, Send, open_value, receive, receive_all, send_all
 from blindbayes.protocol.reference.messages import TotalShown, VectorShown
-from blindbayes.protocol.registry import Setting, Smallest, Total, require_options, require_vector
+from blindbayes.protocol.registry import Smallest, SumSetup, Total, require_options, require_vector
 from blindbayes.wire import U64Array
 
 COLLECTOR = "collector"
 
 
-def contributor(run: Run, setting: Setting, vector: U64Array) -> Role[Total]:
+def contributor(run: Run, setting: SumSetup, vector: U64Array) -> Role[Total]:
     """Shows its vector to the collector and hears the total."""
     yield Send(COLLECTOR, VectorShown(vector))  # 1
     shown = yield from receive(COLLECTOR, TotalShown)  # 3
@@ -24,7 +24,7 @@ def contributor(run: Run, setting: Setting, vector: U64Array) -> Role[Total]:
     return Total(shown.total, shown.included)
 
 
-def collector(run: Run, setting: Setting) -> Role[Total]:
+def collector(run: Run, setting: SumSetup) -> Role[Total]:
     """Adds up in clear."""
     shown = yield from receive_all(setting.contributors, VectorShown, quorum=setting.quorum)  # 2
     total = np.zeros(setting.length, np.uint64)
@@ -43,27 +43,27 @@ class Reference:
 
     name = "reference"
 
-    def check(self, setting: Setting) -> None:
+    def check(self, setting: SumSetup) -> None:
         """It takes any setting."""
         require_options(setting, {})
 
-    def roster(self, setting: Setting) -> tuple[str, ...]:
+    def roster(self, setting: SumSetup) -> tuple[str, ...]:
         """The contributors and the collector."""
         return (*setting.contributors, COLLECTOR)
 
-    def learners(self, setting: Setting) -> tuple[str, ...]:
+    def learners(self, setting: SumSetup) -> tuple[str, ...]:
         """Everybody."""
         return self.roster(setting)
 
-    def resists(self, setting: Setting) -> bool:
+    def resists(self, setting: SumSetup) -> bool:
         """It claims nothing."""
         return False
 
-    def smallest(self, setting: Setting, corrupt: int, *, malicious: bool) -> Smallest:
+    def smallest(self, setting: SumSetup, corrupt: int, *, malicious: bool) -> Smallest:
         """The collector sees every vector by itself."""
         return Smallest(1)
 
-    def role(self, run: Run, setting: Setting, vector: U64Array | None, coins: Coins) -> Role[Total | None]:
+    def role(self, run: Run, setting: SumSetup, vector: U64Array | None, coins: Coins) -> Role[Total | None]:
         """The role of `run.me`."""
         require_options(setting, {})
         if run.me == COLLECTOR:

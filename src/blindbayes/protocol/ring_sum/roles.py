@@ -10,7 +10,7 @@ import numpy as np
 from blindbayes.errors import ConfigError, PeerProtocolError
 from blindbayes.primitives.coins import Coins
 from blindbayes.protocol.core import Role, Run, Send, open_value, receive, receive_all
-from blindbayes.protocol.registry import Setting, Smallest, Total, require_options, require_vector
+from blindbayes.protocol.registry import Smallest, SumSetup, Total, require_options, require_vector
 from blindbayes.protocol.ring_sum.cycles import most_rings, ring, seating
 from blindbayes.protocol.ring_sum.messages import PartialPassed, TotalTold
 from blindbayes.protocol.ring_sum.params import RingSumParams
@@ -29,7 +29,7 @@ class Place:
     after: str
 
 
-def places(run: Run, setting: Setting, rings: int) -> list[Place]:
+def places(run: Run, setting: SumSetup, rings: int) -> list[Place]:
     """Our place on each ring."""
     names = setting.contributors
     seats = seating(run.study, run.run_id, len(names))
@@ -41,7 +41,7 @@ def places(run: Run, setting: Setting, rings: int) -> list[Place]:
     return found
 
 
-def ring_count(setting: Setting) -> int:
+def ring_count(setting: SumSetup) -> int:
     """The declared number of rings; by default two where they fit, else one."""
     parties, wanted = len(setting.contributors), require_options(setting, OPTIONS)["rings"]
     if parties < MINIMUM:
@@ -55,7 +55,7 @@ def ring_count(setting: Setting) -> int:
     return int(wanted)
 
 
-def party(run: Run, setting: Setting, vector: U64Array, coins: Coins) -> Role[Total]:
+def party(run: Run, setting: SumSetup, vector: U64Array, coins: Coins) -> Role[Total]:
     """Everybody's role; the party at hop 0 of all rings starts and ends them."""
     rings = ring_count(setting)
     spots = places(run, setting, rings)
@@ -88,7 +88,7 @@ def party(run: Run, setting: Setting, vector: U64Array, coins: Coins) -> Role[To
     return Total(total, setting.contributors)
 
 
-def _start(setting: Setting, spots: list[Place], shares: list[U64Array], coins: Coins, modulus: np.uint64) -> Role[U64Array]:
+def _start(setting: SumSetup, spots: list[Place], shares: list[U64Array], coins: Coins, modulus: np.uint64) -> Role[U64Array]:
     """Start every ring under a mask of its own, take the masks off at the end."""
     # 2.
     masks = [coins.words(setting.length) & modulus for _ in spots]
@@ -102,7 +102,7 @@ def _start(setting: Setting, spots: list[Place], shares: list[U64Array], coins: 
     return total & modulus
 
 
-def _mask(setting: Setting) -> np.uint64:
+def _mask(setting: SumSetup) -> np.uint64:
     """The modulus is 2^64; a smaller power of two serves the exhaustive tests."""
     bits = require_options(setting, OPTIONS)["modulus_bits"]
     if not 1 <= bits <= 64:
@@ -110,7 +110,7 @@ def _mask(setting: Setting) -> np.uint64:
     return np.uint64((1 << bits) - 1)
 
 
-def _require(message: PartialPassed, number: int, setting: Setting, sender: str) -> U64Array:
+def _require(message: PartialPassed, number: int, setting: SumSetup, sender: str) -> U64Array:
     if message.ring != number:
         raise PeerProtocolError("the partial sum belongs to another ring", party=sender)
     if len(message.partial_masked) != setting.length or (message.partial_masked & ~_mask(setting)).any():
@@ -124,28 +124,28 @@ class RingSum:
     name = "ring_sum"
     params = RingSumParams
 
-    def check(self, setting: Setting) -> None:
+    def check(self, setting: SumSetup) -> None:
         """Refuse a setting that no run can have."""
         ring_count(setting)
         _mask(setting)
 
-    def roster(self, setting: Setting) -> tuple[str, ...]:
+    def roster(self, setting: SumSetup) -> tuple[str, ...]:
         """The contributors."""
         return setting.contributors
 
-    def learners(self, setting: Setting) -> tuple[str, ...]:
+    def learners(self, setting: SumSetup) -> tuple[str, ...]:
         """Everybody."""
         return setting.contributors
 
-    def resists(self, setting: Setting) -> bool:
+    def resists(self, setting: SumSetup) -> bool:
         """The law of the rings holds for parties that deviate too."""
         return True
 
-    def smallest(self, setting: Setting, corrupt: int, *, malicious: bool) -> Smallest:
+    def smallest(self, setting: SumSetup, corrupt: int, *, malicious: bool) -> Smallest:
         """Fewer than twice as many colluders as rings leave the honest in one part."""
         return Smallest(len(setting.contributors) - corrupt if corrupt < 2 * ring_count(setting) else 0)
 
-    def role(self, run: Run, setting: Setting, vector: U64Array | None, coins: Coins) -> Role[Total | None]:
+    def role(self, run: Run, setting: SumSetup, vector: U64Array | None, coins: Coins) -> Role[Total | None]:
         """The role of `run.me`."""
         return (yield from party(run, setting, require_vector(vector, setting, run.me), coins))
 

@@ -1,7 +1,7 @@
 """`shared_argmax`: joint classification with a shared model; only the class is opened. See SPEC.md."""
 
 from blindbayes.protocol.shared_argmax.audit import Committed, commit_tables
-from blindbayes.protocol.shared_argmax.query import MOST_DUMMIES, Query
+from blindbayes.protocol.shared_argmax.query import MOST_DUMMIES, SharedArgmaxSetup
 from blindbayes.protocol.shared_argmax.roles import (
     attribute_holder,
     attribute_holder_together,
@@ -14,7 +14,7 @@ __all__ = [
     "MOST_DUMMIES",
     "Committed",
     "Mesh",
-    "Query",
+    "SharedArgmaxSetup",
     "attribute_holder",
     "attribute_holder_together",
     "class_holder",

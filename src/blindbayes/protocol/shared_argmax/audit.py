@@ -35,8 +35,8 @@ from blindbayes.protocol.shared_argmax.messages import (
     SharesCommitted,
     TablesCommitted,
 )
-from blindbayes.protocol.shared_argmax.query import Query, look_up, serve
-from blindbayes.protocol.shared_model.plan import GaussianPlan, ScorePlan
+from blindbayes.protocol.shared_argmax.query import SharedArgmaxSetup, look_up, serve
+from blindbayes.protocol.shared_model.plan import GaussianPlan, ScoreLayout
 from blindbayes.protocol.shared_model.tables import Tables, score
 from blindbayes.protocol.steps import Done, step
 from blindbayes.protocol.transfer import mark, require_mark
@@ -62,7 +62,7 @@ class Committed:
     their_signature: bytes
 
 
-def commit_tables(run: Run, other: str, tables: Tables, plan: ScorePlan, coins: Coins) -> Role[Committed]:
+def commit_tables(run: Run, other: str, tables: Tables, plan: ScoreLayout, coins: Coins) -> Role[Committed]:
     """The last step of training: each tells the other the root over its share of the tables, signed if it has a key."""
     secret = coins.bytes(_SEED)
     root = _tree(tables, plan, secret).root
@@ -82,7 +82,7 @@ def _payload(run: Run, signer: str, other: str, root: bytes) -> bytes:
     return run.context("share tables", signer, other) + root
 
 
-def _places(names: Sequence[str], plan: ScorePlan) -> tuple[dict[str, int], int]:
+def _places(names: Sequence[str], plan: ScoreLayout) -> tuple[dict[str, int], int]:
     """Where each feature's entries begin in the list that is committed to, and how long that is; entry 0 is always 0."""
     starts, at = {}, 0
     for name in sorted(names):
@@ -91,7 +91,7 @@ def _places(names: Sequence[str], plan: ScorePlan) -> tuple[dict[str, int], int]
     return starts, at
 
 
-def _items(tables: Tables, plan: ScorePlan) -> list[bytes]:
+def _items(tables: Tables, plan: ScoreLayout) -> list[bytes]:
     found = []
     for name in sorted(tables):
         for selector, entries in enumerate(tables[name]):
@@ -103,7 +103,7 @@ def _item(name: str, selector: int, value: int, entry: U64Array) -> bytes:
     return repr((name, selector, value)).encode() + entry.astype("<u8").tobytes()
 
 
-def _tree(tables: Tables, plan: ScorePlan, secret: bytes) -> merkle.Tree:
+def _tree(tables: Tables, plan: ScoreLayout, secret: bytes) -> merkle.Tree:
     return merkle.Tree(_items(tables, plan), secret)
 
 
@@ -145,7 +145,7 @@ class Dummies:
     columns: Mapping[str, Codes]
 
     @classmethod
-    def draw(cls, query: Query, holder: str, session: bytes, first: bytes, second: bytes) -> Dummies:
+    def draw(cls, query: SharedArgmaxSetup, holder: str, session: bytes, first: bytes, second: bytes) -> Dummies:
         """From the coins of both: the same at both parties."""
         coins = Coins.seeded(hashlib.sha256(session + first + second).digest())
         extra = query.dummies
@@ -170,7 +170,7 @@ class Dummies:
             found[name] = mixed
         return found
 
-    def touched(self, plan: ScorePlan) -> list[tuple[str, int, int]]:
+    def touched(self, plan: ScoreLayout) -> list[tuple[str, int, int]]:
         """(feature, selector, entry) that some dummy chose, each once."""
         found = set()
         for name, own in self.columns.items():
@@ -180,7 +180,7 @@ class Dummies:
         return sorted(found)
 
 
-def _widened(query: Query) -> Query:
+def _widened(query: SharedArgmaxSetup) -> SharedArgmaxSetup:
     return replace(query, count=query.count + query.dummies, audit_rate=0.0)
 
 
@@ -246,7 +246,7 @@ def _verify(run: Run, party: str, payload: bytes, signature: bytes) -> None:
 
 def serve_audited(
     run: Run,
-    query: Query,
+    query: SharedArgmaxSetup,
     holder: str,
     tables: Tables,
     committed: Committed | None,
@@ -296,7 +296,7 @@ def serve_audited(
 
 def look_up_audited(
     run: Run,
-    query: Query,
+    query: SharedArgmaxSetup,
     columns: Mapping[str, Codes],
     root: bytes | None,
     hash_: TweakedHash,
@@ -352,7 +352,7 @@ def look_up_audited(
 
 
 def _check(
-    query: Query, me: str, drawn: Dummies, mine: Limbs, digests: bytes, opened: DummiesOpened, root: bytes
+    query: SharedArgmaxSetup, me: str, drawn: Dummies, mine: Limbs, digests: bytes, opened: DummiesOpened, root: bytes
 ) -> dict[str, Limbs]:
     """The class holder's entries that the dummies touched; an error that names it if anything is not as committed to."""
     plan, sender, count = query.plan, query.class_holder, len(drawn.places)
@@ -393,5 +393,5 @@ def _check(
     return tables
 
 
-def _place(starts: Mapping[str, int], plan: ScorePlan, name: str, selector: int, value: int) -> int:
+def _place(starts: Mapping[str, int], plan: ScoreLayout, name: str, selector: int, value: int) -> int:
     return starts[name] + selector * (plan.features[name].entries - 1) + value - 1

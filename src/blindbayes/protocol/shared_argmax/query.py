@@ -15,10 +15,10 @@ from blindbayes.primitives import limbs as lm
 from blindbayes.primitives.limbs import Limbs
 from blindbayes.primitives.ot import bits_for, choice_bits, chooser_pads, sender_pads
 from blindbayes.primitives.softspoken import ChooserStream, SenderStream
-from blindbayes.primitives.tweaks import Blocks, TweakedHash
+from blindbayes.primitives.tweaks import Block128, TweakedHash
 from blindbayes.protocol.core import Role, Send, receive
 from blindbayes.protocol.shared_argmax.messages import EntriesChosen, EntriesMasked
-from blindbayes.protocol.shared_model.plan import ScorePlan
+from blindbayes.protocol.shared_model.plan import ScoreLayout
 from blindbayes.protocol.shared_model.tables import Tables
 from blindbayes.protocol.transfer import mark, require_mark
 from blindbayes.wire import U64Array
@@ -29,10 +29,10 @@ MOST_DUMMIES = 0.5
 
 
 @dataclass(frozen=True, slots=True)
-class Query:
+class SharedArgmaxSetup:
     """What is public about one batch."""
 
-    plan: ScorePlan
+    plan: ScoreLayout
     count: int
     class_holder: str
     holders: tuple[str, ...]  # attribute holders; the first one evaluates
@@ -94,7 +94,7 @@ class Query:
 # -- look-ups ------------------------------------------------------------------------------------------------------------
 
 
-def _groups(query: Query, holder: str) -> list[tuple[int, list[str]]]:
+def _groups(query: SharedArgmaxSetup, holder: str) -> list[tuple[int, list[str]]]:
     """(entries, features) of the shared features of a holder: selectors of one size go together."""
     sizes: dict[int, list[str]] = {}
     for name in query.shared.get(holder, ()):
@@ -102,13 +102,13 @@ def _groups(query: Query, holder: str) -> list[tuple[int, list[str]]]:
     return sorted(sizes.items())
 
 
-def _look_up_shape(query: Query, holder: str) -> list[tuple[int, int]]:
+def _look_up_shape(query: SharedArgmaxSetup, holder: str) -> list[tuple[int, int]]:
     """(entries, selectors) of each group."""
     plan = query.plan
     return [(entries, sum(plan.features[name].selectors for name in names)) for entries, names in _groups(query, holder)]
 
 
-def serve(query: Query, holder: str, tables: Tables, hash_: TweakedHash, stream: SenderStream) -> Role[Limbs]:
+def serve(query: SharedArgmaxSetup, holder: str, tables: Tables, hash_: TweakedHash, stream: SenderStream) -> Role[Limbs]:
     """Steps 2 and 3, the class holder's side: its shares of the looked-up sums, (count, K - 1, limbs)."""
     plan, groups = query.plan, _groups(query, holder)
     total = np.zeros((query.count, plan.classes - 1, plan.limbs), dtype=np.uint64)
@@ -138,18 +138,18 @@ def serve(query: Query, holder: str, tables: Tables, hash_: TweakedHash, stream:
 
 
 @dataclass(slots=True)
-class Asked:
+class PendingLookup:
     """Choices of one chunk that wait for the class holder's answer."""
 
     index: int
     part: slice
     choices: list[U64Array]
-    t: Blocks
+    t: Block128
 
 
 def ask(
-    query: Query, columns: Mapping[str, npt.NDArray[np.int64]], me: str, hash_: TweakedHash, stream: ChooserStream
-) -> Role[list[Asked]]:
+    query: SharedArgmaxSetup, columns: Mapping[str, npt.NDArray[np.int64]], me: str, hash_: TweakedHash, stream: ChooserStream
+) -> Role[list[PendingLookup]]:
     """Step 2: an attribute holder's choices, chunk by chunk."""
     plan, groups, asked = query.plan, _groups(query, me), []
     if not groups:
@@ -162,11 +162,11 @@ def ask(
         bits = [choice_bits(own, entries).reshape(-1) for own, (entries, _) in zip(choices, groups, strict=True)]
         corrections, t = stream.extend(np.concatenate(bits))
         yield Send(query.class_holder, EntriesChosen(mark(hash_.session, EntriesChosen, index), corrections))
-        asked.append(Asked(index, part, choices, t))
+        asked.append(PendingLookup(index, part, choices, t))
     return asked
 
 
-def hear(query: Query, me: str, asked: Asked, hash_: TweakedHash) -> Role[Limbs]:
+def hear(query: SharedArgmaxSetup, me: str, asked: PendingLookup, hash_: TweakedHash) -> Role[Limbs]:
     """Step 3: the attribute holder's shares of the looked-up sums of one chunk, (instances, K - 1, limbs)."""
     plan, shape, sender = query.plan, _look_up_shape(query, me), query.class_holder
     count = asked.part.stop - asked.part.start
@@ -194,7 +194,7 @@ def hear(query: Query, me: str, asked: Asked, hash_: TweakedHash) -> Role[Limbs]
 
 
 def look_up(
-    query: Query, columns: Mapping[str, npt.NDArray[np.int64]], me: str, hash_: TweakedHash, stream: ChooserStream
+    query: SharedArgmaxSetup, columns: Mapping[str, npt.NDArray[np.int64]], me: str, hash_: TweakedHash, stream: ChooserStream
 ) -> Role[Limbs]:
     """Steps 2 and 3 for the whole batch."""
     total = np.zeros((query.count, query.plan.classes - 1, query.plan.limbs), dtype=np.uint64)
@@ -203,5 +203,5 @@ def look_up(
     return total
 
 
-def _width(plan: ScorePlan) -> int:
+def _width(plan: ScoreLayout) -> int:
     return (plan.classes - 1) * plan.limbs

@@ -29,7 +29,7 @@ from blindbayes.protocol.shared_argmax.messages import (
     ScoresChosen,
     ScoresHanded,
 )
-from blindbayes.protocol.shared_argmax.query import Query, ask, hear
+from blindbayes.protocol.shared_argmax.query import SharedArgmaxSetup, ask, hear
 from blindbayes.protocol.shared_argmax.together import Mesh, compare
 from blindbayes.protocol.shared_model.tables import Tables
 from blindbayes.protocol.transfer import agree, agree_all, mark, require_mark
@@ -42,7 +42,7 @@ Classes = npt.NDArray[np.int64]
 # -- comparison ----------------------------------------------------------------------------------------------------------
 
 
-def _compared(shares: Limbs, query: Query) -> Limbs:
+def _compared(shares: Limbs, query: SharedArgmaxSetup) -> Limbs:
     """The shares that enter the circuit, (lanes, limbs): differences of all pairs, or the K - 1 differences to class 0."""
     plan = query.plan
     if not query.pairwise:
@@ -51,7 +51,7 @@ def _compared(shares: Limbs, query: Query) -> Limbs:
     return np.concatenate([lm.subtract(full[:, i], full[:, j]) for i, j in c.pairs_of(plan.classes)])
 
 
-def _circuit(g: Gates, mine: Wires, theirs: Wires, query: Query) -> Wires:
+def _circuit(g: Gates, mine: Wires, theirs: Wires, query: SharedArgmaxSetup) -> Wires:
     """Output wires: one per class but the last, or the bits of the class's position."""
     classes = query.plan.classes
     if query.pairwise:
@@ -62,7 +62,7 @@ def _circuit(g: Gates, mine: Wires, theirs: Wires, query: Query) -> Wires:
     return c.argmax_by_turns(g, [np.zeros_like(scores[0]), *scores])
 
 
-def _classes(bits: npt.NDArray[np.uint8], query: Query) -> Classes:
+def _classes(bits: npt.NDArray[np.uint8], query: SharedArgmaxSetup) -> Classes:
     if query.pairwise:
         last = np.ones((1, bits.shape[1]), dtype=np.uint8)
         first: Classes = np.concatenate([bits, last]).argmax(axis=0).astype(np.int64)
@@ -73,7 +73,9 @@ def _classes(bits: npt.NDArray[np.uint8], query: Query) -> Classes:
     return found
 
 
-def _garble(query: Query, shares: Limbs, hash_: TweakedHash, stream: SenderStream, run: Run) -> Role[Classes | None]:
+def _garble(
+    query: SharedArgmaxSetup, shares: Limbs, hash_: TweakedHash, stream: SenderStream, run: Run
+) -> Role[Classes | None]:
     """Steps 4 to 6, the class holder's side."""
     plan, other, classes = query.plan, query.holders[0], []
     outputs = []
@@ -97,7 +99,7 @@ def _garble(query: Query, shares: Limbs, hash_: TweakedHash, stream: SenderStrea
 
 
 def _evaluate(
-    query: Query,
+    query: SharedArgmaxSetup,
     local: Limbs,
     columns: Mapping[str, npt.NDArray[np.int64]],
     hash_: TweakedHash,
@@ -154,7 +156,7 @@ def _evaluate(
 
 def class_holder(
     run: Run,
-    query: Query,
+    query: SharedArgmaxSetup,
     local: Limbs,
     tables: Mapping[str, Tables],
     keepers: Mapping[str, OtSender],
@@ -190,7 +192,7 @@ def class_holder(
 
 def attribute_holder(
     run: Run,
-    query: Query,
+    query: SharedArgmaxSetup,
     local: Limbs,
     columns: Mapping[str, npt.NDArray[np.int64]],
     planter: OtReceiver,
@@ -227,7 +229,7 @@ def attribute_holder(
 
 def class_holder_together(
     run: Run,
-    query: Query,
+    query: SharedArgmaxSetup,
     local: Limbs,
     tables: Mapping[str, Tables],
     keepers: Mapping[str, OtSender],
@@ -248,7 +250,7 @@ def class_holder_together(
 
 def attribute_holder_together(
     run: Run,
-    query: Query,
+    query: SharedArgmaxSetup,
     local: Limbs,
     columns: Mapping[str, npt.NDArray[np.int64]],
     planter: OtReceiver,
@@ -264,7 +266,7 @@ def attribute_holder_together(
     return (yield from _together(run, query, total, mesh, coins))
 
 
-def _together(run: Run, query: Query, total: Limbs, mesh: Mesh, coins: Coins) -> Role[Classes | None]:
+def _together(run: Run, query: SharedArgmaxSetup, total: Limbs, mesh: Mesh, coins: Coins) -> Role[Classes | None]:
     if set(run.parties) != {query.class_holder, *query.holders}:
         raise LocalProtocolError("the parties of the run are not those of the query")
     sessions = yield from agree_all(run, dict.fromkeys(run.others, "shared_argmax together"), query.facts(), coins)
@@ -272,7 +274,7 @@ def _together(run: Run, query: Query, total: Limbs, mesh: Mesh, coins: Coins) ->
     return (yield from open_value(LABEL, classes)) if run.me in query.learners else None
 
 
-def _hear_blinds(query: Query, holder: str, session: bytes) -> Role[Limbs]:
+def _hear_blinds(query: SharedArgmaxSetup, holder: str, session: bytes) -> Role[Limbs]:
     """Step 3, the class holder: what a holder blinded its scores with, (count, K - 1, limbs)."""
     blinded = yield from receive(holder, ScoresBlinded)
     require_mark(blinded.mark, session, ScoresBlinded, 0, holder)
@@ -282,6 +284,6 @@ def _hear_blinds(query: Query, holder: str, session: bytes) -> Role[Limbs]:
     return blinded.blinds.reshape(shape)
 
 
-def _require_scores(local: Limbs, query: Query) -> None:
+def _require_scores(local: Limbs, query: SharedArgmaxSetup) -> None:
     if local.shape != (query.count, query.plan.classes - 1, query.plan.limbs) or local.dtype != np.uint64:
         raise LocalProtocolError("local scores have the wrong shape")

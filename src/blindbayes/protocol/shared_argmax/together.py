@@ -21,7 +21,7 @@ from blindbayes.primitives.coins import Coins
 from blindbayes.primitives.limbs import Limbs
 from blindbayes.primitives.ot import chooser_pads, sender_pads
 from blindbayes.primitives.softspoken import ChooserStream, OtReceiver, OtSender, SenderStream
-from blindbayes.primitives.traces import Trace, bases
+from blindbayes.primitives.traces import RecordedCircuit, bases
 from blindbayes.primitives.tweaks import TweakedHash
 from blindbayes.protocol import transfer
 from blindbayes.protocol.core import Role, Run, Send, receive, receive_all
@@ -48,26 +48,26 @@ def connect(run: Run, coins: Coins) -> Role[Mesh]:
     for at, first in enumerate(run.parties):
         for second in run.parties[at + 1 :]:
             if run.me == first:
-                mesh.keepers[second] = yield from transfer.keeper(run, second, coins)
-                mesh.planters[second] = yield from transfer.planter(run, second, coins)
+                mesh.keepers[second] = yield from transfer.ot_sender(run, second, coins)
+                mesh.planters[second] = yield from transfer.ot_receiver(run, second, coins)
             elif run.me == second:
-                mesh.planters[first] = yield from transfer.planter(run, first, coins)
-                mesh.keepers[first] = yield from transfer.keeper(run, first, coins)
+                mesh.planters[first] = yield from transfer.ot_receiver(run, first, coins)
+                mesh.keepers[first] = yield from transfer.ot_sender(run, first, coins)
     return mesh
 
 
 @functools.cache
-def sign_circuit(parties: int, bits: int) -> tuple[Trace, tuple[int, ...]]:
+def sign_circuit(parties: int, bits: int) -> tuple[RecordedCircuit, tuple[int, ...]]:
     """The sign of a sum of so many shares; inputs party by party, lowest bit first."""
-    trace = Trace()
+    trace = RecordedCircuit()
     numbers = [trace.inputs(bits) for _ in range(parties)]
     return trace, (int(c.sign_of_many(trace, numbers)[0]),)
 
 
 @functools.cache
-def winner_circuit(classes: int) -> tuple[Trace, tuple[int, ...]]:
+def winner_circuit(classes: int) -> tuple[RecordedCircuit, tuple[int, ...]]:
     """Who is the first maximum, from the signs of all pairs."""
-    trace = Trace()
+    trace = RecordedCircuit()
     behind = trace.inputs(len(c.pairs_of(classes)))
     return trace, tuple(int(wire) for wire in c.argmax_by_pairs(trace, behind, classes)[:, 0])
 
@@ -184,7 +184,7 @@ class _Party:
             product ^= (pad & np.uint64(1)).astype(np.uint8) ^ (b & bits)
         return _Triples(a, b, product)
 
-    def evaluate(self, trace: Trace, outputs: tuple[int, ...], inputs: Bits, triples: _Triples) -> Role[Bits]:
+    def evaluate(self, trace: RecordedCircuit, outputs: tuple[int, ...], inputs: Bits, triples: _Triples) -> Role[Bits]:
         """Shares of the outputs, (outputs, lanes), from shares of the inputs, (inputs, lanes). One round per layer."""
         lanes = inputs.shape[1]
         one = np.full(lanes, 1 if self.first else 0, dtype=np.uint8)

@@ -17,7 +17,7 @@ from blindbayes.primitives.circuits import Number
 from blindbayes.primitives.garbling import Gates, Wires
 from blindbayes.protocol.class_sums.layout import Field, GaussianFields, HistogramFields, RowLayout
 from blindbayes.protocol.shared_model.noise import Key, gaussian_bits
-from blindbayes.protocol.shared_model.plan import GaussianPlan, Guard, ScorePlan
+from blindbayes.protocol.shared_model.plan import GaussianPlan, Guard, ScoreLayout
 
 LN_LANES = 256
 _ALIKE = 1.2  # Gaussian features whose circuits differ by less share gates
@@ -41,7 +41,7 @@ class Side(Protocol):
         """Both parties' noise; nothing where the plan has none."""
 
 
-def histogram_lanes(layout: RowLayout, plan: ScorePlan) -> list[tuple[str, int]]:
+def histogram_lanes(layout: RowLayout, plan: ScoreLayout) -> list[tuple[str, int]]:
     """(feature, value) of each group of K lanes that `build` takes the logarithm of; value -1 is the denominator."""
     lanes: list[tuple[str, int]] = []
     for fields in layout.fields:
@@ -53,7 +53,7 @@ def histogram_lanes(layout: RowLayout, plan: ScorePlan) -> list[tuple[str, int]]
     return lanes
 
 
-def gaussian_groups(layout: RowLayout, plan: ScorePlan) -> list[list[GaussianFields]]:
+def gaussian_groups(layout: RowLayout, plan: ScoreLayout) -> list[list[GaussianFields]]:
     """Gaussian features, grouped so that one circuit's widths suit all of a group."""
     found = [fields for fields in layout.fields if isinstance(fields, GaussianFields)]
     found.sort(key=lambda fields: _cost(fields, plan))
@@ -66,7 +66,7 @@ def gaussian_groups(layout: RowLayout, plan: ScorePlan) -> list[list[GaussianFie
     return groups
 
 
-def build(side: Side, layout: RowLayout, plan: ScorePlan) -> Iterator[Wires]:
+def build(side: Side, layout: RowLayout, plan: ScoreLayout) -> Iterator[Wires]:
     """All outputs: first the logarithms of histogram cells in the order of `histogram_lanes`, `LN_LANES` lanes at a time; then
     per group of Gaussian features, feature by feature, its selectors (constant, bits of z, bits of z^2), each K lanes."""
     g = side.gates
@@ -94,13 +94,13 @@ def _word(words: Number, indices: dict[int, int], word: int, classes: int) -> Nu
 # -- histograms ----------------------------------------------------------------------------------------------------------
 
 
-def cell_bits(layout: RowLayout, plan: ScorePlan) -> int:
+def cell_bits(layout: RowLayout, plan: ScoreLayout) -> int:
     """Width of a smoothed count or denominator, in units of 2^-alpha_shift."""
     sizes = [len(fields.counts) for fields in layout.fields if isinstance(fields, HistogramFields)]
     return ((layout.rows << plan.alpha_shift) + max(sizes, default=1) * plan.alpha).bit_length()
 
 
-def _cells(side: Side, layout: RowLayout, plan: ScorePlan) -> Number | None:
+def _cells(side: Side, layout: RowLayout, plan: ScoreLayout) -> Number | None:
     """Smoothed counts and denominators, all lanes side by side."""
     found = [fields for fields in layout.fields if isinstance(fields, HistogramFields)]
     if not found:
@@ -137,7 +137,7 @@ def _cells(side: Side, layout: RowLayout, plan: ScorePlan) -> Number | None:
     return c.add(g, joined, smoothing, bits=width)
 
 
-def _total(g: Gates, cells: list[Number], layout: RowLayout, plan: ScorePlan) -> Number:
+def _total(g: Gates, cells: list[Number], layout: RowLayout, plan: ScoreLayout) -> Number:
     """The sum of a feature's cells. Exact ones add up to the rows at most; noisy ones are held to that."""
     terms, bits = [(0, number) for number in cells], layout.count_bits
     if not plan.guard.noise_bits:
@@ -149,7 +149,7 @@ def _total(g: Gates, cells: list[Number], layout: RowLayout, plan: ScorePlan) ->
 
 
 def _guarded_cells(
-    side: Side, layout: RowLayout, plan: ScorePlan, fields_of: Mapping[str, list[Number | None]]
+    side: Side, layout: RowLayout, plan: ScoreLayout, fields_of: Mapping[str, list[Number | None]]
 ) -> dict[str, list[Number | None]]:
     """All counters of all histograms with noise, held to 0 and to the rows, and small ones set to 0; all lanes side by side."""
     cells: list[Number] = []
@@ -210,7 +210,7 @@ def _at_most_number(g: Gates, number: Number, limit: Number) -> Number:
 
 
 def _guarded_moments(
-    side: Side, layout: RowLayout, plan: ScorePlan, fields: GaussianFields, n: Number, total: Number, squares: Number
+    side: Side, layout: RowLayout, plan: ScoreLayout, fields: GaussianFields, n: Number, total: Number, squares: Number
 ) -> tuple[Number, Number, Number]:
     """n, sum and sum of squares with noise, held to what n values within the bounds can have; nothing of too few values."""
     g, name, size = side.gates, fields.feature.name, fields.magnitude
@@ -247,7 +247,7 @@ class _Widths:
     quotient: int
 
 
-def _widths(fields: GaussianFields, layout: RowLayout, plan: ScorePlan) -> _Widths:
+def _widths(fields: GaussianFields, layout: RowLayout, plan: ScoreLayout) -> _Widths:
     own = plan.features[fields.feature.name]
     if not isinstance(own, GaussianPlan):
         raise TypeError("a Gaussian feature has a Gaussian plan")
@@ -262,7 +262,7 @@ def _widths(fields: GaussianFields, layout: RowLayout, plan: ScorePlan) -> _Widt
     return _Widths(divisor, max(1, largest.bit_length()))
 
 
-def _cost(fields: GaussianFields, plan: ScorePlan) -> int:
+def _cost(fields: GaussianFields, plan: ScoreLayout) -> int:
     own = plan.features[fields.feature.name]
     if not isinstance(own, GaussianPlan):
         raise TypeError("a Gaussian feature has a Gaussian plan")
@@ -270,7 +270,7 @@ def _cost(fields: GaussianFields, plan: ScorePlan) -> int:
     return divisor * max(1, plan.fraction + own.square_bits + own.floor_shift - own.floor.bit_length())
 
 
-def _coefficients(side: Side, layout: RowLayout, plan: ScorePlan, group: Sequence[GaussianFields]) -> Iterator[Wires]:
+def _coefficients(side: Side, layout: RowLayout, plan: ScoreLayout, group: Sequence[GaussianFields]) -> Iterator[Wires]:
     g = side.gates
     widths = [_widths(fields, layout, plan) for fields in group]
     divisor_bits = max(item.divisor for item in widths)
@@ -321,7 +321,7 @@ def _coefficients(side: Side, layout: RowLayout, plan: ScorePlan, group: Sequenc
         yield c.join_lanes([first, linear])
 
 
-def _gaussian_plan(plan: ScorePlan, fields: GaussianFields) -> GaussianPlan:
+def _gaussian_plan(plan: ScoreLayout, fields: GaussianFields) -> GaussianPlan:
     own = plan.features[fields.feature.name]
     if not isinstance(own, GaussianPlan):
         raise TypeError("a Gaussian feature has a Gaussian plan")
@@ -336,7 +336,7 @@ def _extended(number: Number, bits: int) -> Number:
 
 
 def _moments(
-    side: Side, layout: RowLayout, plan: ScorePlan, fields: GaussianFields
+    side: Side, layout: RowLayout, plan: ScoreLayout, fields: GaussianFields
 ) -> tuple[Number, Wires, Number, Number, tuple[Number, Number]]:
     """n >= 1, sign and size of S1, D' in units of 2^-floor_shift, and (n^2, S1^2)."""
     g, classes, rows = side.gates, plan.classes, layout.rows

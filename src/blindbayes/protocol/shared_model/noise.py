@@ -17,7 +17,7 @@ import numpy.typing as npt
 from blindbayes.errors import LocalProtocolError
 from blindbayes.primitives import circuits as c
 from blindbayes.protocol.class_sums.layout import GaussianFields, RowLayout
-from blindbayes.protocol.shared_model.plan import ScorePlan
+from blindbayes.protocol.shared_model.plan import ScoreLayout
 
 Noise: TypeAlias = Mapping[str, npt.NDArray[Any]]  # int64, or Python integers
 Key: TypeAlias = tuple[str, int]  # feature, and which of its arrays: 0 for counters, 1 the sum, 2 the sum of squares
@@ -33,7 +33,7 @@ class NoiseField:
     lanes: int
 
 
-def noise_fields(layout: RowLayout, plan: ScorePlan) -> list[NoiseField]:
+def noise_fields(layout: RowLayout, plan: ScoreLayout) -> list[NoiseField]:
     """What each party feeds in, in order; nothing without noise."""
     if not plan.guard.noise_bits:
         return []
@@ -48,14 +48,14 @@ def noise_fields(layout: RowLayout, plan: ScorePlan) -> list[NoiseField]:
     return found
 
 
-def gaussian_bits(fields: GaussianFields, plan: ScorePlan) -> tuple[int, int, int]:
+def gaussian_bits(fields: GaussianFields, plan: ScoreLayout) -> tuple[int, int, int]:
     """Widths of noise on n, sum and sum of squares: with w bits for a count, a sum of codes of size m takes noise of at most
     2^(w+1) m, a sum of squares at most 2^(w+2) m^2."""
     count, size = plan.guard.noise_bits, fields.magnitude.bit_length()
     return count, count + size + 3, count + 2 * size + 4
 
 
-def noise_bits(noise: Noise | None, layout: RowLayout, plan: ScorePlan) -> dict[Key, Bits]:
+def noise_bits(noise: Noise | None, layout: RowLayout, plan: ScoreLayout) -> dict[Key, Bits]:
     """A party's noise as bits. A circuit with noise is never fed without it, nor one without noise with it."""
     fields = noise_fields(layout, plan)
     if not fields:

@@ -151,7 +151,7 @@ def _wide_square(size: U64Array) -> tuple[U64Array, U64Array]:
     return high * high + (cross >> np.uint64(32)) + (total < bottom).astype(np.uint64), total
 
 
-class ScorePlan:
+class ScoreLayout:
     """Widths and bounds for a codebook, a public number of rows and a smoothing."""
 
     def __init__(self, codebook: Codebook, rows: int, alpha: float = 1.0, guard: Guard = NO_GUARD) -> None:

@@ -20,7 +20,7 @@ from blindbayes.protocol.garbled import Circuit, dual_first, dual_second
 from blindbayes.protocol.shared_model.circuit import build
 from blindbayes.protocol.shared_model.messages import ModelGarbled, SumsChosen
 from blindbayes.protocol.shared_model.noise import Key, Noise, noise_bits, noise_fields
-from blindbayes.protocol.shared_model.plan import ScorePlan
+from blindbayes.protocol.shared_model.plan import ScoreLayout
 from blindbayes.protocol.shared_model.tables import add_denominators, from_outputs, output_lanes
 from blindbayes.protocol.transfer import agree
 from blindbayes.wire import U64Array
@@ -33,7 +33,7 @@ class WireSide:
     """Both parties' bits on wires, of a garbler or an evaluator: the class holder's (its share of the sums, its noise, its
     class counts, its masks) and the attribute holder's (its share, its noise)."""
 
-    def __init__(self, gates: Gates, of_class: Wires, of_attributes: Wires, layout: RowLayout, plan: ScorePlan) -> None:
+    def __init__(self, gates: Gates, of_class: Wires, of_attributes: Wires, layout: RowLayout, plan: ScoreLayout) -> None:
         self.gates = gates
         self._plan = plan
         first, second = _Wires(of_class), _Wires(of_attributes)
@@ -83,7 +83,7 @@ class PlainSide:
         words: U64Array,
         class_counts: npt.NDArray[np.int64],
         layout: RowLayout,
-        plan: ScorePlan,
+        plan: ScoreLayout,
         noise: Sequence[Noise] = (),
     ) -> None:
         self.gates: Gates = Plain()
@@ -109,7 +109,7 @@ class PlainSide:
         return [part[key] for part in self._noise]
 
 
-def attribute_bits(share: U64Array, noise: Noise | None, layout: RowLayout, plan: ScorePlan) -> Bits:
+def attribute_bits(share: U64Array, noise: Noise | None, layout: RowLayout, plan: ScoreLayout) -> Bits:
     """The bits that the attribute holder brings: of its share's words, then of its noise."""
     own = noise_bits(noise, layout, plan)
     parts = [c.to_bits(_by_word(share), _WORD_BITS).reshape(-1)]
@@ -122,21 +122,21 @@ def class_bits(
     class_counts: npt.NDArray[np.int64],
     masks: Sequence[Bits],
     layout: RowLayout,
-    plan: ScorePlan,
+    plan: ScoreLayout,
 ) -> Bits:
     """The bits that the class holder brings: the same, then class counts and masks."""
     counts = c.to_bits([int(value) for value in class_counts], layout.count_bits)
     return np.concatenate([attribute_bits(share, noise, layout, plan), *(part.reshape(-1) for part in (counts, *masks))])
 
 
-def transfers(layout: RowLayout, plan: ScorePlan) -> tuple[int, int]:
+def transfers(layout: RowLayout, plan: ScoreLayout) -> tuple[int, int]:
     """How many bits the class holder and the attribute holder bring."""
     noise = sum(field.bits * field.lanes for field in noise_fields(layout, plan))
     both = _WORD_BITS * layout.words * plan.classes + noise
     return both + layout.count_bits * plan.classes + plan.bits * sum(output_lanes(layout, plan)), both
 
 
-def _circuit(layout: RowLayout, plan: ScorePlan) -> Circuit:
+def _circuit(layout: RowLayout, plan: ScoreLayout) -> Circuit:
     def outputs(g: Gates, first: Wires, second: Wires) -> Iterator[Wires]:
         return build(WireSide(g, first, second, layout, plan), layout, plan)
 
@@ -153,7 +153,7 @@ def _lanes(indices: Sequence[int], classes: int) -> npt.NDArray[np.int64]:
 
 
 def plain_tables(
-    words: U64Array, class_counts: npt.NDArray[np.int64], layout: RowLayout, plan: ScorePlan, noise: Sequence[Noise] = ()
+    words: U64Array, class_counts: npt.NDArray[np.int64], layout: RowLayout, plan: ScoreLayout, noise: Sequence[Noise] = ()
 ) -> tuple[dict[str, Limbs], int]:
     """What the two shares add up to, computed in clear, and the number of AND gates: the oracle of the tests."""
     side = PlainSide(words, class_counts, layout, plan, noise)
@@ -167,7 +167,7 @@ def class_holder(
     share: U64Array,
     class_counts: npt.NDArray[np.int64],
     layout: RowLayout,
-    plan: ScorePlan,
+    plan: ScoreLayout,
     transfers_with: tuple[OtSender, OtReceiver],
     coins: Coins,
     noise: Noise | None = None,
@@ -193,7 +193,7 @@ def attribute_holder(
     class_holder_name: str,
     share: U64Array,
     layout: RowLayout,
-    plan: ScorePlan,
+    plan: ScoreLayout,
     transfers_with: tuple[OtSender, OtReceiver],
     coins: Coins,
     noise: Noise | None = None,
@@ -217,6 +217,6 @@ def _draw(bits: int, lanes: int, coins: Coins) -> Bits:
     return np.unpackbits(raw)[: bits * lanes].reshape(bits, lanes)
 
 
-def _require_share(share: U64Array, layout: RowLayout, plan: ScorePlan) -> None:
+def _require_share(share: U64Array, layout: RowLayout, plan: ScoreLayout) -> None:
     if share.shape != (plan.classes, layout.words) or share.dtype != np.uint64:
         raise LocalProtocolError("the share of the sums does not fit the layout")

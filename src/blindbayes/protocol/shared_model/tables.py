@@ -17,13 +17,13 @@ from blindbayes.primitives import limbs as lm
 from blindbayes.primitives.limbs import Limbs
 from blindbayes.protocol.class_sums.layout import HistogramFields, RowLayout
 from blindbayes.protocol.shared_model.circuit import LN_LANES, gaussian_groups, histogram_lanes
-from blindbayes.protocol.shared_model.plan import ScorePlan
+from blindbayes.protocol.shared_model.plan import ScoreLayout
 
 Tables = Mapping[str, Limbs]
 Bits = npt.NDArray[np.uint8]
 
 
-def output_lanes(layout: RowLayout, plan: ScorePlan) -> list[int]:
+def output_lanes(layout: RowLayout, plan: ScoreLayout) -> list[int]:
     """Lanes of each stack of outputs that the circuit yields, in order."""
     cells = len(histogram_lanes(layout, plan)) * plan.classes
     lanes = [min(LN_LANES, cells - low) for low in range(0, cells, LN_LANES)]
@@ -32,7 +32,7 @@ def output_lanes(layout: RowLayout, plan: ScorePlan) -> list[int]:
     return lanes
 
 
-def from_outputs(outputs: Sequence[Bits], layout: RowLayout, plan: ScorePlan, *, negative: bool = False) -> dict[str, Limbs]:
+def from_outputs(outputs: Sequence[Bits], layout: RowLayout, plan: ScoreLayout, *, negative: bool = False) -> dict[str, Limbs]:
     """Tables from the circuit's outputs (a share: the opened ones for the evaluator, minus the masks for the garbler)."""
     if [stack.shape[1] for stack in outputs] != output_lanes(layout, plan):
         raise LocalProtocolError("the outputs do not fit the layout")
@@ -63,7 +63,7 @@ def from_outputs(outputs: Sequence[Bits], layout: RowLayout, plan: ScorePlan, *,
 
 
 def add_denominators(
-    tables: dict[str, Limbs], class_counts: npt.NDArray[np.int64], layout: RowLayout, plan: ScorePlan
+    tables: dict[str, Limbs], class_counts: npt.NDArray[np.int64], layout: RowLayout, plan: ScoreLayout
 ) -> dict[str, Limbs]:
     """The class holder's share with -ln(n_c + alpha r) of the features that are always present: it knows n_c."""
     found = dict(tables)
@@ -79,20 +79,20 @@ def add_denominators(
     return found
 
 
-def _limbs(stack: Bits, plan: ScorePlan) -> Limbs:
+def _limbs(stack: Bits, plan: ScoreLayout) -> Limbs:
     padded = np.zeros((64 * plan.limbs, stack.shape[1]), dtype=np.uint8)
     padded[: len(stack)] = stack
     packed = np.ascontiguousarray(np.packbits(padded.T, axis=1, bitorder="little"))
     return packed.view("<u8").astype(np.uint64)
 
 
-def _differences(rows: Limbs, plan: ScorePlan) -> Limbs:
+def _differences(rows: Limbs, plan: ScoreLayout) -> Limbs:
     """(values, K, limbs) to (1 + values, K - 1, limbs): classes against class 0, and the zero entry in front."""
     change = lm.cut(lm.subtract(rows[:, 1:], np.broadcast_to(rows[:, :1], rows[:, 1:].shape)), plan.bits)
     return np.concatenate([np.zeros((1, *change.shape[1:]), dtype=np.uint64), change])
 
 
-def score(tables: Tables, columns: Mapping[str, npt.NDArray[np.int64]], plan: ScorePlan, rows: int) -> Limbs:
+def score(tables: Tables, columns: Mapping[str, npt.NDArray[np.int64]], plan: ScoreLayout, rows: int) -> Limbs:
     """Sums of the selected entries, (rows, K - 1, limbs)."""
     total = np.zeros((rows, plan.classes - 1, plan.limbs), dtype=np.uint64)
     for name, table in tables.items():
@@ -102,7 +102,7 @@ def score(tables: Tables, columns: Mapping[str, npt.NDArray[np.int64]], plan: Sc
     return total
 
 
-def require_fit(tables: Tables, plan: ScorePlan) -> None:
+def require_fit(tables: Tables, plan: ScoreLayout) -> None:
     """Refuse tables of another shape than the plan's."""
     for name, table in tables.items():
         own = plan.features.get(name)
@@ -112,7 +112,7 @@ def require_fit(tables: Tables, plan: ScorePlan) -> None:
             raise LocalProtocolError("score tables are not in normal form")
 
 
-def to_floats(tables: Tables, plan: ScorePlan) -> dict[str, npt.NDArray[np.float64]]:
+def to_floats(tables: Tables, plan: ScoreLayout) -> dict[str, npt.NDArray[np.float64]]:
     """Plain numbers (selectors, entries, K - 1), for tests and explanations of tables in clear."""
     found = {}
     for name, table in tables.items():

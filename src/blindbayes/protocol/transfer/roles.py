@@ -55,7 +55,7 @@ def require_mark(found: int, session: bytes, kind: type[Message], index: int, pa
         raise PeerProtocolError("a message of another session, or out of its place", party=party)
 
 
-def keeper(run: Run, other: str, coins: Coins) -> Role[OtSender]:
+def ot_sender(run: Run, other: str, coins: Coins) -> Role[OtSender]:
     """The later sender: draws the offset, chooses in the base transfers."""
     session = yield from agree(run, other, f"transfer from {run.me}", b"softspoken k=4", coins)  # step 1
     setup = OtSenderSetup.begin(session, coins)
@@ -65,7 +65,7 @@ def keeper(run: Run, other: str, coins: Coins) -> Role[OtSender]:
     return setup.finish(planted.point, planted.corrections, other)  # step 4
 
 
-def planter(run: Run, other: str, coins: Coins) -> Role[OtReceiver]:
+def ot_receiver(run: Run, other: str, coins: Coins) -> Role[OtReceiver]:
     """The later chooser: plants the trees."""
     session = yield from agree(run, other, f"transfer from {other}", b"softspoken k=4", coins)  # step 1
     chosen = yield from receive(other, PointsChosen)

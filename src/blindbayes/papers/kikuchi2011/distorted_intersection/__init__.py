@@ -1,6 +1,6 @@
 """`distorted_intersection`: multiplicative shares of an intersection's size, with a leak. See SPEC.md."""
 
 from blindbayes.papers.kikuchi2011.distorted_intersection.posterior import entropy, error, posterior
-from blindbayes.papers.kikuchi2011.distorted_intersection.roles import Thinning, alice, bob
+from blindbayes.papers.kikuchi2011.distorted_intersection.roles import ThinningSetup, alice, bob
 
-__all__ = ["Thinning", "alice", "bob", "entropy", "error", "posterior"]
+__all__ = ["ThinningSetup", "alice", "bob", "entropy", "error", "posterior"]

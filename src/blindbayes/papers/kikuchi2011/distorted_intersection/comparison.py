@@ -15,7 +15,7 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from blindbayes.errors import DataError, LocalProtocolError, PeerProtocolError
-from blindbayes.papers.kikuchi2011.distorted_intersection.roles import Thinning
+from blindbayes.papers.kikuchi2011.distorted_intersection.roles import ThinningSetup
 from blindbayes.primitives import circuits as c
 from blindbayes.primitives.circuits import Number
 from blindbayes.primitives.coins import Coins
@@ -54,7 +54,7 @@ class WinnerTold(Message, frozen=True):
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class ComparisonSetup:
     """What is public: how shares combine, how many values there are, widths of either side's shares."""
 
     kind: Kind
@@ -78,7 +78,7 @@ class Comparison:
         return repr((self.kind, self.values, self.alice_bits, self.bob_bits)).encode()
 
 
-def circuit(g: Gates, mine: Number, theirs: Number, shape: Comparison) -> Number:
+def circuit(g: Gates, mine: Number, theirs: Number, shape: ComparisonSetup) -> Number:
     """The position of the first maximum; one lane per value goes in."""
     if shape.kind == "sums":
         width = max(shape.alice_bits, shape.bob_bits)
@@ -89,7 +89,7 @@ def circuit(g: Gates, mine: Number, theirs: Number, shape: Comparison) -> Number
     return c.argmax_by_turns(g, [signed[:, lane : lane + 1] for lane in range(shape.values)])
 
 
-def alice(run: Run, bob_name: str, shares: Sequence[int], shape: Comparison, keeper: OtSender, coins: Coins) -> Role[int]:
+def alice(run: Run, bob_name: str, shares: Sequence[int], shape: ComparisonSetup, keeper: OtSender, coins: Coins) -> Role[int]:
     """The garbler. Returns the winner's position."""
     _require_fit(shares, shape.alice_bits, shape)
     session = yield from agree(run, bob_name, "comparison", shape.facts(), coins)
@@ -106,7 +106,9 @@ def alice(run: Run, bob_name: str, shares: Sequence[int], shape: Comparison, kee
     return (yield from open_value(LABEL, told.position))
 
 
-def bob(run: Run, alice_name: str, shares: Sequence[int], shape: Comparison, planter: OtReceiver, coins: Coins) -> Role[int]:
+def bob(
+    run: Run, alice_name: str, shares: Sequence[int], shape: ComparisonSetup, planter: OtReceiver, coins: Coins
+) -> Role[int]:
     """The evaluator. Returns the winner's position and tells it."""
     _require_fit(shares, shape.bob_bits, shape)
     session = yield from agree(run, alice_name, "comparison", shape.facts(), coins)
@@ -123,7 +125,7 @@ def bob(run: Run, alice_name: str, shares: Sequence[int], shape: Comparison, pla
     return (yield from open_value(LABEL, position))
 
 
-def _require_fit(shares: Sequence[int], bits: int, shape: Comparison) -> None:
+def _require_fit(shares: Sequence[int], bits: int, shape: ComparisonSetup) -> None:
     if len(shares) != shape.values or any(not 0 <= share < 1 << bits for share in shares):
         raise DataError("a share does not fit the agreed width")
 
@@ -139,7 +141,7 @@ def alice_factor(sizes: Sequence[int]) -> int:
     return math.prod(size + 1 for size in sizes)
 
 
-def bob_factor(thinnings: Sequence[Thinning], most: int) -> int:
+def bob_factor(thinnings: Sequence[ThinningSetup], most: int) -> int:
     """Bob's factor of one class with n rows: n * product over attributes of (n / s_B) / n, as a whole number.
 
     P(c) prod P(a|c) is proportional to n prod(z_a / n), and z_a is about s_A n / s_B: so n prod(s_A / s_B) with s_B at least
@@ -159,7 +161,7 @@ def scale_bits(attributes: int, most: int) -> int:
     return _FRACTION + attributes * most.bit_length()
 
 
-def factors(attributes: int, classes: int, alice_most: int, bob_most: int) -> Comparison:
+def factors(attributes: int, classes: int, alice_most: int, bob_most: int) -> ComparisonSetup:
     """The comparison of the classes' products: widths from public bounds on the sets' sizes."""
     alice_bits = ((alice_most + 1) ** attributes).bit_length()
-    return Comparison("products", classes, alice_bits, scale_bits(attributes, bob_most) + bob_most.bit_length())
+    return ComparisonSetup("products", classes, alice_bits, scale_bits(attributes, bob_most) + bob_most.bit_length())

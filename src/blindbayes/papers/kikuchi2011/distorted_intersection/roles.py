@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from blindbayes.errors import DataError, PeerProtocolError
-from blindbayes.papers.kikuchi2011.set_intersection.groups import RISTRETTO, Group
+from blindbayes.papers.kikuchi2011.set_intersection.groups import RISTRETTO, CommutingGroup
 from blindbayes.papers.kikuchi2011.set_intersection.messages import ItemsLocked, ItemsLockedTwice
 from blindbayes.papers.kikuchi2011.set_intersection.roles import cut, require_distinct
 from blindbayes.primitives.coins import Coins
@@ -17,14 +17,14 @@ LABEL = "thinned_size"
 
 
 @dataclass(frozen=True, slots=True)
-class Thinning:
+class ThinningSetup:
     """What Bob keeps: the expected size of the intersection is Alice's thinned size times `items` / `kept`."""
 
     items: int
     kept: int = field(repr=False)
 
 
-def alice(run: Run, bob_name: str, items: Sequence[bytes], coins: Coins, *, group: Group = RISTRETTO) -> Role[int]:
+def alice(run: Run, bob_name: str, items: Sequence[bytes], coins: Coins, *, group: CommutingGroup = RISTRETTO) -> Role[int]:
     """Learns s_A, the size of the intersection with Bob's thinned set."""
     require_distinct(items)
     yield from agree(run, bob_name, "distorted_intersection", group.name.encode(), coins)
@@ -40,7 +40,9 @@ def alice(run: Run, bob_name: str, items: Sequence[bytes], coins: Coins, *, grou
     return (yield from open_value(LABEL, sum(element in known for element in own)))
 
 
-def bob(run: Run, alice_name: str, items: Sequence[bytes], coins: Coins, *, group: Group = RISTRETTO) -> Role[Thinning]:
+def bob(
+    run: Run, alice_name: str, items: Sequence[bytes], coins: Coins, *, group: CommutingGroup = RISTRETTO
+) -> Role[ThinningSetup]:
     """Draws s_B and keeps it."""
     require_distinct(items)
     if len(items) < 2:
@@ -59,4 +61,4 @@ def bob(run: Run, alice_name: str, items: Sequence[bytes], coins: Coins, *, grou
         sent.append(group.power(secret, group.hash(item) if is_kept else group.draw(coins)))
     coins.shuffle(sent)
     yield Send(alice_name, ItemsLocked(b"".join(sent)))
-    return Thinning(len(items), kept)
+    return ThinningSetup(len(items), kept)

@@ -16,7 +16,7 @@ from blindbayes.primitives import ristretto
 from blindbayes.primitives.coins import Coins
 
 
-class Group(Protocol):
+class CommutingGroup(Protocol):
     """Elements are bytes of one length."""
 
     name: str

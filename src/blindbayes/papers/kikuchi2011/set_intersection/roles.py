@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from blindbayes.errors import DataError, PeerProtocolError
-from blindbayes.papers.kikuchi2011.set_intersection.groups import RISTRETTO, Group
+from blindbayes.papers.kikuchi2011.set_intersection.groups import RISTRETTO, CommutingGroup
 from blindbayes.papers.kikuchi2011.set_intersection.messages import ItemsLocked, ItemsLockedTwice
 from blindbayes.primitives.coins import Coins
 from blindbayes.protocol.core import Role, Run, Send, open_value, receive
@@ -25,7 +25,7 @@ class Found:
 
 
 def alice(
-    run: Run, bob_name: str, items: Sequence[bytes], coins: Coins, *, matching: bool = False, group: Group = RISTRETTO
+    run: Run, bob_name: str, items: Sequence[bytes], coins: Coins, *, matching: bool = False, group: CommutingGroup = RISTRETTO
 ) -> Role[Found]:
     """Learns the size of the intersection; with `matching`, which of her items are in it."""
     require_distinct(items)
@@ -48,7 +48,13 @@ def alice(
 
 
 def bob(
-    run: Run, alice_name: str, items: Sequence[bytes], coins: Coins, *, matching: bool = False, group: Group = RISTRETTO
+    run: Run,
+    alice_name: str,
+    items: Sequence[bytes],
+    coins: Coins,
+    *,
+    matching: bool = False,
+    group: CommutingGroup = RISTRETTO,
 ) -> Role[None]:
     """Learns the number of Alice's items."""
     require_distinct(items)
@@ -64,7 +70,7 @@ def bob(
     yield Send(alice_name, ItemsLockedTwice(b"".join(twice)))
 
 
-def facts(group: Group, matching: bool) -> bytes:
+def facts(group: CommutingGroup, matching: bool) -> bytes:
     """What both must agree on."""
     return repr((group.name, matching)).encode()
 
@@ -75,7 +81,7 @@ def require_distinct(items: Sequence[bytes]) -> None:
         raise DataError("an identifier stands twice in a set; remove duplicates before")
 
 
-def cut(elements: bytes, group: Group, party: str) -> list[bytes]:
+def cut(elements: bytes, group: CommutingGroup, party: str) -> list[bytes]:
     """The elements of a message, each checked; none may stand twice."""
     if len(elements) % group.size:
         raise PeerProtocolError("group elements have the wrong length", party=party)

@@ -1,6 +1,6 @@
 """`scalar_product`: the paper's own route for columns, under Paillier. See SPEC.md."""
 
-from blindbayes.papers.vaidya2008.scalar_product.channel import Channel, Terms, connect
+from blindbayes.papers.vaidya2008.scalar_product.channel import Channel, ScalarProductSetup, connect
 from blindbayes.papers.vaidya2008.scalar_product.roles import (
     Attribute,
     HeldShare,
@@ -19,7 +19,7 @@ __all__ = [
     "HeldShare",
     "Measured",
     "Nominal",
-    "Terms",
+    "ScalarProductSetup",
     "classify_attribute_holder",
     "classify_class_holder",
     "connect",

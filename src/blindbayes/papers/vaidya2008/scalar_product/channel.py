@@ -37,7 +37,7 @@ Circuit = Callable[[Gates, Number, Number], Number]
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
+class ScalarProductSetup:
     """What both parties agree on before anything moves."""
 
     rows: int
@@ -87,7 +87,7 @@ class Channel:
 
     run: Run
     other: str
-    terms: Terms
+    terms: ScalarProductSetup
     session: bytes
     private: PrivateKey = field(repr=False)
     public: PublicKey  # the other's
@@ -223,7 +223,7 @@ def _parts(lanes: int) -> Iterator[slice]:
 
 
 def connect(
-    run: Run, other: str, terms: Terms, coins: Coins, key: PrivateKey | None = None, known: PublicKey | None = None
+    run: Run, other: str, terms: ScalarProductSetup, coins: Coins, key: PrivateKey | None = None, known: PublicKey | None = None
 ) -> Role[Channel]:
     """Steps 1 and 2: agree on the terms, exchange moduli. `key` is a ready one of the terms' size; else it is made here.
 

@@ -22,7 +22,7 @@ from typing import Literal
 import numpy as np
 
 from blindbayes.errors import ConfigError, PeerProtocolError
-from blindbayes.papers.vaidya2008.scalar_product.channel import Channel, Terms, connect
+from blindbayes.papers.vaidya2008.scalar_product.channel import Channel, ScalarProductSetup, connect
 from blindbayes.papers.vaidya2008.scalar_product.exponential import EXP_ERROR, HEIGHT, IN_BITS
 from blindbayes.papers.vaidya2008.scalar_product.logarithm import FRACTION, ln_error, ln_evaluator, ln_garbler
 from blindbayes.papers.vaidya2008.scalar_product.messages import LogarithmShareSent, RatiosAnnounced
@@ -30,7 +30,7 @@ from blindbayes.papers.vaidya2008.scalar_product.roles import quotient
 from blindbayes.primitives.coins import Coins
 from blindbayes.primitives.paillier import PrivateKey
 from blindbayes.protocol.core import Role, Run, Send, open_value, receive, receive_all
-from blindbayes.protocol.registry import Setting
+from blindbayes.protocol.registry import SumSetup
 from blindbayes.protocol.ring_sum.cycles import ring, seating
 from blindbayes.protocol.ring_sum.messages import PartialPassed
 from blindbayes.protocol.ring_sum.roles import places, ring_count
@@ -41,7 +41,7 @@ SHARE_BITS = FRACTION + HEIGHT + 1
 
 
 @dataclass(frozen=True, slots=True)
-class Ratios:
+class RatioSetup:
     """What is public about one run."""
 
     pairs: tuple[tuple[int, int], ...]  # positions of numerator and denominator
@@ -56,38 +56,38 @@ class Ratios:
         if not self.pairs or any(not 0 <= at < len(self.plus) for pair in self.pairs for at in pair):
             raise ConfigError("a ratio names two positions of the vector")
 
-    def setting(self, parties: tuple[str, ...]) -> Setting:
+    def setting(self, parties: tuple[str, ...]) -> SumSetup:
         """The ring sum's setting, with a modulus of our size."""
         options = {"modulus_bits": self.bits} if self.rings is None else {"modulus_bits": self.bits, "rings": self.rings}
-        return Setting(parties, len(self.plus), options=options)
+        return SumSetup(parties, len(self.plus), options=options)
 
 
-def side_by_side(pieces: Sequence[Ratios], opening: Literal["shares", "printed"], rings: int | None = None) -> Ratios:
+def side_by_side(pieces: Sequence[RatioSetup], opening: Literal["shares", "printed"], rings: int | None = None) -> RatioSetup:
     """One run for all of them: vectors and ratios one behind the other."""
     pairs: list[tuple[int, int]] = []
     plus: list[int] = []
     for piece in pieces:
         pairs += [(over + len(plus), under + len(plus)) for over, under in piece.pairs]
         plus += piece.plus
-    return Ratios(tuple(pairs), tuple(plus), max(piece.bits for piece in pieces), opening, rings)
+    return RatioSetup(tuple(pairs), tuple(plus), max(piece.bits for piece in pieces), opening, rings)
 
 
-def nominal_ratios(counts: int, alpha: Fraction, max_rows: int) -> tuple[Ratios, int]:
+def nominal_ratios(counts: int, alpha: Fraction, max_rows: int) -> tuple[RatioSetup, int]:
     """Ratios of one class: positions 0 .. counts - 1 over position counts (the class size); and the factor of all vectors."""
     factor = alpha.denominator
     if alpha <= 0 or factor > 1 << 16:
         raise ConfigError("alpha is a positive fraction with a small denominator")
     plus = (*([alpha.numerator] * counts), alpha.numerator * counts)
     bits = (factor * max_rows + alpha.numerator * counts).bit_length()
-    return Ratios(tuple((at, counts) for at in range(counts)), plus, bits), factor
+    return RatioSetup(tuple((at, counts) for at in range(counts)), plus, bits), factor
 
 
-def numeric_ratios(max_rows: int, span: int, divisor: Literal["n", "n-1"] = "n") -> Ratios:
+def numeric_ratios(max_rows: int, span: int, divisor: Literal["n", "n-1"] = "n") -> RatioSetup:
     """Ratios of one class's numbers in [0, span]: mean + 1, mean square + 1, and with "n-1" also n / (n - 1) (one row: 1)."""
     bits = (max_rows * (span * span + 1)).bit_length()
     if divisor == "n":
-        return Ratios(((1, 0), (2, 0)), (0, 0, 0), bits)
-    return Ratios(((1, 0), (2, 0), (0, 3)), (0, 0, 0, -1), bits)
+        return RatioSetup(((1, 0), (2, 0)), (0, 0, 0), bits)
+    return RatioSetup(((1, 0), (2, 0), (0, 3)), (0, 0, 0, -1), bits)
 
 
 def numeric_vector(values: Sequence[int], divisor: Literal["n", "n-1"] = "n") -> list[int]:
@@ -109,7 +109,7 @@ def relative_error(degree: int) -> float:
 
 
 def party(
-    run: Run, ratios: Ratios, terms: Terms, vector: U64Array, coins: Coins, key: PrivateKey | None = None
+    run: Run, ratios: RatioSetup, terms: ScalarProductSetup, vector: U64Array, coins: Coins, key: PrivateKey | None = None
 ) -> Role[list[int] | None]:
     """Everybody's role. Two parties return shares of the ratios (the others None), or all return the announced ratios."""
     setting = ratios.setting(run.parties)
@@ -131,7 +131,7 @@ def party(
 
 
 def _ring(
-    run: Run, ratios: Ratios, setting: Setting, vector: U64Array, starter: str, closer: str, coins: Coins
+    run: Run, ratios: RatioSetup, setting: SumSetup, vector: U64Array, starter: str, closer: str, coins: Coins
 ) -> Role[list[int]]:
     """The ring sum until its last step: the starter keeps minus its masks, the closer gets what the rings end with."""
     rings = ring_count(setting)
@@ -170,19 +170,19 @@ def _ring(
     return [int(value) for value in total & modulus]
 
 
-def _last(run: Run, setting: Setting, number: int) -> str:
+def _last(run: Run, setting: SumSetup, number: int) -> str:
     names, seats = setting.contributors, seating(run.study, run.run_id, len(setting.contributors))
     return names[seats[ring(len(names), number)[-1]]]
 
 
-def _checked(message: PartialPassed, number: int, setting: Setting, modulus: np.uint64, sender: str) -> U64Array:
+def _checked(message: PartialPassed, number: int, setting: SumSetup, modulus: np.uint64, sender: str) -> U64Array:
     if message.ring != number or len(message.partial_masked) != setting.length or (message.partial_masked & ~modulus).any():
         raise PeerProtocolError("the partial sum has another ring, length or modulus", party=sender)
     return message.partial_masked
 
 
 def _first(
-    run: Run, ratios: Ratios, terms: Terms, share: list[int], other: str, coins: Coins, key: PrivateKey | None
+    run: Run, ratios: RatioSetup, terms: ScalarProductSetup, share: list[int], other: str, coins: Coins, key: PrivateKey | None
 ) -> Role[list[int]]:
     channel = yield from connect(run, other, terms, coins, key)
     logs = yield from ln_garbler(channel, share, ratios.bits)  # step 27
@@ -204,7 +204,7 @@ def _first(
 
 
 def _second(
-    run: Run, ratios: Ratios, terms: Terms, share: list[int], other: str, coins: Coins, key: PrivateKey | None
+    run: Run, ratios: RatioSetup, terms: ScalarProductSetup, share: list[int], other: str, coins: Coins, key: PrivateKey | None
 ) -> Role[list[int]]:
     channel = yield from connect(run, other, terms, coins, key)
     logs = yield from ln_evaluator(channel, share, ratios.bits)  # step 27

@@ -13,7 +13,7 @@ from blindbayes.errors import DataError, LocalProtocolError
 from blindbayes.papers.vaidya2008.primitives import polynomial as poly
 from blindbayes.papers.vaidya2008.primitives import scalar_product as sp
 from blindbayes.papers.vaidya2008.scalar_product import training
-from blindbayes.papers.vaidya2008.scalar_product.channel import Channel, Terms
+from blindbayes.papers.vaidya2008.scalar_product.channel import Channel, ScalarProductSetup
 from blindbayes.papers.vaidya2008.scalar_product.exponential import EXP_ERROR, HEIGHT, IN_BITS, exp
 from blindbayes.papers.vaidya2008.scalar_product.logarithm import FRACTION, ln_error, ln_evaluator, ln_garbler
 from blindbayes.papers.vaidya2008.scalar_product.training import Moments, Shares, mean_bits
@@ -103,7 +103,7 @@ def empty_prior(attributes: int) -> float:
     return -(attributes + 2) * 2.0 ** (HEIGHT + 2)
 
 
-def score_error(terms: Terms, nominal: Sequence[Nominal], numeric: Sequence[tuple[Measured, float]]) -> float:
+def score_error(terms: ScalarProductSetup, nominal: Sequence[Nominal], numeric: Sequence[tuple[Measured, float]]) -> float:
     """Bound on the error of one class's score, 2 ln P up to a constant; numeric attributes come with (x - mean)^2 / variance.
 
     ln and exp have their own bounds; the rest is truncation by Const: of a probability, of the mean (by up to n span / Const)
@@ -129,11 +129,11 @@ def _split(attributes: Sequence[Attribute]) -> tuple[list[Nominal], list[Measure
     return nominal, [each for each in attributes if isinstance(each, Measured)]
 
 
-def _quotient_bits(terms: Terms, numeric: Sequence[Measured]) -> int:
+def _quotient_bits(terms: ScalarProductSetup, numeric: Sequence[Measured]) -> int:
     return terms.const_bits + 2 * max(each.span for each in numeric).bit_length() + 3
 
 
-def _least(terms: Terms, attribute: Measured) -> int:
+def _least(terms: ScalarProductSetup, attribute: Measured) -> int:
     return max(1, int(attribute.variance_floor * terms.const))
 
 

@@ -15,7 +15,7 @@ from gmpy2 import invert, mpz
 from blindbayes.errors import DataError, LocalProtocolError
 from blindbayes.papers.vaidya2008.primitives import polynomial as poly
 from blindbayes.papers.vaidya2008.primitives import scalar_product as sp
-from blindbayes.papers.vaidya2008.scalar_product.channel import Channel, Terms
+from blindbayes.papers.vaidya2008.scalar_product.channel import Channel, ScalarProductSetup
 from blindbayes.primitives.paillier import Ciphertext
 from blindbayes.protocol.core import Role
 
@@ -44,12 +44,12 @@ def class_counts(labels: Sequence[int], classes: int) -> list[int]:
 # -- widths ----------------------------------------------------------------------------------------------------------------
 
 
-def mean_bits(terms: Terms, span: int) -> int:
+def mean_bits(terms: ScalarProductSetup, span: int) -> int:
     """Bits of Const * mean, for values in [0, span]."""
     return terms.const_bits + span.bit_length()
 
 
-def variance_bits(terms: Terms, span: int) -> int:
+def variance_bits(terms: ScalarProductSetup, span: int) -> int:
     """Bits of Const^3 * variance: with n-1 the variance of values in [0, span] stays below span^2."""
     return 3 * terms.const_bits + 2 * span.bit_length() + 2
 
@@ -57,7 +57,7 @@ def variance_bits(terms: Terms, span: int) -> int:
 # -- Protocol 4 ------------------------------------------------------------------------------------------------------------
 
 
-def nominal_factor(terms: Terms, count: int, values: int) -> tuple[int, int]:
+def nominal_factor(terms: ScalarProductSetup, count: int, values: int) -> tuple[int, int]:
     """(factor of a row, smoothing) of a class: floor(Const / (n + alpha r)) and alpha times it; 0 for a class without rows."""
     if not count:
         return 0, 0

@@ -19,10 +19,10 @@ from blindbayes.transport.link import Link
 
 
 @dataclass(frozen=True, slots=True)
-class SiteWay:
+class Route:
     """The way to one site; the way to one's own leads back."""
 
-    board: Switchboard
+    board: Router
     site: str
 
     async def send(self, frame: bytes) -> None:
@@ -36,7 +36,7 @@ class SiteWay:
         return self.site == self.board.site or self.board.courier.is_up(self.site)
 
 
-class Switchboard:
+class Router:
     """A courier's listener that knows the links of all runs of this site."""
 
     def __init__(self, site: str, courier: Courier, *, unknown_offer: Callable[[str, Offer], None] | None = None) -> None:
@@ -47,9 +47,9 @@ class Switchboard:
         self._links: dict[tuple[str, str, str], tuple[str, Link]] = {}  # (run, my seat, peer's seat) -> its site, link
         self._sessions: dict[tuple[bytes, str], tuple[str, Link]] = {}  # (session, my seat) -> the peer's site, link
 
-    def way(self, site: str) -> SiteWay:
+    def way(self, site: str) -> Route:
         """How frames reach `site`."""
-        return SiteWay(self, site)
+        return Route(self, site)
 
     def attach(self, site: str, link: Link) -> None:
         """Deliver to `link` what its pair's peer, hosted by `site`, sends."""

@@ -14,17 +14,17 @@ from blindbayes.protocol import registry
 from blindbayes.protocol.core import Run
 from blindbayes.report.formula import value_of
 from blindbayes.site.folder import SiteFolder
-from blindbayes.site.moments import Moments
+from blindbayes.site.moments import MomentLog
 from blindbayes.site.work import Work
 from blindbayes.storage.chain import rehearsal
 from blindbayes.storage.files import make_private_folder, write_whole
 from blindbayes.study.file import StudyFile
 from blindbayes.transport.driver import Finished, RoleDriver
-from blindbayes.transport.envelope import Pair
+from blindbayes.transport.envelope import EnvelopePair
 from blindbayes.transport.identity import Identity
 from blindbayes.transport.journal import Begun, Journal, code_version
 from blindbayes.transport.link import Link, Timing
-from blindbayes.transport.switchboard import Switchboard
+from blindbayes.transport.router import Router
 
 
 class Logbook(Protocol):
@@ -47,7 +47,7 @@ class Logbook(Protocol):
         ...
 
 
-class Seat:
+class RoleRunner:
     """A role that this site runs in one run, fresh or taken up from its journal."""
 
     def __init__(
@@ -57,7 +57,7 @@ class Seat:
         work: Work,
         home: SiteFolder,
         identity: Identity,
-        board: Switchboard,
+        board: Router,
         *,
         timing: Timing | None,
         logbook: Logbook,
@@ -80,7 +80,7 @@ class Seat:
         for peer in run.others:
             site = study.host(peer)
             self.links[peer] = Link(
-                Pair(study.sha256, run_id, name, peer, identities[peer], identity.signing),
+                EnvelopePair(study.sha256, run_id, name, peer, identities[peer], identity.signing),
                 self.journal,
                 board.way(site),
                 self._timing,
@@ -94,7 +94,7 @@ class Seat:
                 most_bytes=most if site != identity.name else None,
             )
             board.attach(site, self.links[peer])
-        moments = Moments(home, study, run_id) if work.kind == "sum" and name in study.contributors else None
+        moments = MomentLog(home, study, run_id) if work.kind == "sum" and name in study.contributors else None
         self.driver = RoleDriver(
             run,
             work.role(name, run, coins),

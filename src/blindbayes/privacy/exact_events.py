@@ -46,17 +46,17 @@ def fraction(value: Number, name: str = "value") -> Fraction:
         raise ConfigError(f"{name} must be a finite number") from error
 
 
-def written(value: Number, name: str = "value") -> Fraction:
+def as_decimal(value: Number, name: str = "value") -> Fraction:
     """The number as a person writes it: a float counts as its shortest decimal form (0.1 is one tenth). For ledgers."""
     return fraction(repr(float(value)) if isinstance(value, float) else value, name)  # NumPy's floats have another repr
 
 
-def spendable(value: Number, name: str = "epsilon") -> Fraction:
+def budget_floor(value: Number, name: str = "epsilon") -> Fraction:
     """A budget for calibrating noise: a float is taken as the smaller of its binary and its decimal value.
 
-    So noise never costs more than either the number given or the number `written` to a ledger.
+    So noise never costs more than either the number given or the number `as_decimal` to a ledger.
     """
-    exact = min(positive(value, name), written(value, name))
+    exact = min(positive(value, name), as_decimal(value, name))
     if not SMALLEST_BUDGET <= exact <= LARGEST_BUDGET:
         raise PrivacyError(f"{name} lies between {float(SMALLEST_BUDGET):g} and {float(LARGEST_BUDGET):g}; others say nothing")
     return exact
@@ -71,10 +71,10 @@ def require_delta(delta: float, rows: int, *, declared: bool) -> None:
         raise PrivacyError(f"delta is above one over {known}: it would allow to publish a whole record; take a smaller one")
 
 
-def charged(value: Fraction) -> float:
-    """The least float found that, as `written` to a ledger, is not below the exact cost: rounding never undercharges."""
+def cost_ceiling(value: Fraction) -> float:
+    """The least float found that, as `as_decimal` to a ledger, is not below the exact cost: rounding never undercharges."""
     found = float(value)
-    while written(found) < value:
+    while as_decimal(found) < value:
         found = math.nextafter(found, math.inf)
     return found
 
