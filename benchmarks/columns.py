@@ -4,12 +4,12 @@
     python benchmarks/columns.py growth                    # 10^4 to 10^7 rows: CPU per row, memory; a minute or two
     python benchmarks/columns.py classify --batch 1 1000 10000
     python benchmarks/columns.py paper                     # the paper's own route beside it, and the ratio
-    python benchmarks/columns.py together                  # three parties: the default against the option `together`
+    python benchmarks/columns.py compare_all                  # three parties: the default against the option `compare_all`
 
 The two roles run in two processes over a plain TCP socket on loopback, with the product's messages and encoding and no
 envelope. CPU seconds are those of each process (user and system), from codes in memory to shares; one block of synthetic rows
 is made beforehand and serves again and again. Peak memory is the process's high-water mark. Machine and load are the reader's:
-compare ratios. `paper` and `together` run all parties in one process and count CPU time.
+compare ratios. `paper` and `compare_all` run all parties in one process and count CPU time.
 
 What the figures are held against: training of 10^6 rows x 50 columns x 3 classes in at most 3 CPU s per party and 300 bytes
 per row; 30,000 instances/s with 10 categorical attributes and 10,000/s mixed (batch 10,000); one instance under 25 ms; at
@@ -208,13 +208,13 @@ def train(rows: int, book: Codebook, whole: bool) -> dict[str, dict[str, Any]]:
         elif whole:
             drive(roles.train_attribute_holder(run, columns, blocks(), coins), line)
         elif party == "class":
-            planter = drive(transfer.ot_receiver(run, "attributes", coins), line)
-            drive(class_sums.class_holder(run, "attributes", columns.shape("attributes"), blocks(), planter, coins), line)
+            ot_receiver = drive(transfer.ot_receiver(run, "attributes", coins), line)
+            drive(class_sums.class_holder(run, "attributes", columns.shape("attributes"), blocks(), ot_receiver, coins), line)
         else:
-            keeper = drive(transfer.ot_sender(run, "class", coins), line)
+            ot_sender = drive(transfer.ot_sender(run, "class", coins), line)
             layout = columns.layout("attributes")
             words = (layout.encode(item) for item in blocks())
-            drive(class_sums.attribute_holder(run, "class", columns.shape("attributes"), words, keeper, coins), line)
+            drive(class_sums.attribute_holder(run, "class", columns.shape("attributes"), words, ot_sender, coins), line)
         return {
             "cpu": cpu() - begun,
             "wall": time.perf_counter() - started,
@@ -276,9 +276,9 @@ def classify(batches: list[int], book: Codebook, name: str, repeat: int) -> dict
         coins, found = Coins.system(), {}
         run = run_for(party, "classify")
         if party == "class":
-            keeper = drive(transfer.ot_sender(run, "attributes", coins), line)
+            ot_sender = drive(transfer.ot_sender(run, "attributes", coins), line)
         else:
-            planter = drive(transfer.ot_receiver(run, "class", coins), line)
+            ot_receiver = drive(transfer.ot_receiver(run, "class", coins), line)
         for batch in batches:
             block = synthetic(book, batch, 7)
             times, used, sent = [], [], 0
@@ -290,9 +290,11 @@ def classify(batches: list[int], book: Codebook, name: str, repeat: int) -> dict
                 started, begun, before = time.perf_counter(), cpu(), meter.bytes
                 if party == "class":
                     local = np.repeat(prior[None], batch, axis=0)
-                    made = roles.predict_class_holder(run, query, local, {"attributes": tables}, {"attributes": keeper}, coins)
+                    made = roles.predict_class_holder(
+                        run, query, local, {"attributes": tables}, {"attributes": ot_sender}, coins
+                    )
                 else:
-                    made = roles.predict_attribute_holder(run, query, None, tables, block.columns, planter, coins)
+                    made = roles.predict_attribute_holder(run, query, None, tables, block.columns, ot_receiver, coins)
                 drive(made, line)
                 line.send(b"done")
                 line.receive()
@@ -366,7 +368,7 @@ def paper(rows: int, code_bits: int, key_bits: int, quick: bool) -> None:
         )
 
 
-def together(batch: int) -> None:
+def compare_all(batch: int) -> None:
     """Three parties that classify a batch: by default two of them must not collude; together, no coalition short of all but one
     learns more than the class."""
     book = codebook(6, 4, 2, 8)
@@ -379,7 +381,7 @@ def together(batch: int) -> None:
     asked = {party: table.select(own).slice(0, batch) for party, own in queries.items()}
     base = None
     for option in (False, True):
-        made = Study(book, partition="columns", options={"together": option}).simulate(parts)
+        made = Study(book, partition="columns", options={"compare_all": option}).simulate(parts)
         made.model.predict({party: own.slice(0, 1) for party, own in asked.items()})  # transfers are set up
         started = time.process_time()
         found = made.model.classify(asked)
@@ -409,7 +411,9 @@ def _decoded(book: Codebook, block: CodedRows) -> Iterator[tuple[str, Any]]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", nargs="?", choices=("train", "growth", "classify", "paper", "together", "all"), default="all")
+    parser.add_argument(
+        "what", nargs="?", choices=("train", "growth", "classify", "paper", "compare_all", "all"), default="all"
+    )
     parser.add_argument("--rows", type=int, nargs="+", default=[1_000_000])
     parser.add_argument("--batch", type=int, nargs="+", default=[1, 1000, 10_000])
     parser.add_argument("--repeat", type=int, default=20, help="single queries to take the median of")
@@ -436,8 +440,8 @@ def main() -> None:
         classify(chosen.batch, codebook(5, 4, 5, chosen.code_bits), mixed, chosen.repeat)
     if what in ("paper", "all"):
         paper(chosen.rows[0], chosen.code_bits, chosen.key_bits, chosen.quick)
-    if what in ("together", "all"):
-        together(batch)
+    if what in ("compare_all", "all"):
+        compare_all(batch)
 
 
 if __name__ == "__main__":

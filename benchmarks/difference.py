@@ -17,14 +17,14 @@ from blindbayes.primitives.coins import Coins
 from blindbayes.site.determined import Question, TooManySums, find_determined
 
 
-def question(sites: int, sums: int, coins: Coins, *, fewest: int | None, colluders: int, alike: int = 1) -> Question:
+def question(sites: int, sums: int, coins: Coins, *, quorum_size: int | None, colluders: int, alike: int = 1) -> Question:
     """Sums over random sets; `alike` sites always come together."""
     names = [f"{number:064x}" for number in range(sites)]
     earlier = []
     for _ in range(sums):
         chosen = [coins.below(3) > 0 for _ in range(0, sites, alike)]
         earlier.append(frozenset(name for at, name in enumerate(names) if chosen[at // alike]))
-    return Question(earlier, {name: frozenset([name]) for name in names}, {}, fewest or sites, colluders)
+    return Question(earlier, {name: frozenset([name]) for name in names}, {}, quorum_size or sites, colluders)
 
 
 def main() -> None:
@@ -44,15 +44,15 @@ def main() -> None:
         ]
         cases += [(200, 3, 140, 1, 20), (200, 4, 140, 1, 20), (200, 100, 140, 1, 1)]
     print("sites  sums  quorum  colluders    seconds  answer")
-    for sites, sums, fewest, colluders, alike in cases:
-        asked = question(sites, sums, coins, fewest=fewest, colluders=colluders, alike=alike)
+    for sites, sums, quorum_size, colluders, alike in cases:
+        asked = question(sites, sums, coins, quorum_size=quorum_size, colluders=colluders, alike=alike)
         begun = time.perf_counter()
         try:
             answer = "refused" if find_determined(asked) is not None else "allowed"
         except TooManySums:
             answer = "too many sets: a quorum of all is asked for"
         seconds = time.perf_counter() - begun
-        print(f"{sites:5}  {sums:4}  {fewest or 'all':>6}  {colluders:9}  {seconds:9.3f}  {answer}")
+        print(f"{sites:5}  {sums:4}  {quorum_size or 'all':>6}  {colluders:9}  {seconds:9.3f}  {answer}")
 
 
 if __name__ == "__main__":

@@ -56,13 +56,13 @@ def ours(count: int) -> float:
         started, begun = time.perf_counter(), cpu()
         if party == "class":
             entries = merge(digests(half, count), one_hot(labels, CLASSES), "reject", 1)
-            planter = drive(transfer.ot_receiver(run, "attributes", coins), line)
-            shares = drive(joined_sums.label_holder(run, "attributes", shape, entries, planter, coins), line)
+            ot_receiver = drive(transfer.ot_receiver(run, "attributes", coins), line)
+            shares = drive(joined_sums.label_holder(run, "attributes", shape, entries, ot_receiver, coins), line)
         else:
             rows = np.concatenate([layout.encode(block), np.ones((count, 1), dtype=np.uint64)], axis=1)
             entries = merge(digests(0, count), rows, "reject", 1)
-            keeper = drive(transfer.ot_sender(run, "class", coins), line)
-            shares = drive(joined_sums.row_holder(run, "class", shape, entries, keeper, coins), line)
+            ot_sender = drive(transfer.ot_sender(run, "class", coins), line)
+            shares = drive(joined_sums.row_holder(run, "class", shape, entries, ot_sender, coins), line)
         return {
             "cpu": cpu() - begun,
             "wall": time.perf_counter() - started,
@@ -98,11 +98,11 @@ def matched(count: int) -> None:
         own = digests(0 if party == "attributes" else half, count)
         items = np.frombuffer(b"".join(digest for digest in own if digest is not None), dtype=np.uint64).reshape(-1, 2)
         if party == "class":
-            planter = drive(transfer.ot_receiver(run, "attributes", coins), line)
-            found = drive(matching.owner(run, "attributes", sizes, items, planter, coins), line)
+            ot_receiver = drive(transfer.ot_receiver(run, "attributes", coins), line)
+            found = drive(matching.owner(run, "attributes", sizes, items, ot_receiver, coins), line)
         else:
-            keeper = drive(transfer.ot_sender(run, "class", coins), line)
-            found = drive(matching.asker(run, "class", sizes, items, keeper, coins), line)
+            ot_sender = drive(transfer.ot_sender(run, "class", coins), line)
+            found = drive(matching.asker(run, "class", sizes, items, ot_sender, coins), line)
         return {"cpu": cpu() - begun, "bytes": meter.bytes, "found": found}
 
     found = two_processes(work)

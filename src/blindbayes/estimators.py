@@ -66,7 +66,7 @@ class NaiveBayes(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         "auto", "discrete_laplace", "knorm", "discrete_gaussian", "smooth" or "global".
     ledger : path, default=None
         File that records privacy spent; charged before anything is released.
-    rows : int, default=None
+    expected_rows : int, default=None
         With `epsilon`: the size of the table as publicly known or guessed, by default the codebook's `expected_rows`. It
         decides how fine the release is; `len(X)` is private and is never looked at.
     rows_per_person : int, default=None
@@ -114,7 +114,7 @@ class NaiveBayes(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         delta: float = 0.0,
         mechanism: str = "auto",
         ledger: str | os.PathLike[str] | None = None,
-        rows: int | None = None,
+        expected_rows: int | None = None,
         rows_per_person: int | None = None,
         allocation: tuple[int, int] | None = None,
         gamma: float | None = None,
@@ -129,7 +129,7 @@ class NaiveBayes(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.delta = delta
         self.mechanism = mechanism
         self.ledger = ledger
-        self.rows = rows
+        self.expected_rows = expected_rows
         self.rows_per_person = rows_per_person
         self.allocation = allocation
         self.gamma = gamma
@@ -338,7 +338,7 @@ class NaiveBayes(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             epsilon=epsilon,
             delta=self.delta,
             mechanism=self.mechanism,
-            rows=self.rows,
+            rows=self.expected_rows,
             rows_per_person=self._unit_rows,
             allocation=self.allocation,
             gamma=self.gamma,
@@ -428,9 +428,9 @@ class NaiveBayes(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """What the prior and each feature add to the score of each class, row by row; its `interval` says what noise did."""
         parameters = self._parameters()
         block = encode(self._query_columns(X), parameters.codebook, training=False)
-        return explain(parameters, block, self._plausible if hasattr(self, "privacy_") else None)
+        return explain(parameters, block, self._noise_interval if hasattr(self, "privacy_") else None)
 
-    def _plausible(self) -> NoiseInterval | None:
+    def _noise_interval(self) -> NoiseInterval | None:
         """The models that the exact table may have given, behind a private one; None where nothing is known of its noise."""
         return noise_interval(getattr(self, "privacy_", None), self._parameters(), self.alpha)
 

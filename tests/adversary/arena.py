@@ -222,10 +222,10 @@ def sums(
     def make(runs: Mapping[str, Run], coins: Coins) -> dict[str, Role[Any]]:
         return registry.simulate_roles(protocol, runs, setting, vectors, coins)
 
-    fewest = setting.fewest
+    quorum_size = setting.quorum_size
 
     def least(colluders: int) -> int:
-        return max(1, fewest - colluders)
+        return max(1, quorum_size - colluders)
 
     return Arena(
         name,

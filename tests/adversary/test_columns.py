@@ -51,12 +51,12 @@ OWN = {
 
 def sums_roles(classes: int = 3, seed: str = "") -> dict[str, Any]:
     runs = local_runs(["class", "attributes"], coins=coins("run"))
-    keeper, planter = (anew(state) for state in transfer_pair("sums"))
+    ot_sender, ot_receiver = (anew(state) for state in transfer_pair("sums"))
     shape = class_sums.ClassSumsSetup(70, 2, classes)
     rows, labels = coins("rows").words(140).reshape(70, 2), np.arange(70) % classes
     return {
-        "class": class_sums.class_holder(runs["class"], "attributes", shape, [labels], planter, coins("c" + seed)),
-        "attributes": class_sums.attribute_holder(runs["attributes"], "class", shape, [rows], keeper, coins("a" + seed)),
+        "class": class_sums.class_holder(runs["class"], "attributes", shape, [labels], ot_receiver, coins("c" + seed)),
+        "attributes": class_sums.attribute_holder(runs["attributes"], "class", shape, [rows], ot_sender, coins("a" + seed)),
     }
 
 
@@ -73,7 +73,7 @@ def argmax_roles(classes: int = 3, holders: tuple[str, ...] = ("attributes",), s
 def join_roles(seed: str = "") -> dict[str, Any]:
     shape = joined_sums.JoinedSumsSetup(MIN_ITEMS, MIN_ITEMS, 1, 2, counted=True)
     runs = local_runs(["rows", "labels"], coins=coins("run"))
-    keeper, planter = (anew(state) for state in transfer_pair("join"))
+    ot_sender, ot_receiver = (anew(state) for state in transfer_pair("join"))
     items = coins("items").words(80).reshape(-1, 2)
     rows, labels = (
         Entries(items[:30], np.ones((30, 1), dtype=np.uint64)),
@@ -81,12 +81,12 @@ def join_roles(seed: str = "") -> dict[str, Any]:
     )
 
     def first() -> Any:
-        share = yield from joined_sums.row_holder(runs["rows"], "labels", shape, rows, keeper, coins("r" + seed))
+        share = yield from joined_sums.row_holder(runs["rows"], "labels", shape, rows, ot_sender, coins("r" + seed))
         yield from counts.overlap_row_holder(share.matches, 5)
         return (yield from counts.noisy_row_holder(share.matches, 3, 20))
 
     def second() -> Any:
-        share = yield from joined_sums.label_holder(runs["labels"], "rows", shape, labels, planter, coins("l" + seed))
+        share = yield from joined_sums.label_holder(runs["labels"], "rows", shape, labels, ot_receiver, coins("l" + seed))
         yield from counts.overlap_label_holder(share.matches, 5)
         return (yield from counts.noisy_label_holder(share.matches, -1, 20))
 
@@ -112,11 +112,11 @@ def prior_roles(seed: str = "") -> dict[str, Any]:
 
 def match_roles(seed: str = "") -> dict[str, Any]:
     runs = local_runs(["alice", "bob"], coins=coins("run"))
-    keeper, planter = (anew(state) for state in transfer_pair("match"))
+    ot_sender, ot_receiver = (anew(state) for state in transfer_pair("match"))
     items, sizes = coins("items").words(40).reshape(-1, 2), matching.MatchingSetup(MIN_ITEMS, MIN_ITEMS)
     return {
-        "alice": matching.asker(runs["alice"], "bob", sizes, items[:12], keeper, coins("a" + seed)),
-        "bob": matching.owner(runs["bob"], "alice", sizes, items[5:], planter, coins("b" + seed)),
+        "alice": matching.asker(runs["alice"], "bob", sizes, items[:12], ot_sender, coins("a" + seed)),
+        "bob": matching.owner(runs["bob"], "alice", sizes, items[5:], ot_receiver, coins("b" + seed)),
     }
 
 

@@ -72,47 +72,47 @@ def test_a_flipped_bit_passes_only_if_the_offset_has_zeros_there(name, monkeypat
     bits = np.frombuffer(coins("bits").bytes(500), dtype=np.uint8) & 1
     caught = 0
     for tree in range(TREES):
-        keeper, planter = transfer_pair(name)
+        ot_sender, ot_receiver = transfer_pair(name)
         with monkeypatch.context() as patch:
             patch.setattr(softspoken, "_correct", flipping(tree))
-            corrections, t = planter.session(b"x").extend(bits)
-        sender = keeper.session(b"x")
-        if nibble(keeper.delta, tree) == 0:
-            assert np.array_equal(sender.extend(corrections, 500), t ^ (keeper.delta * bits[:, None].astype(np.uint64)))
+            corrections, t = ot_receiver.session(b"x").extend(bits)
+        sender = ot_sender.session(b"x")
+        if nibble(ot_sender.delta, tree) == 0:
+            assert np.array_equal(sender.extend(corrections, 500), t ^ (ot_sender.delta * bits[:, None].astype(np.uint64)))
             continue
         caught += 1
         with pytest.raises(IntegrityError, match="mallory"):
             sender.extend(corrections, 500, "mallory")
         with pytest.raises(PeerProtocolError, match=r"mallory.*anew"):  # the offset is given up, in this session
-            sender.extend(planter.session(b"y").extend(bits)[0], 500, "mallory")
+            sender.extend(ot_receiver.session(b"y").extend(bits)[0], 500, "mallory")
         with pytest.raises(PeerProtocolError, match="anew"):  # and in every other
-            keeper.session(b"y")
+            ot_sender.session(b"y")
     assert caught > TREES // 2
 
 
 def test_any_changed_byte_of_a_proof_or_a_correction_is_noticed():
     bits = np.frombuffer(coins("bits").bytes(300), dtype=np.uint8) & 1
-    keeper, planter = transfer_pair()
-    corrections, _ = planter.session(b"x").extend(bits)
+    ot_sender, ot_receiver = transfer_pair()
+    corrections, _ = ot_receiver.session(b"x").extend(bits)
     for at in [0, 8 * len(corrections) // 2, *range(8 * len(corrections) - 52, 8 * len(corrections), 5)]:
         changed = corrections.copy()
         changed.view(np.uint8)[at] ^= 1
         with pytest.raises(IntegrityError):
-            anew(keeper).session(b"x").extend(changed, 300)
-    anew(keeper).session(b"x").extend(corrections, 300)
+            anew(ot_sender).session(b"x").extend(changed, 300)
+    anew(ot_sender).session(b"x").extend(corrections, 300)
 
 
 def test_every_piece_of_a_long_extension_is_checked(monkeypatch):
     monkeypatch.setattr(softspoken, "_AT_ONCE", 256)
     bits = np.frombuffer(coins("bits").bytes(700), dtype=np.uint8) & 1
     for wrong in range(3):
-        keeper, planter = transfer_pair()
+        ot_sender, ot_receiver = transfer_pair()
         with monkeypatch.context() as patch:
             cheat = Cheat(patch, wrong)
-            corrections, _ = planter.session(b"x").extend(bits)
+            corrections, _ = ot_receiver.session(b"x").extend(bits)
         assert cheat.calls == 3
         with pytest.raises(IntegrityError):
-            keeper.session(b"x").extend(corrections, 700)
+            ot_sender.session(b"x").extend(corrections, 700)
 
 
 def test_trees_that_differ_with_the_offset_are_noticed():
@@ -230,11 +230,11 @@ def test_the_code_has_the_distance_that_is_stated():
 # -- the attack on joint classification ------------------------------------------------------------------------------------
 
 
-def stealing_evaluator(setup, query, run, planter, loot):
+def stealing_evaluator(setup, query, run, ot_receiver, loot):
     """Follows shared_argmax, but enters one wrong bit per tree, each in another instance; guesses 16 values per tree."""
     plan, source = setup.plan, coins("thief")
     session = yield from agree(run, "class", "shared_argmax", query.facts(), source)
-    stream, hash_ = planter.session(session), TweakedHash(session)
+    stream, hash_ = ot_receiver.session(session), TweakedHash(session)
     asked = yield from argmax.ask(query, setup.block.columns, run.me, hash_, stream)
     local = score(setup.theirs, setup.block.columns, plan, query.count)
     shares = argmax.lm.add(local, (yield from argmax.hear(query, run.me, asked[0], hash_)))
@@ -275,13 +275,13 @@ def stealing_evaluator(setup, query, run, planter, loot):
 def steal(setup):
     query, loot = setup.query(), {}
     runs = local_runs(setup.parties, coins=coins("run"))
-    keeper, planter = (anew(link) for link in setup.links["attributes"])
+    ot_sender, ot_receiver = (anew(link) for link in setup.links["attributes"])
     ours = argmax.class_holder(
-        runs["class"], query, setup.local(), {"attributes": setup.mine}, {"attributes": keeper}, coins("c")
+        runs["class"], query, setup.local(), {"attributes": setup.mine}, {"attributes": ot_sender}, coins("c")
     )
-    thief = stealing_evaluator(setup, query, runs["attributes"], planter, loot)
+    thief = stealing_evaluator(setup, query, runs["attributes"], ot_receiver, loot)
     outcome = run_in_memory({"class": ours, "attributes": thief}, check=False)
-    return outcome, loot, keeper.delta
+    return outcome, loot, ot_sender.delta
 
 
 def test_32_flipped_bits_open_the_class_holders_offset_unless_checked(monkeypatch):
@@ -328,7 +328,7 @@ def aligned(class_first):
 
 def three_together():
     frames = {"bank": TABLE[["a", "y"]], "clinic": TABLE[["b"]], "gym": TABLE[["x"]]}
-    model = Study(BOOK, partition="columns", options={"together": True}).simulate(frames, coins=coins("train")).model
+    model = Study(BOOK, partition="columns", options={"compare_all": True}).simulate(frames, coins=coins("train")).model
     model.predict(
         {party: frame[[name for name in frame if name != "y"]][:2] for party, frame in frames.items()}, coins=coins("q")
     )
@@ -345,12 +345,12 @@ def joined(to):
 
 def matched():
     runs, items = local_runs(["alice", "bob"], coins=coins("run")), coins("items").words(80).reshape(40, 2)
-    keeper, planter = transfer_pair("matched")
+    ot_sender, ot_receiver = transfer_pair("matched")
     sizes = MatchingSetup(MIN_ITEMS, MIN_ITEMS)
     run_in_memory(
         {
-            "alice": asker(runs["alice"], "bob", sizes, items[:30], keeper, coins("a")),
-            "bob": owner(runs["bob"], "alice", sizes, items[10:], planter, coins("b")),
+            "alice": asker(runs["alice"], "bob", sizes, items[:30], ot_sender, coins("a")),
+            "bob": owner(runs["bob"], "alice", sizes, items[10:], ot_receiver, coins("b")),
         }
     )
 

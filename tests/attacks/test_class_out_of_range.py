@@ -24,15 +24,15 @@ from support.two_party import coins, transfer_pair
 
 def leaves_known(classes):
     """For every choice string of a row's tree, how many of the leaves that lead to a class its chooser knows."""
-    keeper, planter = transfer_pair()
+    ot_sender, ot_receiver = transfer_pair()
     shape = ClassSumsSetup(64, 1, classes)
     strings = 1 << shape.levels
     path = (np.arange(strings)[:, None] >> np.arange(shape.levels - 1, -1, -1)) & 1
     sides = (1 - path).astype(np.uint8)
-    corrections, t = planter.session(b"trees").extend(sides)
-    q = keeper.session(b"trees").extend(corrections, sides.size)
+    corrections, t = ot_receiver.session(b"trees").extend(sides)
+    q = ot_sender.session(b"trees").extend(corrections, sides.size)
     size = (strings, shape.levels, 2)
-    leaves, levels = trees._grow(TweakedHash(b"trees"), q.reshape(size), keeper.delta, shape)
+    leaves, levels = trees._grow(TweakedHash(b"trees"), q.reshape(size), ot_sender.delta, shape)
     found = trees._regrow(TweakedHash(b"trees"), t.reshape(size), sides, path, levels, shape)
     same = [(left == right).all(axis=1) for left, right in zip(leaves[:classes], found[:classes], strict=True)]
     return np.stack(same).sum(axis=0)
@@ -55,10 +55,10 @@ def test_the_attack_knows_every_leaf_where_nodes_that_lead_to_no_class_are_left_
         assert int((known == classes).sum()) == (1 << (classes - 1).bit_length()) - classes
 
 
-def reading_class_holder(run, other, shape, planter, source, choices, stolen):
+def reading_class_holder(run, other, shape, ot_receiver, source, choices, stolen):
     """Follows class_sums, but for the paths it enters; keeps what the rows would be if it knew every leaf."""
     session = yield from agree(run, other, "class_sums", shape.agreed(), source)
-    stream = planter.session(session)
+    stream = ot_receiver.session(session)
     for index, count in enumerate(shape.blocks()):
         path = (choices[:count, None] >> np.arange(shape.levels - 1, -1, -1)) & 1
         sides = (1 - path).astype(np.uint8)
@@ -83,12 +83,12 @@ def test_a_class_that_is_none_reads_no_row(classes):
     runs = local_runs(["class", "attributes"], coins=coins("run"))
 
     def holder():
-        keeper = yield from transfer.ot_sender(runs["attributes"], "class", coins("keeper"))
-        return (yield from attribute_holder(runs["attributes"], "class", shape, [rows], keeper, coins("d")))
+        ot_sender = yield from transfer.ot_sender(runs["attributes"], "class", coins("keeper"))
+        return (yield from attribute_holder(runs["attributes"], "class", shape, [rows], ot_sender, coins("d")))
 
     def reader():
-        planter = yield from transfer.ot_receiver(runs["class"], "attributes", coins("planter"))
-        yield from reading_class_holder(runs["class"], "attributes", shape, planter, coins("c"), choices, stolen)
+        ot_receiver = yield from transfer.ot_receiver(runs["class"], "attributes", coins("planter"))
+        yield from reading_class_holder(runs["class"], "attributes", shape, ot_receiver, coins("c"), choices, stolen)
 
     run_in_memory({"class": reader(), "attributes": holder()})
     assert not (stolen[0] == rows).all(axis=1).any()
@@ -99,12 +99,12 @@ MIXES = {"first": np.zeros(4096, dtype=np.int64), "last": np.full(4096, 2), "eve
 
 def steps_taken(labels, name):
     """The lines of class_sums that the class holder runs, in order, and the CPU time of what follows the masked rows."""
-    keeper, planter = transfer_pair()
+    ot_sender, ot_receiver = transfer_pair()
     shape, lines, spent = ClassSumsSetup(len(labels), 24, 3), [], []
     runs = local_runs(["class", "attributes"], coins=coins(name))
     rows = np.zeros((len(labels), 24), dtype=np.uint64)
-    ours = trees.class_holder(runs["class"], "attributes", shape, [labels], planter, coins("c"))
-    theirs = attribute_holder(runs["attributes"], "class", shape, [rows], keeper, coins("d"))
+    ours = trees.class_holder(runs["class"], "attributes", shape, [labels], ot_receiver, coins("c"))
+    theirs = attribute_holder(runs["attributes"], "class", shape, [rows], ot_sender, coins("d"))
 
     def watch(frame, event, argument):
         if frame.f_code.co_filename != trees.__file__:

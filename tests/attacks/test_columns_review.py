@@ -78,12 +78,12 @@ def told(others, salt):
     sizes, runs = matching.MatchingSetup(MIN_ITEMS, MIN_ITEMS), local_runs(["asker", "owner"], coins=coins("run"))
 
     def asker():
-        keeper = yield from transfer.ot_sender(runs["asker"], "owner", coins("keeper"))
-        return (yield from matching.asker(runs["asker"], "owner", sizes, items, keeper, coins("asker")))
+        ot_sender = yield from transfer.ot_sender(runs["asker"], "owner", coins("keeper"))
+        return (yield from matching.asker(runs["asker"], "owner", sizes, items, ot_sender, coins("asker")))
 
     def owner():
-        planter = yield from transfer.ot_receiver(runs["owner"], "asker", coins("planter"))
-        return (yield from matching.owner(runs["owner"], "asker", sizes, shared, planter, coins("owner")))
+        ot_receiver = yield from transfer.ot_receiver(runs["owner"], "asker", coins("planter"))
+        return (yield from matching.owner(runs["owner"], "asker", sizes, shared, ot_receiver, coins("owner")))
 
     outcome = run_in_memory({"asker": asker(), "owner": owner()}, keep=Keep.FRAMES)
     assert outcome.outputs["owner"].tolist() == list(range(150))
@@ -168,11 +168,13 @@ def joining(name, **options):
     runs = local_runs(["rows", "labels"], run_id=name, coins=coins("runs"))
     items = coins("items").words(80).reshape(-1, 2)
     words = np.ones((30, 2), dtype=np.uint64)
-    keeper, planter = transfer_pair()
+    ot_sender, ot_receiver = transfer_pair()
     roles = {
-        "rows": joined_sums.row_holder(runs["rows"], "labels", shape, Entries(items[:30], words), keeper, coins(f"r {name}")),
+        "rows": joined_sums.row_holder(
+            runs["rows"], "labels", shape, Entries(items[:30], words), ot_sender, coins(f"r {name}")
+        ),
         "labels": joined_sums.label_holder(
-            runs["labels"], "rows", shape, Entries(items[:30], words), planter, coins(f"l {name}")
+            runs["labels"], "rows", shape, Entries(items[:30], words), ot_receiver, coins(f"l {name}")
         ),
     }
     return run_in_memory(roles, **options)

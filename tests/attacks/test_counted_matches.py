@@ -64,11 +64,11 @@ def test_a_row_holder_that_garbles_another_count_is_found_out_in_the_other_direc
     """It may flip wires for free, which no evaluator sees: the telecom makes 1 of 9. The bank's own count still says 1."""
     genuine, told = joined_sums.row_holder, []
 
-    def lying(run, other, shape, entries, keeper, source):
-        share = yield from genuine(run, other, shape, entries, keeper, source)
+    def lying(run, other, shape, entries, ot_sender, source):
+        share = yield from genuine(run, other, shape, entries, ot_sender, source)
         if run.me == "telecom":
-            share.matches.wires[3] ^= keeper.delta  # 1 becomes 9
-            share.matches.wires[1] ^= keeper.delta  # 9 becomes 11
+            share.matches.wires[3] ^= ot_sender.delta  # 1 becomes 9
+            share.matches.wires[1] ^= ot_sender.delta  # 9 becomes 11
         return share
 
     read = counts._require_enough

@@ -95,7 +95,10 @@ def test_fits_of_lists_stay_below_their_epsilon() -> None:
     """Was 3.25: every fit told the two tables apart."""
     samples = []
     for more in (False, True):
-        fits = (NaiveBayes(MARKED, epsilon=1.0, mechanism="discrete_laplace", rows=ROWS).fit(*rows(more)) for _ in range(150))
+        fits = (
+            NaiveBayes(MARKED, epsilon=1.0, mechanism="discrete_laplace", expected_rows=ROWS).fit(*rows(more))
+            for _ in range(150)
+        )
         samples.append(np.array([model.feature_log_prob_["x"][0, 0] for model in fits]))
     assert most_certain_epsilon(*samples) < 1
 
@@ -221,12 +224,12 @@ def test_noisy_histograms_pay_like_the_rest(tmp_path: Path) -> None:
 def test_a_delta_that_would_show_a_record_is_refused(delta: float, rows: int | None) -> None:
     """Study(delta=0.5) was accepted, and a central 0.01 with 1000 declared rows."""
     with pytest.raises(PrivacyError, match="delta"):
-        Study(BOOK, epsilon=1.0, delta=delta, rows=rows)
+        Study(BOOK, epsilon=1.0, delta=delta, expected_rows=rows)
     with pytest.raises(PrivacyError, match="delta"):
-        NaiveBayes(BOOK, epsilon=1.0, delta=delta, rows=rows).fit([["u", 1, 2]], ["0"])
+        NaiveBayes(BOOK, epsilon=1.0, delta=delta, expected_rows=rows).fit([["u", 1, 2]], ["0"])
     with pytest.raises(PrivacyError, match="delta"):
         private_forecast(BOOK, epsilons=(1.0,), delta=delta, rows=rows)
-    Study(BOOK, epsilon=1.0, delta=1e-3, rows=1000)
+    Study(BOOK, epsilon=1.0, delta=1e-3, expected_rows=1000)
 
 
 def test_a_statement_does_not_assert_what_the_software_cannot_know() -> None:

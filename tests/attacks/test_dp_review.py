@@ -208,7 +208,7 @@ def test_a_party_with_more_rows_than_declared_is_refused() -> None:
 def test_two_vectors_on_the_same_coins_do_not_share_their_noise() -> None:
     """Their difference was the exact change of the statistics; a replay from the same seed still gives the same vector."""
     X, labels = frame(3)
-    study = Study(BOOK, epsilon=0.1, rows=1000)
+    study = Study(BOOK, epsilon=0.1, expected_rows=1000)
     setting = study.setting(("p", "q", "r"))
     table = X.assign(y=labels)
     more, fewer = (count_table(each, study.counting(setting)) for each in (table, table[:2]))

@@ -102,7 +102,7 @@ def test_without_audits_the_edit_reads_the_others_column():
         (TWO, "clinic", "pet", {}),
         (THREE, "clinic", "hiv", {}),
         (THREE, "shop", "pet", {}),
-        (THREE, "shop", "pet", {"options": {"together": True}}),
+        (THREE, "shop", "pet", {"options": {"compare_all": True}}),
         (TWO, "clinic", "hiv", {"key": "id", "aligned": False, "duplicates": "first"}),
     ],
     ids=["two", "other feature", "three", "further holder", "together", "left join"],

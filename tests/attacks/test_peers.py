@@ -132,11 +132,11 @@ def test_a_server_that_searches_the_seeds_reads_the_counts() -> None:
     counts = np.array([333_332, 12, 0, 5, 7, 1], dtype=np.int64)
     masked = (counts + flower_mask(seed, length, modulus)) % modulus
     low = seed & ~0xFFF
-    plausible = 10**6  # counts of a table are small against the modulus: five wrong cells in a row never are
+    interval = 10**6  # counts of a table are small against the modulus: five wrong cells in a row never are
     found = [
         candidate
         for candidate in range(low, low + 0x1000)
-        if ((masked - flower_mask(candidate, length, modulus)) % modulus < plausible).all()
+        if ((masked - flower_mask(candidate, length, modulus)) % modulus < interval).all()
     ]
     assert found == [seed]
     assert ((masked - flower_mask(found[0], length, modulus)) % modulus == counts).all()

@@ -113,7 +113,7 @@ def test_an_aborted_run_counts_as_what_it_can_have_opened(tmp_path: Path, kind: 
         cut = hub.alter = Cut("north", kind)
         async with Office(tmp_path, FOUR, hub=hub) as office:
             study = study_of(office, deadlines=SHORT)
-            assert study.setting.fewest == 3
+            assert study.setting.quorum_size == 3
             office.net.approve(study, runs=3)
             run_id = office.agents["north"].begin(study.sha256).run_id
             await cut.shut.wait()
@@ -129,10 +129,10 @@ def test_an_aborted_run_counts_as_what_it_can_have_opened(tmp_path: Path, kind: 
             elif state == "any":
                 assert LEFT in seen
                 assert CONFIRMED not in seen
-                assert [each.fewest for each in sums] == [3]
+                assert [each.quorum_size for each in sums] == [3]
             else:
                 assert seen.index(LEFT) < seen.index(CONFIRMED)
-                assert [(len(each.included), each.fewest) for each in sums] == [(4, None)]
+                assert [(len(each.included), each.quorum_size) for each in sums] == [(4, None)]
             hub.alter = None
             shutil.rmtree(office.net.sites["north"].home.runs.folder(run_id))  # its disk is gone with it
             await office.start("north")
@@ -168,7 +168,9 @@ def test_settling_takes_only_what_the_run_can_have_opened(tmp_path: Path) -> Non
             home.audit.append(
                 "computing", **facts, **state, exact=True, fewest=3, contributors=list(ids.values()), moments=True
             )
-            assert [each.fewest for each in home.history.past_sums()] == [3]  # under way: it may open anything that it allows
+            assert [each.quorum_size for each in home.history.past_sums()] == [
+                3
+            ]  # under way: it may open anything that it allows
             assert home.history.unsettled() == []
             home.audit.append("vector left", **facts)
             home.audit.append("ended", **facts, state="failed", why="")

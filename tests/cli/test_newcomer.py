@@ -60,7 +60,7 @@ def test_the_next_step_is_named(line: str, step: str) -> None:
 
 
 def test_a_sites_folder_is_no_relay_and_a_relay_without_sites_is_useless() -> None:
-    assert call("site init north --name north --rows north.csv").exit_code == 0
+    assert call("site init north --name north --table north.csv").exit_code == 0
     assert "blindbayes site serve --config north" in told("relay serve north --listen 127.0.0.1:1")
     assert call("relay init hub --name hub --address localhost:1").exit_code == 0
     assert "blindbayes relay pin hub" in told("relay serve hub --listen 127.0.0.1:1")
@@ -79,7 +79,7 @@ def test_a_duckdb_file_that_is_no_duckdb_and_a_table_that_is_not_there() -> None
 def three_sites_and_a_study() -> None:
     cards = ""
     for name in ("north", "south", "west"):
-        assert call(f"site init {name} --name {name} --rows north.csv").exit_code == 0
+        assert call(f"site init {name} --name {name} --table north.csv").exit_code == 0
         cards += f" --card {name}/card.toml"
     assert call(f"study init study.toml --title Trial --codebook codebook.toml{cards}").exit_code == 0
 

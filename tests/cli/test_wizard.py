@@ -92,7 +92,7 @@ def test_what_the_wizard_says_is_opened_is_what_check_says(place: Path) -> None:
     study = StudyFile.from_toml("study.toml")
     assert study.contributors == ("north", "west")
     assert study.hosts == {"builder": "south"}
-    assert (study.privacy.epsilon, study.privacy.rows, study.thresholds.min_cell) == (1.0, 5000, 3)
+    assert (study.privacy.epsilon, study.privacy.expected_rows, study.thresholds.min_cell) == (1.0, 5000, 3)
     assert "south hosts the role builder" in done.output
     assert "with noise, epsilon 1: the sum over at least 2 sites, to south." in done.output
 
@@ -186,7 +186,7 @@ def test_without_columns_there_is_a_template_and_the_call_that_finishes(place: P
     assert call(finish[2:]).exit_code == 0
     made = StudyFile.from_toml("study.toml")
     assert made.title == "four words of title"
-    assert (made.privacy.epsilon, made.privacy.delta, made.privacy.rows) == (2.0, 1e-6, 900)
+    assert (made.privacy.epsilon, made.privacy.delta, made.privacy.expected_rows) == (2.0, 1e-6, 900)
     assert (made.thresholds.min_parties, made.thresholds.min_rows, made.thresholds.min_cell) == (2, 5, 4)
     assert (made.deadlines.step, made.deadlines.join, made.deadlines.run) == (30, 300, 7200)
 
@@ -227,7 +227,7 @@ def test_the_rarer_settings_are_asked_for_together_and_end_up_in_the_study(place
     assert "skellam" in done.output
     study = StudyFile.from_toml("study.toml")
     privacy = study.privacy
-    assert (privacy.epsilon, privacy.delta, privacy.rows, privacy.gamma) == (2.0, 1e-6, 900, 0.7)
+    assert (privacy.epsilon, privacy.delta, privacy.expected_rows, privacy.gamma) == (2.0, 1e-6, 900, 0.7)
     assert (privacy.unit, privacy.party_rows) == ("party", 400)
     assert (study.thresholds.min_rows, study.thresholds.quorum, study.thresholds.min_cell) == (20, None, 5)
     assert study.hosts == {"server": "west"}
@@ -271,12 +271,12 @@ def test_two_sites_with_other_columns_of_the_same_people(place: Path) -> None:
 
 def test_options_about_columns_are_not_asked_for(place: Path) -> None:
     given = ["--holds", "north=sex", "--holds", "south=age", "--labelled", "north", "--queries", "7", "--reveal-to", "all"]
-    done = ask([*PEOPLE, "0.25", "", "", ""], *given, "--rows", "40")
+    done = ask([*PEOPLE, "0.25", "", "", ""], *given, "--n-rows", "40")
     assert done.exit_code == 0, done.output
     for question in ("rows or columns", "Columns of", "class column outcome [", "line up", "Who learns", "may be scored"):
         assert question not in done.output
     study = StudyFile.from_toml("study.toml")
-    assert (study.protocol, study.holdings.rows, study.reveal_to, study.options) == ("class_sums", 40, "all", {"queries": 7})
+    assert (study.protocol, study.holdings.n_rows, study.reveal_to, study.options) == ("class_sums", 40, "all", {"queries": 7})
     wrong = ask(["T", *CARDS[:2], ""], "other.toml", "--codebook", "codebook.toml", "--holds", "west=sex")
     assert "with a site among north, south" in str(wrong.exception)
 
@@ -287,7 +287,7 @@ def test_rows_that_line_up_and_the_rarer_settings_of_columns(place: Path) -> Non
     )
     assert done.exit_code == 0, done.output
     study = StudyFile.from_toml("study.toml")
-    assert (study.protocol, study.aligned, study.holdings.rows) == ("class_sums", True, 300)
+    assert (study.protocol, study.aligned, study.holdings.n_rows) == ("class_sums", True, 300)
     assert study.holdings.holds == {"north": ("age",), "south": ("sex",)}
     assert study.holdings.labelled == ("south",)
     assert (study.options, study.thresholds.min_rows, study.model.alpha) == ({"queries": 50}, 20, 0.5)
@@ -494,7 +494,7 @@ def test_every_protocol_that_protects_is_offered_and_its_line_names_its_learners
         (["--queries", "5"], "--queries is for studies over columns"),
         (["--bound", "north=9"], "--bound is for studies over columns"),
         (["--reveal-to", "north"], "--reveal-to is for studies over columns"),
-        (["--rows", "900"], "without epsilon"),
+        (["--expected-rows", "900"], "without epsilon"),
         (["--delta", "0.000001"], "without epsilon"),
         (
             ["--holds", "north=sex,age", "--labelled", "south", "--quorum", "2", "--queries", "5"],

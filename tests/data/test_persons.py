@@ -170,11 +170,11 @@ def test_fits_and_train_bound_the_rows_of_a_person(tmp_path: Path) -> None:
     """A large epsilon gives the number of rows back: those that were counted."""
     frame = visits(people=60, most=10)
     counted = sum(min(1 + person % 10, 2) for person in range(60))
-    fitted = NaiveBayes(BOOK, epsilon=1000.0, rows_per_person=2, rows=100).fit(frame)
+    fitted = NaiveBayes(BOOK, epsilon=1000.0, rows_per_person=2, expected_rows=100).fit(frame)
     assert fitted.class_count_.sum() == pytest.approx(counted, abs=8)
     assert "at most 2 row(s) count" in fitted.statement_.data_domain
     assert fitted.statement_.unit == "one person with at most 2 records"
-    arrow = NaiveBayes(BOOK, epsilon=1000.0, rows_per_person=2, rows=100).fit(pa.Table.from_pandas(frame))
+    arrow = NaiveBayes(BOOK, epsilon=1000.0, rows_per_person=2, expected_rows=100).fit(pa.Table.from_pandas(frame))
     assert arrow.class_count_.sum() == pytest.approx(counted, abs=8)
     assert "at most 2 row(s) count" in arrow.statement_.data_domain
     bare = NaiveBayes(BOOK, epsilon=1.0, rows_per_person=2).fit(frame.drop(columns=["name", "born"]))
@@ -184,7 +184,7 @@ def test_fits_and_train_bound_the_rows_of_a_person(tmp_path: Path) -> None:
     model = str(tmp_path / "model.json")
     words = ["train", str(tmp_path / "t.csv"), "--codebook", str(tmp_path / "book.toml"), "--out", model]
     for mechanism in ("auto", "global"):
-        more = ["--epsilon", "1000", "--rows", "100", "--rows-per-person", "2", "--mechanism", mechanism]
+        more = ["--epsilon", "1000", "--expected-rows", "100", "--rows-per-person", "2", "--mechanism", mechanism]
         assert CliRunner().invoke(root, [*words, *more]).exit_code == 0
         assert load(model).statement_.unit == "one person with at most 2 records"
     PLAIN.to_toml(tmp_path / "plain.toml")

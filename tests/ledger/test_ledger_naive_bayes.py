@@ -33,7 +33,7 @@ def path(tmp_path: Path) -> Path:
 
 
 def model(path: Any, epsilon: float) -> NaiveBayes:
-    return NaiveBayes(BOOK, epsilon=epsilon, rows=40, ledger=path)
+    return NaiveBayes(BOOK, epsilon=epsilon, expected_rows=40, ledger=path)
 
 
 def test_a_fit_is_charged_before_it_is_released(path: Path) -> None:
@@ -101,5 +101,7 @@ def test_a_score_has_the_noise_that_it_pays_for() -> None:
 
 @pytest.mark.slow
 def test_the_audit_does_not_refute_private_fits() -> None:
-    checks = list(audit_estimator(lambda: NaiveBayes(BOOK, epsilon=1.0, rows=40), worst_pairs(BOOK), epsilon=1.0, draws=500))
+    checks = list(
+        audit_estimator(lambda: NaiveBayes(BOOK, epsilon=1.0, expected_rows=40), worst_pairs(BOOK), epsilon=1.0, draws=500)
+    )
     assert [check for check in checks if not check.passed] == []

@@ -225,23 +225,25 @@ def test_end_to_end_with_fresh_transfers():
     shape = factors(1, 2, 20, 20)
 
     def first():
-        keeper = yield from transfer.ot_sender(runs["alice"], "bob", coins("k"))
+        ot_sender = yield from transfer.ot_sender(runs["alice"], "bob", coins("k"))
         sizes = []
         for number in range(2):
             sizes.append((yield from distorted.alice(runs["alice"], "bob", items(0, 15), coins(f"a{number}"))))
         return (
             yield from comparison.alice(
-                runs["alice"], "bob", [alice_factor([size]) for size in sizes], shape, keeper, coins("a")
+                runs["alice"], "bob", [alice_factor([size]) for size in sizes], shape, ot_sender, coins("a")
             )
         )
 
     def second():
-        planter = yield from transfer.ot_receiver(runs["bob"], "alice", coins("p"))
+        ot_receiver = yield from transfer.ot_receiver(runs["bob"], "alice", coins("p"))
         kept = []
         for number, own in enumerate((items(14, 30), items(0, 15))):
             kept.append((yield from distorted.bob(runs["bob"], "alice", own, coins(f"b{number}"))))
         return (
-            yield from comparison.bob(runs["bob"], "alice", [bob_factor([one], 20) for one in kept], shape, planter, coins("b"))
+            yield from comparison.bob(
+                runs["bob"], "alice", [bob_factor([one], 20) for one in kept], shape, ot_receiver, coins("b")
+            )
         )
 
     outcome = run_in_memory({"alice": first(), "bob": second()})

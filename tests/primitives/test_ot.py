@@ -63,33 +63,33 @@ def test_wrong_lengths_and_a_bad_answer_are_refused():
 
 @pytest.mark.parametrize("count", [0, 1, 127, 128, 129, 70_001])
 def test_extension_correlates(count):
-    keeper, planter = transfer_pair()
-    chooser, sender = planter.session(b"x"), keeper.session(b"x")
+    ot_sender, ot_receiver = transfer_pair()
+    chooser, sender = ot_receiver.session(b"x"), ot_sender.session(b"x")
     bits = np.frombuffer(coins("bits").bytes(count), dtype=np.uint8) & 1
     for _ in range(2):  # the streams go on
         corrections, t = chooser.extend(bits)
         assert len(corrections) == correction_words(count)
         q = sender.extend(corrections, count)
-        assert np.array_equal(t, q ^ (keeper.delta * bits[:, None].astype(np.uint64)))
-    assert keeper.delta[0] & np.uint64(1)
+        assert np.array_equal(t, q ^ (ot_sender.delta * bits[:, None].astype(np.uint64)))
+    assert ot_sender.delta[0] & np.uint64(1)
 
 
 def test_extension_correlates_on_both_sides_of_the_streams_head():
-    keeper, planter = transfer_pair()
-    chooser, sender = planter.session(b"x"), keeper.session(b"x")
+    ot_sender, ot_receiver = transfer_pair()
+    chooser, sender = ot_receiver.session(b"x"), ot_sender.session(b"x")
     seen = []
     for count in (128, 3000, 900, 2000, 100, 1):  # the head serves 4,096 transfers, the ciphers the rest
         bits = np.frombuffer(coins(f"bits {count}").bytes(count), dtype=np.uint8) & 1
         corrections, t = chooser.extend(bits)
         q = sender.extend(corrections, count)
-        assert np.array_equal(t, q ^ (keeper.delta * bits[:, None].astype(np.uint64)))
+        assert np.array_equal(t, q ^ (ot_sender.delta * bits[:, None].astype(np.uint64)))
         seen.append(t)
     joined = np.concatenate(seen)
     assert len(np.unique(joined, axis=0)) == len(joined)  # no stretch of a stream comes twice
 
 
 def test_the_head_of_every_leaf_has_tweaks_of_its_own(monkeypatch):
-    keeper, planter = transfer_pair()
+    ot_sender, ot_receiver = transfer_pair()
     made = []
 
     def recording(session):
@@ -97,8 +97,8 @@ def test_the_head_of_every_leaf_has_tweaks_of_its_own(monkeypatch):
         return made[-1]
 
     monkeypatch.setattr(softspoken, "TweakedHash", recording)
-    corrections, _ = planter.session(b"x").extend(np.zeros(128, dtype=np.uint8))
-    keeper.session(b"x").extend(corrections, 128)
+    corrections, _ = ot_receiver.session(b"x").extend(np.zeros(128, dtype=np.uint8))
+    ot_sender.session(b"x").extend(corrections, 128)
     chooser, sender = (each.seen for each in made)
     assert set(chooser.values()) == {1}
     assert len(chooser) == softspoken.TREES * softspoken.LEAVES * 32
@@ -106,13 +106,13 @@ def test_the_head_of_every_leaf_has_tweaks_of_its_own(monkeypatch):
 
 
 def test_sessions_give_unrelated_streams_and_corrections_hide_the_bits():
-    keeper, planter = transfer_pair()
+    ot_sender, ot_receiver = transfer_pair()
     bits = np.zeros(4096, dtype=np.uint8)
-    first, _ = planter.session(b"1").extend(bits)
-    second, _ = planter.session(b"2").extend(bits)
-    again, _ = anew(planter).session(b"1").extend(bits)
+    first, _ = ot_receiver.session(b"1").extend(bits)
+    second, _ = ot_receiver.session(b"2").extend(bits)
+    again, _ = anew(ot_receiver).session(b"1").extend(bits)
     assert np.array_equal(first, again)  # which is why a session's name is taken once
-    for side in (planter, keeper):
+    for side in (ot_receiver, ot_sender):
         side.session(b"3")
         with pytest.raises(LocalProtocolError, match="name of an earlier one"):
             side.session(b"3")
@@ -120,27 +120,27 @@ def test_sessions_give_unrelated_streams_and_corrections_hide_the_bits():
     ones, size = int(np.unpackbits(first.view(np.uint8)).sum()), 64 * len(first)
     assert abs(ones - size / 2) < 6 * np.sqrt(size) / 2  # six standard deviations: alpha = 2e-9
     with pytest.raises(IntegrityError, match="bob"):  # corrections of another session do not correlate
-        keeper.session(b"2").extend(first, 4096, "bob")
+        ot_sender.session(b"2").extend(first, 4096, "bob")
 
 
 def test_corrections_of_a_wrong_length_are_refused():
-    keeper, planter = transfer_pair()
-    corrections, _ = planter.session(b"x").extend(np.zeros(256, dtype=np.uint8))
+    ot_sender, ot_receiver = transfer_pair()
+    corrections, _ = ot_receiver.session(b"x").extend(np.zeros(256, dtype=np.uint8))
     with pytest.raises(PeerProtocolError, match="bob"):
-        keeper.session(b"x").extend(corrections[:-1], 256, "bob")
+        ot_sender.session(b"x").extend(corrections[:-1], 256, "bob")
 
 
 @pytest.mark.parametrize(("entries", "width"), [(2, 1), (2, 2), (3, 2), (5, 3), (16, 4), (17, 5)])
 def test_the_chooser_computes_one_pad_and_every_hash_has_its_own_tweak(entries, width):
-    keeper, planter = transfer_pair()
+    ot_sender, ot_receiver = transfer_pair()
     rows = 300
     choices = coins("choices").words(rows) % np.uint64(entries)
     bits = ot.choice_bits(choices, entries)
-    corrections, t = planter.session(b"x").extend(bits)
-    q = keeper.session(b"x").extend(corrections, bits.size)
+    corrections, t = ot_receiver.session(b"x").extend(bits)
+    q = ot_sender.session(b"x").extend(corrections, bits.size)
     shape = (rows, ot.bits_for(entries), 2)
     sender_hash, chooser_hash = RecordingHash(b"x"), RecordingHash(b"x")
-    pads = ot.sender_pads(sender_hash, q.reshape(shape), keeper.delta, entries, width)
+    pads = ot.sender_pads(sender_hash, q.reshape(shape), ot_sender.delta, entries, width)
     got = ot.chooser_pads(chooser_hash, t.reshape(shape), choices, entries, width)
     assert np.array_equal(got, pads[choices.astype(int), np.arange(rows)])
     assert len(np.unique(pads)) == pads.size  # no pad repeats, so no unchosen pad equals a chosen one

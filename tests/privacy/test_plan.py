@@ -60,7 +60,7 @@ def test_a_public_proxy_gives_a_table_with_bands_and_the_smallest_epsilon(folder
 
 def test_files_are_written(folder: Path) -> None:
     out = folder / "out"
-    result = _run(folder, "--synthetic", "--rows", "500", "--epsilon", "1", "--repetitions", "2", "--out", str(out))
+    result = _run(folder, "--synthetic", "--expected-rows", "500", "--epsilon", "1", "--repetitions", "2", "--out", str(out))
     assert "made-up data" in result.output
     assert len(list(csv.reader((out / "plan.csv").open()))) == 2
     if importlib.util.find_spec("matplotlib"):
@@ -86,7 +86,7 @@ def test_the_private_table_pays_the_sum_before_anything_is_said(folder: Path) ->
         str(folder / "table.csv"),
         "--ledger",
         str(path),
-        "--rows",
+        "--expected-rows",
         "400",
         "--epsilon",
         "0.5",

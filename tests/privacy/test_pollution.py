@@ -58,10 +58,10 @@ def opened(study: Study, seed: int, rows: int = 500) -> tuple[Any, np.ndarray]:
 
 
 STUDIES = {
-    "pure": Study(BOOK, epsilon=1.0, rows=2000),
-    "little noise": Study(BOOK, epsilon=8.0, rows=2000),
-    "with delta": Study(BOOK, epsilon=1.0, delta=1e-6, rows=2000),
-    "moments": Study(BOOK, epsilon=8.0, rows=100_000),
+    "pure": Study(BOOK, epsilon=1.0, expected_rows=2000),
+    "little noise": Study(BOOK, epsilon=8.0, expected_rows=2000),
+    "with delta": Study(BOOK, epsilon=1.0, delta=1e-6, expected_rows=2000),
+    "moments": Study(BOOK, epsilon=8.0, expected_rows=100_000),
 }
 
 

@@ -122,7 +122,7 @@ def test_a_heavy_tailed_table_comes_near_its_model_without_privacy_and_no_edges_
     gaussian = accuracy(NaiveBayes(heavy_book()).fit(train), test)
     assert exact > gaussian + 0.03  # a normal law does not fit such numbers
     for rows in (None, 4000):
-        found = [accuracy(NaiveBayes(heavy_book(), epsilon=1.0, rows=rows).fit(train), test) for _ in range(4)]
+        found = [accuracy(NaiveBayes(heavy_book(), epsilon=1.0, expected_rows=rows).fit(train), test) for _ in range(4)]
         assert np.mean(found) > exact - 0.05
     plan = plan_release(heavy_book(), epsilon=1.0, rows=4000)  # one stage, equal cells: what it was before
     before = fit_parameters(plan.release(count(train, plan.codebook), COINS))
@@ -136,7 +136,7 @@ def test_a_declared_logarithmic_scale_needs_no_look() -> None:
     book = heavy_book(spacing="log")
     assert plan_stages(book, epsilon=1.0, rows=4000).look(4000) is None
     exact = accuracy(NaiveBayes(heavy_book(), numeric="histogram").fit(train), test)
-    found = [accuracy(NaiveBayes(book, epsilon=1.0, rows=4000).fit(train), test) for _ in range(4)]
+    found = [accuracy(NaiveBayes(book, epsilon=1.0, expected_rows=4000).fit(train), test) for _ in range(4)]
     assert np.mean(found) > exact - 0.05
 
 
@@ -146,7 +146,7 @@ def test_forty_features_that_tell_nothing_cost_little_against_the_largest_class(
     names = [f"u{at}" for at in range(40)]
     table = pa.table({**{name: np.where(rng.random(2000) < 0.5, "p", "q") for name in names}, "y": np.where(label, "b", "a")})
     book = Codebook("y", ("a", "b"), tuple(Categorical(name, ("p", "q")) for name in names), max_rows=10**5)
-    found = [accuracy(NaiveBayes(book, epsilon=0.1, rows=2000).fit(table), table) for _ in range(8)]
+    found = [accuracy(NaiveBayes(book, epsilon=0.1, expected_rows=2000).fit(table), table) for _ in range(8)]
     assert np.mean(found) > 0.7 - 0.12  # 0.65 in the mean: not nothing
 
 

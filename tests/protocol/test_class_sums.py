@@ -28,12 +28,12 @@ def roles(shape, blocks, labels, *, other_shape=None):
     runs = local_runs(["class", "attributes"], coins=coins("run"))
 
     def holder():
-        keeper = yield from transfer.ot_sender(runs["attributes"], "class", coins("keeper"))
-        return (yield from attribute_holder(runs["attributes"], "class", shape, blocks, keeper, coins("d")))
+        ot_sender = yield from transfer.ot_sender(runs["attributes"], "class", coins("keeper"))
+        return (yield from attribute_holder(runs["attributes"], "class", shape, blocks, ot_sender, coins("d")))
 
     def chooser():
-        planter = yield from transfer.ot_receiver(runs["class"], "attributes", coins("planter"))
-        return (yield from class_holder(runs["class"], "attributes", other_shape or shape, [labels], planter, coins("c")))
+        ot_receiver = yield from transfer.ot_receiver(runs["class"], "attributes", coins("planter"))
+        return (yield from class_holder(runs["class"], "attributes", other_shape or shape, [labels], ot_receiver, coins("c")))
 
     return {"class": chooser(), "attributes": holder()}
 
@@ -160,14 +160,14 @@ def test_a_share_alone_is_uniform(who):
 
     def one(number):
         def holder():
-            keeper = yield from transfer.ot_sender(runs["attributes"], "class", coins(f"k{number}"))
+            ot_sender = yield from transfer.ot_sender(runs["attributes"], "class", coins(f"k{number}"))
             shape = ClassSumsSetup(40, 64, 2)
-            return (yield from attribute_holder(runs["attributes"], "class", shape, [data], keeper, coins(f"d{number}")))
+            return (yield from attribute_holder(runs["attributes"], "class", shape, [data], ot_sender, coins(f"d{number}")))
 
         def chooser():
-            planter = yield from transfer.ot_receiver(runs["class"], "attributes", coins(f"p{number}"))
+            ot_receiver = yield from transfer.ot_receiver(runs["class"], "attributes", coins(f"p{number}"))
             shape = ClassSumsSetup(40, 64, 2)
-            return (yield from class_holder(runs["class"], "attributes", shape, [labels], planter, coins(f"c{number}")))
+            return (yield from class_holder(runs["class"], "attributes", shape, [labels], ot_receiver, coins(f"c{number}")))
 
         return run_in_memory({"class": chooser(), "attributes": holder()}).outputs[who]
 
@@ -214,18 +214,18 @@ def test_two_runs_of_the_same_parties_share_no_message():
         runs = local_runs(["class", "attributes"], coins=coins("run"))
 
         def holder(number=number, runs=runs):
-            keeper = yield from transfer.ot_sender(runs["attributes"], "class", coins("keeper"))
+            ot_sender = yield from transfer.ot_sender(runs["attributes"], "class", coins("keeper"))
             return (
                 yield from attribute_holder(
-                    runs["attributes"], "class", ClassSumsSetup(64, 2, 2), [rows], keeper, coins(f"d{number}")
+                    runs["attributes"], "class", ClassSumsSetup(64, 2, 2), [rows], ot_sender, coins(f"d{number}")
                 )
             )
 
         def chooser(number=number, runs=runs):
-            planter = yield from transfer.ot_receiver(runs["class"], "attributes", coins("planter"))
+            ot_receiver = yield from transfer.ot_receiver(runs["class"], "attributes", coins("planter"))
             return (
                 yield from class_holder(
-                    runs["class"], "attributes", ClassSumsSetup(64, 2, 2), [labels], planter, coins(f"c{number}")
+                    runs["class"], "attributes", ClassSumsSetup(64, 2, 2), [labels], ot_receiver, coins(f"c{number}")
                 )
             )
 

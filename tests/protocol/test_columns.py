@@ -14,7 +14,7 @@ from blindbayes.data.columns import open_columns
 from blindbayes.errors import ConfigError, DataError, PeerProtocolError, PrivacyError
 from blindbayes.model.shares import ModelShare
 from blindbayes.primitives import limbs as lm
-from blindbayes.protocol.shared_argmax import together
+from blindbayes.protocol.shared_argmax import compare_all
 from blindbayes.report import read_spec
 from blindbayes.scheme.aligned import scoring
 from blindbayes.simulation.columns import JointModel
@@ -159,14 +159,14 @@ def test_three_attribute_holders():
 @pytest.mark.parametrize("holders", [1, 2, 3])
 def test_what_comparing_together_costs_is_as_the_spec_says(holders):
     frame = small()
-    names, table = ["x", "v", "w", "u"], read_spec("shared_argmax").table["together"]
+    names, table = ["x", "v", "w", "u"], read_spec("shared_argmax").table["compare_all"]
     owned = {f"p{at}": names[at:] if at == holders else names[at : at + 1] for at in range(holders + 1)}
     parts = {party: frame[[*own, *(["y"] if party == "p0" else [])]] for party, own in owned.items()}
-    joint = Study(codebook_of(frame, "y"), partition="columns", options={"together": True}).simulate(parts, coins=coins("s"))
+    joint = Study(codebook_of(frame, "y"), partition="columns", options={"compare_all": True}).simulate(parts, coins=coins("s"))
     asked = {party: frame[own][:6] for party, own in owned.items()}
     joint.model.predict(asked, coins=coins("first"))  # sets the transfers up
     cost = joint.model.classify(asked, coins=coins("second")).cost
-    layers = together.layer_count(holders + 1, joint.model.columns.plan.bits, 3)
+    layers = compare_all.layer_count(holders + 1, joint.model.columns.plan.bits, 3)
     facts = {"holders": holders, "chunks": 1, "layers": layers}
     assert (cost.rounds, cost.messages) == tuple(eval(table[name], {}, facts) for name in ("rounds", "messages"))
 
@@ -175,7 +175,7 @@ def test_what_comparing_together_costs_is_as_the_spec_says(holders):
 def test_all_parties_compare_together(reveal_to):
     frame = small()[["v", "w", "u", "y"]]
     parts = {"c": frame[["y"]], "d": frame[["v"]], "e": frame[["w"]], "f": frame[["u"]]}
-    joint, wrong = compare(frame, "y", parts, options={"together": True}, reveal_to=reveal_to)
+    joint, wrong = compare(frame, "y", parts, options={"compare_all": True}, reveal_to=reveal_to)
     assert wrong == 0
     assert "no coalition" in joint.statement
     queries = {"c": None, "d": frame[["v"]][:2], "e": frame[["w"]][:2], "f": frame[["u"]][:2]}

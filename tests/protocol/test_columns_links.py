@@ -39,13 +39,13 @@ def makes(block, queries):
     def class_holder(run, own):
         trained = yield from roles.train_class_holder(run, columns, counts, lambda: [block.labels], own)
         local = np.repeat(roles.prior(counts, columns.plan)[None], count, axis=0)
-        classes = yield from roles.predict_class_holder(run, query, local, trained.tables, trained.keepers, own)
+        classes = yield from roles.predict_class_holder(run, query, local, trained.tables, trained.ot_senders, own)
         return trained.sums["attributes"], classes
 
     def attribute_holder(run, own):
         trained = yield from roles.train_attribute_holder(run, columns, [CodedRows(None, block.columns, rows)], own)
         tables = trained.tables["class"]
-        classes = yield from roles.predict_attribute_holder(run, query, None, tables, queries.columns, trained.planter, own)
+        classes = yield from roles.predict_attribute_holder(run, query, None, tables, queries.columns, trained.ot_receiver, own)
         return trained.sums["class"], classes
 
     return {"class": class_holder, "attributes": attribute_holder}
@@ -133,14 +133,16 @@ def asking(paths, columns, block):
 
     def class_holder(run, own):
         share = ModelShare.load(paths["class"])
-        keeper = yield from transfer.ot_sender(run, "attributes", own)
+        ot_sender = yield from transfer.ot_sender(run, "attributes", own)
         local = np.repeat(roles.prior(np.array(share.local["class_counts"]), columns.plan)[None], block.rows, axis=0)
-        return (yield from roles.predict_class_holder(run, query, local, share.tables, {"attributes": keeper}, own))
+        return (yield from roles.predict_class_holder(run, query, local, share.tables, {"attributes": ot_sender}, own))
 
     def attribute_holder(run, own):
         share = ModelShare.load(paths["attributes"])
-        planter = yield from transfer.ot_receiver(run, "class", own)
-        return (yield from roles.predict_attribute_holder(run, query, None, share.tables["class"], block.columns, planter, own))
+        ot_receiver = yield from transfer.ot_receiver(run, "class", own)
+        return (
+            yield from roles.predict_attribute_holder(run, query, None, share.tables["class"], block.columns, ot_receiver, own)
+        )
 
     return {"class": class_holder, "attributes": attribute_holder}
 

@@ -73,10 +73,10 @@ SHAPE = class_sums.ClassSumsSetup(300, 3, 3)
 
 
 def sums_roles(runs, links, labels, rows):
-    keeper, planter = (anew(link) for link in links)
+    ot_sender, ot_receiver = (anew(link) for link in links)
     return {
-        "class": class_sums.class_holder(runs["class"], "attributes", SHAPE, [labels], planter, coins("c")),
-        "attributes": class_sums.attribute_holder(runs["attributes"], "class", SHAPE, [rows], keeper, coins("a")),
+        "class": class_sums.class_holder(runs["class"], "attributes", SHAPE, [labels], ot_receiver, coins("c")),
+        "attributes": class_sums.attribute_holder(runs["attributes"], "class", SHAPE, [rows], ot_sender, coins("a")),
     }
 
 
@@ -101,12 +101,12 @@ def simulated_classes(run):
 @pytest.mark.parametrize("party", ["class", "attributes"])
 def test_class_sums_shows_neither_party_anything_of_the_others_input(party, monkeypatch):
     let_proofs_hold(monkeypatch)
-    keeper, planter = linked("attributes", "class", ("class", "attributes"))
+    ot_sender, ot_receiver = linked("attributes", "class", ("class", "attributes"))
     runs = local_runs(("class", "attributes"), coins=coins("run"))
     labels, rows = np.full(300, 2), np.full((300, 3), 2**40, dtype=np.uint64)
-    made = sums_roles(runs, (keeper, planter), labels, rows)
+    made = sums_roles(runs, (ot_sender, ot_receiver), labels, rows)
     real = run_in_memory(made, keep=Keep.FRAMES)
-    made = sums_roles(runs, (keeper, planter), labels, rows)
+    made = sums_roles(runs, (ot_sender, ot_receiver), labels, rows)
     other = "attributes" if party == "class" else "class"
     made[other] = simulated_rows(runs[other]) if party == "class" else simulated_classes(runs[other])
     simulated = run_in_memory(made, keep=Keep.FRAMES)
@@ -197,14 +197,14 @@ def chosen_tags(known, at, size, bits=None):
 def argmax_setup():
     setup = Setup(with_classes(3), 40)
     query = setup.query()
-    keeper, planter = setup.links["attributes"]
+    ot_sender, ot_receiver = setup.links["attributes"]
     runs = local_runs(setup.parties, coins=coins("run"))
     share = score(setup.theirs, setup.block.columns, setup.plan, 40)
     tables = {"attributes": setup.mine}
     roles = {
-        "class": lambda: class_holder(runs["class"], query, setup.local(), tables, {"attributes": anew(keeper)}, coins("c")),
+        "class": lambda: class_holder(runs["class"], query, setup.local(), tables, {"attributes": anew(ot_sender)}, coins("c")),
         "attributes": lambda: attribute_holder(
-            runs["attributes"], query, share, setup.block.columns, anew(planter), coins("attributes")
+            runs["attributes"], query, share, setup.block.columns, anew(ot_receiver), coins("attributes")
         ),
     }
     return setup, query, runs, roles

@@ -211,12 +211,12 @@ def run_once(overlap, words=3, count=MIN_BOUND):
     runs = local_runs(["rows", "labels"], coins=coins("run"))
 
     def first():
-        keeper = yield from transfer.ot_sender(runs["rows"], "labels", coins("keeper"))
-        return (yield from row_holder(runs["rows"], "labels", shape, rows, keeper, coins("r")))
+        ot_sender = yield from transfer.ot_sender(runs["rows"], "labels", coins("keeper"))
+        return (yield from row_holder(runs["rows"], "labels", shape, rows, ot_sender, coins("r")))
 
     def second():
-        planter = yield from transfer.ot_receiver(runs["labels"], "rows", coins("planter"))
-        return (yield from label_holder(runs["labels"], "rows", shape, labels, planter, coins("l")))
+        ot_receiver = yield from transfer.ot_receiver(runs["labels"], "rows", coins("planter"))
+        return (yield from label_holder(runs["labels"], "rows", shape, labels, ot_receiver, coins("l")))
 
     outcome = run_in_memory({"rows": first(), "labels": second()})
     assert opened_count(outcome.outputs["rows"].matches, outcome.outputs["labels"].matches) == overlap

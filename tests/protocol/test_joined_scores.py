@@ -236,16 +236,16 @@ def test_other_coins_give_other_messages():
 
 def test_a_look_up_at_every_shared_place():
     """All flips and choices of a table with 8 entries: the shares add up to the entry, and each looks uniform."""
-    keeper, planter = transfer_pair("places")
+    ot_sender, ot_receiver = transfer_pair("places")
     rng = np.random.default_rng(5)
     flips, choices = (part.reshape(-1).astype(np.uint64) for part in np.meshgrid(np.arange(8), np.arange(8)))
     table = rng.integers(0, 2**63, (1, 8, 2, 1)).astype(np.uint64)
     bits = ((choices[:, None] >> np.arange(3, dtype=np.uint64)) & np.uint64(1)).astype(np.uint8)
-    corrections, t = planter.session(b"look-up").extend(bits)
-    q = keeper.session(b"look-up").extend(corrections, bits.size)
+    corrections, t = ot_receiver.session(b"look-up").extend(bits)
+    q = ot_sender.session(b"look-up").extend(corrections, bits.size)
     sender, chooser = TweakedHash(b"look-up"), TweakedHash(b"look-up")
     pick = lookups.from_table(table, flips[:, None])
-    share, sent = lookups.offer(sender, q.reshape(-1, 3, 2), keeper.delta, 8, pick, (2, 1), 64)
+    share, sent = lookups.offer(sender, q.reshape(-1, 3, 2), ot_sender.delta, 8, pick, (2, 1), 64)
     taken = lookups.take(chooser, t.reshape(-1, 3, 2), choices, 8, sent, (2, 1), 64)
     assert np.array_equal(lm.add(share, taken), table[0, (flips ^ choices).astype(np.int64)])
     assert deviation(share) < 6
@@ -253,13 +253,13 @@ def test_a_look_up_at_every_shared_place():
 
 
 def test_a_gate_passes_scores_or_nothing():
-    keeper, planter = transfer_pair("gate")
+    ot_sender, ot_receiver = transfer_pair("gate")
     scores = np.arange(1, 9, dtype=np.uint64).reshape(4, 2, 1)
     flips, choices = np.array([0, 0, 1, 1], dtype=np.uint64), np.array([0, 1, 0, 1], dtype=np.uint64)
-    corrections, t = planter.session(b"gate").extend(choices.astype(np.uint8))
-    q = keeper.session(b"gate").extend(corrections, 4)
+    corrections, t = ot_receiver.session(b"gate").extend(choices.astype(np.uint8))
+    q = ot_sender.session(b"gate").extend(corrections, 4)
     pick = lookups.gated(scores, flips)
-    share, sent = lookups.offer(TweakedHash(b"gate"), q[:, None], keeper.delta, 2, pick, (2, 1), 4)
+    share, sent = lookups.offer(TweakedHash(b"gate"), q[:, None], ot_sender.delta, 2, pick, (2, 1), 4)
     taken = lookups.take(TweakedHash(b"gate"), t[:, None], choices, 2, sent, (2, 1), 4)
     assert np.array_equal(lm.add(share, taken), np.where((flips ^ choices)[:, None, None] == 1, scores, 0))
 

@@ -37,13 +37,13 @@ def parts(shape, rows, labels, *, other_shape=None, mine="r", theirs="l", counte
     runs = local_runs(["rows", "labels"], coins=coins("run"))
 
     def first():
-        keeper = yield from transfer.ot_sender(runs["rows"], "labels", coins("keeper"))
-        made = yield from row_holder(runs["rows"], "labels", shape, rows, keeper, coins(mine))
+        ot_sender = yield from transfer.ot_sender(runs["rows"], "labels", coins("keeper"))
+        made = yield from row_holder(runs["rows"], "labels", shape, rows, ot_sender, coins(mine))
         return made if counted else made.sums
 
     def second():
-        planter = yield from transfer.ot_receiver(runs["labels"], "rows", coins("planter"))
-        made = yield from label_holder(runs["labels"], "rows", other_shape or shape, labels, planter, coins(theirs))
+        ot_receiver = yield from transfer.ot_receiver(runs["labels"], "rows", coins("planter"))
+        made = yield from label_holder(runs["labels"], "rows", other_shape or shape, labels, ot_receiver, coins(theirs))
         return made if counted else made.sums
 
     return {"rows": first(), "labels": second()}
@@ -105,7 +105,7 @@ def cost_of(shape):
         "label_ids": shape.label_ids,
         "words": shape.words,
         "labels": shape.labels,
-        "most": shape.most,
+        "most": shape.max_label,
         "counted": int(shape.counted),
     }
     for name, formula in SPEC["variables"].items():

@@ -74,12 +74,12 @@ def views(overlap, monkeypatch, name="real"):
         patch.setattr(roles, "_bits", lambda words, shape: decoded.append(words.copy()) or bits(words, shape))
 
         def first():
-            keeper = yield from transfer.ot_sender(runs["rows"], "labels", coins("keeper"))
-            return (yield from row_holder(runs["rows"], "labels", SHAPE, rows, keeper, coins("r " + name)))
+            ot_sender = yield from transfer.ot_sender(runs["rows"], "labels", coins("keeper"))
+            return (yield from row_holder(runs["rows"], "labels", SHAPE, rows, ot_sender, coins("r " + name)))
 
         def second():
-            planter = yield from transfer.ot_receiver(runs["labels"], "rows", coins("planter"))
-            return (yield from label_holder(runs["labels"], "rows", SHAPE, labels, planter, coins("l " + name)))
+            ot_receiver = yield from transfer.ot_receiver(runs["labels"], "rows", coins("planter"))
+            return (yield from label_holder(runs["labels"], "rows", SHAPE, labels, ot_receiver, coins("l " + name)))
 
         outcome = run_in_memory({"rows": first(), "labels": second()})
     assert opened_count(outcome.outputs["rows"].matches, outcome.outputs["labels"].matches) == overlap

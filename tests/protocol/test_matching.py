@@ -27,12 +27,12 @@ def parts(sizes, mine, theirs):
     runs = local_runs(["alice", "bob"], coins=coins("run"))
 
     def first():
-        keeper = yield from transfer.ot_sender(runs["alice"], "bob", coins("keeper"))
-        return (yield from asker(runs["alice"], "bob", sizes, mine, keeper, coins("a")))
+        ot_sender = yield from transfer.ot_sender(runs["alice"], "bob", coins("keeper"))
+        return (yield from asker(runs["alice"], "bob", sizes, mine, ot_sender, coins("a")))
 
     def second():
-        planter = yield from transfer.ot_receiver(runs["bob"], "alice", coins("planter"))
-        return (yield from owner(runs["bob"], "alice", sizes, theirs, planter, coins("b")))
+        ot_receiver = yield from transfer.ot_receiver(runs["bob"], "alice", coins("planter"))
+        return (yield from owner(runs["bob"], "alice", sizes, theirs, ot_receiver, coins("b")))
 
     return {"alice": first(), "bob": second()}
 

@@ -345,7 +345,7 @@ def test_a_miner_cannot_have_two_survivor_sets_confirmed() -> None:
         return valid
 
     assert count(first) == 3
-    assert count(second) == 2 < setting.fewest
+    assert count(second) == 2 < setting.quorum_size
 
 
 @pytest.mark.parametrize("blinded", [True, False])

@@ -179,11 +179,11 @@ def test_a_second_query_with_the_same_transfers_repeats_no_message():
     for number in range(2):
         runs = local_runs(setup.parties, coins=coins("run"))
         tables = {"attributes": setup.mine}
-        keepers = {"attributes": setup.links["attributes"][0]}
+        ot_senders = {"attributes": setup.links["attributes"][0]}
         share = score(setup.theirs, setup.block.columns, setup.plan, 30)
         outcome = run_in_memory(
             {
-                "class": class_holder(runs["class"], query, setup.local(), tables, keepers, coins(f"c{number}")),
+                "class": class_holder(runs["class"], query, setup.local(), tables, ot_senders, coins(f"c{number}")),
                 "attributes": attribute_holder(
                     runs["attributes"], query, share, setup.block.columns, setup.links["attributes"][1], coins(f"a{number}")
                 ),

@@ -60,24 +60,24 @@ def counted(book: str) -> Statistics:
     return count(TABLE, Codebook.from_dict(json.loads(book)))
 
 
-def truth_of(model: NaiveBayes, plausible: NoiseInterval) -> NaiveBayes:
+def truth_of(model: NaiveBayes, interval: NoiseInterval) -> NaiveBayes:
     """The model that the same table gives without noise."""
-    exact = in_cells(counted(model.codebook_.canonical().decode()), model.parameters_, dict(plausible.edges))
+    exact = in_cells(counted(model.codebook_.canonical().decode()), model.parameters_, dict(interval.edges))
     return NaiveBayes(model.codebook_)._restore(model._record())._publish(exact, None)
 
 
 def held(model: NaiveBayes) -> dict[str, float]:
     """The share of rows, by part, whose exact log-odds lie in the interval; and of the heat map's cells."""
-    plausible = model._plausible()
-    assert plausible is not None
-    explained, truth = model.explain(QUERIES), truth_of(model, plausible)
-    explained = dataclasses.replace(explained, noise=lambda: plausible)  # drawn once
+    interval = model._noise_interval()
+    assert interval is not None
+    explained, truth = model.explain(QUERIES), truth_of(model, interval)
+    explained = dataclasses.replace(explained, noise=lambda: interval)  # drawn once
     low, high = explained.interval("yes")
     odds = truth.explain(QUERIES).log_odds("yes")
     odds = np.column_stack([odds, odds.sum(axis=1)])
     inside = ((low <= odds) & (odds <= high)).mean(axis=0)
-    shown = weights(model.parameters_, plausible=plausible)
-    exact = {(w.feature, w.value): w.values for w in weights(truth.parameters_, plausible=plausible)}
+    shown = weights(model.parameters_, noise_interval=interval)
+    exact = {(w.feature, w.value): w.values for w in weights(truth.parameters_, noise_interval=interval)}
     cells = []
     for weight in shown:
         assert weight.low is not None
@@ -105,7 +105,7 @@ def test_ninety_of_a_hundred_exact_numbers_lie_in_the_intervals(mechanism: str, 
 
 
 def test_noise_that_parties_add_together_is_told_as_large_as_it_is() -> None:
-    study = Study(DATA.codebook, epsilon=1.0, rows=6000)
+    study = Study(DATA.codebook, epsilon=1.0, expected_rows=6000)
     require_about_ninety([held(study.simulate(DATA.tables).model) for _ in range(RELEASES)])
 
 
@@ -127,9 +127,9 @@ def test_histograms_that_parties_release_each_on_its_own_have_intervals_too() ->
     inside, priors = [], []
     for _ in range(60):
         model = study.simulate(sides).model
-        plausible = model._plausible()
-        assert plausible is not None
-        for weight in weights(model.parameters_, plausible=plausible):
+        interval = model._noise_interval()
+        assert interval is not None
+        for weight in weights(model.parameters_, noise_interval=interval):
             value = exact[weight.feature, weight.value]
             inside.append(((weight.low <= value) & (value <= weight.high)).mean())
         low, high = model.explain(QUERIES.slice(0, 1)).interval("yes")
@@ -161,9 +161,9 @@ def test_moments_have_intervals_that_hold_the_exact_mean() -> None:
     statistics, means = count(table, plan.codebook), []
     for _ in range(RELEASES):
         noisy = plan.release(statistics, Coins.system())
-        plausible = noise_interval({"released": record_of(noisy)}, fit_parameters(noisy), 1.0)
-        assert plausible is not None
-        low, high = between(plausible.terms["income"].mean)  # type: ignore[union-attr]
+        interval = noise_interval({"released": record_of(noisy)}, fit_parameters(noisy), 1.0)
+        assert interval is not None
+        low, high = between(interval.terms["income"].mean)  # type: ignore[union-attr]
         means.append(((low <= exact.theta_["income"]) & (exact.theta_["income"] <= high)).mean())
     assert LEAST - 0.08 < np.mean(means) <= MOST + 0.02
 
@@ -171,10 +171,10 @@ def test_moments_have_intervals_that_hold_the_exact_mean() -> None:
 def test_no_weight_that_is_shown_lies_outside_its_own_interval() -> None:
     """A cell that holds almost nothing once showed +5.02 with an interval of 0.63 to 2.29."""
     for epsilon in (0.1, 1.0, 5.0):
-        model = NaiveBayes(DATA.codebook, epsilon=epsilon, rows=6000).fit(TABLE)
-        plausible = model._plausible()
-        assert plausible is not None
-        for weight in weights(model.parameters_, plausible=plausible):
+        model = NaiveBayes(DATA.codebook, epsilon=epsilon, expected_rows=6000).fit(TABLE)
+        interval = model._noise_interval()
+        assert interval is not None
+        for weight in weights(model.parameters_, noise_interval=interval):
             assert weight.low is not None
             assert weight.high is not None
             assert (weight.low <= weight.values).all()
@@ -196,7 +196,7 @@ def test_moments_that_parties_release_together_of_three_classes() -> None:
     book = Codebook("class", ("p", "q", "r"), features, max_rows=10**6)
     query = pa.table({"number": [4000.0, 8000.0, 15000.0], "kind": ["a", "b", None]})
     odds = NaiveBayes(book).fit(table).explain(query).log_odds("r", "p")
-    study = Study(book, epsilon=3.0, rows=15_000)
+    study = Study(book, epsilon=3.0, expected_rows=15_000)
     inside = []
     for _ in range(30):
         model = study.simulate({name: table.slice(5000 * at, 5000) for at, name in enumerate("abc")}).model
@@ -209,7 +209,7 @@ def test_moments_that_parties_release_together_of_three_classes() -> None:
 
 
 def test_a_saved_model_gives_the_same_intervals(tmp_path) -> None:
-    model = Study(DATA.codebook, epsilon=1.0, rows=6000).simulate(DATA.tables).model
+    model = Study(DATA.codebook, epsilon=1.0, expected_rows=6000).simulate(DATA.tables).model
     model.save(tmp_path / "model.json")
     one, other = (each.explain(QUERIES).interval("yes") for each in (model, load(tmp_path / "model.json")))
     assert np.array_equal(one[0], other[0])
@@ -226,7 +226,7 @@ def test_an_exact_model_has_no_width_and_an_unknown_noise_no_interval() -> None:
     plain = NaiveBayes(DATA.codebook).fit(TABLE)
     low, high = plain.explain(QUERIES).interval("no", "yes")
     assert np.array_equal(low, high)
-    assert plain._plausible() is None
+    assert plain._noise_interval() is None
     assert weights(plain.parameters_)[0].interval(0) is None
     model = NaiveBayes(DATA.codebook, epsilon=1.0, mechanism="global").fit(TABLE)
     with pytest.raises(ConfigError, match="does not say how its noise was drawn"):
@@ -234,19 +234,19 @@ def test_an_exact_model_has_no_width_and_an_unknown_noise_no_interval() -> None:
 
 
 def test_features_that_were_not_released_and_counts_that_were_hidden_have_no_end() -> None:
-    drowned = NaiveBayes(DATA.codebook, epsilon=1e-5, rows=6000).fit(TABLE)
+    drowned = NaiveBayes(DATA.codebook, epsilon=1e-5, expected_rows=6000).fit(TABLE)
     low, high = drowned.explain(QUERIES).interval("yes")
     assert np.isneginf(low[:, 1]).all()
     assert np.isposinf(high[:, 1]).all()
     assert np.isfinite(low[:, 0]).all()
     assert b"[not known]" in release_files(drowned)["explain.html"]
-    hidden = Study(DATA.codebook, epsilon=1.0, rows=6000, min_cell=300).simulate(DATA.tables).model
+    hidden = Study(DATA.codebook, epsilon=1.0, expected_rows=6000, min_cell=300).simulate(DATA.tables).model
     tables = hidden.privacy_["released"]["tables"]
     assert any(value is None for table in tables for row in table for value in row)
     assert all(value is None or value >= 300 for table in tables for row in table for value in row)
-    ends = hidden._plausible()
+    ends = hidden._noise_interval()
     assert ends is not None
-    found = [weight for weight in weights(hidden.parameters_, plausible=ends) if weight.low is not None]
+    found = [weight for weight in weights(hidden.parameters_, interval=ends) if weight.low is not None]
     assert any(np.isinf(weight.low).any() for weight in found)
     assert any(np.isfinite(weight.low).all() for weight in found)
 
@@ -273,7 +273,7 @@ def test_a_record_that_does_not_fit_is_refused(change: dict) -> None:
 
 def test_the_draws_have_the_deviation_that_the_plan_states() -> None:
     """4,000 draws of every cell: a relative error of a standard deviation of Laplace noise of 0.018; four of them allowed."""
-    study = Study(DATA.codebook, epsilon=1.0, rows=6000)
+    study = Study(DATA.codebook, epsilon=1.0, expected_rows=6000)
     result = study.simulate(DATA.tables)
     released = Released.of(result.model.privacy_["released"], result.model.codebook_)
     assert released.drawn is not None

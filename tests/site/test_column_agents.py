@@ -71,13 +71,13 @@ def test_training_and_prediction_equal_pooled_training(tmp_path: Path, case: str
     bounded(test, 60)
 
 
-@pytest.mark.parametrize("together", [pytest.param(False, marks=pytest.mark.slow), True])
-def test_three_parties_may_compare_together(tmp_path: Path, together: bool) -> None:
+@pytest.mark.parametrize("compare_all", [pytest.param(False, marks=pytest.mark.slow), True])
+def test_three_parties_may_compare_together(tmp_path: Path, compare_all: bool) -> None:
     split = PARTIES["three"]
 
     async def test() -> None:
         async with office_of(tmp_path, split) as office:
-            study = split.study(office.net, options={"queries": 100, "together": together})
+            study = split.study(office.net, options={"queries": 100, "compare_all": compare_all})
             model = await train(office, study)
             await predict(office, study, model, split.ask(tmp_path, small(25, seed=3)))
             found = classes(office.net, prediction_run(study.sha256, model, "monday"), "lab")
@@ -313,7 +313,7 @@ def test_requests_that_name_something_unknown_are_refused(tmp_path: Path) -> Non
                 (study.sha256, {"model": "../keys", "batch": "b"}, ConfigError, "hexadecimal"),
                 (study.sha256, {"model": "ab" * 20, "batch": "b"}, ConfigError, "hexadecimal"),
                 (study.sha256, {"model": model, "batch": ""}, ConfigError, "name"),
-                (study.sha256, {"model": model, "batch": "b", "count": 3}, ConfigError, "--rows"),
+                (study.sha256, {"model": model, "batch": "b", "count": 3}, ConfigError, "--table"),
                 (study.sha256, {"model": model, "batch": "b", "colour": 3}, ConfigError, "colour"),
             ]
             for sha256, fields, kind, message in wrong:

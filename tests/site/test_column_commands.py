@@ -47,7 +47,7 @@ def world(tmp_path: Path, split: Split, capsys: pytest.CaptureFixture[str]) -> P
     split.book.to_toml(tmp_path / "codebook.toml")
     for name in NAMES:
         address = f"127.0.0.1:{free_port()}"
-        options = ["--listen", address, "--address", address, "--operator", "127.0.0.1:0", "--rows", rows[name]]
+        options = ["--listen", address, "--address", address, "--operator", "127.0.0.1:0", "--table", rows[name]]
         assert call("site", "init", tmp_path / name, "--name", name, *options) == 0
     for name, other in (NAMES, NAMES[::-1]):
         card = tmp_path / other / "card.toml"
@@ -66,7 +66,7 @@ def answer(capsys: pytest.CaptureFixture[str]) -> Any:
 
 
 def test_a_study_over_columns_is_written_checked_and_shown(world: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert init(world, *HOLDS, "--rows", 120, "--queries", 40, "--reveal-to", "insurer") == 0
+    assert init(world, *HOLDS, "--n-rows", 120, "--queries", 40, "--reveal-to", "insurer") == 0
     study = world / "study.toml"
     capsys.readouterr()
     assert call("study", "check", study) == 0
@@ -92,10 +92,10 @@ def test_a_study_over_columns_is_written_checked_and_shown(world: Path, capsys: 
 @pytest.mark.parametrize(
     ("options", "code", "message"),
     [
-        ([*HOLDS, "--rows", 120], 2, "Say --queries"),
-        ([*HOLDS, "--rows", 119, "--queries", 5], 0, "another number of rows"),
+        ([*HOLDS, "--n-rows", 120], 2, "Say --queries"),
+        ([*HOLDS, "--n-rows", 119, "--queries", 5], 0, "another number of rows"),
         (["--holds", "hospital", "--labelled", "hospital"], 2, "--holds takes NAME=VALUE"),
-        ([*HOLDS[:4], "--queries", 5, "--rows", 120], 2, "who has the class"),
+        ([*HOLDS[:4], "--queries", 5, "--n-rows", 120], 2, "who has the class"),
         ([*HOLDS, "--queries", 5], 2, "identifiers"),
     ],
 )
@@ -160,16 +160,16 @@ def serving(world: Path) -> Iterator[Path]:
 
 
 def predict(folder: Path, name: str, *more: object) -> list[str]:
-    config = ["--batch", "monday", "--rows", folder / f"{name}-batch.csv", "--config", folder / name]
+    config = ["--batch", "monday", "--table", folder / f"{name}-batch.csv", "--config", folder / name]
     return [str(word) for word in ("study", "predict", folder / "study.toml", *config, *more)]
 
 
 def test_from_init_to_a_file_of_classes(serving: Path, split: Split, capsys: pytest.CaptureFixture[str]) -> None:
     study = serving / "study.toml"
-    assert init(serving, *HOLDS, "--rows", 120, "--queries", 40, "--reveal-to", "insurer") == 0
+    assert init(serving, *HOLDS, "--n-rows", 120, "--queries", 40, "--reveal-to", "insurer") == 0
     for name in NAMES:
         assert call("site", "approve", study, "--config", serving / name) == 0
-    early = ("--batch", "b", "--rows", serving / "hospital" / "card.toml", "--config", serving / "hospital")
+    early = ("--batch", "b", "--table", serving / "hospital" / "card.toml", "--config", serving / "hospital")
     assert call("study", "predict", study, *early) == 2
     assert "no share of a model" in capsys.readouterr().err
     assert call("study", "run", study, "--config", serving / "hospital", "--json") == 0
@@ -200,7 +200,7 @@ def test_from_init_to_a_file_of_classes(serving: Path, split: Split, capsys: pyt
     assert answer(capsys)[0]["spent"] == 30
     assert call("site", "destroy", model, "--yes", "--config", serving / "hospital") == 0
     capsys.readouterr()
-    assert call("site", "audit", "--config", serving / "hospital") == 0
+    assert call("site", "log", "--config", serving / "hospital") == 0
     log = capsys.readouterr().out
     for event in ("joined", "computing", "classifying", "destroyed"):
         assert event in log

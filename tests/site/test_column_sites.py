@@ -249,7 +249,7 @@ def test_three_processes_compare_together(tmp_path: Path, dataset: Callable[[str
     frame = pd.read_csv(dataset("iris"), keep_default_na=False)
     names = [name for name in frame.columns if name != "class"]
     holds = {"a": tuple(names[:1]), "b": tuple(names[1:3]), "c": tuple(names[3:])}
-    run_through(tmp_path, Split(frame, "class", holds, ("b",)), frame, options={"queries": 1000, "together": True})
+    run_through(tmp_path, Split(frame, "class", holds, ("b",)), frame, options={"queries": 1000, "compare_all": True})
 
 
 @pytest.mark.slow

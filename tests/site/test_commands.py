@@ -39,7 +39,7 @@ def world(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Path:
     BOOK.to_toml(tmp_path / "codebook.toml")
     for name in NAMES:
         address = f"127.0.0.1:{free_port()}"
-        options = ["--listen", address, "--address", address, "--operator", "127.0.0.1:0", "--rows", rows[name]]
+        options = ["--listen", address, "--address", address, "--operator", "127.0.0.1:0", "--table", rows[name]]
         assert call("site", "init", tmp_path / name, "--name", name, *options, "--json") == 0
         facts = json.loads(capsys.readouterr().out)
         assert facts["words"] == read_card(tmp_path / name / "card.toml").words
@@ -82,7 +82,7 @@ def test_a_study_is_checked_signed_and_shown_before_anything_leaves(world: Path,
     (north / "studies").mkdir()
     (north / "studies" / "ours.toml").write_text(study.read_text())
     assert call("site", "approve", sha256, "--config", north) == 0
-    assert call("site", "audit", "--config", north) == 0
+    assert call("site", "log", "--config", north) == 0
     assert "approved" in capsys.readouterr().out
     text = study.read_text()
     study.write_text(text.replace("three hospitals", "four hospitals"))

@@ -134,14 +134,14 @@ def test_another_codebook_over_the_same_columns_counts_and_over_others_does_not(
 
 def test_of_a_run_whose_end_is_not_known_every_set_it_allowed_counts() -> None:
     names = ("north", "south", "west", "east")
-    unsure = PastSum(frozenset(IDS[name] for name in names), state(), fewest=3, run="ab" * 16)
+    unsure = PastSum(frozenset(IDS[name] for name in names), state(), quorum_size=3, run="ab" * 16)
     with pytest.raises(PrivacyError, match=r"run abababababababab settled \(`blindbayes site unsettled`\)"):
         independent(study(names, thresholds=Thresholds(quorum=4)), unsure)
     with pytest.raises(PrivacyError, match="single site"):
         independent(study(), unsure)  # it may have been all four
-    far = PastSum(frozenset(f"{number:064x}" for number in (1, 9, 10, 11, 12)), state(), fewest=4)
+    far = PastSum(frozenset(f"{number:064x}" for number in (1, 9, 10, 11, 12)), state(), quorum_size=4)
     independent(study(), far)  # whoever was in it: too little in common for a difference
-    many = PastSum(frozenset(f"{number:064x}" for number in range(1, 30)), state(), fewest=20)
+    many = PastSum(frozenset(f"{number:064x}" for number in range(1, 30)), state(), quorum_size=20)
     with pytest.raises(PrivacyError, match="site unsettled"):
         independent(study(), many)
 
@@ -214,7 +214,7 @@ def test_too_many_sets_to_compare_are_refused_with_a_way_out() -> None:
     assert refusal(names[1], "".join(names), *before) is None
 
 
-def brute_force(equations: list[frozenset[str]], others: list[str], fewest: int, colluders: int) -> bool:
+def brute_force(equations: list[frozenset[str]], others: list[str], quorum_size: int, colluders: int) -> bool:
     """Over the rationals, every set and every coalition: does an allowed sum add a vector on few sites to the row space?"""
     names = sorted({name for equation in equations for name in equation} | set(others) | {"me"})
 
@@ -225,7 +225,7 @@ def brute_force(equations: list[frozenset[str]], others: list[str], fewest: int,
         return [float(other == which) for other in names]
 
     old = [[float(name in equation) for name in names] for equation in equations]
-    for size in range(fewest, len(others) + 2):
+    for size in range(quorum_size, len(others) + 2):
         for chosen in itertools.combinations([*others, "me"], size):
             new = [float(name in chosen) for name in names]
             if rank([*old, new]) == rank(old):
@@ -243,11 +243,11 @@ def brute_force(equations: list[frozenset[str]], others: list[str], fewest: int,
     st.integers(0, 2),
 )
 @settings(max_examples=150, deadline=None)
-def test_the_difference_rule_equals_brute_force(equations: list[frozenset[str]], fewest: int, colluders: int) -> None:
+def test_the_difference_rule_equals_brute_force(equations: list[frozenset[str]], quorum_size: int, colluders: int) -> None:
     others = ["a", "b", "c", "d"]
     adds = {name: frozenset([name]) for name in [*others, "me"]}
-    found = find_determined(Question(equations, adds, {}, fewest, colluders))
-    assert (found is not None) == brute_force(equations, others, fewest, colluders)
+    found = find_determined(Question(equations, adds, {}, quorum_size, colluders))
+    assert (found is not None) == brute_force(equations, others, quorum_size, colluders)
 
 
 def test_the_audit_log_chains_and_notices_every_change(tmp_path: Path) -> None:

@@ -201,11 +201,11 @@ def test_three_parties_score_for_the_class_holder():
         "telecom": set(),
         "agency": set(),
     }
-    together = make(book=book, together=True).simulate(frames).model.score(frames, to="bank")
-    assert (together.labels == found.labels)[clear].all()
+    compare_all = make(book=book, compare_all=True).simulate(frames).model.score(frames, to="bank")
+    assert (compare_all.labels == found.labels)[clear].all()
     assert "bank and telecom together can see" in found.statement
-    assert "no coalition short of all but one" in together.statement
-    assert any(item.kind == "GatesMasked" for item in together.report.views[1].received)  # no pair is trusted
+    assert "no coalition short of all but one" in compare_all.statement
+    assert any(item.kind == "GatesMasked" for item in compare_all.report.views[1].received)  # no pair is trusted
     with pytest.raises(ConfigError, match="joined with bank alone"):
         model.score(frames, to="telecom")
     with pytest.raises(ConfigError, match="two parties"):

@@ -36,7 +36,7 @@ def sources() -> dict[str, pd.DataFrame]:
 
 def test_noisy_counts_below_the_least_are_published_as_zero(tmp_path: Path) -> None:
     found = {
-        least: Study(BOOK, epsilon=4.0, min_cell=least, rows=1500).simulate(sources(), coins=Coins.seeded(bytes(32)))
+        least: Study(BOOK, epsilon=4.0, min_cell=least, expected_rows=1500).simulate(sources(), coins=Coins.seeded(bytes(32)))
         for least in (0, LEAST)
     }
     plain, hidden = found[0].statistics, found[LEAST].statistics
@@ -61,7 +61,7 @@ def test_what_each_party_sends_does_not_know_of_it() -> None:
     frame = sources()["north"]
     vectors = []
     for least in (0, LEAST):
-        study = Study(BOOK, epsilon=4.0, min_cell=least, rows=1500)
+        study = Study(BOOK, epsilon=4.0, min_cell=least, expected_rows=1500)
         setting = study.setting(("north", "south", "west"))
         statistics = count_table(frame, study.counting(setting))
         vectors.append(study.contribution(statistics, setting, Coins.seeded(bytes(32))))
@@ -83,7 +83,7 @@ def test_moments_of_a_small_class_are_hidden_with_its_count() -> None:
     frames = {
         name: frame.assign(income=frame["age"] * 100).drop(columns=["colour", "age"]) for name, frame in sources().items()
     }
-    study = Study(book, epsilon=4.0, min_cell=LEAST, rows=1500)
+    study = Study(book, epsilon=4.0, min_cell=LEAST, expected_rows=1500)
     plan = study.plan(study.setting(tuple(frames)))
     assert plan is not None
     assert [cut.kind for cut in plan.tables.cuts] == ["moments"]

@@ -348,7 +348,7 @@ def test_noise_counts_on_the_fewest_honest_survivors(parties: int, quorum: int, 
 @pytest.mark.parametrize("rows", [None, 100, 10**6])
 def test_the_noise_covers_what_one_row_can_change(rows: int | None) -> None:
     """Every row moves the vector by at most `touched`, cell by cell measured in its bound; and some row by just that."""
-    study = Study(CODEBOOK, epsilon=1.0, rows=rows)
+    study = Study(CODEBOOK, epsilon=1.0, expected_rows=rows)
     plan = study.plan(study.setting(tuple(PARTS)))
     assert plan is not None
     zero = plan.vector(Statistics.zero(plan.codebook))
@@ -363,7 +363,7 @@ def test_the_noise_covers_what_one_row_can_change(rows: int | None) -> None:
 
 def test_numbers_on_a_wide_grid_are_released_within_64_bits() -> None:
     codebook = Codebook("c", ("a", "b"), (Numeric("x", 0, 2.0**40, 1.0), Numeric("y", 0, 30_000, 1.0)), max_rows=10**6)
-    study = Study(codebook, epsilon=1.0, rows=10**6)
+    study = Study(codebook, epsilon=1.0, expected_rows=10**6)
     plan = study.plan(study.setting(("a", "b", "c")))
     assert plan is not None
     assert plan.bound(3) < 2**63
@@ -383,7 +383,7 @@ def test_a_private_study_predicts_almost_as_well_as_an_exact_one(dataset: Callab
     train, test = frame.iloc[::2], frame.iloc[1::2]
     probe, truth = test.drop(columns=target), test[target]
     exact = Study(codebook).simulate(split(train, 5)).model.score(probe, truth)
-    study = Study(codebook, epsilon=3.0, rows=900)
+    study = Study(codebook, epsilon=3.0, expected_rows=900)
     scores = [
         study.simulate(split(train, 5), coins=Coins.seeded(bytes([at]) * 32)).model.score(probe, truth) for at in range(5)
     ]

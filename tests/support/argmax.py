@@ -60,8 +60,8 @@ class Setup:
         query = self.query(learners)
         runs = local_runs(self.parties, coins=coins("run"), run_id=options.pop("run_id", "local"))
         tables = {holder: {name: self.mine[name] for name in names} for holder, names in self.shared.items()}
-        keepers = {holder: anew(link[0]) for holder, link in self.links.items()}
-        roles = {"class": class_holder(runs["class"], query, self.local(), tables, keepers, coins("c"))}
+        ot_senders = {holder: anew(link[0]) for holder, link in self.links.items()}
+        roles = {"class": class_holder(runs["class"], query, self.local(), tables, ot_senders, coins("c"))}
         values = columns or self.block.columns
         for holder, names in self.shared.items():
             share = score({name: self.theirs[name] for name in names}, values, self.plan, self.rows)

@@ -99,7 +99,7 @@ class Case:
 def connect(run, other, source):
     """(keeper, planter) of one party with another; who stands first in the roster sends first."""
     links = yield from joined.connect(run, other, source)
-    return links.keeper, links.planter
+    return links.ot_sender, links.ot_receiver
 
 
 def to_scores(limbs, plan):

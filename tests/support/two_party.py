@@ -20,8 +20,8 @@ def coins(name: str) -> Coins:
 def transfer_pair(name: str = "pair", session: bytes = b"setup"):
     """(sender's state, chooser's state) of an OT extension."""
     setup = OtSenderSetup.begin(session, coins(name + " sender"))
-    planter, point, corrections = plant(setup.choice.points, session, coins(name + " chooser"))
-    return setup.finish(point, corrections), planter
+    ot_receiver, point, corrections = plant(setup.choice.points, session, coins(name + " chooser"))
+    return setup.finish(point, corrections), ot_receiver
 
 
 def anew(state):
@@ -46,11 +46,11 @@ def opened_count(row_holder, label_holder):
 
 def count_pair(number, bits=20, name="count"):
     """The two sides of a count of joined identifiers, "rows" and "labels", as joined_sums would leave them."""
-    keeper, planter = transfer_pair(name)
+    ot_sender, ot_receiver = transfer_pair(name)
     bits = to_bits([number], bits)
-    wires = bits[..., None].astype(np.uint64) * keeper.delta  # as wires of the garbler's own bits
-    mine = Count(b"count of matches", "labels", keeper.session(b"count of matches"), wires)
-    return mine, Count(b"count of matches", "rows", planter.session(b"count of matches"), np.zeros_like(wires))
+    wires = bits[..., None].astype(np.uint64) * ot_sender.delta  # as wires of the garbler's own bits
+    mine = Count(b"count of matches", "labels", ot_sender.session(b"count of matches"), wires)
+    return mine, Count(b"count of matches", "rows", ot_receiver.session(b"count of matches"), np.zeros_like(wires))
 
 
 class RecordingHash(TweakedHash):

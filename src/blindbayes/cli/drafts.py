@@ -73,7 +73,7 @@ def command_line(path: Path, study: StudyFile, codebook: Path, cards: Sequence[P
     options = {
         "--epsilon": privacy.epsilon,
         "--delta": privacy.delta or None,
-        "--rows": privacy.rows,
+        "--expected-rows": privacy.expected_rows,
         "--quorum": limits.quorum,
         "--min-parties": limits.min_parties,
         "--min-rows": limits.min_rows,

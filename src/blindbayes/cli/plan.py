@@ -25,7 +25,7 @@ from blindbayes.statistics import CodedRows
 @click.option("--synthetic", is_flag=True, help="No public table: a made-up one shows how noise scales.")
 @click.option("--private", "private_path", type=str, help="The private table itself. This is a release: it costs budget.")
 @click.option("--ledger", type=click.Path(dir_okay=False), help="Ledger that pays for --private.")
-@click.option("--rows", type=int, help="Declared number of rows of the private table.")
+@click.option("--expected-rows", type=int, help="Declared number of rows of the private table.")
 @click.option("--epsilon", "epsilons", type=float, multiple=True, help="An epsilon to try; may be repeated.")
 @click.option("--delta", type=float, default=0.0, show_default=True, help="Second privacy parameter; 0 for pure privacy.")
 @click.option("--mechanism", default="auto", show_default=True, help="auto, knorm, discrete_laplace or discrete_gaussian.")
@@ -43,7 +43,7 @@ def command(
     synthetic: bool,
     private_path: str | None,
     ledger: str | None,
-    rows: int | None,
+    expected_rows: int | None,
     epsilons: tuple[float, ...],
     delta: float,
     mechanism: str,
@@ -56,14 +56,19 @@ def command(
 
     \b
     Example:
-      blindbayes plan --codebook codebook.toml --proxy public_sample.csv --rows 50000
-      blindbayes plan --codebook codebook.toml --synthetic --rows 2000
+      blindbayes plan --codebook codebook.toml --proxy public_sample.csv --expected-rows 50000
+      blindbayes plan --codebook codebook.toml --synthetic --expected-rows 2000
     """
     if (proxy is not None) + synthetic + (private_path is not None) != 1:
         raise ConfigError("choose one: --proxy with a public table, --synthetic, or --private (which costs budget)")
     codebook = Codebook.from_toml(codebook_path)
     tried = tuple(sorted(set(epsilons))) or EPSILONS
-    public: dict[str, Any] = {"delta": delta, "mechanism": mechanism, "rows": rows, "rows_per_unit": rows_per_person or 1}
+    public: dict[str, Any] = {
+        "delta": delta,
+        "mechanism": mechanism,
+        "rows": expected_rows,
+        "rows_per_unit": rows_per_person or 1,
+    }
     cost = None
     if private_path is not None:
         if ledger is None:
@@ -79,7 +84,7 @@ def command(
         found = planned.run(block, Coins.system())
     elif synthetic:
         coins = Coins.seeded(bytes(32))
-        size = rows or 2000
+        size = expected_rows or 2000
         block = synthetic_proxy(codebook, max(size, 2000), coins)
         public["rows"] = size
         found = forecast(

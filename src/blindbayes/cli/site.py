@@ -61,7 +61,7 @@ def command() -> None:
 
     \b
     Example:
-      blindbayes site init north --name north --listen 0.0.0.0:7440 --address north.example:7440 --rows visits.parquet
+      blindbayes site init north --name north --listen 0.0.0.0:7440 --address north.example:7440 --table visits.parquet
       blindbayes site pin south-card.toml --config north
       blindbayes site approve study.toml --hash HASH --config north
       blindbayes site serve --config north
@@ -74,7 +74,7 @@ def command() -> None:
 @click.option("--address", default="", help="host:port under which others reach this site; leave out if it only dials out.")
 @click.option("--listen", help="host:port to listen on; leave out if the site only dials out.")
 @click.option("--operator", default="127.0.0.1:7441", show_default=True, help="Loopback host:port for the site's own people.")
-@click.option("--rows", help="CSV or Parquet path, or database URL with its table: duckdb:///visits.duckdb#visits.")
+@click.option("--table", help="CSV or Parquet path, or database URL with its table: duckdb:///visits.duckdb#visits.")
 @click.option("--epsilon", default="10", show_default=True, help="Budget of the site's ledger.")
 @click.option("--delta", default="0.00001", show_default=True, help="Budget of the site's ledger.")
 @PASSPHRASE
@@ -85,7 +85,7 @@ def init(
     address: str,
     listen: str | None,
     operator: str,
-    rows: str | None,
+    table: str | None,
     epsilon: str,
     delta: str,
     passphrase_file: Path | None,
@@ -95,16 +95,16 @@ def init(
 
     \b
     Example:
-      blindbayes site init north --name north --listen 0.0.0.0:7440 --address north.example:7440 --rows visits.parquet
+      blindbayes site init north --name north --listen 0.0.0.0:7440 --address north.example:7440 --table visits.parquet
     """
-    if rows is not None and Path(rows).exists():
-        rows = str(Path(rows).resolve())  # named from here, read from wherever the agent is started
-    elif rows is not None and "://" not in rows and not any(mark in rows for mark in "*?["):
+    if table is not None and Path(table).exists():
+        table = str(Path(table).resolve())  # named from here, read from wherever the agent is started
+    elif table is not None and "://" not in table and not any(mark in table for mark in "*?["):
         click.echo(
-            f"note: {rows!r} does not exist; put the rows into the site's folder under that name or mend `source` in site.toml",
+            f"note: {table!r} does not exist; put it into the site's folder under that name or mend `source` in site.toml",
             err=True,
         )
-    config = SiteConfig(listen=listen, operator=operator, rows=None if rows is None else Rows(rows))
+    config = SiteConfig(listen=listen, operator=operator, rows=None if table is None else Rows(table))
     phrase = passphrase_of(passphrase_file)
     home, identity = SiteFolder.create(
         folder, name, config=config, address=address, passphrase=phrase, epsilon=epsilon, delta=delta
@@ -326,16 +326,16 @@ def status(config: Path, as_json: bool) -> None:
         click.echo(f"  run {run['run']} ({run['kind']}): {run['text']}")
 
 
-@command.command()
+@command.command("log")
 @click.option("--must-hold", help="A head of this log that another site has seen.")
 @FOLDER
 @JSON
-def audit(must_hold: str | None, config: Path, as_json: bool) -> None:
+def log(must_hold: str | None, config: Path, as_json: bool) -> None:
     """Verify the audit log and show it.
 
     \b
     Example:
-      blindbayes site audit --config north
+      blindbayes site log --config north
     """
     home = SiteFolder.open(config)
     number = home.audit.verify(must_hold=must_hold)

@@ -42,7 +42,7 @@ def unsettled(config: Path, as_json: bool) -> None:
             "time": first["time"],
             "study": first["study"],
             "sites": sorted(names.get(site, site[:16]) for site in sum_.included),
-            "at_least": sum_.fewest,
+            "at_least": sum_.quorum_size,
         }
         for first, sum_ in home.history.unsettled()
     ]
@@ -84,8 +84,8 @@ def settle(run: str, nothing: bool, included: str | None, reason: str, config: P
     chosen = [name.strip() for name in (included or "").split(",") if name.strip()]
     if unknown := [name for name in chosen if identities.get(name) not in past.included]:
         raise ConfigError(f"{unknown[0]!r} was no contributor of that run")
-    if chosen and len(chosen) < (past.fewest or 0):
-        raise ConfigError(f"the run's quorum was {past.fewest}: it cannot have opened a sum of fewer sites")
+    if chosen and len(chosen) < (past.quorum_size or 0):
+        raise ConfigError(f"the run's quorum was {past.quorum_size}: it cannot have opened a sum of fewer sites")
     home.audit.append(
         "settled", run=run, study=first["study"], included=[identities[name] for name in chosen], why=reason.strip()[:500]
     )

@@ -45,7 +45,7 @@ def command() -> None:
       blindbayes study check study.toml
       blindbayes study sign study.toml
       blindbayes study run study.toml --out release
-      blindbayes study predict study.toml --batch monday --rows patients.csv --out classes.csv
+      blindbayes study predict study.toml --batch monday --table patients.csv --out classes.csv
     """
 
 
@@ -67,7 +67,7 @@ def command() -> None:
 @click.option(
     "--protocol",
     type=click.Choice(sorted({*schemes.known("rows", between_sites=True), *schemes.known("columns", between_sites=True)})),
-    help=f"How it is computed. Over rows {RowStudy.usual}; over columns it follows from --rows, --key and --epsilon.",
+    help=f"How it is computed. Over rows {RowStudy.usual}; over columns it follows from --n-rows, --key and --epsilon.",
 )
 @click.option("--holds", multiple=True, help="Over columns: SITE=feature,feature,...; once per site, SITE= for none.")
 @click.option("--labelled", multiple=True, help="Over columns: a site that has the class column; the first acts for it.")
@@ -88,7 +88,8 @@ def command() -> None:
     "--epsilon", type=float, help="Privacy loss of the opened sum, or of a model in shares; without it both are exact."
 )
 @click.option("--delta", type=float, default=0.0, show_default=True, help="Second privacy parameter; 0 for pure privacy.")
-@click.option("--rows", type=int, help="With epsilon: rows of all sites, about. Over columns: rows that line up.")
+@click.option("--expected-rows", type=int, help="With epsilon: rows of all sites, about, as publicly known.")
+@click.option("--n-rows", type=int, help="Over columns whose rows line up: how many there are.")
 @click.option("--quorum", type=int, help="Fewest sites whose sum may be opened.")
 @click.option("--min-parties", type=int, default=3, show_default=True, help="Fewest sites that must take part.")
 @click.option("--min-rows", type=int, default=0, show_default=True, help="Fewest rows per site.")
@@ -123,7 +124,8 @@ def init(
     options: tuple[str, ...],
     epsilon: float | None,
     delta: float,
-    rows: int | None,
+    expected_rows: int | None,
+    n_rows: int | None,
     quorum: int | None,
     min_parties: int,
     min_rows: int,
@@ -140,7 +142,7 @@ def init(
       blindbayes study init study.toml --title Readmission --codebook codebook.toml \\
         --card north.toml --card south.toml --card west.toml
       blindbayes study init study.toml --title Default --codebook codebook.toml --card bank.toml --card telecom.toml \\
-        --holds bank=income,age --holds telecom=calls --labelled bank --rows 5000 --queries 1000 --reveal-to bank
+        --holds bank=income,age --holds telecom=calls --labelled bank --n-rows 5000 --queries 1000 --reveal-to bank
     """
     if ask or (wizard.on_terminal() and not (path and title and codebook and cards)):
         given = {name for name in context.params if context.get_parameter_source(name) is ParameterSource.COMMANDLINE}
@@ -159,11 +161,23 @@ def init(
         raise ConfigError(f"--{_flag(wrong[0])} is for studies over {kind}, or leave it out")
     if not over_rows:
         over_columns = ColumnOptions(
-            holds, labelled, key, bounds, queries, reveal_to, duplicates, options, epsilon, miner, delta, protocol
+            holds,
+            labelled,
+            key,
+            bounds,
+            queries,
+            reveal_to,
+            duplicates,
+            options,
+            epsilon,
+            miner,
+            delta,
+            protocol,
+            expected_rows,
         )
-        study = make_columns(title, book, read, over_columns, rows, limits, deadlines)
+        study = make_columns(title, book, read, over_columns, n_rows, limits, deadlines)
     else:
-        privacy = Privacy(epsilon=epsilon, delta=delta, rows=rows)
+        privacy = Privacy(epsilon=epsilon, delta=delta, expected_rows=expected_rows)
         named, more = protocol or RowStudy.usual, options_of(options)
         study = wizard.make_study(title, book, read, without_rows, named, privacy, limits, deadlines, options=more)
     if path.exists():
@@ -172,7 +186,7 @@ def init(
     click.echo(f"Wrote {path}. sha256 {study.sha256}")
 
 
-_OF_COLUMNS = {"holds", "labelled", "key", "bounds", "queries", "reveal_to", "duplicates", "miner"}
+_OF_COLUMNS = {"holds", "labelled", "key", "bounds", "queries", "reveal_to", "duplicates", "miner", "n_rows"}
 _OF_ROWS = {"without_rows", "quorum", "min_parties"}
 
 

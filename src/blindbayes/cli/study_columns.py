@@ -40,6 +40,7 @@ class ColumnOptions(msgspec.Struct, frozen=True):
     miner: str | None = None
     delta: float = 0.0
     protocol: str | None = None
+    expected_rows: int | None = None
 
 
 def make_columns(
@@ -47,7 +48,7 @@ def make_columns(
     book: Codebook,
     cards: Sequence[Card],
     given: ColumnOptions,
-    rows: int | None,
+    n_rows: int | None,
     limits: Thresholds,
     deadlines: Deadlines,
 ) -> StudyFile:
@@ -60,7 +61,7 @@ def make_columns(
     if given.bounds:
         options["bounds"] = {name: _number(name, text) for name, text in _pairs("--bound", given.bounds)}
     noisy = given.epsilon is not None and all(name in given.labelled for name, held in holds.items() if held)
-    protocol = given.protocol or usual_protocol(aligned=rows is not None, noisy=noisy)
+    protocol = given.protocol or usual_protocol(aligned=n_rows is not None, noisy=noisy)
     facts = schemes.scheme(protocol).facts
     if facts.shares and "queries" not in options:
         raise ConfigError("how many instances may be classified in all? Say --queries: sites refuse a study without a limit")
@@ -74,6 +75,7 @@ def make_columns(
         protocol=protocol,
         epsilon=given.epsilon,
         delta=given.delta,
+        expected_rows=given.expected_rows,
         min_rows=limits.min_rows,
         min_cell=limits.min_cell,
         options=options,
@@ -82,7 +84,7 @@ def make_columns(
         duplicates=given.duplicates,
     )
     parties = tuple(Party(card.name, card.identity.hex()) for card in cards)
-    held = Holdings(holds, given.labelled, rows)
+    held = Holdings(holds, given.labelled, n_rows)
     hosts = {} if given.miner is None else dict.fromkeys(facts.roles, given.miner)
     return StudyFile.of(study, title, parties, columns=held, hosts=hosts, deadlines=deadlines)
 
@@ -125,9 +127,9 @@ def _number(name: str, text: str) -> Any:
 @click.argument("path", metavar="STUDY", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option("--model", help="The training run; needed if this site has shares of several models of the study.")
 @click.option("--batch", required=True, help="A name for these instances, the same at every site, used once.")
-@click.option("--rows", help="This site's columns of the instances, in the order that all sites agreed on: CSV, Parquet, URL.")
+@click.option("--table", help="This site's columns of the instances, in the order that all sites agreed on: CSV, Parquet, URL.")
 @click.option("--count", type=int, help="For a site that holds the class alone: how many instances there are.")
-@click.option("--keep", multiple=True, help="A column of --rows to stand beside the classes, such as your own number.")
+@click.option("--keep", multiple=True, help="A column of --table to stand beside the classes, such as your own number.")
 @click.option("--to", help="Rows matched by an identifier: score everybody in this site's table, for it alone.")
 @click.option(
     "--scope",
@@ -143,7 +145,7 @@ def predict(
     path: Path,
     model: str | None,
     batch: str,
-    rows: str | None,
+    table: str | None,
     count: int | None,
     keep: tuple[str, ...],
     to: str | None,
@@ -160,7 +162,7 @@ def predict(
 
     \b
     Example:
-      blindbayes study predict study.toml --batch monday --rows patients.csv --keep number --out classes.csv --config hospital
+      blindbayes study predict study.toml --batch monday --table patients.csv --keep number --out classes.csv --config hospital
     """
     study, home = StudyFile.from_toml(path), SiteFolder.open(config)
     if not study.study.scheme.facts.shares:
@@ -171,12 +173,12 @@ def predict(
         if not out.parent.is_dir():
             raise ConfigError(f"the folder {out.parent} does not exist; make it first")
         require_new(out)
-    if rows is not None and Path(rows).exists():
-        rows = os.path.abspath(rows)  # named from here, read by the agent
-    elif rows is not None and re.fullmatch(r"[^:*?\[]*\.(csv|parquet)", rows) and not (home.folder / rows).exists():
-        raise ConfigError(f"{rows!r} is neither where the command was started nor in the site's folder; nothing was begun")
+    if table is not None and Path(table).exists():
+        table = os.path.abspath(table)  # named from here, read by the agent
+    elif table is not None and re.fullmatch(r"[^:*?\[]*\.(csv|parquet)", table) and not (home.folder / table).exists():
+        raise ConfigError(f"{table!r} is neither where the command was started nor in the site's folder; nothing was begun")
     asked: dict[str, Any] = {"study": study.sha256, "model": model or _only_model(home, study), "batch": batch}
-    asked |= {"rows": rows, "count": count, "keep": keep, "to": to, "scope": scope}
+    asked |= {"rows": table, "count": count, "keep": keep, "to": to, "scope": scope}
     client = OperatorClient(home.folder)
     ended = client.follow(client.call("POST", "/predictions", asked), None if as_json else _tell)
     if ended["state"] != "done":

@@ -29,7 +29,7 @@ from blindbayes.errors import ConfigError
     help="With epsilon: auto, knorm, discrete_laplace or discrete_gaussian (which needs delta); smooth or global, the "
     "literature's release parameter by parameter.",
 )
-@click.option("--rows", type=int, help="With epsilon: about how many rows the table has, as publicly known.")
+@click.option("--expected-rows", type=int, help="With epsilon: about how many rows the table has, as publicly known.")
 @click.option(
     "--rows-per-person",
     type=int,
@@ -51,7 +51,7 @@ def command(
     epsilon: float | None,
     delta: float,
     mechanism: str,
-    rows: int | None,
+    expected_rows: int | None,
     rows_per_person: int | None,
     allocation: tuple[int, int] | None,
     gamma: float | None,
@@ -85,7 +85,7 @@ def command(
         delta=delta,
         mechanism=mechanism,
         ledger=ledger,
-        rows=rows,
+        expected_rows=expected_rows,
         rows_per_person=rows_per_person,
         allocation=allocation,
         gamma=gamma,

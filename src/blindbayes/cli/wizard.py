@@ -348,14 +348,14 @@ class Wizard:
 
         def rows_of(text: str) -> int | None:
             rows = whole(1)(text) if text.strip() else None
-            trial(Privacy(epsilon=epsilon, delta=float(self._given.get("delta", 0.0)), rows=rows))
+            trial(Privacy(epsilon=epsilon, delta=float(self._given.get("delta", 0.0)), expected_rows=rows))
             return rows
 
         click.echo(
             "How fine the noisy tables are depends on the number of rows: a public figure or a guess, never the true count."
         )
-        rows = self._answer("rows", "Rows of all sites together, about (Return: unknown)", rows_of, "", show=False)
-        return Privacy(epsilon=epsilon, rows=rows)
+        rows = self._answer("expected_rows", "Rows of all sites together, about (Return: unknown)", rows_of, "", show=False)
+        return Privacy(epsilon=epsilon, expected_rows=rows)
 
     def _noise(self, trial: Callable[..., StudyFile], privacy: Privacy, *, rarer: bool) -> Privacy:
         """The rarer settings of a private study."""
@@ -428,7 +428,7 @@ class Wizard:
         return Model(alpha, asked("var_smoothing", positive, "1e-09"))
 
     def _quorum(self, trial: Callable[..., StudyFile], protocol: str, count: int, privacy: Privacy) -> int | None:
-        usual = trial(privacy, None).setting.fewest
+        usual = trial(privacy, None).setting.quorum_size
         loses = schemes.scheme(protocol).facts.may_lose
         if not loses and "quorum" not in self._given:
             return None  # everybody must answer

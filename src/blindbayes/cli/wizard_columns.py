@@ -21,7 +21,7 @@ from blindbayes.study.file import Deadlines, Model, Party, Privacy, StudyFile, T
 from blindbayes.transport.identity import Card
 
 T = TypeVar("T")
-COLUMN_OPTIONS = {"holds", "labelled", "key", "bounds", "queries", "reveal_to", "duplicates", "options", "miner"}
+COLUMN_OPTIONS = {"holds", "labelled", "key", "bounds", "queries", "reveal_to", "duplicates", "options", "miner", "n_rows"}
 _EPSILON = "epsilon is a positive number"
 
 
@@ -64,7 +64,7 @@ def ask_columns(
         return msgspec.structs.replace(study, deadlines=deadlines())
     fields: dict[str, Any] = {"options": {}}
     if labelled == "all" or _aligned(known):
-        rows = asked("Number of rows", whole(1, book.max_rows), name="rows")
+        rows = asked("Number of rows", whole(1, book.max_rows), name="n_rows")
         fields |= {"protocol": ColumnStudy.usual}
     else:
         rows = None
@@ -143,7 +143,7 @@ def _expanded(given: Mapping[str, Any], names: Sequence[str]) -> dict[str, str]:
         raise ConfigError("--option is for a study that is written without questions: give --holds and --labelled as well")
     known = {
         name: str(given[name])
-        for name in ("queries", "reveal_to", "duplicates", "rows", "min_rows", "epsilon", "miner")
+        for name in ("queries", "reveal_to", "duplicates", "n_rows", "min_rows", "epsilon", "miner")
         if name in given
     }
     if len(given.get("labelled", ())) > 1:
@@ -160,15 +160,15 @@ def _expanded(given: Mapping[str, Any], names: Sequence[str]) -> dict[str, str]:
 
 def _noisy(known: Mapping[str, str]) -> bool:
     """Whether sites that all know the class release noisy counts, rather than keep shares."""
-    if "epsilon" in known or "rows" in known:
+    if "epsilon" in known or "n_rows" in known:
         return "epsilon" in known
     click.echo("\nshares: nobody gets the model. noisy: each site releases counts of its own columns with noise, for a model.")
     return ask("Shares or noisy counts", one_of(("shares", "noisy")), "shares") == "noisy"
 
 
 def _aligned(known: Mapping[str, str]) -> bool:
-    if "rows" in known or "key" in known or any(name.startswith("bound of") for name in known):
-        return "rows" in known
+    if "n_rows" in known or "key" in known or any(name.startswith("bound of") for name in known):
+        return "n_rows" in known
     click.echo("\nRows line up if every site's table lists the same people in the same order, and all know how many.")
     return click.confirm("Do the rows line up?", default=False)
 

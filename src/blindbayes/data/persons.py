@@ -32,16 +32,16 @@ _NULL = "\x1f-"  # of a missing cell in the text of a row
 class Persons:
     """How many rows of a person are counted, and the secret that draws them; a run that is taken up again brings it back."""
 
-    most: int
+    rows_per_person: int
     salt: bytes = field(repr=False)
 
     def __post_init__(self) -> None:
-        require_rows_per_person(self.most)
+        require_rows_per_person(self.rows_per_person)
 
 
-def require_rows_per_person(most: int) -> None:
+def require_rows_per_person(value: int) -> None:
     """Refuse what is no number of rows."""
-    if type(most) is not int or most < 1:
+    if type(value) is not int or value < 1:
         raise ConfigError("rows_per_person is a whole number from 1 on")
 
 
@@ -81,7 +81,7 @@ def bounded(table: Any, codebook: Codebook, persons: Persons, names: Sequence[st
     rows = rows.mutate(**{_DRAW: _md5(salted)})
     drawn = ibis.row_number().over(ibis.window(group_by=rows[_KEY], order_by=rows[_DRAW]))
     rows = rows.mutate(**{_COPY: drawn})
-    return rows.filter(rows[_COPY] < persons.most).select(*names)
+    return rows.filter(rows[_COPY] < persons.rows_per_person).select(*names)
 
 
 def drawn_rows(columns: Mapping[str, Any], codebook: Codebook, persons: Persons) -> npt.NDArray[np.int64]:

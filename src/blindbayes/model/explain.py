@@ -89,18 +89,18 @@ class Explanation:
         odds = np.column_stack([self.log_odds(label, against), self.log_odds(label, against).sum(axis=1)])
         if self.noise is None:
             return odds, odds
-        plausible = self.noise()
-        if plausible is None:
+        noise_interval = self.noise()
+        if noise_interval is None:
             raise ConfigError("this private model does not say how its noise was drawn: no interval can be given")
         low, high = np.empty_like(odds), np.empty_like(odds)
-        prior = plausible.log_prior[:, one] - plausible.log_prior[:, other]
+        prior = noise_interval.log_prior[:, one] - noise_interval.log_prior[:, other]
         low[:, 0], high[:, 0] = between(prior, coverage)
         for start in range(0, rows, _ROWS_AT_ONCE):
             part = slice(start, min(start + _ROWS_AT_ONCE, rows))
             total = np.repeat(prior[:, None], part.stop - start, axis=1)
             for at, name in enumerate(self.parts[1:], start=1):
                 codes, where = np.unique(self.block.columns[name][part], return_inverse=True)
-                scores = plausible.score(self.parameters, name, codes)
+                scores = noise_interval.score(self.parameters, name, codes)
                 drawn = scores[:, :, one] - scores[:, :, other]
                 ends = between(drawn, coverage)
                 low[part, at], high[part, at] = ends[0][where], ends[1][where]

@@ -334,11 +334,11 @@ def _correct(rest: Bytes, packed: Bytes) -> None:
 class SenderStream:
     """Correlated transfers of one session, the sender's side."""
 
-    def __init__(self, name: bytes, keeper: OtSender, leaves: _Leaves) -> None:
-        self.delta = keeper.delta
-        self._name, self._keeper, self._leaves = name, keeper, leaves
+    def __init__(self, name: bytes, ot_sender: OtSender, leaves: _Leaves) -> None:
+        self.delta = ot_sender.delta
+        self._name, self._keeper, self._leaves = name, ot_sender, leaves
         self._pieces = 0
-        bits = np.unpackbits(keeper.delta.view(np.uint8), bitorder="little")
+        bits = np.unpackbits(ot_sender.delta.view(np.uint8), bitorder="little")
         self._rows = np.flatnonzero(bits)
 
     def extend(self, corrections: U64Array, count: int, party: str | None = None) -> Block128:

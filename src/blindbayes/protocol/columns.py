@@ -98,9 +98,9 @@ class ColumnsSetup:
         layout = self.layout(party)
         return ClassSumsSetup(self.rows, layout.words, len(self.codebook.classes), layout.facts())
 
-    def query(self, count: int, reveal_to: str = "all", *, together: bool = False) -> SharedArgmaxSetup:
+    def query(self, count: int, reveal_to: str = "all", *, compare_all: bool = False) -> SharedArgmaxSetup:
         """The public facts of a batch. A named attribute holder evaluates, so that nobody else sees the class; with
-        `together` all parties compare, so that no pair of them is trusted."""
+        `compare_all` all parties compare, so that no pair of them is trusted."""
         holders = self.holders
         if reveal_to == "all":
             learners: tuple[str, ...] = tuple(self.owners)
@@ -111,7 +111,7 @@ class ColumnsSetup:
         else:
             raise ConfigError(f"reveal_to is 'all' or a party; {reveal_to!r} is none")
         shared = {name: self.shared(name) for name in holders}
-        return SharedArgmaxSetup(self.plan, count, self.class_holder, holders, shared, learners, together, self.audit_rate)
+        return SharedArgmaxSetup(self.plan, count, self.class_holder, holders, shared, learners, compare_all, self.audit_rate)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain builtins, for a share file."""
@@ -133,8 +133,8 @@ class Trained:
 
     tables: dict[str, dict[str, Limbs]] = field(repr=False)  # per other party: shares of score tables
     sums: dict[str, U64Array] = field(repr=False)  # per other party: shares of sums
-    keepers: dict[str, OtSender] = field(repr=False)  # transfers ready for prediction: the class holder's side
-    planter: OtReceiver | None = field(default=None, repr=False)  # an attribute holder's side
+    ot_senders: dict[str, OtSender] = field(repr=False)  # transfers ready for prediction: the class holder's side
+    ot_receiver: OtReceiver | None = field(default=None, repr=False)  # an attribute holder's side
     training: str = ""  # the name of this run, the same for all its parties
     committed: dict[str, Committed] = field(default_factory=dict, repr=False)  # per other party, where look-ups are audited
 
@@ -157,9 +157,9 @@ def train_class_holder(
     trained = Trained({}, {}, {}, training=training_name(run))
     for name in columns.holders:
         if columns.shared(name):
-            planter = yield from transfer.ot_receiver(run, name, coins)
-            trained.keepers[name] = yield from transfer.ot_sender(run, name, coins)
-            share = yield from class_sums.class_holder(run, name, columns.shape(name), labels(), planter, coins)
+            ot_receiver = yield from transfer.ot_receiver(run, name, coins)
+            trained.ot_senders[name] = yield from transfer.ot_sender(run, name, coins)
+            share = yield from class_sums.class_holder(run, name, columns.shape(name), labels(), ot_receiver, coins)
             if not columns.guard.acts:
                 trained.sums[name] = share
             trained.tables[name] = yield from shared_model.class_holder(
@@ -169,14 +169,14 @@ def train_class_holder(
                 class_counts,
                 columns.layout(name),
                 columns.plan,
-                (trained.keepers[name], planter),
+                (trained.ot_senders[name], ot_receiver),
                 coins,
                 noise,
             )
             if columns.audit_rate:
                 trained.committed[name] = yield from commit_tables(run, name, trained.tables[name], columns.plan, coins)
         else:
-            trained.keepers[name] = yield from transfer.ot_sender(run, name, coins)
+            trained.ot_senders[name] = yield from transfer.ot_sender(run, name, coins)
     return trained
 
 
@@ -186,19 +186,21 @@ def train_attribute_holder(
     """An attribute holder's role. A party that knows the class only sets up its transfers. `noise` as for the class holder."""
     other = columns.class_holder
     if not columns.shared(run.me):
-        planter = yield from transfer.ot_receiver(run, other, coins)
-        return Trained({}, {}, {}, planter, training_name(run))
-    keeper = yield from transfer.ot_sender(run, other, coins)
-    planter = yield from transfer.ot_receiver(run, other, coins)
+        ot_receiver = yield from transfer.ot_receiver(run, other, coins)
+        return Trained({}, {}, {}, ot_receiver, training_name(run))
+    ot_sender = yield from transfer.ot_sender(run, other, coins)
+    ot_receiver = yield from transfer.ot_receiver(run, other, coins)
     layout = columns.layout(run.me)
     words = (layout.encode(block) for block in blocks)
-    share = yield from class_sums.attribute_holder(run, other, columns.shape(run.me), words, keeper, coins)
-    tables = yield from shared_model.attribute_holder(run, other, share, layout, columns.plan, (keeper, planter), coins, noise)
+    share = yield from class_sums.attribute_holder(run, other, columns.shape(run.me), words, ot_sender, coins)
+    tables = yield from shared_model.attribute_holder(
+        run, other, share, layout, columns.plan, (ot_sender, ot_receiver), coins, noise
+    )
     sums = {} if columns.guard.acts else {other: share}  # exact sums, put together, would be what the guard keeps back
     committed = {}
     if columns.audit_rate:
         committed[other] = yield from commit_tables(run, other, tables, columns.plan, coins)
-    return Trained({other: tables}, sums, {}, planter, training_name(run), committed)
+    return Trained({other: tables}, sums, {}, ot_receiver, training_name(run), committed)
 
 
 def any_counts(columns: ColumnsSetup) -> IntArray:
@@ -236,17 +238,19 @@ def predict_class_holder(
     query: SharedArgmaxSetup,
     local: npt.NDArray[np.float64],
     tables: Mapping[str, Mapping[str, Limbs]],
-    keepers: Mapping[str, OtSender],
+    ot_senders: Mapping[str, OtSender],
     coins: Coins,
     mesh: Mesh | None = None,
     committed: Mapping[str, Committed] | None = None,
 ) -> Role[IntArray | None]:
     """The class holder's role. `local`: prior and own features, (rows, K), in clear to itself."""
     scores = fixed_point(local, query.plan)
-    if query.together:
+    if query.compare_all:
         ready = _require_mesh(mesh)
-        return (yield from shared_argmax.class_holder_together(run, query, scores, tables, keepers, ready, coins, committed))
-    return (yield from shared_argmax.class_holder(run, query, scores, tables, keepers, coins, committed))
+        return (
+            yield from shared_argmax.class_holder_compare_all(run, query, scores, tables, ot_senders, ready, coins, committed)
+        )
+    return (yield from shared_argmax.class_holder(run, query, scores, tables, ot_senders, coins, committed))
 
 
 def predict_attribute_holder(
@@ -255,7 +259,7 @@ def predict_attribute_holder(
     local: npt.NDArray[np.float64] | None,
     tables: Mapping[str, Limbs],
     columns: Mapping[str, IntArray],
-    planter: OtReceiver,
+    ot_receiver: OtReceiver,
     coins: Coins,
     mesh: Mesh | None = None,
     root: bytes | None = None,
@@ -266,10 +270,12 @@ def predict_attribute_holder(
     scores = shared_model.score(tables, columns, plan, query.count)
     if local is not None:
         scores = lm.add(scores, fixed_point(local, plan))
-    if query.together:
+    if query.compare_all:
         ready = _require_mesh(mesh)
-        return (yield from shared_argmax.attribute_holder_together(run, query, scores, columns, planter, ready, coins, root))
-    return (yield from shared_argmax.attribute_holder(run, query, scores, columns, planter, coins, root))
+        return (
+            yield from shared_argmax.attribute_holder_compare_all(run, query, scores, columns, ot_receiver, ready, coins, root)
+        )
+    return (yield from shared_argmax.attribute_holder(run, query, scores, columns, ot_receiver, coins, root))
 
 
 def _require_mesh(mesh: Mesh | None) -> Mesh:

@@ -134,11 +134,11 @@ def dual_first(
     coins: Coins,
 ) -> Role[None]:
     """The party that garbles first and learns nothing. `bits`: its own, and how many the other has."""
-    (own, theirs), (keeper, planter), (chosen_kind, tables_kind) = bits, transfers, kinds
-    corrections, t = planter.session(session).extend(own)
+    (own, theirs), (ot_sender, ot_receiver), (chosen_kind, tables_kind) = bits, transfers, kinds
+    corrections, t = ot_receiver.session(session).extend(own)
     yield Send(other, chosen_kind(mark(session, chosen_kind, 1), corrections))
-    labels = yield from _receive_labels(other, session, theirs, keeper, chosen_kind, 0)
-    garbler = Garbler(TweakedHash(session), keeper.delta)
+    labels = yield from _receive_labels(other, session, theirs, ot_sender, chosen_kind, 0)
+    garbler = Garbler(TweakedHash(session), ot_sender.delta)
     for outputs in circuit(garbler, garbler.own(own), labels):
         yield from send_step(other, garbler, outputs, tables_kind, session)
     evaluator = Evaluator(TweakedHash.of_block(session, 1), other)
@@ -164,10 +164,10 @@ def dual_second(
     coins: Coins,
 ) -> Role[list[Bits]]:
     """The party that evaluates first: its outputs, once both executions agree. `bits` as above."""
-    (own, theirs), (keeper, planter), (chosen_kind, tables_kind) = bits, transfers, kinds
-    corrections, t = planter.session(session).extend(own)
+    (own, theirs), (ot_sender, ot_receiver), (chosen_kind, tables_kind) = bits, transfers, kinds
+    corrections, t = ot_receiver.session(session).extend(own)
     yield Send(other, chosen_kind(mark(session, chosen_kind, 0), corrections))
-    labels = yield from _receive_labels(other, session, theirs, keeper, chosen_kind, 1)
+    labels = yield from _receive_labels(other, session, theirs, ot_sender, chosen_kind, 1)
     evaluator = Evaluator(TweakedHash(session), other)
     stacks, read, readable = circuit(evaluator, evaluator.own((theirs,)), t), [], True
     for _ in range(steps):
@@ -179,7 +179,7 @@ def dual_second(
         except IntegrityError:  # where and when labels do not fit would tell more than one bit: it shows at the end alone
             read.append(np.zeros(outputs.shape[:-1], dtype=np.uint8))
             readable = False
-    garbler = Garbler(TweakedHash.of_block(session, 1), keeper.delta)
+    garbler = Garbler(TweakedHash.of_block(session, 1), ot_sender.delta)
     garbler.pieces = _BACK
     expected = hashlib.sha256(session)
     for outputs, opened in zip(circuit(garbler, labels, garbler.own(own)), read, strict=True):
@@ -189,10 +189,10 @@ def dual_second(
     return read
 
 
-def _receive_labels(other: str, session: bytes, count: int, keeper: OtSender, kind: type[B], index: int) -> Role[Wires]:
+def _receive_labels(other: str, session: bytes, count: int, ot_sender: OtSender, kind: type[B], index: int) -> Role[Wires]:
     chosen = yield from receive(other, kind)
     require_mark(chosen.mark, session, kind, index, other)
-    return keeper.session(session).extend(chosen.corrections, count, other)
+    return ot_sender.session(session).extend(chosen.corrections, count, other)
 
 
 def _point(session: bytes, secret: bytes, coins: Coins) -> tuple[bytes, bytes]:

@@ -53,7 +53,7 @@ class JoinSetup:
     bounds: Mapping[str, int]  # party -> what its number of identifiers is padded to
     inner: bool
     duplicates: str = "join"
-    most: int = 1  # rows of one identifier at one party
+    max_multiplicity: int = 1  # rows of one identifier at one party
     min_overlap: int = 0
     alpha: float = 1.0
     key: tuple[str, ...] = ()  # identifier columns, where the codebook has no recipe
@@ -73,10 +73,16 @@ class JoinSetup:
             raise ConfigError("an inner join is between two parties; with more, take join = 'left'")
         if self.duplicates not in ("join", "first", "reject"):
             raise ConfigError("duplicates is one of join, first, reject")
-        if self.most < 1 or self.most > 2**16 or (self.duplicates != "join" and self.most != 1):
+        if (
+            self.max_multiplicity < 1
+            or self.max_multiplicity > 2**16
+            or (self.duplicates != "join" and self.max_multiplicity != 1)
+        ):
             raise ConfigError("multiplicity lies between 1 and 65,536, and is 1 unless duplicates = 'join'")
         for name in self.holders:  # what a run would refuse is refused now
-            JoinedSumsSetup(self.bounds[name], self.bounds[self.class_holder], 1, len(self.codebook.classes), self.most)
+            JoinedSumsSetup(
+                self.bounds[name], self.bounds[self.class_holder], 1, len(self.codebook.classes), self.max_multiplicity
+            )
         if self.rows >= 1 << 31:
             raise ConfigError("a bound times the multiplicity squared passes 2^31 rows; lower the multiplicity or the bounds")
         if self.min_overlap < 0:
@@ -109,7 +115,7 @@ class JoinSetup:
     @property
     def rows(self) -> int:
         """Bound on the rows of any of the joins."""
-        return self.joined * self.most * self.most
+        return self.joined * self.max_multiplicity * self.max_multiplicity
 
     @property
     def joined(self) -> int:
@@ -135,7 +141,7 @@ class JoinSetup:
         facts = layout.facts() + self.facts()
         counted = bool(self.min_overlap) or self.overlap_epsilon is not None
         return JoinedSumsSetup(
-            self.bounds[party], self.bounds[self.class_holder], layout.words + 1, classes, self.most, facts, counted
+            self.bounds[party], self.bounds[self.class_holder], layout.words + 1, classes, self.max_multiplicity, facts, counted
         )
 
     def own_shape(self, party: str) -> JoinedSumsSetup:
@@ -145,7 +151,7 @@ class JoinSetup:
             raise LocalProtocolError("the class holder's own columns are not shared")
         words = layout.words * len(self.codebook.classes)
         bounds, counted = (self.bounds[self.class_holder], self.bounds[party]), bool(self.min_overlap)
-        return JoinedSumsSetup(*bounds, words, 1, self.most, layout.facts() + self.facts(), counted)
+        return JoinedSumsSetup(*bounds, words, 1, self.max_multiplicity, layout.facts() + self.facts(), counted)
 
     def noise_bits(self, party: str) -> int:
         """Bits of an estimate of the joined identifiers: as few as hold it (noise is larger with probability e^-64)."""
@@ -156,7 +162,15 @@ class JoinSetup:
     def facts(self) -> bytes:
         """What all must agree on: the recipe of identifiers stands in the codebook's hash."""
         parts = (sorted(self.owners.items()), self.class_holder, sorted(self.bounds.items()), self.inner)
-        rest = (self.duplicates, self.most, self.min_overlap, self.alpha, self.key, self.overlap_epsilon, self.training)
+        rest = (
+            self.duplicates,
+            self.max_multiplicity,
+            self.min_overlap,
+            self.alpha,
+            self.key,
+            self.overlap_epsilon,
+            self.training,
+        )
         return repr((self.codebook.sha256, *parts, *rest, self.guard, self.audit_rate)).encode()
 
     def to_dict(self) -> dict[str, Any]:
@@ -168,7 +182,7 @@ class JoinSetup:
                 "bounds": dict(self.bounds),
                 "inner": self.inner,
                 "duplicates": self.duplicates,
-                "most": self.most,
+                "most": self.max_multiplicity,
                 "min_overlap": self.min_overlap,
                 "key": list(self.key),
                 "overlap_epsilon": self.overlap_epsilon,
@@ -223,19 +237,19 @@ class SumNoise(Protocol):
 class Links:
     """One party's transfers with another, both directions: as sender (keeper) and as chooser (planter)."""
 
-    keeper: OtSender = field(repr=False)
-    planter: OtReceiver = field(repr=False)
+    ot_sender: OtSender = field(repr=False)
+    ot_receiver: OtReceiver = field(repr=False)
 
 
 def connect(run: Run, other: str, coins: Coins) -> Role[Links]:
     """Set up both directions. The party that stands first in the roster is the sender of the first."""
     if run.parties.index(run.me) < run.parties.index(other):
-        keeper = yield from transfer.ot_sender(run, other, coins)
-        planter = yield from transfer.ot_receiver(run, other, coins)
+        ot_sender = yield from transfer.ot_sender(run, other, coins)
+        ot_receiver = yield from transfer.ot_receiver(run, other, coins)
     else:
-        planter = yield from transfer.ot_receiver(run, other, coins)
-        keeper = yield from transfer.ot_sender(run, other, coins)
-    return Links(keeper, planter)
+        ot_receiver = yield from transfer.ot_receiver(run, other, coins)
+        ot_sender = yield from transfer.ot_sender(run, other, coins)
+    return Links(ot_sender, ot_receiver)
 
 
 # -- training ------------------------------------------------------------------------------------------------------------
@@ -257,22 +271,22 @@ def train_class_holder(
     columns, plan, counts = join.columns, join.columns.plan, {}
     mine: dict[str, joined_sums.JoinedShares[SenderStream]] = {}
     for name in join.holders:
-        planter = yield from transfer.ot_receiver(run, name, coins)
-        keeper = yield from transfer.ot_sender(run, name, coins)
-        share, counts[name] = yield from joined_sums.label_holder(run, name, join.shape(name), labels, planter, coins)
+        ot_receiver = yield from transfer.ot_receiver(run, name, coins)
+        ot_sender = yield from transfer.ot_sender(run, name, coins)
+        share, counts[name] = yield from joined_sums.label_holder(run, name, join.shape(name), labels, ot_receiver, coins)
         if join.own_layout is not None and own is not None:
-            mine[name] = yield from joined_sums.row_holder(run, name, join.own_shape(name), own, keeper, coins)
+            mine[name] = yield from joined_sums.row_holder(run, name, join.own_shape(name), own, ot_sender, coins)
         if join.min_overlap:  # whoever garbles the count knows that it is right: so it is looked at in either direction
             yield from on_counts.overlap_label_holder(counts[name], join.min_overlap)
             if name in mine:
                 yield from on_counts.overlap_row_holder(mine[name].matches, join.min_overlap)
-        trained.sums[name], trained.keepers[name], trained.back_planters[name] = share, keeper, planter
+        trained.sums[name], trained.ot_senders[name], trained.back_planters[name] = share, ot_sender, ot_receiver
     for name in join.holders:  # nothing else is opened or used before every join was found large enough
         if join.overlap_epsilon is not None:
             own_noise, bits = _noise(noise, name), join.noise_bits(name)
             trained.overlaps[name] = yield from on_counts.noisy_label_holder(counts[name], own_noise, bits)
     for name in join.holders:
-        share, both = trained.sums[name], (trained.keepers[name], trained.back_planters[name])
+        share, both = trained.sums[name], (trained.ot_senders[name], trained.back_planters[name])
         sums, layout = _cut(share), columns.layout(name)
         no_counts = any_counts(columns)
         tables = yield from shared_model.class_holder(run, name, sums, no_counts, layout, plan, both, coins, tables_noise)
@@ -309,12 +323,12 @@ def train_attribute_holder(
     `noise` and `drawn` as for the class holder."""
     tables_noise, class_noise = (None, None) if drawn is None else (drawn.tables, drawn.class_counts)
     other, columns, plan = join.class_holder, join.columns, join.columns.plan
-    keeper = yield from transfer.ot_sender(run, other, coins)
-    planter = yield from transfer.ot_receiver(run, other, coins)
-    share, count = yield from joined_sums.row_holder(run, other, join.shape(run.me), rows, keeper, coins)
+    ot_sender = yield from transfer.ot_sender(run, other, coins)
+    ot_receiver = yield from transfer.ot_receiver(run, other, coins)
+    share, count = yield from joined_sums.row_holder(run, other, join.shape(run.me), rows, ot_sender, coins)
     own_layout, theirs = join.own_layout, None
     if own_layout is not None:
-        theirs = yield from joined_sums.label_holder(run, other, join.own_shape(run.me), numbers, planter, coins)
+        theirs = yield from joined_sums.label_holder(run, other, join.own_shape(run.me), numbers, ot_receiver, coins)
     if join.min_overlap:
         yield from on_counts.overlap_row_holder(count, join.min_overlap)
         if theirs is not None:
@@ -324,20 +338,22 @@ def train_attribute_holder(
         own_noise, bits = _noise(noise, other), join.noise_bits(run.me)
         overlaps[other] = yield from on_counts.noisy_row_holder(count, own_noise, bits)
     sums, layout = _cut(share), columns.layout(run.me)
-    tables = yield from shared_model.attribute_holder(run, other, sums, layout, plan, (keeper, planter), coins, tables_noise)
+    tables = yield from shared_model.attribute_holder(
+        run, other, sums, layout, plan, (ot_sender, ot_receiver), coins, tables_noise
+    )
     if join.inner:
         tables[join.codebook.target] = yield from on_counts.prior_attribute_holder(
-            run, other, share[:, -1], plan, (keeper, planter), coins, class_noise
+            run, other, share[:, -1], plan, (ot_sender, ot_receiver), coins, class_noise
         )
         if own_layout is not None and theirs is not None:
             mine = theirs.sums.reshape(plan.classes, own_layout.words)
             tables |= yield from shared_model.attribute_holder(
-                run, other, mine, own_layout, plan, (keeper, planter), coins, tables_noise
+                run, other, mine, own_layout, plan, (ot_sender, ot_receiver), coins, tables_noise
             )
             share = np.concatenate([share, mine], axis=1)
         sums = share
     kept = {} if join.guard.acts else {other: sums}
-    trained = Joined({other: tables}, kept, {}, planter, training_name(run), back_keeper=keeper, overlaps=overlaps)
+    trained = Joined({other: tables}, kept, {}, ot_receiver, training_name(run), back_keeper=ot_sender, overlaps=overlaps)
     if join.audit_rate:
         trained.committed[other] = yield from commit_tables(run, other, tables, plan, coins)
     return trained
@@ -374,10 +390,10 @@ def predict_class_holder(
         back = _backwards(join, query)
         session = yield from agree(run, other, "joined look-up", back.facts(), coins)
         scores = lm.add(
-            scores, (yield from look_up(back, columns, run.me, TweakedHash(session), links.planter.session(session)))
+            scores, (yield from look_up(back, columns, run.me, TweakedHash(session), links.ot_receiver.session(session)))
         )
     theirs = {other: {name: tables[name] for name in join.owners[other]}}
-    return (yield from shared_argmax.class_holder(run, query, scores, theirs, {other: links.keeper}, coins))
+    return (yield from shared_argmax.class_holder(run, query, scores, theirs, {other: links.ot_sender}, coins))
 
 
 def predict_attribute_holder(
@@ -397,8 +413,8 @@ def predict_attribute_holder(
     if theirs:
         back = _backwards(join, query)
         session = yield from agree(run, other, "joined look-up", back.facts(), coins)
-        scores = lm.add(scores, (yield from serve(back, other, theirs, TweakedHash(session), links.keeper.session(session))))
-    return (yield from shared_argmax.attribute_holder(run, query, scores, columns, links.planter, coins))
+        scores = lm.add(scores, (yield from serve(back, other, theirs, TweakedHash(session), links.ot_sender.session(session))))
+    return (yield from shared_argmax.attribute_holder(run, query, scores, columns, links.ot_receiver, coins))
 
 
 def _with_prior(scores: Limbs, table: Limbs) -> Limbs:

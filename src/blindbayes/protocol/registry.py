@@ -73,7 +73,7 @@ class SumSetup:
             raise ConfigError("a quorum lies between 1 and the number of contributors")
 
     @property
-    def fewest(self) -> int:
+    def quorum_size(self) -> int:
         """The quorum, or everybody."""
         return len(self.contributors) if self.quorum is None else self.quorum
 

@@ -41,10 +41,10 @@ class Weight:
         return None if self.low is None or self.high is None else (float(self.low[at]), float(self.high[at]))
 
 
-def weights(parameters: Parameters, only: str | None = None, plausible: NoiseInterval | None = None) -> list[Weight]:
+def weights(parameters: Parameters, only: str | None = None, noise_interval: NoiseInterval | None = None) -> list[Weight]:
     """Every value of every categorical feature, ranges or values of every number, in the codebook's order.
 
-    With `plausible`, each has its interval, and the ranges are the cells that were released (or some of them together).
+    With `noise_interval`, each has its interval, and the ranges are the cells that were released (or some of them together).
     """
     found: list[Weight] = []
     present = np.isfinite(parameters.log_prior)
@@ -54,12 +54,12 @@ def weights(parameters: Parameters, only: str | None = None, plausible: NoiseInt
         term = parameters.terms[feature.name]
         if isinstance(term, Histogram):
             cells = term.log_prob.shape[1]
-            cut = None if plausible is None else plausible.edges.get(feature.name)
+            cut = None if noise_interval is None else noise_interval.edges.get(feature.name)
             starts = _starts(feature, cells, cut)
             ends = [*starts[1:], cells]
             names = [_name(feature, start, end) for start, end in zip(starts, ends, strict=True)]
             own = np.logaddexp.reduceat(term.log_prob, starts, axis=1).T
-            other = None if plausible is None else plausible.terms[feature.name]
+            other = None if noise_interval is None else noise_interval.terms[feature.name]
             drawn = None
             if isinstance(other, Histogram):
                 with np.errstate(invalid="ignore"):  # nan: a hidden count
@@ -68,10 +68,10 @@ def weights(parameters: Parameters, only: str | None = None, plausible: NoiseInt
             codes = _points(term, feature, present)
             names = [f"at {(code + feature.centre) / feature.scale:.6g}" for code in codes.tolist()]
             own = parameters.score(feature.name, term, codes)
-            drawn = None if plausible is None else plausible.score(parameters, feature.name, codes)
+            drawn = None if noise_interval is None else noise_interval.score(parameters, feature.name, codes)
         else:
             continue
-        found += _weights(feature.name, names, own, drawn, present, plausible is not None)
+        found += _weights(feature.name, names, own, drawn, present, noise_interval is not None)
     return found
 
 

@@ -184,7 +184,7 @@ def sequence_diagram(flows: tuple[Flow, ...]) -> str:
 
 
 def model_page(
-    parameters: Parameters, *, title: str = "What the model says", shown: int = 12, plausible: NoiseInterval | None = None
+    parameters: Parameters, *, title: str = "What the model says", shown: int = 12, noise_interval: NoiseInterval | None = None
 ) -> str:
     """Per feature, how far each value speaks for or against each class: ln P(value | class) less the mean over classes."""
     codebook = parameters.codebook
@@ -195,7 +195,7 @@ def model_page(
         "<p>Each cell is the weight of evidence: how much that value raises (blue) or lowers (red) the log-score of the "
         "class against the mean of all classes. A Gaussian feature is shown at some values, after its mean and deviation.</p>"
     )
-    if plausible is not None:
+    if noise_interval is not None:
         parts.append(
             f"<p>The counts carry differential privacy noise. The brackets say where the number lies without it: in "
             f"{COVERAGE:.0%} of all releases the same table, counted exactly, gives a number between the two. A grey cell may "
@@ -203,7 +203,7 @@ def model_page(
             "release and the law of its noise; that other people might have been in the table is no part of them.</p>"
         )
     heads = "".join(f"<th>{escape(label)}</th>" for label in codebook.classes)
-    ends = None if plausible is None else between(np.exp(plausible.log_prior))
+    ends = None if noise_interval is None else between(np.exp(noise_interval.log_prior))
     priors = "".join(
         f'<td class="num">{np.exp(value):.3f}{_note(ends, at)}</td>' for at, value in enumerate(parameters.log_prior)
     )
@@ -212,8 +212,10 @@ def model_page(
         term = parameters.terms[feature.name]
         parts.append(f"<h2>{escape(feature.name)}</h2>")
         if isinstance(term, Gaussian):
-            parts.append(_moments(codebook.classes, term, None if plausible is None else plausible.terms[feature.name]))
-        found = weights(parameters, feature.name, plausible)
+            parts.append(
+                _moments(codebook.classes, term, None if noise_interval is None else noise_interval.terms[feature.name])
+            )
+        found = weights(parameters, feature.name, noise_interval)
         strongest = sorted(
             sorted(found, key=lambda weight: weight.strength, reverse=True)[:shown], key=lambda weight: weight.at
         )

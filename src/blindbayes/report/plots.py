@@ -27,17 +27,17 @@ def priors_plot(parameters: Parameters) -> str:
     return "".join([*out, "</svg>\n"])
 
 
-def evidence_plot(parameters: Parameters, plausible: NoiseInterval | None = None, *, shown: int = 30) -> str:
+def evidence_plot(parameters: Parameters, noise_interval: NoiseInterval | None = None, *, shown: int = 30) -> str:
     """A heat map: the values that say most, one row each, and how far each speaks for or against each class.
 
-    With `plausible`, each cell also says where the exact weight lies in 90 of 100 releases, and is pale where that may be 0.
+    With `noise_interval`, each cell also says where the exact weight lies in 90 of 100 releases; pale where that may be 0.
     """
-    found = sorted(weights(parameters, plausible=plausible), key=lambda weight: weight.strength, reverse=True)[:shown]
+    found = sorted(weights(parameters, noise_interval=noise_interval), key=lambda weight: weight.strength, reverse=True)[:shown]
     order = {name: at for at, name in enumerate(parameters.terms)}
     found.sort(key=lambda weight: (order[weight.feature], weight.at))
     classes, names = parameters.codebook.classes, [_name(weight) for weight in found]
-    left, cell, step, top = _margin(names), (110 if plausible is None else 170), 24, 64
-    legend = "" if plausible is None else "in brackets: where it lies without the privacy noise, 90%; grey: may be 0"
+    left, cell, step, top = _margin(names), (110 if noise_interval is None else 170), 24, 64
+    legend = "" if noise_interval is None else "in brackets: where it lies without the privacy noise, 90%; grey: may be 0"
     out = _open(
         max(left + cell * len(classes) + 20, 480 if legend else 0),
         top + step * max(len(found), 1) + 20 + (20 if legend else 0),
@@ -73,10 +73,10 @@ def plain(value: float) -> str:
     return f"{value:.0f}" if 1000 <= abs(value) < 1e9 else f"{value:.4g}"
 
 
-def gaussian_plot(parameters: Parameters, plausible: NoiseInterval | None = None) -> str | None:
+def gaussian_plot(parameters: Parameters, noise_interval: NoiseInterval | None = None) -> str | None:
     """Per Gaussian feature, mean and one deviation of each class inside the feature's bounds; None without such a feature.
 
-    With `plausible`, a thin line shows where the mean lies without the noise, in 90 of 100 releases.
+    With `noise_interval`, a thin line shows where the mean lies without the noise, in 90 of 100 releases.
     """
     found = [(name, term) for name, term in parameters.terms.items() if isinstance(term, Gaussian)]
     if not found:
@@ -88,7 +88,7 @@ def gaussian_plot(parameters: Parameters, plausible: NoiseInterval | None = None
     for name, term in found:
         feature = parameters.codebook.feature(name)
         low, high = float(getattr(feature, "low", 0.0)), float(getattr(feature, "high", 1.0))
-        other = None if plausible is None else plausible.terms[name]
+        other = None if noise_interval is None else noise_interval.terms[name]
         means = between(other.mean) if isinstance(other, Gaussian) else None
         for at, (label, mean, variance) in enumerate(zip(classes, term.mean, term.variance, strict=True)):
             spread = float(np.sqrt(variance)) if np.isfinite(variance) else high - low

@@ -41,7 +41,7 @@ def release_files(
     return {
         "model.json": dump_model(record).encode(),
         "statement.md": promise.text.encode(),
-        **model_files(record.parameters, known, promise, deployment, model._plausible()),
+        **model_files(record.parameters, known, promise, deployment, model._noise_interval()),
     }
 
 
@@ -50,16 +50,16 @@ def model_files(
     facts: Mapping[str, Any],
     promise: PrivacyStatement | None,
     deployment: Deployment | None,
-    plausible: NoiseInterval | None = None,
+    noise_interval: NoiseInterval | None = None,
 ) -> dict[str, bytes]:
     """What a model in the open adds: its card, its explanation, plots, and the promise in forms for machines."""
     files = {
         "model_card.md": model_card(parameters, facts).encode(),
-        "explain.html": model_page(parameters, plausible=plausible).encode(),
+        "explain.html": model_page(parameters, noise_interval=noise_interval).encode(),
         "plots/priors.svg": priors_plot(parameters).encode(),
-        "plots/evidence.svg": evidence_plot(parameters, plausible).encode(),
+        "plots/evidence.svg": evidence_plot(parameters, noise_interval).encode(),
     }
-    if (bars := gaussian_plot(parameters, plausible)) is not None:
+    if (bars := gaussian_plot(parameters, noise_interval)) is not None:
         files["plots/numbers.svg"] = bars.encode()
     if promise is None:
         files["statement.json"] = _json({"format": "blindbayes.facts/1", **facts})

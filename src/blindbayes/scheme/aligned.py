@@ -51,7 +51,7 @@ class ClassSumsParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     audit_rate: float = 0.0  # share of dummies among look-ups, which catch a class holder that answers from other tables
     queries: int | None = None  # how many instances may be classified, ever; None: no limit
-    together: bool = False  # all parties compare the scores together, so that no two of them can see a third's part
+    compare_all: bool = False  # all parties compare the scores together, so that no two of them can see a third's part
 
     def __post_init__(self) -> None:
         if self.queries is not None and self.queries < 1:
@@ -138,22 +138,24 @@ def columns_for(study: Study, rows: int, owners: Mapping[str, tuple[str, ...]], 
 class Transfers:
     """What a party keeps of the setup of transfers."""
 
-    keepers: dict[str, OtSender] = field(default_factory=dict, repr=False)
-    planter: OtReceiver | None = field(default=None, repr=False)
+    ot_senders: dict[str, OtSender] = field(default_factory=dict, repr=False)
+    ot_receiver: OtReceiver | None = field(default=None, repr=False)
     mesh: Mesh | None = field(default=None, repr=False)
 
     @classmethod
     def of(cls, trained: Trained) -> Transfers:
         """Those of training."""
-        return cls(dict(trained.keepers), trained.planter)
+        return cls(dict(trained.ot_senders), trained.ot_receiver)
 
 
 class ColumnScoring:
     """One party's part of a joint classification. See `part.Scoring`."""
 
-    def __init__(self, share: ModelShare, source: ColumnSource | int, reveal_to: str = "all", together: bool = False) -> None:
+    def __init__(
+        self, share: ModelShare, source: ColumnSource | int, reveal_to: str = "all", compare_all: bool = False
+    ) -> None:
         self.share, self.party, self.columns = share, share.party, columns_of(share.public)
-        self._reveal_to, self._together = reveal_to, together
+        self._reveal_to, self._compare_all = reveal_to, compare_all
         self.kept: Transfers | None = None  # transfers from before; None: the role sets them up
         if isinstance(source, int):
             if self.columns.owners[self.party]:
@@ -184,16 +186,16 @@ class ColumnScoring:
     def connect(self, run: Run, coins: Coins) -> Role[Transfers]:
         """Agree on what is public about this classification, then set up the transfers."""
         holder, kept = self.columns.class_holder, Transfers()
-        facts = json.dumps([self.columns.to_dict(), self.count, self._reveal_to, self._together], sort_keys=True).encode()
+        facts = json.dumps([self.columns.to_dict(), self.count, self._reveal_to, self._compare_all], sort_keys=True).encode()
         others = self.columns.holders if self.party == holder else (holder,)
         for name in others:
             yield from transfer.agree(run, name, "classification", facts, coins)
         for name in others:
             if self.party == holder:
-                kept.keepers[name] = yield from transfer.ot_sender(run, name, coins)
+                kept.ot_senders[name] = yield from transfer.ot_sender(run, name, coins)
             else:
-                kept.planter = yield from transfer.ot_receiver(run, name, coins)
-        if self._together:
+                kept.ot_receiver = yield from transfer.ot_receiver(run, name, coins)
+        if self._compare_all:
             kept.mesh = yield from shared_argmax.connect(run, coins)
         return kept
 
@@ -205,17 +207,17 @@ class ColumnScoring:
             yield CodedRows(None, {}, min(_BATCH, self.count - low))
 
     def _batch(self, run: Run, block: CodedRows, kept: Transfers, coins: Coins) -> Role[npt.NDArray[np.int64] | None]:
-        query = self.columns.query(block.rows, self._reveal_to, together=self._together)
+        query = self.columns.query(block.rows, self._reveal_to, compare_all=self._compare_all)
         local, tables = self._local_scores(block), self.share.tables
         if local is not None and self.party == self.columns.class_holder:
             mine = commitments_of(self.share)
-            return (yield from roles.predict_class_holder(run, query, local, tables, kept.keepers, coins, kept.mesh, mine))
-        if kept.planter is None:
+            return (yield from roles.predict_class_holder(run, query, local, tables, kept.ot_senders, coins, kept.mesh, mine))
+        if kept.ot_receiver is None:
             raise LocalProtocolError("an attribute holder has planted its transfers")
         own = tables.get(self.columns.class_holder, {})
         return (
             yield from roles.predict_attribute_holder(
-                run, query, local, own, block.columns, kept.planter, coins, kept.mesh, root_of(self.share)
+                run, query, local, own, block.columns, kept.ot_receiver, coins, kept.mesh, root_of(self.share)
             )
         )
 
@@ -234,9 +236,9 @@ class ColumnScoring:
         return scores
 
 
-def scoring(share: ModelShare, source: ColumnSource | int, reveal_to: str = "all", together: bool = False) -> ColumnScoring:
+def scoring(share: ModelShare, source: ColumnSource | int, reveal_to: str = "all", compare_all: bool = False) -> ColumnScoring:
     """A party's part of a classification, from its share alone; a party without columns brings the number of instances."""
-    return ColumnScoring(share, source, reveal_to, together=together)
+    return ColumnScoring(share, source, reveal_to, compare_all=compare_all)
 
 
 @well_formed("the share file")
@@ -303,7 +305,7 @@ def whole_block(source: ColumnSource) -> CodedRows:
 
 def training_statement(study: Study, columns: ColumnsSetup, sha256: str) -> str:
     """What training promises, in words; `sha256` is the hash that the parties agreed on."""
-    plan, queries, together = columns.plan, study.options.get("queries"), study.options.get("together", False)
+    plan, queries, compare_all = columns.plan, study.options.get("queries"), study.options.get("compare_all", False)
     shared = [name for name in columns.holders if columns.shared(name)]
     plain = "plain classification by the guarded counts" if columns.guard.acts else "pooled classification"
     lines = [
@@ -323,7 +325,7 @@ def training_statement(study: Study, columns: ColumnsSetup, sha256: str) -> str:
         "A party that deviates cannot read the other's rows, since transfers and the training circuit are checked; it can "
         "spoil the result; what else it can bend stands in the threat model. The number of rows and of instances is public.",
     ]
-    if together:
+    if compare_all:
         lines.append("All parties compare the scores together: no coalition short of all but one learns more than the class.")
     elif len(columns.holders) > 1:
         lines.append(
@@ -515,7 +517,7 @@ class ShareScheme(ABC):
 
     def sizes(self, agreement: Agreement) -> dict[str, Any]:
         """What is public about the tables' sizes."""
-        return {"rows": agreement.holdings.rows}
+        return {"rows": agreement.holdings.n_rows}
 
     def told(self, agreement: Agreement) -> list[str]:
         """For the wizard."""
@@ -565,12 +567,12 @@ class AlignedScheme(ShareScheme):
     def agree(self, agreement: Agreement) -> ColumnsSetup:
         """Who holds what of how many rows."""
         held, study = agreement.holdings, agreement.study
-        if held.rows is None:
+        if held.n_rows is None:
             raise ConfigError("how many rows do the tables have? All parties know it: [columns] rows = ...")
-        if not 1 <= held.rows <= agreement.book.max_rows:
+        if not 1 <= held.n_rows <= agreement.book.max_rows:
             raise ConfigError(f"[columns] rows lies between 1 and the codebook's max_rows = {agreement.book.max_rows}")
         require_learner(study.reveal_to, agreement.names)
-        agreed = columns_for(study, held.rows, agreement.owners, held.labelled)
+        agreed = columns_for(study, held.n_rows, agreement.owners, held.labelled)
         agreed.plan  # noqa: B018 - whether scores fit, and have a least variance, is known now
         return agreed
 

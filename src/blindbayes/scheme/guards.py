@@ -37,7 +37,7 @@ def noise_of(study: Study, agreed: ColumnsSetup | JoinSetup) -> ColumnNoise | No
                 "counted in shares"
             )
         return _plan(study, agreed.owners, agreed.class_holder, agreed.rows, "aligned")
-    if agreed.most != 1:
+    if agreed.max_multiplicity != 1:
         raise ConfigError(
             "with epsilon an identifier stands for one record at each party: set duplicates = 'first' or 'reject', or "
             "multiplicity = 1"
@@ -47,7 +47,7 @@ def noise_of(study: Study, agreed: ColumnsSetup | JoinSetup) -> ColumnNoise | No
 
 def _plan(study: Study, owners: Mapping[str, Iterable[str]], holder: str, rows: int, way: Way) -> ColumnNoise:
     held = {party: tuple(names) for party, names in owners.items()}
-    expected = min(study.rows or study.codebook.expected_rows or rows, rows)
+    expected = min(study.expected_rows or study.codebook.expected_rows or rows, rows)
     facts = (study.codebook.sha256, tuple(held.items()), holder, study.epsilon, study.delta, expected, way)
     found = _plans.get(facts)
     if found is None:
@@ -101,11 +101,11 @@ UNIT = "one record"  # what noise in the shares protects
 
 
 def guard_local(
-    local: Mapping[str, Any], columns: ColumnsSetup, drawn: Drawn | None, most: int | None = None
+    local: Mapping[str, Any], columns: ColumnsSetup, drawn: Drawn | None, max_rows: int | None = None
 ) -> dict[str, Any]:
     """A party's statistics of its own columns as the circuit would make them: with its noise, and small counters at 0.
-    `most`: the most rows it may have, where that is not the study's number."""
-    guard, rows = columns.guard, columns.rows if most is None else most
+    `max_rows`: the most rows it may have, where that is not the study's number."""
+    guard, rows = columns.guard, columns.rows if max_rows is None else max_rows
 
     def held(counts: Any, noise: Any) -> Any:
         kept = np.clip(np.asarray(counts, dtype=object) + noise, 0, rows)

@@ -218,7 +218,7 @@ class HistogramScheme:
             raise ConfigError(
                 f"{unlabelled[0]} does not know the class: it has no class column; noisy_histograms is for parties that all do"
             )
-        if held.rows is not None:
+        if held.n_rows is not None:
             raise ConfigError("noisy_histograms takes no rows: the miner gets a model of its own")
         return NoisyColumns(agreement.study, agreement.owners)
 

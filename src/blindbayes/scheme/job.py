@@ -88,7 +88,7 @@ class Site(Protocol):
         charge: Charge | None,
         *,
         state: Any = None,
-        fewest: int | None = None,
+        quorum_size: int | None = None,
         exact: bool = False,
         overlap_with: Sequence[str] = (),
     ) -> None:

@@ -61,7 +61,7 @@ class JoinedSumsParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     overlap_epsilon: float | None = None  # opens a noisy estimate of the overlap at this price
     queries: int | None = None  # how many instances may be classified, ever; None: no limit
     reveal: Literal["nothing", "matching"] = "nothing"  # matching: both learn whom they share; in one process only
-    together: bool = False  # all parties compare the scores together, so that no two of them can see a third's part
+    compare_all: bool = False  # all parties compare the scores together, so that no two of them can see a third's part
 
     def __post_init__(self) -> None:
         if self.overlap_epsilon is not None and not (math.isfinite(self.overlap_epsilon) and self.overlap_epsilon > 0):
@@ -90,8 +90,8 @@ def join_of(study: Study, owners: Mapping[str, tuple[str, ...]], class_holder: s
     """What is public about the join: the study's options, who holds which features, what identifiers are padded to."""
     params = params_of(study)
     inner = len(owners) == 2 if params.join is None else params.join == "inner"
-    most = params.multiplicity if params.multiplicity is not None else 4 if study.duplicates == "join" else 1
-    if inner and params.together:
+    max_multiplicity = params.multiplicity if params.multiplicity is not None else 4 if study.duplicates == "join" else 1
+    if inner and params.compare_all:
         raise ConfigError("an inner join has two parties, who compare together anyway; leave the option together out")
     if missing := [name for name in owners if name not in bounds]:
         raise ConfigError(f"bounds give no number for {missing[0]}: say what its identifiers are padded to")
@@ -104,7 +104,7 @@ def join_of(study: Study, owners: Mapping[str, tuple[str, ...]], class_holder: s
         {name: bounds[name] for name in owners},
         inner,
         study.duplicates,
-        most,
+        max_multiplicity,
         params.min_overlap,
         study.alpha,
         key_of(study),
@@ -260,7 +260,7 @@ def _entries(join: JoinSetup, party: str, source: ColumnSource, digests: Digests
             np.concatenate([layout.encode(block), np.ones((block.rows, 1), dtype=np.uint64)], axis=1)
             for block in source.blocks()
         ]
-        found = merge(digests, _stack(counted, layout.words + 1), join.duplicates, join.most)
+        found = merge(digests, _stack(counted, layout.words + 1), join.duplicates, join.max_multiplicity)
         return found, Entries(found.items, np.ascontiguousarray(found.words[:, -1:]))
     own = join.own_layout
     labels: list[U64Array] = []
@@ -270,10 +270,10 @@ def _entries(join: JoinSetup, party: str, source: ColumnSource, digests: Digests
         labels.append(hot)
         if own is not None:
             rows.append((hot[:, :, None] * own.encode(block)[:, None, :]).reshape(block.rows, -1))
-    first = merge(digests, _stack(labels, classes), join.duplicates, join.most)
+    first = merge(digests, _stack(labels, classes), join.duplicates, join.max_multiplicity)
     if own is None:
         return first, None
-    return first, merge(digests, _stack(rows, classes * own.words), join.duplicates, join.most)
+    return first, merge(digests, _stack(rows, classes * own.words), join.duplicates, join.max_multiplicity)
 
 
 def _stack(parts: list[U64Array], width: int) -> U64Array:
@@ -344,13 +344,13 @@ class JoinedScoring:
 
 
 def scoring(
-    share: ModelShare, source: ColumnSource | int, reveal_to: str = "all", *, together: bool = False
+    share: ModelShare, source: ColumnSource | int, reveal_to: str = "all", *, compare_all: bool = False
 ) -> JoinedScoring | ColumnScoring:
     """A party's part of classifying instances that all bring in one order, from its share alone; a party without columns
     brings the number of instances."""
     if not JoinSetup.from_dict(share.public).inner:
-        return ColumnScoring(share, source, reveal_to, together=together)
-    if together:
+        return ColumnScoring(share, source, reveal_to, compare_all=compare_all)
+    if compare_all:
         raise ConfigError("a model over an inner join has two parties, who compare together anyway")
     return JoinedScoring(share, source, reveal_to)
 
@@ -385,8 +385,8 @@ def training_statement(study: Study, join: JoinSetup, sha256: str, overlaps: Map
         *_overlap_words(join, overlaps or {}),
         *guard_words(study, join),
         *audit_words(join.columns),
-        f"Public: the numbers that identifiers are padded to ({bounds}), at most {join.most} rows per identifier and party, "
-        f"duplicates: {join.duplicates}. Identifiers and their digests never left a site.",
+        f"Public: the numbers that identifiers are padded to ({bounds}), at most {join.max_multiplicity} rows per identifier "
+        f"and party, duplicates: {join.duplicates}. Identifiers and their digests never left a site.",
         f"A classification opens the class, to {study.reveal_to}; where the parties bring the same instances in one order, "
         "each knows whom they score together; a party that brings nulls learns the number of instances alone. Scoring over the "
         "hidden join (joined_scores) names nobody: one party learns a class for each of its identifiers, and which of them are "
@@ -399,13 +399,13 @@ def training_statement(study: Study, join: JoinSetup, sha256: str, overlaps: Map
         "rows, since transfers, questions and the training circuit are checked; what it can bend stands in the threat model.",
     ]
     if len(join.holders) > 1:
-        lines.append(describe_coalitions(join, together=bool(study.options.get("together", False))))
+        lines.append(describe_coalitions(join, compare_all=bool(study.options.get("compare_all", False))))
     return "\n\n".join(lines)
 
 
-def describe_coalitions(join: JoinSetup, *, together: bool) -> str:
+def describe_coalitions(join: JoinSetup, *, compare_all: bool) -> str:
     """With three or more parties: who could pool what."""
-    if together:
+    if compare_all:
         return "All parties compare the scores together: no coalition short of all but one learns more than the class."
     return (
         f"With more than one attribute holder, {join.class_holder} and {join.holders[0]} together can see what another "
@@ -457,7 +457,7 @@ class JoinedScheme(ShareScheme):
     def agree(self, agreement: Agreement) -> JoinSetup:
         """Who holds what, padded to which numbers, joined how."""
         held, study = agreement.holdings, agreement.study
-        if held.rows is not None:
+        if held.n_rows is not None:
             raise ConfigError(
                 "rows that do not line up have no common number; leave [columns] rows out, and give options.bounds"
             )

@@ -287,8 +287,8 @@ class RatioScheme:
         """Probabilities that fix counts are an exact sum; noisy ones are paid for."""
         study, ratios = agreement.study, agreement.public.ratios
         exact = ratios.label is not None and study.epsilon is None
-        fewest = None if ratios.label is None else len(agreement.contributors)
-        return Exposure(exact=exact, fewest=fewest, epsilon=study.epsilon or 0.0, delta=study.delta)
+        quorum_size = None if ratios.label is None else len(agreement.contributors)
+        return Exposure(exact=exact, quorum_size=quorum_size, epsilon=study.epsilon or 0.0, delta=study.delta)
 
     def shown(self, agreement: Agreement) -> dict[str, Any]:
         """For `study check`."""
@@ -354,7 +354,7 @@ class RatioJob(CountingJob):
         public: Ratio = self.agreement.public
         exact = public.ratios.label is not None and public.noise is None
         self.site.authorise_and_charge(
-            self.agreement, self.run_id, SCHEME.price(public), state=self.state, fewest=len(public.names), exact=exact
+            self.agreement, self.run_id, SCHEME.price(public), state=self.state, quorum_size=len(public.names), exact=exact
         )
 
     def keep(self, outputs: Mapping[str, Any]) -> None:

@@ -87,7 +87,7 @@ class Result:
         return {
             "model.json": dump_model(record).encode(),
             **run_files(report, self.cost, self.statement),
-            **model_files(record.parameters, facts, promise, deployment, self.model._plausible()),
+            **model_files(record.parameters, facts, promise, deployment, self.model._noise_interval()),
         }
 
     def save(

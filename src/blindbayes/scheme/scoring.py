@@ -48,11 +48,11 @@ class HiddenScoring:
     """
 
     def __init__(
-        self, share: ModelShare, source: ColumnSource, to: str, scope: Scope = "everybody", *, together: bool = False
+        self, share: ModelShare, source: ColumnSource, to: str, scope: Scope = "everybody", *, compare_all: bool = False
     ) -> None:
         share.require_alive()
         self.share, self.party = share, share.party
-        self.hidden = JoinedScoresSetup(JoinSetup.from_dict(share.public), to, scope, together)
+        self.hidden = JoinedScoresSetup(JoinSetup.from_dict(share.public), to, scope, compare_all)
         join = self.hidden.join
         require_held(join.columns, self.party, source)
         recipe = recipe_of(join.codebook, join.key or None)
@@ -147,15 +147,15 @@ class HiddenScoring:
 
 
 def hidden_scoring(
-    share: ModelShare, source: ColumnSource, to: str, scope: Scope = "everybody", *, together: bool = False
+    share: ModelShare, source: ColumnSource, to: str, scope: Scope = "everybody", *, compare_all: bool = False
 ) -> HiddenScoring:
-    """A party's part of scoring everybody that `to` knows, from its share alone. `open_keyed` opens its table; `together` as
+    """A party's part of scoring everybody that `to` knows, from its share alone. `open_keyed` opens its table; `compare_all` as
     the study has it."""
     if share.public.get("audit_rate"):
         raise ConfigError(
             "look-ups over a hidden join are not audited, and this study asks for audits: bring the same instances in one order"
         )
-    return HiddenScoring(share, source, to, scope, together=together)
+    return HiddenScoring(share, source, to, scope, compare_all=compare_all)
 
 
 def open_keyed(share: ModelShare, source: Any) -> ColumnSource:
@@ -210,7 +210,7 @@ def what_follows(hidden: JoinedScoresSetup) -> tuple[str, ...]:
             f"columns give shows that {others} knows that person."
         )
     if len(hidden.helpers) > 1:
-        lines.append(describe_coalitions(hidden.join, together=hidden.together))
+        lines.append(describe_coalitions(hidden.join, compare_all=hidden.compare_all))
     lines.append(
         "A class is computed from the others' columns, so it tells something about them. Whoever scores again after changing "
         "its own columns learns more: limit the number of queries."

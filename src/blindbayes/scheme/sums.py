@@ -159,14 +159,14 @@ class SumScheme:
         study, setting, plan, sha256 = public.study, public.setting, public.plan, agreement.sha256
         runs = 1 if base is None else base.runs + 1
         size, included = len(setting.contributors), len(total.included)
-        follows = follows_from_sum(self.name, size, setting.fewest, included, setting.options, noisy=setting.noisy)
+        follows = follows_from_sum(self.name, size, setting.quorum_size, included, setting.options, noisy=setting.noisy)
         if plan is not None:
             follows = (*follows, f"Calibration: {trust_words(public, plan)}")
         report = self._report(agreement, outcome, follows, run)
         known = {"study": sha256, "protocol": self.name, "opened": setting.label}
         lines = [
             f"Study {sha256}",
-            f"Protocol {self.name}; {size} contributors, {included} of them in the sum; quorum {setting.fewest}.",
+            f"Protocol {self.name}; {size} contributors, {included} of them in the sum; quorum {setting.quorum_size}.",
             f"Opened: {setting.label}. Who learned it stands in the leak report.",
         ]
         if not self.facts.allowed:
@@ -221,7 +221,7 @@ class SumScheme:
             )
         return Exposure(
             exact=study.epsilon is None,
-            fewest=agreement.public.setting.fewest,
+            quorum_size=agreement.public.setting.quorum_size,
             epsilon=study.epsilon or 0.0,
             delta=study.delta,
             unsafe=unsafe,
@@ -236,7 +236,7 @@ class SumScheme:
         return {
             "contributors": list(agreement.contributors),
             "hosts": dict(agreement.hosts),
-            "quorum": setting.fewest,
+            "quorum": setting.quorum_size,
             "opened": [setting.label],
             "learners": self._learners(agreement),
             "epsilon": agreement.study.epsilon,
@@ -251,7 +251,7 @@ class SumScheme:
         lines = [
             f"{agreement.title}: rows of {', '.join(agreement.contributors)}, by {self.name}.",
             *(f"  {host} hosts the role {seat}." for seat, host in agreement.hosts.items()),
-            f"  Opened, {promise}: the sum over at least {setting.fewest} sites, to {learners}.",
+            f"  Opened, {promise}: the sum over at least {setting.quorum_size} sites, to {learners}.",
         ]
         if more := [label for label in registry.spec(self.name)["opened"] if label != "sum"]:
             lines.append(f"  {self.name} opens more than the sum: {', '.join(more)}.")
@@ -282,13 +282,13 @@ class SumScheme:
             "cells": groups,
             "opened": setting.label,
             "opened_to": learners,
-            "in_a_sum_of_at_least": setting.fewest,
+            "in_a_sum_of_at_least": setting.quorum_size,
             "noise": None if public.plan is None else public.plan.noise.law,
             "refused_because": problems,
         }
         return facts, [
             *(f"  {group['feature']}: {group['cells']} cells of kind {group['kind']}" for group in groups),
-            f"{setting.length} words would leave, masked, and be opened only in a sum of at least {setting.fewest} sites,",
+            f"{setting.length} words would leave, masked, and be opened only in a sum of at least {setting.quorum_size} sites,",
             f"as {setting.label}, to {', '.join(learners)}. Nothing has left.",
         ]
 
@@ -300,7 +300,7 @@ class SumJob(CountingJob):
     def required(self) -> int:
         """The quorum of contributors, and every other role."""
         public: Sum = self.agreement.public
-        return public.setting.fewest + len(self.agreement.seats) - len(self.agreement.contributors)
+        return public.setting.quorum_size + len(self.agreement.seats) - len(self.agreement.contributors)
 
     def read(self) -> None:
         """Count this site's rows, if it brings any."""
@@ -323,8 +323,10 @@ class SumJob(CountingJob):
             return
         public: Sum = self.agreement.public
         charge = scheme(public.study.protocol).price(public)
-        fewest, exact = public.setting.fewest, public.plan is None
-        self.site.authorise_and_charge(self.agreement, self.run_id, charge, state=self.state, fewest=fewest, exact=exact)
+        quorum_size, exact = public.setting.quorum_size, public.plan is None
+        self.site.authorise_and_charge(
+            self.agreement, self.run_id, charge, state=self.state, quorum_size=quorum_size, exact=exact
+        )
 
     def keep(self, outputs: Mapping[str, Any]) -> None:
         """Write down whose vectors were opened together."""

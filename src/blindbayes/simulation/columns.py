@@ -31,12 +31,12 @@ class JointModel:
     """A model that exists only as shares, one per party."""
 
     def __init__(
-        self, columns: ColumnsSetup, shares: Mapping[str, ModelShare], reveal_to: str = "all", *, together: bool = False
+        self, columns: ColumnsSetup, shares: Mapping[str, ModelShare], reveal_to: str = "all", *, compare_all: bool = False
     ) -> None:
         self.columns = columns
         self.shares = dict(shares)
         self.reveal_to = reveal_to
-        self.together = together
+        self.compare_all = compare_all
         self._kept: dict[str, Any] = {}  # transfers of each party, set up once in a process
         columns.query(1, reveal_to)  # a wrong name is noticed here
 
@@ -44,7 +44,9 @@ class JointModel:
         return f"JointModel({', '.join(self.shares)})"
 
     @classmethod
-    def load(cls, files: Mapping[str, str | os.PathLike[str]], reveal_to: str = "all", *, together: bool = False) -> JointModel:
+    def load(
+        cls, files: Mapping[str, str | os.PathLike[str]], reveal_to: str = "all", *, compare_all: bool = False
+    ) -> JointModel:
         """From the parties' share files, in one process: for simulation."""
         shares = {name: ModelShare.load(path) for name, path in files.items()}
         first = next(iter(shares.values()), None)
@@ -55,7 +57,7 @@ class JointModel:
         columns = columns_of(first.public)
         if set(columns.owners) != set(shares):
             raise ConfigError("every party of the study must bring its share file")
-        return cls(columns, shares, reveal_to, together=together)
+        return cls(columns, shares, reveal_to, compare_all=compare_all)
 
     @property
     def tie_bound(self) -> float:
@@ -99,7 +101,7 @@ class JointModel:
         return {name: self._scoring(share, opened[name]) for name, share in self.shares.items()}
 
     def _scoring(self, share: ModelShare, source: ColumnSource | int) -> Any:
-        return scoring(share, source, self.reveal_to, together=self.together)
+        return scoring(share, source, self.reveal_to, compare_all=self.compare_all)
 
     def _run(self, parts: Mapping[str, Callable[[Run, Coins], Role[Any]]], coins: Coins) -> Outcome:
         study = next(iter(self.shares.values())).study

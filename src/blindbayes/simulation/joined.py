@@ -61,7 +61,7 @@ class HiddenScores(JointModel):
         if self.reveal_to not in ("all", to):
             raise ConfigError(f"the study gives classes to {self.reveal_to} alone, so they cannot go to {to!r}")
         parts = {
-            name: hidden_scoring(share, open_keyed(share, frames[name]), to, scope, together=self.together)
+            name: hidden_scoring(share, open_keyed(share, frames[name]), to, scope, compare_all=self.compare_all)
             for name, share in self.shares.items()
         }
         for name, share in self.shares.items():  # each party for itself, before it sends anything
@@ -84,10 +84,10 @@ class JoinedModel(HiddenScores):
 
     @classmethod
     def load(
-        cls, files: Mapping[str, str | os.PathLike[str]], reveal_to: str = "all", *, together: bool = False
+        cls, files: Mapping[str, str | os.PathLike[str]], reveal_to: str = "all", *, compare_all: bool = False
     ) -> JoinedModel:
         """From the parties' share files, in one process: for simulation."""
-        if together:
+        if compare_all:
             raise ConfigError("a model over an inner join has two parties, who compare together anyway")
         plain = JointModel.load(files, reveal_to)
         join = JoinSetup.from_dict(next(iter(plain.shares.values())).public)
@@ -168,12 +168,12 @@ def simulate_matched(
     own = {name: coins.derive(f"matching {runs[name].run_id} {name}") for name in opened}
 
     def asker() -> Role[Any]:
-        keeper = yield from transfer.ot_sender(runs[first], second, own[first])
-        return (yield from matching.asker(runs[first], second, sizes, entries[first].items, keeper, own[first]))
+        ot_sender = yield from transfer.ot_sender(runs[first], second, own[first])
+        return (yield from matching.asker(runs[first], second, sizes, entries[first].items, ot_sender, own[first]))
 
     def owner() -> Role[Any]:
-        planter = yield from transfer.ot_receiver(runs[second], first, own[second])
-        return (yield from matching.owner(runs[second], first, sizes, entries[second].items, planter, own[second]))
+        ot_receiver = yield from transfer.ot_receiver(runs[second], first, own[second])
+        return (yield from matching.owner(runs[second], first, sizes, entries[second].items, ot_receiver, own[second]))
 
     outcome = run_in_memory({first: asker(), second: owner()})
     if not len(outcome.outputs[first]):
@@ -183,7 +183,7 @@ def simulate_matched(
         # Entries stand in the order of their digests at both parties, so what matches lines up.
         places = entries[name].words[outcome.outputs[name], 0].astype(np.int64)
         aligned[name] = rows_at(source, places)
-    kept = {key: value for key, value in study.options.items() if key in ("queries", "together")}
+    kept = {key: value for key, value in study.options.items() if key in ("queries", "compare_all")}
     lined_up = study.replace(protocol=None, aligned=True, options=kept, key=None, duplicates="join").agreed_as(study.sha256)
     result: JointResult = lined_up.simulate(aligned, coins=coins, ledgers=ledgers)
     before, leakage = leakage_of(outcome), {}
@@ -238,24 +238,24 @@ def _in_turn(first: Cost, second: Cost) -> Cost:
 def model_of(agreement: Agreement, shares: Mapping[str, ModelShare], outputs: Mapping[str, Any]) -> JointModel:
     """The model that training left in shares; the transfers that it set up serve prediction too."""
     study, public = agreement.study, agreement.public
-    together = bool(study.options.get("together", False))
+    compare_all = bool(study.options.get("compare_all", False))
     if isinstance(public, JoinSetup) and public.inner:
         inner = JoinedModel(public, shares, study.reveal_to)
         inner._kept = {name: _links(trained) for name, trained in outputs.items()}
         return inner
     if isinstance(public, JoinSetup):
-        model: JointModel = LeftJoinedModel(public.columns, shares, study.reveal_to, together=together)
+        model: JointModel = LeftJoinedModel(public.columns, shares, study.reveal_to, compare_all=compare_all)
     else:
-        model = JointModel(public, shares, study.reveal_to, together=together)
-    if not together:
+        model = JointModel(public, shares, study.reveal_to, compare_all=compare_all)
+    if not compare_all:
         model._kept = {name: Transfers.of(trained) for name, trained in outputs.items()}
     return model
 
 
 def _links(trained: Joined) -> Links:
     """The transfers that training over an inner join set up."""
-    keeper = next(iter(trained.keepers.values()), trained.back_keeper)
-    planter = next(iter(trained.back_planters.values()), trained.planter)
-    if keeper is None or planter is None:
+    ot_sender = next(iter(trained.ot_senders.values()), trained.back_keeper)
+    ot_receiver = next(iter(trained.back_planters.values()), trained.ot_receiver)
+    if ot_sender is None or ot_receiver is None:
         raise LocalProtocolError("training sets up the transfers of both directions")
-    return Links(keeper, planter)
+    return Links(ot_sender, ot_receiver)

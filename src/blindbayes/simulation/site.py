@@ -90,7 +90,7 @@ class MemorySite:
         charge: Charge | None,
         *,
         state: Any = None,
-        fewest: int | None = None,
+        quorum_size: int | None = None,
         exact: bool = False,
         overlap_with: Sequence[str] = (),
     ) -> None:

@@ -86,8 +86,8 @@ def coalition_of(study: StudyFile, options: Mapping[str, Any] | None = None, quo
     if not _is_sum(study):
         return None
     chosen = study.options if options is None else options
-    fewest = study.setting.fewest if quorum is None else quorum
-    return read_spec(study.protocol).coalition(len(study.contributors), fewest, chosen)
+    quorum_size = study.setting.quorum_size if quorum is None else quorum
+    return read_spec(study.protocol).coalition(len(study.contributors), quorum_size, chosen)
 
 
 def require_strength(study: StudyFile, least: int, *, weaker: bool) -> None:
@@ -127,7 +127,7 @@ def colluders_of(study: StudyFile) -> int | None:
 
 def _usual_quorum(study: StudyFile) -> int:
     """The quorum of a study that names none."""
-    return study.study.replace(quorum=None, min_parties=2).setting(study.contributors).fewest
+    return study.study.replace(quorum=None, min_parties=2).setting(study.contributors).quorum_size
 
 
 def _promise(study: StudyFile) -> dict[str, Any]:

@@ -49,7 +49,7 @@ class Question:
     equations: Sequence[frozenset[str]]
     contributors: Mapping[str, frozenset[str]]  # site -> its variables in the new sum
     owned: Mapping[str, frozenset[str]]  # site -> all its variables, for sites with more than one; others own their name
-    fewest: int
+    quorum_size: int
     colluders: int
 
 
@@ -90,7 +90,7 @@ class _Search:
         self, question: Question, sites: Sequence[str], groups: Mapping[str, Numbers], adds: Mapping[str, Numbers], prime: int
     ) -> None:
         self._question, self._sites, self._groups, self._adds, self._prime = question, sites, groups, adds, prime
-        self._all = question.fewest >= len(question.contributors)
+        self._all = question.quorum_size >= len(question.contributors)
         patterns: dict[tuple[object, ...], list[str]] = {}
         for site in sites:
             if site in question.owned or self._all:
@@ -162,7 +162,7 @@ class _Search:
             [np.sum([self._adds[site] for site in self._classes[at]], axis=0) % prime for at in inside], dtype=np.int64
         )
         sizes = taken @ np.array([len(self._classes[at]) for at in inside], dtype=np.int64)
-        keep = sizes + (0 if self._all else question.colluders + 1) >= question.fewest
+        keep = sizes + (0 if self._all else question.colluders + 1) >= question.quorum_size
         taken, sizes = taken[keep], sizes[keep]
         return taken, (taken @ images) % prime, sizes
 
@@ -177,7 +177,7 @@ class _Search:
             for site, is_in in zip(mine, pattern, strict=True):
                 step = int(is_in) - int(classes[self._class_of[site]])
                 image, count = (image + step * self._adds[site]) % prime, count + step
-            if count < question.fewest or not image.any():
+            if count < question.quorum_size or not image.any():
                 continue
             base = {site for at, bit in classes.items() if bit for site in self._classes[at]}
             chosen = dict(zip(mine, pattern, strict=True))

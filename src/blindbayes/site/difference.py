@@ -50,7 +50,7 @@ class PastSum:
 
     included: frozenset[str]  # identities, hexadecimal
     data: Data
-    fewest: int | None = None  # if set: nobody knows which sites; at least so many of `included`, or none at all
+    quorum_size: int | None = None  # if set: nobody knows which sites; at least so many of `included`, or none at all
     run: str = ""
 
 
@@ -95,7 +95,7 @@ def colluders(policy: Policy, study: StudyFile) -> int:
     asked = policy.difference_colluders
     if asked is None:
         asked = 2 if len(setting.contributors) <= SMALL else 1
-    return max(0, min(asked, setting.fewest - 2))
+    return max(0, min(asked, setting.quorum_size - 2))
 
 
 def require_independent(
@@ -116,7 +116,7 @@ def require_independent(
     rule = _Rule(policy, study, identity, data, past)
     known = {party.identity: party.name for party in study.parties} | dict(names or {})
     try:
-        found = rule.finding(study.setting.fewest)
+        found = rule.finding(study.setting.quorum_size)
     except TooManySums:
         raise PrivacyError(
             "the quorum allows more sets of sites than can be compared with the earlier sums; "
@@ -146,7 +146,7 @@ class _Rule:
             frozenset(f"{identity} #{step}" for step in range(1 if policy.changed_data else number + 1)) for number in numbers
         ]
 
-    def finding(self, fewest: int) -> Finding | None:
+    def finding(self, quorum_size: int) -> Finding | None:
         """What some history that is possible, with some sum that the quorum allows, would open."""
         contributors = {self._study.party(name).identity for name in self._study.contributors}
         adds = {site: frozenset([site]) for site in contributors - {self._identity}}
@@ -154,7 +154,7 @@ class _Rule:
             adds[self._identity] = self._mine[-1]
         owned = {self._identity: frozenset(name for own in self._mine for name in own)}
         for history in self._histories():
-            found = find_determined(Question(history, adds, owned, fewest, self._colluders))
+            found = find_determined(Question(history, adds, owned, quorum_size, self._colluders))
             if found is not None:
                 return found
         return None
@@ -164,7 +164,7 @@ class _Rule:
         choices = []
         total = 1
         for each, mine in zip(self._past, self._mine, strict=False):
-            sets = [each.included] if each.fewest is None else list(_allowed_sets(each.included, each.fewest))
+            sets = [each.included] if each.quorum_size is None else list(_allowed_sets(each.included, each.quorum_size))
             choices.append([(one - {self._identity}) | (mine if self._identity in one else frozenset()) for one in sets])
             total *= len(sets)
             if total > _MOST_HISTORIES:
@@ -184,12 +184,12 @@ class _Rule:
         reader = " and ".join(name(site) for site in found.coalition) or "anybody"
         changed = found.site == self._identity and len(set(self._mine)) > 1
         opened = f"a change in the data of {name(found.site)}" if changed else f"the statistics of {name(found.site)}"
-        unsure = [each.run for each in self._past if each.fewest is not None]
+        unsure = [each.run for each in self._past if each.quorum_size is not None]
         ways = []
         everybody = len(self._study.contributors)
-        if self._study.setting.fewest < everybody and self._fits(everybody):
+        if self._study.setting.quorum_size < everybody and self._fits(everybody):
             ways.append(f"a quorum of all {everybody} sites")
-        earlier = next((each.included for each in self._past if each.fewest is None), None)
+        earlier = next((each.included for each in self._past if each.quorum_size is None), None)
         if earlier is not None and not ways:
             ways.append(f"exactly the sites of an earlier sum ({', '.join(sorted(map(name, earlier)))}) on unchanged data")
         if unsure:
@@ -200,17 +200,17 @@ class _Rule:
             f"Run it with {', or with '.join(ways)}"
         )
 
-    def _fits(self, fewest: int) -> bool:
+    def _fits(self, quorum_size: int) -> bool:
         try:
-            return self.finding(fewest) is None
+            return self.finding(quorum_size) is None
         except TooManySums:
             return False
 
 
-def _allowed_sets(sites: frozenset[str], fewest: int) -> Iterator[frozenset[str]]:
+def _allowed_sets(sites: frozenset[str], quorum_size: int) -> Iterator[frozenset[str]]:
     """Every set that a run may have opened, and none."""
     yield frozenset()
     ordered = sorted(sites)
-    chosen = (each for size in range(len(ordered), fewest - 1, -1) for each in itertools.combinations(ordered, size))
+    chosen = (each for size in range(len(ordered), quorum_size - 1, -1) for each in itertools.combinations(ordered, size))
     for each in itertools.islice(chosen, _MOST_HISTORIES + 1):  # more are refused
         yield frozenset(each)

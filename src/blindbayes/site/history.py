@@ -75,7 +75,7 @@ class History:
         """Ended runs that may have opened one of several sets: how they began, and what they count as."""
         ended = {entry["run"]: entry for entry in self.entries() if entry["event"] in ("ended", "burned")}
         begun = {entry["run"]: entry for entry in self.entries() if entry["event"] == "computing"}
-        return [(begun[each.run], each) for each in self.past_sums() if each.fewest is not None and each.run in ended]
+        return [(begun[each.run], each) for each in self.past_sums() if each.quorum_size is not None and each.run in ended]
 
     def witnessed(self, site: str) -> list[tuple[dict[str, Any], bool]]:
         """What another site showed of its logs, and whether the run in which it did is over.

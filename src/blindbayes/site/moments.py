@@ -28,7 +28,7 @@ def names_of(protocol: str) -> dict[str, str]:
 
 def needs_every_word(study: StudyFile) -> bool:
     """Whether nothing can be opened before this site has confirmed the survivors: all must, and the protocol asks them."""
-    return "confirmed" in names_of(study.protocol) and study.setting.fewest == len(study.contributors)
+    return "confirmed" in names_of(study.protocol) and study.setting.quorum_size == len(study.contributors)
 
 
 class MomentLog:

@@ -67,9 +67,9 @@ def require_agreement(policy: Policy, agreement: Agreement) -> None:
             raise PrivacyError(why)
     if opens.exact and not policy.exact_sums:
         raise PrivacyError("this site takes part in no exact sum; the study needs an epsilon")
-    if opens.exact and opens.fewest is not None and opens.fewest < 3:
+    if opens.exact and opens.quorum_size is not None and opens.quorum_size < 3:
         raise PrivacyError("an exact sum of two sites tells each the other's statistics")
-    if opens.fewest is not None and opens.fewest < policy.min_parties:
+    if opens.quorum_size is not None and opens.quorum_size < policy.min_parties:
         raise PrivacyError(f"this site asks for at least {policy.min_parties} sites in a sum; the study's quorum is lower")
     if opens.shares:
         _require_queries(policy, opens)

@@ -62,11 +62,11 @@ class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         if not found.batch or len(found.batch) > _MOST_NAME or not found.batch.isprintable():
             raise ConfigError(f"a batch has a name of printable characters, at most {_MOST_NAME}")
         if (found.rows is None) == (found.count is None):
-            raise ConfigError("name the instances with --rows, or their number with --count if this site holds no column")
+            raise ConfigError("name the instances with --table, or their number with --count if this site holds no column")
         if found.to is None and found.scope != "everybody":
             raise ConfigError("--scope says whom of the people of --to gets a class; name a site with --to")
         if found.to is not None and found.rows is None:
-            raise ConfigError("to score people by identifier every site names its table with --rows")
+            raise ConfigError("to score people by identifier every site names its table with --table")
         return found
 
 
@@ -139,9 +139,9 @@ class PredictionJob:
         held = columns.owners[self.site.name]
         if request.count is not None:
             if held:
-                raise ConfigError("this site holds columns of the model: name its instances with --rows")
+                raise ConfigError("this site holds columns of the model: name its instances with --table")
             if request.keep:
-                raise ConfigError("--keep copies columns of --rows, and this site brings none")
+                raise ConfigError("--keep copies columns of --table, and this site brings none")
             rows: ColumnSource | int = request.count
         else:
             self._source = self.site.open_batch(request.rows or "", request.table)
@@ -171,10 +171,10 @@ class PredictionJob:
     def _scoring_of(self, share: ModelShare, rows: ColumnSource | int) -> part.Scoring:
         """This party's part; the class goes to whom the study says."""
         study, request = self.study, self._request
-        together, keyed = bool(study.options.get("together", False)), not study.study.scheme.facts.aligned
+        compare_all, keyed = bool(study.options.get("compare_all", False)), not study.study.scheme.facts.aligned
         if request.to is None:
             found = joined.scoring if keyed else aligned.scoring
-            return found(share, rows, study.reveal_to, together=together)
+            return found(share, rows, study.reveal_to, compare_all=compare_all)
         if not keyed or isinstance(rows, int):
             raise ConfigError("--to is for studies whose rows are matched by an identifier; leave it out")
         if request.to not in study.names or study.reveal_to not in ("all", request.to):
@@ -184,7 +184,7 @@ class PredictionJob:
                 "with --scope shared the asking site learns whom of its people the others have too; this site does not allow "
                 "that: reveal_matches under [policy] in site.toml"
             )
-        self._hidden = hidden_scoring(share, rows, request.to, request.scope, together=together)
+        self._hidden = hidden_scoring(share, rows, request.to, request.scope, compare_all=compare_all)
         return self._hidden
 
     def role(self, seat: str, run: Run, coins: Coins) -> Role[Any]:

@@ -89,7 +89,7 @@ class FolderSite:
         charge: Charge | None,
         *,
         state: Data | None = None,
-        fewest: int | None = None,
+        quorum_size: int | None = None,
         exact: bool = False,
         overlap_with: Sequence[str] = (),
     ) -> None:
@@ -100,7 +100,7 @@ class FolderSite:
         now = time.time()
         home.require_leave(study, now)
         facts: dict[str, Any] = {"exact": exact}
-        if state is not None and fewest is not None:
+        if state is not None and quorum_size is not None:
             if exact:
                 own, names = (
                     self.identity.card.identity.hex(),
@@ -113,7 +113,7 @@ class FolderSite:
                 "data": state.statistics,
                 "class_data": state.class_counts,
                 "tables": [f"{digest} {column}" for column, digest in sorted(state.tables.items())],
-                "fewest": fewest,
+                "fewest": quorum_size,
                 "moments": True,
                 "needs_every_word": needs_every_word(study),
                 "contributors": [study.party(name).identity for name in study.contributors],

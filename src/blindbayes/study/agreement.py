@@ -21,7 +21,7 @@ class Holdings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     holds: dict[str, tuple[str, ...]]  # party -> its features
     labelled: tuple[str, ...]  # parties that have the class column
-    rows: int | None = None  # aligned only: the number of rows, which is public
+    n_rows: int | None = None  # aligned only: the number of rows, which is public
 
 
 @dataclass(frozen=True)

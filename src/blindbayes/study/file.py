@@ -29,6 +29,7 @@ from blindbayes.study.study import Study
 
 FORMAT = "blindbayes.study-file/1"
 Duplicates = Literal["join", "first", "reject"]
+_ONCE_ROWS = {"privacy": "expected_rows", "columns": "n_rows"}  # what `rows` of these parts of a file is called now
 
 
 def _as_floats(struct: msgspec.Struct, *names: str) -> None:
@@ -56,7 +57,7 @@ class Privacy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     unit: Literal["record", "party", "person"] = "record"  # "person" is what earlier versions called a record
     party_rows: int | None = None
     rows_per_person: int | None = None  # most rows of a person that a site counts, by the codebook's identifier
-    rows: int | None = None  # declared number of rows of all parties together: how fine the noisy tables are
+    expected_rows: int | None = None  # declared number of rows of all parties together: how fine the noisy tables are
     gamma: float = 2 / 3
 
     def __post_init__(self) -> None:
@@ -283,6 +284,11 @@ class StudyFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=Tr
         fields = _without_defaults(self)
         fields.pop("signatures", None)
         fields |= {"codebook": self.book.sha256, "format": self.format}
+        for part, now in _ONCE_ROWS.items():  # the names of the first version: an agreed study keeps its hash
+            if part in fields:
+                fields[part] = schemes.renamed(fields[part], {now: "rows"})
+        if "options" in fields:
+            fields["options"] = schemes.first_names(fields["options"])
         try:
             return json.dumps(fields, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
         except ValueError:
@@ -355,8 +361,12 @@ class StudyFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=Tr
             raise ConfigError("this is a codebook, not a study; make a study with it: `blindbayes study init --codebook ...`")
         if "certificate" in fields:
             raise ConfigError("this is a site's card, not a study; `blindbayes study init` writes a study from cards")
+        fields = dict(fields)
+        for part, names in (*((part, {"rows": now}) for part, now in _ONCE_ROWS.items()), ("options", schemes.OPTIONS_ONCE)):
+            if isinstance(fields.get(part), Mapping):
+                fields[part] = schemes.renamed(fields[part], names)
         try:
-            return msgspec.convert(dict(fields), cls, strict=True)
+            return msgspec.convert(fields, cls, strict=True)
         except msgspec.ValidationError as cause:
             if isinstance(cause.__cause__, ConfigError):
                 raise cause.__cause__ from None
@@ -403,7 +413,7 @@ _COMMENTS: dict[str, Any] = {
     "protocol": "how the sums are added up, and so who learns them; `blindbayes study check` says who",
     "reveal_to": "who learns the class of a classified instance: all, or one party",
     "columns": {
-        "rows": "row i of every party is the same entity; so many of them",
+        "n_rows": "row i of every party is the same entity; so many of them",
         "labelled": "who has the class column; the first acts for it",
     },
     "hosts": "who runs the roles that no contributor fills",
@@ -412,7 +422,7 @@ _COMMENTS: dict[str, Any] = {
         "delta": "chance that epsilon does not hold; 0 for none",
         "unit": "whom epsilon protects: one record (a row, not a person), or all rows of a party",
         "rows_per_person": "a site counts so many rows of a person, drawn at random; epsilon protects them together",
-        "rows": "rows of all parties together, about, from public knowledge: how fine the noisy tables are",
+        "expected_rows": "rows of all parties together, about, from public knowledge: how fine the noisy tables are",
         "gamma": "the fraction of parties assumed to add their noise",
     },
     "thresholds": {

@@ -63,7 +63,7 @@ class Exposure:
     """What a run of a study would open, for a site's policy to judge."""
 
     exact: bool = False  # a sum of statistics without noise
-    fewest: int | None = None  # the fewest sites in what is opened; None: nothing of several sites is added up and opened
+    quorum_size: int | None = None  # the fewest sites in what is opened; None: nothing of several sites is added up and opened
     epsilon: float = 0.0  # the largest that any site spends on it
     delta: float = 0.0
     shares: bool = False  # classifications follow, whose number policy limits
@@ -163,6 +163,21 @@ def known(partition: Partition, **facts: Any) -> tuple[str, ...]:
         for name, its in found
         if partition in its.partitions and all(getattr(its, fact) == value for fact, value in facts.items())
     )
+
+
+OPTIONS_ONCE = {"together": "compare_all"}  # what earlier versions called an option: their files are read, their hashes stay
+
+
+def renamed(fields: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
+    """The fields under other names. Raises `ConfigError` if one stands there under both."""
+    if both := sorted(new for old, new in names.items() if {old, new} <= set(fields)):
+        raise ConfigError(f"{both[0]} stands twice, once under the name of an earlier version; keep one")
+    return {names.get(name, name): value for name, value in fields.items()}
+
+
+def first_names(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options under the names that a study's hash has always had."""
+    return renamed(options, {new: old for old, new in OPTIONS_ONCE.items()})
 
 
 def params_of(kind: type[msgspec.Struct], options: Mapping[str, Any]) -> msgspec.Struct:

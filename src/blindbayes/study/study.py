@@ -62,7 +62,7 @@ class Study:
     rows_per_person : int, default=None
         With epsilon, over rows: each party counts at most so many rows of a person, by the codebook's identifier, drawn at
         random, and noise protects such a person within a party.
-    rows : int, default=None
+    expected_rows : int, default=None
         With epsilon: the declared number of rows of all parties together, a public figure or a guess. It decides how fine
         the released tables are, and steadies the estimates.
     gamma : float, default=2/3
@@ -117,7 +117,7 @@ class Study:
         unit: Literal["record", "party", "person"] = "record",
         party_rows: int | None = None,
         rows_per_person: int | None = None,
-        rows: int | None = None,
+        expected_rows: int | None = None,
         gamma: float = 2 / 3,
         quorum: int | None = None,
         min_parties: int | None = None,
@@ -143,13 +143,13 @@ class Study:
         self.unit: Literal["record", "party"] = "record" if unit == "person" else unit
         self.rows_per_person = rows_per_person
         self.party_rows = party_rows
-        self.rows = rows
+        self.expected_rows = expected_rows
         self.gamma = gamma
         self.quorum = quorum
         self.min_parties = (FEWEST_EXACT if epsilon is None else 2) if min_parties is None else min_parties
         self.min_rows = min_rows
         self.min_cell = min_cell
-        self.options = dict(options or {}) if given is None else _set(given)
+        self.options = schemes.renamed(options or {}, schemes.OPTIONS_ONCE) if given is None else _set(given)
         self.alpha = alpha
         self.var_smoothing = var_smoothing
         self.reveal_to = reveal_to
@@ -183,7 +183,7 @@ class Study:
             raise PrivacyError("epsilon must be a positive number, or None for an exact sum")
         if not _is_number(self.delta):
             raise PrivacyError("delta lies between 0 and 1")
-        require_small_delta(self.codebook, self.delta, self.rows)
+        require_small_delta(self.codebook, self.delta, self.expected_rows)
         if self.epsilon is not None and self.codebook.provenance == "inferred":
             raise PrivacyError("this codebook was inferred from training data, which leaks it; declare one for a private study")
         if self.unit not in ("record", "party"):
@@ -202,7 +202,7 @@ class Study:
             ("min_rows", 0),
             ("min_cell", 0),
             ("quorum", 1),
-            ("rows", 1),
+            ("expected_rows", 1),
             ("party_rows", 1),
         ):
             value = getattr(self, name)
@@ -257,6 +257,7 @@ class Study:
         fields = {name: getattr(self, name) for name in _FIELDS}
         if self.rows_per_person is None:  # a later setting: at its default it leaves earlier hashes as they are
             del fields["rows_per_person"]
+        fields["rows"], fields["options"] = fields.pop("expected_rows"), schemes.first_names(self.options)
         return {"format": "blindbayes.study/1", "codebook": self.codebook.sha256, **fields}
 
     @property
@@ -327,7 +328,7 @@ class Study:
             quorum = max(usual, self._fewest_agreed(len(names)))
         options = self._graph_options(len(names))
         setting = registry.SumSetup(names, 1, quorum, noisy=self.epsilon is not None, options=options)
-        if self.epsilon is None and setting.fewest < FEWEST_EXACT:
+        if self.epsilon is None and setting.quorum_size < FEWEST_EXACT:
             raise PrivacyError(
                 "an exact sum of two parties tells each the other's statistics; "
                 "take a third party, a quorum of at least 3, or set epsilon"
@@ -374,16 +375,16 @@ class Study:
         """
         if self.epsilon is None:
             return None
-        key = (len(setting.contributors), setting.fewest)
+        key = (len(setting.contributors), setting.quorum_size)
         if key not in self._plans:
             honest = self.smallest(setting).honest
             self._plans[key] = NoisySum.make(
                 self.codebook,
                 epsilon=self.epsilon,
                 delta=self.delta,
-                honest=min(honest, max(setting.fewest - 1, 1)),
+                honest=min(honest, max(setting.quorum_size - 1, 1)),
                 parties=len(setting.contributors),
-                rows=self.rows,
+                rows=self.expected_rows,
                 unit=self.unit,
                 party_rows=self.party_rows,
                 rows_per_person=self.rows_per_person,
@@ -470,7 +471,7 @@ _FIELDS = (
     "unit",
     "party_rows",
     "rows_per_person",
-    "rows",
+    "expected_rows",
     "gamma",
     "quorum",
     "min_parties",
@@ -484,13 +485,13 @@ _FIELDS = (
     "aligned",
     "duplicates",
 )
-_LEAST = {"min_parties": 2, "min_rows": 0, "min_cell": 0, "quorum": 1, "rows": 1, "party_rows": 1}
+_LEAST = {"min_parties": 2, "min_rows": 0, "min_cell": 0, "quorum": 1, "expected_rows": 1, "party_rows": 1}
 _OF_NOISE: dict[str, Any] = {
     "delta": 0.0,
     "mechanism": "auto",
     "unit": "record",
     "party_rows": None,
-    "rows": None,
+    "expected_rows": None,
     "gamma": 2 / 3,
 }
 

@@ -183,12 +183,12 @@ def joined_seconds(count: int, values: int, classes: int, coins: Coins) -> float
     runs = local_runs(PARTIES, coins=coins, signed=False)
 
     def alice() -> Role[JoinedShares[SenderStream]]:
-        keeper = yield from transfer.ot_sender(runs["alice"], "bob", coins.derive("k"))
-        return (yield from joined_sums.row_holder(runs["alice"], "bob", shape, rows, keeper, coins.derive("r")))
+        ot_sender = yield from transfer.ot_sender(runs["alice"], "bob", coins.derive("k"))
+        return (yield from joined_sums.row_holder(runs["alice"], "bob", shape, rows, ot_sender, coins.derive("r")))
 
     def bob() -> Role[JoinedShares[ChooserStream]]:
-        planter = yield from transfer.ot_receiver(runs["bob"], "alice", coins.derive("p"))
-        return (yield from joined_sums.label_holder(runs["bob"], "alice", shape, labels, planter, coins.derive("l")))
+        ot_receiver = yield from transfer.ot_receiver(runs["bob"], "alice", coins.derive("p"))
+        return (yield from joined_sums.label_holder(runs["bob"], "alice", shape, labels, ot_receiver, coins.derive("l")))
 
     total: list[JoinedShares[SenderStream] | JoinedShares[ChooserStream]] = []
     seconds = timed(lambda: total.extend(run_in_memory({"alice": alice(), "bob": bob()}).outputs.values()))

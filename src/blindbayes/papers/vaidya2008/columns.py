@@ -230,7 +230,7 @@ def simulate(study: Study, sources: Mapping[str, Any], *, coins: Coins, **_: Any
     opened = {name: open_columns(source, study.codebook, ignore=keys_of(study)) for name, source in sources.items()}
     held = line_up({name: opened[name] for name in sources})
     owners = {name: tuple(each for each in study.codebook.names if each in held.holds[name]) for name in sources}
-    columns = ColumnsSetup(study.codebook, held.rows or 0, owners, held.labelled, study.alpha)
+    columns = ColumnsSetup(study.codebook, held.n_rows or 0, owners, held.labelled, study.alpha)
     if len(opened) != 2 or len(columns.labelled) != 1:
         raise ConfigError("scalar_product is for two parties of which one has the class; use class_sums")
     if columns.rows < study.min_rows:

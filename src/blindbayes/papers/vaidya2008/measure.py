@@ -264,9 +264,9 @@ def our_classify_seconds(nominal: int, numeric: int, classes: int, repeat: int) 
         runs = local_runs(PARTIES, study="0" * 64, run_id=coins.bytes(16).hex(), coins=coins, signed=False)
         mine, theirs = trained[first], trained[second]
         parts: dict[str, Role[Any]] = {
-            first: ours.predict_class_holder(runs[first], query, local, mine.tables, mine.keepers, coins),
+            first: ours.predict_class_holder(runs[first], query, local, mine.tables, mine.ot_senders, coins),
             second: ours.predict_attribute_holder(
-                runs[second], query, None, theirs.tables[first], one.columns, theirs.planter, Coins.system()
+                runs[second], query, None, theirs.tables[first], one.columns, theirs.ot_receiver, Coins.system()
             ),
         }
         run_in_memory(parts)

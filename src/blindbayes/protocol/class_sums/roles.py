@@ -59,11 +59,11 @@ class ClassSumsSetup:
 
 
 def attribute_holder(
-    run: Run, class_holder_name: str, shape: ClassSumsSetup, blocks: Iterable[U64Array], keeper: OtSender, coins: Coins
+    run: Run, class_holder_name: str, shape: ClassSumsSetup, blocks: Iterable[U64Array], ot_sender: OtSender, coins: Coins
 ) -> Role[U64Array]:
     """The party with the rows: words (rows, words) in blocks of any size. Returns its share, (classes, words)."""
     session = yield from agree(run, class_holder_name, "class_sums", shape.agreed(), coins)  # step 1
-    stream = keeper.session(session)
+    stream = ot_sender.session(session)
     share = np.zeros((shape.classes, shape.words), dtype=np.uint64)
     source = _Blocks(blocks, (shape.words,), np.uint64)
     for index, count in enumerate(shape.blocks()):
@@ -71,7 +71,7 @@ def attribute_holder(
         chosen = yield from receive(class_holder_name, ClassesChosen)
         require_mark(chosen.mark, session, ClassesChosen, index, class_holder_name)
         q = stream.extend(chosen.corrections, count * shape.levels, class_holder_name).reshape(count, shape.levels, 2)
-        leaves, levels = _grow(hash_, q, keeper.delta, shape)  # step 3
+        leaves, levels = _grow(hash_, q, ot_sender.delta, shape)  # step 3
         masked = rows.copy()
         blocks_per_leaf = -(-shape.words // 2)
         first = hash_.reserve(Domain.LEAF, shape.classes * count * blocks_per_leaf)
@@ -92,12 +92,12 @@ def class_holder(
     attribute_holder_name: str,
     shape: ClassSumsSetup,
     labels: Iterable[npt.NDArray[np.int64]],
-    planter: OtReceiver,
+    ot_receiver: OtReceiver,
     coins: Coins,
 ) -> Role[U64Array]:
     """The party with the class of every row, in blocks of any size. Returns its share, (classes, words)."""
     session = yield from agree(run, attribute_holder_name, "class_sums", shape.agreed(), coins)  # step 1
-    stream = planter.session(session)
+    stream = ot_receiver.session(session)
     share = np.zeros((shape.classes, shape.words), dtype=np.uint64)
     source = _Blocks(labels, (), np.int64)
     scratch = np.empty((_ROWS_AT_ONCE, shape.words), dtype=np.uint64)

@@ -54,7 +54,7 @@ class ScoringPair:
     @classmethod
     def of(cls, session: bytes, other: str, shape: LookupSetup, links: Links) -> ScoringPair:
         """A fresh session's."""
-        return cls(session, other, shape, links.keeper.session(session), links.planter.session(session))
+        return cls(session, other, shape, links.ot_sender.session(session), links.ot_receiver.session(session))
 
 
 @dataclass(slots=True)

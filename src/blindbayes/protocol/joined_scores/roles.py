@@ -49,7 +49,7 @@ class JoinedScoresSetup:
     join: JoinSetup
     to: str  # the scorer, who alone learns classes
     scope: Scope = "everybody"
-    together: bool = False  # whether all parties compare, so that no pair is trusted
+    compare_all: bool = False  # whether all parties compare, so that no pair is trusted
 
     def __post_init__(self) -> None:
         if self.to not in self.join.owners:
@@ -87,7 +87,7 @@ class JoinedScoresSetup:
     @cached_property
     def shapes(self) -> dict[str, LookupSetup]:
         """Per helper."""
-        join, facts = self.join, self.join.facts() + repr((self.to, self.scope, self.together)).encode()
+        join, facts = self.join, self.join.facts() + repr((self.to, self.scope, self.compare_all)).encode()
         shapes = {}
         for name in self.helpers:
             names = join.owners[name]
@@ -115,7 +115,7 @@ class JoinedScoresSetup:
         holder = self.join.class_holder
         holders = tuple(name for name in self.join.owners if name != holder)
         return SharedArgmaxSetup(
-            self.join.columns.plan, count, holder, holders, dict.fromkeys(holders, ()), (self.to,), self.together
+            self.join.columns.plan, count, holder, holders, dict.fromkeys(holders, ()), (self.to,), self.compare_all
         )
 
 
@@ -145,9 +145,9 @@ class HelperInput:
 
 def connect(run: Run, hidden: JoinedScoresSetup, coins: Coins) -> Role[dict[str, Links]]:
     """Transfers of both directions between the scorer and each helper; where all compare together, between every two."""
-    if hidden.together:
+    if hidden.compare_all:
         mesh = yield from shared_argmax.connect(run, coins)
-        return {name: Links(mesh.keepers[name], mesh.planters[name]) for name in run.others}
+        return {name: Links(mesh.ot_senders[name], mesh.ot_receivers[name]) for name in run.others}
     found = {}
     for name in hidden.helpers if run.me == hidden.to else (hidden.to,):
         found[name] = yield from joined.connect(run, name, coins)
@@ -245,17 +245,17 @@ def _compare(
     """Step 11: shared_argmax on shares of whole scores; the class to the scorer."""
     query = hidden.query(len(scores))
     is_holder, nothing = run.me == query.class_holder, dict[str, Tables]()
-    keepers = {name: link.keeper for name, link in links.items()}
-    if hidden.together:
-        mesh = Mesh(keepers, {name: link.planter for name, link in links.items()})
+    ot_senders = {name: link.ot_sender for name, link in links.items()}
+    if hidden.compare_all:
+        mesh = Mesh(ot_senders, {name: link.ot_receiver for name, link in links.items()})
         if is_holder:
-            return (yield from shared_argmax.class_holder_together(run, query, scores, nothing, keepers, mesh, coins))
-        planter = links[query.class_holder].planter
-        return (yield from shared_argmax.attribute_holder_together(run, query, scores, {}, planter, mesh, coins))
+            return (yield from shared_argmax.class_holder_compare_all(run, query, scores, nothing, ot_senders, mesh, coins))
+        ot_receiver = links[query.class_holder].ot_receiver
+        return (yield from shared_argmax.attribute_holder_compare_all(run, query, scores, {}, ot_receiver, mesh, coins))
     if is_holder:
-        return (yield from shared_argmax.class_holder(run, query, scores, nothing, keepers, coins))
-    planter = links[query.class_holder].planter
-    return (yield from shared_argmax.attribute_holder(run, query, scores, {}, planter, coins))
+        return (yield from shared_argmax.class_holder(run, query, scores, nothing, ot_senders, coins))
+    ot_receiver = links[query.class_holder].ot_receiver
+    return (yield from shared_argmax.attribute_holder(run, query, scores, {}, ot_receiver, coins))
 
 
 def _in_bins(codes: IntArray, held: IntArray, hidden: JoinedScoresSetup, name: str) -> IntArray:

@@ -35,7 +35,7 @@ class Entries:
         return len(self.items)
 
 
-def merge(digests: Sequence[bytes | None], words: U64Array, duplicates: str, most: int) -> Entries:
+def merge(digests: Sequence[bytes | None], words: U64Array, duplicates: str, max_multiplicity: int) -> Entries:
     """Entries of rows (n, words); `most` bounds the rows of one identifier under `join`."""
     if duplicates not in get_args(Duplicates):
         raise ConfigError(f"duplicates is one of {', '.join(get_args(Duplicates))}")
@@ -56,9 +56,9 @@ def merge(digests: Sequence[bytes | None], words: U64Array, duplicates: str, mos
         raise DataError("an identifier stands in more than one row; the study says duplicates = 'reject'")
     if duplicates == "first":
         return Entries(items[starts], words[at[starts]])
-    if int(np.diff(np.append(starts, len(items))).max()) > most:
+    if int(np.diff(np.append(starts, len(items))).max()) > max_multiplicity:
         raise DataError(
-            f"an identifier stands in more than {most} rows; raise the study's multiplicity, or take duplicates = 'first'"
+            f"an identifier stands in more than {max_multiplicity} rows; raise multiplicity, or set duplicates = 'first'"
         )
     return Entries(items[starts], np.add.reduceat(words[at], starts, axis=0, dtype=np.uint64))
 

@@ -47,14 +47,14 @@ class JoinedSumsSetup:
     label_ids: int  # the same for the label holder
     words: int  # per entry of the row holder
     labels: int  # per entry of the label holder
-    most: int = 1  # largest value of a label
+    max_label: int = 1  # largest value of a label
     facts: bytes = b""  # anything else both must agree on
     counted: bool = False  # whether the number of common identifiers is counted
 
     def __post_init__(self) -> None:
         if min(self.row_ids, self.label_ids) < MIN_BOUND or max(self.row_ids, self.label_ids) > MAX_BOUND:
             raise ConfigError(f"bounds on the number of identifiers lie between {MIN_BOUND} and {MAX_BOUND}")
-        if self.words < 1 or self.labels < 1 or self.most < 1:
+        if self.words < 1 or self.labels < 1 or self.max_label < 1:
             raise LocalProtocolError("joined_sums needs words and labels")
         if self.payload_words > MOST_WORDS:
             most = 64 * MOST_WORDS - self.tag_bits
@@ -73,7 +73,7 @@ class JoinedSumsSetup:
     @property
     def planes(self) -> int:
         """Bits of all labels of one entry."""
-        return self.labels * self.most.bit_length()
+        return self.labels * self.max_label.bit_length()
 
     @property
     def payload_words(self) -> int:
@@ -108,7 +108,7 @@ class JoinedSumsSetup:
 
     def agreed(self) -> bytes:
         """Bytes of all of it."""
-        parts = (self.row_ids, self.label_ids, self.words, self.labels, self.most, self.counted)
+        parts = (self.row_ids, self.label_ids, self.words, self.labels, self.max_label, self.counted)
         return b"joined_sums v4" + repr(parts).encode() + self.facts
 
 
@@ -120,20 +120,20 @@ class JoinedShares(NamedTuple, Generic[S]):
 
 
 def row_holder(
-    run: Run, other: str, shape: JoinedSumsSetup, entries: Entries, keeper: OtSender, coins: Coins
+    run: Run, other: str, shape: JoinedSumsSetup, entries: Entries, ot_sender: OtSender, coins: Coins
 ) -> Role[JoinedShares[SenderStream]]:
     """The party with the vectors."""
     if entries.words.shape != (len(entries), shape.words):
         raise LocalProtocolError("the entries do not have the shape's words")
     _require_size(len(entries), shape.row_ids)
     session = yield from agree(run, other, "joined_sums", shape.agreed(), coins)  # step 1
-    stream = keeper.session(session)
+    stream = ot_sender.session(session)
     items, table = _placed(session, shape, entries, coins)  # step 2
     words = np.concatenate([entries.words, np.zeros((1, shape.words), dtype=np.uint64)])  # of no entry: zeros
     chosen = yield from receive(other, SeedsChosen)
     require_mark(chosen.mark, session, SeedsChosen, 0, other)
     q = stream.extend(chosen.corrections, WIDTH, other).reshape(WIDTH, 1, 2)
-    asker = Asker(session, sender_pads(TweakedHash(session), q, keeper.delta, 2, 2))  # step 3
+    asker = Asker(session, sender_pads(TweakedHash(session), q, ot_sender.delta, 2, 2))  # step 3
     learned = np.empty((shape.bins, shape.payload_words), dtype=np.uint64)
     for index, part in enumerate(shape.blocks(_ASK_BINS)):  # step 4
         planes, rows = asker.ask(items[part])
@@ -152,26 +152,26 @@ def row_holder(
         wires = stream.extend(tags.corrections, (shape.tag_bits + shape.planes) * count, other)
         theirs = wires.reshape(shape.tag_bits + shape.planes, count, 2)
         hash_ = TweakedHash.of_block(session, index)
-        garbler = Garbler(hash_, keeper.delta)
+        garbler = Garbler(hash_, ot_sender.delta)
         equal, outcomes = _compare(garbler, garbler.own(_bits(learned[part], shape)), theirs, shape)
         if shape.counted:
             found.add(garbler, equal)
-        masked = _offer(hash_, keeper.delta, outcomes, words[table[part]], share)  # step 8
+        masked = _offer(hash_, ot_sender.delta, outcomes, words[table[part]], share)  # step 8
         yield Send(other, BinsCompared(mark(session, BinsCompared, index), garbler.take_tables(), masked.reshape(-1)))
     return JoinedShares(_weighted(share, shape), found)
 
 
 def label_holder(
-    run: Run, other: str, shape: JoinedSumsSetup, entries: Entries, planter: OtReceiver, coins: Coins
+    run: Run, other: str, shape: JoinedSumsSetup, entries: Entries, ot_receiver: OtReceiver, coins: Coins
 ) -> Role[JoinedShares[ChooserStream]]:
     """The party with the labels: `entries.words` are the labels (n, labels)."""
     if entries.words.shape != (len(entries), shape.labels):
         raise LocalProtocolError("the entries do not have the shape's labels")
-    if len(entries) and int(entries.words.max()) > shape.most:
+    if len(entries) and int(entries.words.max()) > shape.max_label:
         raise DataError("a label is larger than the study's multiplicity allows")
     _require_size(len(entries), shape.label_ids)
     session = yield from agree(run, other, "joined_sums", shape.agreed(), coins)  # step 1
-    stream = planter.session(session)
+    stream = ot_receiver.session(session)
     bits = np.unpackbits(np.frombuffer(coins.bytes(WIDTH // 8), dtype=np.uint8))
     corrections, t = stream.extend(bits)
     yield Send(other, SeedsChosen(mark(session, SeedsChosen, 0), corrections))  # step 3
@@ -265,7 +265,7 @@ def _fill(
 
 def _payload(labels: U64Array, shape: JoinedSumsSetup) -> U64Array:
     """Labels (n, labels) as the bits behind the tag: the bits of one label after those of the other."""
-    width, first = shape.most.bit_length(), shape.tag_bits
+    width, first = shape.max_label.bit_length(), shape.tag_bits
     bits = ((labels[:, :, None] >> np.arange(width, dtype=np.uint64)) & np.uint64(1)).astype(np.uint8)
     padded = np.zeros((len(labels), 64 * shape.payload_words), dtype=np.uint8)
     padded[:, first : first + shape.planes] = bits.reshape(len(labels), shape.planes)
@@ -349,7 +349,7 @@ def _take(hash_: TweakedHash, outcomes: Wires, masked: U64Array, share: U64Array
 
 def _weighted(share: U64Array, shape: JoinedSumsSetup) -> U64Array:
     """Shares of bits of labels to shares of labels: bit b counts 2^b times."""
-    width = shape.most.bit_length()
+    width = shape.max_label.bit_length()
     parts = share.reshape(shape.labels, width, shape.words)
     weights = np.uint64(1) << np.arange(width, dtype=np.uint64)
     total: U64Array = (parts * weights[None, :, None]).sum(axis=1, dtype=np.uint64)

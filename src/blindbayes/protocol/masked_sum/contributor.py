@@ -106,7 +106,7 @@ def contributor(terms: MaskedSumSetup, vector: U64Array, coins: Coins) -> Role[T
     shown = named.roster + named.survivors
     terms.verify(SERVER, b"survivors", shown, named.signature)
     flags = unpack_bits(named.survivors, len(setting.contributors))
-    if flags is None or not flags[me] or int(flags.sum()) < setting.fewest:
+    if flags is None or not flags[me] or int(flags.sum()) < setting.quorum_size:
         raise PeerProtocolError("the named survivors do not fit the study", party=SERVER)
     if any(flags[index] and index not in held for index in mine):
         raise PeerProtocolError("a party that dealt no shares is named as a survivor", party=SERVER)

@@ -63,21 +63,21 @@ def failures(parties: int, neighbours: int, threshold: int, corrupt: int, lost: 
     return min(1.0, exposed + apart), min(1.0, starved)
 
 
-def smallest_sum(parties: int, fewest: int, layout: MaskGraph, corrupt: int, *, malicious: bool) -> Smallest:
+def smallest_sum(parties: int, quorum_size: int, layout: MaskGraph, corrupt: int, *, malicious: bool) -> Smallest:
     """The fewest honest vectors in any sum that can be opened, with so many colluders; SPEC.md, Threat model.
 
-    Complete graph: one set of at least `fewest`, if the colluders stay below 2q - n (below q for a server that follows).
+    Complete graph: one set of at least `quorum_size`, if the colluders stay below 2q - n (below q for a server that follows).
     Sparse graph: the same for a server that follows. One that deviates can be left with a neighbourhood: t - c(u) honest
     vectors, c(u) bounded by the tail of its law; for parties corrupted without knowledge of the graph.
     """
     if layout.complete:
-        most = 2 * fewest - parties - 1 if malicious else fewest - 1
-        return Smallest(max(fewest - corrupt, 0) if corrupt <= most else 0)
-    privacy, _ = failures(parties, layout.neighbours, layout.threshold, corrupt, parties - fewest, malicious=malicious)
+        most = 2 * quorum_size - parties - 1 if malicious else quorum_size - 1
+        return Smallest(max(quorum_size - corrupt, 0) if corrupt <= most else 0)
+    privacy, _ = failures(parties, layout.neighbours, layout.threshold, corrupt, parties - quorum_size, malicious=malicious)
     if privacy > 2.0**-PRIVACY_BITS:
         return Smallest(0)
     if not malicious:
-        return Smallest(max(fewest - corrupt, 0), privacy)
+        return Smallest(max(quorum_size - corrupt, 0), privacy)
     allowed = 2.0 ** -(PRIVACY_BITS + 1)
     around = 2 * layout.threshold - layout.neighbours - 2  # more would break a party, which `privacy` counts already
     while around > 0 and parties * math.exp(_log_tail(parties - 1, corrupt, layout.neighbours, around)) <= allowed:
@@ -86,16 +86,16 @@ def smallest_sum(parties: int, fewest: int, layout: MaskGraph, corrupt: int, *, 
 
 
 @lru_cache(maxsize=64)
-def plan(parties: int, fewest: int, corrupt_fraction: float, neighbours: int | None, malicious: bool) -> MaskGraph:
+def plan(parties: int, quorum_size: int, corrupt_fraction: float, neighbours: int | None, malicious: bool) -> MaskGraph:
     """The smallest graph that meets both bounds (2^-40 for privacy, 2^-20 for completion), or the complete one."""
     if parties > MAX_POINT:
         raise ConfigError(f"masked_sum takes at most {MAX_POINT} contributors")
     if not 0 <= corrupt_fraction < 1:
         raise ConfigError("the corrupt fraction lies between 0 and 1")
-    if 2 * fewest <= parties:
+    if 2 * quorum_size <= parties:
         raise ConfigError("masked_sum needs a quorum of more than half of the contributors")
-    complete = MaskGraph(parties - 1, fewest, True, 0.0, 0.0)
-    corrupt, lost = math.ceil(corrupt_fraction * parties), parties - fewest
+    complete = MaskGraph(parties - 1, quorum_size, True, 0.0, 0.0)
+    corrupt, lost = math.ceil(corrupt_fraction * parties), parties - quorum_size
     if neighbours is not None and neighbours < parties - 1:
         if neighbours % 2 or neighbours < 2:
             raise ConfigError("the number of neighbours is even")

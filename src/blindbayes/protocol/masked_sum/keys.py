@@ -46,7 +46,7 @@ class MaskedSumSetup:
             raise ConfigError("masked_sum needs two contributors or more")
         layout = plan(
             len(self.setting.contributors),
-            self.setting.fewest,
+            self.setting.quorum_size,
             options["corrupt"],
             options["neighbours"],
             options["malicious_server"],
@@ -56,7 +56,7 @@ class MaskedSumSetup:
     @cached_property
     def context(self) -> bytes:
         """Binds every key and signature to study, run, roster, vector length, quorum and graph."""
-        shape = (self.setting.length, self.setting.fewest, self.plan.neighbours, self.plan.threshold)
+        shape = (self.setting.length, self.setting.quorum_size, self.plan.neighbours, self.plan.threshold)
         return pair_keys.scope_of(self.run, "masked_sum v2", _roster_digest(self.setting.contributors), *map(str, shape))
 
     def neighbours(self, index: int) -> tuple[int, ...]:

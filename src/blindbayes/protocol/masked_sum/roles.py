@@ -39,7 +39,7 @@ class MaskedSum:
     def smallest(self, setting: SumSetup, corrupt: int, *, malicious: bool) -> Smallest:
         """See SPEC.md, Threat model: one set of at least the quorum; if the server deviates, a neighbourhood of the graph."""
         layout = MaskedSumSetup(Run("", "", ("*",), "*"), setting).plan
-        return graph.smallest_sum(len(setting.contributors), setting.fewest, layout, corrupt, malicious=malicious)
+        return graph.smallest_sum(len(setting.contributors), setting.quorum_size, layout, corrupt, malicious=malicious)
 
     def role(self, run: Run, setting: SumSetup, vector: U64Array | None, coins: Coins) -> Role[Total | None]:
         """The role of `run.me`."""

@@ -36,10 +36,10 @@ def server(terms: MaskedSumSetup) -> Role[Total]:
     setting = terms.setting
     index_of = {name: index for index, name in enumerate(setting.contributors)}
     around = [terms.neighbours(index) for index in range(len(setting.contributors))]
-    fewest = setting.fewest
+    quorum_size = setting.quorum_size
 
     # 1. and 2. Keys in, the neighbours' keys out.
-    advertised = yield from receive_all(setting.contributors, KeysAdvertised, quorum=fewest)
+    advertised = yield from receive_all(setting.contributors, KeysAdvertised, quorum=quorum_size)
     keys = {index_of[name]: message for name, message in advertised.items()}
     terms.require_keys(keys)
     roster = terms.roster(keys)
@@ -49,7 +49,7 @@ def server(terms: MaskedSumSetup) -> Role[Total]:
         yield Send(terms.name(index), KeysListed(there, tuple(keys[other] for other in there)))
 
     # 3. and 4. Sealed shares in, passed on.
-    dealt = yield from receive_all(tuple(advertised), SharesDealt, quorum=fewest)
+    dealt = yield from receive_all(tuple(advertised), SharesDealt, quorum=quorum_size)
     boxes: dict[int, bytes] = {}
     for name, sealed in dealt.items():
         index = index_of[name]
@@ -64,7 +64,7 @@ def server(terms: MaskedSumSetup) -> Role[Total]:
     del boxes, present
 
     # 5. and 6. Masked vectors in; whoever sent one is included from now on.
-    vectors = yield from receive_all(dealing, MaskedVectorSent, quorum=fewest)
+    vectors = yield from receive_all(dealing, MaskedVectorSent, quorum=quorum_size)
     total = np.zeros(setting.length, np.uint64)
     for name, vector in vectors.items():
         if len(vector.vector_masked) != setting.length:
@@ -82,7 +82,7 @@ def server(terms: MaskedSumSetup) -> Role[Total]:
         yield Send(name, named)
 
     # 7. and 8. Echoes in, passed on.
-    echoed = yield from receive_all(included, SurvivorsEchoed, quorum=fewest)
+    echoed = yield from receive_all(included, SurvivorsEchoed, quorum=quorum_size)
     tags: dict[int, bytes] = {}
     for name, echo in echoed.items():
         index = index_of[name]
@@ -96,7 +96,7 @@ def server(terms: MaskedSumSetup) -> Role[Total]:
     del tags, surviving, answers, echoed
 
     # 9. Shares in; remove what is left of the masks.
-    given = yield from receive_all(answering, SharesGiven, quorum=fewest)
+    given = yield from receive_all(answering, SharesGiven, quorum=quorum_size)
     shares: dict[int, bytes] = {}
     for name, answer in given.items():
         index = index_of[name]

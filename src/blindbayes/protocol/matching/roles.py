@@ -62,7 +62,7 @@ class MatchingSetup:
         return b"matching v2" + repr((self.asker, self.owner)).encode() + self.facts
 
 
-def asker(run: Run, other: str, sizes: MatchingSetup, items: Block128, keeper: OtSender, coins: Coins) -> Role[Positions]:
+def asker(run: Run, other: str, sizes: MatchingSetup, items: Block128, ot_sender: OtSender, coins: Coins) -> Role[Positions]:
     """Learns which of its items (n, 2), all different, the other has: their positions."""
     _require_size(len(items), sizes.asker)
     session = yield from agree(run, other, "matching", sizes.agreed(), coins)  # step 1
@@ -71,8 +71,8 @@ def asker(run: Run, other: str, sizes: MatchingSetup, items: Block128, keeper: O
     store = okvs.encode(places, every, sizes.cells, coins)  # step 2
     chosen = yield from receive(other, SeedsChosen)
     require_mark(chosen.mark, session, SeedsChosen, 0, other)
-    q = keeper.session(session).extend(chosen.corrections, WIDTH, other).reshape(WIDTH, 1, 2)
-    source = Asker(session, sender_pads(TweakedHash(session), q, keeper.delta, 2, 2))  # step 3
+    q = ot_sender.session(session).extend(chosen.corrections, WIDTH, other).reshape(WIDTH, 1, 2)
+    source = Asker(session, sender_pads(TweakedHash(session), q, ot_sender.delta, 2, 2))  # step 3
     rows = []
     for index, part in enumerate(sizes.blocks()):  # step 4
         planes, own = source.ask(store[part])
@@ -86,12 +86,14 @@ def asker(run: Run, other: str, sizes: MatchingSetup, items: Block128, keeper: O
     return (yield from open_value(LABEL, matched))
 
 
-def owner(run: Run, other: str, sizes: MatchingSetup, items: Block128, planter: OtReceiver, coins: Coins) -> Role[Positions]:
+def owner(
+    run: Run, other: str, sizes: MatchingSetup, items: Block128, ot_receiver: OtReceiver, coins: Coins
+) -> Role[Positions]:
     """Learns which of its items the other has: their positions."""
     _require_size(len(items), sizes.owner)
     session = yield from agree(run, other, "matching", sizes.agreed(), coins)  # step 1
     bits = np.unpackbits(np.frombuffer(coins.bytes(WIDTH // 8), dtype=np.uint8))
-    corrections, t = planter.session(session).extend(bits)
+    corrections, t = ot_receiver.session(session).extend(bits)
     yield Send(other, SeedsChosen(mark(session, SeedsChosen, 0), corrections))  # step 3
     seeds = chooser_pads(TweakedHash(session), t.reshape(WIDTH, 1, 2), bits.astype(np.uint64), 2, 2)
     source = Owner(session, bits, seeds)

@@ -70,7 +70,7 @@ def enrol(terms: ObliviousSumSetup, scheme: ObliviousEncryption, coins: Coins) -
     session.adopt((yield from receive(MINER, RosterNamed)))  # 3
     if not terms.tolerant:
         return session
-    for _ in range(len(terms.setting.contributors) - terms.setting.fewest + 1):
+    for _ in range(len(terms.setting.contributors) - terms.setting.quorum_size + 1):
         yield Send(MINER, SharesSealed(session.deal()))  # 4
         roster = yield from receive(MINER, RosterNamed)
         if not roster.final:  # somebody was lost while dealing: once more, without them
@@ -120,7 +120,7 @@ def help_open(terms: ObliviousSumSetup, session: KeySession, label: bytes, count
     yield Send(MINER, SurvivorsSigned(signer.sign(payload)))  # 8
     confirmed = yield from receive(MINER, SurvivorsConfirmed)  # 9
     signers = set(confirmed.names)
-    if len(signers) < terms.setting.fewest or not signers <= set(named.names) or len(confirmed.names) != len(signers):
+    if len(signers) < terms.setting.quorum_size or not signers <= set(named.names) or len(confirmed.names) != len(signers):
         raise PeerProtocolError("the survivors are not confirmed by a quorum", party=MINER)
     if len(confirmed.signatures) != len(confirmed.names):
         raise PeerProtocolError("a signature is missing", party=MINER)

@@ -90,7 +90,7 @@ def enrol_all(terms: ObliviousSumSetup, scheme: ObliviousEncryption, coins: Coin
             yield Send(name, keys.roster_for(name, groups, (), not terms.tolerant))  # 3
         if not terms.tolerant:
             return names, keys.capability(), keys.digest
-        dealt = yield from receive_all(names, SharesSealed, quorum=terms.setting.fewest)  # 4
+        dealt = yield from receive_all(names, SharesSealed, quorum=terms.setting.quorum_size)  # 4
         if len(dealt) == len(names):
             break
         names = tuple(dealt)
@@ -121,7 +121,7 @@ def miner(terms: ObliviousSumSetup, coins: Coins) -> Role[Total]:
     else:
         names, key, roster = yield from enrol_all(terms, scheme, coins)
     label = terms.label(roster, "sum")
-    quorum = setting.fewest if terms.tolerant else None
+    quorum = setting.quorum_size if terms.tolerant else None
     sent = yield from receive_all(names, CiphertextsSent, quorum=quorum)  # 6
     for name, message in sent.items():
         scheme.require_elements(message.elements, count, party=name)
@@ -157,13 +157,13 @@ def collect_corrections(
         missing = next(name for name in names if name not in survivors)
         raise PeerLost(refusal, party=missing)
     yield from send_all(survivors, SurvivorsNamed(survivors))  # 7
-    signed = yield from receive_all(survivors, SurvivorsSigned, quorum=terms.setting.fewest)  # 8
+    signed = yield from receive_all(survivors, SurvivorsSigned, quorum=terms.setting.quorum_size)  # 8
     payload = survivors_payload(terms, label, survivors)
     for name, vote in signed.items():
         signatures.verify(terms.run.identities.get(name, b""), payload, vote.signature, party=name)
     confirmation = SurvivorsConfirmed(tuple(signed), tuple(vote.signature for vote in signed.values()))
     yield from send_all(tuple(signed), confirmation)  # 9
-    answered = yield from receive_all(tuple(signed), CorrectionsSent, quorum=terms.setting.fewest)  # 10
+    answered = yield from receive_all(tuple(signed), CorrectionsSent, quorum=terms.setting.quorum_size)  # 10
     shares: dict[int, dict[str, tuple[bytes, ...]]] = {at: {} for at in range(len(groups.blocks))}
     for name, message in answered.items():
         held = groups.held_by(name)

@@ -41,12 +41,12 @@ class ObliviousSum:
     def smallest(self, setting: SumSetup, corrupt: int, *, malicious: bool) -> Smallest:
         """See SPEC.md, Threat model: one roster or survivor set, whose honest members the key graph keeps together."""
         terms = ObliviousSumSetup(Run("", "", ("*",), "*"), setting)
-        groups, size, fewest = terms.groups(setting.contributors), len(setting.contributors), setting.fewest
+        groups, size, quorum_size = terms.groups(setting.contributors), len(setting.contributors), setting.quorum_size
         if groups.is_complete:
-            most = size if not terms.tolerant else 2 * fewest - size - 1 if malicious else fewest - 1
-            return Smallest(max(fewest - corrupt, 0) if corrupt <= most else 0)
+            most = size if not terms.tolerant else 2 * quorum_size - size - 1 if malicious else quorum_size - 1
+            return Smallest(max(quorum_size - corrupt, 0) if corrupt <= most else 0)
         if terms.tolerant or terms.option["keys"] == "dealer":
-            return Smallest(max(fewest - corrupt, 0) if corrupt < terms.option["width"] else 0)
+            return Smallest(max(quorum_size - corrupt, 0) if corrupt < terms.option["width"] else 0)
         if corrupt <= groups.tolerance():
             return Smallest(size - corrupt)
         chance = groups.isolation_chance(corrupt / size)

@@ -57,7 +57,7 @@ class KeySession:
         """Take the miner's roster: check it, agree a key with every neighbour, and make the zero-sum key (3)."""
         setting = self.terms.setting
         known = [name for name in setting.contributors if name in set(roster.names)]
-        if list(roster.names) != known or self.me not in known or len(known) < setting.fewest:
+        if list(roster.names) != known or self.me not in known or len(known) < setting.quorum_size:
             raise PeerProtocolError("the roster is not a quorum of the contributors in order", party=MINER)
         if self.names and not set(known) < set(self.names):
             # The keys that seal shares follow from the roster: dealing twice for one would use a key and nonce twice.

@@ -92,7 +92,7 @@ class ObliviousSumSetup:
             raise ConfigError(f"the names {MINER!r} and {DEALER!r} belong to parties without a vector")
         if self.tolerant and option["keys"] == "dealer":
             raise ConfigError("with dealt keys everybody must answer: leave out the quorum, or use pairwise keys")
-        if self.tolerant and 2 * self.setting.fewest <= len(self.setting.contributors):
+        if self.tolerant and 2 * self.setting.quorum_size <= len(self.setting.contributors):
             raise ConfigError("a quorum is more than half of the contributors: two survivor sets must have a party in common")
         if option["scheme"] == "ristretto":
             RistrettoSum(self.bound).packing(self.setting.length, self.bound)  # refuses totals out of reach
@@ -111,7 +111,7 @@ class ObliviousSumSetup:
     @property
     def tolerant(self) -> bool:
         """Whether contributors may fail: a quorum below everybody is set."""
-        return self.setting.fewest < len(self.setting.contributors)
+        return self.setting.quorum_size < len(self.setting.contributors)
 
     @property
     def needs_modulus(self) -> bool:
@@ -139,7 +139,7 @@ class ObliviousSumSetup:
 
     def scope(self, scheme: ObliviousEncryption) -> bytes:
         """What run keys and their signatures are bound to."""
-        shape = (self.setting.length, self.setting.fewest, self.option["width"])
+        shape = (self.setting.length, self.setting.quorum_size, self.option["width"])
         everybody = digest_of(dict.fromkeys(self.setting.contributors, b"")).hex()
         return scope_of(self.run, "oblivious_sum v2", self.purpose, scheme.digest.hex(), everybody, *map(str, shape))
 
@@ -153,12 +153,12 @@ class ObliviousSumSetup:
 
     def threshold(self, groups: Groups, segment: int) -> int:
         """How many of the holders around a segment recover its masks."""
-        return self.setting.fewest if len(groups.segments) <= 3 else len(groups.around(segment)) // 2 + 1
+        return self.setting.quorum_size if len(groups.segments) <= 3 else len(groups.around(segment)) // 2 + 1
 
     def refusal(self, groups: Groups, survivors: Iterable[str]) -> str | None:
         """Why the sum over these survivors must not be opened, or None."""
         left = set(survivors)
-        if len(left) < self.setting.fewest:
+        if len(left) < self.setting.quorum_size:
             return "fewer survivors than the quorum"
         if len(groups.segments) > 3:
             least = -(-groups.width // 2)

@@ -185,9 +185,9 @@ def first_party(run: Run, ratios: PrivateRatioSetup, vector: U64Array, second: s
         if len(sent.key) != KEY_BYTES:
             raise PeerProtocolError("a mask key has the wrong length", party=name)
         share += expand(sent.key, len(share))
-    keeper = yield from transfer.ot_sender(run, second, coins)
+    ot_sender = yield from transfer.ot_sender(run, second, coins)
     session = yield from transfer.agree(run, second, "private_ratio", ratios.facts(), coins)  # step 2
-    return (yield from _garble(run, ratios, share, second, keeper, session, coins))
+    return (yield from _garble(run, ratios, share, second, ot_sender, session, coins))
 
 
 def second_party(run: Run, ratios: PrivateRatioSetup, vector: U64Array, first: str, coins: Coins) -> Role[list[int]]:
@@ -199,19 +199,19 @@ def second_party(run: Run, ratios: PrivateRatioSetup, vector: U64Array, first: s
         if sent.vector.shape != share.shape:
             raise PeerProtocolError("a masked vector has the wrong length", party=name)
         share += sent.vector
-    planter = yield from transfer.ot_receiver(run, first, coins)
+    ot_receiver = yield from transfer.ot_receiver(run, first, coins)
     session = yield from transfer.agree(run, first, "private_ratio", ratios.facts(), coins)  # step 2
-    return (yield from _evaluate(run, ratios, share, first, planter, session))
+    return (yield from _evaluate(run, ratios, share, first, ot_receiver, session))
 
 
 def _garble(
-    run: Run, ratios: PrivateRatioSetup, share: U64Array, other: str, keeper: OtSender, session: bytes, coins: Coins
+    run: Run, ratios: PrivateRatioSetup, share: U64Array, other: str, ot_sender: OtSender, session: bytes, coins: Coins
 ) -> Role[list[int]]:
-    stream = keeper.session(session)
+    stream = ot_sender.session(session)
     chosen = yield from receive(other, TotalsChosen)
     transfer.require_mark(chosen.mark, session, TotalsChosen, 0, other)
     labels = stream.extend(chosen.corrections, _WORD_BITS * ratios.lanes, other).reshape(_WORD_BITS, -1, 2)
-    garbler = Garbler(TweakedHash(session), keeper.delta)
+    garbler = Garbler(TweakedHash(session), ot_sender.delta)
     total = c.add(garbler, garbler.own(c.to_bits(share, _WORD_BITS)), labels, bits=_WORD_BITS)
     counts = _counts(garbler, total, ratios)
     if ratios.label is not None:  # step 4
@@ -236,9 +236,9 @@ def _garble(
 
 
 def _evaluate(
-    run: Run, ratios: PrivateRatioSetup, share: U64Array, other: str, planter: OtReceiver, session: bytes
+    run: Run, ratios: PrivateRatioSetup, share: U64Array, other: str, ot_receiver: OtReceiver, session: bytes
 ) -> Role[list[int]]:
-    stream = planter.session(session)
+    stream = ot_receiver.session(session)
     corrections, t = stream.extend(c.to_bits(share, _WORD_BITS))
     yield Send(other, TotalsChosen(transfer.mark(session, TotalsChosen, 0), corrections))  # step 3
     evaluator = Evaluator(TweakedHash(session), other)

@@ -46,7 +46,7 @@ def ring_count(setting: SumSetup) -> int:
     parties, wanted = len(setting.contributors), require_options(setting, OPTIONS)["rings"]
     if parties < MINIMUM:
         raise ConfigError(f"ring_sum needs {MINIMUM} contributors or more")
-    if setting.fewest != parties:
+    if setting.quorum_size != parties:
         raise ConfigError("ring_sum needs every contributor: it has no quorum")
     if wanted is None:
         return min(2, most_rings(parties))

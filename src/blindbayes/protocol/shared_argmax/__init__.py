@@ -1,14 +1,14 @@
 """`shared_argmax`: joint classification with a shared model; only the class is opened. See SPEC.md."""
 
 from blindbayes.protocol.shared_argmax.audit import Committed, commit_tables
+from blindbayes.protocol.shared_argmax.compare_all import Mesh, connect
 from blindbayes.protocol.shared_argmax.query import MOST_DUMMIES, SharedArgmaxSetup
 from blindbayes.protocol.shared_argmax.roles import (
     attribute_holder,
-    attribute_holder_together,
+    attribute_holder_compare_all,
     class_holder,
-    class_holder_together,
+    class_holder_compare_all,
 )
-from blindbayes.protocol.shared_argmax.together import Mesh, connect
 
 __all__ = [
     "MOST_DUMMIES",
@@ -16,9 +16,9 @@ __all__ = [
     "Mesh",
     "SharedArgmaxSetup",
     "attribute_holder",
-    "attribute_holder_together",
+    "attribute_holder_compare_all",
     "class_holder",
-    "class_holder_together",
+    "class_holder_compare_all",
     "commit_tables",
     "connect",
 ]

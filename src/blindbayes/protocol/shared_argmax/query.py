@@ -38,7 +38,7 @@ class SharedArgmaxSetup:
     holders: tuple[str, ...]  # attribute holders; the first one evaluates
     shared: Mapping[str, tuple[str, ...]]  # per holder, the features that are looked up in shared tables
     learners: tuple[str, ...]  # who learns the class
-    together: bool = False  # whether all parties compare, so that no pair is trusted
+    compare_all: bool = False  # whether all parties compare, so that no pair is trusted
     audit_rate: float = 0.0  # share of dummies among what is looked up
 
     def __post_init__(self) -> None:
@@ -50,13 +50,13 @@ class SharedArgmaxSetup:
             raise LocalProtocolError("a query needs attribute holders beside the class holder")
         if not self.learners or not set(self.learners) <= {self.class_holder, *self.holders}:
             raise LocalProtocolError("somebody of the query's parties must learn the class")
-        if not self.together and set(self.learners) & set(self.holders[1:]) and self.class_holder not in self.learners:
+        if not self.compare_all and set(self.learners) & set(self.holders[1:]) and self.class_holder not in self.learners:
             raise LocalProtocolError("further holders learn the class from the class holder, who must learn it too")
 
     def facts(self) -> bytes:
         """What all must agree on."""
         shared = [(name, self.shared.get(name, ())) for name in self.holders]
-        parts = (self.count, self.class_holder, self.holders, shared, sorted(self.learners), self.together, self.audit_rate)
+        parts = (self.count, self.class_holder, self.holders, shared, sorted(self.learners), self.compare_all, self.audit_rate)
         return self.plan.facts() + repr(parts).encode()
 
     @property

@@ -21,6 +21,7 @@ from blindbayes.primitives.softspoken import ChooserStream, OtReceiver, OtSender
 from blindbayes.primitives.tweaks import TweakedHash
 from blindbayes.protocol.core import Role, Run, Send, open_value, receive
 from blindbayes.protocol.shared_argmax.audit import Committed, look_up_audited, serve_audited
+from blindbayes.protocol.shared_argmax.compare_all import Mesh, compare
 from blindbayes.protocol.shared_argmax.messages import (
     ArgmaxGarbled,
     ClassesTold,
@@ -30,7 +31,6 @@ from blindbayes.protocol.shared_argmax.messages import (
     ScoresHanded,
 )
 from blindbayes.protocol.shared_argmax.query import SharedArgmaxSetup, ask, hear
-from blindbayes.protocol.shared_argmax.together import Mesh, compare
 from blindbayes.protocol.shared_model.tables import Tables
 from blindbayes.protocol.transfer import agree, agree_all, mark, require_mark
 
@@ -159,7 +159,7 @@ def class_holder(
     query: SharedArgmaxSetup,
     local: Limbs,
     tables: Mapping[str, Tables],
-    keepers: Mapping[str, OtSender],
+    ot_senders: Mapping[str, OtSender],
     coins: Coins,
     commitments: Mapping[str, Committed] | None = None,
 ) -> Role[Classes | None]:
@@ -173,7 +173,7 @@ def class_holder(
     total = local
     first = query.holders[0]
     hashes = {name: TweakedHash(session) for name, session in sessions.items()}
-    streams = {name: keepers[name].session(session) for name, session in sessions.items()}
+    streams = {name: ot_senders[name].session(session) for name, session in sessions.items()}
     for name in query.holders:
         committed = (commitments or {}).get(name)
         total = lm.add(
@@ -195,7 +195,7 @@ def attribute_holder(
     query: SharedArgmaxSetup,
     local: Limbs,
     columns: Mapping[str, npt.NDArray[np.int64]],
-    planter: OtReceiver,
+    ot_receiver: OtReceiver,
     coins: Coins,
     root: bytes | None = None,
 ) -> Role[Classes | None]:
@@ -207,7 +207,7 @@ def attribute_holder(
     handings = dict.fromkeys(query.holders[1:] if run.me == first else (first,), "shared_argmax handing")
     sessions = yield from agree_all(run, {sender: _STEP, **handings}, query.facts(), coins)  # step 1
     session = sessions[sender]
-    hash_, stream = TweakedHash(session), planter.session(session)
+    hash_, stream = TweakedHash(session), ot_receiver.session(session)
     if run.me != first:
         total = lm.add(local, (yield from look_up_audited(run, query, columns, root, hash_, stream, coins)))
         if query.blinds(run.me):
@@ -227,12 +227,12 @@ def attribute_holder(
     return (yield from open_value(LABEL, classes)) if run.me in query.learners else None
 
 
-def class_holder_together(
+def class_holder_compare_all(
     run: Run,
     query: SharedArgmaxSetup,
     local: Limbs,
     tables: Mapping[str, Tables],
-    keepers: Mapping[str, OtSender],
+    ot_senders: Mapping[str, OtSender],
     mesh: Mesh,
     coins: Coins,
     commitments: Mapping[str, Committed] | None = None,
@@ -242,18 +242,18 @@ def class_holder_together(
     total = local
     sessions = yield from agree_all(run, dict.fromkeys(query.holders, _STEP), query.facts(), coins)  # step 1
     for name, session in sessions.items():
-        stream, committed = keepers[name].session(session), (commitments or {}).get(name)
+        stream, committed = ot_senders[name].session(session), (commitments or {}).get(name)
         served = serve_audited(run, query, name, tables.get(name, {}), committed, TweakedHash(session), stream, coins)
         total = lm.add(total, (yield from served))
-    return (yield from _together(run, query, total, mesh, coins))
+    return (yield from _compare_all(run, query, total, mesh, coins))
 
 
-def attribute_holder_together(
+def attribute_holder_compare_all(
     run: Run,
     query: SharedArgmaxSetup,
     local: Limbs,
     columns: Mapping[str, npt.NDArray[np.int64]],
-    planter: OtReceiver,
+    ot_receiver: OtReceiver,
     mesh: Mesh,
     coins: Coins,
     root: bytes | None = None,
@@ -261,12 +261,12 @@ def attribute_holder_together(
     """An attribute holder, where all parties compare."""
     _require_scores(local, query)
     session = yield from agree(run, query.class_holder, _STEP, query.facts(), coins)  # step 1
-    looked = look_up_audited(run, query, columns, root, TweakedHash(session), planter.session(session), coins)
+    looked = look_up_audited(run, query, columns, root, TweakedHash(session), ot_receiver.session(session), coins)
     total = lm.add(local, (yield from looked))
-    return (yield from _together(run, query, total, mesh, coins))
+    return (yield from _compare_all(run, query, total, mesh, coins))
 
 
-def _together(run: Run, query: SharedArgmaxSetup, total: Limbs, mesh: Mesh, coins: Coins) -> Role[Classes | None]:
+def _compare_all(run: Run, query: SharedArgmaxSetup, total: Limbs, mesh: Mesh, coins: Coins) -> Role[Classes | None]:
     if set(run.parties) != {query.class_holder, *query.holders}:
         raise LocalProtocolError("the parties of the run are not those of the query")
     sessions = yield from agree_all(run, dict.fromkeys(run.others, "shared_argmax together"), query.facts(), coins)

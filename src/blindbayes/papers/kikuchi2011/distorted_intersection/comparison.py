@@ -89,14 +89,16 @@ def circuit(g: Gates, mine: Number, theirs: Number, shape: ComparisonSetup) -> N
     return c.argmax_by_turns(g, [signed[:, lane : lane + 1] for lane in range(shape.values)])
 
 
-def alice(run: Run, bob_name: str, shares: Sequence[int], shape: ComparisonSetup, keeper: OtSender, coins: Coins) -> Role[int]:
+def alice(
+    run: Run, bob_name: str, shares: Sequence[int], shape: ComparisonSetup, ot_sender: OtSender, coins: Coins
+) -> Role[int]:
     """The garbler. Returns the winner's position."""
     _require_fit(shares, shape.alice_bits, shape)
     session = yield from agree(run, bob_name, "comparison", shape.facts(), coins)
-    garbler = Garbler(TweakedHash(session), keeper.delta)
+    garbler = Garbler(TweakedHash(session), ot_sender.delta)
     chosen = yield from receive(bob_name, SharesChosen)
     count = shape.bob_bits * shape.values
-    labels = keeper.session(session).extend(chosen.corrections, count, bob_name).reshape(shape.bob_bits, shape.values, 2)
+    labels = ot_sender.session(session).extend(chosen.corrections, count, bob_name).reshape(shape.bob_bits, shape.values, 2)
     out = circuit(garbler, garbler.own(c.to_bits(list(shares), shape.alice_bits)), labels, shape)
     tags = garbler.tags(out)
     yield Send(bob_name, ComparisonGarbled(garbler.take_tables(), tags))
@@ -107,12 +109,12 @@ def alice(run: Run, bob_name: str, shares: Sequence[int], shape: ComparisonSetup
 
 
 def bob(
-    run: Run, alice_name: str, shares: Sequence[int], shape: ComparisonSetup, planter: OtReceiver, coins: Coins
+    run: Run, alice_name: str, shares: Sequence[int], shape: ComparisonSetup, ot_receiver: OtReceiver, coins: Coins
 ) -> Role[int]:
     """The evaluator. Returns the winner's position and tells it."""
     _require_fit(shares, shape.bob_bits, shape)
     session = yield from agree(run, alice_name, "comparison", shape.facts(), coins)
-    corrections, t = planter.session(session).extend(c.to_bits(list(shares), shape.bob_bits))
+    corrections, t = ot_receiver.session(session).extend(c.to_bits(list(shares), shape.bob_bits))
     yield Send(alice_name, SharesChosen(corrections))
     garbled = yield from receive(alice_name, ComparisonGarbled)
     evaluator = Evaluator(TweakedHash(session), alice_name)

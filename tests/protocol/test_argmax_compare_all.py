@@ -12,8 +12,8 @@ from blindbayes.errors import PeerProtocolError, ProtocolError
 from blindbayes.primitives import circuits, limbs
 from blindbayes.primitives.garbling import Plain
 from blindbayes.primitives.traces import RecordedCircuit, bases
+from blindbayes.protocol.shared_argmax import compare_all as t
 from blindbayes.protocol.shared_argmax import connect
-from blindbayes.protocol.shared_argmax import together as t
 from blindbayes.protocol.shared_argmax.messages import GatesMasked, OutputsShared, TriplesChosen, TriplesMasked
 from blindbayes.protocol.transfer import agree
 from blindbayes.transport.memory import Drop, Replace, Tamper, local_runs, run_in_memory
@@ -65,8 +65,8 @@ def compare_roles(names, shares, bits, learners, seed="x"):
         run = runs[name]
         ready = meshes(names)[name]
         mesh = t.Mesh(
-            {other: anew(keeper) for other, keeper in ready.keepers.items()},
-            {other: anew(planter) for other, planter in ready.planters.items()},
+            {other: anew(ot_sender) for other, ot_sender in ready.ot_senders.items()},
+            {other: anew(ot_receiver) for other, ot_receiver in ready.ot_receivers.items()},
         )
         sessions = {}
         for first, second in itertools.combinations(names, 2):

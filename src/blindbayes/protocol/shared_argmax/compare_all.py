@@ -38,8 +38,8 @@ Classes = npt.NDArray[np.int64]
 class Mesh:
     """One party's transfers with every other party, in both directions."""
 
-    keepers: dict[str, OtSender] = field(default_factory=dict, repr=False)
-    planters: dict[str, OtReceiver] = field(default_factory=dict, repr=False)
+    ot_senders: dict[str, OtSender] = field(default_factory=dict, repr=False)
+    ot_receivers: dict[str, OtReceiver] = field(default_factory=dict, repr=False)
 
 
 def connect(run: Run, coins: Coins) -> Role[Mesh]:
@@ -48,11 +48,11 @@ def connect(run: Run, coins: Coins) -> Role[Mesh]:
     for at, first in enumerate(run.parties):
         for second in run.parties[at + 1 :]:
             if run.me == first:
-                mesh.keepers[second] = yield from transfer.ot_sender(run, second, coins)
-                mesh.planters[second] = yield from transfer.ot_receiver(run, second, coins)
+                mesh.ot_senders[second] = yield from transfer.ot_sender(run, second, coins)
+                mesh.ot_receivers[second] = yield from transfer.ot_receiver(run, second, coins)
             elif run.me == second:
-                mesh.planters[first] = yield from transfer.ot_receiver(run, first, coins)
-                mesh.keepers[first] = yield from transfer.ot_sender(run, first, coins)
+                mesh.ot_receivers[first] = yield from transfer.ot_receiver(run, first, coins)
+                mesh.ot_senders[first] = yield from transfer.ot_sender(run, first, coins)
     return mesh
 
 
@@ -148,8 +148,8 @@ class _Party:
         for other, session in sessions.items():
             out, back = session + b" from " + run.me.encode(), session + b" from " + other.encode()
             self.hashes[run.me, other], self.hashes[other, run.me] = TweakedHash(out), TweakedHash(back)
-            self.senders[other] = mesh.keepers[other].session(out)
-            self.choosers[other] = mesh.planters[other].session(back)
+            self.senders[other] = mesh.ot_senders[other].session(out)
+            self.choosers[other] = mesh.ot_receivers[other].session(back)
 
     def _mark(self, other: str, kind: type[Message]) -> int:
         return mark(self.sessions.get(other, b""), kind, self.steps)
