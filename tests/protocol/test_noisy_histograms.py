@@ -12,8 +12,11 @@ import blindbayes.protocol.noisy_histograms as package
 from blindbayes import Codebook, NaiveBayes, Study
 from blindbayes.codebook import Categorical, Numeric
 from blindbayes.errors import ConfigError, LocalProtocolError, PeerProtocolError, PrivacyError
+from blindbayes.ledger import Ledger
+from blindbayes.privacy.audit_release import audit_plan_sensitivity
 from blindbayes.protocol.noisy_histograms import NoisyHistogramsSetup, contributor, miner
 from blindbayes.protocol.noisy_histograms.messages import HistogramsReleased
+from blindbayes.scheme.histograms import NoisyColumns
 from blindbayes.transport.memory import Replace, local_runs, run_in_memory
 from support.two_party import coins
 
@@ -113,11 +116,85 @@ def test_what_is_refused():
         study(1.0).simulate({"bank": table[["v", "y"]], "shop": table[["x", "y"]]})
     with pytest.raises(ConfigError, match="keeps that name"):
         study(1.0).simulate({"miner": table[["v", "w", "y"]], "shop": table[["x", "y"]]})
-    wide = Codebook("y", ("a", "b"), (Categorical("v", ("0", "1")), Numeric("x", 0, 9)), variance_floor=1.0)
-    with pytest.raises(ConfigError, match="bins"):
-        Study(wide, partition="columns", protocol="noisy_histograms", epsilon=1.0).simulate(
-            parts(table[["v", "x", "y"]].assign(w="p"))
-        )
+
+
+# -- numbers without bins ---------------------------------------------------------------------------------------------------
+
+GAUSSIAN = Codebook(
+    "y",
+    ("a", "b"),
+    (Categorical("v", ("0", "1")), Numeric("x", 0, 9, 0.1), Numeric("z", 0, 25_000, 1, optional=True)),
+    variance_floor=0.01,
+    max_rows=10**6,
+)
+
+
+def numbers(rows, seed=2):
+    rng = np.random.default_rng(seed)
+    b = rng.random(rows) < 0.5
+    z = np.clip(rng.normal(9000 + 6000 * b, 3500), 0, 25_000).round()
+    frame = {
+        "v": np.where(rng.random(rows) < 0.7, b, ~b).astype(int).astype(str),
+        "x": np.clip(rng.normal(3 + 2 * b, 1.2), 0, 9).round(1),
+        "z": np.where(rng.random(rows) < 0.05, np.nan, z),
+        "y": np.where(b, "b", "a"),
+    }
+    return pd.DataFrame(frame)
+
+
+def sides(table):
+    return {"bank": table[["v", "x", "y"]], "shop": table[["z", "y"]]}
+
+
+def gaussian_study(epsilon, rows):
+    return Study(GAUSSIAN, partition="columns", protocol="noisy_histograms", epsilon=epsilon, expected_rows=rows)
+
+
+@pytest.mark.parametrize(("epsilon", "rows", "least"), [(1.0, 1000, 0.97), (20.0, 40_000, 0.995)])
+def test_numbers_without_bins_are_released_and_classify_nearly_as_pooled_training(epsilon, rows, least):
+    """In cells where noise is large; with much signal the long grid of z as moments. The classes of pooled training, nearly."""
+    table, test = numbers(rows), numbers(4000, seed=3)
+    names = ["v", "x", "z"]
+    result = gaussian_study(epsilon, rows).simulate(sides(table), coins=coins("g"))
+    pooled = NaiveBayes(GAUSSIAN).fit(table[names], table["y"])
+    scores = [(model.predict(test[names]) == test["y"]).mean() for model in (result.model, pooled)]
+    assert scores[0] > least * scores[1]
+    told = "z as sum and sum of squares" if epsilon == 20 else "x in 16 cells"
+    assert told in result.statement
+    assert result.spent == (epsilon, 0.0)
+
+
+def party_parts(epsilon, rows):
+    owners = {"bank": ("v", "x"), "shop": ("z",)}
+    return NoisyColumns(gaussian_study(epsilon, rows), owners)
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "rows", "kinds"), [(1, 1000, {"cells"}), (20, 40_000, {"cells", "n", "sum", "square", "classes"})]
+)
+def test_every_partys_part_passes_the_audit_and_the_parts_add_up(epsilon, rows, kinds):
+    """Enumeration of small tables against each part's blocks, its loss by its scales, and budgets whose sum is epsilon."""
+    noisy = party_parts(epsilon, rows)
+    assert {item.kind for part in noisy.parts.values() for item in part.items} == kinds
+    assert sum(part.epsilon for part in noisy.parts.values()) == epsilon
+    items = sum(len(part.items) for part in noisy.parts.values())
+    for name, part in noisy.parts.items():
+        assert noisy.mechanisms[name].epsilon == part.epsilon == Fraction(epsilon * len(part.items), items)
+        mechanism = noisy.mechanisms[name]
+        assert sum(Fraction(mechanism.reach) / scale for scale in mechanism.scales) == part.epsilon  # [laplace], in rationals
+        checks = list(audit_plan_sensitivity(part))
+        assert checks
+        assert all(check.passed for check in checks), [check for check in checks if not check.passed]
+
+
+def test_the_ledgers_pay_the_parts_and_a_hopeless_budget_is_refused(tmp_path):
+    ledgers = {name: Ledger.create(tmp_path / name, epsilon=2).path for name in ("bank", "shop")}
+    gaussian_study(1.0, 1000).simulate(sides(numbers(300)), coins=coins("l"), ledgers=ledgers)
+    spent = {name: Ledger(path).balance().spent_epsilon for name, path in ledgers.items()}
+    assert spent == {"bank": pytest.approx(2 / 3), "shop": pytest.approx(1 / 3)}
+    assert spent["bank"] + spent["shop"] >= 1
+    with pytest.raises(PrivacyError, match="drown every column of bank"):
+        gaussian_study(0.01, 50).simulate(sides(numbers(50)))
 
 
 def test_a_release_that_does_not_fit_is_refused():

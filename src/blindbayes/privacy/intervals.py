@@ -67,16 +67,6 @@ def record_of(noisy: NoisyStatistics, drawn: DistributedNoise | None = None, sha
     return found
 
 
-def record_of_histograms(codebook: Codebook, epsilon: Fraction, tables: Mapping[str, npt.NDArray[Any]]) -> dict[str, Any]:
-    """The record of histograms that were released each on its own, with discrete Laplace noise: `tables` by feature,
-    (classes, cells), with a last cell for rows without a value where the feature is optional.
-    """
-    cuts = [Cut(each.name, "cells", tuple(range(each.size + 1)), each.optional) for each in codebook.features]
-    plan = ReleasePlan(codebook, codebook, tuple(cuts), "discrete_laplace", epsilon, 0.0, None, 1, 0.0, ())
-    found = tuple(np.asarray(tables[item.name], dtype=np.float64) for item in plan.items)
-    return record_of(NoisyStatistics(plan, found))
-
-
 def _listed(noisy: NoisyStatistics, name: str, kind: str, table: Floats) -> list[list[float | None]]:
     hidden = np.zeros(table.shape, dtype=bool)
     if noisy.min_cell and kind in ("classes", "cells", "n"):

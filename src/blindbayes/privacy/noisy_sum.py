@@ -90,7 +90,7 @@ class NoisySum:
         mechanism: Mechanism | str = "auto",
     ) -> NoisySum:
         """Plan for `parties` shares in the sum, of which `honest` may be relied on. `rows` is the declared total."""
-        counted = codebook.with_features(_narrow(feature) for feature in codebook.features)
+        counted = codebook.with_features(narrow(feature) for feature in codebook.features)
         effective = float(epsilon)
         for _ in range(_ROUNDS):  # the noise depends on the tables, and how fine they are on the noise
             tables = plan_release(counted, epsilon=effective, mechanism="discrete_laplace", rows=rows)
@@ -189,7 +189,7 @@ class NoisySum:
         )
 
 
-def _narrow(feature: Feature) -> Feature:
+def narrow(feature: Feature) -> Feature:
     """A numeric feature on so fine a grid that its moments would not fit is released in cells."""
     if isinstance(feature, Numeric) and feature.bins is None and feature.width > _MOST_MOMENT_POINTS:
         return msgspec.structs.replace(feature, bins=_WIDE_BINS)

@@ -6,22 +6,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from fractions import Fraction
 from functools import cached_property
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
-from blindbayes.codebook import Codebook
 from blindbayes.data.columns import ColumnSource
 from blindbayes.errors import ConfigError, LocalProtocolError, PrivacyError
 from blindbayes.estimators import NaiveBayes
+from blindbayes.model.file import ModelRecord
 from blindbayes.primitives.coins import Coins
 from blindbayes.privacy.accounting import Spend
-from blindbayes.privacy.intervals import record_of_histograms
+from blindbayes.privacy.intervals import record_of
+from blindbayes.privacy.joint import NoisyStatistics, ReleasePlan, fit_parameters, plan_release
 from blindbayes.privacy.mechanisms import DiscreteLaplace
-from blindbayes.privacy.sensitivity import Query
+from blindbayes.privacy.noisy_sum import narrow
+from blindbayes.privacy.released import Cut
 from blindbayes.protocol.core import Role, Run
 from blindbayes.protocol.noisy_histograms import NoisyHistogramsSetup, contributor, miner
 from blindbayes.report import About, LeakReport, leak_report
@@ -45,8 +47,23 @@ def require_settings(study: Study) -> None:
         raise PrivacyError("noisy_histograms needs epsilon: without noise each party would open its counts")
     if study.delta:
         raise PrivacyError("noisy_histograms is purely epsilon-private; leave delta at 0")
-    if wide := [feature.name for feature in study.codebook.features if not is_histogram(feature)]:
-        raise ConfigError(f"feature {wide[0]!r} is Gaussian; noisy_histograms releases histograms: give it bins")
+
+
+@dataclass(frozen=True)
+class _Together(ReleasePlan):
+    """The parties' releases as one: every party's tables, with the noise that they have."""
+
+    parts: tuple[ReleasePlan, ...] = ()
+
+    @cached_property
+    def items(self) -> tuple[Any, ...]:
+        """Party by party."""
+        return tuple(item for part in self.parts for item in part.items)
+
+    @cached_property
+    def deviations(self) -> tuple[float, ...]:
+        """Of the noise in a cell of each."""
+        return tuple(deviation for part in self.parts for deviation in part.deviations)
 
 
 @dataclass(frozen=True)
@@ -76,38 +93,58 @@ class NoisyColumns:
         return tuple(name for name, held in self.owners.items() if held)
 
     @cached_property
-    def books(self) -> dict[str, Codebook]:
-        """The codebook of each party's columns."""
-        book = self.study.codebook
-        return {name: book.with_features(tuple(book.feature(each) for each in self.owners[name])) for name in self.names}
-
-    @cached_property
-    def queries(self) -> dict[str, Query]:
-        """What each party releases."""
-        return {name: Query(book) for name, book in self.books.items()}
-
-    @cached_property
-    def mechanisms(self) -> dict[str, DiscreteLaplace]:
-        """Step 1: a record has a row in every table, so a party spends its share of the attributes, and the shares add up."""
-        book = self.study.codebook
-        found = {}
-        for name, own in self.books.items():
-            share = Fraction(str(self.study.epsilon)) * len(own.features) / len(book.features)
-            found[name] = DiscreteLaplace(self.queries[name].sensitivity, share)
+    def plan(self) -> ReleasePlan:
+        """How each feature is released, from public facts: its values or bins, or for a Gaussian one cells or moments."""
+        study, book = self.study, self.study.codebook
+        epsilon = Fraction(str(study.epsilon))
+        if all(is_histogram(feature) for feature in book.features):
+            cuts = [Cut(each.name, "cells", tuple(range(each.size + 1)), each.optional) for each in book.features]
+            return ReleasePlan(book, book, tuple(cuts), "discrete_laplace", epsilon, 0.0, study.expected_rows, 1, 0.0, ())
+        counted = book.with_features(narrow(feature) for feature in book.features)
+        found = plan_release(counted, epsilon=epsilon, mechanism="discrete_laplace", rows=study.expected_rows)
+        for name in self.names:
+            if all(cut.kind == "nothing" for cut in found.cuts if cut.feature in self.owners[name]):
+                raise PrivacyError(
+                    f"with this epsilon noise would drown every column of {name}: raise epsilon, declare more rows, or give "
+                    "the columns few bins"
+                )
         return found
+
+    @cached_property
+    def parts(self) -> dict[str, ReleasePlan]:
+        """Step 1: a record has a row in every table, so a party spends its share of the tables, and the shares add up."""
+        whole = self.plan
+
+        def part(name: str, epsilon: Fraction) -> ReleasePlan:
+            own = self.owners[name]
+            cuts = tuple(cut for cut in whole.cuts if cut.feature in own)
+            books = [
+                book.with_features(each for each in book.features if each.name in own)
+                for book in (whole.declared, whole.codebook)
+            ]
+            return replace(whole, declared=books[0], codebook=books[1], cuts=cuts, epsilon=epsilon)
+
+        sizes = {name: len(part(name, whole.epsilon).items) for name in self.names}
+        return {name: part(name, whole.epsilon * size / sum(sizes.values())) for name, size in sizes.items()}
+
+    @property
+    def mechanisms(self) -> dict[str, DiscreteLaplace]:
+        """Each party's noise, with its price."""
+        return {name: cast(DiscreteLaplace, part.noise) for name, part in self.parts.items()}
 
     @cached_property
     def facts(self) -> NoisyHistogramsSetup:
         """The protocol's own view."""
-        sizes = {name: query.sensitivity.size for name, query in self.queries.items()}
-        return NoisyHistogramsSetup(MINER, sizes, {name: own.sha256 for name, own in self.books.items()})
+        sizes = {name: mechanism.sensitivity.size for name, mechanism in self.mechanisms.items()}
+        return NoisyHistogramsSetup(MINER, sizes, {name: part.codebook.sha256 for name, part in self.parts.items()})
 
     def count(self, name: str, source: ColumnSource) -> Statistics:
         """A party's exact counts; they stay with it."""
         if not source.labelled:
             raise ConfigError(f"{name} does not have the class column; noisy_histograms is for parties that all know the class")
-        total, layout = Statistics.zero(self.books[name]), Layout(self.books[name])
-        for block in source.blocks(total=True):
+        book = self.parts[name].codebook
+        total, layout = Statistics.zero(book), Layout(book)
+        for block in replace(source, codebook=book, features=book.features).blocks(total=True):
             total = total + count_block(layout, block)
         if int(total.class_counts.sum()) < self.study.min_rows:
             raise PrivacyError(f"the study asks for at least {self.study.min_rows} rows per party")
@@ -119,18 +156,35 @@ class NoisyColumns:
             return miner(run, self.facts)
         if statistics is None:
             raise LocalProtocolError("a party that releases has counted")
-        noisy = self.mechanisms[run.me].release(self.queries[run.me].apply(statistics.vector), coins)
-        return contributor(run, self.facts, noisy.astype(np.int64))
+        exact = np.concatenate([table.ravel() for table in self.parts[run.me].tables(statistics)]).astype(np.int64)
+        return contributor(run, self.facts, self.mechanisms[run.me].release(exact, coins).astype(np.int64))
+
+    def noisy(self, released: Mapping[str, Any]) -> NoisyStatistics:
+        """What was released, as tables."""
+        together = _Together(**{each.name: getattr(self.plan, each.name) for each in fields(ReleasePlan)}, parts=self._parts)
+        tables, classes = [], len(self.study.codebook.classes)
+        for name, part in self.parts.items():
+            cuts = np.cumsum([classes * item.cells for item in part.items])[:-1]
+            pieces = np.split(np.asarray(released[name], dtype=np.float64), cuts)
+            tables += [found.reshape(classes, -1) / item.bound for item, found in zip(part.items, pieces, strict=True)]
+        return NoisyStatistics(together, tuple(tables))
+
+    @property
+    def _parts(self) -> tuple[ReleasePlan, ...]:
+        return tuple(self.parts.values())
 
     def result(self, released: Mapping[str, Any], outcome: Outcome, sha256: str) -> Result:
         """What the miner makes of it."""
-        study = self.study
-        statistics = _join(study, self.queries, released)
-        model = NaiveBayes.from_statistics(statistics, alpha=study.alpha, var_smoothing=study.var_smoothing)
-        total = sum((mechanism.epsilon for mechanism in self.mechanisms.values()), Fraction(0))
-        spent = float(total)
-        record = record_of_histograms(study.codebook, total, self._tables(released))
-        model.privacy_ = {"mechanism": "discrete_laplace", "epsilon": spent, "delta": 0.0, "released": record}
+        study, noisy, plain = self.study, self.noisy(released), all(is_histogram(each) for each in self.study.codebook.features)
+        statistics = _margins(noisy) if plain else noisy.statistics
+        settings = {"alpha": study.alpha, "var_smoothing": study.var_smoothing, "named": False}
+        if plain:
+            model = NaiveBayes.from_statistics(statistics, alpha=study.alpha, var_smoothing=study.var_smoothing)
+        else:
+            record = ModelRecord(fit_parameters(noisy, alpha=study.alpha), statistics, "text", settings, None)
+            model = NaiveBayes(self.plan.codebook, alpha=study.alpha, var_smoothing=study.var_smoothing)._restore(record)
+        spent = float(self.plan.epsilon)
+        model.privacy_ = {"mechanism": "discrete_laplace", "epsilon": spent, "delta": 0.0, "released": self._record(noisy)}
         known = {"study": sha256, "protocol": study.protocol, "opened": OPENED}
         return Result(
             model,
@@ -144,14 +198,13 @@ class NoisyColumns:
             facts=known,
         )
 
-    def _tables(self, released: Mapping[str, Any]) -> dict[str, Any]:
-        """The histograms as they were released, by feature: (classes, cells)."""
-        found: dict[str, Any] = {}
-        for name, own in self.books.items():
-            blocks = self.queries[name].sensitivity.blocks
-            pieces = np.split(np.asarray(released[name]), np.cumsum([block.size for block in blocks])[:-1])
-            found |= {block.name: piece.reshape(len(own.classes), -1) for block, piece in zip(blocks, pieces, strict=True)}
-        return found
+    def _record(self, noisy: NoisyStatistics) -> dict[str, Any] | None:
+        """The tables in the order of one release of all, at the epsilon that gives them the noise that they have. A party
+        without a histogram released class counts of its own, which are left out."""
+        found = {(item.name, item.kind): table for item, table in zip(noisy.plan.items, noisy.tables, strict=True)}
+        epsilon = self.plan.epsilon * len(self.plan.items) / len(noisy.plan.items)
+        whole = replace(self.plan, epsilon=epsilon)
+        return record_of(NoisyStatistics(whole, tuple(found[item.name, item.kind] for item in whole.items)))
 
     def report(self, outcome: Outcome, about: About | None = None) -> LeakReport:
         """Who received what."""
@@ -162,7 +215,7 @@ class NoisyColumns:
 
     def statement(self, sha256: str) -> str:
         """What is promised, in words."""
-        study, attributes = self.study, len(self.study.codebook.features)
+        study, tables = self.study, sum(len(part.items) for part in self._parts)
         parts = ", ".join(f"{name} {float(each.epsilon):g}" for name, each in self.mechanisms.items())
         return "\n\n".join(
             [
@@ -171,9 +224,21 @@ class NoisyColumns:
                 f"Protocol noisy_histograms; {len(self.names)} contributors. Opened: noisy_histograms, to the miner.",
                 f"Differential privacy of one record (add or remove) over all parties' tables: epsilon = {study.epsilon:g}. "
                 f"It has a row in every table, so the parties' budgets add up: {parts}. Discrete Laplace noise of scale "
-                f"{attributes} / {study.epsilon:g} on every count, drawn exactly.",
+                f"{tables} / {study.epsilon:g} on every count, drawn exactly, since one record stands in {tables} tables.",
+                *self._gaussian_words(),
             ]
         )
+
+    def _gaussian_words(self) -> list[str]:
+        """How numbers without bins were released."""
+        names = [each.name for each in self.study.codebook.features if not is_histogram(each)]
+        told = {
+            "cells": "{} in {} cells of equal width",
+            "moments": "{} as sum and sum of squares, with noise of that scale times the largest that one record adds",
+            "nothing": "{} not at all: noise would drown it",
+        }
+        found = [told[cut.kind].format(cut.feature, cut.cells) for cut in self.plan.cuts if cut.feature in names]
+        return [f"Numbers without bins: {'; '.join(found)}."] if found else []
 
 
 class HistogramScheme:
@@ -189,7 +254,7 @@ class HistogramScheme:
     )
 
     def check(self, study: Study) -> None:
-        """Epsilon, and bins for every number."""
+        """Epsilon."""
         require_settings(study)
         require_record(study)
         if study.reveal_to != "all":
@@ -309,17 +374,14 @@ def scheme(name: str) -> HistogramScheme:
     return SCHEME
 
 
-def _join(study: Study, queries: Mapping[str, Query], released: Mapping[str, Any]) -> Statistics:
-    """The parties' noisy counts as one statistics vector; negative counts become 0. Post-processing."""
-    layout = Layout(study.codebook)
+def _margins(noisy: NoisyStatistics) -> Statistics:
+    """Noisy histograms as one statistics vector; negative counts become 0. Post-processing."""
+    layout = Layout(noisy.plan.codebook)
     vector = np.zeros(layout.size, dtype=np.int64)
-    margins = []
-    for name, query in queries.items():
-        own = Statistics(query.layout, query.restore(released[name]))
-        margins.append((len(own.counts), own.class_counts.astype(np.float64)))
-        for feature, table in own.counts.items():
-            vector[layout.slice(layout.require("count", feature))] = np.maximum(table, 0).reshape(-1)
-    # Every histogram estimates the class counts: their mean, by number of histograms.
-    mean = sum(weight * counts for weight, counts in margins) / sum(weight for weight, _ in margins)
+    for item, table in zip(noisy.plan.items, noisy.tables, strict=True):
+        group = layout.require("count", item.name)
+        vector[layout.slice(group)] = np.maximum(table[:, : group.columns], 0).reshape(-1)
+    # Every histogram estimates the class counts: their mean.
+    mean = np.mean([table.sum(axis=1) for table in noisy.tables], axis=0)
     vector[layout.slice(layout.require("class_count"))] = np.maximum(np.rint(mean), 1).astype(np.int64)
     return Statistics(layout, vector)
