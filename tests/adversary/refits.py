@@ -132,7 +132,7 @@ def oblivious_sum(arena: Any, fight: Any, sender: str, to: str, message: Any) ->
 
 def chain_sum(arena: Any, fight: Any, sender: str, to: str, message: Any) -> Any:
     from blindbayes.protocol.chain_sum import roles
-    from blindbayes.protocol.chain_sum.plan import ChainLayout
+    from blindbayes.protocol.chain_sum.chain_layout import ChainLayout
 
     kind, run = type(message).__name__, arena.runs[sender]
 

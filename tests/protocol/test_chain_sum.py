@@ -17,8 +17,8 @@ from blindbayes.primitives.coins import Coins
 from blindbayes.primitives.packing import Packing
 from blindbayes.primitives.paillier import PrivateKey, PublicKey, generate_keypair
 from blindbayes.protocol.chain_sum import BUILDER, PROTOCOL, roles
+from blindbayes.protocol.chain_sum.chain_layout import ChainLayout
 from blindbayes.protocol.chain_sum.messages import KeyAnnounced, LinkSent, RandomisersDealt, RosterListed
-from blindbayes.protocol.chain_sum.plan import ChainLayout
 from blindbayes.protocol.registry import SumSetup, simulate_roles, spec
 from blindbayes.transport.memory import Drop, Duplicate, Fault, Outcome, Replace, Tamper, Vanish, local_runs, run_in_memory
 from blindbayes.wire import Message, U64Array, decode

@@ -128,7 +128,7 @@ MAY_AGREE = {"protocol/pair_keys.py", "transport/envelope.py"}
 MAY_DERIVE = {
     "protocol/pair_keys.py",
     "protocol/masked_sum/keys.py",  # from a party's own seed: its mask, and the commitment to it
-    "protocol/chain_sum/plan.py",  # from a public digest
+    "protocol/chain_sum/chain_layout.py",  # from a public digest
 }
 
 
@@ -151,4 +151,6 @@ def test_nobody_else_makes_a_key_of_a_pair() -> None:
             assert not calls(path, "crypto_scalarmult"), place
     seeds = {ast.unparse(call.args[0]) for call in calls(ROOT / "protocol/masked_sum/keys.py", "derive_key")}
     assert seeds == {"seed"}
-    assert {ast.unparse(call.args[0]) for call in calls(ROOT / "protocol/chain_sum/plan.py", "derive_key")} == {"digest"}
+    assert {ast.unparse(call.args[0]) for call in calls(ROOT / "protocol/chain_sum/chain_layout.py", "derive_key")} == {
+        "digest"
+    }

@@ -12,7 +12,7 @@ from blindbayes.errors import ConfigError, IntegrityError, LocalProtocolError, P
 from blindbayes.primitives import limbs as lm
 from blindbayes.protocol.shared_model import ScoreLayout, score
 from blindbayes.protocol.shared_model.messages import ModelGarbled, SumsChosen
-from blindbayes.protocol.shared_model.plan import FRACTION
+from blindbayes.protocol.shared_model.score_layout import FRACTION
 from blindbayes.protocol.shared_model.tables import require_fit, to_floats
 from blindbayes.statistics import MISSING, CodedRows
 from blindbayes.transport.memory import Drop, Replace, Tamper, run_in_memory

@@ -246,7 +246,7 @@ def test_features_that_were_not_released_and_counts_that_were_hidden_have_no_end
     assert all(value is None or value >= 300 for table in tables for row in table for value in row)
     ends = hidden._noise_interval()
     assert ends is not None
-    found = [weight for weight in weights(hidden.parameters_, interval=ends) if weight.low is not None]
+    found = [weight for weight in weights(hidden.parameters_, noise_interval=ends) if weight.low is not None]
     assert any(np.isinf(weight.low).any() for weight in found)
     assert any(np.isfinite(weight.low).all() for weight in found)
 

@@ -210,13 +210,17 @@ def leak_report(
     noisy = any("noisy_sum" in labels for labels in opened.values())
     views = []
     for party, kinds in received.items():
-        items = tuple(ReceivedKind(kind.__name__, _trust(kind, noisy), count, _words(kind)) for kind, count in kinds.items())
+        items = tuple(
+            ReceivedKind(kind.__name__, _trust(kind, noisy), count, _describe_message(kind)) for kind, count in kinds.items()
+        )
         views.append(PartyView(party, items, tuple(opened.get(party, ()))))
     seats = {name for sender, to, _ in traffic or () for name in (sender, to)}
     if traffic and len(seats) == 2:  # of two, all that the other receives comes from here
         for other in sorted(seats - set(received)):
             sent = {kind: count for (_, to, kind), (count, _) in traffic.items() if to == other}
-            items = tuple(ReceivedKind(kind.__name__, _trust(kind, noisy), count, _words(kind)) for kind, count in sent.items())
+            items = tuple(
+                ReceivedKind(kind.__name__, _trust(kind, noisy), count, _describe_message(kind)) for kind, count in sent.items()
+            )
             views.append(PartyView(other, items, (), whole=False))
     flows = _flows(entries, noisy) or _traffic_flows(traffic or {}, noisy) or _arrivals(views)
     return LeakReport(
@@ -286,7 +290,7 @@ def _coalition(reader: str, most: int, contributors: int, doing: str, even: str 
     return " ".join(f"{subject} {learned} and nothing else about them.".split())
 
 
-def _words(kind: type[Message]) -> str:
+def _describe_message(kind: type[Message]) -> str:
     """What the message is: the first line of its docstring."""
     return " ".join((kind.__doc__ or kind.__name__).strip().split("\n\n")[0].split())
 

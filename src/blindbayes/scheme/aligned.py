@@ -31,9 +31,9 @@ from blindbayes.protocol.columns import ColumnsSetup, Trained
 from blindbayes.protocol.core import Role, Run
 from blindbayes.protocol.shared_argmax import Mesh
 from blindbayes.protocol.shared_model import NO_GUARD, Guard
-from blindbayes.scheme.audits import audit_words, commitments_of, kept_commitments, require_audit, root_of
+from blindbayes.scheme.audits import commitments_of, describe_audits, kept_commitments, require_audit, root_of
 from blindbayes.scheme.columns import dry_run_columns, line_up, require_learner, require_record, tell_holdings
-from blindbayes.scheme.guards import UNIT, counted, guard_local, guard_words, guarded, noise_of
+from blindbayes.scheme.guards import UNIT, counted, describe_guard, guard_local, guarded, noise_of
 from blindbayes.scheme.job import Charge, Site
 from blindbayes.scheme.part import CheckedTable, Training
 from blindbayes.scheme.result import JointResult, Learned, about_run, column_report, leakage_of
@@ -317,8 +317,8 @@ def training_statement(study: Study, columns: ColumnsSetup, sha256: str) -> str:
         f"A classification opens the class, to {study.reveal_to}. "
         + (f"At most {queries} instances may be classified." if queries else "The number of queries is not limited.")
         + " Repeated queries let the model be read off; limit them.",
-        *guard_words(study, columns),
-        *audit_words(columns),
+        *describe_guard(study, columns),
+        *describe_audits(columns),
         f"Scores: {plan.bits} bits, {plan.fraction} after the point. The class equals that of {plain} wherever "
         f"the two best scores differ by more than {plan.tie_bound:.3g}.",
         "Security: parties that follow the protocol and look at what they received (semi-honest), no dealer, computational. "

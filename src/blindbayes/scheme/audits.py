@@ -48,7 +48,7 @@ def _committed(own: Mapping[str, bytes]) -> Committed:
     return Committed(*(own[name] for name in _FIELDS))
 
 
-def audit_words(columns: ColumnsSetup) -> list[str]:
+def describe_audits(columns: ColumnsSetup) -> list[str]:
     """What audits promise."""
     rate = columns.audit_rate
     if not rate:

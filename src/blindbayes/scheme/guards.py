@@ -150,7 +150,7 @@ def _moments(columns: ColumnsSetup, name: str, n: int, total: int, square: int) 
     return total, max(least, min(int(square), n * size * size))
 
 
-def guard_words(study: Study, agreed: ColumnsSetup | JoinSetup) -> list[str]:
+def describe_guard(study: Study, agreed: ColumnsSetup | JoinSetup) -> list[str]:
     """What noise and a least cell promise, and what they do not."""
     noise, least = noise_of(study, agreed), agreed.guard.min_cell
     words = [] if noise is None else [noise.words()]

@@ -32,9 +32,9 @@ from blindbayes.protocol.core import Role, Run
 from blindbayes.protocol.joined import Joined, JoinSetup, Links
 from blindbayes.protocol.joined_sums import MAX_BOUND, MIN_BOUND, Entries, merge, one_hot
 from blindbayes.scheme.aligned import ColumnScoring, ShareScheme, count_local, require_held
-from blindbayes.scheme.audits import audit_words, kept_commitments
+from blindbayes.scheme.audits import describe_audits, kept_commitments
 from blindbayes.scheme.columns import holdings_of, require_learner
-from blindbayes.scheme.guards import UNIT, counted, guard_local, guard_words, guarded_join, noise_of
+from blindbayes.scheme.guards import UNIT, counted, describe_guard, guard_local, guarded_join, noise_of
 from blindbayes.scheme.job import Charge
 from blindbayes.scheme.part import CheckedTable
 from blindbayes.statistics import CodedRows
@@ -382,9 +382,9 @@ def training_statement(study: Study, join: JoinSetup, sha256: str, overlaps: Map
             else ". No minimum was set (min_overlap): a party that brings few identifiers gets a model about those, and its "
             "classes tell who of them is shared and what the other knows of them."
         ),
-        *_overlap_words(join, overlaps or {}),
-        *guard_words(study, join),
-        *audit_words(join.columns),
+        *_describe_overlaps(join, overlaps or {}),
+        *describe_guard(study, join),
+        *describe_audits(join.columns),
         f"Public: the numbers that identifiers are padded to ({bounds}), at most {join.max_multiplicity} rows per identifier "
         f"and party, duplicates: {join.duplicates}. Identifiers and their digests never left a site.",
         f"A classification opens the class, to {study.reveal_to}; where the parties bring the same instances in one order, "
@@ -413,7 +413,7 @@ def describe_coalitions(join: JoinSetup, *, compare_all: bool) -> str:
     )
 
 
-def _overlap_words(join: JoinSetup, overlaps: Mapping[str, int]) -> list[str]:
+def _describe_overlaps(join: JoinSetup, overlaps: Mapping[str, int]) -> list[str]:
     """The promise of the noisy estimate."""
     law, holder = overlap_noise(join, join.holders[0]), overlap_noise(join, join.class_holder)
     if law is None or holder is None:

@@ -29,7 +29,7 @@ from blindbayes.protocol.joined import JoinSetup
 from blindbayes.protocol.joined_scores import NONE, HelperInput, JoinedScoresSetup, Scope, ScorerInput
 from blindbayes.protocol.joined_sums import merge
 from blindbayes.protocol.shared_model import ScoreLayout
-from blindbayes.protocol.shared_model.plan import GaussianPlan
+from blindbayes.protocol.shared_model.score_layout import GaussianLayout
 from blindbayes.report import About, LeakReport
 from blindbayes.scheme.aligned import local_parameters, require_held, whole_block
 from blindbayes.scheme.joined import describe_coalitions, keyed_digest, require_bound
@@ -172,7 +172,7 @@ def whole_tables(parameters: Parameters, plan: ScoreLayout) -> dict[str, Limbs]:
         own = plan.features[name]
         if isinstance(term, Histogram):
             entries = term.log_prob.T[None]  # (1, values, K)
-        elif isinstance(own, GaussianPlan):
+        elif isinstance(own, GaussianLayout):
             scale, centre = float(own.feature.scale), float(own.feature.centre)
             finite = np.isfinite(term.variance)
             variance = np.where(finite, term.variance, 1.0) * scale * scale
@@ -218,7 +218,7 @@ def what_follows(hidden: JoinedScoresSetup) -> tuple[str, ...]:
     return tuple(lines)
 
 
-def prediction_words(
+def describe_prediction(
     outcome: Outcome,
     about: About,
     reveal_to: str,

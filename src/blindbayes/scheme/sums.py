@@ -161,7 +161,7 @@ class SumScheme:
         size, included = len(setting.contributors), len(total.included)
         follows = follows_from_sum(self.name, size, setting.quorum_size, included, setting.options, noisy=setting.noisy)
         if plan is not None:
-            follows = (*follows, f"Calibration: {trust_words(public, plan)}")
+            follows = (*follows, f"Calibration: {describe_trust(public, plan)}")
         report = self._report(agreement, outcome, follows, run)
         known = {"study": sha256, "protocol": self.name, "opened": setting.label}
         lines = [
@@ -187,7 +187,7 @@ class SumScheme:
         before = (0.0, 0.0) if base is None else base.spent
         spent = (before[0] + plan.price.epsilon, before[1] + plan.price.delta)
         statement = plan.statement(
-            trust=trust_words(public, plan),
+            trust=describe_trust(public, plan),
             composition=f"{runs} release(s) of this study add up to epsilon = {spent[0]:g}, delta = {spent[1]:g} for whoever "
             "is in the tables of all of them.",
             min_cell=study.min_cell,
@@ -335,7 +335,7 @@ class SumJob(CountingJob):
             self.site.opened(self.agreement, self.run_id, totals[0].included)
 
 
-def trust_words(public: Sum, plan: NoisySum) -> str:
+def describe_trust(public: Sum, plan: NoisySum) -> str:
     """Whom the promise relies on, and how far."""
     study, setting = public.study, public.setting
     size, found = len(setting.contributors), study.smallest(setting)

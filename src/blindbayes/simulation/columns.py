@@ -22,7 +22,7 @@ from blindbayes.protocol.columns import ColumnsSetup
 from blindbayes.protocol.core import Role, Run
 from blindbayes.scheme.aligned import class_counts_of, columns_of, scoring
 from blindbayes.scheme.result import Prediction, about_columns, leakage_of
-from blindbayes.scheme.scoring import prediction_words
+from blindbayes.scheme.scoring import describe_prediction
 from blindbayes.statistics import Statistics
 from blindbayes.transport.memory import Outcome, local_runs, run_in_memory
 
@@ -92,7 +92,7 @@ class JointModel:
         if any(not np.array_equal(learned[0], other) for other in learned[1:]):
             raise LocalProtocolError("two parties learned different classes")
         about = about_columns(self.columns, next(iter(self.shares.values())).study)
-        report, statement = prediction_words(outcome, about, self.reveal_to, count=count)
+        report, statement = describe_prediction(outcome, about, self.reveal_to, count=count)
         return Prediction(self.classes_[learned[0]], leakage_of(outcome), outcome.cost, report, statement)
 
     def _scorings(self, frames: Mapping[str, Any]) -> dict[str, Any]:

@@ -30,7 +30,7 @@ from blindbayes.scheme.aligned import Transfers
 from blindbayes.scheme.columns import keys_of, require_learner
 from blindbayes.scheme.joined import JoinedScoring, digests_of, padded, params_of, require_bound
 from blindbayes.scheme.result import JointResult, Leak, Prediction, about_columns, column_report, leakage_of
-from blindbayes.scheme.scoring import hidden_scoring, open_keyed, prediction_words
+from blindbayes.scheme.scoring import describe_prediction, hidden_scoring, open_keyed
 from blindbayes.simulation.columns import JointModel
 from blindbayes.statistics import Statistics
 from blindbayes.study.agreement import Agreement
@@ -71,7 +71,7 @@ class HiddenScores(JointModel):
         labels = self.classes_.astype(object)[found]
         labels[found == NONE] = None
         about = about_columns(self.columns, self.shares[to].study)
-        report, statement = prediction_words(outcome, about, to, hidden=parts[to].hidden)
+        report, statement = describe_prediction(outcome, about, to, hidden=parts[to].hidden)
         return Prediction(labels, leakage_of(outcome), outcome.cost, report, statement)
 
 

@@ -25,7 +25,7 @@ from blindbayes.protocol.core import Role, Run
 from blindbayes.report import LeakReport, run_files
 from blindbayes.scheme import aligned, joined, part
 from blindbayes.scheme.result import about_run
-from blindbayes.scheme.scoring import HiddenScoring, hidden_scoring, prediction_words
+from blindbayes.scheme.scoring import HiddenScoring, describe_prediction, hidden_scoring
 from blindbayes.site.folder import SiteFolder
 from blindbayes.site.release import csv_of
 from blindbayes.site.work import FolderSite
@@ -221,7 +221,7 @@ class PredictionJob:
             labels = pa.array([book.classes[int(index)] if index >= 0 else None for index in classes], pa.string())
             columns = {"row": pa.array(np.arange(1, len(classes) + 1)), **self._kept, book.target: labels}
         count, hidden = self._scoring().count, None if self._hidden is None else self._hidden.hidden
-        report, statement = prediction_words(
+        report, statement = describe_prediction(
             outcome,
             about_run(self.agreement, self._run_id),
             self.study.reveal_to,

@@ -192,10 +192,10 @@ def params_of(kind: type[msgspec.Struct], options: Mapping[str, Any]) -> msgspec
             raise cause.__cause__ from None
         name = str(cause).rpartition("`$.")[2].strip("`").partition("[")[0]
         problem = PrivacyError if name.endswith("epsilon") else ConfigError
-        raise problem(f"the option {name} is {_kind_words(kind, name)}") from None
+        raise problem(f"the option {name} is {_describe_kind(kind, name)}") from None
 
 
-def _kind_words(kind: type[msgspec.Struct], name: str) -> str:
+def _describe_kind(kind: type[msgspec.Struct], name: str) -> str:
     """What may stand in a field, in words."""
     found = get_type_hints(kind).get(name)
     kinds = [each for each in get_args(found) or (found,) if each is not type(None)]

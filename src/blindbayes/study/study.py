@@ -87,7 +87,7 @@ class Study:
     """
 
     kind: ClassVar[Partition]
-    kind_words: ClassVar[str]
+    kind_described: ClassVar[str]
     usual: ClassVar[str]
     lined_up: ClassVar[bool]
     _ignored: ClassVar[Mapping[str, Any]] = {}  # settings that do not apply, and what they must be left at
@@ -214,7 +214,7 @@ class Study:
             raise ConfigError("duplicates are 'join', 'first' or 'reject'")
         for name, usual in self._ignored.items():
             if getattr(self, name) != usual:
-                raise ConfigError(f"{name} does not apply to a study over {self.kind_words}; leave it out")
+                raise ConfigError(f"{name} does not apply to a study over {self.kind_described}; leave it out")
         if self.min_cell and not (facts.small_cells and (facts.shares or self.epsilon is not None)):
             raise ConfigError(
                 "min_cell hides small counts of noisy sums over rows, and of models in shares: an exact sum with altered cells "
@@ -431,7 +431,7 @@ class RowStudy(Study):
     """The parties hold different records of the same columns."""
 
     kind: ClassVar[Partition] = "rows"
-    kind_words = "rows"
+    kind_described = "rows"
     usual: ClassVar[str] = "masked_sum"
     lined_up: ClassVar[bool] = True
     _ignored: ClassVar[Mapping[str, Any]] = {"reveal_to": "all", "key": None, "aligned": True, "duplicates": "join"}
@@ -441,7 +441,7 @@ class ColumnStudy(Study):
     """The parties hold different columns of the same records, in the same order."""
 
     kind: ClassVar[Partition] = "columns"
-    kind_words = "columns whose rows line up"
+    kind_described = "columns whose rows line up"
     usual: ClassVar[str] = "class_sums"
     lined_up: ClassVar[bool] = True
     _ignored: ClassVar[Mapping[str, Any]] = {
@@ -454,7 +454,7 @@ class JoinStudy(Study):
     """The parties hold different columns; rows are matched by an identifier, and nobody learns which match."""
 
     kind: ClassVar[Partition] = "columns"
-    kind_words = "columns whose rows are matched by an identifier"
+    kind_described = "columns whose rows are matched by an identifier"
     usual: ClassVar[str] = "joined_sums"
     lined_up: ClassVar[bool] = False
     _ignored: ClassVar[Mapping[str, Any]] = {

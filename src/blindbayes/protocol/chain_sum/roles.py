@@ -18,9 +18,9 @@ from blindbayes.primitives.packing import Packing
 from blindbayes.primitives.paillier import PublicKey, generate_keypair
 from blindbayes.primitives.signatures import SIGNATURE_BYTES
 from blindbayes.protocol import pair_keys
+from blindbayes.protocol.chain_sum.chain_layout import ChainLayout, neighbours_of
 from blindbayes.protocol.chain_sum.messages import KeyAnnounced, LinkSent, RandomisersDealt, RosterListed
 from blindbayes.protocol.chain_sum.params import ChainSumParams
-from blindbayes.protocol.chain_sum.plan import ChainLayout, neighbours_of
 from blindbayes.protocol.core import Role, Run, Send, open_value, receive, receive_all
 from blindbayes.protocol.registry import Smallest, SumSetup, Total, require_options, require_vector
 from blindbayes.wire import U64Array

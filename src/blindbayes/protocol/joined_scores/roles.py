@@ -29,7 +29,7 @@ from blindbayes.protocol.joined_scores.match import answer, ask, place
 from blindbayes.protocol.joined_scores.messages import SharedTold
 from blindbayes.protocol.joined_scores.shape import LookupSetup, common_block, cut
 from blindbayes.protocol.shared_argmax import Mesh, SharedArgmaxSetup
-from blindbayes.protocol.shared_model.plan import GaussianPlan
+from blindbayes.protocol.shared_model.score_layout import GaussianLayout
 from blindbayes.protocol.transfer import agree, mark, require_mark
 from blindbayes.statistics import MISSING
 
@@ -260,7 +260,7 @@ def _compare(
 
 def _in_bins(codes: IntArray, held: IntArray, hidden: JoinedScoresSetup, name: str) -> IntArray:
     """The codes of the identifiers in a block of bins; missing where there is none."""
-    gap = MISSING if isinstance(hidden.join.columns.plan.features[name], GaussianPlan) else -1
+    gap = MISSING if isinstance(hidden.join.columns.plan.features[name], GaussianLayout) else -1
     if not len(codes):
         return np.full(len(held), gap, dtype=np.int64)
     return np.where(held >= 0, codes[np.maximum(held, 0)], gap)

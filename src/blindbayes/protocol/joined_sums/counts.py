@@ -35,7 +35,7 @@ from blindbayes.protocol.joined_sums.messages import (
     OverlapTold,
 )
 from blindbayes.protocol.shared_model.circuit import guarded
-from blindbayes.protocol.shared_model.plan import ScoreLayout
+from blindbayes.protocol.shared_model.score_layout import ScoreLayout
 from blindbayes.protocol.transfer import agree, mark, require_mark
 from blindbayes.wire import U64Array
 

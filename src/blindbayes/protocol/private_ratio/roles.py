@@ -30,7 +30,7 @@ from blindbayes.protocol.private_ratio.messages import (
     TotalsChosen,
     VectorMasked,
 )
-from blindbayes.protocol.shared_model.plan import dyadic
+from blindbayes.protocol.shared_model.score_layout import dyadic
 from blindbayes.statistics import Layout
 from blindbayes.statistics.layout import is_histogram
 from blindbayes.wire import U64Array

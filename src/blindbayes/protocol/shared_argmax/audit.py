@@ -36,7 +36,7 @@ from blindbayes.protocol.shared_argmax.messages import (
     TablesCommitted,
 )
 from blindbayes.protocol.shared_argmax.query import SharedArgmaxSetup, look_up, serve
-from blindbayes.protocol.shared_model.plan import GaussianPlan, ScoreLayout
+from blindbayes.protocol.shared_model.score_layout import GaussianLayout, ScoreLayout
 from blindbayes.protocol.shared_model.tables import Tables, score
 from blindbayes.protocol.steps import Done, step
 from blindbayes.protocol.transfer import mark, require_mark
@@ -153,7 +153,7 @@ class Dummies:
         columns: dict[str, Codes] = {}
         for name in sorted(query.shared.get(holder, ())):
             own, drawn = query.plan.features[name], coins.words(extra)
-            if isinstance(own, GaussianPlan):
+            if isinstance(own, GaussianLayout):
                 codes = own.feature.code_low + (drawn % np.uint64(own.feature.width)).astype(np.int64)
                 missing = coins.words(extra) % np.uint64(16) == 0
                 columns[name] = np.where(missing, MISSING, codes)

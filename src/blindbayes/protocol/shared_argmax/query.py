@@ -18,7 +18,7 @@ from blindbayes.primitives.softspoken import ChooserStream, SenderStream
 from blindbayes.primitives.tweaks import Block128, TweakedHash
 from blindbayes.protocol.core import Role, Send, receive
 from blindbayes.protocol.shared_argmax.messages import EntriesChosen, EntriesMasked
-from blindbayes.protocol.shared_model.plan import ScoreLayout
+from blindbayes.protocol.shared_model.score_layout import ScoreLayout
 from blindbayes.protocol.shared_model.tables import Tables
 from blindbayes.protocol.transfer import mark, require_mark
 from blindbayes.wire import U64Array

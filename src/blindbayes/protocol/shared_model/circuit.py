@@ -17,7 +17,7 @@ from blindbayes.primitives.circuits import Number
 from blindbayes.primitives.garbling import Gates, Wires
 from blindbayes.protocol.class_sums.layout import Field, GaussianFields, HistogramFields, RowLayout
 from blindbayes.protocol.shared_model.noise import Key, gaussian_bits
-from blindbayes.protocol.shared_model.plan import GaussianPlan, Guard, ScoreLayout
+from blindbayes.protocol.shared_model.score_layout import GaussianLayout, Guard, ScoreLayout
 
 LN_LANES = 256
 _ALIKE = 1.2  # Gaussian features whose circuits differ by less share gates
@@ -249,7 +249,7 @@ class _Widths:
 
 def _widths(fields: GaussianFields, layout: RowLayout, plan: ScoreLayout) -> _Widths:
     own = plan.features[fields.feature.name]
-    if not isinstance(own, GaussianPlan):
+    if not isinstance(own, GaussianLayout):
         raise TypeError("a Gaussian feature has a Gaussian plan")
     rows, size = layout.rows, fields.magnitude
     divisor = max((rows * rows * size * size << own.floor_shift).bit_length(), (rows * rows * own.floor).bit_length())
@@ -264,7 +264,7 @@ def _widths(fields: GaussianFields, layout: RowLayout, plan: ScoreLayout) -> _Wi
 
 def _cost(fields: GaussianFields, plan: ScoreLayout) -> int:
     own = plan.features[fields.feature.name]
-    if not isinstance(own, GaussianPlan):
+    if not isinstance(own, GaussianLayout):
         raise TypeError("a Gaussian feature has a Gaussian plan")
     divisor = 2 * plan.rows.bit_length() + own.square_bits + own.floor_shift
     return divisor * max(1, plan.fraction + own.square_bits + own.floor_shift - own.floor.bit_length())
@@ -321,9 +321,9 @@ def _coefficients(side: Side, layout: RowLayout, plan: ScoreLayout, group: Seque
         yield c.join_lanes([first, linear])
 
 
-def _gaussian_plan(plan: ScoreLayout, fields: GaussianFields) -> GaussianPlan:
+def _gaussian_plan(plan: ScoreLayout, fields: GaussianFields) -> GaussianLayout:
     own = plan.features[fields.feature.name]
-    if not isinstance(own, GaussianPlan):
+    if not isinstance(own, GaussianLayout):
         raise TypeError("a Gaussian feature has a Gaussian plan")
     return own
 

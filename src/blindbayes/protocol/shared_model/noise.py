@@ -17,7 +17,7 @@ import numpy.typing as npt
 from blindbayes.errors import LocalProtocolError
 from blindbayes.primitives import circuits as c
 from blindbayes.protocol.class_sums.layout import GaussianFields, RowLayout
-from blindbayes.protocol.shared_model.plan import ScoreLayout
+from blindbayes.protocol.shared_model.score_layout import ScoreLayout
 
 Noise: TypeAlias = Mapping[str, npt.NDArray[Any]]  # int64, or Python integers
 Key: TypeAlias = tuple[str, int]  # feature, and which of its arrays: 0 for counters, 1 the sum, 2 the sum of squares

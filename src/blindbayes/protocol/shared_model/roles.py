@@ -20,7 +20,7 @@ from blindbayes.protocol.garbled import Circuit, dual_first, dual_second
 from blindbayes.protocol.shared_model.circuit import build
 from blindbayes.protocol.shared_model.messages import ModelGarbled, SumsChosen
 from blindbayes.protocol.shared_model.noise import Key, Noise, noise_bits, noise_fields
-from blindbayes.protocol.shared_model.plan import ScoreLayout
+from blindbayes.protocol.shared_model.score_layout import ScoreLayout
 from blindbayes.protocol.shared_model.tables import add_denominators, from_outputs, output_lanes
 from blindbayes.protocol.transfer import agree
 from blindbayes.wire import U64Array

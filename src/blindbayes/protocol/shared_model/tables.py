@@ -17,7 +17,7 @@ from blindbayes.primitives import limbs as lm
 from blindbayes.primitives.limbs import Limbs
 from blindbayes.protocol.class_sums.layout import HistogramFields, RowLayout
 from blindbayes.protocol.shared_model.circuit import LN_LANES, gaussian_groups, histogram_lanes
-from blindbayes.protocol.shared_model.plan import ScoreLayout
+from blindbayes.protocol.shared_model.score_layout import ScoreLayout
 
 Tables = Mapping[str, Limbs]
 Bits = npt.NDArray[np.uint8]

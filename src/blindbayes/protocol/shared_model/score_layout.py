@@ -45,7 +45,7 @@ _FLOOR_BITS = 56  # significant bits of a variance floor: as many as a float has
 
 
 @dataclass(frozen=True, slots=True)
-class HistogramPlan:
+class HistogramLayout:
     """A categorical or binned feature."""
 
     feature: Feature
@@ -67,7 +67,7 @@ class HistogramPlan:
 
 
 @dataclass(frozen=True, slots=True)
-class GaussianPlan:
+class GaussianLayout:
     """A Gaussian feature. The variance floor is floor / 2^floor_shift in squared grid steps."""
 
     feature: Numeric
@@ -102,7 +102,7 @@ class GaussianPlan:
         return np.concatenate(chosen, axis=1)
 
 
-FeaturePlan = HistogramPlan | GaussianPlan
+FeaturePlan = HistogramLayout | GaussianLayout
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,7 +189,7 @@ class ScoreLayout:
 
     def _plan(self, feature: Feature) -> FeaturePlan:
         if not isinstance(feature, Numeric) or feature.bins is not None:
-            return HistogramPlan(feature, feature.size)
+            return HistogramLayout(feature, feature.size)
         least = max(self.codebook.variance_floor or 0.0, dict(self.guard.floors).get(feature.name, 0.0))
         low, high = feature.code_low, feature.code_high
         magnitude = max(abs(low), abs(high))
@@ -197,13 +197,13 @@ class ScoreLayout:
         scale = Fraction(round(feature.scale)) if feature.scale >= 1 else Fraction(1, round(feature.precision))
         floor, shift, error = dyadic(Fraction(least) * scale * scale, _FLOOR_BITS)
         square_bits = max(1, (magnitude * magnitude).bit_length())
-        return GaussianPlan(feature, magnitude, code_bits, square_bits, floor, shift, error)
+        return GaussianLayout(feature, magnitude, code_bits, square_bits, floor, shift, error)
 
     # -- bounds --------------------------------------------------------------------------------------------------------
 
     def _spread(self, plan: FeaturePlan) -> float:
         """Largest difference of two classes' ln p of one value."""
-        if isinstance(plan, HistogramPlan):
+        if isinstance(plan, HistogramLayout):
             alpha = float(Fraction(self.alpha, 2**self.alpha_shift))
             return math.log((self.rows + alpha * plan.size) / alpha)
         floor = float(Fraction(plan.floor, 2**plan.floor_shift))
@@ -224,7 +224,7 @@ class ScoreLayout:
     def error(self, name: str) -> float:
         """Bound on the error of one feature's fixed-point ln p, as far as it depends on the class."""
         plan, unit = self.features[name], 2.0**-self.fraction
-        if isinstance(plan, HistogramPlan):
+        if isinstance(plan, HistogramLayout):
             return 2 * ln_error(self.fraction) + 2 * self.alpha_error
         # C: the quotient and the halving are cut, ln n and half of ln D are off; A and B: one cut per bit.
         logs = ln_error(self.fraction) * 1.5
@@ -251,7 +251,7 @@ class ScoreLayout:
         and close together. The shared scores know no such error: their codes and sums are whole numbers."""
         plan = self.features[name]
         floor = max(self.codebook.variance_floor or 0.0, dict(self.guard.floors).get(name, 0.0))
-        if isinstance(plan, HistogramPlan):
+        if isinstance(plan, HistogramLayout):
             return 0.0
         reach = max(abs(plan.feature.low), abs(plan.feature.high)) * 2.0**-52
         return reach * (plan.feature.high - plan.feature.low + reach) / floor
