@@ -695,7 +695,7 @@ def _plain_labels(y: Any) -> tuple[pa.Array, str]:
 
 
 def _is_whole(value: Any) -> bool:
-    """A whole number of 64 bits. A truth value is none: one row must not change how the others are read."""
+    """A 64-bit integer. Booleans do not count as integers: one row must not change how the others are read."""
     return isinstance(value, int | np.integer) and not isinstance(value, bool) and abs(int(value)) < 2**63
 
 

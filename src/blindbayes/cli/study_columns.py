@@ -106,7 +106,7 @@ def _pairs(option: str, words: Sequence[str]) -> list[tuple[str, str]]:
     for word in words:
         name, sign, text = word.partition("=")
         if not sign or not name:
-            raise ConfigError(f"{option} takes NAME=VALUE; {word!r} is none")
+            raise ConfigError(f"{option} takes NAME=VALUE; {word!r} has another form")
         found.append((name, text))
     return found
 

@@ -184,7 +184,7 @@ def _key(book: Codebook, known: Mapping[str, str]) -> tuple[str, ...]:
         if not found or len(set(found)) < len(found):
             raise ConfigError("name at least one column, each once")
         if clash := [word for word in found if word in book.names or word == book.target]:
-            raise ConfigError(f"{clash[0]!r} is a column of the codebook; the identifier is none")
+            raise ConfigError(f"{clash[0]!r} is a column of the codebook; the identifier must not be one")
         return found
 
     if "key" in known:

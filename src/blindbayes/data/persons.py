@@ -1,4 +1,4 @@
-"""At most so many rows of one person: contribution bounding, in the engine that holds the rows.
+"""A bound on the rows of one person: contribution bounding, in the engine that holds the rows.
 
 A person is what the codebook's identifier says: rows whose identifier columns read alike. Of each, `most` rows are drawn at
 random and the others are left out, as are rows without an identifier. Which rows are drawn hangs on that person's rows and on

@@ -106,7 +106,7 @@ def _record(document: dict[str, Any]) -> ModelRecord:
         raise ConfigError("the model file's settings are not those of this version")
     alpha, smoothing = _numbers([settings["alpha"], settings["var_smoothing"]])
     if not (privacy is None or isinstance(privacy, dict)):
-        raise ConfigError("the model file's privacy statement is no table")
+        raise ConfigError("the model file's privacy statement is not a table")
     if statistics is not None and privacy is None:
         _require_same(parameters, estimate(statistics, alpha=float(alpha), var_smoothing=float(smoothing)))
     return ModelRecord(parameters, statistics, document["label_kind"], settings, privacy)

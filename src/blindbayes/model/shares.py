@@ -185,7 +185,7 @@ def read_share(path: str | os.PathLike[str], kind: type[R]) -> R:
     head = len(_MAGIC)
     body = raw[head + 32 :]
     if raw[:head] != _MAGIC or hashlib.sha256(body).digest() != raw[head : head + 32]:
-        raise DataError("the share file is damaged, or is none")
+        raise DataError("the file is not a share file, or it is damaged")
     try:
         return msgspec.msgpack.decode(body, type=kind)
     except (msgspec.MsgspecError, ValueError):

@@ -13,7 +13,7 @@ _WORD = 2.0**64
 
 
 def limbs_for(bits: int) -> int:
-    """How many limbs hold so many bits."""
+    """Number of limbs that hold `bits` bits."""
     return -(-bits // 64)
 
 

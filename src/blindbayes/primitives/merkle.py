@@ -23,7 +23,7 @@ class Opening:
 
 
 class Tree:
-    """The tree of whoever commits."""
+    """The committing party's tree."""
 
     def __init__(self, items: Sequence[bytes], secret: bytes) -> None:
         if not items or len(secret) != HASH_BYTES:

@@ -51,7 +51,7 @@ class Places:
 
 
 def cells(keys: int) -> int:
-    """Cells of a store for exactly so many keys."""
+    """Number of cells of a store for exactly `keys` keys."""
     if keys < MIN_KEYS:
         raise LocalProtocolError(f"a store takes at least {MIN_KEYS} keys; pad smaller sets")
     return DENSE + -(-_RATE * keys // 100)

@@ -92,9 +92,9 @@ class PrivacyStatement:
         for item in fields(self):
             value = getattr(self, item.name)
             if isinstance(value, str) and not value.strip():
-                raise ConfigError(f"privacy statement: {item.name} is empty; a promise with a gap is none")
+                raise ConfigError(f"privacy statement: {item.name} is empty; a statement with a gap promises nothing")
             if value is None and item.name != "rho":
-                raise ConfigError(f"privacy statement: {item.name} is missing; a promise with a gap is none")
+                raise ConfigError(f"privacy statement: {item.name} is missing; a statement with a gap promises nothing")
         if not (isinstance(self.epsilon, int | float) and 0 < self.epsilon <= LARGEST_BUDGET):
             raise ConfigError(f"privacy statement: epsilon must be a number above zero, at most {float(LARGEST_BUDGET):g}")
         if not (isinstance(self.delta, int | float) and 0 <= self.delta < 1):

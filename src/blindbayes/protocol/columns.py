@@ -109,7 +109,7 @@ class ColumnsSetup:
             if reveal_to in holders:
                 holders = (reveal_to, *(name for name in holders if name != reveal_to))
         else:
-            raise ConfigError(f"reveal_to is 'all' or a party; {reveal_to!r} is none")
+            raise ConfigError(f"reveal_to is 'all' or a party of the study; {reveal_to!r} is not one")
         shared = {name: self.shared(name) for name in holders}
         return SharedArgmaxSetup(self.plan, count, self.class_holder, holders, shared, learners, compare_all, self.audit_rate)
 

@@ -92,7 +92,7 @@ class JoinSetup:
 
     @cached_property
     def columns(self) -> ColumnsSetup:
-        """The study as `columns` sees it: every feature may be missing, at most so many rows."""
+        """The study as `columns` sees it: every feature may be missing, and the number of rows is a bound."""
         book = self.codebook.with_features(
             tuple(
                 msgspec.structs.replace(feature, optional=True) if self.guard.acts or self.is_shared(feature.name) else feature

@@ -39,7 +39,7 @@ def line_up(tables: Mapping[str, ColumnSource], *, known: bool = True) -> Holdin
 def require_learner(reveal_to: str, parties: Any) -> None:
     """Who learns the class is everybody or a party."""
     if reveal_to != "all" and reveal_to not in parties:
-        raise ConfigError(f"reveal_to is 'all' or a party; {reveal_to!r} is none")
+        raise ConfigError(f"reveal_to is 'all' or a party of the study; {reveal_to!r} is not one")
 
 
 def require_record(study: Study) -> None:

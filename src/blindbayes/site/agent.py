@@ -2,7 +2,7 @@
 
 A run begins when the site's own people ask for it, or when another party of an approved study offers a session for it. An
 offer for a study that is not approved here gets no answer, whether the study is known or not. Nothing is computed before
-enough parties have come; nothing is sent before it can be replayed; an ended run never begins again.
+enough parties have joined; nothing is sent before it can be replayed; an ended run never begins again.
 """
 
 from __future__ import annotations

@@ -48,7 +48,7 @@ class MomentLog:
             self._write(CONFIRMED, included=self._survivors)
 
     def on_message(self, message: Message) -> None:
-        """A message has come; it may name the survivors."""
+        """A message arrived; it may name the survivors."""
         if type(message).__name__ == self._kinds.get("survivors"):
             self._survivors = [self._study.party(name).identity for name in self._named(message)]
 

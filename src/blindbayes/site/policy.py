@@ -132,13 +132,13 @@ def require_rows(policy: Policy, study: StudyFile | Agreement, rows: int) -> Non
 
 
 def require_rate(policy: Policy, starts: Iterable[float], now: float) -> None:
-    """At most so many runs a day. A start in the future (a clock set back) counts as today's."""
+    """The limit of runs per day. A start in the future (a clock set back) counts as today's."""
     if sum(1 for start in starts if start > now - 86400) >= policy.max_runs_per_day:
         raise PrivacyError(f"this site takes part in at most {policy.max_runs_per_day} runs a day")
 
 
 def require_overlap_bits(policy: Policy, told: Iterable[tuple[float, str]], partners: Sequence[str], now: float) -> None:
-    """At most so many bits a day about how many identifiers match those of one other site.
+    """The limit of bits per day about how many identifiers match those of one other site.
 
     Whoever knows of all matches but one learns from such a bit whether one more person is among them.
     """
@@ -151,7 +151,7 @@ def require_overlap_bits(policy: Policy, told: Iterable[tuple[float, str]], part
 
 
 def require_few_idle(policy: Policy, joins: Iterable[float], now: float) -> None:
-    """At most so many runs a day that another site begins here and lets end before anything is computed."""
+    """The limit of runs per day that another site begins here and lets end before anything is computed."""
     if sum(1 for join in joins if join > now - 86400) >= policy.max_idle_joins_per_day:
         raise PrivacyError(
             f"that site began {policy.max_idle_joins_per_day} runs here today that were never computed; no more of them today"

@@ -127,7 +127,7 @@ class StudyFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=Tr
                 raise ConfigError(f"the title and the names of a study have 1 to {MAX_NAME_LENGTH} characters")
             require_seen(text, "the title and the names of a study")
         if strange := [name for name in names if not NAME.fullmatch(name)]:
-            raise ConfigError(f"{strange[0]!r} is no site's name: small letters, digits and dashes, as on its card")
+            raise ConfigError(f"{strange[0]!r} is not a site's name: small letters, digits and dashes, as on its card")
         if len(set(names)) != len(names):
             raise ConfigError("a party stands twice in the study")
         if len({party.identity for party in self.parties}) != len(names):
@@ -433,7 +433,7 @@ _COMMENTS: dict[str, Any] = {
     },
     "deadlines": {
         "step": "seconds that a site may be silent within a step",
-        "join": "seconds until everybody has come",
+        "join": "seconds until every required party has joined",
         "run": "seconds of the whole run",
     },
     "model": {"alpha": "Laplace smoothing", "var_smoothing": "share of the largest variance that is added to all"},

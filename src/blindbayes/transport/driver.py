@@ -233,7 +233,7 @@ class RoleDriver:
             return (await self._receive((effect.sender,), effect.kind, None))[effect.sender]
         if isinstance(effect, ReceiveAll):
             return await self._receive(effect.senders, effect.kind, effect.quorum)
-        raise LocalProtocolError("a role yielded something that is no effect", party=self._run.me)
+        raise LocalProtocolError("a role yielded something that is not an effect", party=self._run.me)
 
     async def _post(self, to: str, kind: str, payload: bytes) -> None:
         link = self._links[to]
@@ -303,7 +303,7 @@ class RoleDriver:
     # -- waiting -----------------------------------------------------------------------------------------------------
 
     async def _wait(self, number: int, senders: Sequence[str], kind: str, quorum: int | None) -> Decided | None:
-        """Until all have come, or a decision had to be taken. Decisions are on disk before this returns."""
+        """Wait until all messages have arrived, or a deadline forced a decision. Decisions are on disk before this returns."""
         self._go_live()
         begun = self._loop.time()
         self._say_waiting(True)
@@ -387,7 +387,7 @@ class RoleDriver:
                 raise link.failure
 
     async def _join(self) -> None:
-        """Nothing is computed before enough parties have come with the same study and run."""
+        """Nothing is computed before enough parties have joined with the same study and run."""
         deadline = self._begun + self._timing.join
         while True:
             self._raise_failures()

@@ -195,7 +195,7 @@ class _Driver:
         if isinstance(effect, Receive | ReceiveAll):
             self._wait(seat, effect)
             return False
-        raise LocalProtocolError("a role yielded something that is no effect", party=seat.name)
+        raise LocalProtocolError("a role yielded something that is not an effect", party=seat.name)
 
     # -- sending ---------------------------------------------------------------------------------------------------
 

@@ -239,7 +239,7 @@ def builder(run: Run, setting: SumSetup, options: Options, coins: Coins) -> Role
     try:
         words = _words(options.packing.unpack(totals))
     except PeerProtocolError as cause:  # whoever left out a mask or replaced the running sum: nothing tells
-        raise PeerProtocolError("the total is none", suspects=setting.contributors) from cause
+        raise PeerProtocolError("the total is not a sum of the contributors' vectors", suspects=setting.contributors) from cause
     opened = yield from open_value(setting.label, words)
     return Total(opened, setting.contributors)
 

@@ -53,7 +53,7 @@ class JoinedScoresSetup:
 
     def __post_init__(self) -> None:
         if self.to not in self.join.owners:
-            raise ConfigError(f"the class goes to a party of the study; {self.to!r} is none")
+            raise ConfigError(f"the class goes to a party of the study; {self.to!r} is not one")
         if self.scope not in get_args(Scope):
             raise ConfigError("the scope is 'everybody' or 'shared'")
         if len(self.join.owners) > 2 and self.to != self.join.class_holder:

@@ -25,7 +25,7 @@ Bits = npt.NDArray[np.uint8]
 
 @dataclass(frozen=True, slots=True)
 class LookupGroup:
-    """Selectors whose choices have so many bits: features whose tables are looked up together."""
+    """Features whose tables have the same padded size (2^bits entries) and are looked up together."""
 
     bits: int
     names: tuple[str, ...]

@@ -121,7 +121,7 @@ def noise_bits(noise: int, bits: int) -> npt.NDArray[np.uint8]:
 
 
 def noisy_row_holder(count: Count[SenderStream], noise: int, bits: int) -> Role[int]:
-    """The number of joined identifiers plus the noise of both, of so many bits. `noise` alone must protect this party's own."""
+    """The number of joined identifiers plus the noise of both, in `bits` bits. `noise` alone must protect this party's own."""
     session, other = count.session, count.other
     chosen = yield from receive(other, NoiseChosen)
     require_mark(chosen.mark, session, NoiseChosen, 0, other)

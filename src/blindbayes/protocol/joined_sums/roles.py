@@ -228,7 +228,7 @@ def padded(items: Block128, bound: int, coins: Coins) -> Block128:
 
 
 def _placed(session: bytes, shape: JoinedSumsSetup, entries: Entries, coins: Coins) -> tuple[Block128, npt.NDArray[np.int64]]:
-    """The item of each bin (random where there is none), and which entry it is; their number where it is none."""
+    """The item of each bin (random where it is empty), and which entry it is: the number of entries for an empty bin."""
     own = padded(entries.items, shape.row_ids, coins)
     table = cuckoo.place(cuckoo.bins_of(session, own, shape.bins), shape.bins, coins)
     items = coins.words(2 * shape.bins).reshape(-1, 2)

@@ -64,7 +64,7 @@ def failures(parties: int, neighbours: int, threshold: int, corrupt: int, lost: 
 
 
 def smallest_sum(parties: int, quorum_size: int, layout: MaskGraph, corrupt: int, *, malicious: bool) -> Smallest:
-    """The fewest honest vectors in any sum that can be opened, with so many colluders; SPEC.md, Threat model.
+    """The fewest honest vectors in any sum that can be opened, with `corrupt` colluders; SPEC.md, Threat model.
 
     Complete graph: one set of at least `quorum_size`, if the colluders stay below 2q - n (below q for a server that follows).
     Sparse graph: the same for a server that follows. One that deviates can be left with a neighbourhood: t - c(u) honest

@@ -119,7 +119,7 @@ def owner(
         raise PeerProtocolError("the told matches have the wrong length", party=other)
     found = find(_names(session, items), _sorted(told.names.reshape(-1, _WORDS))) >= 0
     if int(found.sum()) * _WORDS != len(told.names):
-        raise PeerProtocolError("a match is none", party=other)
+        raise PeerProtocolError("the other party reported a match that does not exist", party=other)
     return (yield from open_value(LABEL, np.flatnonzero(found)))
 
 

@@ -133,7 +133,7 @@ class Groups:
         return tuple(other for other in self.around(self.segment_of(name)) if other != name)
 
     def tolerance(self) -> int:
-        """Any coalition of at most so many contributors (and the miner) leaves the honest connected."""
+        """Any coalition of up to this many contributors (and the miner) leaves the honest connected."""
         if len(self.segments) <= 3:
             return max(len(self.parties) - 2, 0)
         least, next_least = sorted(len(segment) for segment in self.segments)[:2]

@@ -60,7 +60,7 @@ class CiphertextsSent(Message, frozen=True):
 
 
 class SurvivorsNamed(Message, frozen=True):
-    """7: whose ciphertexts have come."""
+    """7: whose ciphertexts the miner has received."""
 
     trust: ClassVar[Trust] = Trust.CLEAR
     names: tuple[str, ...]

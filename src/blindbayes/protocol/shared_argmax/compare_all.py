@@ -58,7 +58,7 @@ def connect(run: Run, coins: Coins) -> Role[Mesh]:
 
 @functools.cache
 def sign_circuit(parties: int, bits: int) -> tuple[RecordedCircuit, tuple[int, ...]]:
-    """The sign of a sum of so many shares; inputs party by party, lowest bit first."""
+    """The sign of a sum of one share per party; inputs party by party, lowest bit first."""
     trace = RecordedCircuit()
     numbers = [trace.inputs(bits) for _ in range(parties)]
     return trace, (int(c.sign_of_many(trace, numbers)[0]),)

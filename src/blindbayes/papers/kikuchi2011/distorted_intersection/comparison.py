@@ -104,7 +104,7 @@ def alice(
     yield Send(bob_name, ComparisonGarbled(garbler.take_tables(), tags))
     told = yield from receive(bob_name, WinnerTold)
     if not 0 <= told.position < shape.values:
-        raise PeerProtocolError("the winner is none of the values", party=bob_name)
+        raise PeerProtocolError("the winner is not one of the values", party=bob_name)
     return (yield from open_value(LABEL, told.position))
 
 
