@@ -16,7 +16,7 @@ from blindbayes.errors import ConfigError, PrivacyError
 from blindbayes.model.parameters import Histogram
 from blindbayes.primitives.coins import Coins
 from blindbayes.privacy import classwise
-from blindbayes.privacy.classwise import Classwise, ReleasePart, cell_variance, centred_knorm
+from blindbayes.privacy.classwise import Classwise, ReleasePart, cell_variance, centred_knorms
 from blindbayes.privacy.forecast import in_cells
 from blindbayes.privacy.joint import JOINT_MECHANISMS, fit_parameters, plan_release
 from blindbayes.statistics import MISSING, CodedRows, Layout, Statistics, count_block
@@ -70,7 +70,7 @@ def test_ball_counts_equal_enumeration() -> None:
 @pytest.mark.parametrize(("sizes", "reach"), [([2], 6), ([3], 5), ([4], 3), ([2, 3], 3)])
 def test_centred_knorm_fits_brute_force_and_no_other_rate(sizes: list[int], reach: int) -> None:
     coins = Coins.seeded(bytes([len(sizes), sizes[-1]]) + bytes(30))
-    drawn = Counter(tuple(int(v) for v in centred_knorm(coins, sizes, Fraction(7, 10))) for _ in range(2000))
+    drawn = Counter(map(tuple, centred_knorms(coins, sizes, Fraction(7, 10), 20_000).tolist()))
     points = _points(sizes, reach)
     shells: Counter[tuple[int, ...]] = Counter()
     for x, times in drawn.items():  # nothing but representatives comes out
@@ -88,8 +88,8 @@ def _shells(sizes: list[int], draws: int, seed: int) -> Counter[tuple[int, ...]]
     coins = Coins.seeded(bytes([seed]) * 32)
     cuts = np.cumsum(sizes)[:-1]
     norms = (
-        max(int(np.abs(part).sum()) for part in np.split(centred_knorm(coins, sizes, Fraction(7, 10)), cuts))
-        for _ in range(draws)
+        max(int(np.abs(part).sum()) for part in np.split(point, cuts))
+        for point in centred_knorms(coins, sizes, Fraction(7, 10), draws)
     )
     return Counter((norm,) for norm in norms)
 
@@ -101,21 +101,24 @@ def _shell_weights(sizes: list[int], rate: float) -> dict[tuple[int, ...], float
 
 def test_a_radius_of_one_geometric_too_few_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     true = classwise.geometric
-    monkeypatch.setattr(classwise, "geometric", lambda coins, rate, size: true(coins, rate, size - 1))
+    every_fourth = 4  # dimension 3 and one
+    monkeypatch.setattr(
+        classwise, "geometric", lambda coins, rate, size: true(coins, rate, size) * (np.arange(size) % every_fourth > 0)
+    )
     assert _fit(_shells([2, 3], 1500, 1), _shell_weights([2, 3], 0.7)) < ALPHA
 
 
 def test_roles_that_are_not_dealt_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(classwise, "_permutations", lambda coins, owner: np.arange(owner.size))
     coins = Coins.seeded(bytes(32))
-    drawn = Counter(tuple(int(v) for v in centred_knorm(coins, [3], Fraction(7, 10))) for _ in range(1500))
+    drawn = Counter(map(tuple, centred_knorms(coins, [3], Fraction(7, 10), 1500).tolist()))
     assert _fit(drawn, {x: math.exp(-0.7 * norm) for x, norm in _points([3], 5).items()}) < ALPHA
 
 
 def test_zeros_counted_once_for_every_role_are_caught() -> None:
     # Without the rule on zeros each point would weigh as often as its zeros can share the roles: not the claimed law.
     coins = Coins.seeded(b"z" * 32)
-    drawn = Counter(tuple(int(v) for v in centred_knorm(coins, [3], Fraction(7, 10))) for _ in range(2500))
+    drawn = Counter(map(tuple, centred_knorms(coins, [3], Fraction(7, 10), 2500).tolist()))
     points = _points([3], 5)
     doubled = {x: math.exp(-0.7 * norm) * {1: 1, 2: 2, 3: 6}[x.count(0)] for x, norm in points.items()}
     assert _fit(drawn, doubled) < ALPHA

@@ -14,6 +14,7 @@ from blindbayes.codebook import Categorical, Codebook, Numeric
 from blindbayes.errors import ConfigError, PrivacyError
 from blindbayes.primitives.coins import Coins
 from blindbayes.privacy import smooth
+from blindbayes.privacy.audit_parameters import SMALL_BOOK, audit_parameters, audit_per_parameter
 from blindbayes.statistics import MISSING, CodedRows
 
 GRID = np.array([0.0, 0.25, 0.5, 0.75, 1.0])
@@ -222,3 +223,31 @@ def test_the_description_states_beta_and_gamma() -> None:
     told = smooth.plan_parameters(CODEBOOK, epsilon=1, gamma=4).describe()
     assert told["gamma"] == 4.0
     assert told["beta"] == pytest.approx(told["epsilon_per_moment"] / 10)
+
+
+# -- the audit -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("gamma", [2, 4])
+def test_the_audit_does_not_refute_smooth_and_sees_its_planted_faults(gamma: int) -> None:
+    checks = list(audit_per_parameter("smooth", Coins.seeded(b"s" * 32), epsilon=Fraction(2), draws=3000, gamma=gamma))
+    assert [check.name for check in checks if not check.passed and not check.control] == []
+    if gamma == 2:  # other noise is calibrated with room to spare
+        assert all(check.passed for check in checks)
+
+
+def test_the_audit_refutes_a_bound_that_is_not_smooth(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A planted fault: the local sensitivity in place of the smooth one."""
+    monkeypatch.setattr(smooth, "variance_sensitivity", lambda z, low, high, beta: 0.0 if len(z) < 2 else float(z.var()))
+    checks = list(audit_per_parameter("smooth", Coins.seeded(b"l" * 32), epsilon=Fraction(1), draws=1000))
+    assert [check for check in checks if not check.passed and not check.control]
+
+
+def test_the_audit_refutes_shares_that_add_up_to_more_than_the_price() -> None:
+    class Greedy(smooth.ParameterPlan):
+        @property
+        def budgets(self) -> tuple[Fraction, Fraction]:  # type: ignore[override]
+            return self.epsilon, self.epsilon
+
+    plan = Greedy(SMALL_BOOK, Fraction(1), "global")
+    assert not next(audit_parameters(plan, Coins.seeded(b"g" * 32), 1000)).passed

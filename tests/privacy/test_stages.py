@@ -62,7 +62,7 @@ def test_the_stages_of_every_release_cost_the_price_together(rows: int | None, e
 
 
 def test_a_record_moves_one_class_count_and_one_cell_of_each_look() -> None:
-    checks = list(audit_stages(COINS, 1, draws=3000))
+    checks = list(audit_stages(COINS, 1, draws=30_000))
     assert [check.name for check in checks if not check.passed] == []
     assert {check.part for check in checks} == {"sensitivity", "loss"}
 

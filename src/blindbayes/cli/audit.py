@@ -4,27 +4,25 @@ from __future__ import annotations
 
 import importlib
 import math
-from collections.abc import Callable, Iterator
-from dataclasses import replace
+from collections.abc import Callable
 from typing import Any
 
 import click
-import numpy as np
 from rich.markup import escape
 from rich.table import Table
 
 from blindbayes.cli import print_json
 from blindbayes.cli.screen import Screen
-from blindbayes.codebook import Categorical, Codebook, Numeric
+from blindbayes.codebook import Codebook
 from blindbayes.errors import ConfigError, PrivacyError
 from blindbayes.primitives.coins import Coins
-from blindbayes.privacy.audit import DRAWS, Check, Report, audit_estimator, worst_pairs
-from blindbayes.privacy.audit_release import audit
+from blindbayes.privacy.audit import DRAWS, Report, audit_estimator, worst_pairs
+from blindbayes.privacy.audit_all import audit
+from blindbayes.privacy.audit_parameters import PER_PARAMETER
 from blindbayes.privacy.exact_events import budget_floor
 from blindbayes.privacy.mechanisms import MECHANISMS
 
-BY_PARAMETER = ("smooth", "global")
-SMALL_BOOK = Codebook("y", ("a", "b"), (Categorical("u", ("p", "q")), Numeric("x", 0, 10, 1.0)), max_rows=1000)
+ALL = (*MECHANISMS, *PER_PARAMETER)
 
 
 @click.command(name="audit")
@@ -34,8 +32,8 @@ SMALL_BOOK = Codebook("y", ("a", "b"), (Categorical("u", ("p", "q")), Numeric("x
     "--mechanism",
     "names",
     multiple=True,
-    type=click.Choice([*MECHANISMS, *BY_PARAMETER]),
-    help="Only these; repeatable. smooth and global, which release parameter by parameter, are audited when named.",
+    type=click.Choice(ALL),
+    help="Only these; repeatable.",
 )
 @click.option("--allocation", type=(int, int), metavar="NUMERIC CATEGORICAL", help="Of smooth and global: their weights [2 1].")
 @click.option("--gamma", type=float, help="Of smooth: the exponent of its noise [2].")
@@ -76,13 +74,16 @@ def command(
     claimed = budget_floor(epsilon)
     book = Codebook.from_toml(codebook) if codebook else None
     if estimator is None:
-        joint = tuple(name for name in names or MECHANISMS if name in MECHANISMS)
-        report = Report(f"{', '.join(names)} at epsilon {float(claimed):g}")
-        if joint:
-            report = audit(Coins.system(), epsilon=claimed, delta=delta, codebook=book, mechanisms=joint, draws=draws or DRAWS)
-        for name in (each for each in names if each in BY_PARAMETER):
-            settings = {"allocation": allocation, "gamma": gamma if name == "smooth" else None}
-            report.checks += _by_parameter(name, book or SMALL_BOOK, float(claimed), draws or 600, settings)
+        report = audit(
+            Coins.seeded(Coins.fresh_seed()),
+            epsilon=claimed,
+            delta=delta,
+            codebook=book,
+            mechanisms=names or ALL,
+            draws=draws or DRAWS,
+            allocation=allocation or (2, 1),
+            gamma=gamma or 2,
+        )
     else:
         if book is None:
             raise ConfigError("an estimator is audited on worst-case tables of a codebook: pass --codebook")
@@ -104,35 +105,6 @@ def command(
         failed = report.failures or report.blind_spots
         hint = "" if report.failures else "; raise --draws"
         raise PrivacyError(f"the claim is {report.verdict}: {len(failed)} check(s) failed, first {failed[0].name!r}{hint}")
-
-
-def _by_parameter(name: str, book: Codebook, epsilon: float, draws: int, settings: dict[str, Any]) -> Iterator[Check]:
-    """Fits on neighbouring tables, and a control that spends eight times as much: a fit has many parameters, and each shows
-    its own part only."""
-    from blindbayes.estimators import NaiveBayes
-    from blindbayes.model.parameters import Gaussian
-
-    def observe(model: NaiveBayes) -> Any:
-        found = [model.parameters_.log_prior]
-        for term in model.parameters_.terms.values():
-            found += [term.mean, np.log(term.variance)] if isinstance(term, Gaussian) else [term.log_prob.ravel()]
-        return np.concatenate(found)
-
-    pairs = [pair for pair in worst_pairs(book) if pair.distance == 1]
-    for spent, chosen in ((epsilon, pairs), (8 * epsilon, pairs[-1:])):
-        found = audit_estimator(
-            lambda spent=spent: NaiveBayes(book, epsilon=spent, mechanism=name, **settings),  # type: ignore[misc]
-            chosen,
-            epsilon=epsilon,
-            draws=draws,
-            observe=observe,
-        )
-        if spent == epsilon:
-            yield from (replace(check, name=f"{name}: {check.name}") for check in found)
-        else:
-            seen = max(found, key=lambda check: check.measured or 0.0)
-            label = f"{name}: control with an eighth of the noise is refuted"
-            yield replace(seen, name=label, passed=(seen.measured or 0.0) > epsilon, control=True)
 
 
 def _factory(path: str) -> Callable[[float], Any]:

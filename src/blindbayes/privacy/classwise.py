@@ -26,7 +26,7 @@ the zeros do not fall (low, middle, high) in index order leaves weight one. The 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
@@ -38,7 +38,7 @@ import numpy.typing as npt
 from blindbayes.errors import ConfigError
 from blindbayes.primitives.coins import Coins
 from blindbayes.privacy.exact_events import Integers, Number, below, positive
-from blindbayes.privacy.norms import _simplex
+from blindbayes.privacy.norms import CELLS, _simplex
 from blindbayes.privacy.samplers import geometric
 
 IntTable = npt.NDArray[Any]  # int64, or Python integers
@@ -54,38 +54,57 @@ def centred_knorm(coins: Coins, sizes: Sequence[int], rate: Number) -> Integers:
     Each block is given by its representative of lower median 0. A plain integer is a block of size two: the difference of
     its two coordinates has the law of a number under its absolute value.
     """
+    return np.asarray(centred_knorms(coins, sizes, rate, 1)[0])
+
+
+def centred_knorms(coins: Coins, sizes: Sequence[int], rate: Number, count: int) -> Integers:
+    """`count` independent such points, one in each row."""
     exact = positive(rate, "rate")
     if not sizes or min(sizes) < 2:
         raise ConfigError("a centred block has at least two cells")
     blocks = np.asarray(sizes, dtype=np.int64)
     free = blocks - 1
-    dimension = int(free.sum())
+    dimension, cells = int(free.sum()), int(blocks.sum())
     if exact * dimension > 32:
         raise ConfigError("rate times dimension is too large for rejection: refine the grid")
     if dimension / exact * 4 > 1 << 60:
         raise ConfigError("noise beyond 64 bits: coarsen the grid")
     owner = np.repeat(np.arange(free.size), free)
     starts = np.cumsum(free) - free
-    place = np.arange(dimension) - starts[owner] + 1
+    index = np.arange(1, dimension + 1)
+    place = index - starts[owner]
     cell_owner = np.repeat(np.arange(blocks.size), blocks)
-    cell_starts = np.cumsum(blocks) - blocks
-    within = np.arange(int(blocks.sum())) - cell_starts[cell_owner]
+    within = np.arange(cells) - (np.cumsum(blocks) - blocks)[cell_owner]
     lows = ((blocks + 1) // 2 - 1)[cell_owner]  # number of low roles
     role = np.where(within < lows, -1, np.where(within == lows, 0, 1))
     slot = np.flatnonzero(role)  # where the absolute values go, before the roles are dealt
-    while True:
-        radius = int(geometric(coins, exact, dimension + 1).sum())
-        if not np.all(below(coins, radius + np.arange(1, dimension + 1)) < radius + place):
-            continue
-        value = np.zeros(role.size, dtype=np.int64)
-        value[slot] = _simplex(coins, radius, free, owner, starts)
-        dealt = _permutations(coins, cell_owner)
-        value, roles = (value * role)[dealt], role[dealt]
+    out = np.empty((count, cells), dtype=np.int64)
+    filled = 0
+    while filled < count:
+        tries = min(count - filled, max(1, CELLS // cells))
+        radius = geometric(coins, exact, tries * (dimension + 1)).reshape(tries, -1).sum(axis=1)
+        kept = (below(coins, (radius[:, None] + index).ravel()).reshape(tries, -1) < radius[:, None] + place).all(axis=1)
+        radius = radius[kept]
+        rows = np.arange(radius.size)[:, None]
+        value = np.zeros((radius.size, cells), dtype=np.int64)
+        value[:, slot] = _simplex(
+            coins,
+            np.repeat(radius, free.size),
+            np.tile(free, radius.size),
+            (owner + free.size * rows).ravel(),
+            (starts + dimension * rows).ravel(),
+        ).reshape(radius.size, dimension)
+        blocks_of = (cell_owner + blocks.size * rows).ravel()
+        dealt = _permutations(coins, blocks_of)
+        value, roles = (value * role).ravel()[dealt], np.tile(role, radius.size)[dealt]
         zeros = np.flatnonzero(value == 0)
-        same = cell_owner[zeros[1:]] == cell_owner[zeros[:-1]]
-        if np.any(same & (roles[zeros[1:]] < roles[zeros[:-1]])):
-            continue
-        return value
+        wrong = (blocks_of[zeros[1:]] == blocks_of[zeros[:-1]]) & (roles[zeros[1:]] < roles[zeros[:-1]])
+        sound = np.ones(radius.size, dtype=np.bool_)
+        sound[zeros[1:][wrong] // cells] = False
+        points = value.reshape(-1, cells)[sound]
+        out[filled : filled + len(points)] = points
+        filled += len(points)
+    return out
 
 
 def _permutations(coins: Coins, owner: Integers) -> Integers:
@@ -215,27 +234,37 @@ class Classwise:
         """Total weighted noise variance of one class."""
         return sum(group.squared_radius * self.parts[index].cost for group in self.groups for index in group.parts)
 
-    def release(
-        self, tables: Sequence[npt.NDArray[np.int64]], bounds: Sequence[int], coins: Coins
-    ) -> list[npt.NDArray[np.float64]]:
+    def release(self, tables: Sequence[IntTable], bounds: Sequence[int], coins: Coins) -> list[FloatTable]:
         """The noisy parts. `tables[i]` holds part i: (classes, cells), or (classes, 1) for a number with its largest step
         `bounds[i]`. A histogram comes back with the mean of its cells taken off: a function of its point in the quotient.
         """
-        out = [np.zeros(table.shape) for table in tables]
+        return [table[0] for table in self.releases(tables, bounds, coins, 1)]
+
+    def releases(self, tables: Sequence[IntTable], bounds: Sequence[int], coins: Coins, count: int) -> list[FloatTable]:
+        """`count` independent releases, along the first axis: for audits. Each costs the price."""
+        out = [np.zeros((count, *table.shape)) for table in tables]
+        for index, drawn, step in self.noise(coins, count * tables[0].shape[0]):
+            noise, exact = drawn.reshape(count, -1, drawn.shape[1]), tables[index].astype(object)
+            if self.parts[index].number:
+                # round(value step / bound) + difference of the block's two coordinates
+                exact = (2 * exact * step + bounds[index]) // (2 * bounds[index])
+                out[index][:] = (_whole(exact) + noise[..., :1] - noise[..., 1:]).astype(np.float64) / step
+            else:
+                # differences to the first cell are coordinates of the quotient; all that follows uses them alone
+                cells = _whole(exact * step) + noise
+                differences = (cells - cells[..., :1]).astype(np.float64) / step
+                out[index][:] = differences - differences.mean(axis=-1, keepdims=True)
+        return out
+
+    def noise(self, coins: Coins, count: int) -> Iterator[tuple[int, Integers, int]]:
+        """For each part its index, noise for `count` classes (one in each row) in grid points, and grid points per count."""
         for group in self.groups:
             sizes = [self.parts[index].size for index in group.parts]
-            ends = np.cumsum(sizes)
-            for label in range(tables[0].shape[0]):
-                noise = np.split(centred_knorm(coins, sizes, group.rate), ends[:-1])
-                for index, drawn in zip(group.parts, noise, strict=True):
-                    exact = [int(value) for value in tables[index][label]]
-                    if self.parts[index].number:
-                        # round(value step / bound) + difference of the block's two coordinates
-                        grid = (2 * exact[0] * group.step + bounds[index]) // (2 * bounds[index])
-                        out[index][label, 0] = (grid + int(drawn[0]) - int(drawn[1])) / group.step
-                    else:
-                        # differences to the first cell are coordinates of the quotient; all that follows uses them alone
-                        cells = [value * group.step + int(extra) for value, extra in zip(exact, drawn, strict=True)]
-                        differences = np.array([cell - cells[0] for cell in cells], dtype=np.float64) / group.step
-                        out[index][label] = differences - differences.mean()
-        return out
+            pieces = np.split(centred_knorms(coins, sizes, group.rate, count), np.cumsum(sizes)[:-1], axis=1)
+            for index, piece in zip(group.parts, pieces, strict=True):
+                yield index, piece, group.step
+
+
+def _whole(values: IntTable) -> IntTable:
+    """Whole numbers in 64 bits where noise cannot carry them beyond."""
+    return values.astype(np.int64) if all(abs(value) < 1 << 61 for value in values.ravel()) else values

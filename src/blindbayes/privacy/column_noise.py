@@ -33,7 +33,7 @@ from blindbayes.codebook import Codebook, Feature, Numeric
 from blindbayes.errors import ConfigError, PrivacyError
 from blindbayes.primitives.coins import Coins
 from blindbayes.privacy import samplers
-from blindbayes.privacy.classwise import Classwise, centred_knorm
+from blindbayes.privacy.classwise import Classwise
 from blindbayes.privacy.exact_events import Number
 from blindbayes.privacy.fitting import data_domain
 from blindbayes.privacy.joint import plan_release
@@ -286,80 +286,74 @@ def _counted_plan(plan: ReleasePlan, epsilon: Fraction, join: Join, local: Seque
 
 
 def draw(plan: ReleasePlan, coins: Coins) -> Drawn:
-    """The noise of a release as whole numbers to be added to the counts it would be made of.  [columns]
+    """The noise of a release as whole numbers to be added to the counts it would be made of.  [columns]"""
+    counts, tables = draws(plan, coins, 1)
+    return Drawn(tuple(map(int, counts[0])), {name: table[0].astype(object) for name, table in tables.items()})
+
+
+def draws(plan: ReleasePlan, coins: Coins, count: int) -> tuple[Integers, dict[str, Integers]]:
+    """Independent draws along the first axis: noise of the class counts and of each feature's table.
 
     A centred histogram is known up to a constant, which the noisy class count gives; both are linear in the counts, so what
     they do to a count is a number that can be drawn without it. Rounding goes to whole counts, in exact arithmetic.
     """
     classes = len(plan.codebook.classes)
-    raw, steps = _raw(plan, coins)
+    raw, steps = _raw(plan, coins, count)
     by_kind: dict[tuple[str, str], int] = {(item.name, item.kind): at for at, item in enumerate(plan.items)}
-    counts = _class_noise(plan, raw, steps)
+    level, below = _class_noise(plan, raw, steps)
+    counts = _rounded(level, below)
     tables: dict[str, Integers] = {}
     for feature, cut in zip(plan.codebook.features, plan.cuts, strict=True):
         at = by_kind.get((feature.name, "cells"))
         if at is not None:
             table, step = raw[at], steps[at]
             if isinstance(plan.noise, Classwise):  # cells that add up to the noisy class count, over one denominator
-                below = math.lcm(*(count.denominator for count in counts))
-                level = np.array([[int(count * below)] for count in counts], dtype=object)
-                table = below * (cut.cells * table - table.sum(axis=1, keepdims=True)) + step * level
+                table, lifted = _roomy(table, 8 * cut.cells * below), _roomy(level, 8 * step)
+                table = below * (cut.cells * table - table.sum(axis=2, keepdims=True)) + step * lifted[..., None]
                 step = cut.cells * step * below
-            tables[feature.name] = ((2 * table + step) // (2 * step))[:, : len(cut.edges) - 1]
+            tables[feature.name] = _rounded(table, step)[..., : len(cut.edges) - 1]
         elif cut.kind == "moments" and isinstance(feature, Numeric):
-            tables[feature.name] = _moment_noise(plan, raw, by_kind, feature, counts)
+            tables[feature.name] = _moment_noise(raw, by_kind, feature, counts)
         else:
-            tables[feature.name] = np.zeros((classes, feature.size), dtype=object)
-    return Drawn(tuple(_nearest(value) for value in counts), tables)
+            tables[feature.name] = np.zeros((count, classes, feature.size), dtype=np.int64)
+    return counts, tables
 
 
-def _moment_noise(
-    plan: ReleasePlan, raw: list[Integers], by_kind: Mapping[tuple[str, str], int], feature: Numeric, counts: list[Fraction]
-) -> Integers:
+def _moment_noise(raw: list[Integers], by_kind: Mapping[tuple[str, str], int], feature: Numeric, counts: Integers) -> Integers:
     """From noise on sum y and sum (2 y^2 - W^2), y = 2 code - (low + high), to noise on n, sum and sum of squares of codes."""
     middle, width = feature.code_low + feature.code_high, feature.width - 1
     present = by_kind.get((feature.name, "n"))
-    out = np.empty((len(counts), 3), dtype=object)
-    for label, count in enumerate(counts):
-        n = _nearest(count) if present is None else int(raw[present][label][0])
-        first, second = (int(raw[by_kind[feature.name, kind]][label][0]) for kind in ("sum", "square"))
-        total = (first + middle * n) // 2
-        square = (second + width * width * n + 8 * middle * total - 2 * middle * middle * n) // 8
-        out[label] = [n, total, square]
-    return out
+    n = (counts if present is None else raw[present][..., 0]).astype(object)
+    first, second = (raw[by_kind[feature.name, kind]][..., 0].astype(object) for kind in ("sum", "square"))
+    total = (first + middle * n) // 2
+    square = (second + width * width * n + 8 * middle * total - 2 * middle * middle * n) // 8
+    return np.stack([n, total, square], axis=-1)
 
 
-def _class_noise(plan: ReleasePlan, raw: list[Integers], steps: list[int]) -> list[Fraction]:
-    """Noise on the class counts: released, or the weighted mean of what the histograms add up to."""
-    classes = len(plan.codebook.classes)
+def _class_noise(plan: ReleasePlan, raw: list[Integers], steps: list[int]) -> tuple[Integers, int]:
+    """Noise on the class counts, over one denominator: released, or the weighted mean of what the histograms add up to."""
     for at, item in enumerate(plan.items):
         if item.kind == "classes":
-            return [Fraction(int(raw[at][label][0]), steps[at]) for label in range(classes)]
+            return raw[at][..., 0], steps[at]
     cells = [(at, item.cells) for at, item in enumerate(plan.items) if item.kind == "cells"]
-    weight = sum((Fraction(1, size) for _, size in cells), Fraction(0))
-    return [
-        sum((Fraction(sum(map(int, raw[at][label])), size) for at, size in cells), Fraction(0)) / weight
-        for label in range(classes)
-    ]
+    common = math.lcm(*(size for _, size in cells))
+    total = sum(_roomy(raw[at], common * len(cells) * size).sum(axis=2) * (common // size) for at, size in cells)
+    return np.asarray(total), sum(common // size for _, size in cells)
 
 
-def _raw(plan: ReleasePlan, coins: Coins) -> tuple[list[Integers], list[int]]:
-    """Per item noise (K, cells) in grid points, and grid points per count. Sums have a point at every whole number."""
+def _raw(plan: ReleasePlan, coins: Coins, count: int = 1) -> tuple[list[Integers], list[int]]:
+    """Per item noise (count, K, cells) in grid points, and grid points per count. Sums have a point at every whole number."""
     classes, noise = len(plan.codebook.classes), plan.noise
-    found: list[Integers] = [np.zeros((classes, item.cells), dtype=object) for item in plan.items]
+    found: list[Integers] = [np.empty(0)] * len(plan.items)
     steps = [1] * len(plan.items)
     if isinstance(noise, Classwise):
-        for group in noise.groups:
-            sizes = [noise.parts[index].size for index in group.parts]
-            for label in range(classes):
-                pieces = np.split(centred_knorm(coins, sizes, group.rate), np.cumsum(sizes)[:-1])
-                for index, piece in zip(group.parts, pieces, strict=True):
-                    number = noise.parts[index].number
-                    found[index][label] = [int(piece[0]) - int(piece[1])] if number else [int(value) for value in piece]
-                    steps[index] = group.step
+        for at, drawn, step in noise.noise(coins, count * classes):
+            steps[at] = step
+            points = drawn[:, :1] - drawn[:, 1:] if noise.parts[at].number else drawn
+            found[at] = points.reshape(count, classes, -1)
         return found, steps
     for at, item in enumerate(plan.items):
-        size = classes * item.cells
+        size = count * classes * item.cells
         if isinstance(noise, DiscreteGaussian):
             if item.bound != 1:
                 raise ConfigError("sums in shares take discrete Laplace noise")
@@ -367,10 +361,15 @@ def _raw(plan: ReleasePlan, coins: Coins) -> tuple[list[Integers], list[int]]:
         else:
             scale = Fraction(item.bound * plan.rows_per_unit * len(plan.items)) / plan.epsilon
             drawn = samplers.discrete_laplace(coins, scale, size)
-        found[at][:] = np.array([int(value) for value in drawn], dtype=object).reshape(classes, item.cells)
+        found[at] = drawn.reshape(count, classes, item.cells)
     return found, steps
 
 
-def _nearest(value: Fraction) -> int:
-    """The nearest whole number, halves up: moves with a whole number that is added."""
-    return math.floor(value + Fraction(1, 2))
+def _roomy(values: Integers, factor: int) -> Integers:
+    """Whole numbers that may be multiplied by so much: of 64 bits where that is enough."""
+    return values if not values.size or int(np.abs(values).max()) * factor < 1 << 62 else values.astype(object)
+
+
+def _rounded(values: Integers, step: int) -> Integers:
+    """The nearest whole numbers of values / step, halves up: they move with a whole number that is added."""
+    return np.asarray((2 * values + step) // (2 * step))

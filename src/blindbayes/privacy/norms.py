@@ -13,7 +13,8 @@ from blindbayes.privacy.exact_events import Integers, Number, below, positive
 from blindbayes.privacy.samplers import geometric
 
 HARD = 32
-_CELLS = 1 << 18  # coordinates drawn at a time
+CELLS = 1 << 18
+"""Coordinates drawn at a time."""
 
 
 def knorm(coins: Coins, blocks: Sequence[int], rate: Number) -> Integers:
@@ -48,7 +49,7 @@ def knorms(coins: Coins, blocks: Sequence[int], rate: Number, count: int) -> Int
     out = np.empty((count, dimension), dtype=np.int64)
     filled = 0
     while filled < count:
-        tries = min(count - filled, max(1, _CELLS // dimension))
+        tries = min(count - filled, max(1, CELLS // dimension))
         radius = geometric(coins, exact, tries * (dimension + 1)).reshape(tries, -1).sum(axis=1)
         kept = (below(coins, (radius[:, None] + index).ravel()).reshape(tries, -1) < radius[:, None] + place).all(axis=1)
         radius = radius[kept]

@@ -255,17 +255,19 @@ class ReleasePlan:
 
     def release(self, statistics: Statistics, coins: Coins) -> NoisyStatistics:
         """Add noise to everything at once. Every call is a release of its own: the price must have been charged before."""
+        return NoisyStatistics(self, tuple(table[0] for table in self.releases(statistics, coins, 1)))
+
+    def releases(self, statistics: Statistics, coins: Coins, count: int) -> list[Floats]:
+        """The tables of `count` independent releases, along the first axis: for audits. Each costs the price."""
         tables = self.tables(statistics)
         if isinstance(self.noise, Classwise):
-            noisy = self.noise.release(tables, [item.bound for item in self.items], coins)
-        else:
-            released = self.noise.release(_joined([table.ravel() for table in tables]), coins)
-            pieces = np.split(released, np.cumsum([table.size for table in tables])[:-1])
-            noisy = [
-                piece.reshape(table.shape).astype(np.float64) / item.bound
-                for piece, table, item in zip(pieces, tables, self.items, strict=True)
-            ]
-        return NoisyStatistics(self, tuple(noisy))
+            return self.noise.releases(tables, [item.bound for item in self.items], coins, count)
+        released = self.noise.releases(_joined([table.ravel() for table in tables]), coins, count)
+        pieces = np.split(released, np.cumsum([table.size for table in tables])[:-1], axis=1)
+        return [
+            piece.reshape(count, *table.shape).astype(np.float64) / item.bound
+            for piece, table, item in zip(pieces, tables, self.items, strict=True)
+        ]
 
 
 def _joined(parts: Sequence[npt.NDArray[Any]]) -> npt.NDArray[Any]:

@@ -199,35 +199,39 @@ class ParameterPlan:
         half = (feature.width - 1) / 2
         if half == 0:
             return Gaussian(np.full(len(lists), feature.low), np.full(len(lists), math.inf))
-        factor = noise_factor(epsilon, self.beta, self.gamma)
-        beta = max(self.beta - SLACK, self.beta / 2)
         middle = (feature.code_low + feature.code_high) / 2
-        means, variances = [], []
-        for codes in lists:
-            z = np.sort(codes).astype(np.float64)
-            z = (z - middle) / half
-            mean, variance = (float(z.mean()), float(z.var())) if len(z) else (0.0, 0.0)
-            smallest, largest = (float(z[0]), float(z[-1])) if len(z) else (0.0, 0.0)
-            spread = mean_sensitivity(len(z), smallest, largest, -1.0, 1.0, beta)
-            means.append(self._noisy(mean, factor * (spread + ROUNDING), coins))
-            spread = variance_sensitivity(z, -1.0, 1.0, beta)
-            variances.append(self._noisy(variance, factor * (spread + ROUNDING), coins))
+        means, variances = np.array(
+            [[self.noisy(*moment, coins)[0] for moment in self.moments(feature, codes, epsilon)] for codes in lists]
+        ).T
         mean_array = np.clip(means, -1, 1) * half + middle + feature.centre
         # A variance below what rounding alone gives, or one that noise made negative, is raised to a thousandth of the cap.
         floor = max(1 / 12, half * half / 1000)
-        variance_array = np.clip(np.array(variances) * half * half, floor, half * half)
+        variance_array = np.clip(variances * half * half, floor, half * half)
         return Gaussian(mean_array / feature.scale, variance_array / feature.scale**2)
 
-    def _noisy(self, value: float, scale: float, coins: Coins) -> float:
-        """The value on the public grid, with exact noise of that scale, rounded to the grid.
+    def moments(self, feature: Numeric, codes: Codes, epsilon: float) -> tuple[tuple[float, float], tuple[float, float]]:
+        """Mean and variance in units of the half range about the middle, each with the scale of its noise."""
+        half, middle = (feature.width - 1) / 2, (feature.code_low + feature.code_high) / 2
+        factor = noise_factor(epsilon, self.beta, self.gamma)
+        beta = max(self.beta - SLACK, self.beta / 2)
+        z = (np.sort(codes).astype(np.float64) - middle) / half
+        mean, variance = (float(z.mean()), float(z.var())) if len(z) else (0.0, 0.0)
+        smallest, largest = (float(z[0]), float(z[-1])) if len(z) else (0.0, 0.0)
+        spreads = mean_sensitivity(len(z), smallest, largest, -1.0, 1.0, beta), variance_sensitivity(z, -1.0, 1.0, beta)
+        return (mean, factor * (spreads[0] + ROUNDING)), (variance, factor * (spreads[1] + ROUNDING))
+
+    def noisy(self, value: float, scale: float, coins: Coins, count: int = 1) -> npt.NDArray[np.float64]:
+        """The value on the public grid with exact noise of that scale, rounded to the grid; `count` times.
 
         The caller publishes it held to the bounds, which are far inside the limit at which the sampler holds its noise: what
         is published is the same as without that limit.
         """
-        drawn = heavy_tails.admissible(coins, self.gamma, Fraction(scale * (1 + SLACK)) * GRID, 1)[0]
-        return (math.floor(value * GRID + 0.5) + int(drawn)) / GRID
+        drawn = heavy_tails.admissible(coins, self.gamma, Fraction(scale * (1 + SLACK)) * GRID, count)
+        return np.array([(math.floor(value * GRID + 0.5) + int(noise)) / GRID for noise in drawn])
 
-    def _fit_global(self, block: CodedRows, coins: Coins, alpha: float) -> Parameters:
+    @cached_property
+    def query(self) -> Query:
+        """Of `global`: what noise is added to, each kind with its share of the budget."""
         number, table = self.budgets
         shares: tuple[tuple[BlockKind, Fraction], ...] = (
             ("sum", number),
@@ -236,7 +240,10 @@ class ParameterPlan:
             ("count", table),
             ("class_count", table),
         )
-        query = Query(self.codebook, self.rows_per_unit, class_counts=True, shares=shares)
+        return Query(self.codebook, self.rows_per_unit, class_counts=True, shares=shares)
+
+    def _fit_global(self, block: CodedRows, coins: Coins, alpha: float) -> Parameters:
+        query = self.query
         laplace = make("discrete_laplace", query.sensitivity, self.epsilon)
         exact = count_block(Layout(self.codebook), block)
         noisy = query.restore(laplace.release(query.apply(exact.vector), coins))

@@ -77,7 +77,11 @@ class Look:
 
     def release(self, statistics: Statistics, coins: Coins) -> list[Floats]:
         """The counts with noise, each histogram up to a constant."""
-        return [table[0] for table in self.noise.release(self.tables(statistics), [1] * len(self.features), coins)]
+        return [table[0] for table in self.releases(statistics, coins, 1)]
+
+    def releases(self, statistics: Statistics, coins: Coins, count: int) -> list[Floats]:
+        """`count` independent looks, along the first axis: for audits. Each costs the price."""
+        return [table[:, 0] for table in self.noise.releases(self.tables(statistics), [1] * len(self.features), coins, count)]
 
     def deviations(self) -> Floats:
         """Of the noise in a cell of each histogram, in counts."""

@@ -1,0 +1,57 @@
+"""The whole audit: every mechanism, every stage, and every form of release."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from blindbayes.codebook import Codebook
+from blindbayes.primitives.coins import Coins
+from blindbayes.privacy.audit import DRAWS as MECHANISM_DRAWS
+from blindbayes.privacy.audit import HARD_SHAPES, Report, audit_mechanism, audit_samplers, audit_sensitivity
+from blindbayes.privacy.audit_columns import audit_columns
+from blindbayes.privacy.audit_parameters import PER_PARAMETER, audit_per_parameter
+from blindbayes.privacy.audit_release import DRAWS, HARD_BOOK, audit_plan_loss, audit_plan_sensitivity, audit_stages
+from blindbayes.privacy.classwise import Classwise
+from blindbayes.privacy.exact_events import Number, budget_floor
+from blindbayes.privacy.joint import plan_release
+from blindbayes.privacy.mechanisms import MECHANISMS, make
+from blindbayes.privacy.sensitivity import Query
+
+
+def audit(
+    coins: Coins,
+    *,
+    epsilon: Number = 1,
+    delta: float = 1e-6,
+    codebook: Codebook | None = None,
+    mechanisms: Sequence[str] = (*MECHANISMS, *PER_PARAMETER),
+    draws: int = MECHANISM_DRAWS,
+    allocation: tuple[int, int] = (2, 1),
+    gamma: float = 2,
+) -> Report:
+    """All four parts: samplers; mechanisms on hard shapes; releases on hard codebooks, and the one given, if any."""
+    claimed = budget_floor(epsilon)
+    report = Report(f"{', '.join(mechanisms)} at epsilon {float(claimed):g}")
+    report.checks += audit_samplers(coins)
+    for each in PER_PARAMETER:
+        if each in mechanisms:
+            report.checks += audit_per_parameter(
+                each, coins, epsilon=claimed, draws=draws, codebook=codebook, allocation=allocation, gamma=gamma
+            )
+    for name in (each for each in mechanisms if each in MECHANISMS):
+        gaussian = name == "discrete_gaussian"
+        for where, shape in HARD_SHAPES.items():
+            report.checks += audit_mechanism(make(name, shape, claimed, delta if gaussian else 0.0), coins, draws, where)
+        plan = plan_release(HARD_BOOK, epsilon=claimed, delta=delta, mechanism=name, rows=10**6)
+        report.checks += audit_plan_sensitivity(plan)
+        if isinstance(plan.noise, Classwise):  # other noise is that of the hard shapes above
+            report.checks += audit_plan_loss(plan, coins, min(draws, DRAWS))
+        if codebook is not None:
+            own = plan_release(codebook, epsilon=claimed, delta=delta, mechanism=name)
+            report.checks += audit_plan_sensitivity(own, "codebook given")
+    if "knorm" in mechanisms:
+        report.checks += audit_stages(coins, claimed, min(draws, DRAWS))
+        report.checks += audit_columns(coins, epsilon=claimed, count=min(draws, DRAWS))
+    if codebook is not None:
+        report.checks += audit_sensitivity(Query(codebook))
+    return report
