@@ -19,10 +19,10 @@ BITS = 24
 class SharedTweak(TweakedHash):
     """The mutant: one tweak per half gate, shared by all lanes."""
 
-    def at(self, blocks, domain, indices, *, keep=True):
+    def outer(self, inner, domain, indices, *, keep=True):
         if domain == Domain.GATE:
             indices = indices // np.uint64(LANES) * np.uint64(LANES)
-        return super().at(blocks, domain, indices, keep=keep)
+        return super().outer(inner, domain, indices, keep=keep)
 
 
 def attack(make):

@@ -97,8 +97,9 @@ def test_the_head_of_every_leaf_has_tweaks_of_its_own(monkeypatch):
         return made[-1]
 
     monkeypatch.setattr(softspoken, "TweakedHash", recording)
-    corrections, _ = ot_receiver.session(b"x").extend(np.zeros(128, dtype=np.uint8))
-    ot_sender.session(b"x").extend(corrections, 128)
+    chosen, sent = planter.session(b"x"), keeper.session(b"x")
+    for _ in range(16):  # two blocks of every leaf at a time
+        sent.extend(chosen.extend(np.zeros(128, dtype=np.uint8))[0], 128)
     chooser, sender = (each.seen for each in made)
     assert set(chooser.values()) == {1}
     assert len(chooser) == softspoken.TREES * softspoken.LEAVES * 32

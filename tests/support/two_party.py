@@ -60,6 +60,6 @@ class RecordingHash(TweakedHash):
         super().__init__(session)
         self.seen = Counter()
 
-    def at(self, blocks, domain, indices, *, keep=True):
+    def outer(self, inner, domain, indices, *, keep=True):
         self.seen.update((int(domain), int(index)) for index in np.asarray(indices))
-        return super().at(blocks, domain, indices, keep=keep)
+        return super().outer(inner, domain, indices, keep=keep)

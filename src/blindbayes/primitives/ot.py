@@ -101,8 +101,10 @@ def _framed(label: bytes, session: bytes, index: int, bit: int) -> bytes:
 
 # -- pads from correlated transfers ------------------------------------------------------------------------------------
 #
-# A pad has `width` words. Block number `block` of the pad of entry `value` in transfer `row` has the tweak
-# first + ((row * bits + bit) * entries + value) * blocks + block: every hash of a session has its own.
+# The key of entry v in a transfer is the sum over the bits b of v of x^b (q_b + v_b delta) in GF(2^128), and a pad is `width` words
+# of hashes of that key. The chooser of c has the key of c; that of v differs from it by (c ^ v)(x) delta, a nonzero multiple of
+# what it does not know (fewer than 128 bits: the x^b are independent). Block number `block` of the pad of entry `value` in
+# transfer `row` has the tweak first + (value * rows + row) * blocks + block: every hash of a session has its own.
 
 
 def bits_for(entries: int) -> int:
@@ -114,57 +116,42 @@ def sender_pads(hash_: TweakedHash, q: Block128, delta: Block128, entries: int, 
     """All pads: (entries, rows, width) words from q of shape (rows, bits, 2). The chooser can compute one per row."""
     rows, bits = q.shape[0], q.shape[1]
     blocks = -(-width // 2)
-    first = hash_.reserve(Domain.TRANSFER, rows * bits * entries * blocks)
+    first = hash_.reserve(Domain.TRANSFER, rows * entries * blocks)
+    offsets = _combined(np.where(choice_bits(np.arange(entries, dtype=np.uint64), entries)[..., None], delta, np.uint64(0)))
     pads = np.empty((entries, rows, width), dtype=np.uint64)
     for low in range(0, rows, _ROWS_AT_ONCE):
-        part = np.arange(low, min(rows, low + _ROWS_AT_ONCE), dtype=np.uint64)
-        own = q[low : low + len(part)]
-        keys = [[np.ascontiguousarray(own[:, bit]), own[:, bit] ^ delta] for bit in range(bits)]
-        for value in range(entries):
-            for block in range(blocks):
-                pad: Block128 | None = None
-                for bit in range(bits):
-                    tweak = _pad_tweak(first, part, bits, bit, entries, np.uint64(value), blocks, block)
-                    hashed = hash_.at(keys[bit][(value >> bit) & 1], Domain.TRANSFER, tweak, keep=False)
-                    pad = (hashed if bits == 1 else hashed.copy()) if pad is None else np.bitwise_xor(pad, hashed, out=pad)
-                if pad is not None:
-                    pads[value, low : low + len(part), 2 * block : 2 * block + 2] = pad[:, : width - 2 * block]
+        part = slice(low, min(rows, low + _ROWS_AT_ONCE))
+        keys = _combined(q[part])
+        for value, offset in enumerate(offsets):
+            own = keys ^ np.tile(offset, (len(keys), 1)) if value else keys
+            at = first + (value * rows + low) * blocks
+            pads[value, part] = hash_.expand(own, Domain.TRANSFER, at, width, keep=False)
     return pads
 
 
 def chooser_pads(hash_: TweakedHash, t: Block128, choices: U64Array, entries: int, width: int) -> U64Array:
     """The pads of the chosen entries: (rows, width) words from t of shape (rows, bits, 2)."""
-    rows, bits = t.shape[0], t.shape[1]
-    blocks = -(-width // 2)
-    first = hash_.reserve(Domain.TRANSFER, rows * bits * entries * blocks)
+    rows, blocks = t.shape[0], -(-width // 2)
+    first = hash_.reserve(Domain.TRANSFER, rows * entries * blocks)
     pads = np.empty((rows, width), dtype=np.uint64)
     for low in range(0, rows, _ROWS_AT_ONCE):
-        part = np.arange(low, min(rows, low + _ROWS_AT_ONCE), dtype=np.uint64)
-        chosen = choices[low : low + len(part)]
-        for block in range(blocks):
-            pad: Block128 | None = None
-            for bit in range(bits):
-                tweak = _pad_tweak(first, part, bits, bit, entries, chosen, blocks, block)
-                hashed = hash_.at(t[low : low + len(part), bit], Domain.TRANSFER, tweak, keep=False)
-                pad = (hashed if bits == 1 else hashed.copy()) if pad is None else np.bitwise_xor(pad, hashed, out=pad)
-            if pad is not None:
-                pads[low : low + len(part), 2 * block : 2 * block + 2] = pad[:, : width - 2 * block]
+        part = slice(low, min(rows, low + _ROWS_AT_ONCE))
+        chosen = choices[part]
+        places = (chosen * np.uint64(rows) + np.arange(low, low + len(chosen), dtype=np.uint64)) * np.uint64(blocks)
+        pads[part] = hash_.expand_at(_combined(t[part]), Domain.TRANSFER, places + np.uint64(first), width, keep=False)
     return pads
 
 
-def _pad_tweak(
-    first: int,
-    rows: U64Array,
-    bits: int,
-    bit: int,
-    entries: int,
-    value: U64Array | np.uint64,
-    blocks: int,
-    block: int,
-) -> U64Array:
-    index = (rows * np.uint64(bits) + np.uint64(bit)) * np.uint64(entries) + value
-    tweak: U64Array = index * np.uint64(blocks) + np.uint64(first + block)
-    return tweak
+def _combined(transfers: Blocks) -> Blocks:
+    """(rows, bits, 2) to (rows, 2): the sum of x^b times transfer b, in GF(2^128) with x^128 = x^7 + x^2 + x + 1."""
+    total = np.ascontiguousarray(transfers[:, -1])
+    for bit in reversed(range(transfers.shape[1] - 1)):
+        doubled = total << np.uint64(1)
+        top = total >> np.uint64(63)
+        doubled[:, 1] |= top[:, 0]
+        doubled[:, 0] ^= top[:, 1] * np.uint64(0x87)
+        total = doubled ^ transfers[:, bit]
+    return total
 
 
 def choice_bits(choices: U64Array, entries: int) -> Bits:

@@ -124,7 +124,7 @@ class _Leaves:
         self._keys = leaves
         self._missing = np.zeros(TREES, dtype=np.uint8) if missing is None else missing  # position p is leaf p ^ missing
         self._name = name
-        self._head: Bytes | None = None
+        self._head: tuple[TweakedHash, Blocks] | None = None  # the hash, and the leaves as its seeds
         self._at = 0
         self._streams: list[list[CipherContext | None]] | None = None
         self._scratch: dict[str, U64Array] = {}
@@ -141,23 +141,23 @@ class _Leaves:
             return None
         if self._head is None:
             flat = [leaf or bytes(KEY_BYTES) for tree in self._keys for leaf in tree]
-            seeds = np.repeat(np.frombuffer(b"".join(flat), dtype="<u8").reshape(-1, 2), _HEAD_BYTES // 16, axis=0)
-            stream = TweakedHash(b"softspoken head" + self._name).at(seeds.astype(np.uint64), Domain.STREAM, self._tweaks())
-            self._head = stream.view(np.uint8).reshape(TREES, LEAVES, _HEAD_BYTES)
-            for tree, row in enumerate(self._keys):
-                for position, leaf in enumerate(row):
-                    if leaf is None:
-                        self._head[tree, position] = 0
-        part = np.ascontiguousarray(self._head[:, :, self._at : self._at + width])
+            hash_ = TweakedHash(b"softspoken head" + self._name)
+            self._head = hash_, np.frombuffer(b"".join(flat), dtype="<u8").astype(np.uint64).reshape(-1, 2)
+        hash_, seeds = self._head
+        # Block by block, as they are needed: a single query takes a few of the 32.
+        blocks = np.arange(self._at // 16, (self._at + width) // 16, dtype=np.uint64)
+        stream = hash_.at(np.repeat(seeds, len(blocks), axis=0), Domain.STREAM, self._tweaks(blocks))
+        part = stream.reshape(TREES, LEAVES, width // 8)
+        if self._keys[0][0] is None:  # the missing leaf stands first in every tree
+            part[:, 0] = 0
         self._at += width
-        return part.view(np.uint64)
+        return part
 
-    def _tweaks(self) -> U64Array:
+    def _tweaks(self, blocks: U64Array) -> U64Array:
         """One per tree, leaf and block; the same for both parties, whatever order they keep the leaves in."""
         leaf = np.arange(LEAVES, dtype=np.uint64) ^ self._missing[:, None].astype(np.uint64)
         number = np.arange(TREES, dtype=np.uint64)[:, None] * np.uint64(LEAVES) + leaf
-        blocks = np.arange(_HEAD_BYTES // 16, dtype=np.uint64)
-        return (number.reshape(-1, 1) * np.uint64(len(blocks)) + blocks).reshape(-1)
+        return (number.reshape(-1, 1) * np.uint64(_HEAD_BYTES // 16) + blocks).reshape(-1)
 
     def fill(self, tree: int, zeros: Bytes, out: Bytes) -> None:
         """The next bytes of one tree's streams from the ciphers, (leaves, width and a spare block)."""
@@ -406,19 +406,33 @@ def _fold_level(level: U64Array, folded: U64Array, rest: U64Array) -> None:
             np.bitwise_xor(level[:, 0], level[:, 1], out=rest)
 
 
-_SWAPS = ((7, 0x00AA00AA00AA00AA), (14, 0x0000CCCC0000CCCC), (28, 0x00000000F0F0F0F0))
+# (distance, mask): swaps of 64 x 64 bits.
+_SWAPS = (
+    (32, 0x00000000FFFFFFFF),
+    (16, 0x0000FFFF0000FFFF),
+    (8, 0x00FF00FF00FF00FF),
+    (4, 0x0F0F0F0F0F0F0F0F),
+    (2, 0x3333333333333333),
+    (1, 0x5555555555555555),
+)
+_STRIP = 1 << 12  # bytes of a row at once: keeps the swaps in the cache
 
 
-def _transpose(rows: Bytes, *, source: _Leaves, out: Block128) -> None:
-    """(128, n/8) bytes, bits little-endian, to (n, 2) words: 8x8 bit blocks by swaps, bytes by numpy."""
-    width = rows.shape[1]
-    x, t = source.buffer("x", 16 * width), source.buffer("t", 16 * width)
-    np.copyto(x.view(np.uint8).reshape(width, 16, 8), rows.reshape(16, 8, width).transpose(2, 0, 1))
-    for shift, mask in _SWAPS:
-        np.right_shift(x, np.uint64(shift), out=t)
-        t ^= x
-        t &= np.uint64(mask)
-        x ^= t
-        t <<= np.uint64(shift)
-        x ^= t
-    np.copyto(out.view(np.uint8).reshape(width, 8, 16), x.view(np.uint8).reshape(width, 16, 8).transpose(0, 2, 1))
+def _transpose(rows: Bytes, *, source: _Leaves, out: Blocks) -> None:
+    """(128, n/8) bytes, bits little-endian, to (n, 2) words: two bands of 64 rows, each by swaps of 64 x 64 bits."""
+    for low in range(0, rows.shape[1], _STRIP):
+        part = rows[:, low : low + _STRIP]
+        words = part.shape[1] // 8
+        x = source.buffer("x", 128 * words).reshape(2, 64, words)
+        np.copyto(x.reshape(128, words).view(np.uint8), part)
+        t = source.buffer("t", 64 * words)
+        for distance, mask in _SWAPS:
+            halves = x.reshape(2, 32 // distance, 2, distance, words)
+            near, far, moved = halves[:, :, 0], halves[:, :, 1], t.reshape(2, 32 // distance, distance, words)
+            np.right_shift(near, np.uint64(distance), out=moved)
+            moved ^= far
+            moved &= np.uint64(mask)
+            far ^= moved
+            moved <<= np.uint64(distance)
+            near ^= moved
+        out[8 * low : 8 * low + 64 * words].reshape(words, 64, 2)[:] = x.transpose(2, 1, 0)

@@ -82,10 +82,15 @@ class TweakedHash:
         """
         if blocks.shape[0] == 0:
             return np.empty((0, 2), dtype=np.uint64)
-        inner = self.permute(np.ascontiguousarray(blocks), into=0)
+        return self.outer(self.permute(np.ascontiguousarray(blocks), into=0), domain, indices, keep=keep)
+
+    def outer(self, inner: Blocks, domain: Domain, indices: npt.NDArray[np.uint64], *, keep: bool = True) -> Blocks:
+        """The same from P of each block: whoever hashes one block under several tweaks makes P once."""
         tweaked = self._buffer(1, inner.nbytes).view(np.uint64).reshape(inner.shape)
-        np.bitwise_xor(inner[:, 0], indices, out=tweaked[:, 0])
-        np.bitwise_xor(inner[:, 1], np.uint64(domain), out=tweaked[:, 1])
+        # One pass over whole blocks: numpy is slow where it steps over every other word.
+        tweaked[:, 0] = indices
+        tweaked[:, 1] = domain
+        tweaked ^= inner
         out = self.permute(tweaked, into=None if keep else 2)
         out ^= inner
         return out
@@ -100,12 +105,23 @@ class TweakedHash:
         The same hash as `at`, with the inner permutation made once per seed. An odd number of words drops half a block. With
         `keep` false the result stands in scratch memory, and is gone at the next call.
         """
+        blocks = -(-words // 2)
+        return self._expanded(seeds, domain, np.arange(first, first + seeds.shape[0] * blocks, dtype=np.uint64), words, keep)
+
+    def expand_at(
+        self, seeds: Blocks, domain: Domain, firsts: npt.NDArray[np.uint64], words: int, *, keep: bool = True
+    ) -> npt.NDArray[np.uint64]:
+        """The same where block b of row r has the tweak firsts[r] + b."""
+        indices = firsts[:, None] + np.arange(-(-words // 2), dtype=np.uint64)
+        return self._expanded(seeds, domain, indices.reshape(-1), words, keep)
+
+    def _expanded(
+        self, seeds: Blocks, domain: Domain, indices: npt.NDArray[np.uint64], words: int, keep: bool
+    ) -> npt.NDArray[np.uint64]:
         rows, blocks = seeds.shape[0], -(-words // 2)
-        # Laid out in full: stretched over its blocks, a seed of two words would cost more than the hashes.
-        inner = np.repeat(self.permute(np.ascontiguousarray(seeds), into=0), blocks, axis=0)
-        tweaked = self._buffer(1, inner.nbytes).view(np.uint64).reshape(inner.shape)
-        np.bitwise_xor(inner[:, 0], np.arange(first, first + rows * blocks, dtype=np.uint64), out=tweaked[:, 0])
-        np.bitwise_xor(inner[:, 1], np.uint64(domain), out=tweaked[:, 1])
-        out = self.permute(tweaked, into=None if keep else 2)
-        out ^= inner
-        return out.reshape(rows, 2 * blocks)[:, :words]
+        if rows == 0:
+            return np.empty((0, words), dtype=np.uint64)
+        inner = self.permute(np.ascontiguousarray(seeds), into=0)
+        if blocks > 1:  # laid out in full: stretched over its blocks, a seed of two words would cost more than the hashes
+            inner = np.repeat(inner, blocks, axis=0)
+        return self.outer(inner, domain, indices, keep=keep).reshape(rows, 2 * blocks)[:, :words]

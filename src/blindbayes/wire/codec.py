@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import functools
 from typing import Any, ClassVar, TypeVar
 
 import msgspec
@@ -48,8 +49,19 @@ def _to_wire(value: Any) -> Any:
     if isinstance(value, np.ndarray):
         if value.dtype != np.uint64 or value.ndim != 1:
             raise LocalProtocolError("arrays on the wire are one-dimensional and of 64-bit words")
-        return value.astype("<u8", copy=False).tobytes()
+        return np.ascontiguousarray(value.astype("<u8", copy=False)).view(np.uint8).data
     raise LocalProtocolError(f"a field of type {type(value).__name__} cannot be sent")
+
+
+def _pieces(value: Any) -> list[Any]:
+    """A field as it stands in a frame: an array as MessagePack's head of so many bytes, and the array itself."""
+    if not isinstance(value, np.ndarray):
+        return [_ENCODER.encode(_pack_big(value))]
+    words = _to_wire(value)
+    size = words.nbytes
+    if size < 1 << 8:
+        return [b"\xc4" + size.to_bytes(1, "big"), words]
+    return [b"\xc5" + size.to_bytes(2, "big") if size < 1 << 16 else b"\xc6" + size.to_bytes(4, "big"), words]
 
 
 def _from_wire(kind: type, value: Any) -> Any:
@@ -79,11 +91,11 @@ def _pack_big(value: Any) -> Any:
 
 def encode(message: Message, *, limit: int = MAX_FRAME_BYTES) -> bytes:
     """The frame of a message."""
-    fields: dict[str, Any] = {"type": type(message).__name__}
-    for name in message.__struct_fields__:
-        fields[name] = _pack_big(getattr(message, name))
+    pieces = [_opening(type(message))]  # joined once: an array is copied once, into the frame
     try:
-        frame = bytes([VERSION]) + msgspec.msgpack.encode(fields, enc_hook=_to_wire)
+        for name in message.__struct_fields__:
+            pieces += [_ENCODER.encode(name), *_pieces(getattr(message, name))]
+        frame = b"".join(pieces)
     except (OverflowError, TypeError, UnicodeEncodeError) as cause:
         raise LocalProtocolError(f"a {type(message).__name__} cannot be sent: {type(cause).__name__}") from None
     if len(frame) > limit:
@@ -93,9 +105,11 @@ def encode(message: Message, *, limit: int = MAX_FRAME_BYTES) -> bytes:
     return frame
 
 
-_DECODERS: dict[type[Message], tuple[Any, bytes]] = {}
+_ENCODER = msgspec.msgpack.Encoder(enc_hook=_to_wire)
+_DECODERS: dict[type[Message], Any] = {}
 
 
+@functools.cache
 def _opening(kind: type[Message]) -> bytes:
     """How every frame of a kind begins: version, number of fields, tag.
 
@@ -113,14 +127,13 @@ def decode(frame: bytes, kind: type[M], *, sender: str | None = None, limit: int
     if not frame or frame[0] != VERSION:
         raise PeerProtocolError("the frame has an unknown version", party=sender)
     if kind not in _DECODERS:
-        _DECODERS[kind] = (msgspec.msgpack.Decoder(kind, dec_hook=_from_wire), _opening(kind))
-    decoder, opening = _DECODERS[kind]
-    if not frame.startswith(opening):
+        _DECODERS[kind] = msgspec.msgpack.Decoder(kind, dec_hook=_from_wire)
+    if not frame.startswith(_opening(kind)):
         raise PeerProtocolError(f"the frame is not a well-formed {kind.__name__}", party=sender)
     if len(frame) > MAX_ITEMS and not has_few_items(memoryview(frame)[1:]):  # a shorter one cannot hold more
         raise PeerProtocolError(f"the frame is not a well-formed {kind.__name__}", party=sender)
     try:
-        message: M = decoder.decode(memoryview(frame)[1:])
+        message: M = _DECODERS[kind].decode(memoryview(frame)[1:])
     except (msgspec.MsgspecError, ValueError, UnicodeDecodeError, OverflowError, RecursionError) as cause:
         raise PeerProtocolError(f"the frame is not a well-formed {kind.__name__}", party=sender) from cause
     return message

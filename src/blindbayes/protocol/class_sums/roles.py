@@ -144,7 +144,7 @@ class _Blocks:
         self._rest: npt.NDArray[Any] = np.zeros((0, *tail), dtype=kind)
 
     def take(self, count: int) -> npt.NDArray[Any]:
-        parts, missing = [self._rest], count - len(self._rest)
+        parts, missing = [self._rest] if len(self._rest) else [], count - len(self._rest)
         while missing > 0:
             block = next(self._blocks, None)
             if block is None or block.shape[1:] != self._tail or block.dtype != self._rest.dtype:
