@@ -1,9 +1,10 @@
 """How one row of an attribute holder becomes 64-bit words, so that words of rows add up to statistics.
 
-Counters are packed: a field is as wide as the number of rows (public) needs, so no field ever carries into the next. A
-feature that may be missing has a field for every value; one that may not leaves the first value out, whose count is the class
-count minus the others. A Gaussian feature has its code in a word of its own (signed), its square in one word or, where the
-sum could pass 64 bits, in 32-bit limbs of one word each, and if it may be missing a counter of present values.
+Fields are packed: each is as wide as its sum over the number of rows (public) needs, so none ever carries into the next. A
+feature that may be missing has a counter for every value; one that may not leaves the first value out, whose count is the class
+count minus the others. A Gaussian feature has a field for its code (signed: at the top of a word, where a borrow falls off), one
+for its square or, where the sum could pass 64 bits, for each 32-bit limb of it, and if it may be missing a counter of present
+values.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ from blindbayes.statistics.layout import is_histogram
 from blindbayes.wire import U64Array
 
 _LIMB_BITS = 32
+_PRESENT, _TOTAL, _SQUARES = -1, -2, -3  # fields of a Gaussian feature; further limbs of its squares lie below
+_ROWS_AT_ONCE = 1 << 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +49,8 @@ class GaussianFields:
 
     feature: Numeric
     present: Field | None  # None: always present
-    total: int  # word of the sum of codes, signed
-    squares: tuple[int, ...]  # words of the sum of squares: limbs of 32 bits each, lowest first, or one whole word
+    total: Field  # sum of codes, signed
+    squares: tuple[Field, ...]  # sum of squares: limbs of 32 bits each, lowest first, or one whole
     magnitude: int  # largest |code|
 
 
@@ -65,53 +68,61 @@ class RowLayout:
         self.rows = rows
         self.count_bits = rows.bit_length()
         self.fields: list[FeatureFields] = []
-        counters: list[tuple[int, int]] = []  # (feature position, value or -1)
-        for position, feature in enumerate(features):
-            if isinstance(feature, Numeric) and not is_histogram(feature):
-                if feature.optional:
-                    counters.append((position, -1))
-            else:
-                counters.extend((position, value) for value in range(0 if feature.optional else 1, feature.size))
-        per_word = 64 // self.count_bits
-        placed = {
-            counter: Field(at // per_word, at % per_word * self.count_bits, self.count_bits)
-            for at, counter in enumerate(counters)
-        }
-        word = -(-len(counters) // per_word)
+        wanted: dict[tuple[int, int], int] = {}  # (feature position, value or one of the below) -> bits
         for position, feature in enumerate(features):
             if isinstance(feature, Numeric) and not is_histogram(feature):
                 magnitude = max(abs(feature.code_low), abs(feature.code_high))
                 bound = magnitude * magnitude
-                limbs = 1 if rows * bound < 2**64 else -(-bound.bit_length() // _LIMB_BITS)
                 if rows * magnitude >= 2**63:
                     raise ConfigError(f"feature {feature.name!r}: sums pass 64 bits; coarsen its precision")
-                squares = tuple(range(word + 1, word + 1 + limbs))
-                self.fields.append(GaussianFields(feature, placed.get((position, -1)), word, squares, magnitude))
-                word += 1 + limbs
+                if feature.optional:
+                    wanted[position, _PRESENT] = self.count_bits
+                wanted[position, _TOTAL] = (rows * magnitude).bit_length() + 1
+                limbs = 1 if rows * bound < 2**64 else -(-bound.bit_length() // _LIMB_BITS)
+                whole = max(1, (rows * bound).bit_length())
+                for limb in range(limbs):
+                    wanted[position, _SQUARES - limb] = whole if limbs == 1 else _LIMB_BITS + self.count_bits
+            else:
+                wanted.update({(position, value): self.count_bits for value in range(not feature.optional, feature.size)})
+        placed, self.words = _pack(wanted)
+        for position, feature in enumerate(features):
+            if (position, _TOTAL) in placed and isinstance(feature, Numeric):
+                squares = tuple(placed[key] for key in sorted(placed, reverse=True) if key[0] == position and key[1] <= _SQUARES)
+                magnitude = max(abs(feature.code_low), abs(feature.code_high))
+                present, total = placed.get((position, _PRESENT)), placed[position, _TOTAL]
+                self.fields.append(GaussianFields(feature, present, total, squares, magnitude))
             else:
                 counts = tuple(placed.get((position, value)) for value in range(feature.size))
                 self.fields.append(HistogramFields(feature, counts))
-        self.words = max(1, word)
 
     def encode(self, block: CodedRows) -> U64Array:
         """The rows of a block as words, shape (rows, words)."""
-        columns: list[U64Array] = [np.zeros(block.rows, dtype=np.uint64) for _ in range(self.words)]
-        for fields in self.fields:
-            codes = block.columns[fields.feature.name]
+        words = np.empty((block.rows, self.words), dtype=np.uint64)
+        tables = [_tables(fields) if isinstance(fields, HistogramFields) else {} for fields in self.fields]
+        for low in range(0, block.rows, _ROWS_AT_ONCE):
+            words[low : low + _ROWS_AT_ONCE] = self._encode(block, slice(low, min(block.rows, low + _ROWS_AT_ONCE)), tables).T
+        return words
+
+    def _encode(self, block: Block, part: slice, tables: Sequence[Mapping[int, U64Array]]) -> U64Array:
+        """Some rows, (words, rows): so few that all their words stay in the cache."""
+        columns = np.zeros((self.words, part.stop - part.start), dtype=np.uint64)
+        for fields, own in zip(self.fields, tables, strict=True):
+            codes = block.columns[fields.feature.name][part]
             if isinstance(fields, HistogramFields):
-                for word, table in _tables(fields).items():
+                for word, table in own.items():
                     columns[word] += table.take(codes, mode="wrap")  # code -1, a missing value, takes the last entry: 0
                 continue
             missing = codes == MISSING
             present = np.where(missing, 0, codes)
+            placed = [(fields.total, present.astype(np.uint64))]
             if fields.present is not None:
-                columns[fields.present.word] += (~missing).astype(np.uint64) << np.uint64(fields.present.shift)
+                placed.append((fields.present, (~missing).astype(np.uint64)))
             elif missing.any():
                 raise LocalProtocolError("a feature that may not be missing is missing")
-            columns[fields.total] += present.astype(np.uint64)
-            for word, limb in zip(fields.squares, square_limbs(present, len(fields.squares)), strict=True):
-                columns[word] += limb
-        return np.stack(columns, axis=1)
+            placed += zip(fields.squares, square_limbs(present, len(fields.squares)), strict=True)
+            for field, values in placed:
+                columns[field.word] += values << np.uint64(field.shift)
+        return columns
 
     def facts(self) -> bytes:
         """What both parties must agree on about the layout."""
@@ -130,15 +141,29 @@ class RowLayout:
             per_class = [[int(value)] for value in class_counts]
             if fields.present is not None:
                 per_class = [[_cut(int(row[fields.present.word]), fields.present)] for row in words]
-            squares = []
-            for row in words:
-                if len(fields.squares) == 1:
-                    squares.append([int(row[fields.squares[0]])])
-                else:
-                    squares.append([sum(int(row[word]) << (_LIMB_BITS * at) for at, word in enumerate(fields.squares))])
-            sums = [[int(value)] for value in words[:, fields.total].view(np.int64)]
+            squares = [
+                [sum(_cut(int(row[field.word]), field) << (_LIMB_BITS * at) for at, field in enumerate(fields.squares))]
+                for row in words
+            ]
+            sums = [[int(value) >> fields.total.shift] for value in words[:, fields.total.word].view(np.int64)]
             found[fields.feature.name] = {"n": per_class, "sum": sums, "square": squares}
         return found
+
+
+def _pack(wanted: Mapping[tuple[int, int], int]) -> tuple[dict[tuple[int, int], Field], int]:
+    """A place for each field, the widest first, each in the first word that has room; and the number of words. A word has one
+    signed field at most, which ends at its top."""
+    placed: dict[tuple[int, int], Field] = {}
+    words: list[list[int]] = []  # bits taken from below, and from above
+    for key, width in sorted(wanted.items(), key=lambda item: -item[1]):
+        signed = key[1] == _TOTAL
+        free = (at for at, (low, high) in enumerate(words) if low + high + width <= 64 and not (signed and high))
+        word = next(free, len(words))
+        if word == len(words):
+            words.append([0, 0])
+        placed[key] = Field(word, 64 - width if signed else words[word][0], width)
+        words[word][signed] += width
+    return placed, max(1, len(words))
 
 
 def _tables(fields: HistogramFields) -> dict[int, U64Array]:

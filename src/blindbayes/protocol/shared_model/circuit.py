@@ -6,7 +6,7 @@ after another; between two of them lie at most some thousand lanes, so that tabl
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -19,8 +19,9 @@ from blindbayes.protocol.class_sums.layout import Field, GaussianFields, Histogr
 from blindbayes.protocol.shared_model.noise import Key, gaussian_bits
 from blindbayes.protocol.shared_model.score_layout import GaussianLayout, Guard, ScoreLayout
 
-LN_LANES = 256
-_ALIKE = 1.2  # Gaussian features whose circuits differ by less share gates
+LN_LANES = 512
+GAUSSIAN_LANES = 4096  # outputs of one group of Gaussian features, unless one alone has more
+_ALIKE = 1.2  # Gaussian features whose circuits differ by less share the gates of a division
 
 
 class Side(Protocol):
@@ -28,7 +29,7 @@ class Side(Protocol):
 
     gates: Gates
 
-    def words(self, indices: Sequence[int]) -> Number:
+    def words(self) -> Number:
         """Summed words: bits (64) x lanes, where a lane is (word, class), classes fastest."""
 
     def class_counts(self) -> Number:
@@ -53,24 +54,35 @@ def histogram_lanes(layout: RowLayout, plan: ScoreLayout) -> list[tuple[str, int
     return lanes
 
 
-def gaussian_groups(layout: RowLayout, plan: ScoreLayout) -> list[list[GaussianFields]]:
-    """Gaussian features, grouped so that one circuit's widths suit all of a group."""
+def gaussian_groups(layout: RowLayout, plan: ScorePlan) -> list[list[list[GaussianFields]]]:
+    """Gaussian features: features of one circuit stand in one list, lists that one division's widths suit in one group."""
     found = [fields for fields in layout.fields if isinstance(fields, GaussianFields)]
-    found.sort(key=lambda fields: _cost(fields, plan))
-    groups: list[list[GaussianFields]] = []
+    found.sort(key=lambda fields: (_cost(fields, plan), repr(_circuit_of(fields, plan))))
+    groups: list[list[list[GaussianFields]]] = []
     for fields in found:
-        if groups and _cost(fields, plan) <= _ALIKE * _cost(groups[-1][0], plan):
-            groups[-1].append(fields)
+        lanes = plan.features[fields.feature.name].selectors * plan.classes
+        if not groups or _cost(fields, plan) > _ALIKE * _cost(groups[-1][0][0], plan):
+            groups.append([[fields]])
+        elif _circuit_of(fields, plan) != _circuit_of(groups[-1][-1][0], plan) or (
+            (len(groups[-1][-1]) + 1) * lanes > GAUSSIAN_LANES
+        ):
+            groups[-1].append([fields])
         else:
-            groups.append([fields])
+            groups[-1][-1].append(fields)
     return groups
 
 
-def build(side: Side, layout: RowLayout, plan: ScoreLayout) -> Iterator[Wires]:
+def _circuit_of(fields: GaussianFields, plan: ScorePlan) -> tuple[object, ...]:
+    """What the circuit of a Gaussian feature depends on."""
+    own = _gaussian_plan(plan, fields)
+    return fields.present is None, fields.magnitude, own.code_bits, own.floor, own.floor_shift
+
+
+def build(side: Side, layout: RowLayout, plan: ScorePlan) -> Iterator[Wires]:
     """All outputs: first the logarithms of histogram cells in the order of `histogram_lanes`, `LN_LANES` lanes at a time; then
-    per group of Gaussian features, feature by feature, its selectors (constant, bits of z, bits of z^2), each K lanes."""
-    g = side.gates
-    cells = _cells(side, layout, plan)
+    per list of `gaussian_groups`, feature by feature, its selectors (constant, bits of z, bits of z^2), each K lanes."""
+    g, words = side.gates, side.words()
+    cells = _cells(side, words, layout, plan)
     if cells is not None:
         lanes = c.lanes_of(cells)
         for low in range(0, lanes, LN_LANES):
@@ -78,17 +90,17 @@ def build(side: Side, layout: RowLayout, plan: ScoreLayout) -> Iterator[Wires]:
             logs = c.ln(g, part, plan.fraction)
             yield c.add(g, logs, side.mask(c.lanes_of(part)), bits=plan.bits)
     for group in gaussian_groups(layout, plan):
-        yield from _coefficients(side, layout, plan, group)
+        yield from _coefficients(side, words, layout, plan, group)
 
 
-def _field(words: Number, indices: dict[int, int], field: Field, classes: int) -> Number:
-    lane = indices[field.word] * classes
+def _field(words: Number, field: Field, classes: int) -> Number:
+    lane = field.word * classes
     return words[field.shift : field.shift + field.width, lane : lane + classes]
 
 
-def _word(words: Number, indices: dict[int, int], word: int, classes: int) -> Number:
-    lane = indices[word] * classes
-    return words[:, lane : lane + classes]
+def _fields(words: Number, fields: Iterable[Field], classes: int) -> Number:
+    """Fields of one width side by side."""
+    return c.join_lanes([_field(words, field, classes) for field in fields])
 
 
 # -- histograms ----------------------------------------------------------------------------------------------------------
@@ -100,44 +112,42 @@ def cell_bits(layout: RowLayout, plan: ScoreLayout) -> int:
     return ((layout.rows << plan.alpha_shift) + max(sizes, default=1) * plan.alpha).bit_length()
 
 
-def _cells(side: Side, layout: RowLayout, plan: ScoreLayout) -> Number | None:
-    """Smoothed counts and denominators, all lanes side by side."""
+def _cells(side: Side, words: Number, layout: RowLayout, plan: ScorePlan) -> Number | None:
+    """Smoothed counts and denominators, all lanes side by side. Features with as many values share gates."""
     found = [fields for fields in layout.fields if isinstance(fields, HistogramFields)]
     if not found:
         return None
     g, classes, bits = side.gates, plan.classes, layout.count_bits
-    used = sorted({field.word for fields in found for field in fields.counts if field is not None})
-    words = side.words(used) if used else None
-    indices = {word: at for at, word in enumerate(used)}
-    class_counts = side.class_counts()
-    counts: list[Number] = []
-    added: list[int] = []
-    fields_of = {
-        fields.feature.name: [
-            None if field is None or words is None else _field(words, indices, field, classes) for field in fields.counts
-        ]
-        for fields in found
-    }
-    if plan.guard.acts:
-        fields_of = _guarded_cells(side, layout, plan, fields_of)
-    for fields in found:
-        own = fields_of[fields.feature.name]
-        present = [number for number in own if number is not None]
-        total = _total(g, present, layout, plan) if present else None
-        rest = class_counts if total is None else c.subtract(g, class_counts, total, bits=bits)
-        counts.extend(rest if number is None else number for number in own)
-        added.extend([plan.alpha] * len(own))
-        if fields.feature.optional and total is not None:
-            counts.append(total)
-            added.append(plan.alpha * len(own))
+    cells: dict[tuple[str, int], Number] = {}
+    for like in sorted({(len(fields.counts), fields.feature.optional) for fields in found}):
+        alike = [fields for fields in found if (len(fields.counts), fields.feature.optional) == like]
+        own = [_fields(words, column, classes) for column in zip(*(_placed(fields) for fields in alike), strict=True)]
+        if plan.guard.acts:
+            own = _guarded_cells(side, layout, plan, [fields.feature.name for fields in alike], own)
+        total = _total(g, own, layout, plan) if own else None
+        if like[1]:
+            own = [*own, *([] if total is None else [total])]  # the denominator
+        else:
+            counts = c.join_lanes([side.class_counts()] * len(alike))
+            own = [counts if total is None else c.subtract(g, counts, total, bits=bits), *own]
+        for at, fields in enumerate(alike):
+            for value, number in enumerate(own):
+                lane = number[:, at * classes : (at + 1) * classes]
+                cells[fields.feature.name, value if value < len(fields.counts) else -1] = lane
+    lanes, sizes = histogram_lanes(layout, plan), {fields.feature.name: len(fields.counts) for fields in found}
+    added = [plan.alpha * (sizes[name] if value < 0 else 1) for name, value in lanes]
     width = cell_bits(layout, plan)
-    joined = c.widen(c.shift_up(c.join_lanes(counts), plan.alpha_shift), width)
-    pattern = np.repeat(c.to_bits(added, width), classes, axis=1)
-    smoothing = np.stack([g.constant(pattern[:, lane], 1)[:, 0] for lane in range(pattern.shape[1])], axis=1)
+    joined = c.widen(c.shift_up(c.join_lanes([cells[lane] for lane in lanes]), plan.alpha_shift), width)
+    smoothing = g.constant(np.repeat(c.to_bits(added, width), classes, axis=1), 1)[:, :, 0]
     return c.add(g, joined, smoothing, bits=width)
 
 
-def _total(g: Gates, cells: list[Number], layout: RowLayout, plan: ScoreLayout) -> Number:
+def _placed(fields: HistogramFields) -> list[Field]:
+    """The counters of the values that have one."""
+    return [field for field in fields.counts if field is not None]
+
+
+def _total(g: Gates, cells: list[Number], layout: RowLayout, plan: ScorePlan) -> Number:
     """The sum of a feature's cells. Exact ones add up to the rows at most; noisy ones are held to that."""
     terms, bits = [(0, number) for number in cells], layout.count_bits
     if not plan.guard.noise_bits:
@@ -149,24 +159,16 @@ def _total(g: Gates, cells: list[Number], layout: RowLayout, plan: ScoreLayout) 
 
 
 def _guarded_cells(
-    side: Side, layout: RowLayout, plan: ScoreLayout, fields_of: Mapping[str, list[Number | None]]
-) -> dict[str, list[Number | None]]:
-    """All counters of all histograms with noise, held to 0 and to the rows, and small ones set to 0; all lanes side by side."""
-    cells: list[Number] = []
-    for own in fields_of.values():
-        for number in own:
-            if number is None:
-                raise TypeError("with a guard every value has a counter")
-            cells.append(number)
-    pairs = [side.noise((name, 0)) for name in fields_of]
-    noise = [c.join_lanes(list(part)) for part in zip(*pairs, strict=True)]
-    kept = guarded(side.gates, c.join_lanes(cells), noise, plan.guard, layout.rows)
-    sizes = [len(own) for own in fields_of.values()]
-    split = [kept[:, at * plan.classes : (at + 1) * plan.classes] for at in range(sum(sizes))]
-    found: dict[str, list[Number | None]] = {}
-    for name, size in zip(fields_of, sizes, strict=True):
-        found[name], split = [*split[:size]], split[size:]
-    return found
+    side: Side, layout: RowLayout, plan: ScorePlan, names: Sequence[str], own: Sequence[Number]
+) -> list[Number]:
+    """Counters, per value the lanes of all features, with noise, held to 0 and to the rows, and small ones set to 0."""
+    lanes = len(names) * plan.classes
+    noise = [
+        c.join_lanes([part[:, low : low + plan.classes] for low in range(0, len(own) * plan.classes, plan.classes) for part in both])
+        for both in zip(*(side.noise((name, 0)) for name in names), strict=True)
+    ]
+    kept = guarded(side.gates, c.join_lanes(list(own)), noise, plan.guard, layout.rows)
+    return [kept[:, at * lanes : (at + 1) * lanes] for at in range(len(own))]
 
 
 def guarded(g: Gates, counts: Number, noise: Sequence[Number], guard: Guard, rows: int) -> Number:
@@ -210,22 +212,27 @@ def _at_most_number(g: Gates, number: Number, limit: Number) -> Number:
 
 
 def _guarded_moments(
-    side: Side, layout: RowLayout, plan: ScoreLayout, fields: GaussianFields, n: Number, total: Number, squares: Number
+    side: Side, layout: RowLayout, plan: ScorePlan, alike: Sequence[GaussianFields], n: Number, total: Number, squares: Number
 ) -> tuple[Number, Number, Number]:
     """n, sum and sum of squares with noise, held to what n values within the bounds can have; nothing of too few values."""
-    g, name, size = side.gates, fields.feature.name, fields.magnitude
+    g, size = side.gates, alike[0].magnitude
     sum_bits, square_bits = len(total), len(squares)
-    n = guarded(g, n, side.noise((name, 0)), plan.guard, layout.rows)
+
+    def noise(part: int) -> list[Number]:
+        both = [side.noise((fields.feature.name, part)) for fields in alike]
+        return [c.join_lanes(list(own)) for own in zip(*both, strict=True)]
+
+    n = guarded(g, n, noise(0), plan.guard, layout.rows)
     if plan.guard.noise_bits:
-        _, wide, wider = gaussian_bits(fields, plan)
+        _, wide, wider = gaussian_bits(alike[0], plan)
         wide, wider = max(wide, sum_bits + 1), max(wider, square_bits + 2)
-        drawn = [_extended(number, wide) for number in side.noise((name, 1))]
+        drawn = [_extended(number, wide) for number in noise(1)]
         whole = c.add_many(g, [(0, _extended(total, wide)), *((0, number) for number in drawn)], wide)
         sign = whole[-1]
         limit = c.times(g, n, max(1, size), len(n) + max(1, size).bit_length())
         held = c.widen(_at_most_number(g, c.negate_if(g, sign, whole)[:-1], limit), sum_bits - 1)
         total = c.negate_if(g, sign, c.widen(held, sum_bits))
-        drawn = [_extended(number, wider) for number in side.noise((name, 2))]
+        drawn = [_extended(number, wider) for number in noise(2)]
         whole = c.add_many(g, [(0, c.widen(squares, wider)), *((0, number) for number in drawn)], wider)
         square = max(1, size * size)
         limit = c.times(g, n, square, len(n) + square.bit_length())
@@ -270,24 +277,26 @@ def _cost(fields: GaussianFields, plan: ScoreLayout) -> int:
     return divisor * max(1, plan.fraction + own.square_bits + own.floor_shift - own.floor.bit_length())
 
 
-def _coefficients(side: Side, layout: RowLayout, plan: ScoreLayout, group: Sequence[GaussianFields]) -> Iterator[Wires]:
+def _coefficients(
+    side: Side, words: Number, layout: RowLayout, plan: ScorePlan, group: Sequence[Sequence[GaussianFields]]
+) -> Iterator[Wires]:
     g = side.gates
-    widths = [_widths(fields, layout, plan) for fields in group]
+    widths = [_widths(alike[0], layout, plan) for alike in group]
     divisor_bits = max(item.divisor for item in widths)
     quotient_bits = max(item.quotient for item in widths)
     divisors, numerators, present, signs = [], [], [], []
-    for fields in group:
-        n, sign, size, divisor, squares = _moments(side, layout, plan, fields)
-        own = _gaussian_plan(plan, fields)
-        up = own.floor_shift + plan.fraction
+    over = divisor_bits + quotient_bits
+    for alike in group:
+        n, sign, size, divisor, squares = _moments(side, words, layout, plan, alike)
+        own = _gaussian_plan(plan, alike[0])
+        up, lanes = own.floor_shift + plan.fraction, c.lanes_of(divisor)
         divisors.append(c.widen(divisor, divisor_bits))
         present.append(n)
         signs.append(sign)
-        over = divisor_bits + quotient_bits
         numerators.append(
             (
-                c.widen(c.shift_up(squares[0], up + own.square_bits - 2), over),  # n^2 2^(F + J) / 2
-                c.widen(c.shift_up(c.multiply(g, n, size), up + own.code_bits - 1), over),
+                c.widen(c.shift_up(_tiled(squares[0], lanes), up + own.square_bits - 2), over),  # n^2 2^(F + J) / 2
+                c.widen(c.shift_up(c.multiply(g, _tiled(n, lanes), size), up + own.code_bits - 1), over),
                 c.widen(c.shift_up(squares[1], up - 1), over),
             )
         )
@@ -296,29 +305,45 @@ def _coefficients(side: Side, layout: RowLayout, plan: ScoreLayout, group: Seque
     quotients = c.divide(g, together, c.join_lanes([divisor] * 3), quotient_bits)
     log_divisor = c.ln(g, divisor, plan.fraction)
     log_n = c.ln(g, c.join_lanes(present), plan.fraction)
+    lanes, at, logs = c.lanes_of(divisor), 0, []
+    for number, own_divisor in zip(present, divisors, strict=True):
+        logs.append(_tiled(log_n[:, at : at + c.lanes_of(number)], c.lanes_of(own_divisor)))
+        at += c.lanes_of(number)
     width = max(len(log_divisor), len(log_n) + 1) + 1
-    twice = c.subtract(g, c.shift_up(log_n, 1), log_divisor, bits=width)  # 2 ln n - ln D', signed
+    twice = c.subtract(g, c.shift_up(c.join_lanes(logs), 1), log_divisor, bits=width)  # 2 ln n - ln D', signed
     half = _extended(twice[1:], plan.bits)
-    lanes = c.lanes_of(divisor)
     a, b, square = (quotients[:, kind * lanes : (kind + 1) * lanes] for kind in range(3))
     constant = c.subtract(g, half, square, bits=plan.bits)
-    minus = c.public(g, 1, 1, plan.classes)[0]
-    for at, fields in enumerate(group):
-        own = _gaussian_plan(plan, fields)
-        lane = slice(at * plan.classes, (at + 1) * plan.classes)
-        numbers, flips = [], []
-        for bit in range(own.code_bits):
-            top = own.code_bits - 1
-            numbers.append(c.widen(b[top - bit :, lane], plan.bits))
-            flips.append(g.not_(signs[at]) if bit == top else signs[at])
-        for bit in range(own.square_bits):
-            numbers.append(c.widen(a[own.square_bits - 1 - bit :, lane], plan.bits))
-            flips.append(minus)
-        joined, flip = c.join_lanes(numbers), np.concatenate(flips)
-        mask = side.mask(plan.classes + c.lanes_of(joined))
-        first = c.add(g, constant[:, lane], mask[:, : plan.classes], bits=plan.bits)
-        linear = c.add(g, joined ^ flip[None], mask[:, plan.classes :], bits=plan.bits, carry=flip)
-        yield c.join_lanes([first, linear])
+    at = 0
+    for alike, sign in zip(group, signs, strict=True):
+        end = at + len(alike) * plan.classes
+        yield _masked(side, plan, alike, constant[:, at:end], a[:, at:end], b[:, at:end], sign)
+        at = end
+
+
+def _masked(
+    side: Side, plan: ScorePlan, alike: Sequence[GaussianFields], constant: Number, a: Number, b: Number, sign: Wires
+) -> Number:
+    """The selectors of some features, feature by feature, each K lanes, under masks."""
+    g, own = side.gates, _gaussian_plan(plan, alike[0])
+    numbers, flips = [constant], [np.zeros_like(sign)]
+    minus = c.public(g, 1, 1, c.lanes_of(constant))[0]
+    for bit in range(own.code_bits):
+        top = own.code_bits - 1
+        numbers.append(c.widen(b[top - bit :], plan.bits))
+        flips.append(g.not_(sign) if bit == top else sign)
+    for bit in range(own.square_bits):
+        numbers.append(c.widen(a[own.square_bits - 1 - bit :], plan.bits))
+        flips.append(minus)
+    lane = np.arange(own.selectors * len(alike) * plan.classes).reshape(own.selectors, len(alike), plan.classes)
+    order = lane.transpose(1, 0, 2).reshape(-1)  # of (selector, feature, class), by feature
+    joined, flip = c.join_lanes(numbers)[:, order], np.concatenate(flips)[order]
+    return c.add(g, joined ^ flip[None], side.mask(c.lanes_of(joined)), bits=plan.bits, carry=flip)
+
+
+def _tiled(number: Number, lanes: int) -> Number:
+    """A number per class that all features have in common, for each of them; or one that is there for each already."""
+    return c.join_lanes([number] * (lanes // c.lanes_of(number)))
 
 
 def _gaussian_plan(plan: ScoreLayout, fields: GaussianFields) -> GaussianLayout:
@@ -336,43 +361,40 @@ def _extended(number: Number, bits: int) -> Number:
 
 
 def _moments(
-    side: Side, layout: RowLayout, plan: ScoreLayout, fields: GaussianFields
+    side: Side, words: Number, layout: RowLayout, plan: ScorePlan, alike: Sequence[GaussianFields]
 ) -> tuple[Number, Wires, Number, Number, tuple[Number, Number]]:
-    """n >= 1, sign and size of S1, D' in units of 2^-floor_shift, and (n^2, S1^2)."""
-    g, classes, rows = side.gates, plan.classes, layout.rows
-    own = _gaussian_plan(plan, fields)
-    used = sorted({fields.total, *fields.squares} | ({fields.present.word} if fields.present else set()))
-    words = side.words(used)
-    indices = {word: at for at, word in enumerate(used)}
-    sum_bits = (rows * fields.magnitude).bit_length() + 1
-    square_bits = max(1, (rows * fields.magnitude**2).bit_length())
-    total = _word(words, indices, fields.total, classes)[:sum_bits]
-    limbs = [_word(words, indices, word, classes) for word in fields.squares]
+    """n >= 1, sign and size of S1, D' in units of 2^-floor_shift, and (n^2, S1^2). n and n^2 have the lanes of one feature where
+    they are the class counts."""
+    g, classes, rows, size_of = side.gates, plan.classes, layout.rows, alike[0].magnitude
+    own = _gaussian_plan(plan, alike[0])
+    square_bits = max(1, (rows * size_of**2).bit_length())
+    total = _fields(words, [fields.total for fields in alike], classes)
+    limbs = [_fields(words, limb, classes) for limb in zip(*(fields.squares for fields in alike), strict=True)]
     squares = limbs[0] if len(limbs) == 1 else c.add_many(g, [(32 * at, limb) for at, limb in enumerate(limbs)], square_bits)
-    squares = c.widen(squares, square_bits)
-    if fields.present is None:
+    present = [fields.present for fields in alike if fields.present is not None]
+    if not present:
         n = side.class_counts()
     else:
-        n = _field(words, indices, fields.present, classes)
+        n = _fields(words, present, classes)
         if plan.guard.acts:
-            n, total, squares = _guarded_moments(side, layout, plan, fields, n, total, squares)
-    if fields.present is not None and not plan.guard.noise_bits:
+            n, total, squares = _guarded_moments(side, layout, plan, alike, n, total, squares)
+    if present and not plan.guard.noise_bits:
         # A class that has rows but no value here takes the moments of all classes together.
         empty = c.is_zero(g, n)
-        n = c.select(g, empty, _over_classes(g, n), n)
-        total = c.select(g, empty, _over_classes(g, total), total)
-        squares = c.select(g, empty, _over_classes(g, squares), squares)
+        n = c.select(g, empty, _over_classes(g, n, classes), n)
+        total = c.select(g, empty, _over_classes(g, total, classes), total)
+        squares = c.select(g, empty, _over_classes(g, squares, classes), squares)
     # No row at all (then the sums are 0 too): n = 1, mean 0, variance at the floor; the same for every class.
     n = np.concatenate([n[:1] ^ c.is_zero(g, n)[None], n[1:]])
-    sign = total[-1]
-    size = c.negate_if(g, sign, total)[: max(1, sum_bits - 1)]
+    sign, lanes = total[-1], c.lanes_of(total)
+    size = c.negate_if(g, sign, total)[: max(1, len(total) - 1)]
     n_squared, size_squared = c.square(g, n), c.square(g, size)
-    exact_bits = max(1, (rows * rows * fields.magnitude**2).bit_length())
+    exact_bits = max(1, (rows * rows * size_of**2).bit_length())
     signed = exact_bits + bool(plan.guard.noise_bits)  # noisy sums may be those of no numbers: then the variance is negative
-    whole = c.subtract(g, c.multiply(g, n, squares), size_squared, bits=signed)
-    bits = _widths(fields, layout, plan).divisor
+    whole = c.subtract(g, c.multiply(g, _tiled(n, lanes), squares), size_squared, bits=signed)
+    bits = _widths(alike[0], layout, plan).divisor
     spread = c.widen(c.shift_up(whole[:exact_bits], own.floor_shift), bits)
-    least = c.times(g, n_squared, own.floor, bits)
+    least = _tiled(c.times(g, n_squared, own.floor, bits), lanes)
     low = c.is_less(g, spread, least)
     divisor = c.select(g, _or(g, low, whole[-1]) if plan.guard.noise_bits else low, least, spread)
     return n, sign, size, divisor, (n_squared, size_squared)
@@ -382,8 +404,7 @@ def _or(g: Gates, left: Wires, right: Wires) -> Wires:
     return g.not_(g.and_(g.not_(left), g.not_(right)))
 
 
-def _over_classes(g: Gates, number: Number) -> Number:
-    """The sum over all class lanes, on every lane (modulo the width)."""
-    lanes = c.lanes_of(number)
-    whole = c.add_many(g, [(0, number[:, lane : lane + 1]) for lane in range(lanes)], len(number))
-    return np.repeat(whole, lanes, axis=1)
+def _over_classes(g: Gates, number: Number, classes: int) -> Number:
+    """Per feature the sum over its class lanes, on each of them (modulo the width)."""
+    whole = c.add_many(g, [(0, number[:, lane::classes]) for lane in range(classes)], len(number))
+    return np.repeat(whole, classes, axis=1)

@@ -44,11 +44,9 @@ class WireSide:
         self._counts = first.take(layout.count_bits, plan.classes)
         self._masks = first
 
-    def words(self, indices: Sequence[int]) -> Number:
+    def words(self) -> Number:
         """Shares added in the circuit."""
-        lanes = _lanes(indices, self._plan.classes)
-        mine, theirs = self._words
-        return c.add(self.gates, mine[:, lanes], theirs[:, lanes], bits=_WORD_BITS)
+        return c.add(self.gates, *self._words, bits=_WORD_BITS)
 
     def class_counts(self) -> Number:
         """Rows per class."""
@@ -90,11 +88,11 @@ class PlainSide:
         self._noise = [noise_bits(part, layout, plan) for part in noise]
         self._words = c.to_bits(_by_word(words), _WORD_BITS)
         self._counts = c.to_bits([int(value) for value in class_counts], layout.count_bits)
-        self._classes, self._bits = plan.classes, plan.bits
+        self._bits = plan.bits
 
-    def words(self, indices: Sequence[int]) -> Number:
+    def words(self) -> Number:
         """The sums."""
-        return self._words[:, _lanes(indices, self._classes)]
+        return self._words
 
     def class_counts(self) -> Number:
         """Rows per class."""
@@ -146,10 +144,6 @@ def _circuit(layout: RowLayout, plan: ScoreLayout) -> Circuit:
 def _by_word(share: U64Array) -> U64Array:
     """(classes, words) to lanes, classes fastest."""
     return np.ascontiguousarray(share.T).reshape(-1)
-
-
-def _lanes(indices: Sequence[int], classes: int) -> npt.NDArray[np.int64]:
-    return (np.array(indices, dtype=np.int64)[:, None] * classes + np.arange(classes)).reshape(-1)
 
 
 def plain_tables(

@@ -28,7 +28,7 @@ def output_lanes(layout: RowLayout, plan: ScoreLayout) -> list[int]:
     cells = len(histogram_lanes(layout, plan)) * plan.classes
     lanes = [min(LN_LANES, cells - low) for low in range(0, cells, LN_LANES)]
     for group in gaussian_groups(layout, plan):
-        lanes += [plan.features[fields.feature.name].selectors * plan.classes for fields in group]
+        lanes += [len(alike) * plan.features[alike[0].feature.name].selectors * plan.classes for alike in group]
     return lanes
 
 
@@ -55,10 +55,10 @@ def from_outputs(outputs: Sequence[Bits], layout: RowLayout, plan: ScoreLayout, 
             tables[name] = _differences(rows, plan)[None]
     rest = iter(values[cells:])
     for group in gaussian_groups(layout, plan):
-        for fields in group:
-            name = fields.feature.name
-            rows = next(rest).reshape(-1, plan.classes, plan.limbs)
-            tables[name] = np.stack([_differences(row[None], plan) for row in rows])
+        for alike in group:
+            for fields, rows in zip(alike, np.split(next(rest), len(alike)), strict=True):
+                selectors = rows.reshape(-1, plan.classes, plan.limbs)
+                tables[fields.feature.name] = np.stack([_differences(row[None], plan) for row in selectors])
     return {fields.feature.name: tables[fields.feature.name] for fields in layout.fields}
 
 
