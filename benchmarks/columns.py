@@ -239,7 +239,7 @@ def train(rows: int, book: Codebook, whole: bool) -> dict[str, dict[str, Any]]:
 def growth(sizes: list[int], book: Codebook) -> None:
     """Training over sizes that grow tenfold: time must grow as the rows do, memory must not.
 
-    Counters are as wide as the number of rows needs, so a row has more words where there are more rows (25 at 10^6, 33 at 3 x
+    Counters are as wide as the number of rows needs, so a row has more words where there are more rows (22 at 10^6, 30 at 3 x
     10^6 and 10^7), and bytes, time and memory grow by that much: the last lines are per word.
     """
     found = {rows: train(rows, book, True) for rows in sizes}

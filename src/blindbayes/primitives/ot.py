@@ -101,10 +101,10 @@ def _framed(label: bytes, session: bytes, index: int, bit: int) -> bytes:
 
 # -- pads from correlated transfers ------------------------------------------------------------------------------------
 #
-# The key of entry v in a transfer is the sum over the bits b of v of x^b (q_b + v_b delta) in GF(2^128), and a pad is `width` words
-# of hashes of that key. The chooser of c has the key of c; that of v differs from it by (c ^ v)(x) delta, a nonzero multiple of
-# what it does not know (fewer than 128 bits: the x^b are independent). Block number `block` of the pad of entry `value` in
-# transfer `row` has the tweak first + (value * rows + row) * blocks + block: every hash of a session has its own.
+# The key of entry v in a transfer is the sum over the bits b of v of x^b (q_b + v_b delta) in GF(2^128), and a pad is `width`
+# words of hashes of that key. The chooser of c has the key of c; that of v differs from it by (c ^ v)(x) delta, a nonzero
+# multiple of what it does not know (fewer than 128 bits: the x^b are independent). Block number `block` of the pad of entry
+# `value` in transfer `row` has the tweak first + (value * rows + row) * blocks + block: every hash of a session has its own.
 
 
 def bits_for(entries: int) -> int:
@@ -114,8 +114,7 @@ def bits_for(entries: int) -> int:
 
 def sender_pads(hash_: TweakedHash, q: Block128, delta: Block128, entries: int, width: int) -> U64Array:
     """All pads: (entries, rows, width) words from q of shape (rows, bits, 2). The chooser can compute one per row."""
-    rows, bits = q.shape[0], q.shape[1]
-    blocks = -(-width // 2)
+    rows, blocks = q.shape[0], -(-width // 2)
     first = hash_.reserve(Domain.TRANSFER, rows * entries * blocks)
     offsets = _combined(np.where(choice_bits(np.arange(entries, dtype=np.uint64), entries)[..., None], delta, np.uint64(0)))
     pads = np.empty((entries, rows, width), dtype=np.uint64)
@@ -137,8 +136,11 @@ def chooser_pads(hash_: TweakedHash, t: Block128, choices: U64Array, entries: in
     for low in range(0, rows, _ROWS_AT_ONCE):
         part = slice(low, min(rows, low + _ROWS_AT_ONCE))
         chosen = choices[part]
-        places = (chosen * np.uint64(rows) + np.arange(low, low + len(chosen), dtype=np.uint64)) * np.uint64(blocks)
-        pads[part] = hash_.expand_at(_combined(t[part]), Domain.TRANSFER, places + np.uint64(first), width, keep=False)
+        places = chosen * np.uint64(rows)
+        places += np.arange(low, low + len(chosen), dtype=np.uint64)
+        places *= np.uint64(blocks)
+        places += np.uint64(first)
+        pads[part] = hash_.expand_at(_combined(t[part]), Domain.TRANSFER, places, width, keep=False)
     return pads
 
 

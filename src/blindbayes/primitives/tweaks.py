@@ -112,7 +112,7 @@ class TweakedHash:
         self, seeds: Blocks, domain: Domain, firsts: npt.NDArray[np.uint64], words: int, *, keep: bool = True
     ) -> npt.NDArray[np.uint64]:
         """The same where block b of row r has the tweak firsts[r] + b."""
-        indices = firsts[:, None] + np.arange(-(-words // 2), dtype=np.uint64)
+        indices = np.add(firsts[:, None], np.arange(-(-words // 2), dtype=np.uint64), dtype=np.uint64)
         return self._expanded(seeds, domain, indices.reshape(-1), words, keep)
 
     def _expanded(

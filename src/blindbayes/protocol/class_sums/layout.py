@@ -2,9 +2,9 @@
 
 Fields are packed: each is as wide as its sum over the number of rows (public) needs, so none ever carries into the next. A
 feature that may be missing has a counter for every value; one that may not leaves the first value out, whose count is the class
-count minus the others. A Gaussian feature has a field for its code (signed: at the top of a word, where a borrow falls off), one
-for its square or, where the sum could pass 64 bits, for each 32-bit limb of it, and if it may be missing a counter of present
-values.
+count minus the others. A Gaussian feature has a field for its code (signed: at the top of a word, where a borrow falls off),
+one for its square or, where the sum could pass 64 bits, for each 32-bit limb of it, and if it may be missing a counter of
+present values.
 """
 
 from __future__ import annotations
@@ -87,7 +87,8 @@ class RowLayout:
         placed, self.words = _pack(wanted)
         for position, feature in enumerate(features):
             if (position, _TOTAL) in placed and isinstance(feature, Numeric):
-                squares = tuple(placed[key] for key in sorted(placed, reverse=True) if key[0] == position and key[1] <= _SQUARES)
+                limbs = sum(key[0] == position and key[1] <= _SQUARES for key in placed)
+                squares = tuple(placed[position, _SQUARES - limb] for limb in range(limbs))
                 magnitude = max(abs(feature.code_low), abs(feature.code_high))
                 present, total = placed.get((position, _PRESENT)), placed[position, _TOTAL]
                 self.fields.append(GaussianFields(feature, present, total, squares, magnitude))

@@ -158,13 +158,13 @@ def _total(g: Gates, cells: list[Number], layout: RowLayout, plan: ScorePlan) ->
 # -- guards: noise, and small cells -----------------------------------------------------------------------------------------
 
 
-def _guarded_cells(
-    side: Side, layout: RowLayout, plan: ScorePlan, names: Sequence[str], own: Sequence[Number]
-) -> list[Number]:
+def _guarded_cells(side: Side, layout: RowLayout, plan: ScorePlan, names: Sequence[str], own: Sequence[Number]) -> list[Number]:
     """Counters, per value the lanes of all features, with noise, held to 0 and to the rows, and small ones set to 0."""
     lanes = len(names) * plan.classes
     noise = [
-        c.join_lanes([part[:, low : low + plan.classes] for low in range(0, len(own) * plan.classes, plan.classes) for part in both])
+        c.join_lanes(
+            [part[:, low : low + plan.classes] for low in range(0, len(own) * plan.classes, plan.classes) for part in both]
+        )
         for both in zip(*(side.noise((name, 0)) for name in names), strict=True)
     ]
     kept = guarded(side.gates, c.join_lanes(list(own)), noise, plan.guard, layout.rows)
@@ -363,8 +363,8 @@ def _extended(number: Number, bits: int) -> Number:
 def _moments(
     side: Side, words: Number, layout: RowLayout, plan: ScorePlan, alike: Sequence[GaussianFields]
 ) -> tuple[Number, Wires, Number, Number, tuple[Number, Number]]:
-    """n >= 1, sign and size of S1, D' in units of 2^-floor_shift, and (n^2, S1^2). n and n^2 have the lanes of one feature where
-    they are the class counts."""
+    """n >= 1, sign and size of S1, D' in units of 2^-floor_shift, and (n^2, S1^2). n and n^2 have the lanes of one feature
+    where they are the class counts."""
     g, classes, rows, size_of = side.gates, plan.classes, layout.rows, alike[0].magnitude
     own = _gaussian_plan(plan, alike[0])
     square_bits = max(1, (rows * size_of**2).bit_length())
