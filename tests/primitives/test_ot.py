@@ -97,7 +97,7 @@ def test_the_head_of_every_leaf_has_tweaks_of_its_own(monkeypatch):
         return made[-1]
 
     monkeypatch.setattr(softspoken, "TweakedHash", recording)
-    chosen, sent = planter.session(b"x"), keeper.session(b"x")
+    chosen, sent = ot_receiver.session(b"x"), ot_sender.session(b"x")
     for _ in range(16):  # two blocks of every leaf at a time
         sent.extend(chosen.extend(np.zeros(128, dtype=np.uint8))[0], 128)
     chooser, sender = (each.seen for each in made)

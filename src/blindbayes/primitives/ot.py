@@ -144,7 +144,7 @@ def chooser_pads(hash_: TweakedHash, t: Block128, choices: U64Array, entries: in
     return pads
 
 
-def _combined(transfers: Blocks) -> Blocks:
+def _combined(transfers: Block128) -> Block128:
     """(rows, bits, 2) to (rows, 2): the sum of x^b times transfer b, in GF(2^128) with x^128 = x^7 + x^2 + x + 1."""
     total = np.ascontiguousarray(transfers[:, -1])
     for bit in reversed(range(transfers.shape[1] - 1)):

@@ -124,7 +124,7 @@ class _Leaves:
         self._keys = leaves
         self._missing = np.zeros(TREES, dtype=np.uint8) if missing is None else missing  # position p is leaf p ^ missing
         self._name = name
-        self._head: tuple[TweakedHash, Blocks] | None = None  # the hash, and the leaves as its seeds
+        self._head: tuple[TweakedHash, Block128] | None = None  # the hash, and the leaves as its seeds
         self._at = 0
         self._streams: list[list[CipherContext | None]] | None = None
         self._scratch: dict[str, U64Array] = {}
@@ -418,7 +418,7 @@ _SWAPS = (
 _STRIP = 1 << 12  # bytes of a row at once: keeps the swaps in the cache
 
 
-def _transpose(rows: Bytes, *, source: _Leaves, out: Blocks) -> None:
+def _transpose(rows: Bytes, *, source: _Leaves, out: Block128) -> None:
     """(128, n/8) bytes, bits little-endian, to (n, 2) words: two bands of 64 rows, each by swaps of 64 x 64 bits."""
     for low in range(0, rows.shape[1], _STRIP):
         part = rows[:, low : low + _STRIP]

@@ -84,7 +84,7 @@ class TweakedHash:
             return np.empty((0, 2), dtype=np.uint64)
         return self.outer(self.permute(np.ascontiguousarray(blocks), into=0), domain, indices, keep=keep)
 
-    def outer(self, inner: Blocks, domain: Domain, indices: npt.NDArray[np.uint64], *, keep: bool = True) -> Blocks:
+    def outer(self, inner: Block128, domain: Domain, indices: npt.NDArray[np.uint64], *, keep: bool = True) -> Block128:
         """The same from P of each block: whoever hashes one block under several tweaks makes P once."""
         tweaked = self._buffer(1, inner.nbytes).view(np.uint64).reshape(inner.shape)
         # One pass over whole blocks: numpy is slow where it steps over every other word.
@@ -109,14 +109,14 @@ class TweakedHash:
         return self._expanded(seeds, domain, np.arange(first, first + seeds.shape[0] * blocks, dtype=np.uint64), words, keep)
 
     def expand_at(
-        self, seeds: Blocks, domain: Domain, firsts: npt.NDArray[np.uint64], words: int, *, keep: bool = True
+        self, seeds: Block128, domain: Domain, firsts: npt.NDArray[np.uint64], words: int, *, keep: bool = True
     ) -> npt.NDArray[np.uint64]:
         """The same where block b of row r has the tweak firsts[r] + b."""
         indices = np.add(firsts[:, None], np.arange(-(-words // 2), dtype=np.uint64), dtype=np.uint64)
         return self._expanded(seeds, domain, indices.reshape(-1), words, keep)
 
     def _expanded(
-        self, seeds: Blocks, domain: Domain, indices: npt.NDArray[np.uint64], words: int, keep: bool
+        self, seeds: Block128, domain: Domain, indices: npt.NDArray[np.uint64], words: int, keep: bool
     ) -> npt.NDArray[np.uint64]:
         rows, blocks = seeds.shape[0], -(-words // 2)
         if rows == 0:

@@ -104,7 +104,7 @@ class RowLayout:
             words[low : low + _ROWS_AT_ONCE] = self._encode(block, slice(low, min(block.rows, low + _ROWS_AT_ONCE)), tables).T
         return words
 
-    def _encode(self, block: Block, part: slice, tables: Sequence[Mapping[int, U64Array]]) -> U64Array:
+    def _encode(self, block: CodedRows, part: slice, tables: Sequence[Mapping[int, U64Array]]) -> U64Array:
         """Some rows, (words, rows): so few that all their words stay in the cache."""
         columns = np.zeros((self.words, part.stop - part.start), dtype=np.uint64)
         for fields, own in zip(self.fields, tables, strict=True):

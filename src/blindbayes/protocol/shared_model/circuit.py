@@ -54,7 +54,7 @@ def histogram_lanes(layout: RowLayout, plan: ScoreLayout) -> list[tuple[str, int
     return lanes
 
 
-def gaussian_groups(layout: RowLayout, plan: ScorePlan) -> list[list[list[GaussianFields]]]:
+def gaussian_groups(layout: RowLayout, plan: ScoreLayout) -> list[list[list[GaussianFields]]]:
     """Gaussian features: features of one circuit stand in one list, lists that one division's widths suit in one group."""
     found = [fields for fields in layout.fields if isinstance(fields, GaussianFields)]
     found.sort(key=lambda fields: (_cost(fields, plan), repr(_circuit_of(fields, plan))))
@@ -72,13 +72,13 @@ def gaussian_groups(layout: RowLayout, plan: ScorePlan) -> list[list[list[Gaussi
     return groups
 
 
-def _circuit_of(fields: GaussianFields, plan: ScorePlan) -> tuple[object, ...]:
+def _circuit_of(fields: GaussianFields, plan: ScoreLayout) -> tuple[object, ...]:
     """What the circuit of a Gaussian feature depends on."""
     own = _gaussian_plan(plan, fields)
     return fields.present is None, fields.magnitude, own.code_bits, own.floor, own.floor_shift
 
 
-def build(side: Side, layout: RowLayout, plan: ScorePlan) -> Iterator[Wires]:
+def build(side: Side, layout: RowLayout, plan: ScoreLayout) -> Iterator[Wires]:
     """All outputs: first the logarithms of histogram cells in the order of `histogram_lanes`, `LN_LANES` lanes at a time; then
     per list of `gaussian_groups`, feature by feature, its selectors (constant, bits of z, bits of z^2), each K lanes."""
     g, words = side.gates, side.words()
@@ -112,7 +112,7 @@ def cell_bits(layout: RowLayout, plan: ScoreLayout) -> int:
     return ((layout.rows << plan.alpha_shift) + max(sizes, default=1) * plan.alpha).bit_length()
 
 
-def _cells(side: Side, words: Number, layout: RowLayout, plan: ScorePlan) -> Number | None:
+def _cells(side: Side, words: Number, layout: RowLayout, plan: ScoreLayout) -> Number | None:
     """Smoothed counts and denominators, all lanes side by side. Features with as many values share gates."""
     found = [fields for fields in layout.fields if isinstance(fields, HistogramFields)]
     if not found:
@@ -147,7 +147,7 @@ def _placed(fields: HistogramFields) -> list[Field]:
     return [field for field in fields.counts if field is not None]
 
 
-def _total(g: Gates, cells: list[Number], layout: RowLayout, plan: ScorePlan) -> Number:
+def _total(g: Gates, cells: list[Number], layout: RowLayout, plan: ScoreLayout) -> Number:
     """The sum of a feature's cells. Exact ones add up to the rows at most; noisy ones are held to that."""
     terms, bits = [(0, number) for number in cells], layout.count_bits
     if not plan.guard.noise_bits:
@@ -158,7 +158,9 @@ def _total(g: Gates, cells: list[Number], layout: RowLayout, plan: ScorePlan) ->
 # -- guards: noise, and small cells -----------------------------------------------------------------------------------------
 
 
-def _guarded_cells(side: Side, layout: RowLayout, plan: ScorePlan, names: Sequence[str], own: Sequence[Number]) -> list[Number]:
+def _guarded_cells(
+    side: Side, layout: RowLayout, plan: ScoreLayout, names: Sequence[str], own: Sequence[Number]
+) -> list[Number]:
     """Counters, per value the lanes of all features, with noise, held to 0 and to the rows, and small ones set to 0."""
     lanes = len(names) * plan.classes
     noise = [
@@ -212,7 +214,7 @@ def _at_most_number(g: Gates, number: Number, limit: Number) -> Number:
 
 
 def _guarded_moments(
-    side: Side, layout: RowLayout, plan: ScorePlan, alike: Sequence[GaussianFields], n: Number, total: Number, squares: Number
+    side: Side, layout: RowLayout, plan: ScoreLayout, alike: Sequence[GaussianFields], n: Number, total: Number, squares: Number
 ) -> tuple[Number, Number, Number]:
     """n, sum and sum of squares with noise, held to what n values within the bounds can have; nothing of too few values."""
     g, size = side.gates, alike[0].magnitude
@@ -278,7 +280,7 @@ def _cost(fields: GaussianFields, plan: ScoreLayout) -> int:
 
 
 def _coefficients(
-    side: Side, words: Number, layout: RowLayout, plan: ScorePlan, group: Sequence[Sequence[GaussianFields]]
+    side: Side, words: Number, layout: RowLayout, plan: ScoreLayout, group: Sequence[Sequence[GaussianFields]]
 ) -> Iterator[Wires]:
     g = side.gates
     widths = [_widths(alike[0], layout, plan) for alike in group]
@@ -322,7 +324,7 @@ def _coefficients(
 
 
 def _masked(
-    side: Side, plan: ScorePlan, alike: Sequence[GaussianFields], constant: Number, a: Number, b: Number, sign: Wires
+    side: Side, plan: ScoreLayout, alike: Sequence[GaussianFields], constant: Number, a: Number, b: Number, sign: Wires
 ) -> Number:
     """The selectors of some features, feature by feature, each K lanes, under masks."""
     g, own = side.gates, _gaussian_plan(plan, alike[0])
@@ -361,7 +363,7 @@ def _extended(number: Number, bits: int) -> Number:
 
 
 def _moments(
-    side: Side, words: Number, layout: RowLayout, plan: ScorePlan, alike: Sequence[GaussianFields]
+    side: Side, words: Number, layout: RowLayout, plan: ScoreLayout, alike: Sequence[GaussianFields]
 ) -> tuple[Number, Wires, Number, Number, tuple[Number, Number]]:
     """n >= 1, sign and size of S1, D' in units of 2^-floor_shift, and (n^2, S1^2). n and n^2 have the lanes of one feature
     where they are the class counts."""
