@@ -43,7 +43,7 @@ def imports(name: str) -> set[str]:
                 parts = [PACKAGE, *name.split("/")[: -node.level]]
                 base = ".".join([*parts, *([base] if base else [])])
             found |= {base, *(f"{base}.{alias.name}" for alias in node.names)}
-        elif isinstance(node, ast.Call) and called(node).rpartition(".")[2] in {"import_module", "__import__"}:
+        elif isinstance(node, ast.Call) and called(node).rpartition(".")[2] in {"import_module", "__import__", "lazy"}:
             found |= {argument.value for argument in node.args if isinstance(argument, ast.Constant)}
     return found
 

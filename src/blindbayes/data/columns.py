@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
-
-import pyarrow as pa
+from typing import TYPE_CHECKING, Any
 
 from blindbayes.codebook import Codebook, Feature
 from blindbayes.data.encode import encode
 from blindbayes.data.sources import frame_columns, is_source, open_source, to_arrow
 from blindbayes.data.values import Untyped
 from blindbayes.errors import ConfigError, DataError
+from blindbayes.lazy import lazy
 from blindbayes.statistics import CodedRows
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+else:
+    pa = lazy("pyarrow")
 
 _BLOCK = 1 << 16
 

@@ -9,12 +9,10 @@ is clamped to the bounds.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from blindbayes.codebook import Categorical, Codebook, Feature, Numeric
 from blindbayes.data.values import (
@@ -30,7 +28,15 @@ from blindbayes.data.values import (
     untyped,
 )
 from blindbayes.errors import DataError
+from blindbayes.lazy import lazy
 from blindbayes.statistics import MISSING, CodedRows, cells_of
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+else:
+    pa = lazy("pyarrow")
+    pc = lazy("pyarrow.compute")
 
 _TABLE_SPAN = 4096  # whole-number categories in a shorter range are looked up in a table
 IntColumn = npt.NDArray[np.int64]

@@ -7,14 +7,19 @@ column is put on the grid in SQL by floor(x * scale + 0.5), since engines round 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
-
-import ibis
-import ibis.expr.datatypes as dt
+from typing import TYPE_CHECKING, Any
 
 from blindbayes.codebook import Categorical, Codebook, Numeric
 from blindbayes.data.values import NUMBER_PATTERN, marker_numbers
 from blindbayes.errors import DataError
+from blindbayes.lazy import lazy
+
+if TYPE_CHECKING:
+    import ibis
+    import ibis.expr.datatypes as dt
+else:
+    ibis = lazy("ibis")
+    dt = lazy("ibis.expr.datatypes")
 
 MAX_GROUPS = 100_000  # groups beyond those of the codebook; more means the wrong column
 

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
 from blindbayes.codebook import Codebook, IdPart, IdRecipe
 from blindbayes.data.columns import ColumnSource
 from blindbayes.data.identifiers import digests, identify
 from blindbayes.errors import ConfigError, DataError
+from blindbayes.lazy import lazy
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+else:
+    pa = lazy("pyarrow")
 
 
 def recipe_of(codebook: Codebook, key: str | Sequence[str] | None) -> IdRecipe:

@@ -12,17 +12,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from functools import cache
+from typing import TYPE_CHECKING, Any
 
-import ibis
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
 from blindbayes.codebook import Codebook, IdPart
 from blindbayes.data.sources import open_source
 from blindbayes.data.values import Untyped
 from blindbayes.errors import ConfigError, DataError
+from blindbayes.lazy import lazy
+
+if TYPE_CHECKING:
+    import ibis
+    import pyarrow as pa
+else:
+    ibis = lazy("ibis")
+    pa = lazy("pyarrow")
 
 _KEY, _COPY, _DRAW = "person of a row", "copy of a row", "draw of a row"
 _NULL = "\x1f-"  # of a missing cell in the text of a row
@@ -78,7 +85,7 @@ def bounded(table: Any, codebook: Codebook, persons: Persons, names: Sequence[st
     same = ibis.window(group_by=[rows[_KEY], rows[_DRAW]], order_by=rows[_KEY])
     rows = rows.mutate(**{_COPY: ibis.row_number().over(same)})
     salted = _joined([ibis.literal(persons.salt.hex()), rows[_KEY], rows[_DRAW], rows[_COPY].cast("string")])
-    rows = rows.mutate(**{_DRAW: _md5(salted)})
+    rows = rows.mutate(**{_DRAW: _md5()(salted)})
     drawn = ibis.row_number().over(ibis.window(group_by=rows[_KEY], order_by=rows[_DRAW]))
     rows = rows.mutate(**{_COPY: drawn})
     return rows.filter(rows[_COPY] < persons.rows_per_person).select(*names)
@@ -104,9 +111,14 @@ def drawn_rows(columns: Mapping[str, Any], codebook: Codebook, persons: Persons)
     raise DataError(f"the identifiers cannot be read ({problem})")
 
 
-@ibis.udf.scalar.builtin(name="md5")  # type: ignore[untyped-decorator]
-def _md5(text: str) -> str:  # type: ignore[empty-body]
+@cache
+def _md5() -> Any:
     """Every engine has it. It only has to scatter rows: any choice that hangs on one person's rows is as private."""
+
+    def md5(text: str) -> str:  # type: ignore[empty-body]
+        """Of a text, in hexadecimal."""
+
+    return ibis.udf.scalar.builtin(md5)
 
 
 def _joined(texts: list[Any]) -> Any:

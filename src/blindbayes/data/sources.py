@@ -12,19 +12,27 @@ from collections.abc import Container, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit, urlunsplit
 
-import ibis
-import narwhals.stable.v2 as nw
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from blindbayes.codebook import Codebook
 from blindbayes.data.encode import as_text
 from blindbayes.data.values import NUMBER_PATTERN, Untyped, untyped
 from blindbayes.errors import ConfigError, DataError
+from blindbayes.lazy import lazy
+
+if TYPE_CHECKING:
+    import ibis
+    import narwhals.stable.v2 as nw
+    import pyarrow as pa
+    import pyarrow.compute as pc
+else:
+    ibis = lazy("ibis")
+    nw = lazy("narwhals.stable.v2")
+    pa = lazy("pyarrow")
+    pc = lazy("pyarrow.compute")
 
 _URL = re.compile(r"^[a-z][a-z0-9+]*://", re.IGNORECASE)
 MEMORY_LIMIT = "512MB"  # of the embedded DuckDB; larger work spills to disk

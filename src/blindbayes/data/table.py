@@ -7,11 +7,10 @@ Ibis table or large frame by its engine. Both give the same integers.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
 from blindbayes.codebook import Codebook
 from blindbayes.data.counting import Progress, count
@@ -19,7 +18,13 @@ from blindbayes.data.encode import encode
 from blindbayes.data.persons import Persons, bounded, drawn_rows, require_identifier
 from blindbayes.data.sources import frame_columns, is_source, open_source, require_columns
 from blindbayes.errors import ConfigError, DataError
+from blindbayes.lazy import lazy
 from blindbayes.statistics import CodedRows, Layout, Statistics, count_block
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+else:
+    pa = lazy("pyarrow")
 
 _MOST_ROWS_HERE = 1 << 18
 

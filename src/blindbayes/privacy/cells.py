@@ -14,12 +14,14 @@ from functools import lru_cache
 import msgspec
 import numpy as np
 import numpy.typing as npt
-from scipy.special import ndtri
 
 from blindbayes.codebook import Codebook, Numeric, log_points
+from blindbayes.lazy import lazy
 from blindbayes.model.parameters import Histogram, Parameters
 from blindbayes.privacy.released import Cut
 from blindbayes.statistics import Statistics
+
+special = lazy("scipy.special")
 
 Floats = npt.NDArray[np.float64]
 FINE = 240
@@ -68,7 +70,7 @@ def places(mass: Sequence[float], even: bool = False) -> tuple[float, ...]:
     if even:
         return tuple(float(value) for value in share)
     with np.errstate(divide="ignore"):
-        found = np.clip((ndtri(np.clip(share, 0, 1)) / _PROBIT + 1) / 2, 0, 1)
+        found = np.clip((special.ndtri(np.clip(share, 0, 1)) / _PROBIT + 1) / 2, 0, 1)
     found[0], found[-1] = 0.0, 1.0
     return tuple(float(value) for value in found)
 

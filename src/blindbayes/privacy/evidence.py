@@ -14,7 +14,10 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy.stats import beta
+
+from blindbayes.lazy import lazy
+
+stats = lazy("scipy.stats")
 
 ALPHA = 1e-3
 """One minus the confidence of every bound: 99.9%."""
@@ -160,10 +163,10 @@ def _candidates(a: Floats, b: Floats, delta: float, alpha: float) -> list[tuple[
 def _lower(hits: Any, n: int, alpha: float) -> Any:
     """Clopper and Pearson's lower limit."""
     hits = np.asarray(hits, dtype=np.float64)
-    return np.where(hits == 0, 0.0, beta.ppf(alpha, np.maximum(hits, 1), n - hits + 1))
+    return np.where(hits == 0, 0.0, stats.beta.ppf(alpha, np.maximum(hits, 1), n - hits + 1))
 
 
 def _upper(hits: Any, n: int, alpha: float) -> Any:
     """Clopper and Pearson's upper limit."""
     hits = np.asarray(hits, dtype=np.float64)
-    return np.where(hits == n, 1.0, beta.ppf(1 - alpha, hits + 1, np.maximum(n - hits, 1)))
+    return np.where(hits == n, 1.0, stats.beta.ppf(1 - alpha, hits + 1, np.maximum(n - hits, 1)))

@@ -10,10 +10,12 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy import stats
 
+from blindbayes.lazy import lazy
 from blindbayes.primitives.coins import Coins
 from blindbayes.privacy import heavy_tails, norms, samplers
+
+stats = lazy("scipy.stats")
 
 ALPHA = 1e-4
 """Level of each fit. With system coins a sound sampler fails one audit in ten thousand, per sampler."""

@@ -14,10 +14,10 @@ from fractions import Fraction
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import ndtri
 
 from blindbayes.codebook import Categorical, Codebook, Numeric
 from blindbayes.errors import ConfigError
+from blindbayes.lazy import lazy
 from blindbayes.model.parameters import Parameters, estimate
 from blindbayes.primitives.coins import Coins
 from blindbayes.privacy import samplers
@@ -27,6 +27,8 @@ from blindbayes.privacy.mechanisms import Price
 from blindbayes.privacy.released import require_small_delta
 from blindbayes.privacy.stages import StagedPlan, plan_stages
 from blindbayes.statistics import MISSING, CodedRows, Layout, cells_of, count_block
+
+special = lazy("scipy.special")
 
 EPSILONS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
 TEST_SHARE = 0.3
@@ -153,7 +155,7 @@ def synthetic_proxy(codebook: Codebook, rows: int, coins: Coins, *, strength: fl
         return np.asarray(((words.astype(np.float64) + 0.5) / 2**53).reshape(shape))
 
     def normal(*shape: int) -> npt.NDArray[np.float64]:
-        return np.asarray(ndtri(uniform(*shape)))
+        return np.asarray(special.ndtri(uniform(*shape)))
 
     classes = len(codebook.classes)
     labels = below(coins, np.full(rows, classes))

@@ -12,9 +12,11 @@ import math
 from fractions import Fraction
 
 import numpy as np
-from scipy.special import log_ndtr
 
 from blindbayes.errors import ConfigError
+from blindbayes.lazy import lazy
+
+special = lazy("scipy.special")
 
 SMALLEST_VARIANCE = 4
 _SUM_UP_TO = 1 << 12  # standard deviations up to this are summed term by term
@@ -37,8 +39,8 @@ def _tail(start: float, variance: float) -> tuple[float, float]:
         tail = float(np.exp(-x * x / (2 * variance)).sum()) / math.sqrt(2 * math.pi * variance)
         return tail * (1 - _SLACK), tail * (1 + _SLACK)
     # The sum over x >= n of a falling function lies between its integrals from n and from n - 1.
-    low = math.exp(float(log_ndtr(-first / deviation)))
-    high = math.exp(float(log_ndtr(-(first - 1) / deviation)))
+    low = math.exp(float(special.log_ndtr(-first / deviation)))
+    high = math.exp(float(special.log_ndtr(-(first - 1) / deviation)))
     return low * (1 - _SLACK), high * (1 + _SLACK)
 
 

@@ -12,9 +12,12 @@ from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
-from scipy import fft, special
 
 from blindbayes.errors import ConfigError
+from blindbayes.lazy import lazy
+
+fft = lazy("scipy.fft")
+special = lazy("scipy.special")
 
 _MAX_REACH = 1 << 23
 Floats = npt.NDArray[np.float64]

@@ -20,7 +20,10 @@ from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import ndtr
+
+from blindbayes.lazy import lazy
+
+special = lazy("scipy.special")
 
 Floats = npt.NDArray[np.float64]
 
@@ -49,7 +52,7 @@ class ClassSizes:
 def positive_mean(mean: Floats, deviation: Floats | float) -> Floats:
     """Mean of a normal variable given that it is positive."""
     ratio = np.clip(mean / deviation, -8.0, None)
-    return np.asarray(ratio * deviation + deviation * np.exp(-0.5 * ratio**2) / (math.sqrt(2 * math.pi) * ndtr(ratio)))
+    return np.asarray(ratio * deviation + deviation * np.exp(-0.5 * ratio**2) / (math.sqrt(2 * math.pi) * special.ndtr(ratio)))
 
 
 def class_sizes(counts: Floats, deviation: float, rows: int | None) -> ClassSizes:
@@ -145,7 +148,7 @@ def _law(power: float, fine: int) -> Floats:
     """P(fine cell) for each mean and deviation of the grid; the outer cells take the tails (values are held to the bounds)."""
     edges = 2 * (np.arange(fine + 1) / fine) ** power - 1
     edges[0], edges[-1] = -np.inf, np.inf
-    below = ndtr((edges[None, None, :] - _MEANS[:, None, None]) / _DEVIATIONS[None, :, None])
+    below = special.ndtr((edges[None, None, :] - _MEANS[:, None, None]) / _DEVIATIONS[None, :, None])
     return np.asarray(np.maximum(np.diff(below, axis=2), _LEAST_CELL))
 
 

@@ -9,13 +9,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from fractions import Fraction
 from functools import cached_property
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
 from blindbayes.data.columns import ColumnSource
 from blindbayes.errors import ConfigError, LocalProtocolError, PrivacyError
-from blindbayes.estimators import NaiveBayes
+from blindbayes.lazy import lazy
 from blindbayes.model.file import ModelRecord
 from blindbayes.primitives.coins import Coins
 from blindbayes.privacy.accounting import Spend
@@ -36,6 +36,11 @@ from blindbayes.study.agreement import Agreement
 from blindbayes.study.schemes import Exposure, Facts, NoParams
 from blindbayes.study.study import Study
 from blindbayes.transport.memory import Outcome
+
+if TYPE_CHECKING:
+    from blindbayes import estimators
+else:
+    estimators = lazy("blindbayes.estimators")
 
 MINER = "miner"
 OPENED = "noisy_histograms"
@@ -179,10 +184,12 @@ class NoisyColumns:
         statistics = _margins(noisy) if plain else noisy.statistics
         settings = {"alpha": study.alpha, "var_smoothing": study.var_smoothing, "named": False}
         if plain:
-            model = NaiveBayes.from_statistics(statistics, alpha=study.alpha, var_smoothing=study.var_smoothing)
+            model = estimators.NaiveBayes.from_statistics(statistics, alpha=study.alpha, var_smoothing=study.var_smoothing)
         else:
             record = ModelRecord(fit_parameters(noisy, alpha=study.alpha), statistics, "text", settings, None)
-            model = NaiveBayes(self.plan.codebook, alpha=study.alpha, var_smoothing=study.var_smoothing)._restore(record)
+            model = estimators.NaiveBayes(self.plan.codebook, alpha=study.alpha, var_smoothing=study.var_smoothing)._restore(
+                record
+            )
         spent = float(self.plan.epsilon)
         model.privacy_ = {"mechanism": "discrete_laplace", "epsilon": spent, "delta": 0.0, "released": self._record(noisy)}
         known = {"study": sha256, "protocol": study.protocol, "opened": OPENED}

@@ -8,14 +8,14 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 
 from blindbayes.errors import BlindbayesError, ConfigError, LocalProtocolError, PrivacyError
-from blindbayes.estimators import NaiveBayes
+from blindbayes.lazy import lazy
 from blindbayes.model.file import ModelRecord, dump_model
 from blindbayes.model.parameters import Histogram, Parameters, Term
 from blindbayes.primitives.coins import Coins
@@ -42,6 +42,11 @@ from blindbayes.transport.memory import Outcome
 from blindbayes.wire import U64Array
 from blindbayes.wire.transcript import Cost
 
+if TYPE_CHECKING:
+    from blindbayes import estimators
+else:
+    estimators = lazy("blindbayes.estimators")
+
 
 @dataclass(frozen=True)
 class RatioResult:
@@ -63,7 +68,7 @@ class RatioResult:
         return (0.0, 0.0) if self.promise is None else (self.promise.epsilon, self.promise.delta)
 
     @property
-    def model(self) -> NaiveBayes:
+    def model(self) -> estimators.NaiveBayes:
         """The model of the opened probabilities. Its counts are not known."""
         parameters, alpha = self.parameters(), self.ratios.alpha
         privacy = None
@@ -71,7 +76,9 @@ class RatioResult:
             privacy = {"mechanism": self.promise.mechanism, "epsilon": self.promise.epsilon, "delta": self.promise.delta}
             privacy["statement"] = self.promise.to_dict()
         settings = {"alpha": alpha, "var_smoothing": 0.0, "named": False}
-        return NaiveBayes(self.ratios.codebook, alpha=alpha)._restore(ModelRecord(parameters, None, "text", settings, privacy))
+        return estimators.NaiveBayes(self.ratios.codebook, alpha=alpha)._restore(
+            ModelRecord(parameters, None, "text", settings, privacy)
+        )
 
     def parameters(self) -> Parameters:
         """What `model` scores with."""

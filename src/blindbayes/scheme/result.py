@@ -9,11 +9,11 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy.typing as npt
 
-from blindbayes.estimators import NaiveBayes
+from blindbayes.lazy import lazy
 from blindbayes.model.file import dump_model
 from blindbayes.primitives.signatures import SigningKey
 from blindbayes.privacy.statement import Deployment
@@ -24,6 +24,11 @@ from blindbayes.storage.folder import write_folder
 from blindbayes.study.agreement import Agreement
 from blindbayes.transport.memory import Outcome
 from blindbayes.wire.transcript import Cost
+
+if TYPE_CHECKING:
+    from blindbayes import estimators
+else:
+    estimators = lazy("blindbayes.estimators")
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +62,7 @@ class Learned:
 class Result:
     """How a study ended that opens statistics: with a model in the open."""
 
-    model: NaiveBayes = field(repr=False)
+    model: estimators.NaiveBayes = field(repr=False)
     statistics: Statistics = field(repr=False)  # exact, or noisy if the study has an epsilon
     leakage: Mapping[str, Leak]
     cost: Cost = field(repr=False)

@@ -7,14 +7,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import numpy as np
 
 from blindbayes.codebook import Codebook
 from blindbayes.errors import BlindbayesError, ConfigError, DataError, PeerProtocolError
-from blindbayes.estimators import NaiveBayes
+from blindbayes.lazy import lazy
 from blindbayes.model.file import ModelRecord
 from blindbayes.primitives.coins import Coins
 from blindbayes.privacy.accounting import Spend
@@ -34,6 +34,11 @@ from blindbayes.study.agreement import Agreement
 from blindbayes.study.schemes import Exposure, Facts, NoParams, share_of
 from blindbayes.study.study import FEWEST_EXACT, Study
 from blindbayes.transport.memory import Outcome
+
+if TYPE_CHECKING:
+    from blindbayes import estimators
+else:
+    estimators = lazy("blindbayes.estimators")
 
 EXACT = (
     "No noise: the statistics are exact. Nothing but the sum was opened, and the sum itself is not differentially private: "
@@ -198,7 +203,7 @@ class SumScheme:
         privacy = {**plan.tables.describe(), "mechanism": plan.name, "epsilon": spent[0], "delta": spent[1]}
         privacy |= {"statement": statement.to_dict(), "released": released}
         record = ModelRecord(parameters, statistics, "text", settings, privacy)
-        model = NaiveBayes(plan.codebook, alpha=study.alpha, var_smoothing=study.var_smoothing)._restore(record)
+        model = estimators.NaiveBayes(plan.codebook, alpha=study.alpha, var_smoothing=study.var_smoothing)._restore(record)
         text = "\n\n".join([*lines, statement.text])
         return Result(model, statistics, leakage, outcome.cost, text, total.included, spent, runs, words, shares, report, known)
 
@@ -352,7 +357,7 @@ def describe_trust(public: Sum, plan: NoisySum) -> str:
     )
 
 
-def _exact(study: Study, total: Total, base: Result | None) -> tuple[Statistics, NaiveBayes]:
+def _exact(study: Study, total: Total, base: Result | None) -> tuple[Statistics, estimators.NaiveBayes]:
     statistics = Statistics.from_words(Layout(study.codebook), total.words)
     if base is not None:
         statistics = base.statistics + statistics
@@ -362,7 +367,7 @@ def _exact(study: Study, total: Total, base: Result | None) -> tuple[Statistics,
         raise PeerProtocolError(
             "the total is not that of any table: a party sent a vector that is none", suspects=total.included
         ) from cause
-    return statistics, NaiveBayes.from_statistics(statistics, alpha=study.alpha, var_smoothing=study.var_smoothing)
+    return statistics, estimators.NaiveBayes.from_statistics(statistics, alpha=study.alpha, var_smoothing=study.var_smoothing)
 
 
 def require_base(agreement: Agreement, base: Result) -> None:

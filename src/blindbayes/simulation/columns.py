@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from blindbayes.data.columns import ColumnSource, open_columns
 from blindbayes.errors import ConfigError, DataError, LocalProtocolError
-from blindbayes.estimators import NaiveBayes
+from blindbayes.lazy import lazy
 from blindbayes.model.shares import ModelShare
 from blindbayes.primitives.coins import Coins
 from blindbayes.protocol.columns import ColumnsSetup
@@ -25,6 +25,11 @@ from blindbayes.scheme.result import Prediction, about_columns, leakage_of
 from blindbayes.scheme.scoring import describe_prediction
 from blindbayes.statistics import Statistics
 from blindbayes.transport.memory import Outcome, local_runs, run_in_memory
+
+if TYPE_CHECKING:
+    from blindbayes import estimators
+else:
+    estimators = lazy("blindbayes.estimators")
 
 
 class JointModel:
@@ -110,9 +115,9 @@ class JointModel:
         own = {name: coins.derive(f"prediction {runs[name].run_id} {name}") for name in names}
         return run_in_memory({name: parts[name](runs[name], own[name]) for name in names})
 
-    def combine(self) -> NaiveBayes:
+    def combine(self) -> estimators.NaiveBayes:
         """Simulation only: join the shares in one place and return the plain model they stand for."""
-        return NaiveBayes.from_statistics(self.statistics(), alpha=self.columns.alpha)
+        return estimators.NaiveBayes.from_statistics(self.statistics(), alpha=self.columns.alpha)
 
     def _require_sums(self) -> None:
         if self.columns.guard.acts:

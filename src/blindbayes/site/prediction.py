@@ -9,15 +9,15 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 import numpy as np
-import pyarrow as pa
 
 from blindbayes.data.columns import ColumnSource
 from blindbayes.data.sources import Source
 from blindbayes.errors import ConfigError, DataError, PrivacyError
+from blindbayes.lazy import lazy
 from blindbayes.model.shares import ModelShare
 from blindbayes.primitives.coins import Coins
 from blindbayes.protocol.columns import ColumnsSetup
@@ -33,6 +33,11 @@ from blindbayes.study.file import StudyFile
 from blindbayes.transport.events import log_event
 from blindbayes.transport.memory import Outcome
 from blindbayes.wire.transcript import Cost
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+else:
+    pa = lazy("pyarrow")
 
 _HALF = 32  # digits: the model's run, then what names the batch
 _MOST_NAME = 200

@@ -7,11 +7,9 @@ import shutil
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
-from pyarrow import csv as pa_csv
-
+from blindbayes.lazy import lazy
 from blindbayes.report import seal_files
 from blindbayes.storage.files import make_private_folder, sync
 from blindbayes.storage.folder import write_folder
@@ -20,6 +18,13 @@ from blindbayes.transport.driver import Finished
 from blindbayes.transport.identity import Identity
 from blindbayes.transport.memory import Outcome
 from blindbayes.wire.transcript import Cost, Keep, Transcript
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyarrow import csv as pa_csv
+else:
+    pa = lazy("pyarrow")
+    pa_csv = lazy("pyarrow.csv")
 
 
 def outcome_of(finished: Mapping[str, Finished]) -> Outcome:
