@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -36,8 +36,12 @@ from blindbayes.privacy.exact_events import as_decimal
 from blindbayes.privacy.fitting import plan_fit
 from blindbayes.privacy.forecast import noisy_accuracy, score_price
 from blindbayes.privacy.intervals import noise_interval
-from blindbayes.privacy.statement import PrivacyStatement
+from blindbayes.privacy.statement import Deployment, PrivacyStatement
 from blindbayes.statistics import CodedRows, Layout, Statistics, count_block
+
+if TYPE_CHECKING:
+    from blindbayes.primitives.signatures import SigningKey
+    from blindbayes.report import Cover
 
 _TARGET = "class"
 _MAX_WEIGHT = 2**31
@@ -491,6 +495,34 @@ class NaiveBayes(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         except OSError as cause:
             scratch.unlink(missing_ok=True)
             raise ConfigError(f"model file {os.fspath(path)!r} cannot be written ({type(cause).__name__})") from None
+
+    def release(
+        self,
+        folder: str | os.PathLike[str],
+        *,
+        cover: Cover | str | None = None,
+        deployment: Deployment | None = None,
+        signers: Mapping[str, SigningKey] | None = None,
+    ) -> Path:
+        """Write the model with its papers into a new folder: statement, card, explanation, plots, index page, checksums.
+
+        `cover` is a title, or title, owner and the officer's fields; a deployment adds the record of the OpenDP Deployments
+        Registry; `signers` maps names to the keys that sign the checksums.
+        """
+        from blindbayes.report import Cover, release_files, seal_files
+        from blindbayes.storage.folder import write_folder
+
+        if not isinstance(cover, Cover):
+            cover = Cover(title=cover or f"Naive Bayes classifier of {self._parameters().codebook.target}")
+        return write_folder(
+            folder, seal_files(release_files(self._record(), self._noise_interval(), cover, deployment), signers, cover)
+        )
+
+    @property
+    def approved_codebook_(self) -> str:
+        """The hash of the codebook that people agreed on. A private release may be counted in other cells of it."""
+        privacy = getattr(self, "privacy_", {})
+        return str(privacy.get("statement", {}).get("codebook", self._parameters().codebook.sha256))
 
     def _restore(self, record: ModelRecord) -> Self:
         codebook = record.parameters.codebook

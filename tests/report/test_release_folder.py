@@ -27,6 +27,7 @@ ALWAYS = {
     "model.json",
     "model_card.md",
     "leakage.json",
+    "index.html",
     "leakage.html",
     "cost.json",
     "statement.md",
@@ -121,6 +122,9 @@ def test_pages_load_nothing_and_run_nothing(exact: Path, private: Path) -> None:
     for path in (*exact.rglob("*"), *private.rglob("*")):
         if path.suffix in {".html", ".svg"}:
             text = path.read_text().replace('xmlns="http://www.w3.org/2000/svg"', "")
+            for link in re.findall(r'href="([^"]*)"', text):  # the index page names the files beside it
+                assert (path.parent / link).is_file(), link
+                text = text.replace(f'href="{link}"', "")
             assert not re.search(r"<script|<link|<img|src=|href=|https?://|@import|url\(", text), path.name
 
 
@@ -130,6 +134,9 @@ def test_names_are_escaped_on_every_page() -> None:
     files = Study(DATA.codebook).simulate(tables).files()
     assert nasty.encode() not in files["leakage.html"]
     assert b"&lt;script&gt;" in files["leakage.html"]
+    index = seal_files(files)["index.html"]
+    assert nasty.encode() not in index
+    assert b"&lt;script&gt;" in index
 
 
 def test_whoever_signs_can_be_checked_and_nobody_else(tmp_path: Path) -> None:
@@ -160,7 +167,7 @@ FILES = {"a.txt": b"one", "plots/b.svg": b"two"}
 )
 def test_every_change_is_noticed(change: dict[str, bytes | None], told: str) -> None:
     sealed = seal_files(FILES, {"north": SigningKey(bytes(32))})
-    assert verify_files(sealed).files == 2
+    assert verify_files(sealed).files == 3  # the two, and the index page
     changed = {name: content for name, content in {**sealed, **change}.items() if content is not None}
     with pytest.raises(DataError, match=told):
         verify_files(changed)

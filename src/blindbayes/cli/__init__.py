@@ -24,6 +24,7 @@ COMMANDS = {
     "bench": "What each protocol costs on this machine, for your codebook.",
     "codebook": "Make, check and show codebooks: the public facts about columns.",
     "demo": "See it work: hospitals, a bank and a telecom, a census office.",
+    "explain": "What a model says, value by value.",
     "export": "Write a model as PMML, ONNX or skops.",
     "ids": "Identifiers, before two parties join on them.",
     "ledger": "The record of privacy spent.",

@@ -257,8 +257,7 @@ def census(as_json: bool, out: str | None, rows: int) -> None:
     from blindbayes import NaiveBayes
     from blindbayes.datasets import census as generate
     from blindbayes.ledger import Ledger
-    from blindbayes.report import release_files, seal_files
-    from blindbayes.storage.folder import write_folder
+    from blindbayes.report import Cover
 
     data, later = generate(rows), generate(20_000, seed=41)
     table, test = data.tables["office"], later.tables["office"]
@@ -283,7 +282,7 @@ def census(as_json: bool, out: str | None, rows: int) -> None:
         right = np.asarray(release.predict(queries)) == np.asarray(truth)
         lines.append(("epsilon = 0.1, the release", float(right.mean())))
         if folder is not None:
-            write_folder(where / "release", seal_files(release_files(release)))
+            release.release(where / "release", cover=Cover(title="Census: a private model", owner="A statistics office"))
     facts = {
         "accuracy": {name: round(score, 4) for name, score in lines},
         "epsilon left": {"before": before, "after": after},

@@ -75,7 +75,7 @@ def command() -> None:
 
 
 @command.command("show")
-@click.argument("folders", nargs=-1, required=True, type=click.Path(exists=True, file_okay=False))
+@click.argument("folders", nargs=-1, required=True, type=click.Path(exists=True))
 @click.option(
     "--card", "cards", multiple=True, type=click.Path(exists=True, dir_okay=False), help="Card of a site that must have signed."
 )
@@ -95,7 +95,11 @@ def show(folders: tuple[str, ...], cards: tuple[str, ...], registry: str | None,
     Example:
       blindbayes report show demo/exact/north demo/exact/south --card north.toml
       blindbayes report demo/private/north --registry publisher.toml > statement.yaml
+      blindbayes report model.json
     """
+    if files := [name for name in folders if not Path(name).is_dir()]:
+        _show_model(files[0], as_json, alone=len(folders) == 1 and not cards and registry is None)
+        return
     releases = [
         _Release(folder, files, verify_files(files)) for folder, files in ((name, read_folder(name)) for name in folders)
     ]
@@ -130,6 +134,60 @@ def show(folders: tuple[str, ...], cards: tuple[str, ...], registry: str | None,
         _show(facts, Screen())
     if facts["unforeseen"]:
         raise DataError("something was opened that stands in no specification; do not use this release, and report it")
+
+
+def _show_model(path: str, as_json: bool, *, alone: bool) -> None:
+    """A model file by itself: what it promises. Nothing vouches for it."""
+    from blindbayes.estimators import load
+    from blindbayes.report.release import NO_PROMISE
+
+    if not alone:
+        raise ConfigError(f"{Path(path).name!r} is a file: several folders, cards and the registry are for release folders")
+    model = load(path)
+    private = hasattr(model, "privacy_")
+    if as_json:
+        statement = model.statement_.to_dict() if private else None
+        click.echo(json.dumps({"model": path, "codebook": model.approved_codebook_, "statement": statement}, indent=2))
+        return
+    click.echo(model.statement_.text if private else NO_PROMISE, nl=False)
+    click.echo("\nA model file carries no checksums and no signature; `blindbayes train --release` writes a folder that does.")
+
+
+@command.command("cover")
+def cover() -> None:
+    """Print a cover file to be filled in: title, owner, and what a data protection officer is asked for.
+
+    \b
+    Example:
+      blindbayes report cover > cover.toml
+      blindbayes train visits.csv --codebook codebook.toml --release release --cover cover.toml --epsilon 1
+    """
+    from blindbayes.report import cover_template
+
+    click.echo(cover_template(), nl=False)
+
+
+@command.command("pdf")
+@click.argument("folder", type=click.Path(exists=True, file_okay=False))
+@click.option("--out", required=True, type=click.Path(dir_okay=False), help="Where the PDF goes.")
+def pdf(folder: str, out: str) -> None:
+    """Write statement, card and the officer's fields of a release as one PDF, to be signed on paper.
+
+    The folder's files are compared with their checksums first; the PDF names the SHA-256 of those checksums.
+
+    \b
+    Example:
+      blindbayes report pdf release --out release.pdf
+    """
+    from blindbayes.report.pdf import pdf_of
+
+    files = read_folder(folder)
+    verified = verify_files(files)
+    try:
+        Path(out).write_bytes(pdf_of(files, verified))
+    except OSError as cause:
+        raise ConfigError(f"the PDF {out!r} cannot be written ({type(cause).__name__})") from None
+    click.echo(f"PDF written to {out}")
 
 
 @command.command("sign")

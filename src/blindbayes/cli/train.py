@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -11,11 +12,25 @@ from blindbayes.cli import print_json
 from blindbayes.codebook import Codebook
 from blindbayes.errors import ConfigError
 
+if TYPE_CHECKING:
+    from blindbayes.primitives.signatures import SigningKey
+    from blindbayes.report import Cover
+
 
 @click.command()
 @click.argument("data")
 @click.option("--codebook", "codebook_path", required=True, type=click.Path(dir_okay=False), help="The codebook file.")
-@click.option("--out", required=True, type=click.Path(dir_okay=False), help="Where the model file goes.")
+@click.option("--out", type=click.Path(dir_okay=False), help="Where the model file goes.")
+@click.option("--release", type=click.Path(file_okay=False), help="New folder for the model with its papers, to be signed.")
+@click.option(
+    "--cover", type=click.Path(exists=True, dir_okay=False), help="Of --release: what `report cover` shows, filled in."
+)
+@click.option("--title", help="Of --release: its title, if the cover has none.")
+@click.option("--owner", help="Of --release: the organisation that answers for it.")
+@click.option("--sign", "site", type=click.Path(exists=True), help="Of --release: sign with the keys of this site's folder.")
+@click.option(
+    "--passphrase-file", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="Opens the keys of --sign."
+)
 @click.option("--alpha", type=float, default=1.0, show_default=True, help="Laplace smoothing.")
 @click.option(
     "--var-smoothing", type=float, default=1e-9, show_default=True, help="Share of the largest variance added to all."
@@ -45,7 +60,13 @@ from blindbayes.errors import ConfigError
 def command(
     data: str,
     codebook_path: str,
-    out: str,
+    out: str | None,
+    release: str | None,
+    cover: str | None,
+    title: str | None,
+    owner: str | None,
+    site: str | None,
+    passphrase_file: Path | None,
     alpha: float,
     var_smoothing: float,
     epsilon: float | None,
@@ -65,13 +86,22 @@ def command(
     Example:
       blindbayes train visits.parquet --codebook codebook.toml --out model.json
       blindbayes train visits.parquet --codebook codebook.toml --out model.json --epsilon 1 --ledger ledger.jsonl
+      blindbayes train visits.parquet --codebook codebook.toml --release release --title "Readmission" --epsilon 1
     """
     from blindbayes.data.persons import require_identifier
     from blindbayes.estimators import NaiveBayes
 
-    folder = Path(out).parent
-    if not (folder.is_dir() and os.access(folder, os.W_OK)):  # before the ledger pays for a model that nobody could keep
-        raise ConfigError(f"no file can be written in the folder {os.fspath(folder)!r}; make it, or choose another --out")
+    if out is None and release is None:
+        raise ConfigError("nothing would be kept: pass --out for the model file, --release for a folder with its papers")
+    if release is None and (found := [name for name, value in _named(cover, title, owner, site) if value is not None]):
+        raise ConfigError(f"{found[0]} is for --release: pass a folder there")
+    for name, place in (("--out", out), ("--release", release)):  # before the ledger pays for a model that nobody could keep
+        folder = Path(place).absolute().parent if place is not None else None
+        if folder is not None and not (folder.is_dir() and os.access(folder, os.W_OK)):
+            raise ConfigError(f"nothing can be written in the folder {os.fspath(folder)!r}; make it, or choose another {name}")
+    if release is not None and Path(release).is_dir() and any(Path(release).iterdir()):
+        raise ConfigError("the release folder is not empty; choose another")
+    papers = None if release is None else _papers(cover, title, owner, site, passphrase_file)
     codebook = Codebook.from_toml(codebook_path)
     if rows_per_person is not None:
         if epsilon is None:
@@ -92,9 +122,41 @@ def command(
         tuning=tuning,
     )
     model.fit(data)
-    model.save(out)
-    facts = {"model": out, "codebook": model.codebook_.sha256, "private": epsilon is not None}
+    facts = {"model": out, "release": release, "codebook": model.approved_codebook_, "private": epsilon is not None}
+    if out is not None:
+        model.save(out)
+    if release is not None and papers is not None:
+        model.release(release, cover=papers[0], signers=papers[1])
     if as_json:
         print_json(facts)
-    else:
-        click.echo(f"model written to {out}; codebook {model.codebook_.sha256[:12]}")
+        return
+    if out is not None:
+        click.echo(f"model written to {out}; codebook {model.approved_codebook_[:12]}")
+    if release is not None:
+        signed = "signed" if papers is not None and papers[1] else "not signed"
+        click.echo(
+            f"release written to {release} ({signed}), codebook {model.approved_codebook_[:12]}; "
+            f"open {Path(release) / 'index.html'}"
+        )
+    if epsilon is not None and ledger is None:
+        click.echo("no ledger was charged: nobody keeps count of what this table has spent; --ledger does", err=True)
+
+
+def _named(*values: str | None) -> list[tuple[str, str | None]]:
+    return list(zip(("--cover", "--title", "--owner", "--sign"), values, strict=True))
+
+
+def _papers(
+    cover: str | None, title: str | None, owner: str | None, site: str | None, passphrase_file: Path | None
+) -> tuple[Cover, dict[str, SigningKey]]:
+    from blindbayes.cli.site import passphrase_of
+    from blindbayes.report import Cover
+    from blindbayes.transport.identity import Identity
+
+    content, name = (Path(cover).read_bytes(), Path(cover).name) if cover is not None else (b"", "")
+    made = Cover.from_toml(content, name, title=title, owner=owner)
+    if site is None:
+        return made, {}
+    folder = Path(site) if Path(site).is_dir() else Path(site).parent
+    identity = Identity.load(folder, passphrase=passphrase_of(passphrase_file))
+    return made, {identity.name: identity.signing}

@@ -8,6 +8,7 @@ disk: every paper is text or bytes, and `runtime.folder` writes them.
 from blindbayes.report.card import model_card
 from blindbayes.report.checksums import CHECKSUMS, SIGNATURES, Verified, seal_files, verify_files
 from blindbayes.report.common import COMMON, COMMON_SIGNATURES, Common, common_of, digest_of, signatures_of, signed_by
+from blindbayes.report.cover import Cover, cover_template
 from blindbayes.report.leakage import (
     About,
     Flow,
@@ -18,7 +19,7 @@ from blindbayes.report.leakage import (
     follows_from_sum,
     leak_report,
 )
-from blindbayes.report.page import leak_page, model_page
+from blindbayes.report.page import index_page, leak_page, model_page
 from blindbayes.report.release import model_files, release_files, run_files
 from blindbayes.report.spec import Coalition, Spec, protocols, read_spec
 from blindbayes.report.vouching import Vouched, vouched
@@ -31,6 +32,7 @@ __all__ = [
     "About",
     "Coalition",
     "Common",
+    "Cover",
     "Flow",
     "LeakReport",
     "PartyView",
@@ -40,8 +42,10 @@ __all__ = [
     "Vouched",
     "coalition_sentences",
     "common_of",
+    "cover_template",
     "digest_of",
     "follows_from_sum",
+    "index_page",
     "leak_page",
     "leak_report",
     "model_card",

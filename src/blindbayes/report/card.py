@@ -11,8 +11,8 @@ from blindbayes.foreign import markdown
 from blindbayes.model.parameters import Parameters
 
 
-def model_card(parameters: Parameters, facts: Mapping[str, Any]) -> str:
-    """Markdown. `facts` are public facts of the run, in the order to be shown."""
+def model_card(parameters: Parameters, facts: Mapping[str, Any], approved: str | None = None) -> str:
+    """Markdown. `facts` are public facts of the run, in the order to be shown; `approved` the hash of the agreed codebook."""
     codebook = parameters.codebook
     priors = ", ".join(
         f"{markdown(label)} {math.exp(value):.3f}" for label, value in zip(codebook.classes, parameters.log_prior, strict=True)
@@ -26,7 +26,7 @@ def model_card(parameters: Parameters, facts: Mapping[str, Any]) -> str:
         "## How it was made",
         "",
         *(f"- {name}: {markdown(value)}" for name, value in facts.items()),
-        f"- codebook: {codebook.sha256} ({codebook.provenance})",
+        f"- codebook: {approved or codebook.sha256} ({codebook.provenance})",
         f"- prior: {priors}",
         "",
         "## Features",

@@ -10,7 +10,20 @@ from dataclasses import dataclass
 from blindbayes.errors import DataError, IntegrityError
 from blindbayes.foreign import read_json_table
 from blindbayes.primitives.signatures import SigningKey, verify
-from blindbayes.report.common import AGAIN, CLAIMS, COMMON, COMMON_SIGNATURES, LEAKAGE, RUN, Common, claims_of, signatures_text
+from blindbayes.report.common import (
+    AGAIN,
+    CLAIMS,
+    COMMON,
+    COMMON_SIGNATURES,
+    INDEX,
+    LEAKAGE,
+    RUN,
+    Common,
+    claims_of,
+    signatures_text,
+)
+from blindbayes.report.cover import Cover
+from blindbayes.report.page import index_page
 
 CHECKSUMS, SIGNATURES = "checksums", "signatures.json"
 PRIVATE = (".share", ".share.spent")  # a simulation leaves the parties' shares of a model beside its release
@@ -25,13 +38,16 @@ class Verified:
     signers: Mapping[str, bytes]  # party -> public key of the signature, which is good
 
 
-def seal_files(files: Mapping[str, bytes], signers: Mapping[str, SigningKey] | None = None) -> dict[str, bytes]:
-    """The files with their checksums and, if anybody signs, the signatures over the checksums.
+def seal_files(
+    files: Mapping[str, bytes], signers: Mapping[str, SigningKey] | None = None, cover: Cover | None = None
+) -> dict[str, bytes]:
+    """The files with an index page, their checksums and, if anybody signs, the signatures over the checksums.
 
     A release of a run between sites also gets the list of what is the same at all of them, signed likewise.
     """
     if RUN in files and LEAKAGE in files:
         files = {**files, CLAIMS: claims_of(files)}
+    files = {**files, INDEX: index_page(cover or Cover.of(files), files).encode()}
     common = Common.of(files)
     if common is not None:
         files = {**files, COMMON: common.text}

@@ -25,11 +25,11 @@ from blindbayes.model.file import MAX_BYTES
 from blindbayes.primitives.signatures import SigningKey, verify
 
 COMMON, COMMON_SIGNATURES, CLAIMS = "common.json", "common.signatures.json", "claims.json"
-RUN, STUDY, LEAKAGE = "run.json", "study.toml", "leakage.json"
+RUN, STUDY, LEAKAGE, INDEX = "run.json", "study.toml", "leakage.json", "index.html"
 FORMAT, OLD_FORMAT = "blindbayes.common/2", "blindbayes.common/1"
 AGAIN = "ask for the release again"
 _CONTEXT = b"blindbayes common release v1\n"
-OWN = frozenset((LEAKAGE, "leakage.html", "cost.json", RUN, "classes.csv"))  # a site's own view
+OWN = frozenset((INDEX, LEAKAGE, "leakage.html", "cost.json", RUN, "classes.csv"))  # a site's own view
 _SEALS = frozenset(("checksums", "signatures.json", COMMON, COMMON_SIGNATURES))
 _RUN_ID = re.compile("[0-9a-f]{16,64}")
 # Each site's study file carries the signatures that it had seen when the run began.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -11,6 +11,7 @@ import numpy.typing as npt
 from blindbayes.codebook import Categorical, Feature, Numeric
 from blindbayes.model.explain import NoiseInterval, between
 from blindbayes.model.parameters import Gaussian, Histogram, Parameters
+from blindbayes.statistics import Statistics
 
 MOST_RANGES = 12  # a number in finer cells is shown in this many ranges
 POINTS = 5  # a number with a normal law is shown at this many values
@@ -27,24 +28,33 @@ class Weight:
     values: Floats  # per class
     low: Floats | None = None  # per class: the interval that holds the exact weight in 90 of 100 releases; None: exact
     high: Floats | None = None
+    share: float = 1.0  # how often the value occurs, as the model has it
+    rows: tuple[float, float] | None = None  # rows that have it, or where their number lies; None: not known
+    seen: bool = True  # whether anybody has it, beyond what smoothing and noise make
 
     @property
     def strength(self) -> tuple[float, float]:
-        """How much it says: the largest, in size, of what noise cannot have made, then of the weights as they are."""
-        size = float(np.abs(self.values).max())
+        """How much it says, times how often it is said: of what noise cannot have made, then of the weights as they are."""
+        size = float(np.abs(self.values).max()) * self.share
         if self.low is None or self.high is None:
             return size, size
-        return float(np.maximum(np.maximum(self.low, -self.high), 0.0).max()), size
+        return float(np.maximum(np.maximum(self.low, -self.high), 0.0).max()) * self.share, size
 
     def interval(self, at: int) -> tuple[float, float] | None:
         """The interval of one class; None for an exact model."""
         return None if self.low is None or self.high is None else (float(self.low[at]), float(self.high[at]))
 
 
-def weights(parameters: Parameters, only: str | None = None, noise_interval: NoiseInterval | None = None) -> list[Weight]:
+def weights(
+    parameters: Parameters,
+    only: str | None = None,
+    noise_interval: NoiseInterval | None = None,
+    statistics: Statistics | None = None,
+) -> list[Weight]:
     """Every value of every categorical feature, ranges or values of every number, in the codebook's order.
 
     With `noise_interval`, each has its interval, and the ranges are the cells that were released (or some of them together).
+    With `statistics` (exact, or the noisy ones that were released), each says how many rows have it.
     """
     found: list[Weight] = []
     present = np.isfinite(parameters.log_prior)
@@ -64,15 +74,71 @@ def weights(parameters: Parameters, only: str | None = None, noise_interval: Noi
             if isinstance(other, Histogram):
                 with np.errstate(invalid="ignore"):  # nan: a hidden count
                     drawn = np.logaddexp.reduceat(other.log_prob, starts, axis=2).transpose(0, 2, 1)
+            held = None if statistics is None else np.add.reduceat(statistics.counts[feature.name].sum(axis=0), starts)
         elif isinstance(feature, Numeric):
             codes = _points(term, feature, present)
             names = [f"at {(code + feature.centre) / feature.scale:.6g}" for code in codes.tolist()]
             own = parameters.score(feature.name, term, codes)
             drawn = None if noise_interval is None else noise_interval.score(parameters, feature.name, codes)
+            held = None
         else:
             continue
-        found += _weights(feature.name, names, own, drawn, present, noise_interval is not None)
+        some = _weights(feature.name, names, own, drawn, present, noise_interval is not None)
+        if isinstance(term, Histogram):
+            some = _occurrence(some, parameters, noise_interval, own, drawn, held, statistics)
+        found += some
     return found
+
+
+def information(parameters: Parameters) -> dict[str, float]:
+    """What each feature tells about the class by itself, in bits of mutual information: most first."""
+    prior, found = np.exp(parameters.log_prior), {}
+    for feature in parameters.codebook.features:
+        term = parameters.terms[feature.name]
+        if isinstance(term, Histogram):
+            joint = prior[:, None] * np.exp(term.log_prob)
+        elif isinstance(feature, Numeric):
+            codes = np.unique(np.linspace(feature.code_low, feature.code_high, 257).astype(np.int64))
+            scores = parameters.score(feature.name, term, codes).T
+            likely = np.exp(scores - scores.max(axis=1, keepdims=True))
+            joint = prior[:, None] * likely / likely.sum(axis=1, keepdims=True)
+        else:
+            continue
+        joint = joint / joint.sum()
+        apart = joint.sum(axis=0, keepdims=True) * joint.sum(axis=1, keepdims=True)
+        some = joint > 0
+        found[feature.name] = max(float((joint[some] * np.log2(joint[some] / apart[some])).sum()), 0.0)
+    return dict(sorted(found.items(), key=lambda item: -item[1]))
+
+
+def _occurrence(
+    found: list[Weight],
+    parameters: Parameters,
+    noise_interval: NoiseInterval | None,
+    own: Floats,
+    drawn: Floats | None,
+    held: npt.NDArray[np.int64] | None,
+    statistics: Statistics | None,
+) -> list[Weight]:
+    """How often each value occurs. Noise and smoothing give rows to a value that nobody has: under noise it counts as seen if
+    the interval of its rows, which holds them in 90 of 100 releases, is narrower than its distance from none."""
+    shares = np.exp(own) @ np.exp(parameters.log_prior)
+    if statistics is None or held is None:
+        return [replace(weight, share=float(share)) for weight, share in zip(found, shares, strict=True)]
+    total = max(int(statistics.class_counts.sum()), 1)
+    if noise_interval is None:
+        ends = [(float(count), float(count)) for count in held]
+        seen = [count > 0 for count in held]
+    elif drawn is None:  # the feature was not released
+        return [replace(weight, share=float(share), seen=False) for weight, share in zip(found, shares, strict=True)]
+    else:
+        sides = between(np.einsum("dvc,dc->dv", np.exp(drawn), np.exp(noise_interval.log_prior)))
+        ends = [(max(float(low), 0.0) * total, min(float(high), 1.0) * total) for low, high in zip(*sides, strict=True)]
+        seen = [low > high - low for low, high in ends]
+    return [
+        replace(weight, share=float(share), rows=rows, seen=bool(there))
+        for weight, share, rows, there in zip(found, shares, ends, seen, strict=True)
+    ]
 
 
 def _weights(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from html import escape
 
@@ -9,9 +10,12 @@ import numpy as np
 
 from blindbayes.model.explain import COVERAGE, NoiseInterval, between
 from blindbayes.model.parameters import FloatArray, Gaussian, Parameters, Term
-from blindbayes.report.evidence import weights
+from blindbayes.report.cover import OFFICER, Cover
+from blindbayes.report.evidence import Weight, information, weights
 from blindbayes.report.leakage import OTHERS, TRUST_WORDS, Flow, LeakReport, PartyView
 from blindbayes.report.plots import bracket, plain
+from blindbayes.report.prose import to_html
+from blindbayes.statistics import Statistics
 from blindbayes.wire import Trust
 
 COLOURS = {
@@ -35,6 +39,9 @@ th{background:#f3f3f3}.cards{display:grid;grid-template-columns:repeat(auto-fit,
 .tag{display:inline-block;padding:0 .5rem;border-radius:.6rem;color:#fff;font-size:.85rem}
 .alarm{border:2px solid #b3261e;padding:.5rem 1rem}.wide{overflow-x:auto}
 .muted{color:#555}.num{text-align:right}svg text{font:13px system-ui,sans-serif}
+.fill{height:2.2rem;min-width:28rem}
+@media print{body{font-size:10.5pt;margin:0;max-width:none}h2{break-after:avoid}
+table,.card,svg{break-inside:avoid}a{color:inherit;text-decoration:none}.pages{break-before:page}}
 """
 
 
@@ -43,6 +50,40 @@ def _document(title: str, body: str) -> str:
         f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{escape(title)}</title>'
         f'<meta name="viewport" content="width=device-width"><style>{_STYLE}</style></head>\n<body>{body}</body></html>\n'
     )
+
+
+_PAGES = {
+    "explain.html": "what the model says, value by value",
+    "leakage.html": "who learned what in the run",
+    "model.json": "the model itself, for software",
+    "statement.json": "the statement, for software",
+    "run.json": "which run, of which study",
+    "study.toml": "what the parties agreed on, with their signatures",
+    "checksums": "SHA-256 of every file; `sha256sum -c checksums` or `blindbayes report FOLDER` checks them",
+}
+
+
+def index_page(cover: Cover, files: Mapping[str, bytes]) -> str:
+    """The first page of a release folder: cover, statement, card, plots, the officer's fields, and what else is there."""
+    facts = "".join(f"<tr><th>{escape(name)}</th><td>{escape(value)}</td></tr>" for name, value in cover.facts.items())
+    links = "".join(
+        f'<li><a href="{name}">{name}</a>: {escape(what)}</li>'
+        for name, what in _PAGES.items()
+        if name in files or name == "checksums"
+    )
+    parts = [f"<h1>{escape(cover.title)}</h1>", f"<table>{facts}</table>", f"<h2>In this folder</h2><ul>{links}</ul>"]
+    parts += [to_html(files[name].decode(), below=1) for name in ("statement.md", "model_card.md") if name in files]
+    pictures = sorted(name for name in files if name.startswith("plots/") and name.endswith(".svg"))
+    if pictures:
+        shown = "".join(f'<div class="wide">{files[name].decode()}</div>' for name in pictures)  # a page loads nothing
+        parts.append(f'<div class="pages"><h2>Pictures</h2>{shown}</div>')
+    filled = "".join(
+        f'<tr><th>{escape(name)}</th><td class="fill">{escape(cover.officer.get(name, ""))}'
+        f'<br><span class="muted">{escape(why)}</span></td></tr>'
+        for name, why in OFFICER.items()
+    )
+    parts.append(f'<div class="pages"><h2>For the data protection officer</h2><table>{filled}</table></div>')
+    return _document(cover.title, "\n".join(parts))
 
 
 def _tag(trust: str) -> str:
@@ -184,12 +225,22 @@ def sequence_diagram(flows: tuple[Flow, ...]) -> str:
 
 
 def model_page(
-    parameters: Parameters, *, title: str = "What the model says", shown: int = 12, noise_interval: NoiseInterval | None = None
+    parameters: Parameters,
+    *,
+    title: str = "What the model says",
+    shown: int = 12,
+    noise_interval: NoiseInterval | None = None,
+    statistics: Statistics | None = None,
+    approved: str | None = None,
 ) -> str:
-    """Per feature, how far each value speaks for or against each class: ln P(value | class) less the mean over classes."""
+    """Per feature, how far each value speaks for or against each class: ln P(value | class) less the mean over classes.
+
+    Features that tell most come first. Values that nobody has, as far as `statistics` tell, are counted and not shown.
+    `approved` is the hash of the codebook that people agreed on, if the release was counted in other cells.
+    """
     codebook = parameters.codebook
     labels = ", ".join(codebook.classes)
-    about = f"What is predicted: {codebook.target} ({labels}). Codebook {codebook.sha256}"
+    about = f"What is predicted: {codebook.target} ({labels}). Codebook {approved or codebook.sha256}"
     parts = [f"<h1>{escape(title)}</h1>", f'<p class="muted">{escape(about)}</p>']
     parts.append(
         "<p>Each cell is the weight of evidence: how much that value raises (blue) or lowers (red) the log-score of the "
@@ -208,26 +259,44 @@ def model_page(
         f'<td class="num">{np.exp(value):.3f}{_note(ends, at)}</td>' for at, value in enumerate(parameters.log_prior)
     )
     parts.append(f"<h2>Prior</h2><table><tr>{heads}</tr><tr>{priors}</tr></table>")
-    for feature in codebook.features:
-        term = parameters.terms[feature.name]
-        parts.append(f"<h2>{escape(feature.name)}</h2>")
+    for name, bits in information(parameters).items():
+        term = parameters.terms[name]
+        parts.append(
+            f'<h2>{escape(name)}</h2><p class="muted">tells {bits:.3f} bits about {escape(codebook.target)} by itself</p>'
+        )
         if isinstance(term, Gaussian):
-            parts.append(
-                _moments(codebook.classes, term, None if noise_interval is None else noise_interval.terms[feature.name])
-            )
-        found = weights(parameters, feature.name, noise_interval)
+            parts.append(_moments(codebook.classes, term, None if noise_interval is None else noise_interval.terms[name]))
+        every = weights(parameters, name, noise_interval, statistics)
+        found = [weight for weight in every if weight.seen]
+        if not found:
+            parts.append(f'<p class="muted">None of its {len(every)} values stands out of the noise.</p>')
+            continue
         strongest = sorted(
             sorted(found, key=lambda weight: weight.strength, reverse=True)[:shown], key=lambda weight: weight.at
         )
         rows = "".join(
-            f"<tr><td>{escape(weight.value)}</td>"
+            f'<tr><td>{escape(weight.value)}</td><td class="num">{_rows(weight)}</td>'
             + "".join(_heat(float(value), weight.interval(at)) for at, value in enumerate(weight.values))
             + "</tr>"
             for weight in strongest
         )
-        more = "" if len(found) <= shown else f'<p class="muted">the {shown} strongest of {len(found)} values</p>'
-        parts.append(f"<table><tr><th>value</th>{heads}</tr>{rows}</table>{more}")
+        notes = [f"the {shown} that say most, of {len(found)} values"] if len(found) > shown else []
+        notes += (
+            [f"{len(every) - len(found)} of its values are not shown: (almost) nobody has them"]
+            if len(found) < len(every)
+            else []
+        )
+        more = f'<p class="muted">{"; ".join(notes)}</p>' if notes else ""
+        parts.append(f"<table><tr><th>value</th><th>rows</th>{heads}</tr>{rows}</table>{more}")
     return _document(title, "\n".join(parts))
+
+
+def _rows(weight: Weight) -> str:
+    """How many rows have the value, or where their number lies; else their share."""
+    if weight.rows is None:
+        return "" if weight.share == 1.0 else f"{weight.share:.1%}"
+    low, high = weight.rows
+    return f"{low:,.0f}" if low == high else f"{low:,.0f} to {high:,.0f}"
 
 
 def _moments(classes: tuple[str, ...], term: Gaussian, drawn: Term | None) -> str:

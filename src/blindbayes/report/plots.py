@@ -8,7 +8,8 @@ import numpy as np
 
 from blindbayes.model.explain import NoiseInterval, between
 from blindbayes.model.parameters import Gaussian, Parameters
-from blindbayes.report.evidence import Weight, weights
+from blindbayes.report.evidence import Weight, information, weights
+from blindbayes.statistics import Statistics
 
 _FONT = 'font-family="system-ui,sans-serif" font-size="13"'
 _BLUE, _RED = (31, 95, 168), (179, 38, 30)
@@ -27,13 +28,22 @@ def priors_plot(parameters: Parameters) -> str:
     return "".join([*out, "</svg>\n"])
 
 
-def evidence_plot(parameters: Parameters, noise_interval: NoiseInterval | None = None, *, shown: int = 30) -> str:
+def evidence_plot(
+    parameters: Parameters,
+    noise_interval: NoiseInterval | None = None,
+    statistics: Statistics | None = None,
+    *,
+    shown: int = 30,
+) -> str:
     """A heat map: the values that say most, one row each, and how far each speaks for or against each class.
 
-    With `noise_interval`, each cell also says where the exact weight lies in 90 of 100 releases; pale where that may be 0.
+    How much a value says counts as often as it occurs; values that nobody has are left out; the features that tell most come
+    first. With `noise_interval`, each cell also says where the exact weight lies in 90 of 100 releases, and is pale where
+    that may be 0.
     """
-    found = sorted(weights(parameters, noise_interval=noise_interval), key=lambda weight: weight.strength, reverse=True)[:shown]
-    order = {name: at for at, name in enumerate(parameters.terms)}
+    found = [weight for weight in weights(parameters, noise_interval=noise_interval, statistics=statistics) if weight.seen]
+    found = sorted(found, key=lambda weight: weight.strength, reverse=True)[:shown]
+    order = {name: at for at, name in enumerate(information(parameters))}
     found.sort(key=lambda weight: (order[weight.feature], weight.at))
     classes, names = parameters.codebook.classes, [_name(weight) for weight in found]
     left, cell, step, top = _margin(names), (110 if noise_interval is None else 170), 24, 64
@@ -41,7 +51,7 @@ def evidence_plot(parameters: Parameters, noise_interval: NoiseInterval | None =
     out = _open(
         max(left + cell * len(classes) + 20, 480 if legend else 0),
         top + step * max(len(found), 1) + 20 + (20 if legend else 0),
-        "Weight of evidence, by value and class",
+        "Weight of evidence, by value (with the share of rows that have it) and class",
     )
     if legend:
         out.append(f'<text x="12" y="{top + step * max(len(found), 1) + 22}" fill="#444">{legend}</text>')
@@ -128,7 +138,8 @@ def _short(text: str, most: int = 34) -> str:
 
 
 def _name(weight: Weight) -> str:
-    return f"{weight.feature}: {weight.value}"
+    name = _short(f"{weight.feature}: {weight.value}", 28)
+    return name if weight.share == 1.0 else f"{name} {weight.share:.0%}" if weight.share >= 0.01 else f"{name} <1%"
 
 
 def _heat(value: float) -> str:

@@ -5,20 +5,28 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from blindbayes.foreign import markdown
 from blindbayes.model.explain import NoiseInterval
-from blindbayes.model.file import dump_model
+from blindbayes.model.file import ModelRecord, dump_model
 from blindbayes.model.parameters import Parameters
 from blindbayes.privacy.statement import Deployment, PrivacyStatement
 from blindbayes.report.card import model_card
+from blindbayes.report.cover import Cover
 from blindbayes.report.leakage import LeakReport
 from blindbayes.report.page import leak_page, model_page
 from blindbayes.report.plots import evidence_plot, gaussian_plot, priors_plot
+from blindbayes.statistics import Statistics
 from blindbayes.wire.transcript import Cost
 
-if TYPE_CHECKING:
-    from blindbayes.estimators import NaiveBayes
+NO_PROMISE = """# Statement
+
+## What is promised
+
+Nothing about single people: this model is not differentially private. It holds exact counts of the table it was made from.
+Whoever reads it may tell from small counts whether a person was among the rows; treat it as the table itself is treated.
+"""
 
 
 def run_files(report: LeakReport, cost: Cost, statement: str) -> dict[str, bytes]:
@@ -32,16 +40,23 @@ def run_files(report: LeakReport, cost: Cost, statement: str) -> dict[str, bytes
 
 
 def release_files(
-    model: NaiveBayes, facts: Mapping[str, Any] | None = None, deployment: Deployment | None = None
+    record: ModelRecord, noise_interval: NoiseInterval | None, cover: Cover, deployment: Deployment | None = None
 ) -> dict[str, bytes]:
-    """The release of a model that one organisation fitted with differential privacy, on its own table."""
-    promise = model.statement_
-    known = {"mechanism": promise.mechanism, "epsilon": promise.epsilon, "delta": promise.delta, **(facts or {})}
-    record = model._record()
+    """The release of a model that one organisation fitted on its own table, with differential privacy or without."""
+    promise = None
+    known: dict[str, Any] = {**cover.facts}
+    statement = NO_PROMISE
+    if record.privacy is not None:
+        promise = PrivacyStatement(**record.privacy["statement"])
+        known |= {"mechanism": promise.mechanism, "epsilon": promise.epsilon, "delta": promise.delta}
+        statement = promise.text
+    head, _, rest = statement.partition("\n\n")
+    facts = "\n".join(f"- {name}: {markdown(value)}" for name, value in cover.facts.items())
     return {
         "model.json": dump_model(record).encode(),
-        "statement.md": promise.text.encode(),
-        **model_files(record.parameters, known, promise, deployment, model._noise_interval()),
+        "statement.md": f"{head}\n\n{facts}\n\n{rest}".encode(),
+        "cover.json": _json({**cover.facts, "officer": dict(cover.officer)}),
+        **model_files(record.parameters, known, promise, deployment, noise_interval, record.statistics),
     }
 
 
@@ -51,13 +66,17 @@ def model_files(
     promise: PrivacyStatement | None,
     deployment: Deployment | None,
     noise_interval: NoiseInterval | None = None,
+    statistics: Statistics | None = None,
 ) -> dict[str, bytes]:
     """What a model in the open adds: its card, its explanation, plots, and the promise in forms for machines."""
+    approved = None if promise is None else promise.codebook
     files = {
-        "model_card.md": model_card(parameters, facts).encode(),
-        "explain.html": model_page(parameters, noise_interval=noise_interval).encode(),
+        "model_card.md": model_card(parameters, facts, approved).encode(),
+        "explain.html": model_page(
+            parameters, noise_interval=noise_interval, statistics=statistics, approved=approved
+        ).encode(),
         "plots/priors.svg": priors_plot(parameters).encode(),
-        "plots/evidence.svg": evidence_plot(parameters, noise_interval).encode(),
+        "plots/evidence.svg": evidence_plot(parameters, noise_interval, statistics).encode(),
     }
     if (bars := gaussian_plot(parameters, noise_interval)) is not None:
         files["plots/numbers.svg"] = bars.encode()

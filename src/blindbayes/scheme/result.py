@@ -92,7 +92,7 @@ class Result:
         return {
             "model.json": dump_model(record).encode(),
             **run_files(report, self.cost, self.statement),
-            **model_files(record.parameters, facts, promise, deployment, self.model._noise_interval()),
+            **model_files(record.parameters, facts, promise, deployment, self.model._noise_interval(), record.statistics),
         }
 
     def save(
