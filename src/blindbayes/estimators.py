@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -9,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -16,7 +18,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_array, check_consistent_length, check_is_fitted, column_or_1d
 
-from blindbayes.codebook import DEFAULT_MAX_ROWS, Codebook
+from blindbayes.codebook import DEFAULT_MAX_ROWS, Codebook, Numeric
 from blindbayes.data import count_table, encode
 from blindbayes.data.infer import infer_feature, infer_labels
 from blindbayes.data.persons import Persons, drawn_rows, require_rows_per_person
@@ -28,10 +30,11 @@ from blindbayes.foreign import read_json_table
 from blindbayes.ledger import Ledger
 from blindbayes.model.explain import Explanation, NoiseInterval, explain
 from blindbayes.model.file import MAX_BYTES, ModelRecord, dump_model, parse_model
+from blindbayes.model.histograms import histograms
 from blindbayes.model.parameters import FloatArray, Gaussian, Histogram, Parameters, estimate
 from blindbayes.primitives.coins import Coins
 from blindbayes.privacy.accounting import Spend
-from blindbayes.privacy.cells import fine_codebook, histograms
+from blindbayes.privacy.cells import fine_codebook, is_cut
 from blindbayes.privacy.exact_events import as_decimal
 from blindbayes.privacy.fitting import plan_fit
 from blindbayes.privacy.forecast import noisy_accuracy, score_price
@@ -46,6 +49,10 @@ if TYPE_CHECKING:
 _TARGET = "class"
 _MAX_WEIGHT = 2**31
 _ROWS_AT_ONCE = 1 << 14
+_EXACT_SCORE = (
+    "an exact score is a function of private rows: under a ledger set score_epsilon, leave scoring and sample_weight out, or "
+    "choose settings by `private_forecast` (Python) or `blindbayes plan` (command line)"
+)
 _WHOLE = re.compile(r"0|-?[1-9][0-9]{0,17}")
 
 
@@ -91,6 +98,10 @@ class NaiveBayes(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     numeric : str, default="gaussian"
         How numbers without bins are modelled: "gaussian" by mean and variance, "histogram" in about equally full cells, which
         fits numbers that are not bell-shaped and needs a codebook. Private fits always take cells.
+    labels : str, default="auto"
+        With `epsilon`: the type of `classes_`, "text", "integer", "real" or "boolean". "auto" takes that of the array; what
+        objects a list or an object column holds is a fact about its rows, so there it takes integers (or truth values) if all
+        of the codebook's classes read so: pass "text" if yours are digits in quotes.
 
     Attributes
     ----------
@@ -125,6 +136,7 @@ class NaiveBayes(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         score_epsilon: float | None = None,
         tuning: str | None = None,
         numeric: str = "gaussian",
+        labels: str = "auto",
     ) -> None:
         self.codebook = codebook
         self.alpha = alpha
@@ -140,6 +152,7 @@ class NaiveBayes(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.score_epsilon = score_epsilon
         self.tuning = tuning
         self.numeric = numeric
+        self.labels = labels
 
     # -- fitting -----------------------------------------------------------------------------------------------------
 
@@ -205,8 +218,14 @@ class NaiveBayes(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def _finish(self, statistics: Statistics) -> Self:
         parameters = estimate(statistics, alpha=self.alpha, var_smoothing=self.var_smoothing)
         if self.numeric == "histogram" and self.codebook is not None:
-            parameters = histograms(statistics, self.codebook, parameters, self.alpha)
+            parameters = histograms(statistics, self._cut(), parameters, self.alpha)
         return self._publish(parameters, statistics)
+
+    def _cut(self) -> dict[str, str]:
+        """Numbers that are histograms of cells of their own, with the scale they were declared with."""
+        if self.numeric != "histogram" or self.codebook is None or self.epsilon is not None:
+            return {}
+        return {each.name: each.spacing for each in self.codebook.features if isinstance(each, Numeric) and is_cut(each)}
 
     def _publish(self, parameters: Parameters, statistics: Statistics | None) -> Self:
         self.parameters_ = parameters
@@ -248,6 +267,8 @@ class NaiveBayes(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             raise ConfigError("codebook must be a Codebook; read one with Codebook.from_toml")
         if self.numeric not in ("gaussian", "histogram"):
             raise ConfigError("numeric is gaussian or histogram")
+        if self.labels not in ("auto", "text", "integer", "real", "boolean"):
+            raise ConfigError("labels is auto, text, integer, real or boolean")
         declared = self.codebook
         if self.numeric == "histogram" and self.epsilon is None:
             if declared is None:
@@ -285,6 +306,8 @@ class NaiveBayes(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         labels, label_kind = _private_labels(y, codebook)
         if inside and str(getattr(X[codebook.target], "dtype", "")).lower() == "object":
             label_kind = _listed_kind(codebook)
+        if self.labels != "auto":
+            label_kind = self.labels
         check_consistent_length(*columns.values(), labels)
         if names is not None and self._is_bounded(names) and (persons := self._persons(codebook)) is not None:
             places = drawn_rows(columns, codebook, persons)
@@ -393,10 +416,7 @@ class NaiveBayes(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if self.epsilon is None or self.ledger is None:
             return float(super().score(X, y, sample_weight))
         if self.score_epsilon is None or sample_weight is not None:
-            raise PrivacyError(
-                "an exact score is a function of private rows: under a ledger set score_epsilon (and no sample_weight), or "
-                "choose settings by `private_forecast` (Python) or `blindbayes plan` (command line)"
-            )
+            raise PrivacyError(_EXACT_SCORE)
         right = int((np.asarray(self.predict(X)) == np.asarray(y)).sum())
         price = score_price(self.score_epsilon, self._unit_rows)
         spend = Spend(as_decimal(price.epsilon))
@@ -405,6 +425,8 @@ class NaiveBayes(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def predict_joint_log_proba(self, X: Any) -> FloatArray:
         """ln P(class, row), shaped (rows, classes)."""
+        if self.epsilon is not None and self.ledger is not None and _is_scored():
+            raise PrivacyError(_EXACT_SCORE)
         parameters = self._parameters()
         columns = self._query_columns(X)
         rows = len(next(iter(columns.values())))
@@ -478,9 +500,11 @@ class NaiveBayes(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     # -- files and copies --------------------------------------------------------------------------------------------
 
     def _record(self) -> ModelRecord:
-        settings = {"alpha": float(self.alpha), "var_smoothing": float(self.var_smoothing)}
+        settings: dict[str, Any] = {"alpha": float(self.alpha), "var_smoothing": float(self.var_smoothing)}
         names = getattr(self, "feature_names_in_", None)
         settings["named"] = names is not None
+        if cut := self._cut():
+            settings["numeric"] = cut
         return ModelRecord(
             self._parameters(), getattr(self, "statistics_", None), self.label_kind_, settings, getattr(self, "privacy_", None)
         )
@@ -572,8 +596,30 @@ def load(path: str | os.PathLike[str]) -> NaiveBayes:
         raise ConfigError(f"model file {os.fspath(path)!r} cannot be read ({type(cause).__name__})") from None
     record = parse_model(text)
     settings = record.settings
-    model = NaiveBayes(record.parameters.codebook, alpha=settings["alpha"], var_smoothing=settings["var_smoothing"])
+    codebook, cut = record.parameters.codebook, settings.get("numeric", {})
+    codebook = codebook.with_features(
+        msgspec.structs.replace(each, bins=None, edges=(), spacing=cut[each.name])
+        if isinstance(each, Numeric) and each.name in cut
+        else each
+        for each in codebook.features
+    )
+    if cut and fine_codebook(codebook) != record.parameters.codebook:
+        raise ConfigError("the model file's cells are not those of this version")
+    numeric = "histogram" if cut else "gaussian"
+    model = NaiveBayes(codebook, alpha=settings["alpha"], var_smoothing=settings["var_smoothing"], numeric=numeric)
     return model._restore(record)
+
+
+def _is_scored() -> bool:
+    """Whether one of scikit-learn's scorers asks, other than by `score`, which pays."""
+    frame = inspect.currentframe()
+    while frame is not None:
+        if frame.f_globals.get("__name__") == __name__ and frame.f_code.co_name == "score":
+            return False
+        if frame.f_globals.get("__name__") == "sklearn.metrics._scorer":
+            return True
+        frame = frame.f_back
+    return False
 
 
 def _first_name(X: Any) -> str:

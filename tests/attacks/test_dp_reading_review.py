@@ -17,7 +17,7 @@ import pandas as pd
 import pytest
 from click.testing import CliRunner
 from scipy.stats import beta
-from sklearn.model_selection import GridSearchCV
+from sklearn.model_selection import GridSearchCV, cross_val_score
 
 from blindbayes.cli import root
 from blindbayes.codebook import Categorical, Codebook, Numeric
@@ -240,8 +240,63 @@ def test_a_statement_does_not_assert_what_the_software_cannot_know() -> None:
     search = GridSearchCV(NaiveBayes(BOOK, epsilon=0.5), {"alpha": [0.5, 1.0]}, cv=2).fit(X, y)
     assert search.best_estimator_.statement_.tuning.startswith("Assumed, not checked")
     told = NaiveBayes(BOOK, epsilon=0.5, tuning="bounds from the ministry's tables").fit(X, y).statement_.tuning
-    assert told == "Declared by the holder of the table, not checked: bounds from the ministry's tables"
+    assert told == "Declared by those who hold the tables, not checked: bounds from the ministry's tables"
     assert "Nothing was tuned" not in Study(BOOK, epsilon=1.0).simulate({name: _whole(X, y) for name in "pqr"}).statement
+
+
+def test_a_study_says_how_settings_were_chosen_and_that_nobody_checked() -> None:
+    X, y = [["u", 1, 2]] * 20 + [["v", 3, 4]] * 20, [0] * 20 + [1] * 20
+    study = Study(BOOK, epsilon=1.0, tuning="bounds from the ministry's tables")
+    told = study.simulate({name: _whole(X, y) for name in "pqr"}).statement
+    assert "Declared by those who hold the tables, not checked: bounds from the ministry's tables" in told
+    assert Study(BOOK, epsilon=1.0).sha256 == Study(BOOK, epsilon=1.0, tuning=None).sha256 != study.sha256
+    columns = Study(COLUMNS, partition="columns", protocol="noisy_histograms", epsilon=1.0)
+    frame = pd.DataFrame({"c": ["u", "v"] * 5, "d": ["u", "v"] * 5, "y": ["a", "b"] * 5})
+    assert "Assumed, not checked" in columns.simulate({"p": frame[["c", "y"]], "q": frame[["d", "y"]]}).statement
+    with pytest.raises(PrivacyError, match="tuning is about noise"):
+        Study(BOOK, tuning="nothing")
+
+
+@pytest.mark.parametrize("scoring", ["accuracy", "neg_log_loss", "roc_auc", None])
+def test_scorers_of_scikit_learn_do_not_get_by_the_price_of_a_score(scoring: str | None, tmp_path: Path) -> None:
+    """With `scoring="accuracy"` cross-validation showed exact figures of private folds, unpaid."""
+    ledger = Ledger.create(tmp_path / "ledger", epsilon=20)
+    X, y = [["u", 1, 2]] * 20 + [["v", 3, 4]] * 20, np.array([0] * 20 + [1] * 20)
+    model = NaiveBayes(BOOK, epsilon=0.5, ledger=ledger.path, score_epsilon=0.5)
+    if scoring is None:
+        assert len(cross_val_score(model, X, y, cv=2)) == 2
+        assert ledger.balance().charges == 4
+        return
+    with pytest.raises(PrivacyError, match="exact score"):
+        cross_val_score(model, X, y, cv=2, scoring=scoring, error_score="raise")
+    assert model.fit(X, y).predict(X).shape == (40,)  # predictions themselves are what the model is for
+
+
+def test_digits_in_quotes_stay_texts_where_the_caller_says_so() -> None:
+    """A list's objects are facts about its rows, so its labels came back as integers, whatever they were."""
+    X, y = [["u", 1, 2], ["v", 3, 4]], ["0", "1"]
+    for made in (y, np.array(y, dtype=object), pd.Series(y, dtype=object)):
+        model = NaiveBayes(BOOK, epsilon=1.0, labels="text").fit(X, made)
+        assert model.classes_.tolist() == ["0", "1"]
+        assert set(model.predict(X)) <= {"0", "1"}
+    assert NaiveBayes(BOOK, epsilon=1.0).fit(X, np.array(y)).classes_.tolist() == ["0", "1"]
+    assert NaiveBayes(BOOK, epsilon=1.0).fit(X, [0, 1]).classes_.tolist() == [0, 1]
+    with pytest.raises(ConfigError, match="labels is"):
+        NaiveBayes(BOOK, epsilon=1.0, labels="words").fit(X, y)
+
+
+@pytest.mark.parametrize(
+    ("settings", "why"),
+    [
+        ({"partition": "columns"}, "one entity"),
+        ({"partition": "columns", "aligned": False}, "identifier with all its rows"),
+        ({"unit": "party", "party_rows": 10}, "all rows of a party"),
+        ({"epsilon": None}, "without epsilon"),
+    ],
+)
+def test_a_bound_on_persons_that_would_do_nothing_is_refused_with_the_reason(settings: dict[str, Any], why: str) -> None:
+    with pytest.raises(ConfigError, match=why):
+        Study(BOOK, **{"epsilon": 1.0, "rows_per_person": 3, **settings})
 
 
 def _whole(X: list[list[Any]], y: list[int]) -> pd.DataFrame:

@@ -421,3 +421,19 @@ def test_every_reference_in_the_schema_resolves() -> None:
 
     assert {reference.removeprefix("#/$defs/") for reference in references(schema)} == set(schema["$defs"])
     assert set(schema["$defs"]["Codebook"]["properties"]) == set(Codebook.__struct_fields__)
+
+
+def test_a_data_dictionary_may_name_cut_points_scales_and_the_category_for_the_rest() -> None:
+    rows = [
+        {"name": "y", "values": "a|b"},
+        {"name": "balance", "low": -10, "high": 1000, "edges": "0|500"},
+        {"name": "age", "low": 0, "high": 120, "bins": "18|65"},  # cut points where people write them
+        {"name": "crp", "low": 0, "high": 1000, "scale": "log"},
+        {"name": "job", "values": "cook|clerk|rest", "other": "rest"},
+    ]
+    book = Codebook.from_dictionary(rows, "y", max_rows=1000)
+    assert [getattr(each, "edges", None) for each in book.features] == [(0.0, 500.0), (18.0, 65.0), (), None]
+    assert [getattr(each, "spacing", None) for each in book.features] == ["linear", "linear", "log", None]
+    assert book.feature("job").other == "rest"  # type: ignore[union-attr]
+    with pytest.raises(ConfigError, match="edges of 'balance' is not a number"):
+        Codebook.from_dictionary([rows[0], {**rows[1], "edges": "0|x"}], "y", max_rows=10)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import pickle
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -206,3 +207,23 @@ def test_rows_are_not_added_to_a_model_released_with_noise(tmp_path: Path) -> No
     assert noisy.predict(rows).shape == (100,)
     with pytest.raises(PrivacyError, match="released with noise"):
         noisy.partial_fit(rows)
+
+
+def test_a_model_of_histograms_comes_back_as_it_was_and_goes_on_alike(tmp_path: Path) -> None:
+    """Its file was refused as not made of its own statistics, and a loaded model was one of Gaussians."""
+    numbers = (Numeric("x", 0, 1000), Numeric("z", 0, 10**5, spacing="log"), Numeric("w", 0, 10, bins=5))
+    book = Codebook("y", ("a", "b"), numbers, max_rows=10**6)
+    rng = np.random.default_rng(0)
+    X = np.column_stack([rng.exponential(50, (300, 2)).round(), rng.integers(0, 10, 300)])
+    y = np.where(X[:, 0] > 40, "a", "b")
+    model = NaiveBayes(book, numeric="histogram").fit(X, y)
+    model.save(tmp_path / "m.json")
+    for again in (load(tmp_path / "m.json"), pickle.loads(pickle.dumps(model))):
+        assert (again.numeric, again.codebook) == ("histogram", book)
+        assert (again.predict_proba(X) == model.predict_proba(X)).all()
+        further = NaiveBayes(book, numeric="histogram").fit(np.vstack([X, X]), np.append(y, y))
+        assert (again.partial_fit(X, y).predict_proba(X) == further.predict_proba(X)).all()
+    changed = (tmp_path / "m.json").read_text().replace('"z": "log"', '"z": "linear"')
+    (tmp_path / "m.json").write_text(changed)
+    with pytest.raises(ConfigError, match="cells are not those of this version"):
+        load(tmp_path / "m.json")

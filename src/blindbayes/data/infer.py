@@ -32,7 +32,7 @@ _CODE_BITS = 45
 _FINEST = 490  # a finer binary grid has no square in floating point
 _LARGEST = 1e148  # with room around it still within what a codebook allows
 _ROOM = 16  # an inferred codebook leaves this many ranges on each side, for later batches and queries
-_FIELDS = "name, kind, values, low, high, precision, bins, optional"
+_FIELDS = "name, kind, values, low, high, precision, bins, edges, scale, other, optional, missing, unit, description"
 
 
 def infer_codebook(
@@ -161,8 +161,18 @@ def codebook_from_dictionary(
         for key in ("low", "high", "precision"):
             if key in fields:
                 feature[key] = _parsed(fields[key], float, name, key)
-        if "bins" in fields:
-            feature["bins"] = _parsed(fields["bins"], int, name, "bins")
+        bins = fields.get("bins")
+        if isinstance(bins, str) and "|" in bins:  # cut points where a number of bins may stand
+            fields.setdefault("edges", bins)
+        elif bins is not None:
+            feature["bins"] = _parsed(bins, int, name, "bins")
+        if "edges" in fields:
+            edges = fields["edges"]
+            listed_edges = edges.split("|") if isinstance(edges, str) else edges
+            feature["edges"] = [_parsed(edge, float, name, "edges") for edge in listed_edges]
+        for key in ("scale", "other"):
+            if key in fields:
+                feature[key] = str(fields[key]).strip()
         if "optional" in fields:
             feature["optional"] = str(fields["optional"]).strip().lower() in {"true", "yes", "1"}
         if "missing" in fields:

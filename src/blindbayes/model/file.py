@@ -14,6 +14,7 @@ import numpy.typing as npt
 from blindbayes.codebook import Codebook, Numeric
 from blindbayes.errors import ConfigError
 from blindbayes.foreign import read_json
+from blindbayes.model.histograms import histograms
 from blindbayes.model.parameters import Gaussian, Histogram, Parameters, Term, estimate
 from blindbayes.statistics import Statistics
 from blindbayes.statistics.layout import is_histogram
@@ -102,13 +103,17 @@ def _record(document: dict[str, Any]) -> ModelRecord:
     statistics = None if document["statistics"] is None else Statistics.from_names(codebook, document["statistics"])
     parameters = Parameters(codebook, log_prior, terms)
     settings, privacy = document["settings"], document["privacy"]
-    if set(settings) != _SETTINGS or not isinstance(settings["named"], bool):
+    if not isinstance(settings, dict) or {*settings} - {"numeric"} != _SETTINGS or not isinstance(settings["named"], bool):
+        raise ConfigError("the model file's settings are not those of this version")
+    cut = settings.get("numeric", {})  # numbers in cells of their own, and the scale that they were declared with
+    if not isinstance(cut, dict) or not all(name in terms and scale in ("linear", "log") for name, scale in cut.items()):
         raise ConfigError("the model file's settings are not those of this version")
     alpha, smoothing = _numbers([settings["alpha"], settings["var_smoothing"]])
     if not (privacy is None or isinstance(privacy, dict)):
         raise ConfigError("the model file's privacy statement is not a table")
     if statistics is not None and privacy is None:
-        _require_same(parameters, estimate(statistics, alpha=float(alpha), var_smoothing=float(smoothing)))
+        made = estimate(statistics, alpha=float(alpha), var_smoothing=float(smoothing))
+        _require_same(parameters, histograms(statistics, cut, made, float(alpha)))
     return ModelRecord(parameters, statistics, document["label_kind"], settings, privacy)
 
 

@@ -17,9 +17,8 @@ import numpy.typing as npt
 
 from blindbayes.codebook import Codebook, Numeric, log_points
 from blindbayes.lazy import lazy
-from blindbayes.model.parameters import Histogram, Parameters
+from blindbayes.model.histograms import joined
 from blindbayes.privacy.released import Cut
-from blindbayes.statistics import Statistics
 
 special = lazy("scipy.special")
 
@@ -51,17 +50,6 @@ class CellShape:
         """About `cells` cells that hold equal shares; a fine cell that holds more is one by itself."""
         edges = joined(self.mass, cells)
         return Cut(feature.name, "cells", edges, feature.optional, reason, places(self.mass, self.even))
-
-
-def joined(mass: Sequence[float], cells: int) -> tuple[int, ...]:
-    """Edges, in fine cells, of `cells` or fewer cells that hold about equal shares."""
-    below = np.cumsum(mass)
-    wanted = np.arange(1, cells) / cells * below[-1]
-    inner = {int(np.abs(below - share).argmin()) + 1 for share in wanted}
-    # A cell that alone holds more than two shares stands apart from its neighbours.
-    for at in np.flatnonzero(np.asarray(mass) > 1.0 / cells * below[-1]):
-        inner |= {int(at), int(at) + 1}
-    return (0, *sorted(inner - {0, len(below)}), len(below))
 
 
 def places(mass: Sequence[float], even: bool = False) -> tuple[float, ...]:
@@ -142,25 +130,10 @@ def seen_shape(feature: Numeric, shares: Floats) -> CellShape:
 def fine_codebook(codebook: Codebook) -> Codebook:
     """The codebook with fine cells for every number that was declared by its bounds alone."""
     return codebook.with_features(
-        public_shape(each).counted(each) if isinstance(each, Numeric) and each.bins is None and each.width > 1 else each
-        for each in codebook.features
+        public_shape(each).counted(each) if isinstance(each, Numeric) and is_cut(each) else each for each in codebook.features
     )
 
 
-def histograms(statistics: Statistics, declared: Codebook, parameters: Parameters, alpha: float) -> Parameters:
-    """A model without privacy whose numbers are histograms: fine cells joined into equally full ones, as the table has them.
-
-    About the cube root of the rows, 4 to 20 cells; within a cell, fine cells are alike in every class.
-    """
-    rows = int(statistics.class_counts.sum())
-    terms = dict(parameters.terms)
-    for feature in declared.features:
-        if not isinstance(feature, Numeric) or feature.bins is not None or feature.width == 1:
-            continue
-        counts = statistics.counts[feature.name].astype(np.float64)
-        edges = joined((counts.sum(axis=0) + 1e-9).tolist(), min(max(round(rows ** (1 / 3)), 4), 20))
-        cells = np.add.reduceat(counts, edges[:-1], axis=1)
-        log = np.log(cells + alpha) - np.log(cells.sum(axis=1, keepdims=True) + alpha * cells.shape[1])
-        widths = np.diff(edges)
-        terms[feature.name] = Histogram(np.repeat(log - np.log(widths), widths, axis=1))
-    return Parameters(parameters.codebook, parameters.log_prior, terms)
+def is_cut(feature: Numeric) -> bool:
+    """Whether a number was declared by its bounds alone, so that its cells are chosen here."""
+    return feature.bins is None and feature.width > 1

@@ -39,7 +39,14 @@ NO_TUNING = (
     "fixed beforehand from public knowledge. This software cannot see how they were chosen. A setting chosen by looking at "
     "private results, a score of a fold for example, would need budget of its own."
 )
-DECLARED_TUNING = "Declared by the holder of the table, not checked: {}"
+DECLARED_TUNING = "Declared by those who hold the tables, not checked: {}"
+
+
+def tuning_words(tuning: str | None) -> str:
+    """How settings were chosen: assumed, or as declared; never checked."""
+    return NO_TUNING if tuning is None else DECLARED_TUNING.format(" ".join(tuning.split()) or "nothing")
+
+
 POST_PROCESSING = (
     "Negative counts are raised to zero, counts smoothed, variances kept above a floor and shrunk; all from the noisy "
     "integers and public facts, so that no privacy is spent."
@@ -147,7 +154,7 @@ class PrivacyStatement:
             composition=composition,
             not_protected=not_protected,
             trust_model=trust_model,
-            tuning=NO_TUNING if tuning is None else DECLARED_TUNING.format(tuning.strip() or "nothing"),
+            tuning=tuning_words(tuning),
             post_processing=post_processing,
             side_channels=side_channels,
             data_domain=data_domain,

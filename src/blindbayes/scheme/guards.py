@@ -20,6 +20,7 @@ from blindbayes.data.columns import ColumnSource
 from blindbayes.errors import ConfigError
 from blindbayes.privacy.column_noise import ColumnNoise, Drawn
 from blindbayes.privacy.column_noise import Join as Way
+from blindbayes.privacy.statement import tuning_words
 from blindbayes.protocol.columns import ColumnsSetup
 from blindbayes.protocol.joined import JoinSetup
 from blindbayes.protocol.shared_model import NO_GUARD, Guard
@@ -153,7 +154,7 @@ def _moments(columns: ColumnsSetup, name: str, n: int, total: int, square: int) 
 def describe_guard(study: Study, agreed: ColumnsSetup | JoinSetup) -> list[str]:
     """What noise and a least cell promise, and what they do not."""
     noise, least = noise_of(study, agreed), agreed.guard.min_cell
-    words = [] if noise is None else [noise.words()]
+    words = [] if noise is None else [noise.words(), f"Tuning. {tuning_words(study.tuning)}"]
     if not least:
         return words
     return [

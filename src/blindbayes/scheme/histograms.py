@@ -24,6 +24,7 @@ from blindbayes.privacy.joint import NoisyStatistics, ReleasePlan, fit_parameter
 from blindbayes.privacy.mechanisms import DiscreteLaplace
 from blindbayes.privacy.noisy_sum import narrow
 from blindbayes.privacy.released import Cut
+from blindbayes.privacy.statement import tuning_words
 from blindbayes.protocol.core import Role, Run
 from blindbayes.protocol.noisy_histograms import NoisyHistogramsSetup, contributor, miner
 from blindbayes.report import About, LeakReport, leak_report
@@ -233,6 +234,7 @@ class NoisyColumns:
                 f"It has a row in every table, so the parties' budgets add up: {parts}. Discrete Laplace noise of scale "
                 f"{tables} / {study.epsilon:g} on every count, drawn exactly, since one record stands in {tables} tables.",
                 *self._gaussian_words(),
+                f"Tuning. {tuning_words(study.tuning)}",
             ]
         )
 

@@ -174,6 +174,7 @@ class _Noise:
             f"feature. Probabilities, and the bit about the minimum, are computed from noisy counts",
             codebook=study.codebook.sha256,
             data_domain=data_domain(study.codebook),
+            tuning=study.tuning,
             trust_model=f"At least {study.gamma:.0%} of the parties follow the protocol, add their noise and keep it to "
             f"themselves: calibrated to {self.law.honest} honest shares; a party that takes its own share off what is opened "
             "counts among the others. The two computing parties do not collude",

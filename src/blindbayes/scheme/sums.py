@@ -197,6 +197,7 @@ class SumScheme:
             "is in the tables of all of them.",
             min_cell=study.min_cell,
             rows_per_person=study.rows_per_person,
+            tuning=study.tuning,
         )
         parameters, statistics, released = plan.fit(words, shares=shares, alpha=study.alpha, min_cell=study.min_cell)
         settings = {"alpha": study.alpha, "var_smoothing": study.var_smoothing, "named": False}

@@ -57,6 +57,7 @@ class Privacy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     unit: Literal["record", "party", "person"] = "record"  # "person" is what earlier versions called a record
     party_rows: int | None = None
     rows_per_person: int | None = None  # most rows of a person that a site counts, by the codebook's identifier
+    tuning: str | None = None  # how settings were chosen, as declared: for the statement
     expected_rows: int | None = None  # declared number of rows of all parties together: how fine the noisy tables are
     gamma: float = 2 / 3
 
@@ -422,6 +423,7 @@ _COMMENTS: dict[str, Any] = {
         "delta": "chance that epsilon does not hold; 0 for none",
         "unit": "whom epsilon protects: one record (a row, not a person), or all rows of a party",
         "rows_per_person": "a site counts so many rows of a person, drawn at random; epsilon protects them together",
+        "tuning": "how settings were chosen; the statement says so, and that it was not checked",
         "expected_rows": "rows of all parties together, about, from public knowledge: how fine the noisy tables are",
         "gamma": "the fraction of parties assumed to add their noise",
     },

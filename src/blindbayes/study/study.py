@@ -62,6 +62,8 @@ class Study:
     rows_per_person : int, default=None
         With epsilon, over rows: each party counts at most so many rows of a person, by the codebook's identifier, drawn at
         random, and noise protects such a person within a party.
+    tuning : str, default=None
+        With epsilon: how settings were chosen, for the statement, which says that it was declared and not checked.
     expected_rows : int, default=None
         With epsilon: the declared number of rows of all parties together, a public figure or a guess. It decides how fine
         the released tables are, and steadies the estimates.
@@ -117,6 +119,7 @@ class Study:
         unit: Literal["record", "party", "person"] = "record",
         party_rows: int | None = None,
         rows_per_person: int | None = None,
+        tuning: str | None = None,
         expected_rows: int | None = None,
         gamma: float = 2 / 3,
         quorum: int | None = None,
@@ -142,6 +145,7 @@ class Study:
         self.mechanism: Mechanism = mechanism
         self.unit: Literal["record", "party"] = "record" if unit == "person" else unit
         self.rows_per_person = rows_per_person
+        self.tuning = tuning
         self.party_rows = party_rows
         self.expected_rows = expected_rows
         self.gamma = gamma
@@ -190,9 +194,11 @@ class Study:
             raise PrivacyError("unit is 'record' or 'party': whom epsilon protects")
         if self.rows_per_person is not None:
             if self.epsilon is None or self.kind != "rows" or self.unit == "party":
-                raise ConfigError("rows_per_person is for studies over rows with epsilon, whose unit is a record; leave it out")
+                raise ConfigError(f"rows_per_person does not apply: {self._why_no_persons()}; leave it out")
             require_rows_per_person(self.rows_per_person)
             require_identifier(self.codebook)
+        if self.tuning is not None and not (isinstance(self.tuning, str) and len(self.tuning) <= 2000):
+            raise ConfigError("tuning is a text of at most 2,000 characters")
         if self.mechanism not in MECHANISMS:
             raise PrivacyError(f"mechanism is one of {', '.join(MECHANISMS)}")
         if not _is_number(self.gamma) or not 0 < self.gamma <= 1:
@@ -231,6 +237,15 @@ class Study:
         self.params  # noqa: B018 - an option that the protocol does not know
         scheme.check(self)
 
+    def _why_no_persons(self) -> str:
+        if self.epsilon is None:
+            return "without epsilon there is no noise that would protect a person"
+        if self.kind == "rows":
+            return "unit = 'party' protects all rows of a party already"
+        if self.lined_up:
+            return "row i of every party is one entity, and rows left out at one party would have to be at all"
+        return "where rows are matched, a record is an identifier with all its rows: epsilon protects that person already"
+
     # -- what it says --------------------------------------------------------------------------------------------------
 
     @property
@@ -255,8 +270,9 @@ class Study:
     def to_dict(self) -> dict[str, Any]:
         """Everything agreed on, as plain builtins; the codebook by its hash."""
         fields = {name: getattr(self, name) for name in _FIELDS}
-        if self.rows_per_person is None:  # a later setting: at its default it leaves earlier hashes as they are
-            del fields["rows_per_person"]
+        for name in ("rows_per_person", "tuning"):  # later settings: at their default they leave earlier hashes as they are
+            if fields[name] is None:
+                del fields[name]
         fields["rows"], fields["options"] = fields.pop("expected_rows"), schemes.first_names(self.options)
         return {"format": "blindbayes.study/1", "codebook": self.codebook.sha256, **fields}
 
@@ -471,6 +487,7 @@ _FIELDS = (
     "unit",
     "party_rows",
     "rows_per_person",
+    "tuning",
     "expected_rows",
     "gamma",
     "quorum",
@@ -491,6 +508,7 @@ _OF_NOISE: dict[str, Any] = {
     "mechanism": "auto",
     "unit": "record",
     "party_rows": None,
+    "tuning": None,
     "expected_rows": None,
     "gamma": 2 / 3,
 }
