@@ -1,4 +1,5 @@
-"""Accuracy of models in shares with noise of every party, against the central release at the same epsilon, paired over splits.
+"""Accuracy of models in shares with noise of every party, against the central release at the same epsilon (`privacy.stages`),
+paired over splits.
 
 BLINDBAYES_DATA=... python benchmarks/columns_noise.py [--splits 20] [--datasets car,wdbc] [--parties 2,3] [--epsilon 1]
 
@@ -18,14 +19,16 @@ import numpy.typing as npt
 
 from blindbayes import Study
 from blindbayes.papers.zafarani2020.data import Rows, load_rows
-from blindbayes.papers.zafarani2020.experiment import Ours, _splits
+from blindbayes.papers.zafarani2020.experiment import _splits
 from blindbayes.primitives.coins import Coins
+from blindbayes.privacy.joint import fit_parameters
+from blindbayes.privacy.stages import plan_stages
 from blindbayes.protocol.columns import any_counts, prior
 from blindbayes.protocol.shared_model import plain_tables, score
 from blindbayes.protocol.shared_model.tables import to_floats
 from blindbayes.scheme.aligned import class_counts_of, columns_for, local_parameters
 from blindbayes.scheme.guards import guard_local, noise_of
-from blindbayes.statistics import CodedRows, Layout, count_block
+from blindbayes.statistics import CodedRows, Layout, Statistics, count_block
 
 TABLE = ("car", "mushroom", "wdbc", "adult")
 Codes = npt.NDArray[np.int64]
@@ -69,10 +72,24 @@ def accuracy(rows: Rows, parties: int, epsilon: float, fold: tuple[Codes, Codes,
     return float((scores.argmax(axis=1) == asked.labels).mean())
 
 
+def central_accuracies(rows: Rows, epsilon: float, folds: Sequence[tuple[Codes, Codes, Codes]]) -> list[float]:
+    """Of the central release in stages, with the number of rows declared as it is in shares."""
+    plan = plan_stages(rows.codebook, epsilon=epsilon, rows=len(folds[0][0]))
+    block, layout = rows.counted(plan.codebook), Layout(plan.codebook)
+    total, found = count_block(layout, block), []
+    coins = Coins.seeded(bytes(32)).derive(f"central {rows.name} {epsilon}")
+    for at, (_, test, left_out) in enumerate(folds):
+        statistics = Statistics(layout, total.vector - count_block(layout, block.take(left_out)).vector)
+        parameters = fit_parameters(plan.release(statistics, coins.derive(f"split {at}")))
+        there = block.take(test)
+        found.append(float((parameters.joint_log_likelihood(there).argmax(axis=1) == there.labels).mean()))
+    return found
+
+
 def compare(rows: Rows, parties: int, epsilon: float, splits: int) -> tuple[float, float, float]:
     """Mean accuracy in shares, mean accuracy of the central release, and the standard error of the paired difference."""
     folds = _splits(rows.size, splits)
-    central = np.array(Ours(rows).accuracies(epsilon, folds, 0))
+    central = np.array(central_accuracies(rows, epsilon, folds))
     coins = Coins.seeded(bytes(32)).derive(f"{rows.name} {parties} {epsilon}")
     shared = np.array([accuracy(rows, parties, epsilon, fold, coins.derive(f"split {at}")) for at, fold in enumerate(folds)])
     return float(shared.mean()), float(central.mean()), float((shared - central).std() / math.sqrt(max(1, splits - 1)))

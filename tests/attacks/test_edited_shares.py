@@ -1,9 +1,11 @@
-"""A class holder that edits its own share turns "class" into "value of the other's column" (review of columns, A6).
+"""A class holder that edits its own share turns "class" into "value of the other's column" (review of columns, A6); one that
+garbles another comparison reads other bits of the scores.
 
-With dummies among the look-ups it is caught before a class comes out, with the probability that the statement gives, whatever
-it then opens; whoever follows the protocol is never accused.
+With dummies among the look-ups, and decoys among the comparisons, it is caught before a class comes out, with the probability
+that the statement gives, whatever it then opens; whoever follows the protocol is never accused.
 """
 
+import copy
 import dataclasses
 import itertools
 
@@ -14,11 +16,12 @@ import pytest
 
 from blindbayes import Study
 from blindbayes.codebook import Categorical, Codebook, Numeric
-from blindbayes.errors import ConfigError, DataError, IntegrityError, PrivacyError
+from blindbayes.errors import ConfigError, DataError, IntegrityError
 from blindbayes.primitives import limbs as lm
 from blindbayes.primitives import merkle
 from blindbayes.primitives.coins import Coins
-from blindbayes.protocol.shared_argmax import audit
+from blindbayes.primitives.garbling import Garbler
+from blindbayes.protocol.shared_argmax import audit, comparing, decoys
 from blindbayes.scheme.audits import caught
 
 BOOK = Codebook(
@@ -31,6 +34,7 @@ BOOK = Codebook(
         Numeric("age", 0, 99),
         Categorical("pet", ("cat", "dog", "none")),
     ),
+    variance_floor=1.0,
 )
 TWO = {"bank": ["mine", "risk"], "clinic": ["hiv", "plan", "age", "pet"]}
 THREE = {"bank": ["risk"], "clinic": ["hiv", "plan"], "shop": ["age", "pet", "mine"]}
@@ -55,13 +59,22 @@ def frame(rows=400, seed=9):
     )
 
 
-def train(split=TWO, rate=0.2, seed="train", **fields):
+_TRAINED = {}
+
+
+def train(split=TWO, rate=0.2, seed="train", epsilon=6.0, **fields):
+    """A study's result, afresh; each is trained once."""
+    given = repr((split, rate, seed, epsilon, fields))
+    if given not in _TRAINED:
+        _TRAINED[given] = _train(split, rate, seed, epsilon, **fields)
+    return copy.deepcopy(_TRAINED[given])
+
+
+def _train(split, rate, seed, epsilon, **fields):
     table = frame()
     options = {"audit_rate": rate} if rate else {}
     key = ["id"] if fields.get("aligned") is False else []
-    if key:
-        options["join"] = "left"
-    study = Study(BOOK, partition="columns", epsilon=6.0, options=options | fields.pop("options", {}), **fields)
+    study = Study(BOOK, partition="columns", epsilon=epsilon, options=options | fields.pop("options", {}), **fields)
     return study.simulate({name: table[key + held] for name, held in split.items()}, coins=coins(seed))
 
 
@@ -74,13 +87,13 @@ def ask(model, split=TWO, rows=60):
     return model.classify(parts, coins=coins(f"ask {next(_asked)}")), table
 
 
-def edit(model, feature="hiv", victim="clinic", values=None):
+def edit(model, feature="hiv", victim="clinic", values=None, liar="bank"):
     """The edit of a6_tables.py: the answer becomes the value. `values`: only at these."""
     plan = model.columns.plan
-    table = model.shares["bank"].tables[victim][feature]
+    table = model.shares[liar].tables[victim][feature]
     table.setflags(write=True)
     big = 1 << (plan.bits - 4)
-    for value in range(3) if values is None else values:
+    for value in range(table.shape[1] - 1) if values is None else values:
         for k in (1, 2):
             off = big if value == k else (-big if value == 0 else 0)
             entry = lm.add(table[0, value + 1, k - 1], lm.from_integers([off], plan.limbs)[0])
@@ -95,27 +108,137 @@ def test_without_audits_the_edit_reads_the_others_column():
     assert (said.to_numpy() == table["hiv"].to_numpy()).mean() > 0.98
 
 
-@pytest.mark.parametrize(
-    ("split", "victim", "feature", "fields"),
-    [
-        (TWO, "clinic", "hiv", {}),
-        (TWO, "clinic", "pet", {}),
-        (THREE, "clinic", "hiv", {}),
-        (THREE, "shop", "pet", {}),
-        (THREE, "shop", "pet", {"options": {"compare_all": True}}),
-        (TWO, "clinic", "hiv", {"key": "id", "aligned": False, "duplicates": "first"}),
-    ],
-    ids=["two", "other feature", "three", "further holder", "together", "left join"],
-)
-def test_the_edit_is_caught_and_honest_parties_are_not_accused(split, victim, feature, fields):
-    result = train(split, **fields)
+JOINED = {"key": "id", "aligned": False, "duplicates": "first"}
+FORMS = {
+    "two": (TWO, "clinic", "hiv", {}),
+    "other feature": (TWO, "clinic", "pet", {}),
+    "three": (THREE, "clinic", "hiv", {}),
+    "further holder": (THREE, "shop", "pet", {}),
+    "compare_all": (THREE, "shop", "pet", {"options": {"compare_all": True}}),
+    "left join": (TWO, "clinic", "hiv", JOINED | {"options": {"join": "left"}}),
+    "inner join": (TWO, "clinic", "hiv", JOINED),
+    "inner join, the attribute holder edits": (TWO, "bank", "mine", JOINED),
+}
+
+
+OFTEN = [("two", 6.0), ("left join", 6.0), ("two", None), ("further holder", None), ("inner join", None)]
+SELDOM = [(form, epsilon) for form in FORMS for epsilon in (6.0, None) if (form, epsilon) not in OFTEN]
+
+
+@pytest.mark.parametrize(("form", "epsilon"), [*OFTEN, *(pytest.param(*each, marks=pytest.mark.slow) for each in SELDOM)])
+def test_the_edit_is_caught_and_honest_parties_are_not_accused(form, epsilon):
+    split, victim, feature, fields = FORMS[form]
+    liar = "clinic" if victim == "bank" else "bank"
+    result = train(split, epsilon=epsilon, **fields)
+    told = set(result.leakage[victim].opened) - {"enough_overlap"}
+    assert told == (set() if epsilon else {"audited_classes"})
     honest, _ = ask(result.model, split)
     assert len(honest.labels) == 60
-    assert "audited_cells" in honest.leakage[victim].opened
-    edit(result.model, feature, victim)
+    assert ("audited_cells" in honest.leakage[victim].opened) == (epsilon is not None)
+    edit(result.model, feature, victim, liar=liar)
+    with pytest.raises(IntegrityError) as found:
+        ask(result.model, split)
+    assert found.value.party == liar
+
+
+@pytest.mark.parametrize("reveal_to", ["all", "bank", "clinic"])
+def test_without_noise_classes_are_those_of_a_study_without_audits(reveal_to):
+    """Decoys and dummies are taken out again, each from its place, whoever learns."""
+    audited, plain = (train(rate=rate, epsilon=None, reveal_to=reveal_to) for rate in (0.3, 0))
+    assert np.array_equal(ask(audited.model)[0].labels, ask(plain.model)[0].labels)
+
+
+# -- another comparison ------------------------------------------------------------------------------------------------------
+
+
+CIRCUITS = {
+    "of the evaluator's share alone": lambda g, mine, theirs: (np.zeros_like(mine), theirs),
+    "with a bit turned": lambda g, mine, theirs: (mine, np.concatenate([theirs[:-1], g.not_(theirs[-1:])])),
+    "of a few bits": lambda g, mine, theirs: (np.concatenate([mine[:8], np.zeros_like(mine[8:])]), theirs),
+}
+
+
+@pytest.mark.parametrize(
+    ("how", "split", "reveal_to"),
+    [
+        ("of the evaluator's share alone", TWO, "all"),
+        ("with a bit turned", TWO, "bank"),
+        ("of a few bits", TWO, "bank"),
+        pytest.param("of a few bits", TWO, "clinic", marks=pytest.mark.slow),
+        ("with a bit turned", THREE, "all"),
+        pytest.param("with a bit turned", THREE, "bank", marks=pytest.mark.slow),
+    ],
+    ids=["alone", "a bit", "few bits", "few bits, the other learns", "three", "three, one learns"],
+)
+def test_a_class_holder_that_garbles_another_comparison_is_caught(how, split, reveal_to, monkeypatch):
+    """Only that of the instances: where it knows that dummies alone are compared, it is honest."""
+    result, circuit = train(split, epsilon=None, reveal_to=reveal_to), comparing._circuit
+
+    def garbled(g, mine, theirs, query):
+        lies = isinstance(g, Garbler) and query.shared
+        return circuit(g, *(CIRCUITS[how](g, mine, theirs) if lies else (mine, theirs)), query)
+
+    monkeypatch.setattr(comparing, "_circuit", garbled)
     with pytest.raises(IntegrityError) as found:
         ask(result.model, split)
     assert found.value.party == "bank"
+
+
+@pytest.mark.parametrize("reveal_to", ["all", "bank"])
+def test_a_class_holder_that_enters_other_shares_than_it_was_left_with_is_caught(reveal_to, monkeypatch):
+    """It shifts the comparison's threshold, behind the transfers by which places are chosen."""
+    result = train(epsilon=None, reveal_to=reveal_to)
+    offered = comparing.offer_places
+
+    def shifted(query, shares, *rest):
+        places, kept = yield from offered(query, shares, *rest)
+        big = lm.from_integers([1 << (query.plan.bits - 4)], query.plan.limbs)
+        return lm.add(places, np.broadcast_to(big, places.shape)), kept
+
+    monkeypatch.setattr(comparing, "offer_places", shifted)
+    with pytest.raises(IntegrityError) as found:
+        ask(result.model)
+    assert found.value.party == "bank"
+
+
+def test_an_evaluator_that_takes_an_instance_twice_in_place_of_a_decoy_is_caught(monkeypatch):
+    result = train(epsilon=None)
+    chosen = decoys._choices
+    calls = []
+
+    def twice(number, at):
+        calls.append(1)
+        found = chosen(number, at)
+        return np.where(found == 0, 1, found).astype(np.uint64) if len(calls) == 1 else found
+
+    monkeypatch.setattr(decoys, "_choices", twice)
+    monkeypatch.setattr(decoys.Placed, "require", lambda *given: None)
+    with pytest.raises(IntegrityError) as found:
+        ask(result.model)
+    assert found.value.party == "clinic"
+
+
+@pytest.mark.slow
+def test_another_comparison_is_caught_as_often_as_the_statement_says(monkeypatch):
+    """One of the eight places of a group is changed, so its class is a coin: the decoy is there with probability 1/9."""
+    rate, tries, hits = 0.1, 300, 0
+    result = train(rate=rate, epsilon=None)
+    offered = comparing.offer_places
+
+    def shifted(query, shares, *rest):
+        places, kept = yield from offered(query, shares, *rest)
+        places[3] = coins(f"place {next(_asked)}").words(places[3].size).reshape(places[3].shape)
+        return places, kept
+
+    monkeypatch.setattr(comparing, "offer_places", shifted)
+    for _ in range(tries):
+        try:
+            ask(result.model, rows=8)
+        except IntegrityError:
+            hits += 1
+            result.model._kept = {}
+    expected = (1 / 9) * (2 / 3)  # a uniform score has each of three classes alike
+    assert abs(hits / tries - expected) < 4 * np.sqrt(expected * (1 - expected) / tries)
 
 
 def open_genuine(monkeypatch, genuine):
@@ -214,7 +337,7 @@ def test_dummies_are_their_share_and_say_nothing_of_instances():
     assert sorted([*drawn.places, *drawn.others]) == list(range(120))
     assert set(drawn.columns) == {"hiv", "plan", "age", "pet"}
     table = {name: np.arange(90) for name in drawn.columns}
-    mixed = drawn.among(table)["hiv"]
+    mixed = audit.among(drawn, table)["hiv"]
     assert np.array_equal(mixed[drawn.others], np.arange(90))
 
 
@@ -232,26 +355,36 @@ def test_a_share_carries_both_roots_through_its_file(tmp_path):
         ask(loaded)
 
 
-def test_audits_need_noise_in_the_shares_and_a_sensible_rate():
+def test_audits_need_a_sensible_rate():
     table = frame(60)
     parts = {name: table[held] for name, held in TWO.items()}
-    with pytest.raises(PrivacyError, match="set epsilon"):
-        Study(BOOK, partition="columns", options={"audit_rate": 0.1}).simulate(parts)
     for rate in (0.9, -0.1, "often", True):
         with pytest.raises(ConfigError, match="audit_rate"):
             Study(BOOK, partition="columns", epsilon=6.0, options={"audit_rate": rate}).simulate(parts)
-    keyed = {name: table[["id", *held]] for name, held in TWO.items()}
-    with pytest.raises(ConfigError, match="inner join"):
-        Study(
-            BOOK, partition="columns", epsilon=6.0, key="id", aligned=False, duplicates="first", options={"audit_rate": 0.1}
-        ).simulate(keyed)
+
+
+def test_the_statement_says_how_often_a_deviation_is_caught_and_what_is_not():
+    for epsilon, shown in ((6.0, "what they touch is opened"), (None, "no cell of a table is opened")):
+        words = train(epsilon=epsilon).statement
+        assert shown in words
+        assert "1 - (1 - 0.2 q)^m" in words
+        assert "decoys" in words
+        assert "Not audited" in words
+    assert "Training opened audited_classes" in words
+
+
+def test_references_that_are_not_whole_are_refused():
+    result = train(epsilon=None)
+    result.model.shares["clinic"].committed["bank"]["references"] = bytes(40)
+    with pytest.raises(DataError, match="reference instances"):
+        ask(result.model)
 
 
 def test_scoring_over_the_hidden_join_is_refused_where_audits_are_asked_for():
-    result = train(key="id", aligned=False, duplicates="first")
+    result = train(**JOINED)
     table = frame(30, seed=3)
     parts = {name: table[["id", *(column for column in held if column != "risk")]] for name, held in TWO.items()}
-    with pytest.raises(ConfigError, match="not audited"):
+    with pytest.raises(ConfigError, match="asks for audits"):
         result.model.score(parts, to="bank")
 
 

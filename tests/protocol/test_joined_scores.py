@@ -11,7 +11,8 @@ from blindbayes.codebook import Categorical, Numeric
 from blindbayes.errors import ConfigError, DataError, PeerLost, PeerProtocolError
 from blindbayes.primitives import limbs as lm
 from blindbayes.primitives.tweaks import TweakedHash
-from blindbayes.protocol.joined_scores import JoinedScoresSetup, lookups, match
+from blindbayes.protocol import lookups
+from blindbayes.protocol.joined_scores import JoinedScoresSetup, match
 from blindbayes.protocol.joined_scores import blocks as on_blocks
 from blindbayes.protocol.joined_scores.roles import BATCH
 from blindbayes.protocol.joined_sums import MIN_BOUND

@@ -18,9 +18,9 @@ from blindbayes.primitives.okvs import cells
 from blindbayes.primitives.oprf import WIDTH, question_words
 from blindbayes.primitives.ot import bits_for
 from blindbayes.primitives.softspoken import correction_words
-from blindbayes.protocol import joined_scores
+from blindbayes.protocol import joined_scores, lookups
 from blindbayes.protocol.core import Open, Receive, Send
-from blindbayes.protocol.joined_scores import bins, blocks, lookups, match, roles
+from blindbayes.protocol.joined_scores import bins, blocks, match, roles
 from blindbayes.protocol.joined_scores.messages import (
     BinsCommitted,
     BinsFixed,

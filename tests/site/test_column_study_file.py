@@ -103,7 +103,7 @@ def test_a_field_at_its_default_is_not_in_the_hash() -> None:
         ({"aligned": False}, "change one of the two"),
         ({"key": ("id",)}, "leave them out"),
         ({"hosts": {"server": "hospital"}}, "no role 'server' to host"),
-        ({"options": {"audit_rate": 0.1}}, "set epsilon"),
+        ({"options": {"audit_rate": 0.7}}, "audit_rate"),
         ({"privacy": Privacy(epsilon=1.0, unit="party", party_rows=5)}, "one record"),
         ({"partition": "rows"}, "for partition = 'columns'"),
     ],

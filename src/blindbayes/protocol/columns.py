@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -27,7 +27,15 @@ from blindbayes.primitives.softspoken import OtReceiver, OtSender
 from blindbayes.protocol import class_sums, shared_argmax, shared_model, transfer
 from blindbayes.protocol.class_sums import ClassSumsSetup, RowLayout
 from blindbayes.protocol.core import Role, Run
-from blindbayes.protocol.shared_argmax import Committed, Mesh, SharedArgmaxSetup, commit_tables
+from blindbayes.protocol.shared_argmax import (
+    Committed,
+    Mesh,
+    Pledge,
+    SharedArgmaxSetup,
+    answer_references,
+    ask_references,
+    commit_tables,
+)
 from blindbayes.protocol.shared_model import NO_GUARD, Guard, Noise, ScoreLayout
 from blindbayes.statistics import CodedRows
 from blindbayes.wire import U64Array
@@ -46,7 +54,7 @@ class ColumnsSetup:
     alpha: float = 1.0
     training: str = ""  # which run made the shares, once they are made: shares of two runs do not fit together
     guard: Guard = NO_GUARD  # noise and least cells; with one, every feature of the codebook is optional
-    audit_rate: float = 0.0  # share of dummies among look-ups; tables are committed to in training
+    audit_rate: float = 0.0  # share of dummies among look-ups and comparisons; tables are committed to in training
 
     def __post_init__(self) -> None:
         if len(self.owners) < 2:
@@ -175,6 +183,9 @@ def train_class_holder(
             )
             if columns.audit_rate:
                 trained.committed[name] = yield from commit_tables(run, name, trained.tables[name], columns.plan, coins)
+                if not columns.guard.noise_bits:
+                    features, ot_sender = columns.shared(name), trained.ot_senders[name]
+                    yield from answer_references(run, name, columns.plan, trained.tables[name], features, ot_sender, coins)
         else:
             trained.ot_senders[name] = yield from transfer.ot_sender(run, name, coins)
     return trained
@@ -200,6 +211,9 @@ def train_attribute_holder(
     committed = {}
     if columns.audit_rate:
         committed[other] = yield from commit_tables(run, other, tables, columns.plan, coins)
+        if not columns.guard.noise_bits:
+            kept = yield from ask_references(run, other, columns.plan, tables, columns.shared(run.me), ot_receiver, coins)
+            committed[other] = replace(committed[other], references=kept)
     return Trained({other: tables}, sums, {}, ot_receiver, training_name(run), committed)
 
 
@@ -262,20 +276,23 @@ def predict_attribute_holder(
     ot_receiver: OtReceiver,
     coins: Coins,
     mesh: Mesh | None = None,
-    root: bytes | None = None,
+    committed: Committed | None = None,
 ) -> Role[IntArray | None]:
-    """An attribute holder's role: with shares of tables, or with local scores if it knows the class of its rows. `root`: what
-    the class holder committed its tables with."""
+    """An attribute holder's role: with shares of tables, or with local scores if it knows the class of its rows. `committed`:
+    what training left for audits."""
     plan = query.plan
+    pledge = None if committed is None else Pledge.of(committed, plan, tables, query.shared.get(run.me, ()))
     scores = shared_model.score(tables, columns, plan, query.count)
     if local is not None:
         scores = lm.add(scores, fixed_point(local, plan))
     if query.compare_all:
         ready = _require_mesh(mesh)
         return (
-            yield from shared_argmax.attribute_holder_compare_all(run, query, scores, columns, ot_receiver, ready, coins, root)
+            yield from shared_argmax.attribute_holder_compare_all(
+                run, query, scores, columns, ot_receiver, ready, coins, pledge
+            )
         )
-    return (yield from shared_argmax.attribute_holder(run, query, scores, columns, ot_receiver, coins, root))
+    return (yield from shared_argmax.attribute_holder(run, query, scores, columns, ot_receiver, coins, pledge))
 
 
 def _require_mesh(mesh: Mesh | None) -> Mesh:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Protocol
 
@@ -34,8 +34,16 @@ from blindbayes.protocol.columns import ColumnsSetup, Trained, any_counts, train
 from blindbayes.protocol.core import Role, Run
 from blindbayes.protocol.joined_sums import Entries, JoinedSumsSetup
 from blindbayes.protocol.joined_sums import counts as on_counts
-from blindbayes.protocol.shared_argmax import SharedArgmaxSetup, commit_tables
-from blindbayes.protocol.shared_argmax.query import look_up, serve
+from blindbayes.protocol.shared_argmax import (
+    Committed,
+    Pledge,
+    SharedArgmaxSetup,
+    answer_references,
+    ask_references,
+    commit_tables,
+    look_up_audited,
+    serve_audited,
+)
 from blindbayes.protocol.shared_model import NO_GUARD, Guard, Noise
 from blindbayes.protocol.transfer import agree
 from blindbayes.wire import U64Array
@@ -60,15 +68,13 @@ class JoinSetup:
     overlap_epsilon: float | None = None  # of the noisy estimate of joined identifiers; None: no estimate
     training: str = ""  # which run made the shares, once they are made: shares of two runs do not fit together
     guard: Guard = NO_GUARD  # noise and least cells
-    audit_rate: float = 0.0  # share of dummies among look-ups, in a left join
+    audit_rate: float = 0.0  # share of dummies among look-ups and comparisons
 
     def __post_init__(self) -> None:
         if self.class_holder not in self.owners or set(self.bounds) != set(self.owners):
             raise ConfigError("a join names its class holder and a bound for each of its parties")
         if len(self.owners) < 2:
             raise ConfigError("a join has two parties or more")
-        if self.inner and self.audit_rate:
-            raise ConfigError("look-ups are audited where rows line up, and in a left join; an inner join takes no audit_rate")
         if self.inner and len(self.owners) != 2:
             raise ConfigError("an inner join is between two parties; with more, take join = 'left'")
         if self.duplicates not in ("join", "first", "reject"):
@@ -304,7 +310,7 @@ def train_class_holder(
             sums = share
         trained.sums[name], trained.tables[name] = sums, tables
         if join.audit_rate:
-            trained.committed[name] = yield from commit_tables(run, name, tables, plan, coins)
+            trained.committed[name] = yield from _commit(run, join, name, tables, Links(*both), coins)
     if join.guard.acts:  # exact sums, put together, would be what the guard keeps back
         trained.sums.clear()
     return trained
@@ -355,8 +361,27 @@ def train_attribute_holder(
     kept = {} if join.guard.acts else {other: sums}
     trained = Joined({other: tables}, kept, {}, ot_receiver, training_name(run), back_keeper=ot_sender, overlaps=overlaps)
     if join.audit_rate:
-        trained.committed[other] = yield from commit_tables(run, other, tables, plan, coins)
+        trained.committed[other] = yield from _commit(run, join, other, tables, Links(ot_sender, ot_receiver), coins)
     return trained
+
+
+def _commit(run: Run, join: JoinSetup, other: str, tables: Mapping[str, Limbs], links: Links, coins: Coins) -> Role[Committed]:
+    """The last step of training where look-ups are audited: each to its shares of the tables that the other looks up in."""
+    plan, holder = join.columns.plan, join.class_holder
+    attributes = join.owners[other if run.me == holder else run.me]
+    own = join.owners[holder] if join.inner else ()  # the class holder's features, if the other has shares of their tables
+    answered, asked = (attributes, own) if run.me == holder else (own, attributes)
+    kept = {name: tables[name] for name in answered or attributes}
+    committed = yield from commit_tables(run, other, kept, plan, coins)
+    if join.guard.noise_bits:
+        return committed
+    for asks in (run.me != holder, run.me == holder):  # the attribute holder first
+        if asks and asked:
+            found = yield from ask_references(run, other, plan, tables, asked, links.ot_receiver, coins)
+            committed = replace(committed, references=found)
+        elif not asks and answered:
+            yield from answer_references(run, other, plan, tables, answered, links.ot_sender, coins)
+    return committed
 
 
 def _noise(noise: Mapping[str, int] | None, other: str) -> int:
@@ -381,6 +406,7 @@ def predict_class_holder(
     columns: Mapping[str, IntArray],
     links: Links,
     coins: Coins,
+    committed: Committed | None = None,
 ) -> Role[IntArray | None]:
     """The class holder's role: both sides' tables are shares, so each looks up in the other's."""
     other = join.holders[0]
@@ -389,11 +415,11 @@ def predict_class_holder(
     if own:
         back = _backwards(join, query)
         session = yield from agree(run, other, "joined look-up", back.facts(), coins)
-        scores = lm.add(
-            scores, (yield from look_up(back, columns, run.me, TweakedHash(session), links.ot_receiver.session(session)))
-        )
+        hash_, stream, pledge = TweakedHash(session), links.ot_receiver.session(session), _pledge(committed, query, tables, own)
+        scores = lm.add(scores, (yield from look_up_audited(run, back, columns, pledge, hash_, stream, coins)))
     theirs = {other: {name: tables[name] for name in join.owners[other]}}
-    return (yield from shared_argmax.class_holder(run, query, scores, theirs, {other: links.ot_sender}, coins))
+    mine = {} if committed is None else {other: committed}
+    return (yield from shared_argmax.class_holder(run, query, scores, theirs, {other: links.ot_sender}, coins, mine))
 
 
 def predict_attribute_holder(
@@ -404,6 +430,7 @@ def predict_attribute_holder(
     columns: Mapping[str, IntArray],
     links: Links,
     coins: Coins,
+    committed: Committed | None = None,
 ) -> Role[IntArray | None]:
     """The attribute holder's role."""
     other = join.class_holder
@@ -413,8 +440,16 @@ def predict_attribute_holder(
     if theirs:
         back = _backwards(join, query)
         session = yield from agree(run, other, "joined look-up", back.facts(), coins)
-        scores = lm.add(scores, (yield from serve(back, other, theirs, TweakedHash(session), links.ot_sender.session(session))))
-    return (yield from shared_argmax.attribute_holder(run, query, scores, columns, links.ot_receiver, coins))
+        hash_, stream = TweakedHash(session), links.ot_sender.session(session)
+        scores = lm.add(scores, (yield from serve_audited(run, back, other, theirs, committed, hash_, stream, coins)))
+    pledge = _pledge(committed, query, tables, own)
+    return (yield from shared_argmax.attribute_holder(run, query, scores, columns, links.ot_receiver, coins, pledge))
+
+
+def _pledge(
+    committed: Committed | None, query: SharedArgmaxSetup, tables: Mapping[str, Limbs], own: Mapping[str, Limbs]
+) -> Pledge | None:
+    return None if committed is None else Pledge.of(committed, query.plan, tables, tuple(own))
 
 
 def _with_prior(scores: Limbs, table: Limbs) -> Limbs:
@@ -424,4 +459,5 @@ def _with_prior(scores: Limbs, table: Limbs) -> Limbs:
 def _backwards(join: JoinSetup, query: SharedArgmaxSetup) -> SharedArgmaxSetup:
     """The query with the roles of the look-ups swapped: the class holder chooses in the attribute holder's tables."""
     holder, other = join.class_holder, join.holders[0]
-    return SharedArgmaxSetup(query.plan, query.count, other, (holder,), {holder: join.owners[holder]}, (holder,))
+    features = {holder: join.owners[holder]}
+    return SharedArgmaxSetup(query.plan, query.count, other, (holder,), features, (holder,), audit_rate=query.audit_rate)

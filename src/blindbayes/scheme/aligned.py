@@ -31,7 +31,7 @@ from blindbayes.protocol.columns import ColumnsSetup, Trained
 from blindbayes.protocol.core import Role, Run
 from blindbayes.protocol.shared_argmax import Mesh
 from blindbayes.protocol.shared_model import NO_GUARD, Guard
-from blindbayes.scheme.audits import commitments_of, describe_audits, kept_commitments, require_audit, root_of
+from blindbayes.scheme.audits import commitments_of, describe_audits, kept_commitments, require_audit
 from blindbayes.scheme.columns import dry_run_columns, line_up, require_learner, require_record, tell_holdings
 from blindbayes.scheme.guards import UNIT, counted, describe_guard, guard_local, guarded, noise_of
 from blindbayes.scheme.job import Charge, Site
@@ -49,7 +49,7 @@ _BATCH = 1 << 14  # instances classified at once: bounds memory; kinds of messag
 class ClassSumsParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Options of class_sums."""
 
-    audit_rate: float = 0.0  # share of dummies among look-ups, which catch a class holder that answers from other tables
+    audit_rate: float = 0.0  # share of dummies among look-ups and comparisons, which catch whoever answers them otherwise
     queries: int | None = None  # how many instances may be classified, ever; None: no limit
     compare_all: bool = False  # all parties compare the scores together, so that no two of them can see a third's part
 
@@ -214,10 +214,10 @@ class ColumnScoring:
             return (yield from roles.predict_class_holder(run, query, local, tables, kept.ot_senders, coins, kept.mesh, mine))
         if kept.ot_receiver is None:
             raise LocalProtocolError("an attribute holder has planted its transfers")
-        own = tables.get(self.columns.class_holder, {})
+        own, committed = tables.get(self.columns.class_holder, {}), commitments_of(self.share).get(self.columns.class_holder)
         return (
             yield from roles.predict_attribute_holder(
-                run, query, local, own, block.columns, kept.ot_receiver, coins, kept.mesh, root_of(self.share)
+                run, query, local, own, block.columns, kept.ot_receiver, coins, kept.mesh, committed
             )
         )
 
@@ -307,18 +307,20 @@ def training_statement(study: Study, columns: ColumnsSetup, sha256: str) -> str:
     """What training promises, in words; `sha256` is the hash that the parties agreed on."""
     plan, queries, compare_all = columns.plan, study.options.get("queries"), study.options.get("compare_all", False)
     shared = [name for name in columns.holders if columns.shared(name)]
+    asked = columns.audit_rate > 0 and not columns.guard.noise_bits and bool(shared)
     plain = "plain classification by the guarded counts" if columns.guard.acts else "pooled classification"
     lines = [
         f"Study {sha256}",
         f"Codebook {study.codebook.sha256}",
         f"Protocols class_sums, shared_model, shared_argmax. Class holder: {columns.class_holder}. "
         f"Shared with it: {', '.join(shared) or 'nobody (all parties know the class)'}.",
-        "Training opened nothing. The model exists only as shares, one per party; a share alone is uniform.",
+        ("Training opened audited_classes, see below." if asked else "Training opened nothing.")
+        + " The model exists only as shares, one per party; a share alone is uniform.",
         f"A classification opens the class, to {study.reveal_to}. "
         + (f"At most {queries} instances may be classified." if queries else "The number of queries is not limited.")
         + " Repeated queries let the model be read off; limit them.",
         *describe_guard(study, columns),
-        *describe_audits(columns),
+        *describe_audits(columns, compare_all=bool(compare_all)),
         f"Scores: {plan.bits} bits, {plan.fraction} after the point. The class equals that of {plain} wherever "
         f"the two best scores differ by more than {plan.tie_bound:.3g}.",
         "Security: parties that follow the protocol and look at what they received (semi-honest), no dealer, computational. "

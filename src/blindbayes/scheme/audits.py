@@ -1,29 +1,25 @@
-"""Audits of a study over columns: which share of look-ups are dummies, what a share keeps for them, and what they promise."""
+"""Audits of a study over columns: what share of look-ups and comparisons is made up, what is kept for it, its promise."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
 
-from blindbayes.errors import ConfigError, DataError, PrivacyError
+from blindbayes.errors import ConfigError, DataError
 from blindbayes.model.shares import ModelShare
 from blindbayes.protocol.columns import ColumnsSetup, Trained
 from blindbayes.protocol.shared_argmax import MOST_DUMMIES, Committed
+from blindbayes.protocol.shared_argmax.references import COUNT
 from blindbayes.study.study import Study
 
-_FIELDS = ("secret", "root", "signature", "theirs", "their_signature")
+_FIELDS = ("secret", "root", "signature", "theirs", "their_signature", "references")
 
 
 def require_audit(study: Study) -> None:
-    """Refuse an audit_rate that is none, or without noise."""
+    """Refuse an audit_rate that is none."""
     rate = float(study.options.get("audit_rate", 0.0))
     if not (math.isfinite(rate) and 0 <= rate <= MOST_DUMMIES):
         raise ConfigError(f"the option audit_rate is the share of dummies among look-ups, 0 to {MOST_DUMMIES:g}")
-    if rate and study.epsilon is None:
-        raise PrivacyError(
-            "an audit opens cells of the model to an attribute holder, and without noise in the shares these are counts of "
-            "people: set epsilon, or leave audit_rate out"
-        )
 
 
 def kept_commitments(trained: Trained) -> dict[str, dict[str, bytes]]:
@@ -36,35 +32,50 @@ def commitments_of(share: ModelShare) -> dict[str, Committed]:
     return {other: _committed(own) for other, own in share.committed.items()}
 
 
-def root_of(share: ModelShare) -> bytes | None:
-    """What the class holder committed its tables with, in an attribute holder's share."""
-    found = commitments_of(share)
-    return next(iter(found.values())).theirs if len(found) == 1 else None
-
-
 def _committed(own: Mapping[str, bytes]) -> Committed:
     if set(own) != set(_FIELDS):
         raise DataError("the share file holds no whole commitment to the tables")
     return Committed(*(own[name] for name in _FIELDS))
 
 
-def describe_audits(columns: ColumnsSetup) -> list[str]:
+def describe_audits(columns: ColumnsSetup, *, compare_all: bool = False) -> list[str]:
     """What audits promise."""
     rate = columns.audit_rate
     if not rate:
         return []
-    widest = max(columns.plan.features[name].entries for party in columns.holders for name in columns.shared(party))
+    noisy = columns.guard.noise_bits > 0
+    widest = max(
+        (columns.plan.features[name].entries for party in columns.holders for name in columns.shared(party)), default=2
+    )
+    seen = 1.0 if noisy else 1 - 1 / len(columns.codebook.classes)
+    how = (
+        "dummies with random values; what they touch is opened afterwards and must be what was committed to. The cells of the "
+        "model that they touch are known to the party that asked: with noise in the shares they say no more of any training "
+        "record than epsilon allows, but the model is no secret from it."
+        if noisy
+        else "instances whose class the asking party learned in training, asked again; no cell of a table is opened. A change "
+        f"that turns the class into a value changes the class of {seen:.0%} of them. Each asking party learned the class of "
+        f"{COUNT} instances of its own making in training (audited_classes), and one that deviates can ask as many others as "
+        "it has dummies."
+    )
+    compared = (
+        "Comparisons, which all parties make together, are not audited: a party that deviates there flips classes and learns "
+        "nothing."
+        if compare_all
+        else f"In the comparison at least {rate:.1%} of the places hold decoys with made-up scores, at places that only the "
+        "evaluating party knows: a class holder that garbles another comparison, or enters other shares than it was left with, "
+        "for m instances so that a decoy's class changes with probability q, is caught in the same way."
+    )
     return [
         f"Both parties committed to their shares of the tables, each root signed. At least {rate:.1%} of what is looked up in "
-        "a classification are dummies with random values, which the class holder cannot tell from instances until it has "
-        "answered. If it answers m instances out of other tables than it committed to, and the change shows at a share q of a "
-        "column's values, it is caught, before any class of the batch comes out and by its own signed messages, with "
-        f"probability at least 1 - (1 - {rate:g} q)^m: for 100 instances {caught(rate, 100, 0.5):.1%} if half of the values "
-        f"show it, {caught(rate, 100, 1 / widest):.1%} for a single value of the widest column. A party that follows the "
-        "protocol is never accused. Dummies say nothing of instances. The cells of the model that they touch are opened to the "
-        "attribute holder: with noise in the shares they say no more of any training record than epsilon allows, but the model "
-        "is no secret from it. Not audited: what a party brings itself (its own columns, its own share at its own values), the "
-        "comparison of scores. Scoring over a hidden join, which is not audited, is refused."
+        f"a classification are {how} Whoever answers cannot tell them from instances until it has answered. If it answers m "
+        "instances out of other tables, and the change shows at a share q of dummies, it is caught, before any class of the "
+        f"batch comes out, with probability at least 1 - (1 - {rate:g} q)^m: for 100 instances "
+        f"{caught(rate, 100, seen / 2):.1%} if half of a column's values show it, {caught(rate, 100, seen / widest):.1%} for a "
+        f"single value of the widest column. {compared} A party that follows the protocol is never accused. Not audited, "
+        "because an audit opens inputs and these are people's: what a party brings itself (its own columns, prior and scores, "
+        "its own share at its own values), by which it asks for one threshold of the other's part of a score per charged "
+        "instance. Scoring over a hidden join, where whoever answers knows which places can be dummies, is refused."
     ]
 
 

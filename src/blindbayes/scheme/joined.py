@@ -32,7 +32,7 @@ from blindbayes.protocol.core import Role, Run
 from blindbayes.protocol.joined import Joined, JoinSetup, Links
 from blindbayes.protocol.joined_sums import MAX_BOUND, MIN_BOUND, Entries, merge, one_hot
 from blindbayes.scheme.aligned import ColumnScoring, ShareScheme, count_local, require_held
-from blindbayes.scheme.audits import describe_audits, kept_commitments
+from blindbayes.scheme.audits import commitments_of, describe_audits, kept_commitments
 from blindbayes.scheme.columns import holdings_of, require_learner
 from blindbayes.scheme.guards import UNIT, counted, describe_guard, guard_local, guarded_join, noise_of
 from blindbayes.scheme.job import Charge
@@ -53,7 +53,7 @@ Digests = list[bytes | None]
 class JoinedSumsParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Options of joined_sums."""
 
-    audit_rate: float = 0.0  # share of dummies among look-ups, which catch a class holder that answers from other tables
+    audit_rate: float = 0.0  # share of dummies among look-ups and comparisons, which catch whoever answers them otherwise
     bounds: dict[str, int] = {}  # what each party's identifiers are padded to
     join: Literal["inner", "left"] | None = None  # by default inner between two parties, left among more
     min_overlap: int = 0  # one bit is opened: whether at least so many identifiers match; below it the run stops
@@ -326,11 +326,11 @@ class JoinedScoring:
             kept = yield from self.connect(run, coins.derive("transfers"))
         is_holder = self.party == self.join.class_holder
         play = roles.predict_class_holder if is_holder else roles.predict_attribute_holder
-        learned = []
+        learned, committed = [], commitments_of(self.share).get(self.other)
         for at, block in enumerate(self._batches()):
             query = self.join.columns.query(block.rows, self._reveal_to)
             tables, own = self.share.tables[self.other], coins.derive(f"batch {at}")
-            found = yield from play(run, self.join, query, tables, block.columns, kept, own)
+            found = yield from play(run, self.join, query, tables, block.columns, kept, own, committed)
             if found is not None:
                 learned.append(found)
         return np.concatenate(learned) if learned else None
@@ -384,7 +384,7 @@ def training_statement(study: Study, join: JoinSetup, sha256: str, overlaps: Map
         ),
         *_describe_overlaps(join, overlaps or {}),
         *describe_guard(study, join),
-        *describe_audits(join.columns),
+        *describe_audits(join.columns, compare_all=bool(study.options.get("compare_all", False))),
         f"Public: the numbers that identifiers are padded to ({bounds}), at most {join.max_multiplicity} rows per identifier "
         f"and party, duplicates: {join.duplicates}. Identifiers and their digests never left a site.",
         f"A classification opens the class, to {study.reveal_to}; where the parties bring the same instances in one order, "

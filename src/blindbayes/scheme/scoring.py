@@ -153,7 +153,8 @@ def hidden_scoring(
     the study has it."""
     if share.public.get("audit_rate"):
         raise ConfigError(
-            "look-ups over a hidden join are not audited, and this study asks for audits: bring the same instances in one order"
+            "over a hidden join whoever answers knows which places hold people, so dummies would not be taken for them; this "
+            "study asks for audits: bring the same instances in one order"
         )
     return HiddenScoring(share, source, to, scope, compare_all=compare_all)
 

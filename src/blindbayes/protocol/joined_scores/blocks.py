@@ -19,9 +19,9 @@ from blindbayes.primitives.garbling import ROW_WORDS, Evaluator, Garbler, Wires
 from blindbayes.primitives.limbs import Limbs
 from blindbayes.primitives.softspoken import ChooserStream, SenderStream
 from blindbayes.primitives.tweaks import Block128, TweakedHash
+from blindbayes.protocol import lookups
 from blindbayes.protocol.core import Role, Send, receive
 from blindbayes.protocol.joined import Links
-from blindbayes.protocol.joined_scores import lookups
 from blindbayes.protocol.joined_scores.match import compare, unpacked
 from blindbayes.protocol.joined_scores.messages import CodesAnswered, CodesChosen, CodesCompared, ScoresGated
 from blindbayes.protocol.joined_scores.shape import Bits, LookupGroup, LookupSetup

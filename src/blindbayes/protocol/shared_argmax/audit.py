@@ -36,11 +36,11 @@ from blindbayes.protocol.shared_argmax.messages import (
     TablesCommitted,
 )
 from blindbayes.protocol.shared_argmax.query import SharedArgmaxSetup, look_up, serve
-from blindbayes.protocol.shared_model.score_layout import GaussianLayout, ScoreLayout
+from blindbayes.protocol.shared_argmax.references import Asked, References, answer_dummies, random_values
+from blindbayes.protocol.shared_model.score_layout import ScoreLayout
 from blindbayes.protocol.shared_model.tables import Tables, score
 from blindbayes.protocol.steps import Done, step
 from blindbayes.protocol.transfer import mark, require_mark
-from blindbayes.statistics import MISSING
 from blindbayes.wire import U64Array
 
 LABEL = "audited_cells"
@@ -60,6 +60,21 @@ class Committed:
     signature: bytes
     theirs: bytes
     their_signature: bytes
+    references: bytes = field(default=b"", repr=False)  # of the party whose look-ups are audited without noise in the shares
+
+
+@dataclass(frozen=True, slots=True)
+class Pledge:
+    """What a party holds another to in a classification: the root over its tables, or what they answered before."""
+
+    root: bytes
+    references: References | None = None
+
+    @classmethod
+    def of(cls, committed: Committed, plan: ScoreLayout, tables: Tables, names: Sequence[str]) -> Pledge:
+        """Of what training left. `tables`: the party's own shares of the tables of its features `names`."""
+        kept = committed.references
+        return cls(committed.theirs, References.of(kept, plan, tables, names) if kept else None)
 
 
 def commit_tables(run: Run, other: str, tables: Tables, plan: ScoreLayout, coins: Coins) -> Role[Committed]:
@@ -150,25 +165,8 @@ class Dummies:
         coins = Coins.seeded(hashlib.sha256(session + first + second).digest())
         extra = query.dummies
         order = np.argsort(coins.words(query.count + extra), kind="stable")
-        columns: dict[str, Codes] = {}
-        for name in sorted(query.shared.get(holder, ())):
-            own, drawn = query.plan.features[name], coins.words(extra)
-            if isinstance(own, GaussianLayout):
-                codes = own.feature.code_low + (drawn % np.uint64(own.feature.width)).astype(np.int64)
-                missing = coins.words(extra) % np.uint64(16) == 0
-                columns[name] = np.where(missing, MISSING, codes)
-            else:
-                columns[name] = (drawn % np.uint64(own.entries)).astype(np.int64) - 1
+        columns = random_values(query.plan, query.shared.get(holder, ()), extra, coins)
         return cls(np.sort(order[:extra]), np.sort(order[extra:]), columns)
-
-    def among(self, columns: Mapping[str, Codes]) -> dict[str, Codes]:
-        """The instances' values with the dummies' in their places."""
-        found = {}
-        for name, own in self.columns.items():
-            mixed = np.empty(len(self.places) + len(self.others), dtype=np.int64)
-            mixed[self.places], mixed[self.others] = own, columns[name]
-            found[name] = mixed
-        return found
 
     def touched(self, plan: ScoreLayout) -> list[tuple[str, int, int]]:
         """(feature, selector, entry) that some dummy chose, each once."""
@@ -178,6 +176,16 @@ class Dummies:
             for selector in range(chosen.shape[1]):
                 found |= {(name, selector, int(value)) for value in np.unique(chosen[:, selector]) if value}
         return sorted(found)
+
+
+def among(dummies: Dummies | Asked, columns: Mapping[str, Codes]) -> dict[str, Codes]:
+    """The instances' values with the dummies' in their places."""
+    found = {}
+    for name, own in dummies.columns.items():
+        mixed = np.empty(len(dummies.places) + len(dummies.others), dtype=np.int64)
+        mixed[dummies.places], mixed[dummies.others] = own, columns[name]
+        found[name] = mixed
+    return found
 
 
 def _widened(query: SharedArgmaxSetup) -> SharedArgmaxSetup:
@@ -257,6 +265,9 @@ def serve_audited(
     """`serve`, with dummies among the instances: the class holder's side."""
     if not query.dummies or not query.shared.get(holder, ()):
         return (yield from serve(query, holder, tables, hash_, stream))
+    if not query.opens_cells:
+        answered = yield from serve(_widened(query), holder, tables, hash_, stream)
+        return (yield from answer_dummies(run, query, holder, answered, hash_, stream))
     if committed is None:
         raise LocalProtocolError("an audit needs the commitment to the tables that training made")
     session, plan = hash_.session, query.plan
@@ -298,7 +309,7 @@ def look_up_audited(
     run: Run,
     query: SharedArgmaxSetup,
     columns: Mapping[str, Codes],
-    root: bytes | None,
+    pledge: Pledge | None,
     hash_: TweakedHash,
     stream: ChooserStream,
     coins: Coins,
@@ -308,9 +319,13 @@ def look_up_audited(
     me = run.me
     if not query.dummies or not query.shared.get(me, ()):
         return (yield from look_up(query, columns, me, hash_, stream))
-    if root is None:
-        raise LocalProtocolError("an audit needs the commitment to the tables that training made")
-    session, sender = hash_.session, query.class_holder
+    if pledge is None or (pledge.references is None and not query.opens_cells):
+        raise LocalProtocolError("an audit needs what training left for it: the commitment to the tables, the references")
+    if pledge.references is not None and not query.opens_cells:
+        asked = Asked.draw(query, pledge.references, coins)
+        looked = yield from look_up(_widened(query), among(asked, columns), me, hash_, stream)
+        return (yield from asked.check(run, query, looked, hash_, stream, coins))
+    session, sender, root = hash_.session, query.class_holder, pledge.root
     mine = coins.bytes(_SEED)
     yield Send(sender, DummiesCommitted(mark(session, DummiesCommitted, 0), _hashed(mine, session)))
     seeded = yield from receive(sender, DummiesSeeded)
@@ -319,7 +334,7 @@ def look_up_audited(
         raise PeerProtocolError("a seed has 32 bytes", party=sender)
     drawn = Dummies.draw(query, me, session, mine, seeded.seed)
     heard = _Heard(run)
-    shares = yield from heard.over(look_up(_widened(query), drawn.among(columns), me, hash_, stream))
+    shares = yield from heard.over(look_up(_widened(query), among(drawn, columns), me, hash_, stream))
     promised = yield from receive(sender, SharesCommitted)
     require_mark(promised.mark, session, SharesCommitted, 0, sender)
     if len(promised.digests) != 32 * len(shares):

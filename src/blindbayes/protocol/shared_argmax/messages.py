@@ -146,6 +146,14 @@ class DummiesRevealed(Message, frozen=True):
     seed: bytes
 
 
+class DummiesPlaced(Message, frozen=True):
+    """Which look-ups were of reference instances: from now on the class holder knows the places, never the values."""
+
+    trust: ClassVar[Trust] = Trust.CLEAR
+    mark: int
+    places: U64Array
+
+
 class DummiesOpened(Message, frozen=True):
     """The class holder's shares of the sums of the dummies, and the table entries that they touch, with what proves them."""
 
@@ -157,3 +165,36 @@ class DummiesOpened(Message, frozen=True):
     entry_salts: bytes
     paths: bytes
     signature: bytes
+
+
+class PlacesChosen(Message, frozen=True):
+    """Corrections of the transfers by which the evaluator chooses at which places of a comparison the instances stand."""
+
+    trust: ClassVar[Trust] = Trust.MASKED
+    mark: int
+    corrections: U64Array
+
+
+class PlacesMasked(Message, frozen=True):
+    """The class holder's shares of the scores that may stand at each place, under transfer pads."""
+
+    trust: ClassVar[Trust] = Trust.MASKED
+    mark: int
+    entries: U64Array
+
+
+class DecoysTold(Message, frozen=True):
+    """Which places held decoys, once everything is garbled, and a hash that only those choices give."""
+
+    trust: ClassVar[Trust] = Trust.CLEAR
+    mark: int
+    decoys: U64Array
+    digest: bytes
+
+
+class DecoysTagged(Message, frozen=True):
+    """The tags of the decoys' outputs, for an evaluator that is not to learn the classes of instances."""
+
+    trust: ClassVar[Trust] = Trust.ENCRYPTED
+    mark: int
+    tags: U64Array

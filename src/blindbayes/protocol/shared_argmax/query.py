@@ -64,6 +64,21 @@ class SharedArgmaxSetup:
         """How many dummies stand among the instances, so that they are at least their share of all that is looked up."""
         return math.ceil(self.count * self.audit_rate / (1 - self.audit_rate))
 
+    @property
+    def opens_cells(self) -> bool:
+        """Whether dummies are audited by opening what they touch: where noise makes that safe."""
+        return self.plan.guard.noise_bits > 0
+
+    @property
+    def apart(self) -> int:
+        """How many instances share one decoy in the comparison."""
+        return max(1, math.floor(1 / self.audit_rate) - 1)
+
+    @property
+    def decoys(self) -> int:
+        """How many decoys stand among the instances in the comparison: one for each group, begun or full."""
+        return math.ceil(self.count / self.apart) if self.audit_rate else 0
+
     def chunk(self) -> int:
         """Instances per message: comparisons dominate, or look-ups where there are many selectors."""
         pairs = len(c.pairs_of(self.plan.classes)) if self.pairwise else 4 * self.plan.classes

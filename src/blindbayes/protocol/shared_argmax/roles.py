@@ -6,152 +6,29 @@ shares. Every phase runs over all chunks of the batch before the next begins, so
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 
 import numpy as np
 import numpy.typing as npt
 
 from blindbayes.errors import LocalProtocolError, PeerProtocolError
-from blindbayes.primitives import circuits as c
 from blindbayes.primitives import limbs as lm
 from blindbayes.primitives.coins import Coins
-from blindbayes.primitives.garbling import Evaluator, Garbler, Gates, Wires
 from blindbayes.primitives.limbs import Limbs
-from blindbayes.primitives.softspoken import ChooserStream, OtReceiver, OtSender, SenderStream
+from blindbayes.primitives.softspoken import OtReceiver, OtSender
 from blindbayes.primitives.tweaks import TweakedHash
 from blindbayes.protocol.core import Role, Run, Send, open_value, receive
-from blindbayes.protocol.shared_argmax.audit import Committed, look_up_audited, serve_audited
+from blindbayes.protocol.shared_argmax.audit import Committed, Pledge, look_up_audited, serve_audited
 from blindbayes.protocol.shared_argmax.compare_all import Mesh, compare
-from blindbayes.protocol.shared_argmax.messages import (
-    ArgmaxGarbled,
-    ClassesTold,
-    LabelsReturned,
-    ScoresBlinded,
-    ScoresChosen,
-    ScoresHanded,
-)
-from blindbayes.protocol.shared_argmax.query import SharedArgmaxSetup, ask, hear
+from blindbayes.protocol.shared_argmax.comparing import Classes, evaluate, garble
+from blindbayes.protocol.shared_argmax.messages import ClassesTold, ScoresBlinded, ScoresHanded
+from blindbayes.protocol.shared_argmax.query import PendingLookup, SharedArgmaxSetup, ask, hear
 from blindbayes.protocol.shared_model.tables import Tables
 from blindbayes.protocol.transfer import agree, agree_all, mark, require_mark
 
 LABEL = "class"
 _STEP = "shared_argmax"
-Classes = npt.NDArray[np.int64]
-
-
-# -- comparison ----------------------------------------------------------------------------------------------------------
-
-
-def _compared(shares: Limbs, query: SharedArgmaxSetup) -> Limbs:
-    """The shares that enter the circuit, (lanes, limbs): differences of all pairs, or the K - 1 differences to class 0."""
-    plan = query.plan
-    if not query.pairwise:
-        return np.ascontiguousarray(shares.transpose(1, 0, 2)).reshape(-1, plan.limbs)
-    full = np.concatenate([np.zeros((len(shares), 1, plan.limbs), dtype=np.uint64), shares], axis=1)
-    return np.concatenate([lm.subtract(full[:, i], full[:, j]) for i, j in c.pairs_of(plan.classes)])
-
-
-def _circuit(g: Gates, mine: Wires, theirs: Wires, query: SharedArgmaxSetup) -> Wires:
-    """Output wires: one per class but the last, or the bits of the class's position."""
-    classes = query.plan.classes
-    if query.pairwise:
-        behind = c.sign_of_sum(g, mine, theirs)
-        return c.argmax_by_pairs(g, behind.reshape(len(c.pairs_of(classes)), -1, *behind.shape[1:]), classes)
-    whole = c.add(g, mine, theirs, bits=query.plan.bits)
-    scores = np.split(whole, classes - 1, axis=1)
-    return c.argmax_by_turns(g, [np.zeros_like(scores[0]), *scores])
-
-
-def _classes(bits: npt.NDArray[np.uint8], query: SharedArgmaxSetup) -> Classes:
-    if query.pairwise:
-        last = np.ones((1, bits.shape[1]), dtype=np.uint8)
-        first: Classes = np.concatenate([bits, last]).argmax(axis=0).astype(np.int64)
-        return first
-    found = np.array(c.from_bits(bits), dtype=np.int64)
-    if found.size and found.max() >= query.plan.classes:
-        raise LocalProtocolError("a class out of range")
-    return found
-
-
-def _garble(
-    query: SharedArgmaxSetup, shares: Limbs, hash_: TweakedHash, stream: SenderStream, run: Run
-) -> Role[Classes | None]:
-    """Steps 4 to 6, the class holder's side."""
-    plan, other, classes = query.plan, query.holders[0], []
-    outputs = []
-    garbler = Garbler(hash_, stream.delta)
-    for index, part in enumerate(query.chunks()):
-        compared = _compared(shares[part], query)
-        chosen = yield from receive(other, ScoresChosen)
-        require_mark(chosen.mark, hash_.session, ScoresChosen, index, other)
-        labels = stream.extend(chosen.corrections, plan.bits * len(compared), other).reshape(plan.bits, -1, 2)
-        out = _circuit(garbler, garbler.own(lm.to_bits(compared, plan.bits)), labels, query)
-        tags = garbler.tags(out) if other in query.learners else np.zeros(0, dtype=np.uint64)
-        yield Send(other, ArgmaxGarbled(mark(hash_.session, ArgmaxGarbled, index), garbler.take_tables(), tags))
-        outputs.append(out)
-    if run.me not in query.learners:
-        return None
-    for index, out in enumerate(outputs):
-        returned = yield from receive(other, LabelsReturned)
-        require_mark(returned.mark, hash_.session, LabelsReturned, index, other)
-        classes.append(_classes(garbler.read(out, returned.labels, other), query))
-    return np.concatenate(classes)
-
-
-def _evaluate(
-    query: SharedArgmaxSetup,
-    local: Limbs,
-    columns: Mapping[str, npt.NDArray[np.int64]],
-    hash_: TweakedHash,
-    stream: ChooserStream,
-    run: Run,
-    sessions: Mapping[str, bytes],
-    root: bytes | None,
-    coins: Coins,
-) -> Role[Classes | None]:
-    """Steps 2 to 6, the first attribute holder's side. Each chunk goes on to step 4 as soon as its look-ups are done; with
-    dummies among them all are done and checked before."""
-    plan, other = query.plan, query.class_holder
-    asked = []
-    if query.dummies:
-        local = lm.add(local, (yield from look_up_audited(run, query, columns, root, hash_, stream, coins)))
-    else:
-        asked = yield from ask(query, columns, run.me, hash_, stream)
-    total = local
-    for name in query.holders[1:]:
-        handed = yield from receive(name, ScoresHanded)
-        require_mark(handed.mark, sessions[name], ScoresHanded, 0, name)
-        if handed.shares.size != total.size:
-            raise PeerProtocolError("handed shares have the wrong length", party=name)
-        total = lm.add(total, handed.shares.reshape(total.shape))
-    waiting = []
-    for at, part in enumerate(query.chunks()):
-        shares = total[part]
-        if asked:
-            shares = lm.add(shares, (yield from hear(query, run.me, asked[at], hash_)))
-        corrections, t = stream.extend(lm.to_bits(_compared(shares, query), plan.bits))
-        yield Send(other, ScoresChosen(mark(hash_.session, ScoresChosen, at), corrections))
-        waiting.append(t.reshape(plan.bits, -1, 2))
-    evaluator = Evaluator(hash_, other)
-    classes, returned = [], []
-    for at, labels in enumerate(waiting):
-        garbled = yield from receive(other, ArgmaxGarbled)
-        require_mark(garbled.mark, hash_.session, ArgmaxGarbled, at, other)
-        evaluator.give_tables(garbled.tables)
-        out = _circuit(evaluator, evaluator.own(labels.shape[:-1]), labels, query)
-        evaluator.require_finished()
-        if run.me in query.learners:
-            classes.append(_classes(evaluator.read(out, garbled.tags), query))
-        elif len(garbled.tags):
-            raise PeerProtocolError("tags came for a class that this party is not to learn", party=other)
-        returned.append(evaluator.skip_read(out))
-    if other in query.learners:
-        for at, output in enumerate(returned):
-            yield Send(other, LabelsReturned(mark(hash_.session, LabelsReturned, at), output))
-    return np.concatenate(classes) if classes else None
-
-
-# -- roles ---------------------------------------------------------------------------------------------------------------
 
 
 def class_holder(
@@ -182,7 +59,7 @@ def class_holder(
         )
         if query.blinds(name):
             total = lm.subtract(total, (yield from _hear_blinds(query, name, sessions[name])))
-    classes = yield from _garble(query, total, hashes[first], streams[first], run)
+    classes = yield from garble(query, total, hashes[first], streams[first], run.me)
     for name in query.holders[1:]:  # step 7
         if name in query.learners and classes is not None:
             told = ClassesTold(mark(sessions[name], ClassesTold, 0), classes.astype(np.uint64))
@@ -197,10 +74,10 @@ def attribute_holder(
     columns: Mapping[str, npt.NDArray[np.int64]],
     ot_receiver: OtReceiver,
     coins: Coins,
-    root: bytes | None = None,
+    pledge: Pledge | None = None,
 ) -> Role[Classes | None]:
-    """An attribute holder. `local`: what it knows of the scores (its share tables at its values, and its own tables); `root`:
-    what the class holder committed its tables with, where look-ups are audited."""
+    """An attribute holder. `local`: what it knows of the scores (its share tables at its values, and its own tables);
+    `pledge`: what training left for audits, where look-ups are audited."""
     _require_scores(local, query)
     sender = query.class_holder
     first = query.holders[0]
@@ -209,7 +86,7 @@ def attribute_holder(
     session = sessions[sender]
     hash_, stream = TweakedHash(session), ot_receiver.session(session)
     if run.me != first:
-        total = lm.add(local, (yield from look_up_audited(run, query, columns, root, hash_, stream, coins)))
+        total = lm.add(local, (yield from look_up_audited(run, query, columns, pledge, hash_, stream, coins)))
         if query.blinds(run.me):
             blinds = coins.words(total.size)
             total = lm.add(total, blinds.reshape(total.shape))
@@ -223,8 +100,25 @@ def attribute_holder(
         if told.classes.shape != (query.count,) or (told.classes >= np.uint64(query.plan.classes)).any():
             raise PeerProtocolError("the told classes do not fit the query", party=sender)
         return (yield from open_value(LABEL, told.classes.astype(np.int64)))
-    classes = yield from _evaluate(query, local, columns, hash_, stream, run, sessions, root, coins)
+    total, later = local, None
+    if query.dummies:
+        total = lm.add(local, (yield from look_up_audited(run, query, columns, pledge, hash_, stream, coins)))
+    else:
+        asked = yield from ask(query, columns, run.me, hash_, stream)
+        if asked:  # each chunk goes on to step 4 as soon as its look-ups are done
+            later = functools.partial(_hear, query, run.me, asked, hash_)
+    for name in query.holders[1:]:
+        handed = yield from receive(name, ScoresHanded)
+        require_mark(handed.mark, sessions[name], ScoresHanded, 0, name)
+        if handed.shares.size != total.size:
+            raise PeerProtocolError("handed shares have the wrong length", party=name)
+        total = lm.add(total, handed.shares.reshape(total.shape))
+    classes = yield from evaluate(query, total, hash_, stream, run.me, coins, later)
     return (yield from open_value(LABEL, classes)) if run.me in query.learners else None
+
+
+def _hear(query: SharedArgmaxSetup, me: str, asked: list[PendingLookup], hash_: TweakedHash, at: int) -> Role[Limbs]:
+    return (yield from hear(query, me, asked[at], hash_))
 
 
 def class_holder_compare_all(
@@ -256,12 +150,12 @@ def attribute_holder_compare_all(
     ot_receiver: OtReceiver,
     mesh: Mesh,
     coins: Coins,
-    root: bytes | None = None,
+    pledge: Pledge | None = None,
 ) -> Role[Classes | None]:
     """An attribute holder, where all parties compare."""
     _require_scores(local, query)
     session = yield from agree(run, query.class_holder, _STEP, query.facts(), coins)  # step 1
-    looked = look_up_audited(run, query, columns, root, TweakedHash(session), ot_receiver.session(session), coins)
+    looked = look_up_audited(run, query, columns, pledge, TweakedHash(session), ot_receiver.session(session), coins)
     total = lm.add(local, (yield from looked))
     return (yield from _compare_all(run, query, total, mesh, coins))
 

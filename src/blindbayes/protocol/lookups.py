@@ -1,4 +1,4 @@
-"""Look-ups at places that nobody knows. Step numbers as in SPEC.md.
+"""Look-ups at places that nobody knows, or that the chooser alone knows.
 
 Of each place both parties have an XOR share: the sender `flips`, the chooser `choices`. The sender's table, read from its
 flip, has at the chooser's choice the entry that is meant:  T'[v] = T[v ^ flip].  So it is a one-of-n transfer, and the sender

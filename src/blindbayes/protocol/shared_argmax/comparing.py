@@ -1,0 +1,143 @@
+"""Steps 4 to 6 of SPEC.md: the comparison, between the class holder, who garbles, and the party that evaluates."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import numpy.typing as npt
+
+from blindbayes.errors import LocalProtocolError, PeerProtocolError
+from blindbayes.primitives import circuits as c
+from blindbayes.primitives import limbs as lm
+from blindbayes.primitives.coins import Coins
+from blindbayes.primitives.garbling import Evaluator, Garbler, Gates, Wires
+from blindbayes.primitives.limbs import Limbs
+from blindbayes.primitives.softspoken import ChooserStream, SenderStream
+from blindbayes.primitives.tweaks import TweakedHash
+from blindbayes.protocol.core import Role, Send, receive
+from blindbayes.protocol.shared_argmax.decoys import hear_decoys, offer_places, place_decoys, widened
+from blindbayes.protocol.shared_argmax.messages import ArgmaxGarbled, DecoysTagged, LabelsReturned, ScoresChosen
+from blindbayes.protocol.shared_argmax.query import SharedArgmaxSetup
+from blindbayes.protocol.transfer import mark, require_mark
+
+Classes = npt.NDArray[np.int64]
+
+
+def _compared(shares: Limbs, query: SharedArgmaxSetup) -> Limbs:
+    """The shares that enter the circuit, (lanes, limbs): differences of all pairs, or the K - 1 differences to class 0."""
+    plan = query.plan
+    if not query.pairwise:
+        return np.ascontiguousarray(shares.transpose(1, 0, 2)).reshape(-1, plan.limbs)
+    full = np.concatenate([np.zeros((len(shares), 1, plan.limbs), dtype=np.uint64), shares], axis=1)
+    return np.concatenate([lm.subtract(full[:, i], full[:, j]) for i, j in c.pairs_of(plan.classes)])
+
+
+def _circuit(g: Gates, mine: Wires, theirs: Wires, query: SharedArgmaxSetup) -> Wires:
+    """Output wires: one per class but the last, or the bits of the class's position."""
+    classes = query.plan.classes
+    if query.pairwise:
+        behind = c.sign_of_sum(g, mine, theirs)
+        return c.argmax_by_pairs(g, behind.reshape(len(c.pairs_of(classes)), -1, *behind.shape[1:]), classes)
+    whole = c.add(g, mine, theirs, bits=query.plan.bits)
+    scores = np.split(whole, classes - 1, axis=1)
+    return c.argmax_by_turns(g, [np.zeros_like(scores[0]), *scores])
+
+
+def _classes(bits: npt.NDArray[np.uint8], query: SharedArgmaxSetup) -> Classes:
+    if query.pairwise:
+        last = np.ones((1, bits.shape[1]), dtype=np.uint8)
+        first: Classes = np.concatenate([bits, last]).argmax(axis=0).astype(np.int64)
+        return first
+    found = np.array(c.from_bits(bits), dtype=np.int64)
+    if found.size and found.max() >= query.plan.classes:
+        raise LocalProtocolError("a class out of range")
+    return found
+
+
+def garble(query: SharedArgmaxSetup, shares: Limbs, hash_: TweakedHash, stream: SenderStream, me: str) -> Role[Classes | None]:
+    """Steps 4 to 6, the class holder's side."""
+    plan, other, classes = query.plan, query.holders[0], []
+    wide, chosen_places = query, None
+    if query.decoys:
+        wide = widened(query)
+        shares, chosen_places = yield from offer_places(query, shares, hash_, stream)
+    outputs = []
+    garbler = Garbler(hash_, stream.delta)
+    for index, part in enumerate(wide.chunks()):
+        compared = _compared(shares[part], query)
+        chosen = yield from receive(other, ScoresChosen)
+        require_mark(chosen.mark, hash_.session, ScoresChosen, index, other)
+        labels = stream.extend(chosen.corrections, plan.bits * len(compared), other).reshape(plan.bits, -1, 2)
+        out = _circuit(garbler, garbler.own(lm.to_bits(compared, plan.bits)), labels, query)
+        tags = garbler.tags(out) if other in query.learners else np.zeros(0, dtype=np.uint64)
+        yield Send(other, ArgmaxGarbled(mark(hash_.session, ArgmaxGarbled, index), garbler.take_tables(), tags))
+        outputs.append(out)
+    if chosen_places is not None:
+        instances = yield from hear_decoys(query, chosen_places, hash_, stream)
+        whole = np.concatenate(outputs, axis=1)
+        if other not in query.learners:
+            tags = garbler.tags(np.delete(whole, instances, axis=1))
+            yield Send(other, DecoysTagged(mark(hash_.session, DecoysTagged, 0), tags))
+        outputs = [np.ascontiguousarray(whole[:, instances[part]]) for part in query.chunks()]
+    if me not in query.learners:
+        return None
+    for index, out in enumerate(outputs):
+        returned = yield from receive(other, LabelsReturned)
+        require_mark(returned.mark, hash_.session, LabelsReturned, index, other)
+        classes.append(_classes(garbler.read(out, returned.labels, other), query))
+    return np.concatenate(classes)
+
+
+def evaluate(
+    query: SharedArgmaxSetup,
+    total: Limbs,
+    hash_: TweakedHash,
+    stream: ChooserStream,
+    me: str,
+    coins: Coins,
+    later: Callable[[int], Role[Limbs]] | None = None,
+) -> Role[Classes | None]:
+    """Steps 4 to 6, the evaluator's side. `total`: its shares of the scores; `later` adds what a chunk still waits for, without
+    decoys."""
+    plan, other, wide, placed = query.plan, query.class_holder, query, None
+    if query.decoys:
+        wide, placed = widened(query), (yield from place_decoys(query, total, hash_, stream, coins))
+        total = placed.shares
+    waiting = []
+    for at, part in enumerate(wide.chunks()):
+        shares = total[part]
+        if later is not None:
+            shares = lm.add(shares, (yield from later(at)))
+        corrections, t = stream.extend(lm.to_bits(_compared(shares, query), plan.bits))
+        yield Send(other, ScoresChosen(mark(hash_.session, ScoresChosen, at), corrections))
+        waiting.append(t.reshape(plan.bits, -1, 2))
+    evaluator = Evaluator(hash_, other)
+    classes, outputs = [], []
+    for at, labels in enumerate(waiting):
+        garbled = yield from receive(other, ArgmaxGarbled)
+        require_mark(garbled.mark, hash_.session, ArgmaxGarbled, at, other)
+        evaluator.give_tables(garbled.tables)
+        out = _circuit(evaluator, evaluator.own(labels.shape[:-1]), labels, query)
+        evaluator.require_finished()
+        if me in query.learners:
+            classes.append(_classes(evaluator.read(out, garbled.tags), query))
+        elif len(garbled.tags):
+            raise PeerProtocolError("tags came for a class that this party is not to learn", party=other)
+        outputs.append(out)
+    found = np.concatenate(classes) if classes else None
+    if placed is not None:
+        whole = np.concatenate(outputs, axis=1)
+        if found is not None:
+            placed.require(found[placed.places], other)
+        yield from placed.tell(other, hash_.session)
+        if found is None:
+            tagged = yield from receive(other, DecoysTagged)
+            require_mark(tagged.mark, hash_.session, DecoysTagged, 0, other)
+            placed.require(_classes(evaluator.read(np.ascontiguousarray(whole[:, placed.places]), tagged.tags), query), other)
+        found = None if found is None else found[placed.instances]
+        outputs = [np.ascontiguousarray(whole[:, placed.instances[part]]) for part in query.chunks()]
+    if other in query.learners:
+        for at, output in enumerate(outputs):
+            yield Send(other, LabelsReturned(mark(hash_.session, LabelsReturned, at), evaluator.skip_read(output)))
+    return found
