@@ -12,6 +12,7 @@ from blindbayes.cli import print_json
 from blindbayes.cli.screen import Screen
 from blindbayes.codebook import DEFAULT_MAX_ROWS, Categorical, Codebook, json_schema
 from blindbayes.errors import ConfigError, DataError
+from blindbayes.storage.files import write_whole
 
 _LEAK = (
     "This codebook was made from the rows of the table: its bounds and categories are facts about single records.\n"
@@ -25,7 +26,7 @@ def command() -> None:
 
     \b
     Example:
-      blindbayes codebook from-dictionary columns.csv --target class --out codebook.toml
+      blindbayes codebook draft published_sample.csv --target class --out codebook.toml
       blindbayes codebook check codebook.toml --data visits.parquet
     """
 
@@ -83,27 +84,55 @@ def schema() -> None:
     print_json(json_schema())
 
 
-@command.command("from-public")
+@command.command("draft")
 @click.argument("data", type=click.Path())
 @click.option("--target", required=True, help="The class column.")
-@click.option("--bins", type=int, help="Cut numeric columns into this many equal-width bins.")
+@click.option("--keep", multiple=True, help="A column that looks like persons or free text, and should be in all the same.")
+@click.option("--drop", multiple=True, help="A column to leave out.")
+@click.option("--bins", type=int, help="Cut every number into this many equal cells, instead of choosing for each.")
 @click.option("--missing", multiple=True, help="A text that stands for a missing value; may be given several times.")
 @click.option("--max-rows", type=int, default=DEFAULT_MAX_ROWS, show_default=True, help="No table may hold more rows.")
 @click.option("--out", type=click.Path(dir_okay=False), help="Write here instead of printing.")
-def from_public(data: str, target: str, bins: int | None, missing: tuple[str, ...], max_rows: int, out: str | None) -> None:
-    """Take categories, bounds and labels from a PUBLIC table.
+def draft(
+    data: str,
+    target: str,
+    keep: tuple[str, ...],
+    drop: tuple[str, ...],
+    bins: int | None,
+    missing: tuple[str, ...],
+    max_rows: int,
+    out: str | None,
+) -> None:
+    """Draft a codebook from a PUBLIC sample, with a reason for each choice.
+
+    Categories are those of the sample; bounds are rounded outwards; skewed numbers get cells, heavy tails a log scale.
+    Columns that look like persons (record numbers, e-mails, phone numbers, free text) are left out and named.
 
     \b
     Example:
-      blindbayes codebook from-public published_sample.parquet --target class --out codebook.toml
+      blindbayes codebook draft published_sample.csv --target class --out codebook.toml
     """
+    from blindbayes.data.draft import draft_codebook
     from blindbayes.data.sources import read_public
 
-    codebook = Codebook.from_frame(
-        read_public(data, text=(target,), missing=missing), target, bins=bins, max_rows=max_rows, missing=missing
-    )
-    _write(codebook, out)
-    Screen(stderr=True).print(_LEAK, style="bold red")
+    public = read_public(data, text=(target,), missing=missing)
+    made = draft_codebook(public, target, keep=keep, drop=drop, bins=bins, max_rows=max_rows, missing=missing)
+    screen = Screen(stderr=True)
+    _write(made.codebook, out, made.to_toml())
+    if out is not None:
+        table = Table("column", "described as", "why")
+        for feature in made.codebook.features:
+            kind = "categorical" if isinstance(feature, Categorical) else "numbers in cells" if feature.bins else "numbers"
+            table.add_row(escape(feature.name), kind, escape(made.reasons[feature.name]))
+        for name, why in made.left_out.items():
+            table.add_row(escape(name), "[bold]left out[/]", escape(why))
+        screen.print(table)
+    elif made.left_out:
+        screen.print(f"left out: {', '.join(made.left_out)}", highlight=False, markup=False)
+    screen.print(_LEAK, style="bold red")
+
+
+command.add_command(draft, "from-public")  # its name before
 
 
 @command.command("from-dictionary")
@@ -164,11 +193,12 @@ def check(path: str, data: str | None, ignore_extra: bool, show_codes: bool, as_
         raise DataError("the table does not fit the codebook; mend the columns above, or the codebook")
 
 
-def _write(codebook: Codebook, out: str | None) -> None:
+def _write(codebook: Codebook, out: str | None, text: str | None = None) -> None:
+    text = text or codebook.to_toml()
     if out is None:
-        click.echo(codebook.to_toml(), nl=False)
+        click.echo(text, nl=False)
         return
     if Path(out).exists():
         raise ConfigError(f"{out!r} exists; choose another path or move it away")
-    codebook.to_toml(out)
+    write_whole(Path(out), text.encode(), private=False, replace=False)
     click.echo(f"codebook written to {out}; sha256 {codebook.sha256}")

@@ -1,0 +1,91 @@
+"""`codebook draft`: a codebook from a public sample, with reasons, and without the columns that single people out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from click.testing import CliRunner
+
+from blindbayes import Categorical, Codebook, ConfigError, DataError, NaiveBayes, Numeric
+from blindbayes.cli import root
+from blindbayes.data.draft import draft_codebook, looks_personal
+
+ROWS = 600
+
+
+def sample() -> pd.DataFrame:
+    draws = np.random.default_rng(5)
+    return pd.DataFrame(
+        {
+            "mrn": np.arange(ROWS) + 70_001,
+            "email": [f"p{at}@example.org" for at in range(ROWS)],
+            "phone": [f"+33 6 {at % 100:02d} 11 22 {at % 97:02d}" for at in range(ROWS)],
+            "note": [f"seen on day {at} by the night shift" for at in range(ROWS)],
+            "ward": draws.choice(["Köln", "b", "c"], ROWS),
+            "age": draws.normal(55, 12, ROWS).round(),
+            "balance": np.exp(draws.normal(5, 2, ROWS)).round(2),
+            "waiting": draws.exponential(9, ROWS).round(1),
+            "empty": [None] * ROWS,
+            "outcome": draws.choice(["no", "yes"], ROWS),
+        }
+    )
+
+
+def test_columns_that_single_people_out_stay_out_and_are_named() -> None:
+    made = draft_codebook(sample(), "outcome", max_rows=10_000)
+    assert set(made.left_out) == {"mrn", "email", "phone", "note", "empty"}
+    assert made.codebook.names == ("ward", "age", "balance", "waiting")
+    text = made.to_toml()
+    assert "p17@example.org" not in text
+    for name in made.left_out:
+        assert f"# - {name}: " in text
+    assert Codebook.from_dict(made.codebook.to_dict()) == made.codebook
+    kept = draft_codebook(sample(), "outcome", keep=("mrn",), drop=("age",), max_rows=10_000)
+    assert "mrn" in kept.codebook.names
+    assert kept.left_out["age"] == "as asked for"
+
+
+def test_numbers_are_described_by_their_shape() -> None:
+    book = draft_codebook(sample(), "outcome", max_rows=10_000).codebook
+    age, balance, waiting, ward = (book.feature(name) for name in ("age", "balance", "waiting", "ward"))
+    assert isinstance(ward, Categorical)
+    assert isinstance(age, Numeric)
+    assert age.bins is None
+    assert age.low % 10 == 0
+    assert isinstance(balance, Numeric)
+    assert balance.spacing == "log"
+    assert balance.low == 0
+    assert isinstance(waiting, Numeric)
+    assert waiting.bins
+    assert NaiveBayes(book, epsilon=1.0).fit(sample()[[*book.names, "outcome"]])
+
+
+def test_short_or_ordinary_columns_do_not_look_like_persons() -> None:
+    assert looks_personal(["a", "b", "c"], "x") is None
+    assert looks_personal(np.random.default_rng(1).normal(size=500), "x") is None
+    assert looks_personal([str(at % 30) for at in range(500)], "zip") is None
+
+
+def test_a_draft_refuses_what_is_not_there() -> None:
+    with pytest.raises(DataError, match="class column"):
+        draft_codebook(sample(), "class", max_rows=10)
+    with pytest.raises(ConfigError, match="nope"):
+        draft_codebook(sample(), "outcome", keep=("nope",), max_rows=10_000)
+    with pytest.raises(DataError, match="no column is left"):
+        draft_codebook(sample()[["mrn", "outcome"]], "outcome", max_rows=10_000)
+
+
+def test_the_command_says_why(tmp_path: Path) -> None:
+    sample().to_csv(tmp_path / "sample.csv", index=False)
+    out = tmp_path / "codebook.toml"
+    done = CliRunner().invoke(
+        root, ["codebook", "draft", str(tmp_path / "sample.csv"), "--target", "outcome", "--out", str(out)]
+    )
+    assert done.exit_code == 0, done.output
+    assert "left out" in done.output
+    assert "# bounds rounded outwards" in out.read_text(encoding="utf-8")
+    book = Codebook.from_toml(out)
+    assert book.names == ("ward", "age", "balance", "waiting")
