@@ -31,10 +31,10 @@ from blindbayes.primitives.agreement import AgreementKey
 from blindbayes.primitives.coins import Coins
 from blindbayes.report import COMMON_SIGNATURES, seal_files, verify_files
 from blindbayes.scheme.part import CheckedTable
+from blindbayes.scheme.prediction import Request, prediction_run
 from blindbayes.site.agent import Agent
 from blindbayes.site.audit_log import AuditLog
 from blindbayes.site.policy import Policy
-from blindbayes.site.prediction import Request, prediction_run
 from blindbayes.site.work import work_of
 from blindbayes.storage.folder import read_folder, write_folder
 from blindbayes.study.file import Deadlines, Privacy, StudyFile

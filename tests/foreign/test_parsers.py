@@ -25,11 +25,11 @@ from blindbayes.ledger import Ledger
 from blindbayes.model.shares import ModelShare
 from blindbayes.privacy.accounting import Spend
 from blindbayes.privacy.statement import PrivacyStatement
+from blindbayes.scheme.prediction import Request
 from blindbayes.site.approval import approval_of
 from blindbayes.site.audit_log import AuditLog
 from blindbayes.site.config import SiteConfig
 from blindbayes.site.policy import Policy, require_study
-from blindbayes.site.prediction import Request
 from blindbayes.storage.folder import read_folder, write_folder
 from blindbayes.study.file import Privacy, StudyFile
 from blindbayes.transport.identity import Card

@@ -18,7 +18,7 @@ from blindbayes.errors import BlindbayesError, ConfigError, DataError, PeerProto
 from blindbayes.model.parameters import Gaussian, estimate
 from blindbayes.model.shares import ModelShare
 from blindbayes.papers.vaidya2008 import scalar_product as route
-from blindbayes.papers.vaidya2008.columns import PrintedModel
+from blindbayes.papers.vaidya2008.columns import PrintedModel, PrintedScoring
 from blindbayes.papers.vaidya2008.scalar_product import Measured, Nominal
 from blindbayes.papers.vaidya2008.share import PrintedShare
 from blindbayes.primitives.paillier import generate_keypair
@@ -211,8 +211,8 @@ def test_the_divisor_of_the_variance_is_a_choice_for_both_parties_columns(diviso
     for at, label in enumerate(BOOK.classes):
         exact = frame["x"][frame["y"] == label].var(ddof=0 if divisor == "n" else 1)
         assert float(result.model.moments()["x"][1][at]) == pytest.approx(exact, rel=1e-12)
-    block = whole_block(open_columns(frame[["own"]], BOOK))
-    local = result.model._local(block)
+    own = open_columns(frame[["own"]], BOOK)
+    local = PrintedScoring(result.model.shares["hospital"], own)._local(whole_block(own))
     groups = frame.groupby("y")["own"]
     means, variances = groups.mean(), groups.var(ddof=0 if divisor == "n" else 1)
     for at, label in enumerate(BOOK.classes):
@@ -236,7 +236,8 @@ def test_own_columns_at_their_bounds_do_not_overflow_the_scores():
     result = Study(book, partition="columns", protocol="scalar_product", options=TOY).simulate(
         {"hospital": frame[["own", "y"]], "insurer": frame[["v"]]}, coins=coins("bounds")
     )
-    assert np.abs(result.model._local(whole_block(open_columns(frame[["own"]], book)))).max() > 2.0**60
+    own = open_columns(frame[["own"]], book)
+    assert np.abs(PrintedScoring(result.model.shares["hospital"], own)._local(whole_block(own))).max() > 2.0**60
     queries = pd.DataFrame({"own": [-1e6, 1e6, -999_999.0, 5.0], "v": ["q", "p", "p", "q"]})
     found = result.model.predict({"hospital": queries[["own"]], "insurer": queries[["v"]]}, coins=coins("asked"))
     assert found.tolist() == ["a", "b", "a", "b"]
@@ -305,7 +306,9 @@ def test_share_files_are_private_whole_and_of_their_kind(tmp_path):
     assert PrintedShare.load(path).held.nominal == share.held.nominal
     other = study().simulate(parts(small()), coins=coins("another")).model.shares["hospital"]
     other.save(tmp_path / "hospital.share")
-    mixed = PrintedModel.load({"hospital": tmp_path / "hospital.share", "insurer": path})
+    with pytest.raises(ConfigError, match="two trainings"):
+        PrintedModel.load({"hospital": tmp_path / "hospital.share", "insurer": path})
+    mixed = PrintedModel(result.model.columns, {"hospital": other, "insurer": share})
     with pytest.raises(PeerProtocolError, match="training"):  # of one study, from two trainings: the keys tell
         mixed.predict(asked(small()[:1]))
     swapped = {"hospital": path, "insurer": tmp_path / "hospital.share"}

@@ -11,8 +11,8 @@ import pandas as pd
 import pytest
 
 from blindbayes.errors import BlindbayesError, ConfigError, DataError, PeerLost, PeerProtocolError, PrivacyError
+from blindbayes.scheme.prediction import prediction_run
 from blindbayes.site.policy import Policy
-from blindbayes.site.prediction import prediction_run
 from blindbayes.study.file import Deadlines
 from blindbayes.wire import encode
 from support.column_sites import Split, classes, errors, joined, office_of, pair, predict, shares, small, train
@@ -106,7 +106,7 @@ def test_training_opens_nothing_and_its_release_holds_no_share(tmp_path: Path) -
 
 
 def test_batches_are_cut_and_kept_columns_stand_beside_the_classes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("blindbayes.scheme.aligned._BATCH", 16)
+    monkeypatch.setattr("blindbayes.scheme.classify.BATCH", 16)
     split = pair()
 
     async def test() -> None:
@@ -415,7 +415,7 @@ def test_a_column_that_the_study_gives_to_another_is_refused_or_left_unread(tmp_
 def test_agents_that_stop_in_the_middle_go_on_and_charge_once(
     tmp_path: Path, who: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("blindbayes.scheme.aligned._BATCH", 8)
+    monkeypatch.setattr("blindbayes.scheme.classify.BATCH", 8)
     split = pair()
 
     async def crash(office: Office, run_id: str, messages: int) -> None:

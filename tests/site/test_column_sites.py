@@ -19,10 +19,10 @@ from blindbayes.codebook import Codebook, Numeric
 from blindbayes.demo.loopback import Loopback
 from blindbayes.errors import PeerLost, PrivacyError
 from blindbayes.model.shares import ModelShare
+from blindbayes.scheme.prediction import prediction_run
 from blindbayes.simulation.columns import JointModel
 from blindbayes.simulation.joined import JoinedModel
 from blindbayes.site.policy import Policy
-from blindbayes.site.prediction import prediction_run
 from blindbayes.study.agreement import Holdings
 from blindbayes.study.file import Deadlines, StudyFile
 from support.column_sites import Split, classes, joined, shares

@@ -121,7 +121,7 @@ def test_a_study_that_does_not_fit_is_refused(change: dict[str, Any], message: s
         ({"key": ()}, "identifiers"),
         ({"columns": HELD}, "leave .* rows out"),
         ({"columns": Holdings(HELD.holds, ("hospital", "insurer"))}, "one party, and only one"),
-        ({"options": {"bounds": {"hospital": 4096, "insurer": 4096}, "reveal": "matching"}}, "one process only"),
+        ({"options": {"bounds": {"hospital": 4096, "insurer": 4096}, "reveal": "matching"}}, "duplicates = 'first'"),
     ],
 )
 def test_an_unaligned_study_that_does_not_fit_is_refused(change: dict[str, Any], message: str) -> None:

@@ -15,9 +15,9 @@ from blindbayes.codebook import Categorical, Codebook, Numeric
 from blindbayes.errors import ConfigError, DataError, PeerLost, PeerProtocolError, PrivacyError
 from blindbayes.primitives.cuckoo import bin_count
 from blindbayes.protocol.joined_sums import MIN_BOUND
+from blindbayes.scheme.prediction import prediction_run
 from blindbayes.simulation.joined import JoinedModel, LeftJoinedModel
 from blindbayes.site.policy import Policy, require_study
-from blindbayes.site.prediction import prediction_run
 from blindbayes.study.agreement import Holdings
 from blindbayes.study.file import Deadlines, StudyFile
 from support.sites import Office, bounded

@@ -12,7 +12,7 @@ from blindbayes.codebook import Categorical, Codebook, Numeric
 from blindbayes.errors import ConfigError, DataError, LocalProtocolError, PeerProtocolError, PrivacyError
 from blindbayes.primitives.cuckoo import bin_count
 from blindbayes.protocol.joined_sums import MIN_BOUND
-from blindbayes.scheme.joined import scoring
+from blindbayes.scheme.classify import scoring
 from blindbayes.scheme.scoring import hidden_scoring, open_keyed
 from blindbayes.simulation.joined import JoinedModel, LeftJoinedModel
 from blindbayes.transport.memory import local_runs, run_in_memory

@@ -7,10 +7,9 @@ from typing import Any
 
 import pytest
 
-from blindbayes.simulation import columns, driver, joined
+from blindbayes.simulation import run as drivers
 
 
 def run_by(monkeypatch: pytest.MonkeyPatch, run: Callable[[Mapping[str, Any]], Any]) -> None:
     """Training, matching and classification in one process go through `run` from now on."""
-    for module in (driver, columns, joined):
-        monkeypatch.setattr(module, "run_in_memory", lambda roles, **_: run(roles))
+    monkeypatch.setattr(drivers, "run_in_memory", lambda roles, **_: run(roles))

@@ -65,6 +65,7 @@ class KeptShare(ABC):
 
     study: str
     party: str
+    public: Mapping[str, Any]  # what all parties agreed on
     queries: int | None  # instances that may be classified; None: no limit
     path: Path | None
     _spent: int
@@ -77,6 +78,11 @@ class KeptShare(ABC):
     @abstractmethod
     def wipe(self) -> None:
         """Overwrite and forget what is secret, in memory."""
+
+    @property
+    def agreed(self) -> tuple[Any, ...]:
+        """What the shares of one model have in common."""
+        return self.study, dict(self.public)
 
     # -- budget --------------------------------------------------------------------------------------------------------
 

@@ -5,11 +5,9 @@ A part knows its party's table and the public facts (`ColumnsSetup`).
 
 from __future__ import annotations
 
-import json
-from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any, cast
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -22,28 +20,20 @@ from blindbayes.foreign import read_json_table, well_formed
 from blindbayes.model.parameters import Parameters, estimate
 from blindbayes.model.shares import ModelShare
 from blindbayes.primitives.coins import Coins
-from blindbayes.primitives.softspoken import OtReceiver, OtSender
-from blindbayes.privacy.accounting import Spend
 from blindbayes.privacy.column_noise import ColumnNoise
 from blindbayes.protocol import columns as roles
-from blindbayes.protocol import shared_argmax, transfer
 from blindbayes.protocol.columns import ColumnsSetup, Trained
 from blindbayes.protocol.core import Role, Run
-from blindbayes.protocol.shared_argmax import Mesh
 from blindbayes.protocol.shared_model import NO_GUARD, Guard
-from blindbayes.scheme.audits import commitments_of, describe_audits, kept_commitments, require_audit
-from blindbayes.scheme.columns import dry_run_columns, line_up, require_learner, require_record, tell_holdings
-from blindbayes.scheme.guards import UNIT, counted, describe_guard, guard_local, guarded, noise_of
-from blindbayes.scheme.job import Charge, Site
+from blindbayes.scheme.audits import describe_audits, kept_commitments
+from blindbayes.scheme.columns import line_up, require_learner
+from blindbayes.scheme.guards import counted, describe_guard, guard_local, guarded, noise_of
 from blindbayes.scheme.part import CheckedTable, Training
-from blindbayes.scheme.result import JointResult, Learned, about_run, column_report, leakage_of
+from blindbayes.scheme.shared import ShareScheme
 from blindbayes.statistics import CodedRows, Layout, Statistics, count_block
 from blindbayes.study.agreement import Agreement
-from blindbayes.study.schemes import Exposure, Facts
+from blindbayes.study.schemes import Facts
 from blindbayes.study.study import Study
-from blindbayes.transport.memory import Outcome
-
-_BATCH = 1 << 14  # instances classified at once: bounds memory; kinds of messages are the same in each
 
 
 class ClassSumsParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -51,7 +41,7 @@ class ClassSumsParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     audit_rate: float = 0.0  # share of dummies among look-ups and comparisons, which catch whoever answers them otherwise
     queries: int | None = None  # how many instances may be classified, ever; None: no limit
-    compare_all: bool = False  # all parties compare the scores together, so that no two of them can see a third's part
+    compare_all: bool = False  # all parties compare the scores compare_all, so that no two of them can see a third's part
 
     def __post_init__(self) -> None:
         if self.queries is not None and self.queries < 1:
@@ -129,116 +119,6 @@ def columns_for(study: Study, rows: int, owners: Mapping[str, tuple[str, ...]], 
     """What is public about a study whose rows line up: noise and least cells included."""
     agreed = guarded(study, ColumnsSetup(study.codebook, rows, owners, labelled, study.alpha))
     return replace(agreed, audit_rate=float(study.options.get("audit_rate", 0.0)))
-
-
-# -- prediction ----------------------------------------------------------------------------------------------------------
-
-
-@dataclass(slots=True)
-class Transfers:
-    """What a party keeps of the setup of transfers."""
-
-    ot_senders: dict[str, OtSender] = field(default_factory=dict, repr=False)
-    ot_receiver: OtReceiver | None = field(default=None, repr=False)
-    mesh: Mesh | None = field(default=None, repr=False)
-
-    @classmethod
-    def of(cls, trained: Trained) -> Transfers:
-        """Those of training."""
-        return cls(dict(trained.ot_senders), trained.ot_receiver)
-
-
-class ColumnScoring:
-    """One party's part of a joint classification. See `part.Scoring`."""
-
-    def __init__(
-        self, share: ModelShare, source: ColumnSource | int, reveal_to: str = "all", compare_all: bool = False
-    ) -> None:
-        self.share, self.party, self.columns = share, share.party, columns_of(share.public)
-        self._reveal_to, self._compare_all = reveal_to, compare_all
-        self.kept: Transfers | None = None  # transfers from before; None: the role sets them up
-        if isinstance(source, int):
-            if self.columns.owners[self.party]:
-                raise ConfigError(f"{self.party} holds columns: it brings rows, not only their number")
-            self._table, self.count = None, source
-        else:
-            require_held(self.columns, self.party, source)
-            self._table, self.count = CheckedTable(source, training=False, size=_BATCH), source.rows
-        if self.count < 1:
-            raise DataError("a batch has at least one instance")
-
-    def digest(self, key: bytes) -> bytes:
-        """Keyed digest of the coded instances."""
-        return bytes(32) if self._table is None else self._table.digest(key)
-
-    def role(self, run: Run, coins: Coins) -> Role[npt.NDArray[np.int64] | None]:
-        """Batch after batch, on transfers that are set up first."""
-        kept = self.kept
-        if kept is None:
-            kept = yield from self.connect(run, coins.derive("transfers"))
-        learned: list[npt.NDArray[np.int64]] = []
-        for at, block in enumerate(self._batches()):
-            found = yield from self._batch(run, block, kept, coins.derive(f"batch {at}"))
-            if found is not None:
-                learned.append(found)
-        return np.concatenate(learned) if learned else None
-
-    def connect(self, run: Run, coins: Coins) -> Role[Transfers]:
-        """Agree on what is public about this classification, then set up the transfers."""
-        holder, kept = self.columns.class_holder, Transfers()
-        facts = json.dumps([self.columns.to_dict(), self.count, self._reveal_to, self._compare_all], sort_keys=True).encode()
-        others = self.columns.holders if self.party == holder else (holder,)
-        for name in others:
-            yield from transfer.agree(run, name, "classification", facts, coins)
-        for name in others:
-            if self.party == holder:
-                kept.ot_senders[name] = yield from transfer.ot_sender(run, name, coins)
-            else:
-                kept.ot_receiver = yield from transfer.ot_receiver(run, name, coins)
-        if self._compare_all:
-            kept.mesh = yield from shared_argmax.connect(run, coins)
-        return kept
-
-    def _batches(self) -> Iterator[CodedRows]:
-        if self._table is not None:
-            yield from self._table.blocks()
-            return
-        for low in range(0, self.count, _BATCH):
-            yield CodedRows(None, {}, min(_BATCH, self.count - low))
-
-    def _batch(self, run: Run, block: CodedRows, kept: Transfers, coins: Coins) -> Role[npt.NDArray[np.int64] | None]:
-        query = self.columns.query(block.rows, self._reveal_to, compare_all=self._compare_all)
-        local, tables = self._local_scores(block), self.share.tables
-        if local is not None and self.party == self.columns.class_holder:
-            mine = commitments_of(self.share)
-            return (yield from roles.predict_class_holder(run, query, local, tables, kept.ot_senders, coins, kept.mesh, mine))
-        if kept.ot_receiver is None:
-            raise LocalProtocolError("an attribute holder has planted its transfers")
-        own, committed = tables.get(self.columns.class_holder, {}), commitments_of(self.share).get(self.columns.class_holder)
-        return (
-            yield from roles.predict_attribute_holder(
-                run, query, local, own, block.columns, kept.ot_receiver, coins, kept.mesh, committed
-            )
-        )
-
-    def _local_scores(self, block: CodedRows) -> npt.NDArray[np.float64] | None:
-        """What a party that knows the class of its rows computes alone."""
-        columns, party = self.columns, self.party
-        if party not in columns.labelled:
-            return None
-        scores = np.zeros((block.rows, len(columns.codebook.classes)))
-        if party == columns.class_holder:
-            scores += roles.prior(class_counts_of(self.share.local), columns.plan)
-        if columns.owners[party]:
-            parameters = local_parameters(columns, party, self.share.local or {})
-            for name, term in parameters.terms.items():
-                scores += parameters.score(name, term, block.columns[name])
-        return scores
-
-
-def scoring(share: ModelShare, source: ColumnSource | int, reveal_to: str = "all", compare_all: bool = False) -> ColumnScoring:
-    """A party's part of a classification, from its share alone; a party without columns brings the number of instances."""
-    return ColumnScoring(share, source, reveal_to, compare_all=compare_all)
 
 
 @well_formed("the share file")
@@ -338,213 +218,6 @@ def training_statement(study: Study, columns: ColumnsSetup, sha256: str) -> str:
 
 
 # -- the scheme --------------------------------------------------------------------------------------------------------------
-
-
-class TrainingJob:
-    """See `job.Job`: training ends in a share, which this site keeps."""
-
-    kind = "training"
-
-    def __init__(self, agreement: Agreement, site: Site, run_id: str) -> None:
-        self.agreement, self.site, self.run_id = agreement, site, run_id
-        self.part: Training | None = None
-        self._digest = b""
-
-    @property
-    def scheme(self) -> ShareScheme:
-        """The study's."""
-        found: Any = self.agreement.study.scheme
-        return cast(ShareScheme, found)
-
-    @property
-    def required(self) -> int:
-        """Everybody."""
-        return len(self.agreement.seats)
-
-    def read(self) -> None:
-        """Open this site's columns and look that they are what the study says."""
-        source = self.site.columns(self.agreement)
-        self.site.require_rows(self.agreement, source.rows)
-        self.site.require_price(self.scheme.price(self.agreement, self.site.name))
-        self.part = self.scheme.training(self.agreement, self.site.name, source)
-        self._digest = self.part.digest(self.site.key)
-
-    def digest(self, seat: str) -> bytes:
-        """Of the coded rows."""
-        return self._digest
-
-    def _part(self) -> Training:
-        if self.part is None:
-            raise LocalProtocolError("the rows were not read")
-        return self.part
-
-    def role(self, seat: str, run: Run, coins: Coins) -> Role[Any]:
-        """This party's role."""
-        return self._part().role(run, coins)
-
-    def authorise_and_charge(self, seat: str) -> None:
-        """Approval, rate, bits about the overlap, ledger; once per run."""
-        name = self.site.name
-        partners, charge = self.scheme.told_bit(self.agreement, name), self.scheme.price(self.agreement, name)
-        self.site.authorise_and_charge(self.agreement, self.run_id, charge, overlap_with=partners)
-
-    def keep(self, outputs: Mapping[str, Any]) -> None:
-        """The share."""
-        self.site.keep_share(self.run_id, self._part().share(outputs[self.site.name], self.agreement.sha256))
-
-    def result(self, outcome: Any) -> Any:
-        """The report of training."""
-        return self.scheme.result(self.agreement, outcome, run=self.run_id)
-
-
-class ShareScheme(ABC):
-    """What the schemes have in common that end in shares of a model. See `study.schemes.Scheme`."""
-
-    name: str
-    facts: Facts
-    params: type[msgspec.Struct]
-    protocols: tuple[str, ...]  # of training, for its leak report
-
-    def check(self, study: Study) -> None:
-        """Noise goes into the shares."""
-        require_record(study)
-        require_audit(study)
-
-    def quorum(self, parties: int) -> int | None:
-        """Everybody."""
-        return None
-
-    def apart(self) -> tuple[tuple[str, ...], ...]:
-        """Every role is a party's own."""
-        return ()
-
-    def seats(self, agreement: Agreement) -> tuple[str, ...]:
-        """The parties."""
-        return agreement.names
-
-    def require_runnable(self, agreement: Agreement) -> None:
-        """What is agreed can run."""
-        agreement.public  # noqa: B018 - refused there
-
-    def learners(self, agreement: Agreement) -> tuple[str, ...]:
-        """All: each keeps a share."""
-        return agreement.names
-
-    def job(self, agreement: Agreement, site: Site, run_id: str) -> TrainingJob:
-        """Training."""
-        return TrainingJob(agreement, site, run_id)
-
-    @abstractmethod
-    def training(self, agreement: Agreement, party: str, source: ColumnSource) -> Training:
-        """A party's part, its table checked against what is agreed."""
-
-    @abstractmethod
-    def columns(self, agreement: Agreement) -> ColumnsSetup:
-        """Who holds what, as the protocols see it."""
-
-    def price(self, agreement: Agreement, party: str) -> Charge | None:
-        """What a party pays for training: the noise in the shares, if there is any. Answers cost nothing more."""
-        noise = noise_of(agreement.study, agreement.public)
-        return None if noise is None else Charge(Spend.of(noise), UNIT, mechanism=noise.name)
-
-    def told_bit(self, agreement: Agreement, party: str) -> tuple[str, ...]:
-        """The parties with whom training opens one bit: that enough identifiers joined."""
-        return ()
-
-    @abstractmethod
-    def statement(self, agreement: Agreement, overlaps: Mapping[str, int]) -> str:
-        """What training promises, in words."""
-
-    def follows(self, agreement: Agreement) -> tuple[str, ...]:
-        """What each way of classifying will tell, beyond what follows from shares."""
-        return ()
-
-    def result(
-        self, agreement: Agreement, outcome: Outcome, *, run: str = "", model: Any = None, **_: Any
-    ) -> JointResult | Learned:
-        """The reports; the model too where all shares are in one place."""
-        overlaps = next((found for found in map(overlaps_of, self._holder_first(agreement, outcome)) if found), {})
-        parties, about = len(agreement.names), about_run(agreement, run)
-        report = column_report(self.protocols, outcome, parties, about, self.follows(agreement))
-        leakage, statement = leakage_of(outcome), self.statement(agreement, overlaps)
-        if model is None:
-            return Learned(leakage, outcome.cost, statement, report, {"included": list(agreement.names)})
-        return JointResult(model, leakage, outcome.cost, statement, agreement.names, report, overlaps)
-
-    def _holder_first(self, agreement: Agreement, outcome: Outcome) -> list[Any]:
-        holder = self.columns(agreement).class_holder
-        return [outcome.outputs[name] for name in (holder, *agreement.names) if name in outcome.outputs]
-
-    # -- in words ------------------------------------------------------------------------------------------------------
-
-    def exposure(self, agreement: Agreement) -> Exposure:
-        """Nothing but classifications, whose number is limited."""
-        study = agreement.study
-        return Exposure(
-            shares=True,
-            queries=study.options.get("queries"),
-            epsilon=study.epsilon or 0.0,
-            delta=study.delta,
-            audit_rate=float(study.options.get("audit_rate", 0.0)),
-        )
-
-    def opened(self, agreement: Agreement) -> list[str]:
-        """What training opens, in words."""
-        return ["nothing"]
-
-    def shown(self, agreement: Agreement) -> dict[str, Any]:
-        """For `study check`."""
-        held, study = agreement.holdings, agreement.study
-        return {
-            "partition": "columns, " + ("rows line up" if self.facts.aligned else "rows are matched by an identifier"),
-            "holds": [f"{name}: {', '.join(held.holds[name]) or 'the class alone'}" for name in agreement.names],
-            "class_holder": held.labelled[0],
-            "labelled": list(held.labelled),
-            **self.guards(agreement),
-            **self.sizes(agreement),
-            "opened": self.opened(agreement),
-            "model": "exists only as shares, one per party",
-            "opened_per_classified_instance": ["class"],
-            "learners": list(agreement.names) if study.reveal_to == "all" else [study.reveal_to],
-            "queries": study.options.get("queries", "not limited: sites refuse such a study by policy"),
-        }
-
-    def guards(self, agreement: Agreement) -> dict[str, Any]:
-        """Noise and least cells."""
-        study = agreement.study
-        facts: dict[str, Any] = {}
-        if study.epsilon is not None:
-            facts |= {"epsilon": study.epsilon, "delta": study.delta, "noise": "of every party, in the shares"}
-        return facts | ({"min_cell": study.min_cell} if study.min_cell else {})
-
-    def sizes(self, agreement: Agreement) -> dict[str, Any]:
-        """What is public about the tables' sizes."""
-        return {"rows": agreement.holdings.n_rows}
-
-    def told(self, agreement: Agreement) -> list[str]:
-        """For the wizard."""
-        study = agreement.study
-        to = "every site" if study.reveal_to == "all" else study.reveal_to
-        return [
-            *tell_holdings(agreement),
-            f"  Opened in training: {'; '.join(self.opened(agreement))}. Each site ends with a share of the model.",
-            f"  Opened in scoring: the class, to {to}; at most {study.options['queries']} people.",
-        ]
-
-    def dry_run(self, agreement: Agreement, site: Site) -> tuple[dict[str, Any], list[str]]:
-        """What the site would read, and that its rows fit."""
-        said = self.shown(agreement)
-        lines = [
-            f"Opened in training: {'; '.join(said['opened'])}. The model {said['model']}.",
-            f"Opened per classified instance, which your own people must ask for: the class, to {', '.join(said['learners'])}.",
-        ]
-        return dry_run_columns(agreement, site, lines)
-
-
-def overlaps_of(trained: Any) -> Mapping[str, int]:
-    """Noisy numbers of joined identifiers that training opened to a party, if it did."""
-    found: Mapping[str, int] = getattr(trained, "overlaps", {})
-    return found
 
 
 class AlignedScheme(ShareScheme):

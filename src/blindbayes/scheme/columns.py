@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from blindbayes.data.columns import ColumnSource
@@ -18,6 +18,20 @@ def keys_of(study: Study) -> tuple[str, ...]:
     if not study.aligned:
         return tuple(part.column for part in recipe_of(study.codebook, study.key or None).parts)
     return (study.key,) if isinstance(study.key, str) else tuple(study.key or ())
+
+
+def require_own(agreement: Agreement, name: str, columns: Collection[str], *, ignore_others: bool = False) -> None:
+    """Refuse a table without what the study says a party holds, or with more."""
+    held, study = agreement.holdings, agreement.study
+    wanted = {*held.holds[name], *keys_of(study), *((study.codebook.target,) if name in held.labelled else ())}
+    if missing := sorted(wanted - set(columns)):
+        raise DataError(f"the rows lack column {missing[0]!r}, which the study says this site holds; add it")
+    extra = [column for column in columns if column not in wanted]
+    if extra and not ignore_others:
+        raise DataError(
+            f"column {extra[0]!r} is not what the study says this site holds; drop it, or leave it unread: "
+            'extra_columns = "ignore" under [rows] in site.toml'
+        )
 
 
 def holdings_of(tables: Mapping[str, ColumnSource], rows: int | None = None) -> Holdings:

@@ -152,8 +152,6 @@ class NoisyColumns:
         total, layout = Statistics.zero(book), Layout(book)
         for block in replace(source, codebook=book, features=book.features).blocks(total=True):
             total = total + count_block(layout, block)
-        if int(total.class_counts.sum()) < self.study.min_rows:
-            raise PrivacyError(f"the study asks for at least {self.study.min_rows} rows per party")
         return total
 
     def role(self, run: Run, statistics: Statistics | None, coins: Coins) -> Role[Any]:

@@ -17,9 +17,10 @@ from blindbayes.codebook import Codebook
 from blindbayes.data.columns import ColumnSource
 from blindbayes.data.persons import Persons
 from blindbayes.ledger import Ledger, LedgerEntry
-from blindbayes.model.shares import ModelShare
+from blindbayes.model.shares import KeptShare, ModelShare
 from blindbayes.primitives.coins import Coins
 from blindbayes.privacy.accounting import Spend
+from blindbayes.protocol.columns import ColumnsSetup
 from blindbayes.protocol.core import Role, Run
 from blindbayes.statistics import Statistics
 from blindbayes.statistics.feasible import require_feasible
@@ -108,10 +109,47 @@ class Site(Protocol):
         ...
 
 
+class AnsweringSite(Protocol):
+    """What a classification asks of a site: its share, its instances, its budget of queries."""
+
+    @property
+    def name(self) -> str:
+        """Whose site it is."""
+        ...
+
+    @property
+    def key(self) -> bytes:
+        """The site's own key, for digests that mean nothing to others."""
+        ...
+
+    def share_of(self, model: str) -> KeptShare:
+        """Its share of the model of a training run."""
+        ...
+
+    def instances(self, request: Any, columns: ColumnsSetup) -> ColumnSource | int:
+        """Its own columns of the instances, or their number if it holds none."""
+        ...
+
+    def beside(self, names: Sequence[str], rows: int) -> dict[str, Any]:
+        """Columns that stand beside the classes in its release."""
+        ...
+
+    def require_matches_revealed(self) -> None:
+        """Its policy lets another site learn whom of that one's people it has too."""
+        ...
+
+    def require_queries(self, share: KeptShare, model: str, run_id: str, count: int) -> None:
+        """Refuse what `charge_queries` would refuse."""
+        ...
+
+    def charge_queries(self, study: str, model: str, run_id: str, count: int) -> None:
+        """Approval and query budget; then it is written down. Once per run."""
+        ...
+
+
 class Job(Protocol):
     """One run's work at this site. `read` and `keep` run in a thread."""
 
-    agreement: Agreement
     kind: str  # for people: "sum", "training", "prediction", "release"
 
     @property

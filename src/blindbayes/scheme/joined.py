@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, cast
 
@@ -26,24 +26,21 @@ from blindbayes.privacy.column_noise import ColumnNoise
 from blindbayes.privacy.exact_events import budget_floor
 from blindbayes.privacy.overlap import OverlapNoise
 from blindbayes.protocol import joined as roles
-from blindbayes.protocol import transfer
 from blindbayes.protocol.columns import ColumnsSetup
 from blindbayes.protocol.core import Role, Run
-from blindbayes.protocol.joined import Joined, JoinSetup, Links
+from blindbayes.protocol.joined import Joined, JoinSetup
 from blindbayes.protocol.joined_sums import MAX_BOUND, MIN_BOUND, Entries, merge, one_hot
-from blindbayes.scheme.aligned import ColumnScoring, ShareScheme, count_local, require_held
-from blindbayes.scheme.audits import commitments_of, describe_audits, kept_commitments
+from blindbayes.scheme.aligned import count_local, require_held
+from blindbayes.scheme.audits import describe_audits, kept_commitments
 from blindbayes.scheme.columns import holdings_of, require_learner
 from blindbayes.scheme.guards import UNIT, counted, describe_guard, guard_local, guarded_join, noise_of
 from blindbayes.scheme.job import Charge
-from blindbayes.scheme.part import CheckedTable
-from blindbayes.statistics import CodedRows
+from blindbayes.scheme.shared import ShareScheme
 from blindbayes.study.agreement import Agreement
 from blindbayes.study.schemes import Exposure, Facts
 from blindbayes.study.study import Study
 from blindbayes.wire import U64Array
 
-BATCH = 1 << 14  # instances classified at once: bounds memory
 Digests = list[bytes | None]
 
 
@@ -60,8 +57,8 @@ class JoinedSumsParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     multiplicity: int | None = None  # most rows of one identifier at a party; by default 4 where duplicates are joined, else 1
     overlap_epsilon: float | None = None  # opens a noisy estimate of the overlap at this price
     queries: int | None = None  # how many instances may be classified, ever; None: no limit
-    reveal: Literal["nothing", "matching"] = "nothing"  # matching: both learn whom they share; in one process only
-    compare_all: bool = False  # all parties compare the scores together, so that no two of them can see a third's part
+    reveal: Literal["nothing", "matching"] = "nothing"  # matching: both parties learn whom they share
+    compare_all: bool = False  # all parties compare the scores compare_all, so that no two of them can see a third's part
 
     def __post_init__(self) -> None:
         if self.overlap_epsilon is not None and not (math.isfinite(self.overlap_epsilon) and self.overlap_epsilon > 0):
@@ -92,11 +89,8 @@ def join_of(study: Study, owners: Mapping[str, tuple[str, ...]], class_holder: s
     inner = len(owners) == 2 if params.join is None else params.join == "inner"
     max_multiplicity = params.multiplicity if params.multiplicity is not None else 4 if study.duplicates == "join" else 1
     if inner and params.compare_all:
-        raise ConfigError("an inner join has two parties, who compare together anyway; leave the option together out")
-    if missing := [name for name in owners if name not in bounds]:
-        raise ConfigError(f"bounds give no number for {missing[0]}: say what its identifiers are padded to")
-    if unknown := sorted(set(bounds) - set(owners)):
-        raise ConfigError(f"bounds name {unknown[0]!r}, who is no party")
+        raise ConfigError("an inner join has two parties, who compare together anyway; leave the option compare_all out")
+    require_bounds(bounds, owners)
     agreed = JoinSetup(
         study.codebook,
         dict(owners),
@@ -111,6 +105,15 @@ def join_of(study: Study, owners: Mapping[str, tuple[str, ...]], class_holder: s
         None if params.overlap_epsilon is None else float(params.overlap_epsilon),
     )
     return guarded_join(study, replace(agreed, audit_rate=params.audit_rate))
+
+
+def require_bounds(bounds: Mapping[str, int], parties: Iterable[str]) -> None:
+    """A number for each party, and for nobody else."""
+    names = tuple(parties)
+    if missing := [name for name in names if name not in bounds]:
+        raise ConfigError(f"bounds give no number for {missing[0]}: say what its identifiers are padded to")
+    if unknown := sorted(set(bounds) - set(names)):
+        raise ConfigError(f"bounds name {unknown[0]!r}, who is no party")
 
 
 def overlap_noise(join: JoinSetup, party: str) -> OverlapNoise | None:
@@ -192,8 +195,6 @@ def training_of(study: Study, join: JoinSetup, party: str, source: ColumnSource,
         raise ConfigError(
             f"one party, and only one, must have the class column {study.codebook.target!r} where identifiers do not line up"
         )
-    if source.rows < study.min_rows:
-        raise PrivacyError(f"{party}: the study asks for at least {study.min_rows} rows per party")
     source = counted(study, join, source)
     first, second = _entries(join, party, source, digests)
     require_bound(party, len(first), join.bounds[party])
@@ -278,81 +279,6 @@ def _entries(join: JoinSetup, party: str, source: ColumnSource, digests: Digests
 
 def _stack(parts: list[U64Array], width: int) -> U64Array:
     return np.concatenate(parts) if parts else np.zeros((0, width), dtype=np.uint64)
-
-
-# -- the same instances in one order ---------------------------------------------------------------------------------------
-
-
-class JoinedScoring:
-    """One party's part of classifying instances that both bring in one order, with a model over an inner join."""
-
-    def __init__(self, share: ModelShare, source: ColumnSource | int, reveal_to: str) -> None:
-        share.require_alive()
-        self.share, self.party, self.join = share, share.party, JoinSetup.from_dict(share.public)
-        self._reveal_to = reveal_to
-        self.kept: Links | None = None  # transfers from before; None: the role sets them up
-        columns = self.join.columns
-        columns.query(1, reveal_to)  # a wrong name is noticed here
-        self._table: CheckedTable | None = None
-        if isinstance(source, int):
-            if columns.owners[self.party]:
-                raise ConfigError(f"{self.party} holds columns: it brings rows, not only their number")
-            self.count = source
-        else:
-            require_held(columns, self.party, source)
-            self._table, self.count = CheckedTable(source, training=False, size=BATCH), source.rows
-        if self.count < 1:
-            raise DataError("a batch has at least one instance")
-
-    @property
-    def other(self) -> str:
-        """The other party."""
-        return next(name for name in self.join.owners if name != self.party)
-
-    def digest(self, key: bytes) -> bytes:
-        """Keyed digest of the coded instances."""
-        return bytes(32) if self._table is None else self._table.digest(key)
-
-    def connect(self, run: Run, coins: Coins) -> Role[Links]:
-        """Agree on what is public about this classification, then set up the transfers."""
-        facts = self.join.facts() + repr((self.count, self._reveal_to)).encode()
-        yield from transfer.agree(run, self.other, "classification", facts, coins)
-        return (yield from roles.connect(run, self.other, coins))
-
-    def role(self, run: Run, coins: Coins) -> Role[npt.NDArray[np.int64] | None]:
-        """Batch after batch, on transfers that are set up first."""
-        kept = self.kept
-        if kept is None:
-            kept = yield from self.connect(run, coins.derive("transfers"))
-        is_holder = self.party == self.join.class_holder
-        play = roles.predict_class_holder if is_holder else roles.predict_attribute_holder
-        learned, committed = [], commitments_of(self.share).get(self.other)
-        for at, block in enumerate(self._batches()):
-            query = self.join.columns.query(block.rows, self._reveal_to)
-            tables, own = self.share.tables[self.other], coins.derive(f"batch {at}")
-            found = yield from play(run, self.join, query, tables, block.columns, kept, own, committed)
-            if found is not None:
-                learned.append(found)
-        return np.concatenate(learned) if learned else None
-
-    def _batches(self) -> Iterator[CodedRows]:
-        if self._table is not None:
-            yield from self._table.blocks()
-            return
-        for low in range(0, self.count, BATCH):
-            yield CodedRows(None, {}, min(BATCH, self.count - low))
-
-
-def scoring(
-    share: ModelShare, source: ColumnSource | int, reveal_to: str = "all", *, compare_all: bool = False
-) -> JoinedScoring | ColumnScoring:
-    """A party's part of classifying instances that all bring in one order, from its share alone; a party without columns
-    brings the number of instances."""
-    if not JoinSetup.from_dict(share.public).inner:
-        return ColumnScoring(share, source, reveal_to, compare_all=compare_all)
-    if compare_all:
-        raise ConfigError("a model over an inner join has two parties, who compare together anyway")
-    return JoinedScoring(share, source, reveal_to)
 
 
 # -- in words --------------------------------------------------------------------------------------------------------------
@@ -466,11 +392,9 @@ class JoinedScheme(ShareScheme):
                 f"one party, and only one, must have the class column {study.codebook.target!r} where identifiers do not "
                 "line up"
             )
-        if params_of(study).reveal != "nothing":
-            raise ConfigError("reveal = 'matching' runs in one process only; between sites leave the option out")
         require_learner(study.reveal_to, agreement.names)
         found = join_of(study, agreement.owners, held.labelled[0], params_of(study).bounds)
-        found.columns.plan  # noqa: B018 - what Columns refuses, and whether scores fit
+        found.columns.plan  # noqa: B018 - what ColumnsSetup refuses, and whether scores fit
         return found
 
     def meet(self, study: Study, sites: Mapping[str, Any]) -> Agreement:
@@ -482,9 +406,13 @@ class JoinedScheme(ShareScheme):
         agreed = study.replace(options={**study.options, "bounds": bounds}).agreed_as(study.sha256)
         return Agreement(agreed, study.sha256, tuple(sites), tuple(sites), held=holdings_of(tables))
 
-    def simulate(self, study: Study) -> str | None:
-        """With reveal = "matching" the parties learn whom they share: two runs, in one process only."""
-        return "blindbayes.simulation.joined:simulate_matched" if params_of(study).reveal == "matching" else None
+    def variant(self, study: Study) -> Any:
+        """With reveal = "matching" the parties learn whom they share, and go on as if their rows lined up."""
+        if params_of(study).reveal == "nothing":
+            return self
+        from blindbayes.scheme.matched import SCHEME as matched
+
+        return matched
 
     def columns(self, agreement: Agreement) -> ColumnsSetup:
         """Of the join."""

@@ -16,7 +16,6 @@ import numpy.typing as npt
 
 from blindbayes.data.columns import ColumnSource
 from blindbayes.errors import LocalProtocolError
-from blindbayes.model.shares import ModelShare
 from blindbayes.primitives.coins import Coins
 from blindbayes.protocol.core import Role, Run
 from blindbayes.statistics import CodedRows
@@ -43,7 +42,7 @@ class Training(Protocol):
         """The party's role. Its result goes to `share`."""
         ...
 
-    def share(self, trained: Any, study: str) -> ModelShare:
+    def share(self, trained: Any, study: str) -> Any:
         """What the party keeps, from what its role returned; the same for the same result."""
         ...
 

@@ -26,8 +26,13 @@ from blindbayes.transport.memory import Outcome
 from blindbayes.wire.transcript import Cost
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyarrow import csv as pa_csv
+
     from blindbayes import estimators
 else:
+    pa = lazy("pyarrow")
+    pa_csv = lazy("pyarrow.csv")
     estimators = lazy("blindbayes.estimators")
 
 
@@ -153,14 +158,30 @@ class JointResult:
 
 
 @dataclass(frozen=True)
-class Prediction:
+class Prediction(Learned):
     """One batch of joint classification."""
 
-    labels: npt.NDArray[Any]  # over a hidden join one per row of the scorer, None where a row got none
-    leakage: Mapping[str, Leak]
-    cost: Cost = field(repr=False)
-    report: LeakReport = field(repr=False)
-    statement: str = field(repr=False)
+    labels: npt.NDArray[Any] | None = None  # None for who may not learn them; over a hidden join None where a row got none
+    target: str = ""
+    beside: Mapping[str, Any] = field(default_factory=dict, repr=False)  # own columns, for the release
+
+    def files(self) -> dict[str, bytes]:
+        """Every file of the release but the checksums; the classes for a learner."""
+        made = super().files()
+        if self.labels is None:
+            return made
+        numbers = pa.array(range(1, len(self.labels) + 1), pa.int64())
+        return {
+            **made,
+            "classes.csv": csv_of({"row": numbers, **self.beside, self.target: pa.array(self.labels.tolist(), pa.string())}),
+        }
+
+
+def csv_of(named: Mapping[str, Any]) -> bytes:
+    """Columns as CSV."""
+    sink = pa.BufferOutputStream()
+    pa_csv.write_csv(pa.table(dict(named)), sink)
+    return bytes(sink.getvalue())
 
 
 def leakage_of(outcome: Outcome) -> dict[str, Leak]:

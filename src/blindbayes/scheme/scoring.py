@@ -223,28 +223,28 @@ def describe_prediction(
     outcome: Outcome,
     about: About,
     reveal_to: str,
+    protocols: tuple[str, ...],
     *,
-    count: int = 0,
-    model: str = "",
-    batch: str = "",
+    count: int,
+    model: str,
+    batch: str,
     hidden: JoinedScoresSetup | None = None,
 ) -> tuple[LeakReport, str]:
     """The leak report and the statement of a joint classification; `hidden`: people were scored by identifier."""
-    size = len(about.parties)
-    head = f"Study {about.study}" + (f"\n\nModel of run {model}; batch {batch}" if model else "")
+    size, head = len(about.parties), f"Study {about.study}\n\nModel of run {model}; batch {batch}"
     if hidden is not None:
         report = replace(column_report(PROTOCOLS, outcome, size, about), follows=what_follows(hidden))
-        return report, f"{head}{'.' * bool(model)}\n\n" + scoring_statement(hidden)
+        return report, f"{head}.\n\n" + scoring_statement(hidden)
     learners = "every party" if reveal_to == "all" else reveal_to
     statement = "\n\n".join(
         (
-            f"{head}: {count} instances." if model else f"{head}\n\n{count} instances.",
+            f"{head}: {count} instances.",
             f"The class of each instance was opened, to {learners}, and nothing else. The query budget of every party's "
             "share was charged before anything was computed. Repeated queries let the model be read off.",
             "Security: parties that follow the protocol and look at what they received (semi-honest), no dealer.",
         )
     )
-    return column_report(("transfer", "shared_argmax"), outcome, size, about), statement
+    return column_report(protocols, outcome, size, about), statement
 
 
 def scoring_statement(hidden: JoinedScoresSetup) -> str:

@@ -7,8 +7,8 @@ with pooled training; it exists for simulation alone.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -19,12 +19,13 @@ from blindbayes.lazy import lazy
 from blindbayes.model.shares import ModelShare
 from blindbayes.primitives.coins import Coins
 from blindbayes.protocol.columns import ColumnsSetup
-from blindbayes.protocol.core import Role, Run
-from blindbayes.scheme.aligned import class_counts_of, columns_of, scoring
-from blindbayes.scheme.result import Prediction, about_columns, leakage_of
-from blindbayes.scheme.scoring import describe_prediction
+from blindbayes.scheme.aligned import class_counts_of, columns_of
+from blindbayes.scheme.prediction import PredictionJob, PredictionTerms, Request, prediction_run
+from blindbayes.scheme.result import Prediction, about_columns
+from blindbayes.simulation.run import run_jobs
+from blindbayes.simulation.site import MemorySite
 from blindbayes.statistics import Statistics
-from blindbayes.transport.memory import Outcome, local_runs, run_in_memory
+from blindbayes.study.agreement import Agreement
 
 if TYPE_CHECKING:
     from blindbayes import estimators
@@ -35,30 +36,37 @@ else:
 class JointModel:
     """A model that exists only as shares, one per party."""
 
+    job: type[PredictionJob] = PredictionJob
+    share_kind: type[Any] = ModelShare
+
     def __init__(
-        self, columns: ColumnsSetup, shares: Mapping[str, ModelShare], reveal_to: str = "all", *, compare_all: bool = False
+        self,
+        columns: ColumnsSetup,
+        shares: Mapping[str, Any],
+        reveal_to: str = "all",
+        *,
+        compare_all: bool = False,
+        agreement: Agreement | None = None,
     ) -> None:
         self.columns = columns
         self.shares = dict(shares)
         self.reveal_to = reveal_to
         self.compare_all = compare_all
-        self._kept: dict[str, Any] = {}  # transfers of each party, set up once in a process
+        self.agreement = agreement  # None: from share files alone
         columns.query(1, reveal_to)  # a wrong name is noticed here
 
     def __repr__(self) -> str:
         return f"JointModel({', '.join(self.shares)})"
 
     @classmethod
-    def load(
-        cls, files: Mapping[str, str | os.PathLike[str]], reveal_to: str = "all", *, compare_all: bool = False
-    ) -> JointModel:
+    def load(cls, files: Mapping[str, str | os.PathLike[str]], reveal_to: str = "all", *, compare_all: bool = False) -> Self:
         """From the parties' share files, in one process: for simulation."""
-        shares = {name: ModelShare.load(path) for name, path in files.items()}
-        first = next(iter(shares.values()), None)
-        if first is None or any(share.public != first.public or share.study != first.study for share in shares.values()):
-            raise ConfigError("the share files are not of one study")
+        shares = {name: cls.share_kind.load(path) for name, path in files.items()}
         if any(share.party != name for name, share in shares.items()):
             raise ConfigError("a share file belongs to another party")
+        first = next(iter(shares.values()), None)
+        if first is None or any(share.agreed != first.agreed for share in shares.values()):
+            raise ConfigError("the share files are not of one study, or are of two trainings")
         columns = columns_of(first.public)
         if set(columns.owners) != set(shares):
             raise ConfigError("every party of the study must bring its share file")
@@ -76,44 +84,34 @@ class JointModel:
 
     def predict(self, frames: Mapping[str, Any], *, coins: Coins | None = None) -> npt.NDArray[Any]:
         """The class of each instance, whose attributes the parties bring in the same order. Opens the class only."""
-        return self.classify(frames, coins=coins).labels
+        labels = self.classify(frames, coins=coins).labels
+        return self.classes_[:0] if labels is None else labels
 
     def classify(self, frames: Mapping[str, Any], *, coins: Coins | None = None) -> Prediction:
         """`predict`, with the leak report and the cost of the run."""
+        return self._ask(self._open(frames), coins)
+
+    def _ask(self, sources: Mapping[str, ColumnSource | int], coins: Coins | None, **question: Any) -> Prediction:
+        """The jobs that agents run for a batch, at sites in memory."""
         coins = Coins.system() if coins is None else coins
-        for share in self.shares.values():
-            share.require_alive()
-        parts = self._scorings(frames)
-        count = next(iter(parts.values())).count
-        for share in self.shares.values():  # each party for itself, before it sends anything
-            share.charge(count)
-        if not self._kept:
-            made = {name: part.connect for name, part in parts.items()}
-            self._kept = self._run(made, coins).outputs
-        for name, part in parts.items():
-            part.kept = self._kept[name]
-        outcome = self._run({name: part.role for name, part in parts.items()}, coins)
-        learned = [outcome.outputs[name] for name in self.columns.query(1, self.reveal_to).learners]
-        if any(not np.array_equal(learned[0], other) for other in learned[1:]):
+        first = next(iter(self.shares.values()))
+        request = Request(first.public.get("run", "0" * 32), coins.bytes(16).hex(), **question)
+        run_id = prediction_run(first.study, request.model, request.batch)
+        terms = self._terms(run_id)
+        sites = {name: MemorySite(name, source, share=self.shares[name]) for name, source in sources.items()}
+        jobs = {name: self.job(terms, site, run_id, request) for name, site in sites.items()}
+        outcome = run_jobs(jobs, {name: name for name in jobs}, first.study, run_id, coins)
+        learned = {name: found for name, found in outcome.outputs.items() if found is not None}
+        known = next(iter(learned.values()))
+        if any(not np.array_equal(known, other) for other in learned.values()):
             raise LocalProtocolError("two parties learned different classes")
+        return jobs[next(iter(learned))].result(outcome)
+
+    def _terms(self, run_id: str) -> PredictionTerms:
+        if self.agreement is not None:
+            return PredictionTerms.of(self.agreement, run_id)
         about = about_columns(self.columns, next(iter(self.shares.values())).study)
-        report, statement = describe_prediction(outcome, about, self.reveal_to, count=count)
-        return Prediction(self.classes_[learned[0]], leakage_of(outcome), outcome.cost, report, statement)
-
-    def _scorings(self, frames: Mapping[str, Any]) -> dict[str, Any]:
-        """Every party's part of a classification."""
-        opened = self._open(frames)
-        return {name: self._scoring(share, opened[name]) for name, share in self.shares.items()}
-
-    def _scoring(self, share: ModelShare, source: ColumnSource | int) -> Any:
-        return scoring(share, source, self.reveal_to, compare_all=self.compare_all)
-
-    def _run(self, parts: Mapping[str, Callable[[Run, Coins], Role[Any]]], coins: Coins) -> Outcome:
-        study = next(iter(self.shares.values())).study
-        names = tuple(self.columns.owners)
-        runs = local_runs(names, study=study, run_id=coins.bytes(16).hex(), coins=coins, signed=False)
-        own = {name: coins.derive(f"prediction {runs[name].run_id} {name}") for name in names}
-        return run_in_memory({name: parts[name](runs[name], own[name]) for name in names})
+        return PredictionTerms(about, self.reveal_to, self.compare_all)
 
     def combine(self) -> estimators.NaiveBayes:
         """Simulation only: join the shares in one place and return the plain model they stand for."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from importlib import import_module
 from typing import Any
 
 from blindbayes.errors import ConfigError
@@ -13,11 +12,12 @@ from blindbayes.scheme.job import Job
 from blindbayes.scheme.result import JointResult, Result
 from blindbayes.scheme.sums import require_base
 from blindbayes.simulation.joined import model_of
+from blindbayes.simulation.run import run_jobs
 from blindbayes.simulation.site import OPEN, MemorySite
 from blindbayes.site.policy import Policy, require_agreement
 from blindbayes.study.agreement import Agreement
 from blindbayes.study.study import Study
-from blindbayes.transport.memory import Fault, Outcome, local_runs, run_in_memory
+from blindbayes.transport.memory import Fault, Outcome
 from blindbayes.wire.transcript import Keep
 
 
@@ -32,6 +32,7 @@ def simulate(
     coins: Coins,
     faults: Sequence[Fault],
     keep: Keep,
+    agreement: Agreement | None,
 ) -> Any:
     """See `Study.simulate`."""
     facts = study.scheme.facts
@@ -42,18 +43,16 @@ def simulate(
         raise ConfigError("with rows_per_person no rows are taken back: which of a person's rows were counted is not kept")
     if unknown := sorted({*removed, *ledgers, *policies} - set(sources)):
         raise ConfigError(f"{unknown[0]!r} is no party of this run")
-    own = getattr(study.scheme, "simulate", None)
-    alone = None if own is None else own(study)  # a run that agents cannot have: the scheme names its own
-    if alone is not None:
-        if policies or (ledgers and not facts.between_sites):
-            raise ConfigError(f"{study.protocol} takes no policies or ledgers here: nothing of it runs between sites")
-        module, _, name = alone.partition(":")
-        return getattr(import_module(module), name)(study, sources, coins=coins, ledgers=ledgers)
+    if (policies or ledgers) and not facts.between_sites:
+        raise ConfigError(f"{study.protocol} takes no policies or ledgers: nothing of it runs between sites")
     sites = {
         name: MemorySite(name, source, removed.get(name), ledgers.get(name), policies.get(name, OPEN))
         for name, source in sources.items()
     }
-    agreement = study.scheme.meet(study, sites)
+    if agreement is None:
+        agreement = study.scheme.meet(study, sites)
+    elif set(agreement.contributors) - set(sites) or set(sites) - set(agreement.names):
+        raise ConfigError(f"the study is between {', '.join(agreement.names)}: bring a table for each that contributes")
     study.scheme.require_runnable(agreement)
     for policy in policies.values():
         require_agreement(policy, agreement)
@@ -62,30 +61,19 @@ def simulate(
     outcome = _run(agreement, sites, coins, faults, keep)
     if not facts.shares:
         return study.scheme.result(agreement, outcome, base=base)
-    model = model_of(agreement, {name: site.kept() for name, site in sites.items()}, outcome.outputs)
-    found: JointResult = study.scheme.result(agreement, outcome, model=model)
+    shares = {name: site.share_of("") for name, site in sites.items()}
+    make = getattr(study.scheme, "model", model_of)
+    found: JointResult = study.scheme.result(agreement, outcome, model=make(agreement, shares))
     return found
 
 
 def _run(agreement: Agreement, sites: Mapping[str, MemorySite], coins: Coins, faults: Sequence[Fault], keep: Keep) -> Outcome:
-    """Every site's job, to the end. Each reads and pays for itself before anything is sent."""
+    """Every site's job, and those of the roles that no site of this run hosts."""
     seats, scheme = agreement.seats, agreement.study.scheme
     if len(set(seats)) != len(seats) or set(agreement.contributors) - set(seats) - set(sites):
         raise ConfigError(f"a party has a name that {scheme.name} keeps for itself; known roles: {', '.join(seats)}")
     run_id = coins.bytes(16).hex()
-    coins = coins.derive(f"run {run_id}")  # two runs on the same coins never share noise or masks
     every = {**{seat: MemorySite(seat) for seat in seats if agreement.host(seat) not in sites}, **sites}
     jobs: dict[str, Job] = {name: scheme.job(agreement, site, run_id) for name, site in every.items()}
-    for job in jobs.values():
-        job.read()
-    hosted = {seat: agreement.host(seat) for seat in seats}
-    for seat, host in hosted.items():
-        jobs[host].authorise_and_charge(seat)
-    runs = local_runs(seats, study=agreement.sha256, run_id=run_id, coins=coins.derive("identities"))
-    roles = {seat: jobs[host].role(seat, runs[seat], coins.derive(f"party {seat}")) for seat, host in hosted.items()}
-    outcome = run_in_memory(roles, faults=faults, keep=keep)
-    for name, job in jobs.items():
-        own = {seat: outcome.outputs[seat] for seat, host in hosted.items() if host == name and seat in outcome.outputs}
-        if own:
-            job.keep(own)
-    return outcome
+    hosts = {seat: agreement.host(seat) for seat in seats}
+    return run_jobs(jobs, hosts, agreement.sha256, run_id, coins, faults=faults, keep=keep)

@@ -12,17 +12,19 @@ from blindbayes.codebook import Codebook
 from blindbayes.data import count_table
 from blindbayes.data.columns import ColumnSource, open_columns
 from blindbayes.data.persons import Persons
-from blindbayes.errors import LocalProtocolError, PrivacyError
+from blindbayes.errors import LocalProtocolError
 from blindbayes.ledger import Ledger
-from blindbayes.model.shares import ModelShare
-from blindbayes.scheme.columns import keys_of
+from blindbayes.model.shares import KeptShare
+from blindbayes.protocol.columns import ColumnsSetup
+from blindbayes.scheme.columns import keys_of, require_own
 from blindbayes.scheme.job import Charge
-from blindbayes.site.policy import Policy, require_cost, require_rows
+from blindbayes.scheme.prediction import Request
+from blindbayes.site.policy import Policy, require_cost, require_matches_revealed, require_rows
 from blindbayes.statistics import Statistics
 from blindbayes.study.agreement import Agreement
 from blindbayes.study.study import Study
 
-OPEN = Policy(min_rows=0, max_epsilon_per_run=float("inf"), max_delta_per_run=1.0)
+OPEN = Policy(min_rows=0, max_epsilon_per_run=float("inf"), max_delta_per_run=1.0, reveal_matches=True)
 """Whatever the study says."""
 
 
@@ -43,7 +45,7 @@ class MemorySite:
     ledger: str | os.PathLike[str] | None = None
     policy: Policy = OPEN
     log: list[dict[str, Any]] = field(default_factory=list)
-    share: ModelShare | None = field(default=None, repr=False)
+    share: KeptShare | None = field(default=None, repr=False)
     _table: ColumnSource | None = field(default=None, repr=False)
 
     @property
@@ -67,12 +69,13 @@ class MemorySite:
 
     def columns(self, agreement: Agreement) -> ColumnSource:
         """Its columns of a study."""
-        return self.table(agreement.study)
+        found = self.table(agreement.study)
+        labels = (agreement.book.target,) if found.labelled else ()
+        require_own(agreement, self.name, (*(feature.name for feature in found.features), *labels, *keys_of(agreement.study)))
+        return found
 
     def require_rows(self, agreement: Agreement, rows: int) -> None:
         """As many as the study asks for, and its policy."""
-        if rows < agreement.study.min_rows:
-            raise PrivacyError(f"{self.name}: the study asks for at least {agreement.study.min_rows} rows per party")
         require_rows(self.policy, agreement, rows)
 
     def require_price(self, charge: Charge | None) -> None:
@@ -104,15 +107,37 @@ class MemorySite:
         """Whose vectors were opened together."""
         self.log.append({"event": "opened", "run": run_id, "study": agreement.sha256, "included": list(included)})
 
-    def keep_share(self, run_id: str, share: ModelShare) -> None:
+    def keep_share(self, run_id: str, share: KeptShare) -> None:
         """Its share of the model."""
         self.share = share
 
-    def kept(self) -> ModelShare:
+    def share_of(self, model: str) -> KeptShare:
         """The share that training left."""
         if self.share is None:
             raise LocalProtocolError("training leaves a share at every site", party=self.name)
         return self.share
+
+    def instances(self, request: Request, columns: ColumnsSetup) -> ColumnSource | int:
+        """As the caller opened them."""
+        found: ColumnSource | int = self.source
+        return found
+
+    def beside(self, names: Sequence[str], rows: int) -> dict[str, Any]:
+        """The caller has them."""
+        return {}
+
+    def require_matches_revealed(self) -> None:
+        """As its policy says."""
+        require_matches_revealed(self.policy)
+
+    def require_queries(self, share: KeptShare, model: str, run_id: str, count: int) -> None:
+        """Enough of the budget is left."""
+        share.require_budget(count, run_id)
+
+    def charge_queries(self, study: str, model: str, run_id: str, count: int) -> None:
+        """Budget and log."""
+        self.share_of(model).charge(count, run_id)
+        self.log.append({"event": "classifying", "run": run_id, "study": study, "model": model, "instances": count})
 
     def close(self) -> None:
         """Its sources are the caller's."""

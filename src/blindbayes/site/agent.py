@@ -26,11 +26,11 @@ from blindbayes.errors import (
     ProtocolError,
 )
 from blindbayes.primitives.coins import Coins
+from blindbayes.scheme.prediction import Request, model_of, prediction_run
 from blindbayes.site.agent_run import AgentRun
 from blindbayes.site.folder import SiteFolder
 from blindbayes.site.heads import SharedHeads
 from blindbayes.site.policy import require_few_idle, require_rate, require_study
-from blindbayes.site.prediction import Request, model_of, prediction_run, require_share
 from blindbayes.site.role_runner import RoleRunner
 from blindbayes.site.work import Work, work_of
 from blindbayes.study.file import StudyFile
@@ -131,8 +131,8 @@ class Agent:
         self._require_party(study)
         asked = Request.from_dict(request)
         run_id = prediction_run(sha256, asked.model, asked.batch)
-        require_share(self.home, self.name, study, asked.model)
         work = work_of(self.home, self.identity, run_id, study, request)
+        work.site.share_of(asked.model)
         known = self.runs.get(run_id)
         if known is not None and not known.done.is_set():
             return known

@@ -75,6 +75,8 @@ def require_agreement(policy: Policy, agreement: Agreement) -> None:
         _require_queries(policy, opens)
     if opens.overlap is not None:
         _require_overlap(policy, opens, opens.overlap)
+    if opens.matches:
+        require_matches_revealed(policy)
     if opens.shares:
         _require_noise(policy, opens)
     if opens.epsilon > policy.max_epsilon_per_run:
@@ -125,10 +127,20 @@ def require_cost(policy: Policy, charge: Charge | None) -> None:
         raise PrivacyError(f"this site allows an epsilon of at most {most:g} per run; its estimates would cost more")
 
 
+def require_matches_revealed(policy: Policy) -> None:
+    """Whether another site may learn whom of its own people this site has too."""
+    if not policy.reveal_matches:
+        raise PrivacyError(
+            "the asking site would learn whom of its people the others have too (scope shared, or reveal = 'matching'); this "
+            "site does not allow that: reveal_matches under [policy] in site.toml"
+        )
+
+
 def require_rows(policy: Policy, study: StudyFile | Agreement, rows: int) -> None:
     """Enough rows of this site. The number itself is not told."""
     if rows < max(policy.min_rows, study.study.min_rows):
-        raise PrivacyError("this site holds fewer rows than it (or the study) asks for; nothing was sent")
+        asked = f": at least {study.study.min_rows} rows" if study.study.min_rows else ""
+        raise PrivacyError(f"this site holds fewer rows than it (or the study{asked}) asks for; nothing was sent")
 
 
 def require_rate(policy: Policy, starts: Iterable[float], now: float) -> None:

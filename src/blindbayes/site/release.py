@@ -7,9 +7,8 @@ import shutil
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from blindbayes.lazy import lazy
 from blindbayes.report import seal_files
 from blindbayes.storage.files import make_private_folder, sync
 from blindbayes.storage.folder import write_folder
@@ -18,13 +17,6 @@ from blindbayes.transport.driver import Finished
 from blindbayes.transport.identity import Identity
 from blindbayes.transport.memory import Outcome
 from blindbayes.wire.transcript import Cost, Keep, Transcript
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-    from pyarrow import csv as pa_csv
-else:
-    pa = lazy("pyarrow")
-    pa_csv = lazy("pyarrow.csv")
 
 
 def outcome_of(finished: Mapping[str, Finished]) -> Outcome:
@@ -38,13 +30,6 @@ def outcome_of(finished: Mapping[str, Finished]) -> Outcome:
     outputs = {name: each.value for name, each in finished.items()}
     opened = {name: each.opened for name, each in finished.items()}
     return Outcome(outputs, transcript, cost, opened, None, None, {}, 0)
-
-
-def csv_of(named: Mapping[str, Any]) -> bytes:
-    """Columns as CSV."""
-    sink = pa.BufferOutputStream()
-    pa_csv.write_csv(pa.table(dict(named)), sink)
-    return bytes(sink.getvalue())
 
 
 def write_release(

@@ -30,7 +30,6 @@ class ShareFolder:
         if self.history.was_destroyed(run_id):
             share.wipe()
             raise ConfigError("this site's share of that model was destroyed; a run that goes on does not bring it back")
-        share.public = {**share.public, "run": run_id}
         path = make_private_folder(self.folder) / self._share_path(run_id).name
         if not path.exists():
             share.save(path)

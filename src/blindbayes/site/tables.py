@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from blindbayes.codebook import Codebook
-from blindbayes.errors import ConfigError, DataError
+from blindbayes.errors import ConfigError
+from blindbayes.scheme.columns import require_own
 from blindbayes.site.config import Rows
 from blindbayes.statistics import Statistics
 from blindbayes.study.file import StudyFile
@@ -39,18 +40,9 @@ class Tables:
         from blindbayes.data.columns import ColumnSource, open_columns
 
         rows, held, book = self._named(), study.holdings, study.book
-        keys = study.key if book.identifier is None else tuple(part.column for part in book.identifier.parts)
         source = self.open_batch(rows.source, rows.table)
         try:
-            wanted = {*held.holds[name], *keys, *((book.target,) if name in held.labelled else ())}
-            if missing := sorted(wanted - set(source.columns)):
-                raise DataError(f"the rows lack column {missing[0]!r}, which the study says this site holds; add it")
-            extra = [column for column in source.columns if column not in wanted]
-            if extra and rows.extra_columns != "ignore":
-                raise DataError(
-                    f"column {extra[0]!r} is not what the study says this site holds; drop it, or leave it unread: "
-                    'extra_columns = "ignore" under [rows] in site.toml'
-                )
+            require_own(study.agreement, name, source.columns, ignore_others=rows.extra_columns == "ignore")
             found = open_columns(source, book, ignore=source.columns)
             features = tuple(feature for feature in found.features if feature.name in held.holds[name])
             return source, ColumnSource(book, features, name in held.labelled, found.rows, source.table)

@@ -12,14 +12,17 @@ from blindbayes.codebook import Codebook
 from blindbayes.data.columns import ColumnSource
 from blindbayes.data.persons import Persons
 from blindbayes.data.sources import Source
-from blindbayes.model.shares import ModelShare
+from blindbayes.errors import ConfigError, DataError, PrivacyError
+from blindbayes.model.shares import KeptShare, ModelShare
 from blindbayes.primitives.coins import Coins
+from blindbayes.protocol.columns import ColumnsSetup
 from blindbayes.protocol.core import Role, Run
 from blindbayes.scheme.job import Charge, Job
+from blindbayes.scheme.prediction import PredictionJob, PredictionTerms, Request
 from blindbayes.site.difference import Data, data_state, require_independent
 from blindbayes.site.folder import SiteFolder
 from blindbayes.site.moments import needs_every_word
-from blindbayes.site.policy import require_cost, require_overlap_bits, require_rows
+from blindbayes.site.policy import require_cost, require_matches_revealed, require_overlap_bits, require_rows
 from blindbayes.site.release import outcome_of, write_release
 from blindbayes.statistics import Statistics
 from blindbayes.study.agreement import Agreement
@@ -63,12 +66,6 @@ class FolderSite:
         self.close()
         self._source, found = self.home.tables.open_columns(self.study, self.name)
         return found
-
-    def open_batch(self, where: str, table: str | None = None) -> Source:
-        """A table by path or URL. `close` lets go of it."""
-        self.close()
-        self._source = self.home.tables.open_batch(where, table)
-        return self._source
 
     def require_rows(self, agreement: Agreement, rows: int) -> None:
         """Enough rows of this site."""
@@ -137,6 +134,66 @@ class FolderSite:
         """In the site's folder, and nowhere else."""
         self.home.shares.keep(run_id, share)
 
+    # -- classifications: see `scheme.job.AnsweringSite` ---------------------------------------------------------------
+
+    def share_of(self, model: str) -> ModelShare:
+        """This site's share of a model; an error if there is none, or if it is another study's."""
+        share = self.home.shares.load(model)
+        if share.study != self.study.sha256:
+            raise ConfigError("that model belongs to another study: name the study that it was trained under")
+        if share.party != self.name:
+            raise ConfigError("the share file is another party's; each site classifies with its own")
+        return share
+
+    def instances(self, request: Request, columns: ColumnsSetup) -> ColumnSource | int:
+        """The table that its people named. Everything in it but own columns, and identifiers that count, is left unread."""
+        held = columns.owners[self.name]
+        if request.count is not None:
+            if held:
+                raise ConfigError("this site holds columns of the model: name its instances with --table")
+            if request.keep:
+                raise ConfigError("--keep copies columns of --table, and this site brings none")
+            return request.count
+        self.close()
+        self._source = source = self.home.tables.open_batch(request.rows or "", request.table)
+        if missing := [name for name in (*held, *request.keep) if name not in source.columns]:
+            raise DataError(f"the instances lack column {missing[0]!r}; add it")
+        if columns.codebook.target in request.keep or "row" in request.keep:
+            raise ConfigError(f"--keep takes no column called 'row' or {columns.codebook.target!r}: the release has its own")
+        rows = int(source.table.count().execute())
+        if not held and request.to is None:
+            return rows
+        features = tuple(feature for feature in columns.codebook.features if feature.name in held)
+        return ColumnSource(columns.codebook, features, False, rows, source.table)
+
+    def beside(self, names: Sequence[str], rows: int) -> dict[str, Any]:
+        """Columns of the instances, as they are."""
+        if self._source is None:
+            return {}
+        kept = self._source.table.select(*names).to_pyarrow()
+        if kept.num_rows != rows:
+            raise DataError("the instances changed while they were read; ask again")
+        return {name: kept.column(name) for name in names}
+
+    def require_matches_revealed(self) -> None:
+        """As its policy says."""
+        require_matches_revealed(self.home.config.policy)
+
+    def require_queries(self, share: KeptShare, model: str, run_id: str, count: int) -> None:
+        """Enough of the budget is left."""
+        share.require_budget(count, run_id, known=self.home.history.classified(model, but=run_id))
+
+    def charge_queries(self, study: str, model: str, run_id: str, count: int) -> None:
+        """Approval, budget, log."""
+        home = self.home
+        if home.approvals.find(study) is None:
+            raise PrivacyError("the study's approval was taken back")
+        home.shares.load(model).charge(count, run_id, known=home.history.classified(model, but=run_id))
+        if home.history.has_computed(run_id):
+            return
+        home.audit.append("classifying", run=run_id, study=study, model=model, instances=count)
+        log_event("run_computing", run=run_id, study=study, instances=count)
+
     def close(self) -> None:
         """Let go of the source."""
         if self._source is not None:
@@ -194,8 +251,7 @@ def work_of(
 ) -> Work:
     """The work of a run: a classification if its people asked for one, else what the study says."""
     site = FolderSite(home, identity, study)
-    if request is not None:
-        from blindbayes.site.prediction import PredictionJob, Request
-
-        return Work(study, site, PredictionJob(site, run_id, Request.from_dict(request)), run_id)
-    return Work(study, site, study.study.scheme.job(study.agreement, site, run_id), run_id)
+    if request is None:
+        return Work(study, site, study.study.scheme.job(study.agreement, site, run_id), run_id)
+    terms = PredictionTerms.of(study.agreement, run_id)
+    return Work(study, site, PredictionJob(terms, site, run_id, Request.from_dict(request)), run_id)

@@ -257,8 +257,8 @@ class StudyFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=Tr
         return found
 
     def simulate(self, sources: Mapping[str, Any], **options: Any) -> Any:
-        """Run it in this process, under its own hash. See `Study.simulate`."""
-        return self.study.simulate(sources, **options)
+        """Run it in this process, as agreed: under its own hash, with its parties and hosts. See `Study.simulate`."""
+        return self.study.simulate(sources, agreement=self.agreement, **options)
 
     def host(self, seat: str) -> str:
         """The party that runs a role."""

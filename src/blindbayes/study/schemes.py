@@ -71,6 +71,7 @@ class Exposure:
     audit_rate: float = 0.0  # share of dummies among look-ups
     overlap: int | None = None  # of a hidden join: one bit, whether so many identifiers match; 0 for no bit
     overlap_epsilon: float = 0.0
+    matches: bool = False  # the parties learn whom they share
     unsafe: Mapping[str, str] = field(default_factory=dict)  # what protects nothing, or only if somebody is trusted: why
 
 

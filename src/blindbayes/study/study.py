@@ -251,12 +251,15 @@ class Study:
     @property
     def scheme(self) -> Scheme:
         """How it is run, and all that anybody may ask about that."""
-        return schemes.scheme(self.protocol)
+        found = schemes.scheme(self.protocol)
+        variant = getattr(found, "variant", None)  # a protocol may run studies in more than one way
+        chosen: Scheme = found if variant is None else variant(self)
+        return chosen
 
     @cached_property
     def params(self) -> msgspec.Struct:
         """The protocol's options, typed."""
-        return schemes.params_of(self.scheme.params, self.options)
+        return schemes.params_of(schemes.scheme(self.protocol).params, self.options)
 
     @property
     def is_private(self) -> bool:
@@ -308,6 +311,7 @@ class Study:
         coins: Coins | None = None,
         faults: Sequence[Any] = (),
         keep: Keep = Keep.HEADERS,
+        agreement: Any = None,
     ) -> Any:
         """Run the study in this process. `sources` maps each party to its frame, path, URL, source or `Statistics`.
 
@@ -327,6 +331,7 @@ class Study:
             coins=Coins.system() if coins is None else coins,
             faults=faults,
             keep=keep,
+            agreement=agreement,
         )
 
     # -- rows ----------------------------------------------------------------------------------------------------------
@@ -424,8 +429,6 @@ class Study:
         """One party's vector for the sum: its statistics, less what it takes back, plus its share of the noise."""
         if statistics.codebook != self.counting(setting):
             raise ConfigError("the statistics were not counted with the codebook of `counting`")
-        if int(statistics.class_counts.sum()) < self.min_rows:
-            raise PrivacyError(f"the study asks for at least {self.min_rows} rows per party")
         self.require_party_rows(statistics, *([] if removed is None else [removed]))
         changed = statistics if removed is None else statistics - removed
         plan = self.plan(setting)

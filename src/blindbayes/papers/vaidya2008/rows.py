@@ -24,20 +24,22 @@ from typing import Any, Literal
 import numpy as np
 
 from blindbayes.codebook import Codebook, Numeric
-from blindbayes.data import count_table
-from blindbayes.errors import ConfigError, PrivacyError
+from blindbayes.errors import ConfigError, LocalProtocolError, PrivacyError
 from blindbayes.model.parameters import Gaussian, Histogram, Parameters, Term
+from blindbayes.papers.vaidya2008.params import FACTS, ScalarProductParams, require_printed
 from blindbayes.papers.vaidya2008.scalar_product import ScalarProductSetup, ratio
 from blindbayes.papers.vaidya2008.scalar_product.logarithm import FRACTION
 from blindbayes.primitives.coins import Coins
+from blindbayes.protocol.core import Role, Run
 from blindbayes.report import LeakReport, leak_report, run_files, seal_files
+from blindbayes.scheme.job import CountingJob, Site
 from blindbayes.scheme.result import Leak, leakage_of
 from blindbayes.statistics import Statistics
-from blindbayes.statistics.feasible import require_feasible
 from blindbayes.statistics.layout import is_histogram
 from blindbayes.storage.folder import write_folder
+from blindbayes.study.agreement import Agreement
 from blindbayes.study.study import FEWEST_EXACT, Study
-from blindbayes.transport.memory import local_runs, run_in_memory
+from blindbayes.transport.memory import Outcome
 from blindbayes.wire import U64Array
 from blindbayes.wire.transcript import Cost
 
@@ -142,37 +144,87 @@ class PrintedRows:
         return write_folder(folder, seal_files(run_files(self.report, self.cost, self.statement)))
 
 
-def simulate(study: Study, sources: Mapping[str, Any], *, coins: Coins, **_: Any) -> PrintedRows:
-    """Run Protocol 3 over the parties' tables."""
-    names = tuple(sources)
-    if len(names) < max(FEWEST_EXACT, study.min_parties):
-        raise PrivacyError(
-            f"Protocol 3 takes at least {max(FEWEST_EXACT, study.min_parties)} parties: two would read each other"
-        )
-    given = {name: study.options[name] for name in _TERMS if name in study.options}
-    terms = ScalarProductSetup(1, len(study.codebook.classes), alpha=study.alpha, **given)
-    options = study.options
-    plan = RatioLayout(study.codebook, study.alpha, terms.divisor, options.get("opening", "shares"), options.get("rings"))
-    vectors = {}
-    for name, source in sources.items():
-        own = require_feasible(count_table(source, study.codebook))
-        if int(own.class_counts.sum()) < study.min_rows:
-            raise PrivacyError(f"the study asks for at least {study.min_rows} rows per party")
-        vectors[name] = plan.vector(own)
-    run_id = coins.bytes(16).hex()
-    runs = local_runs(names, study=study.sha256, run_id=run_id, coins=coins, signed=False)
-    roles = {
-        name: ratio.party(runs[name], plan.ratios, terms, vector, coins.derive(f"ratios {run_id} {name}"))
-        for name, vector in vectors.items()
-    }
-    outcome = run_in_memory(roles)
-    printed = plan.ratios.opening == "printed"
-    opened = tuple(outcome.outputs[names[0]]) if printed else None
-    held = {} if printed else {name: tuple(found) for name, found in outcome.outputs.items() if found is not None}
-    transcript, follows = outcome.transcript, _follows(plan)
-    report = leak_report(("scalar_product",), len(names), transcript.received, outcome.opened, transcript.entries, (follows,))
-    statement = _statement(study, plan, terms)
-    return PrintedRows(plan, terms, opened, held, leakage_of(outcome), outcome.cost, statement, names, report)
+@dataclass(frozen=True)
+class Printed:
+    """What is public about one run."""
+
+    plan: RatioLayout
+    terms: ScalarProductSetup
+
+
+class PrintedRowsJob(CountingJob):
+    """See `scheme.job.Job`."""
+
+    def read(self) -> None:
+        """Count this site's rows."""
+        self.bring(self.count(self.agreement.study.codebook))
+
+    def role(self, seat: str, run: Run, coins: Coins) -> Role[Any]:
+        """Protocol 3."""
+        public: Printed = self.agreement.public
+        if self.statistics is None:
+            raise LocalProtocolError("a party has counted its rows", party=seat)
+        return ratio.party(run, public.plan.ratios, public.terms, public.plan.vector(self.statistics), coins)
+
+    def authorise_and_charge(self, seat: str) -> None:
+        """Nothing is charged."""
+        self.site.authorise_and_charge(self.agreement, self.run_id, None, exact=True)
+
+
+class PrintedRowsScheme:
+    """scalar_product over rows; agents run none of it. See `study.schemes.Scheme`."""
+
+    name, params, facts = "scalar_product", ScalarProductParams, FACTS
+
+    def check(self, study: Study) -> None:
+        """See `require_printed`."""
+        require_printed(study)
+
+    def quorum(self, parties: int) -> int | None:
+        """Everybody."""
+        return None
+
+    def seats(self, agreement: Agreement) -> tuple[str, ...]:
+        """The parties."""
+        return agreement.names
+
+    def agree(self, agreement: Agreement) -> Printed:
+        """Which ratios of which sums."""
+        study, least = agreement.study, max(FEWEST_EXACT, agreement.study.min_parties)
+        if len(agreement.names) < least:
+            raise PrivacyError(f"Protocol 3 takes at least {least} parties: two would read each other")
+        given = {name: study.options[name] for name in _TERMS if name in study.options}
+        terms, options = ScalarProductSetup(1, len(study.codebook.classes), alpha=study.alpha, **given), study.options
+        opening, rings = options.get("opening", "shares"), options.get("rings")
+        return Printed(RatioLayout(study.codebook, study.alpha, terms.divisor, opening, rings), terms)
+
+    def require_runnable(self, agreement: Agreement) -> None:
+        """What is agreed can run."""
+        agreement.public  # noqa: B018 - refused there
+
+    def meet(self, study: Study, sites: Mapping[str, Any]) -> Agreement:
+        """Every site brings rows."""
+        return Agreement(study, study.sha256, tuple(sites), tuple(sites))
+
+    def job(self, agreement: Agreement, site: Site, run_id: str) -> PrintedRowsJob:
+        """This party's sums go into the ratios."""
+        return PrintedRowsJob(agreement, site, run_id)
+
+    def result(self, agreement: Agreement, outcome: Outcome, **_: Any) -> PrintedRows:
+        """The announced ratios, or the shares."""
+        public: Printed = agreement.public
+        plan, names = public.plan, agreement.names
+        printed = plan.ratios.opening == "printed"
+        opened = tuple(outcome.outputs[names[0]]) if printed else None
+        held = {} if printed else {name: tuple(found) for name, found in outcome.outputs.items() if found is not None}
+        seen, follows = outcome.transcript, _follows(plan)
+        report = leak_report(("scalar_product",), len(names), seen.received, outcome.opened, seen.entries, (follows,))
+        statement = _statement(agreement.study, plan, public.terms)
+        leakage = leakage_of(outcome)
+        return PrintedRows(plan, public.terms, opened, held, leakage, outcome.cost, statement, names, report)
+
+
+SCHEME = PrintedRowsScheme()
 
 
 def _follows(plan: RatioLayout) -> str:

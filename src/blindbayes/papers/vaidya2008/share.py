@@ -61,6 +61,11 @@ class PrintedShare(KeptShare):
     _destroyed: bool = False
 
     @property
+    def agreed(self) -> tuple[Any, ...]:
+        """What the shares of one model have in common."""
+        return self.study, dict(self.public), self.terms.facts()
+
+    @property
     def own_key(self) -> PrivateKey:
         """The party's Paillier key."""
         self.require_alive()

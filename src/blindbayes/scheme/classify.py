@@ -1,0 +1,170 @@
+"""One party's part of classifying instances that all parties bring in one order."""
+
+from __future__ import annotations
+
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from blindbayes.data.columns import ColumnSource
+from blindbayes.errors import ConfigError, DataError, LocalProtocolError
+from blindbayes.model.shares import ModelShare
+from blindbayes.primitives.coins import Coins
+from blindbayes.primitives.softspoken import OtReceiver, OtSender
+from blindbayes.protocol import columns as column_roles
+from blindbayes.protocol import joined as joined_roles
+from blindbayes.protocol import shared_argmax, transfer
+from blindbayes.protocol.columns import ColumnsSetup
+from blindbayes.protocol.core import Role, Run
+from blindbayes.protocol.joined import JoinSetup, Links
+from blindbayes.protocol.shared_argmax import Mesh
+from blindbayes.scheme.aligned import class_counts_of, columns_of, local_parameters, require_held
+from blindbayes.scheme.audits import commitments_of
+from blindbayes.scheme.part import CheckedTable
+from blindbayes.statistics import CodedRows
+
+BATCH = 1 << 14  # instances classified at once: bounds memory; kinds of messages are the same in each
+Classes = npt.NDArray[np.int64]
+
+
+class LinedUpScoring(ABC):
+    """See `part.Scoring`: batch after batch, on transfers that are set up first."""
+
+    def __init__(
+        self, share: ModelShare, columns: ColumnsSetup, source: ColumnSource | int, reveal_to: str, *, compare_all: bool = False
+    ) -> None:
+        share.require_alive()
+        self.share, self.party, self.columns = share, share.party, columns
+        self._reveal_to, self._compare_all = reveal_to, compare_all
+        columns.query(1, reveal_to)  # a wrong name is noticed here
+        self._table: CheckedTable | None = None
+        if isinstance(source, int):
+            if columns.owners[self.party]:
+                raise ConfigError(f"{self.party} holds columns: it brings rows, not only their number")
+            self.count = source
+        else:
+            require_held(columns, self.party, source)
+            self._table, self.count = CheckedTable(source, training=False, size=BATCH), source.rows
+        if self.count < 1:
+            raise DataError("a batch has at least one instance")
+
+    def digest(self, key: bytes) -> bytes:
+        """Keyed digest of the coded instances."""
+        return bytes(32) if self._table is None else self._table.digest(key)
+
+    def role(self, run: Run, coins: Coins) -> Role[Classes | None]:
+        """Transfers, then batch after batch."""
+        links = yield from self._connect(run, coins.derive("transfers"))
+        learned: list[Classes] = []
+        for at, block in enumerate(self._batches()):
+            found = yield from self._batch(run, block, links, coins.derive(f"batch {at}"))
+            if found is not None:
+                learned.append(found)
+        return np.concatenate(learned) if learned else None
+
+    def _batches(self) -> Iterator[CodedRows]:
+        if self._table is not None:
+            yield from self._table.blocks()
+            return
+        for low in range(0, self.count, BATCH):
+            yield CodedRows(None, {}, min(BATCH, self.count - low))
+
+    @abstractmethod
+    def _connect(self, run: Run, coins: Coins) -> Role[Any]:
+        """Agree on what is public about this classification, then set up the transfers."""
+
+    @abstractmethod
+    def _batch(self, run: Run, block: CodedRows, links: Any, coins: Coins) -> Role[Classes | None]:
+        """The classes of one batch, for a learner."""
+
+
+@dataclass(slots=True)
+class Transfers:
+    """What the setup of transfers leaves a party."""
+
+    ot_senders: dict[str, OtSender] = field(default_factory=dict, repr=False)
+    ot_receiver: OtReceiver | None = field(default=None, repr=False)
+    mesh: Mesh | None = field(default=None, repr=False)
+
+
+class ColumnScoring(LinedUpScoring):
+    """With a model of class_sums, or over a left join: the class holder scores its own columns alone."""
+
+    def _connect(self, run: Run, coins: Coins) -> Role[Transfers]:
+        holder, kept = self.columns.class_holder, Transfers()
+        facts = json.dumps([self.columns.to_dict(), self.count, self._reveal_to, self._compare_all], sort_keys=True).encode()
+        others = self.columns.holders if self.party == holder else (holder,)
+        for name in others:
+            yield from transfer.agree(run, name, "classification", facts, coins)
+        for name in others:
+            if self.party == holder:
+                kept.ot_senders[name] = yield from transfer.ot_sender(run, name, coins)
+            else:
+                kept.ot_receiver = yield from transfer.ot_receiver(run, name, coins)
+        if self._compare_all:
+            kept.mesh = yield from shared_argmax.connect(run, coins)
+        return kept
+
+    def _batch(self, run: Run, block: CodedRows, links: Transfers, coins: Coins) -> Role[Classes | None]:
+        query = self.columns.query(block.rows, self._reveal_to, compare_all=self._compare_all)
+        local, tables = self._local_scores(block), self.share.tables
+        if local is not None and self.party == self.columns.class_holder:
+            mine, ot_senders = commitments_of(self.share), links.ot_senders
+            play = column_roles.predict_class_holder
+            return (yield from play(run, query, local, tables, ot_senders, coins, links.mesh, mine))
+        if links.ot_receiver is None:
+            raise LocalProtocolError("an attribute holder has planted its transfers")
+        own, committed = tables.get(self.columns.class_holder, {}), commitments_of(self.share).get(self.columns.class_holder)
+        answer = column_roles.predict_attribute_holder
+        return (yield from answer(run, query, local, own, block.columns, links.ot_receiver, coins, links.mesh, committed))
+
+    def _local_scores(self, block: CodedRows) -> npt.NDArray[np.float64] | None:
+        """What a party that knows the class of its rows computes alone."""
+        columns, party = self.columns, self.party
+        if party not in columns.labelled:
+            return None
+        scores = np.zeros((block.rows, len(columns.codebook.classes)))
+        if party == columns.class_holder:
+            scores += column_roles.prior(class_counts_of(self.share.local), columns.plan)
+        if columns.owners[party]:
+            parameters = local_parameters(columns, party, self.share.local or {})
+            for name, term in parameters.terms.items():
+                scores += parameters.score(name, term, block.columns[name])
+        return scores
+
+
+class JoinedScoring(LinedUpScoring):
+    """With a model over an inner join: both sides' scores are shares."""
+
+    def __init__(self, share: ModelShare, join: JoinSetup, source: ColumnSource | int, reveal_to: str) -> None:
+        super().__init__(share, join.columns, source, reveal_to)
+        self.join, self._other = join, next(name for name in join.owners if name != share.party)
+
+    def _connect(self, run: Run, coins: Coins) -> Role[Links]:
+        facts = self.join.facts() + repr((self.count, self._reveal_to)).encode()
+        yield from transfer.agree(run, self._other, "classification", facts, coins)
+        return (yield from joined_roles.connect(run, self._other, coins))
+
+    def _batch(self, run: Run, block: CodedRows, links: Links, coins: Coins) -> Role[Classes | None]:
+        is_holder = self.party == self.join.class_holder
+        play = joined_roles.predict_class_holder if is_holder else joined_roles.predict_attribute_holder
+        query = self.columns.query(block.rows, self._reveal_to)
+        tables, committed = self.share.tables[self._other], commitments_of(self.share).get(self._other)
+        return (yield from play(run, self.join, query, tables, block.columns, links, coins, committed))
+
+
+def scoring(
+    share: ModelShare, source: ColumnSource | int, reveal_to: str = "all", *, compare_all: bool = False
+) -> LinedUpScoring:
+    """A party's part, from its share alone; a party without columns brings the number of instances."""
+    join = JoinSetup.from_dict(share.public) if "join" in share.public else None
+    if join is None or not join.inner:
+        return ColumnScoring(share, columns_of(share.public), source, reveal_to, compare_all=compare_all)
+    if compare_all:
+        raise ConfigError("a model over an inner join has two parties, who compare together anyway")
+    return JoinedScoring(share, join, source, reveal_to)

@@ -1,0 +1,241 @@
+"""What the schemes have in common that end in shares of a model: their job of training, and their words."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, cast
+
+import msgspec
+
+from blindbayes.data.columns import ColumnSource
+from blindbayes.errors import LocalProtocolError
+from blindbayes.primitives.coins import Coins
+from blindbayes.privacy.accounting import Spend
+from blindbayes.protocol.columns import ColumnsSetup
+from blindbayes.protocol.core import Role, Run
+from blindbayes.scheme.audits import require_audit
+from blindbayes.scheme.columns import dry_run_columns, require_record, tell_holdings
+from blindbayes.scheme.guards import UNIT, noise_of
+from blindbayes.scheme.job import Charge, Site
+from blindbayes.scheme.part import Training
+from blindbayes.scheme.result import JointResult, Learned, about_run, column_report, leakage_of
+from blindbayes.study.agreement import Agreement
+from blindbayes.study.schemes import Exposure, Facts
+from blindbayes.study.study import Study
+from blindbayes.transport.memory import Outcome
+
+
+class TrainingJob:
+    """See `job.Job`: training ends in a share, which this site keeps."""
+
+    kind = "training"
+
+    def __init__(self, agreement: Agreement, site: Site, run_id: str) -> None:
+        self.agreement, self.site, self.run_id = agreement, site, run_id
+        self.part: Training | None = None
+        self._digest = b""
+
+    @property
+    def scheme(self) -> ShareScheme:
+        """The study's."""
+        found: Any = self.agreement.study.scheme
+        return cast(ShareScheme, found)
+
+    @property
+    def required(self) -> int:
+        """Everybody."""
+        return len(self.agreement.seats)
+
+    def read(self) -> None:
+        """Open this site's columns and look that they are what the study says."""
+        source = self.site.columns(self.agreement)
+        self.site.require_rows(self.agreement, source.rows)
+        self.site.require_price(self.scheme.price(self.agreement, self.site.name))
+        self.part = self.scheme.training(self.agreement, self.site.name, source)
+        self._digest = self.part.digest(self.site.key)
+
+    def digest(self, seat: str) -> bytes:
+        """Of the coded rows."""
+        return self._digest
+
+    def _part(self) -> Training:
+        if self.part is None:
+            raise LocalProtocolError("the rows were not read")
+        return self.part
+
+    def role(self, seat: str, run: Run, coins: Coins) -> Role[Any]:
+        """This party's role."""
+        return self._part().role(run, coins)
+
+    def authorise_and_charge(self, seat: str) -> None:
+        """Approval, rate, bits about the overlap, ledger; once per run."""
+        name = self.site.name
+        partners, charge = self.scheme.told_bit(self.agreement, name), self.scheme.price(self.agreement, name)
+        self.site.authorise_and_charge(self.agreement, self.run_id, charge, overlap_with=partners)
+
+    def keep(self, outputs: Mapping[str, Any]) -> None:
+        """The share."""
+        share = self._part().share(outputs[self.site.name], self.agreement.sha256)
+        share.public = {**share.public, "run": self.run_id}
+        self.site.keep_share(self.run_id, share)
+
+    def result(self, outcome: Any) -> Any:
+        """The report of training."""
+        return self.scheme.result(self.agreement, outcome, run=self.run_id)
+
+
+class ShareScheme(ABC):
+    """What the schemes have in common that end in shares of a model. See `study.schemes.Scheme`."""
+
+    name: str
+    facts: Facts
+    params: type[msgspec.Struct]
+    protocols: tuple[str, ...]  # of training, for its leak report
+
+    def check(self, study: Study) -> None:
+        """Noise goes into the shares."""
+        require_record(study)
+        require_audit(study)
+
+    def quorum(self, parties: int) -> int | None:
+        """Everybody."""
+        return None
+
+    def apart(self) -> tuple[tuple[str, ...], ...]:
+        """Every role is a party's own."""
+        return ()
+
+    def seats(self, agreement: Agreement) -> tuple[str, ...]:
+        """The parties."""
+        return agreement.names
+
+    def require_runnable(self, agreement: Agreement) -> None:
+        """What is agreed can run."""
+        agreement.public  # noqa: B018 - refused there
+
+    def learners(self, agreement: Agreement) -> tuple[str, ...]:
+        """All: each keeps a share."""
+        return agreement.names
+
+    def job(self, agreement: Agreement, site: Site, run_id: str) -> TrainingJob:
+        """Training."""
+        return TrainingJob(agreement, site, run_id)
+
+    @abstractmethod
+    def training(self, agreement: Agreement, party: str, source: ColumnSource) -> Training:
+        """A party's part, its table checked against what is agreed."""
+
+    @abstractmethod
+    def columns(self, agreement: Agreement) -> ColumnsSetup:
+        """Who holds what, as the protocols see it."""
+
+    def price(self, agreement: Agreement, party: str) -> Charge | None:
+        """What a party pays for training: the noise in the shares, if there is any. Answers cost nothing more."""
+        noise = noise_of(agreement.study, agreement.public)
+        return None if noise is None else Charge(Spend.of(noise), UNIT, mechanism=noise.name)
+
+    def told_bit(self, agreement: Agreement, party: str) -> tuple[str, ...]:
+        """The parties with whom training opens one bit: that enough identifiers joined."""
+        return ()
+
+    @abstractmethod
+    def statement(self, agreement: Agreement, overlaps: Mapping[str, int]) -> str:
+        """What training promises, in words."""
+
+    def follows(self, agreement: Agreement) -> tuple[str, ...]:
+        """What each way of classifying will tell, beyond what follows from shares."""
+        return ()
+
+    def first_follows(self, agreement: Agreement) -> tuple[str, ...]:
+        """What follows from training itself, before anything that follows from shares."""
+        return ()
+
+    def result(
+        self, agreement: Agreement, outcome: Outcome, *, run: str = "", model: Any = None, **_: Any
+    ) -> JointResult | Learned:
+        """The reports; the model too where all shares are in one place."""
+        overlaps = next((found for found in map(overlaps_of, self._holder_first(agreement, outcome)) if found), {})
+        parties, about = len(agreement.names), about_run(agreement, run)
+        report = column_report(self.protocols, outcome, parties, about, self.follows(agreement))
+        report = replace(report, follows=(*self.first_follows(agreement), *report.follows))
+        leakage, statement = leakage_of(outcome), self.statement(agreement, overlaps)
+        if model is None:
+            return Learned(leakage, outcome.cost, statement, report, {"included": list(agreement.names)})
+        return JointResult(model, leakage, outcome.cost, statement, agreement.names, report, overlaps)
+
+    def _holder_first(self, agreement: Agreement, outcome: Outcome) -> list[Any]:
+        holder = self.columns(agreement).class_holder
+        return [outcome.outputs[name] for name in (holder, *agreement.names) if name in outcome.outputs]
+
+    # -- in words ------------------------------------------------------------------------------------------------------
+
+    def exposure(self, agreement: Agreement) -> Exposure:
+        """Nothing but classifications, whose number is limited."""
+        study = agreement.study
+        return Exposure(
+            shares=True,
+            queries=study.options.get("queries"),
+            epsilon=study.epsilon or 0.0,
+            delta=study.delta,
+            audit_rate=float(study.options.get("audit_rate", 0.0)),
+        )
+
+    def opened(self, agreement: Agreement) -> list[str]:
+        """What training opens, in words."""
+        return ["nothing"]
+
+    def shown(self, agreement: Agreement) -> dict[str, Any]:
+        """For `study check`."""
+        held, study = agreement.holdings, agreement.study
+        return {
+            "partition": "columns, " + ("rows line up" if self.facts.aligned else "rows are matched by an identifier"),
+            "holds": [f"{name}: {', '.join(held.holds[name]) or 'the class alone'}" for name in agreement.names],
+            "class_holder": held.labelled[0],
+            "labelled": list(held.labelled),
+            **self.guards(agreement),
+            **self.sizes(agreement),
+            "opened": self.opened(agreement),
+            "model": "exists only as shares, one per party",
+            "opened_per_classified_instance": ["class"],
+            "learners": list(agreement.names) if study.reveal_to == "all" else [study.reveal_to],
+            "queries": study.options.get("queries", "not limited: sites refuse such a study by policy"),
+        }
+
+    def guards(self, agreement: Agreement) -> dict[str, Any]:
+        """Noise and least cells."""
+        study = agreement.study
+        facts: dict[str, Any] = {}
+        if study.epsilon is not None:
+            facts |= {"epsilon": study.epsilon, "delta": study.delta, "noise": "of every party, in the shares"}
+        return facts | ({"min_cell": study.min_cell} if study.min_cell else {})
+
+    def sizes(self, agreement: Agreement) -> dict[str, Any]:
+        """What is public about the tables' sizes."""
+        return {"rows": agreement.holdings.n_rows}
+
+    def told(self, agreement: Agreement) -> list[str]:
+        """For the wizard."""
+        study = agreement.study
+        to = "every site" if study.reveal_to == "all" else study.reveal_to
+        return [
+            *tell_holdings(agreement),
+            f"  Opened in training: {'; '.join(self.opened(agreement))}. Each site ends with a share of the model.",
+            f"  Opened in scoring: the class, to {to}; at most {study.options['queries']} people.",
+        ]
+
+    def dry_run(self, agreement: Agreement, site: Site) -> tuple[dict[str, Any], list[str]]:
+        """What the site would read, and that its rows fit."""
+        said = self.shown(agreement)
+        lines = [
+            f"Opened in training: {'; '.join(said['opened'])}. The model {said['model']}.",
+            f"Opened per classified instance, which your own people must ask for: the class, to {', '.join(said['learners'])}.",
+        ]
+        return dry_run_columns(agreement, site, lines)
+
+
+def overlaps_of(trained: Any) -> Mapping[str, int]:
+    """Noisy numbers of joined identifiers that training opened to a party, if it did."""
+    found: Mapping[str, int] = getattr(trained, "overlaps", {})
+    return found

@@ -1,0 +1,36 @@
+"""Jobs of all sites of a run in one process, each message really encoded and decoded."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from blindbayes.primitives.coins import Coins
+from blindbayes.scheme.job import Job
+from blindbayes.transport.memory import Fault, Outcome, local_runs, run_in_memory
+from blindbayes.wire.transcript import Keep
+
+
+def run_jobs(
+    jobs: Mapping[str, Job],
+    hosts: Mapping[str, str],
+    study: str,
+    run_id: str,
+    coins: Coins,
+    *,
+    faults: Sequence[Fault] = (),
+    keep: Keep = Keep.HEADERS,
+) -> Outcome:
+    """Every site's job, to the end; `hosts` says which site fills which role. Each reads and pays before anything is sent."""
+    coins = coins.derive(f"run {run_id}")  # two runs on the same coins never share noise or masks
+    for job in jobs.values():
+        job.read()
+    for seat, host in hosts.items():
+        jobs[host].authorise_and_charge(seat)
+    runs = local_runs(tuple(hosts), study=study, run_id=run_id, coins=coins.derive("identities"))
+    roles = {seat: jobs[host].role(seat, runs[seat], coins.derive(f"party {seat}")) for seat, host in hosts.items()}
+    outcome = run_in_memory(roles, faults=faults, keep=keep)
+    for name, job in jobs.items():
+        own = {seat: outcome.outputs[seat] for seat, host in hosts.items() if host == name and seat in outcome.outputs}
+        if own:
+            job.keep(own)
+    return outcome
