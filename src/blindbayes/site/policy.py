@@ -41,7 +41,7 @@ class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     max_overlap_bits_per_day: int = 2  # joined_sums, per other site: each run tells whether min_overlap identifiers match
     min_audit_rate: float = 0.0  # class_sums, joined_sums: the least share of dummies among look-ups (options.audit_rate)
     noise_in_shares: bool = False  # class_sums, joined_sums: True asks for an epsilon, so that no answer speaks of one person
-    reveal_matches: bool = False  # allow scoring in which another site learns whom of its people this site has too
+    reveal_matches: bool = False  # let another site learn whom of its people this site has: scope shared, reveal = "matching"
     require_all_signatures: bool = False
     min_colluders: int = 1  # sites that may pool what they saw with whoever opens a sum, its host counted, and learn nothing
     weaker_options: bool = False  # allow options or a quorum that let fewer colluders read a site than the protocol's own
