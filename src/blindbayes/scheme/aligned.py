@@ -41,7 +41,7 @@ class ClassSumsParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     audit_rate: float = 0.0  # share of dummies among look-ups and comparisons, which catch whoever answers them otherwise
     queries: int | None = None  # how many instances may be classified, ever; None: no limit
-    compare_all: bool = False  # all parties compare the scores compare_all, so that no two of them can see a third's part
+    compare_all: bool = False  # all parties compare the scores together, so that no two of them can see a third's part
 
     def __post_init__(self) -> None:
         if self.queries is not None and self.queries < 1:

@@ -58,7 +58,7 @@ class JoinedSumsParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     overlap_epsilon: float | None = None  # opens a noisy estimate of the overlap at this price
     queries: int | None = None  # how many instances may be classified, ever; None: no limit
     reveal: Literal["nothing", "matching"] = "nothing"  # matching: both parties learn whom they share
-    compare_all: bool = False  # all parties compare the scores compare_all, so that no two of them can see a third's part
+    compare_all: bool = False  # all parties compare the scores together, so that no two of them can see a third's part
 
     def __post_init__(self) -> None:
         if self.overlap_epsilon is not None and not (math.isfinite(self.overlap_epsilon) and self.overlap_epsilon > 0):
