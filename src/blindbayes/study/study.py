@@ -167,6 +167,10 @@ class Study:
         self._agreed: str | None = None  # the hash of the study file that this is part of
         self._made = True
 
+    def __getnewargs__(self) -> tuple[Codebook]:
+        """For copies and pickles."""
+        return (self.codebook,)
+
     def __setattr__(self, name: str, value: Any) -> None:
         if getattr(self, "_made", False) and name in _FIELDS:
             raise AttributeError("a study does not change; `replace` makes another one")
