@@ -93,7 +93,7 @@ def test_a_field_at_its_default_is_not_in_the_hash() -> None:
         ({"columns": Holdings(HELD.holds, ("hospital",))}, "how many rows"),
         ({"columns": Holdings(HELD.holds, ("hospital",), 1001)}, "max_rows"),
         ({"codebook": msgspec.structs.replace(BOOK, variance_floor=None).to_dict()}, "needs variance_floor"),
-        ({"reveal_to": "bank"}, "'bank' is none"),
+        ({"reveal_to": "bank"}, "'bank' is not one"),
         ({"options": {"speed": 3}}, "'speed'"),
         ({"options": {"queries": "many"}}, "queries"),
         ({"options": {"queries": True}}, "queries"),
