@@ -16,7 +16,7 @@ import pandas as pd
 import pytest
 
 from blindbayes.codebook import Categorical, Codebook, Numeric
-from blindbayes.errors import PrivacyError
+from blindbayes.errors import BlindbayesError, PeerLost
 from blindbayes.ledger import Ledger
 from blindbayes.model.shares import ModelShare
 from blindbayes.primitives.coins import Coins
@@ -249,16 +249,77 @@ async def compare_predictions(
             assert agent.home.shares.load(model).spent == result.model.shares[site].spent
 
 
-def test_both_refuse_the_same(tmp_path: Path) -> None:
-    """What a site's policy refuses is refused in memory too, where the site brings its policy."""
-    frames = by_rows()
-    sources: dict[str, str | None] = {}
+LOST_COLUMN = {site: frame.drop(columns="smokes", errors="ignore") for site, frame in by_columns().items()}
+STRANGE = {site: frame.replace({"colour": {"red": "violet"}}) for site, frame in by_rows().items()}
+FEW = {"queries": 5}
+REFUSALS: dict[
+    str, tuple[Callable[[], dict[str, pd.DataFrame]], Callable[[Office], StudyFile], Policy, dict[str, Any] | None]
+] = {
+    "too few rows": (by_rows, rows_study(), Policy(min_rows=50), None),
+    "no exact sums": (by_rows, rows_study(), Policy(exact_sums=False), None),
+    "a protocol that is not allowed": (by_rows, rows_study(protocol="reference"), Policy(), None),
+    "a value that the codebook does not list": (lambda: STRANGE, rows_study(), EVERYTHING, None),
+    "an epsilon above the policy": (by_rows, rows_study(privacy=Privacy(epsilon=1.0)), Policy(max_epsilon_per_run=0.5), None),
+    "an epsilon above the ledger": (
+        by_rows,
+        rows_study(privacy=Privacy(epsilon=11.0)),
+        Policy(max_epsilon_per_run=20.0),
+        None,
+    ),
+    "too few rows of columns": (by_columns, columns_study(), Policy(min_rows=200), None),
+    "a column that is not there": (lambda: LOST_COLUMN, columns_study(), EVERYTHING, None),
+    "queries without a limit": (by_columns, columns_study(options={}), EVERYTHING, None),
+    "a matching that is not allowed": (
+        by_people,
+        columns_study(rows=None, options={"bounds": BOUNDS["bounds"], "queries": 9, "reveal": "matching"}, **KEYED),
+        Policy(min_overlap=0),
+        None,
+    ),
+    "more queries than agreed": (by_columns, columns_study(options=FEW), EVERYTHING, {}),
+    "classes for another than agreed": (
+        by_people,
+        columns_study(rows=None, options=BOUNDS, reveal_to="bank", **KEYED),
+        EVERYTHING,
+        {"to": "shop"},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSALS)
+def test_both_refuse_the_same_in_the_same_words(name: str, tmp_path: Path) -> None:
+    tables, make, policy, question = REFUSALS[name]
+    frames = tables()
+    tmp_path.joinpath("rows").mkdir()
+    sources = {site: str(tmp_path / "rows" / f"{site}.csv") for site in frames}
     for site, frame in frames.items():
-        frame.to_csv(tmp_path / f"{site}.csv", index=False)
-        sources[site] = str(tmp_path / f"{site}.csv")
-    strict = Policy(min_rows=50)
-    study = rows_study()(Office(tmp_path / "office", NAMES, rows=sources, policy=strict))
-    with pytest.raises(PrivacyError, match="fewer rows than it"):
-        study.simulate(frames, policies=dict.fromkeys(NAMES, strict))
-    with pytest.raises(PrivacyError, match="no exact sum"):
-        study.simulate(frames, policies={"north": Policy(exact_sums=False)})
+        frame.to_csv(sources[site], index=False)
+    refused: set[tuple[type[BaseException], str]] = set()
+
+    async def test() -> None:
+        async with Office(tmp_path / "office", tuple(frames), rows=sources, policy=policy) as office:
+            study = make(office)
+            office.net.approve(study)
+            ended: dict[str, Any] = {}
+            try:
+                ended = await office.run(study)
+                if question is not None:
+                    fields = {}
+                    for site, frame in frames.items():
+                        frame.drop(columns="class", errors="ignore").to_csv(tmp_path / f"{site}.csv", index=False)
+                        fields[site] = {"rows": str(tmp_path / f"{site}.csv"), **question}
+                    ended = await predict(office, study, next(iter(ended.values())).run_id, fields)
+            except BlindbayesError as error:
+                refused.add((type(error), str(error)))
+            found = {(type(run.error), str(run.error)) for run in ended.values() if not isinstance(run.error, PeerLost | None)}
+            refused.update(each for each in found if "gave up" not in each[1])
+            own = {site: tmp_path / site / "ledger.jsonl" for site in frames}
+            for path in own.values():
+                path.parent.mkdir()
+                Ledger.create(path, epsilon="10", delta="0.00001")
+            with pytest.raises(BlindbayesError) as caught:
+                result = study.simulate(sources, ledgers=own, policies=dict.fromkeys(frames, policy))
+                ask = result.model.score if question else result.model.classify
+                ask({site: frame.drop(columns="class", errors="ignore") for site, frame in frames.items()}, **question or {})
+            assert (type(caught.value), str(caught.value)) in refused
+
+    bounded(test, 90)
