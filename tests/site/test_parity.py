@@ -316,10 +316,14 @@ def test_both_refuse_the_same_in_the_same_words(name: str, tmp_path: Path) -> No
             for path in own.values():
                 path.parent.mkdir()
                 Ledger.create(path, epsilon="10", delta="0.00001")
-            with pytest.raises(BlindbayesError) as caught:
+
+            def in_memory() -> None:
                 result = study.simulate(sources, ledgers=own, policies=dict.fromkeys(frames, policy))
                 ask = result.model.score if question else result.model.classify
                 ask({site: frame.drop(columns="class", errors="ignore") for site, frame in frames.items()}, **question or {})
+
+            with pytest.raises(BlindbayesError) as caught:
+                in_memory()
             assert (type(caught.value), str(caught.value)) in refused
 
     bounded(test, 90)
