@@ -4,14 +4,31 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+
+from blindbayes.codebook import Categorical, Codebook
+from blindbayes.study.file import Party, StudyFile
 
 SLOW = ("sklearn", "scipy", "pandas", "ibis", "duckdb", "pyarrow", "narwhals", "matplotlib", "grpc")
 
 
 @pytest.mark.parametrize("module", ["blindbayes", "blindbayes.cli", "blindbayes.cli.site", "blindbayes.cli.study"])
 def test_no_slow_library_is_imported_at_the_start(module: str) -> None:
-    code = f"import sys, {module}; print(*sorted(set({SLOW!r}) & set(sys.modules)))"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.split() == []
+    assert imported(f"import {module}", SLOW) == []
+
+
+def test_the_hash_of_a_study_needs_no_protocol_and_no_arrays(tmp_path: Path) -> None:
+    book = Codebook("class", ("a", "b"), (Categorical("colour", ("red", "blue")),))
+    parties = tuple(Party(name, byte * 32) for name, byte in (("north", "ab"), ("south", "cd"), ("west", "ef")))
+    study, path = StudyFile("test", parties, book.to_dict(), hosts={"server": "north"}), tmp_path / "study.toml"
+    path.write_text(study.to_toml())
+    command = f"import blindbayes.cli; blindbayes.cli.root(['study', 'hash', {str(path)!r}], standalone_mode=False)"
+    assert imported(command, (*SLOW, "numpy", "cryptography", "blindbayes.cli.study")) == [study.sha256]
+
+
+def imported(code: str, modules: tuple[str, ...]) -> list[str]:
+    """What a fresh interpreter prints that runs this, and which of the modules it has loaded then."""
+    code = f"import sys; {code}; print(*sorted(set({modules!r}) & set(sys.modules)))"
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()

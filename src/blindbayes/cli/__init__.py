@@ -57,6 +57,8 @@ class _Commands(click.Group):
         if args[0] not in COMMANDS and not args[0].startswith("-"):
             near = difflib.get_close_matches(args[0], COMMANDS, n=1)
             ctx.fail(f"No such command {args[0]!r}." + (f" Did you mean {near[0]!r}?" if near else ""))
+        if args[:2] == ["study", "hash"]:  # without the other commands of its group, which load every protocol
+            return args[0], click.Group(args[0], [import_module("blindbayes.cli.study_hash").show_hash]), args[1:]
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

@@ -21,6 +21,7 @@ from blindbayes.cli.study_columns import (
     predict,
     require_new,
 )
+from blindbayes.cli.study_hash import FILE, show_hash
 from blindbayes.codebook import Codebook
 from blindbayes.errors import ConfigError, PrivacyError
 from blindbayes.site.approval import approval_of
@@ -32,8 +33,6 @@ from blindbayes.storage.files import write_whole
 from blindbayes.study import RowStudy, schemes
 from blindbayes.study.file import Deadlines, Privacy, StudyFile, Thresholds
 from blindbayes.transport.identity import Identity, read_card
-
-FILE = click.argument("path", metavar="STUDY", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 
 
 @click.group(name="study")
@@ -194,16 +193,7 @@ def _flag(name: str) -> str:
     return {"bounds": "bound"}.get(name, name.replace("_", "-"))
 
 
-@command.command("hash")
-@FILE
-def show_hash(path: Path) -> None:
-    """The SHA-256 that identifies the study.
-
-    \b
-    Example:
-      blindbayes study hash study.toml
-    """
-    click.echo(StudyFile.from_toml(path).sha256)
+command.add_command(show_hash)
 
 
 @command.command()

@@ -1,5 +1,18 @@
 """Studies: what several parties agree on, and its file."""
 
-from blindbayes.study.study import FEWEST_EXACT, ColumnStudy, JoinStudy, RowStudy, Study
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from blindbayes.study.study import FEWEST_EXACT, ColumnStudy, JoinStudy, RowStudy, Study
 
 __all__ = ["FEWEST_EXACT", "ColumnStudy", "JoinStudy", "RowStudy", "Study"]
+
+
+def __getattr__(name: str) -> Any:
+    """The hash of a study's file does not wait for the protocols."""
+    if name in __all__:
+        return getattr(import_module("blindbayes.study.study"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -7,119 +7,28 @@ Signatures stand in the file and outside the hash.
 
 from __future__ import annotations
 
-import hashlib
-import json
-import os
 from collections.abc import Mapping
 from functools import cached_property
-from pathlib import Path
-from typing import Any, Literal, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 import msgspec
 import tomlkit
 
-from blindbayes.codebook import MAX_NAME_LENGTH, Codebook
+from blindbayes.codebook import MAX_NAME_LENGTH
 from blindbayes.errors import ConfigError, IntegrityError
-from blindbayes.foreign import NAME, read_toml, require_seen
+from blindbayes.foreign import NAME, require_seen
 from blindbayes.primitives.signatures import SigningKey, verify
 from blindbayes.protocol.registry import SumSetup
 from blindbayes.study import schemes
 from blindbayes.study.agreement import Agreement, Holdings
+from blindbayes.study.fields import Deadlines, Duplicates, Model, Party, Privacy, StudyFields, Thresholds
 from blindbayes.study.study import Study
 
-FORMAT = "blindbayes.study-file/1"
-Duplicates = Literal["join", "first", "reject"]
-_ONCE_ROWS = {"privacy": "expected_rows", "columns": "n_rows"}  # what `rows` of these parts of a file is called now
+__all__ = ["Deadlines", "Duplicates", "Model", "Party", "Privacy", "StudyFile", "Thresholds", "comment_of"]
 
 
-def _as_floats(struct: msgspec.Struct, *names: str) -> None:
-    """60 and 60.0 hash alike."""
-    for name in names:
-        value = getattr(struct, name)
-        if value is not None:
-            msgspec.structs.force_setattr(struct, name, float(value) + 0.0)
-
-
-class Party(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One organisation. `identity` is its Ed25519 public key; one that brings no rows has `contributes = false`."""
-
-    name: str
-    identity: str
-    contributes: bool = True
-
-
-class Privacy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What the opened sum promises. Without an epsilon it is exact."""
-
-    epsilon: float | None = None
-    delta: float = 0.0
-    mechanism: Literal["auto", "polya", "skellam", "diluted"] = "auto"
-    unit: Literal["record", "party", "person"] = "record"  # "person" is what earlier versions called a record
-    party_rows: int | None = None
-    rows_per_person: int | None = None  # most rows of a person that a site counts, by the codebook's identifier
-    tuning: str | None = None  # how settings were chosen, as declared: for the statement
-    expected_rows: int | None = None  # declared number of rows of all parties together: how fine the noisy tables are
-    gamma: float = 2 / 3
-
-    def __post_init__(self) -> None:
-        _as_floats(self, "epsilon", "delta", "gamma")
-        if self.unit == "person":
-            msgspec.structs.force_setattr(self, "unit", "record")
-
-
-class Thresholds(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Below these nothing is opened; below `min_cell` a noisy count is published as 0 (refused for exact sums)."""
-
-    min_parties: int = 3
-    min_rows: int = 0
-    quorum: int | None = None
-    min_cell: int = 0
-
-
-class Deadlines(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Seconds: of silence within a step, until everybody has joined, of the whole run."""
-
-    step: float = 60.0
-    join: float = 600.0
-    run: float = 3600.0
-
-    def __post_init__(self) -> None:
-        _as_floats(self, "step", "join", "run")
-        if not 0 < self.step <= self.run <= 30 * 86400 or not 0 < self.join <= self.run:
-            raise ConfigError("deadlines: 0 < step, join <= run, in seconds, at most 30 days")
-
-
-class Model(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How the opened statistics become a model."""
-
-    alpha: float = 1.0
-    var_smoothing: float = 1e-9
-
-    def __post_init__(self) -> None:
-        _as_floats(self, "alpha", "var_smoothing")
-
-
-class StudyFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=True):
-    """What stands in the file."""
-
-    title: str
-    parties: tuple[Party, ...]
-    codebook: dict[str, Any]
-    partition: Literal["rows", "columns"] = "rows"
-    protocol: str = "masked_sum"
-    hosts: dict[str, str] = {}  # roles that no contributor fills (such as `server`) -> the party that hosts them
-    privacy: Privacy = Privacy()
-    thresholds: Thresholds = Thresholds()
-    deadlines: Deadlines = Deadlines()
-    options: dict[str, Any] = {}
-    model: Model = Model()
-    columns: Holdings | None = None
-    reveal_to: str = "all"  # columns: who learns the class of a classified instance
-    key: tuple[str, ...] = ()  # columns that do not line up: the identifier, if the codebook has no recipe
-    aligned: bool = True  # columns: row i of every party is the same entity
-    duplicates: Duplicates = "join"  # columns that do not line up: rows of one identifier
-    signatures: dict[str, str] = {}
-    format: Literal["blindbayes.study-file/1"] = "blindbayes.study-file/1"
+class StudyFile(StudyFields, frozen=True, forbid_unknown_fields=True, dict=True):
+    """A study and its parties, checked when it is made."""
 
     def __post_init__(self) -> None:
         names = [party.name for party in self.parties]
@@ -206,11 +115,6 @@ class StudyFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=Tr
     # -- what it says --------------------------------------------------------------------------------------------------
 
     @cached_property
-    def book(self) -> Codebook:
-        """The codebook."""
-        return Codebook.from_dict(self.codebook)
-
-    @cached_property
     def study(self) -> Study:
         """The agreement without the parties. Its hash is this file's: one study, one hash."""
         agreed: dict[str, Any] = {}
@@ -277,29 +181,6 @@ class StudyFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=Tr
 
     # -- hash and signatures ---------------------------------------------------------------------------------------------
 
-    def canonical(self) -> bytes:
-        """Canonical JSON of everything but the signatures; the codebook enters as its own canonical form.
-
-        No field at its default: one that a later version adds leaves the hash of an agreed study as it is.
-        """
-        fields = _without_defaults(self)
-        fields.pop("signatures", None)
-        fields |= {"codebook": self.book.sha256, "format": self.format}
-        for part, now in _ONCE_ROWS.items():  # the names of the first version: an agreed study keeps its hash
-            if part in fields:
-                fields[part] = schemes.renamed(fields[part], {now: "rows"})
-        if "options" in fields:
-            fields["options"] = schemes.first_names(fields["options"])
-        try:
-            return json.dumps(fields, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
-        except ValueError:
-            raise ConfigError("the numbers of a study are finite") from None
-
-    @cached_property
-    def sha256(self) -> str:
-        """What identifies the study on every screen and in every message."""
-        return hashlib.sha256(self.canonical()).hexdigest()
-
     def _signed_bytes(self, name: str) -> bytes:
         return b"blindbayes study v1\n" + self.sha256.encode() + b"\n" + name.encode()
 
@@ -354,39 +235,6 @@ class StudyFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=Tr
             aligned=study.aligned,
             duplicates=cast(Duplicates, study.duplicates),
         )
-
-    @classmethod
-    def from_dict(cls, fields: Mapping[str, Any]) -> StudyFile:
-        """From plain builtins. Unknown fields are refused."""
-        if "features" in fields and "parties" not in fields:
-            raise ConfigError("this is a codebook, not a study; make a study with it: `blindbayes study init --codebook ...`")
-        if "certificate" in fields:
-            raise ConfigError("this is a site's card, not a study; `blindbayes study init` writes a study from cards")
-        fields = dict(fields)
-        for part, names in (*((part, {"rows": now}) for part, now in _ONCE_ROWS.items()), ("options", schemes.OPTIONS_ONCE)):
-            if isinstance(fields.get(part), Mapping):
-                fields[part] = schemes.renamed(fields[part], names)
-        try:
-            return msgspec.convert(fields, cls, strict=True)
-        except msgspec.ValidationError as cause:
-            if isinstance(cause.__cause__, ConfigError):
-                raise cause.__cause__ from None
-            raise ConfigError(f"study: {cause}") from None
-
-    @classmethod
-    def from_text(cls, text: str) -> StudyFile:
-        """Read a study."""
-        return cls.from_dict(read_toml(text, "the study"))
-
-    @classmethod
-    def from_toml(cls, path: str | os.PathLike[str]) -> StudyFile:
-        """Read a study file."""
-        try:
-            return cls.from_text(Path(path).read_text(encoding="utf-8"))
-        except FileNotFoundError:
-            raise ConfigError(f"study file {os.fspath(path)!r} does not exist") from None
-        except (OSError, UnicodeDecodeError):
-            raise ConfigError(f"study file {os.fspath(path)!r} cannot be read as UTF-8 text") from None
 
     def to_toml(self) -> str:
         """The study as TOML, with a comment to each setting that people decide on."""
@@ -457,19 +305,6 @@ P = TypeVar("P", bound=msgspec.Struct)
 def _part(kind: type[P], study: Study) -> P:
     """The settings of a study that stand in one table of its file."""
     return kind(**{each.name: getattr(study, each.name) for each in msgspec.structs.fields(kind)})
-
-
-def _without_defaults(value: Any) -> Any:
-    """Plain builtins of a struct, without the fields that are at their default."""
-    if not isinstance(value, msgspec.Struct):
-        return [_without_defaults(item) for item in value] if isinstance(value, tuple) else msgspec.to_builtins(value)
-    fields = {}
-    for field in msgspec.structs.fields(value):
-        found = getattr(value, field.name)
-        default = field.default if field.default_factory is msgspec.NODEFAULT else field.default_factory()
-        if default is msgspec.NODEFAULT or found != default:
-            fields[field.name] = _without_defaults(found)
-    return fields
 
 
 def _comment(document: Any, comments: Mapping[str, Any]) -> None:

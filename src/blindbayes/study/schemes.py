@@ -166,21 +166,6 @@ def known(partition: Partition, **facts: Any) -> tuple[str, ...]:
     )
 
 
-OPTIONS_ONCE = {"together": "compare_all"}  # what earlier versions called an option: their files are read, their hashes stay
-
-
-def renamed(fields: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
-    """The fields under other names. Raises `ConfigError` if one stands there under both."""
-    if both := sorted(new for old, new in names.items() if {old, new} <= set(fields)):
-        raise ConfigError(f"{both[0]} stands twice, once under the name of an earlier version; keep one")
-    return {names.get(name, name): value for name, value in fields.items()}
-
-
-def first_names(options: Mapping[str, Any]) -> dict[str, Any]:
-    """The options under the names that a study's hash has always had."""
-    return renamed(options, {new: old for old, new in OPTIONS_ONCE.items()})
-
-
 def params_of(kind: type[msgspec.Struct], options: Mapping[str, Any]) -> msgspec.Struct:
     """A study's options, typed. Raises `ConfigError` for a name or a value that does not fit."""
     fields = [each.name for each in msgspec.structs.fields(kind)]

@@ -29,6 +29,7 @@ from blindbayes.privacy.released import require_small_delta
 from blindbayes.protocol import registry
 from blindbayes.statistics import Layout, Statistics
 from blindbayes.study import schemes
+from blindbayes.study.fields import OPTIONS_ONCE, first_names, renamed
 from blindbayes.study.schemes import Partition, Scheme
 from blindbayes.wire import U64Array
 from blindbayes.wire.transcript import Keep
@@ -153,7 +154,7 @@ class Study:
         self.min_parties = (FEWEST_EXACT if epsilon is None else 2) if min_parties is None else min_parties
         self.min_rows = min_rows
         self.min_cell = min_cell
-        self.options = schemes.renamed(options or {}, schemes.OPTIONS_ONCE) if given is None else _set(given)
+        self.options = renamed(options or {}, OPTIONS_ONCE) if given is None else _set(given)
         self.alpha = alpha
         self.var_smoothing = var_smoothing
         self.reveal_to = reveal_to
@@ -280,7 +281,7 @@ class Study:
         for name in ("rows_per_person", "tuning"):  # later settings: at their default they leave earlier hashes as they are
             if fields[name] is None:
                 del fields[name]
-        fields["rows"], fields["options"] = fields.pop("expected_rows"), schemes.first_names(self.options)
+        fields["rows"], fields["options"] = fields.pop("expected_rows"), first_names(self.options)
         return {"format": "blindbayes.study/1", "codebook": self.codebook.sha256, **fields}
 
     @property
