@@ -1,5 +1,7 @@
 """What every test may ask for: the papers' datasets, and a missing tool that skips here and fails in CI.
 
+Temporary folders lie in memory where there is room; with TMPDIR=/tmp they lie on a disk.
+
 `--tenth` keeps a tenth of the slow tests, another one every day, and lets no further one begin after `--tenth-seconds`: so none
 of them rots, and `make test` stays short. BLINDBAYES_TENTH=0..9 names one.
 """
@@ -16,6 +18,7 @@ from pathlib import Path
 
 import pytest
 
+MEMORY = Path("/dev/shm")
 IN_CI = os.environ.get("CI", "").lower() == "true"
 
 
@@ -29,6 +32,18 @@ def pytest_configure(config: pytest.Config) -> None:
     beside = Path(config.rootpath).parent / "shared" / "data"
     if "BLINDBAYES_DATA" not in os.environ and beside.is_dir():
         os.environ["BLINDBAYES_DATA"] = str(beside)
+    if in_memory():
+        os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
+
+
+def in_memory() -> bool:
+    """Whether temporary folders may lie in memory: ledgers, logs and journals wait for the disk thousands of times in a run."""
+    try:
+        facts = os.statvfs(MEMORY)
+    except OSError:
+        return False
+    roomy = facts.f_bavail * facts.f_frsize > 2**31
+    return roomy and not facts.f_flag & os.ST_NOEXEC and os.access(MEMORY, os.W_OK) and "TMPDIR" not in os.environ
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
