@@ -51,6 +51,7 @@ format: $(READY)  ## Format the code
 
 docs: $(READY)  ## Build the documentation into out/docs, warnings as errors
 	$(BIN)/python docs/notebooks.py
+	$(BIN)/blindbayes settings > docs/settings.md
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 bench: $(READY)  ## Every benchmark, in its short form

@@ -249,3 +249,36 @@ def test_every_setting_of_a_file_is_on_its_page_with_its_default(
             assert text == f"`{default}`", field
         elif isinstance(default, tuple):
             assert text == (", ".join(f"`{item}`" for item in default) or "none"), field
+
+
+def test_the_settings_page_is_made_from_the_one_table() -> None:
+    from blindbayes.cli.settings import STRUCTS, page
+    from blindbayes.settings import SETTINGS
+
+    assert (DOCS / "settings.md").read_text(encoding="utf-8") == page(), "run `blindbayes settings > docs/settings.md`"
+    named = {
+        f"{section}.{field.name}"
+        for section, struct in STRUCTS.items()
+        for field in msgspec.structs.fields(struct)
+        if f"{section}.{field.name}" not in STRUCTS
+    }
+    protocol = {path for path in SETTINGS if path.startswith(("study.options.", "study.hosts."))}
+    assert named == set(SETTINGS) - protocol
+
+
+def test_each_text_about_a_setting_stands_in_one_place() -> None:
+    """Comments of both files, help of the command and questions of the wizard are the table's; nothing else repeats one."""
+    from blindbayes.cli.study import init
+    from blindbayes.settings import SETTINGS
+    from blindbayes.site.config import SiteConfig
+
+    texts = {each for found in SETTINGS.values() for each in (found.doc, found.question, found.before) if len(each) > 20}
+    for path in (DOCS.parent / "src" / "blindbayes").rglob("*.py"):
+        if path.name != "settings.py":
+            source = path.read_text(encoding="utf-8")
+            assert not [text for text in texts if f'"{text}"' in source], path
+    sentences = {found.sentence for found in SETTINGS.values()}
+    own = {"path", "ask", "cards", "without_rows", "holds"}
+    assert {option.help for option in init.params if option.name not in own} <= sentences
+    written = SiteConfig().to_toml("north").decode()
+    assert all(f"# {SETTINGS[f'site.policy.{name}'].line}" in written for name in ("min_rows", "reveal_matches"))

@@ -124,7 +124,7 @@ def test_a_party_without_rows_hosts_by_default() -> None:
 def test_small_cells_are_hidden_in_noisy_sums_only(tmp_path: Path) -> None:
     study = make(privacy=Privacy(epsilon=1.0), thresholds=Thresholds(min_cell=5))
     text = study.to_toml()
-    assert "min_cell = 5 # with epsilon only" in text
+    assert "min_cell = 5 # with epsilon: noisy counts below it" in text
     assert StudyFile.from_text(text) == study
     assert study.study.min_cell == 5
     assert study.sha256 != make(privacy=Privacy(epsilon=1.0)).sha256

@@ -32,6 +32,7 @@ COMMANDS = {
     "predict": "Classify rows with a model file.",
     "relay": "Pass ciphertext between sites that can only dial out.",
     "report": "Check a release folder and say who learned what.",
+    "settings": "Every setting of site.toml and study.toml, and what it does.",
     "reproduce": "Regenerate a paper's experiment, theirs and ours side by side.",
     "site": "One organisation's agent: keys, policy, approvals.",
     "study": "Several organisations, one model: write, check, sign and run a study.",

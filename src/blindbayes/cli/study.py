@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import shutil
 import sys
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import click
+import msgspec
 from click.core import ParameterSource
 
 from blindbayes.cli import print_json, wizard
+from blindbayes.cli.settings import option
 from blindbayes.cli.site import FOLDER, JSON, PASSPHRASE, passphrase_of
 from blindbayes.cli.study_columns import (
     ColumnOptions,
@@ -53,8 +56,8 @@ def command() -> None:
 @click.option(
     "--ask", is_flag=True, help="Ask for whatever is not given; so it does on a terminal if something needed is missing."
 )
-@click.option("--title", help="What people call it.")
-@click.option("--codebook", type=click.Path(exists=True, dir_okay=False), help="The codebook file.")
+@option("study.title")
+@option("study.codebook", type=click.Path(exists=True, dir_okay=False))
 @click.option(
     "--card",
     "cards",
@@ -63,76 +66,32 @@ def command() -> None:
     help="A site's card; once per site.",
 )
 @click.option("--without-rows", multiple=True, help="A site that brings no rows (and may host a role).")
-@click.option(
-    "--protocol",
+@option(
+    "study.protocol",
     type=click.Choice(sorted({*schemes.known("rows", between_sites=True), *schemes.known("columns", between_sites=True)})),
-    help=f"How it is computed. Over rows {RowStudy.usual}; over columns it follows from --n-rows, --key and --epsilon.",
 )
 @click.option("--holds", multiple=True, help="Over columns: SITE=feature,feature,...; once per site, SITE= for none.")
-@click.option("--labelled", multiple=True, help="Over columns: a site that has the class column; the first acts for it.")
-@click.option("--key", multiple=True, help="Over columns that do not line up: an identifier column, unless the codebook says.")
-@click.option("--bound", "bounds", multiple=True, help="Over columns that do not line up: SITE=what its list is padded to.")
-@click.option("--queries", type=int, help="Over columns: how many instances may be classified, ever.")
-@click.option("--reveal-to", default="all", show_default=True, help="Over columns: who learns the class, a site or all.")
-@click.option(
-    "--duplicates",
-    type=click.Choice(["join", "first", "reject"]),
-    default="join",
-    show_default=True,
-    help="Over columns that do not line up: several rows of one identifier.",
-)
-@click.option("--miner", help="Over columns with --epsilon: the site that builds the model; the first if left out.")
-@click.option("--option", "options", multiple=True, help="NAME=VALUE, an option of the protocol's page.")
-@click.option(
-    "--epsilon", type=float, help="Privacy loss of the opened sum, or of a model in shares; without it both are exact."
-)
-@click.option("--delta", type=float, default=0.0, show_default=True, help="Second privacy parameter; 0 for pure privacy.")
-@click.option("--expected-rows", type=int, help="With epsilon: rows of all sites, about, as publicly known.")
-@click.option("--n-rows", type=int, help="Over columns whose rows line up: how many there are.")
-@click.option("--quorum", type=int, help="Fewest sites whose sum may be opened.")
-@click.option("--min-parties", type=int, default=3, show_default=True, help="Fewest sites that must take part.")
-@click.option("--min-rows", type=int, default=0, show_default=True, help="Fewest rows per site.")
-@click.option(
-    "--min-cell",
-    type=int,
-    default=0,
-    show_default=True,
-    help="With epsilon: publish noisy counts below it as 0. Over columns: set counters below it to 0.",
-)
-@click.option("--step-seconds", type=float, default=60.0, show_default=True, help="How long a site may be silent.")
-@click.option("--join-seconds", type=float, default=600.0, show_default=True, help="How long sites have to come.")
-@click.option("--run-seconds", type=float, default=3600.0, show_default=True, help="The whole run.")
+@option("study.columns.labelled", multiple=True)
+@option("study.key", multiple=True)
+@option("study.options.bounds", "--bound", "bounds", multiple=True)
+@option("study.options.queries", type=int)
+@option("study.reveal_to")
+@option("study.duplicates")
+@option("study.hosts.miner", type=str)
+@option("study.options", "--option", "options", multiple=True, metavar="NAME=VALUE")
+@option("study.privacy.epsilon")
+@option("study.privacy.delta")
+@option("study.privacy.expected_rows")
+@option("study.columns.n_rows")
+@option("study.thresholds.quorum")
+@option("study.thresholds.min_parties")
+@option("study.thresholds.min_rows")
+@option("study.thresholds.min_cell")
+@option("study.deadlines.step", "--step-seconds", type=float, default=60.0, show_default=True)
+@option("study.deadlines.join", "--join-seconds", type=float, default=600.0, show_default=True)
+@option("study.deadlines.run", "--run-seconds", type=float, default=3600.0, show_default=True)
 @click.pass_context
-def init(
-    context: click.Context,
-    path: Path | None,
-    ask: bool,
-    title: str | None,
-    codebook: str | None,
-    cards: tuple[Path, ...],
-    without_rows: tuple[str, ...],
-    protocol: str | None,
-    holds: tuple[str, ...],
-    labelled: tuple[str, ...],
-    key: tuple[str, ...],
-    bounds: tuple[str, ...],
-    queries: int | None,
-    reveal_to: str,
-    duplicates: str,
-    miner: str | None,
-    options: tuple[str, ...],
-    epsilon: float | None,
-    delta: float,
-    expected_rows: int | None,
-    n_rows: int | None,
-    quorum: int | None,
-    min_parties: int,
-    min_rows: int,
-    min_cell: int,
-    step_seconds: float,
-    join_seconds: float,
-    run_seconds: float,
-) -> None:
+def init(context: click.Context, /, path: Path | None, ask: bool, **said: Any) -> None:
     """Write a STUDY from a codebook and the cards of the sites. On a terminal it asks for what is missing.
 
     \b
@@ -143,8 +102,9 @@ def init(
       blindbayes study init study.toml --title Default --codebook codebook.toml --card bank.toml --card telecom.toml \\
         --holds bank=income,age --holds telecom=calls --labelled bank --n-rows 5000 --queries 1000 --reveal-to bank
     """
+    given = {name for name in context.params if context.get_parameter_source(name) is ParameterSource.COMMANDLINE}
+    title, codebook, cards = said["title"], said["codebook"], said["cards"]
     if ask or (wizard.on_terminal() and not (path and title and codebook and cards)):
-        given = {name for name in context.params if context.get_parameter_source(name) is ParameterSource.COMMANDLINE}
         wizard.Wizard({name: value for name, value in context.params.items() if name in given}).run()
         return
     if path is None or title is None or codebook is None or not cards:
@@ -152,33 +112,16 @@ def init(
         missing = next(option for option in context.command.params if needed.get(str(option.name), ...) in (None, ()))
         raise click.MissingParameter(ctx=context, param=missing)
     book, read = Codebook.from_toml(codebook), [read_card(card) for card in cards]
-    limits, deadlines = Thresholds(min_parties, min_rows, quorum, min_cell), Deadlines(step_seconds, join_seconds, run_seconds)
-    over_rows = not (holds or labelled)
-    given = {name for name in context.params if context.get_parameter_source(name) is ParameterSource.COMMANDLINE}
+    limits, deadlines = _part(Thresholds, said), Deadlines(said["step_seconds"], said["join_seconds"], said["run_seconds"])
+    over_rows = not (said["holds"] or said["labelled"])
     if wrong := sorted(given & (_OF_COLUMNS if over_rows else _OF_ROWS)):
         kind = "columns: say who holds what with --holds and --labelled" if over_rows else "rows"
         raise ConfigError(f"--{_flag(wrong[0])} is for studies over {kind}, or leave it out")
     if not over_rows:
-        over_columns = ColumnOptions(
-            holds,
-            labelled,
-            key,
-            bounds,
-            queries,
-            reveal_to,
-            duplicates,
-            options,
-            epsilon,
-            miner,
-            delta,
-            protocol,
-            expected_rows,
-        )
-        study = make_columns(title, book, read, over_columns, n_rows, limits, deadlines)
+        study = make_columns(title, book, read, _part(ColumnOptions, said), said["n_rows"], limits, deadlines)
     else:
-        privacy = Privacy(epsilon=epsilon, delta=delta, expected_rows=expected_rows)
-        named, more = protocol or RowStudy.usual, options_of(options)
-        study = wizard.make_study(title, book, read, without_rows, named, privacy, limits, deadlines, options=more)
+        named, more, without = said["protocol"] or RowStudy.usual, options_of(said["options"]), said["without_rows"]
+        study = wizard.make_study(title, book, read, without, named, _part(Privacy, said), limits, deadlines, options=more)
     if path.exists():
         raise ConfigError(f"{path.name} exists already; nothing was overwritten")
     path.write_text(study.to_toml(), encoding="utf-8")
@@ -187,6 +130,14 @@ def init(
 
 _OF_COLUMNS = {"holds", "labelled", "key", "bounds", "queries", "reveal_to", "duplicates", "miner", "n_rows"}
 _OF_ROWS = {"without_rows", "quorum", "min_parties"}
+
+
+P = TypeVar("P", bound=msgspec.Struct)
+
+
+def _part(kind: type[P], said: Mapping[str, Any]) -> P:
+    """The options that are fields of a part of the study."""
+    return kind(**{each.name: said[each.name] for each in msgspec.structs.fields(kind) if each.name in said})
 
 
 def _flag(name: str) -> str:

@@ -34,6 +34,7 @@ from blindbayes.cli.wizard_columns import COLUMN_OPTIONS, ask_columns, without_f
 from blindbayes.codebook import DEFAULT_MAX_ROWS, Categorical, Codebook, Feature, Numeric
 from blindbayes.errors import BlindbayesError, ConfigError
 from blindbayes.report import read_spec
+from blindbayes.settings import before, question
 from blindbayes.study import RowStudy, Study, schemes
 from blindbayes.study.agreement import Agreement
 from blindbayes.study.file import Deadlines, Model, Party, Privacy, StudyFile, Thresholds
@@ -92,7 +93,7 @@ class Wizard:
         """Ask, show what follows from the answers, and write."""
         click.echo("Return takes the answer in brackets; Ctrl-C stops, and then nothing is written.\n")
         path = self._answer("path", "Study file", new_file, "study.toml")
-        title = self._answer("title", "Title of the study, as people will call it", printable)
+        title = self._answer("title", question("title"), printable)
         known = self._codebook(path)
         paths, cards = self._cards()
         if self._over_columns():
@@ -127,11 +128,9 @@ class Wizard:
             return True
         if set(self._given) & {"without_rows", "protocol", "epsilon", "quorum", "min_cell"}:
             return False
-        click.echo(
-            "\nrows: each site has other people, in the same columns. columns: each has other columns of the same people."
-        )
+        click.echo("\n" + before("partition"))
         kinds = ("rows", "columns")
-        return asked("Do the sites share rows or columns", one_of(kinds), kinds[0]) != kinds[0]
+        return asked(question("partition"), one_of(kinds), kinds[0]) != kinds[0]
 
     def _floored(self, known: _Book) -> _Book:
         """The codebook with a least variance, if it needs one and is not yet on disk."""
@@ -154,13 +153,13 @@ class Wizard:
 
     def _rows(self, title: str, known: _Book, cards: Sequence[Card]) -> StudyFile:
         names = [card.name for card in cards]
-        click.echo("\nA site without rows may host a role, such as the server, and is no contributor.")
-        without = self._answer("without_rows", "Sites that bring no rows (names; Return: none)", among(names), "", show=False)
+        click.echo("\n" + before("parties.contributes"))
+        without = self._answer("without_rows", question("parties.contributes"), among(names), "", show=False)
         count = len(names) - len(without)
-        click.echo("\nHow the sites' sums are added up, and who learns what:")
+        click.echo("\n" + before("protocol"))
         for name in schemes.known("rows", offered=True, between_sites=True):
             click.echo(f"  {name}: {schemes.scheme(name).facts.line}")
-        protocol = self._answer("protocol", "Protocol", self._protocol(names, without), RowStudy.usual)
+        protocol = self._answer("protocol", question("protocol"), self._protocol(names, without), RowStudy.usual)
         fewest, least = min(3, count), 10  # asked for below
 
         def trial(
@@ -174,17 +173,20 @@ class Wizard:
 
         privacy = self._privacy(trial, count)
         self._may_ask("thresholds, noise, hosts, model, deadlines")
-        self._say("\nThresholds: below them nothing is opened.")
-        fewest = self._more("min_parties", "Fewest sites that bring rows", whole(2, count), str(fewest))
+        self._say("\n" + before("thresholds.min_parties"))
+        fewest = self._more("min_parties", question("thresholds.min_parties"), whole(2, count), str(fewest))
         least = self._more(
-            "min_rows", "Fewest rows of each site (sites ask for 10 unless they say otherwise)", whole(0), str(least)
+            "min_rows",
+            question("thresholds.min_rows") + " (sites ask for 10 unless they say otherwise)",
+            whole(0),
+            str(least),
         )
         privacy = self._noise(trial, privacy, rarer=known.complete)  # a template is finished by a call, which has fewer options
         quorum = self._quorum(trial, protocol, count, privacy)
         cell = 0
         if privacy.epsilon is not None or "min_cell" in self._given:
-            self._say("\nSmall noisy counts are mostly noise. Those below this number are published as 0; 0 keeps all.")
-            cell = self._more("min_cell", "Smallest noisy count to publish", whole(0), "0")
+            self._say("\n" + before("thresholds.min_cell"))
+            cell = self._more("min_cell", question("thresholds.min_cell"), whole(0), "0")
         hosts = self._hosts(trial, privacy, names) if known.complete else None
         model = self._model() if known.complete else Model()
         limits = Thresholds(fewest, least, quorum, cell)
@@ -332,7 +334,7 @@ class Wizard:
 
     def _privacy(self, trial: Callable[..., StudyFile], count: int) -> Privacy:
         click.echo("\nexact: the sum is opened as it is; who knows all records of a cell but one can compute the last.")
-        click.echo("epsilon: noise hides any one record in the sum; smaller hides more, 1 is common. Each run spends it.")
+        click.echo(before("privacy.epsilon"))
 
         def epsilon_of(text: str) -> float | None:
             value = None if text.strip().lower() == "exact" else number(text, "epsilon is a positive number, or the word exact")
@@ -342,7 +344,7 @@ class Wizard:
                 trial(Privacy(epsilon=value))
             return value
 
-        epsilon = self._answer("epsilon", "Epsilon, or exact", epsilon_of, "exact" if count >= 3 else "1")
+        epsilon = self._answer("epsilon", question("privacy.epsilon"), epsilon_of, "exact" if count >= 3 else "1")
         if epsilon is None:
             return Privacy()
 
@@ -351,10 +353,8 @@ class Wizard:
             trial(Privacy(epsilon=epsilon, delta=float(self._given.get("delta", 0.0)), expected_rows=rows))
             return rows
 
-        click.echo(
-            "How fine the noisy tables are depends on the number of rows: a public figure or a guess, never the true count."
-        )
-        rows = self._answer("expected_rows", "Rows of all sites together, about (Return: unknown)", rows_of, "", show=False)
+        click.echo(before("privacy.expected_rows"))
+        rows = self._answer("expected_rows", question("privacy.expected_rows"), rows_of, "", show=False)
         return Privacy(epsilon=epsilon, expected_rows=rows)
 
     def _noise(self, trial: Callable[..., StudyFile], privacy: Privacy, *, rarer: bool) -> Privacy:
@@ -367,31 +367,28 @@ class Wizard:
             trial(found)
             return found
 
-        self._say("\nDelta is the chance that epsilon does not hold: 0, or far below one over the number of people.")
+        self._say("\n" + before("privacy.delta"))
         rule = "delta is a number from 0 to below 1"
-        privacy = self._more("delta", "Delta", lambda text: tried(delta=number(text, rule)), "0")
+        privacy = self._more("delta", question("privacy.delta"), lambda text: tried(delta=number(text, rule)), "0")
         if not (self._advanced and rarer):
             return privacy
-        click.echo(
-            "Epsilon protects one record; or a person, of whom each site counts a few rows, by the codebook's identifier; or "
-            "all records of a party: that takes far more noise."
-        )
+        click.echo(before("privacy.unit"))
         units = ("record", "person", "party") if trial(privacy).book.identifier is not None else ("record", "party")
-        unit = asked("Whom epsilon protects", one_of(units), "record")
+        unit = asked(question("privacy.unit"), one_of(units), "record")
         if unit == "party":
-            most = "Most rows of any party, publicly known"
+            most = question("privacy.party_rows")
             privacy = asked(most, lambda text: tried(unit="party", party_rows=whole(1)(text)))
         elif unit == "person":
-            most = "Most rows of a person that a site counts"
+            most = question("privacy.rows_per_person")
             privacy = asked(most, lambda text: tried(rows_per_person=whole(1)(text)))
-        click.echo("auto takes the mechanism with the least noise. skellam and diluted need a delta.")
+        click.echo(before("privacy.mechanism"))
         kinds = one_of(("auto", "polya", "skellam", "diluted"))
-        privacy = asked("Mechanism", lambda text: tried(mechanism=kinds(text)), "auto")
-        click.echo("Noise is made for the case that the other parties add none, or tell theirs.")
+        privacy = asked(question("privacy.mechanism"), lambda text: tried(mechanism=kinds(text)), "auto")
+        click.echo(before("privacy.gamma"))
         rule = "gamma is a number above 0, at most 1"
         usual = str(round(privacy.gamma, 4))
         return asked(
-            "Share of parties that add their noise",
+            question("privacy.gamma"),
             lambda text: privacy if text == usual else tried(gamma=number(text, rule)),
             usual,
         )
@@ -400,7 +397,7 @@ class Wizard:
         usual = trial(privacy).hosts
         if not self._advanced or not usual:
             return None
-        click.echo("\nRoles that no contributor fills; whoever runs one sees what the protocol's page says.")
+        click.echo("\n" + before("hosts"))
         hosts: dict[str, str] = {}
         for seat, host in usual.items():
 
@@ -410,7 +407,7 @@ class Wizard:
                     trial(privacy, hosts={**hosts, seat: name})
                 return name
 
-            hosts[seat] = asked(f"Who hosts the role {seat}", of, host)
+            hosts[seat] = asked(question("hosts", seat=seat), of, host)
         return hosts
 
     def _model(self) -> Model:
@@ -423,7 +420,7 @@ class Wizard:
                 raise ConfigError("give a positive number")
             return value
 
-        click.echo("\nThe model: alpha is added to every count, var_smoothing times the largest variance to every variance.")
+        click.echo("\n" + before("model.var_smoothing"))
         alpha = asked("alpha", positive, "1.0")
         return Model(alpha, asked("var_smoothing", positive, "1e-09"))
 
@@ -440,13 +437,13 @@ class Wizard:
             trial(privacy, quorum)
             return None if quorum == usual else quorum
 
-        self._say("\nIf a site is lost on the way, the sum of the others may still be opened, if that many are left.")
-        return self._more("quorum", "Fewest sites in an opened sum", check, str(usual))
+        self._say("\n" + before("thresholds.quorum"))
+        return self._more("quorum", question("thresholds.quorum"), check, str(usual))
 
     def _deadlines(self) -> Deadlines:
-        self._say("\nDeadlines, in seconds, or such as 10 min, 1 h, 2 d. A site that misses one counts as lost.")
-        step = self._more("step_seconds", "How long a site may be silent within a step", duration, "60")
-        join = self._more("join_seconds", "How long sites have to come", duration, "10 min")
+        self._say("\n" + before("deadlines.step"))
+        step = self._more("step_seconds", question("deadlines.step"), duration, "60")
+        join = self._more("join_seconds", question("deadlines.join"), duration, "10 min")
         longest = max(step, join)
 
         def run_of(text: str) -> float:
@@ -455,7 +452,7 @@ class Wizard:
                 raise ConfigError(f"the whole run is not shorter than its parts: at least {longest:g} seconds")
             return run
 
-        run = self._more("run_seconds", "The whole run", run_of, "1 h" if longest <= 3600 else f"{longest:g}")
+        run = self._more("run_seconds", question("deadlines.run"), run_of, "1 h" if longest <= 3600 else f"{longest:g}")
         return Deadlines(step, join, run)
 
 

@@ -14,6 +14,7 @@ from blindbayes.cli.study_columns import usual_protocol
 from blindbayes.codebook import Codebook, Numeric
 from blindbayes.errors import ConfigError
 from blindbayes.protocol.joined_sums import MIN_BOUND
+from blindbayes.settings import before, question
 from blindbayes.site.policy import Policy
 from blindbayes.study import ColumnStudy, JoinStudy, schemes
 from blindbayes.study.agreement import Holdings
@@ -41,7 +42,7 @@ def ask_columns(
         return check(known[name]) if name in known else ask(text, check, default, show=show)
 
     click.echo("")
-    who = f"Who has the class column {book.target} (a site, or all)"
+    who = question("columns.labelled", target=book.target)
     labelled = asked(who, one_of((*names, "all")), names[0], name="labelled")
     click.echo(f"Who holds which of the columns {', '.join(book.names)}?")
     holds = {name: tuple(found) for name, found in _holds(book, names, labelled, known).items()}
@@ -55,8 +56,8 @@ def ask_columns(
             privacy = Privacy(epsilon=_positive(text, _EPSILON))
             return StudyFile(**common, columns=held, protocol=protocol, privacy=privacy, hosts=dict.fromkeys(roles, builder))
 
-        click.echo("One site gets the noisy counts of all, and builds the model; it may pass it on.")
-        builder = asked("Who builds the model", one_of(names), names[0], name="miner")
+        click.echo(before("hosts.miner"))
+        builder = asked(question("hosts.miner"), one_of(names), names[0], name="miner")
         click.echo("epsilon: noise hides any one record in what is released; smaller hides more, 1 is common.")
         study = asked("Epsilon, of all sites together", private, "1", name="epsilon")
         if not may_ask("deadlines"):
@@ -64,23 +65,28 @@ def ask_columns(
         return msgspec.structs.replace(study, deadlines=deadlines())
     fields: dict[str, Any] = {"options": {}}
     if labelled == "all" or _aligned(known):
-        rows = asked("Number of rows", whole(1, book.max_rows), name="n_rows")
+        rows = asked(question("columns.n_rows"), whole(1, book.max_rows), name="n_rows")
         fields |= {"protocol": ColumnStudy.usual}
     else:
         rows = None
         fields |= {"protocol": JoinStudy.usual, "aligned": False, "key": _key(book, known)}
-        click.echo("Lists are padded, so that nobody learns their length: a public number that each site stays below.")
+        click.echo(before("options.bounds"))
         bounds = {
-            name: asked(f"Most people that {name} has", whole(MIN_BOUND), str(MIN_BOUND), name=f"bound of {name}")
+            name: asked(
+                question("options.bounds", name=name),
+                whole(MIN_BOUND),
+                str(MIN_BOUND),
+                name=f"bound of {name}",
+            )
             for name in names
         }
         fields["options"] |= {"bounds": bounds, "min_overlap": Policy().min_overlap}
     click.echo(
         "\nNobody gets the model: it stays in shares, one per site. Scoring somebody takes all sites, and opens the class."
     )
-    fields["reveal_to"] = asked("Who learns the class (a site, or all)", one_of(("all", *names)), labelled, name="reveal_to")
-    click.echo("Each score tells a little of the model. Every site counts them, and stops at this number.")
-    fields["options"] |= {"queries": asked("How many people may be scored, in all", whole(1), "10000", name="queries")}
+    fields["reveal_to"] = asked(question("reveal_to"), one_of(("all", *names)), labelled, name="reveal_to")
+    click.echo(before("options.queries"))
+    fields["options"] |= {"queries": asked(question("options.queries"), whole(1), "10000", name="queries")}
     held = Holdings(holds, tuple(names) if labelled == "all" else (labelled,), rows)
 
     def made(**more: Any) -> StudyFile:
@@ -93,7 +99,7 @@ def ask_columns(
         return made()
     if rows is None:
         fields |= _joining(fields, made)
-    least = asked("Fewest rows of each site", whole(0), "0", name="min_rows")
+    least = asked(question("thresholds.min_rows"), whole(0), "0", name="min_rows")
     click.echo("\nThe model: alpha is added to every count.")
     alpha = ask("alpha", lambda text: _positive(text, "alpha is a positive number"), "1.0")
     return made(thresholds=Thresholds(min_rows=least), model=Model(alpha=alpha), deadlines=deadlines())
@@ -116,7 +122,7 @@ def _holds(book: Codebook, names: Sequence[str], labelled: str, known: Mapping[s
         if (held := known.get(f"columns of {name}")) is not None:
             found[name] = check(held)
         else:
-            found[name] = ask(f"Columns of {name}, separated by commas{note}", check, usual, show=False)
+            found[name] = ask(question("columns.holds", name=name) + note, check, usual, show=False)
     return found
 
 
@@ -169,8 +175,8 @@ def _noisy(known: Mapping[str, str]) -> bool:
 def _aligned(known: Mapping[str, str]) -> bool:
     if "n_rows" in known or "key" in known or any(name.startswith("bound of") for name in known):
         return "n_rows" in known
-    click.echo("\nRows line up if every site's table lists the same people in the same order, and all know how many.")
-    return click.confirm("Do the rows line up?", default=False)
+    click.echo("\n" + before("aligned"))
+    return click.confirm(question("aligned"), default=False)
 
 
 def _key(book: Codebook, known: Mapping[str, str]) -> tuple[str, ...]:
@@ -189,17 +195,14 @@ def _key(book: Codebook, known: Mapping[str, str]) -> tuple[str, ...]:
 
     if "key" in known:
         return of(known["key"])
-    click.echo("Identifiers must be written alike at every site; a recipe in the codebook ([identifier]) sees to it.")
-    return ask("Columns of the identifier, in every site's table", of, "id")
+    click.echo(before("key"))
+    return ask(question("key"), of, "id")
 
 
 def _joining(fields: dict[str, Any], made: Callable[..., StudyFile]) -> dict[str, Any]:
     click.echo("\nSeveral rows of one identifier: join counts every pair, first takes the first, reject stops the run.")
-    duplicates = ask("Duplicates", one_of(("join", "first", "reject")), fields.get("duplicates", "join"))
-    click.echo(
-        "A run over too few common people says much about each. Below this number it stops, and only that is told; sites "
-        "refuse a study with less than their policy asks for."
-    )
+    duplicates = ask(question("duplicates"), one_of(("join", "first", "reject")), fields.get("duplicates", "join"))
+    click.echo(before("options.min_overlap"))
 
     def of(text: str) -> dict[str, Any]:
         least = whole(0)(text)
@@ -207,7 +210,7 @@ def _joining(fields: dict[str, Any], made: Callable[..., StudyFile]) -> dict[str
         made(**more)
         return more
 
-    return ask("Fewest people in common", of, str(fields["options"]["min_overlap"]))
+    return ask(question("options.min_overlap"), of, str(fields["options"]["min_overlap"]))
 
 
 def _positive(text: str, rule: str) -> float:

@@ -14,7 +14,8 @@ import msgspec
 
 from blindbayes.errors import PrivacyError
 from blindbayes.report import Coalition, coalition_sentences, read_spec
-from blindbayes.study.file import StudyFile, comment_of
+from blindbayes.settings import line_of
+from blindbayes.study.file import StudyFile
 
 _SECTIONS = ("privacy", "thresholds", "deadlines", "model")
 _PLAIN = ("reveal_to", "key", "aligned", "duplicates")
@@ -162,7 +163,7 @@ def _changed(study: StudyFile) -> tuple[Changed, ...]:
         for field in msgspec.structs.fields(part):
             value = getattr(part, field.name)
             if value != field.default:
-                effect = comment_of(section, field.name)
+                effect = line_of(f"study.{section}.{field.name}")
                 if (section, field.name) == ("thresholds", "quorum") and _is_sum(study):
                     usual = _usual_quorum(study)
                     effect = _compared(coalition_of(study), coalition_of(study, None, usual)) or effect
@@ -170,7 +171,7 @@ def _changed(study: StudyFile) -> tuple[Changed, ...]:
     for name in _PLAIN:
         value, default = getattr(study, name), _default(study, name)
         if value != default:
-            found.append(Changed(name, value, default, comment_of(name)))
+            found.append(Changed(name, value, default, line_of(f"study.{name}")))
     defaults = read_spec(study.protocol).defaults
     for name, value in study.options.items():
         if name in defaults and value == defaults[name]:

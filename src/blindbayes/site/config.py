@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import tomlkit
 
 from blindbayes.errors import ConfigError
 from blindbayes.foreign import read_toml
+from blindbayes.settings import annotate, no_none
 from blindbayes.site.policy import Policy
 
 
@@ -38,13 +38,13 @@ class Tls(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class SiteConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """`site.toml`."""
 
-    listen: str | None = None  # host:port for the other sites; absent: this site only dials out
-    operator: str = "127.0.0.1:7441"  # for this site's own people; loopback only
+    listen: str | None = None
+    operator: str = "127.0.0.1:7441"
     rows: Rows | None = None
     relay: RelayUse | None = None
-    tls: Tls | None = None  # certificates of an authority, in addition to the pins
+    tls: Tls | None = None
     policy: Policy = Policy()
-    ledger: str = "ledger.jsonl"  # the site's own record of privacy spent
+    ledger: str = "ledger.jsonl"
     journal_quota_mb: int = 4096
 
     def __post_init__(self) -> None:
@@ -69,15 +69,9 @@ class SiteConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def to_toml(self, name: str) -> bytes:
         """The file of a new site."""
-        fields = _no_none(msgspec.to_builtins(self))
+        fields = no_none(msgspec.to_builtins(self))
         document = tomlkit.document()
         document.add(tomlkit.comment(f"site {name}; see `blindbayes site --help`"))
         for key in sorted(fields, key=lambda key: isinstance(fields[key], dict)):
             document[key] = fields[key]
-        return tomlkit.dumps(document).encode()
-
-
-def _no_none(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _no_none(item) for key, item in value.items() if item is not None}
-    return value
+        return tomlkit.dumps(annotate(document, "site")).encode()

@@ -22,30 +22,30 @@ def allowed_protocols() -> tuple[str, ...]:
 
 
 class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The `[policy]` of site.toml. The defaults are the strict ones."""
+    """The `[policy]` of site.toml. The defaults are the strict ones; `settings` says what each does."""
 
     protocols: tuple[str, ...] = msgspec.field(default_factory=allowed_protocols)
     min_parties: int = 3
-    min_rows: int = 10  # fewest rows of this site in a sum
-    exact_sums: bool = True  # False: nothing without epsilon
-    repeated_exact_sums: bool = True  # False: one exact sum per codebook, ever
-    difference_colluders: int | None = None  # sites that may pool what they know of sums; None: 1, and 2 up to ten sites
-    changed_data: bool = False  # allow an exact sum that would open how this site's data changed since an earlier one
-    max_epsilon_per_run: float = 10.0  # the total stands in the ledger
+    min_rows: int = 10
+    exact_sums: bool = True
+    repeated_exact_sums: bool = True
+    difference_colluders: int | None = None
+    changed_data: bool = False
+    max_epsilon_per_run: float = 10.0
     max_delta_per_run: float = 1e-5
     max_runs_per_day: int = 24
     max_running: int = 4
-    max_idle_joins_per_day: int = 48  # runs that one other site began here and that never came to compute
-    max_queries: int = 100_000  # instances that a study over columns may let be classified; it must say how many
-    min_overlap: int = 10  # joined_sums: a join over one person would tell whether this site has that person; 0 for any
-    max_overlap_bits_per_day: int = 2  # joined_sums, per other site: each run tells whether min_overlap identifiers match
-    min_audit_rate: float = 0.0  # class_sums, joined_sums: the least share of dummies among look-ups (options.audit_rate)
-    noise_in_shares: bool = False  # class_sums, joined_sums: True asks for an epsilon, so that no answer speaks of one person
-    reveal_matches: bool = False  # let another site learn whom of its people this site has: scope shared, reveal = "matching"
+    max_idle_joins_per_day: int = 48
+    max_queries: int = 100_000
+    min_overlap: int = 10
+    max_overlap_bits_per_day: int = 2
+    min_audit_rate: float = 0.0
+    noise_in_shares: bool = False
+    reveal_matches: bool = False
     require_all_signatures: bool = False
-    min_colluders: int = 1  # sites that may pool what they saw with whoever opens a sum, its host counted, and learn nothing
-    weaker_options: bool = False  # allow options or a quorum that let fewer colluders read a site than the protocol's own
-    given_modulus: bool = False  # allow a study to bring the modulus of an oblivious sum: who made it can read every vector
+    min_colluders: int = 1
+    weaker_options: bool = False
+    given_modulus: bool = False
 
 
 def require_study(policy: Policy, study: StudyFile) -> None:

@@ -57,11 +57,11 @@ class Privacy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     epsilon: float | None = None
     delta: float = 0.0
     mechanism: Literal["auto", "polya", "skellam", "diluted"] = "auto"
-    unit: Literal["record", "party", "person"] = "record"  # "person" is what earlier versions called a record
+    unit: Literal["record", "party", "person"] = "record"
     party_rows: int | None = None
-    rows_per_person: int | None = None  # most rows of a person that a site counts, by the codebook's identifier
-    tuning: str | None = None  # how settings were chosen, as declared: for the statement
-    expected_rows: int | None = None  # declared number of rows of all parties together: how fine the noisy tables are
+    rows_per_person: int | None = None
+    tuning: str | None = None
+    expected_rows: int | None = None
     gamma: float = 2 / 3
 
     def __post_init__(self) -> None:
@@ -110,17 +110,17 @@ class StudyFields(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=
     codebook: dict[str, Any]
     partition: Literal["rows", "columns"] = "rows"
     protocol: str = "masked_sum"
-    hosts: dict[str, str] = {}  # roles that no contributor fills (such as `server`) -> the party that hosts them
+    hosts: dict[str, str] = {}
     privacy: Privacy = Privacy()
     thresholds: Thresholds = Thresholds()
     deadlines: Deadlines = Deadlines()
     options: dict[str, Any] = {}
     model: Model = Model()
     columns: Holdings | None = None
-    reveal_to: str = "all"  # columns: who learns the class of a classified instance
-    key: tuple[str, ...] = ()  # columns that do not line up: the identifier, if the codebook has no recipe
-    aligned: bool = True  # columns: row i of every party is the same entity
-    duplicates: Duplicates = "join"  # columns that do not line up: rows of one identifier
+    reveal_to: str = "all"
+    key: tuple[str, ...] = ()
+    aligned: bool = True
+    duplicates: Duplicates = "join"
     signatures: dict[str, str] = {}
     format: Literal["blindbayes.study-file/1"] = "blindbayes.study-file/1"
 

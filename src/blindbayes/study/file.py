@@ -19,12 +19,13 @@ from blindbayes.errors import ConfigError, IntegrityError
 from blindbayes.foreign import NAME, require_seen
 from blindbayes.primitives.signatures import SigningKey, verify
 from blindbayes.protocol.registry import SumSetup
+from blindbayes.settings import annotate, no_none
 from blindbayes.study import schemes
 from blindbayes.study.agreement import Agreement, Holdings
 from blindbayes.study.fields import Deadlines, Duplicates, Model, Party, Privacy, StudyFields, Thresholds
 from blindbayes.study.study import Study
 
-__all__ = ["Deadlines", "Duplicates", "Model", "Party", "Privacy", "StudyFile", "Thresholds", "comment_of"]
+__all__ = ["Deadlines", "Duplicates", "Model", "Party", "Privacy", "StudyFile", "Thresholds"]
 
 
 class StudyFile(StudyFields, frozen=True, forbid_unknown_fields=True, dict=True):
@@ -238,7 +239,7 @@ class StudyFile(StudyFields, frozen=True, forbid_unknown_fields=True, dict=True)
 
     def to_toml(self) -> str:
         """The study as TOML, with a comment to each setting that people decide on."""
-        fields = {name: value for name, value in _no_none(msgspec.to_builtins(self)).items() if value not in ({}, [])}
+        fields = {name: value for name, value in no_none(msgspec.to_builtins(self)).items() if value not in ({}, [])}
         codebook = fields.pop("codebook")
         for name in () if self.partition == "columns" else _OF_COLUMNS:  # at their defaults: they say nothing here
             fields.pop(name, None)
@@ -246,78 +247,17 @@ class StudyFile(StudyFields, frozen=True, forbid_unknown_fields=True, dict=True)
         document.add(tomlkit.comment(f"sha256 {self.sha256}"))
         for name in sorted(fields, key=lambda name: isinstance(fields[name], dict | list)):  # plain values first
             document[name] = fields[name]
-        _comment(document, _COMMENTS)
-        if self.partition == "rows":
-            document["partition"].comment("each party holds other records of the same columns")
-            if self.privacy.epsilon is None:
-                document["privacy"].comment("no epsilon: the exact sum is opened")
-        else:
-            document["partition"].comment("each party holds other columns of the same entities")
-        document["codebook"] = _no_none(codebook)
+        annotate(document, "study")
+        if self.partition == "rows" and self.privacy.epsilon is None:
+            document["privacy"].comment("no epsilon: the exact sum is opened")
+        document["codebook"] = no_none(codebook)
         return tomlkit.dumps(document)
 
 
 _OF_COLUMNS = ("reveal_to", "key", "aligned", "duplicates", "columns")
-_COMMENTS: dict[str, Any] = {
-    "protocol": "how the sums are added up, and so who learns them; `blindbayes study check` says who",
-    "reveal_to": "who learns the class of a classified instance: all, or one party",
-    "columns": {
-        "n_rows": "row i of every party is the same entity; so many of them",
-        "labelled": "who has the class column; the first acts for it",
-    },
-    "hosts": "who runs the roles that no contributor fills",
-    "privacy": {
-        "epsilon": "privacy loss of one run: smaller hides more; take the line out for an exact sum",
-        "delta": "chance that epsilon does not hold; 0 for none",
-        "unit": "whom epsilon protects: one record (a row, not a person), or all rows of a party",
-        "rows_per_person": "a site counts so many rows of a person, drawn at random; epsilon protects them together",
-        "tuning": "how settings were chosen; the statement says so, and that it was not checked",
-        "expected_rows": "rows of all parties together, about, from public knowledge: how fine the noisy tables are",
-        "gamma": "the fraction of parties assumed to add their noise",
-    },
-    "thresholds": {
-        "min_parties": "fewest parties that bring rows",
-        "min_rows": "fewest rows of each party",
-        "quorum": "fewest parties whose sum may be opened",
-        "min_cell": "with epsilon only: noisy counts below it are published as 0; exact sums are never altered",
-    },
-    "deadlines": {
-        "step": "seconds that a site may be silent within a step",
-        "join": "seconds until every required party has joined",
-        "run": "seconds of the whole run",
-    },
-    "model": {"alpha": "Laplace smoothing", "var_smoothing": "share of the largest variance that is added to all"},
-    "signatures": "who agreed; outside the hash",
-}
-
-
-def comment_of(*path: str) -> str:
-    """What a setting is, in the words that stand beside it in the file; empty if there are none."""
-    found: Any = _COMMENTS
-    for name in path:
-        found = found.get(name, "") if isinstance(found, dict) else ""
-    return found if isinstance(found, str) else ""
-
-
 P = TypeVar("P", bound=msgspec.Struct)
 
 
 def _part(kind: type[P], study: Study) -> P:
     """The settings of a study that stand in one table of its file."""
     return kind(**{each.name: getattr(study, each.name) for each in msgspec.structs.fields(kind)})
-
-
-def _comment(document: Any, comments: Mapping[str, Any]) -> None:
-    for name, text in comments.items():
-        if name in document and isinstance(text, str):
-            document[name].comment(text)
-        elif name in document:
-            _comment(document[name], text)
-
-
-def _no_none(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _no_none(item) for key, item in value.items() if item is not None}
-    if isinstance(value, list | tuple):
-        return [_no_none(item) for item in value]
-    return value

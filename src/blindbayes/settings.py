@@ -1,0 +1,330 @@
+"""Every setting of the files that people write, described once.
+
+From here come the comments in study.toml and site.toml, the help of `study init`, its questions, and docs/settings.md
+(`blindbayes settings`). Names, types and defaults stand in the structs of the files: `study.file`, `site.config`.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from tomlkit.container import Container
+
+OVER = {
+    "": "",
+    "rows": "over rows: ",
+    "columns": "over columns: ",
+    "aligned": "over columns whose rows line up: ",
+    "keyed": "over columns that do not line up: ",
+    "shares": "over columns in shares: ",
+    "noise": "with epsilon: ",
+}
+
+
+class Setting(NamedTuple):
+    """What a setting is: in a line, where it applies, and at length for the page; how the wizard asks, what it says before."""
+
+    doc: str
+    over: str = ""
+    more: str = ""
+    question: str = ""
+    before: str = ""
+
+    @property
+    def line(self) -> str:
+        """In one line of plain text."""
+        return (OVER[self.over] + self.doc).replace("`", "")
+
+    @property
+    def sentence(self) -> str:
+        """For the help of a command."""
+        return self.line[:1].upper() + self.line[1:].rstrip(".") + "."
+
+    @property
+    def paragraph(self) -> str:
+        """At length."""
+        return OVER[self.over] + self.doc + (f". {self.more}" if self.more else "")
+
+
+SECTIONS = {  # each file's tables, with what is said above them; who decides: the site alone, or all parties who sign
+    "site": "",
+    "site.rows": "",
+    "site.relay": "",
+    "site.tls": "Only for a consortium with a certificate authority. The pins stay; all its sites set this, or none.",
+    "site.policy": "The defaults are the strict ones. What is not allowed here does not run, whoever asks.",
+    "study": "`blindbayes study init` writes it; its hash covers everything but the signatures.",
+    "study.columns": 'Only with `partition = "columns"`. `options.queries`, the number of instances that may ever be classified'
+    ", is\nasked for by every site's policy; `options.audit_rate` is the share of dummies that catch edited tables and other "
+    "comparisons; `joined_sums` also\nneeds `options.bounds`, what each party's number of identifiers is padded to. "
+    "`noisy_histograms` needs `epsilon`, all parties\nlabelled, and `[hosts] miner`, who builds the model; each site's ledger "
+    "pays for its own columns.",
+    "study.parties": "",
+    "study.privacy": "",
+    "study.thresholds": "",
+    "study.deadlines": "",
+    "study.model": "",
+}
+SETTINGS = {
+    # -- site.toml: the site decides -----------------------------------------------------------------------------------
+    "site.listen": Setting("host:port for the other sites; without it this site only dials out"),
+    "site.operator": Setting("host:port for this site's own people; loopback only"),
+    "site.ledger": Setting("the site's own record of privacy spent"),
+    "site.journal_quota_mb": Setting("how much a run may keep on disk"),
+    "site.rows.source": Setting("a CSV or Parquet path (relative to the site's folder) or a database URL"),
+    "site.rows.table": Setting("the table, for a database"),
+    "site.rows.extra_columns": Setting("`ignore` leaves columns unread that the codebook does not know"),
+    "site.relay.card": Setting("the relay's card"),
+    "site.relay.sites": Setting("the sites that are reached through it"),
+    "site.tls.authority": Setting("PEM file of the authority's certificates"),
+    "site.tls.certificate": Setting("PEM chain for this site's own key, made from `blindbayes site request`"),
+    "site.policy.protocols": Setting("the protocols that may run"),
+    "site.policy.min_parties": Setting("fewest sites in a sum", "rows", "Over columns nothing is opened, and two will do"),
+    "site.policy.min_rows": Setting("fewest rows of this site in a sum, or in training over columns"),
+    "site.policy.exact_sums": Setting("`false`: nothing without epsilon"),
+    "site.policy.repeated_exact_sums": Setting("`false`: one exact sum per codebook, ever"),
+    "site.policy.difference_colluders": Setting(
+        "sites that may pool their own statistics and all exact sums over time without learning a single other site's",
+        more="A sum that would tell them is refused. None: 1, and 2 where a study has ten contributors or fewer; never more "
+        "than the quorum less two, which one sum already tells",
+    ),
+    "site.policy.changed_data": Setting("allow an exact sum that would open how this site's data changed since an earlier one"),
+    "site.policy.max_epsilon_per_run": Setting("largest epsilon of one run; the total stands in the ledger"),
+    "site.policy.max_delta_per_run": Setting("likewise"),
+    "site.policy.max_runs_per_day": Setting("runs begun in 24 hours; classifications are limited by the query budget instead"),
+    "site.policy.max_running": Setting("runs at the same time"),
+    "site.policy.max_idle_joins_per_day": Setting(
+        "runs in 24 hours that one other site begins here and that end before anything is computed"
+    ),
+    "site.policy.max_queries": Setting(
+        "the most that `options.queries` may ask for, of each trained model",
+        "columns",
+        "A study that does not limit its queries is refused",
+    ),
+    "site.policy.min_overlap": Setting(
+        "the least that `options.min_overlap` must ask for; 0 for any",
+        "keyed",
+        "A model over one common person tells whether this site has that person",
+    ),
+    "site.policy.noise_in_shares": Setting(
+        "`true` refuses a study without an epsilon",
+        "shares",
+        "Without one, a site that makes its table up (one person's values, null or alike for everybody else) reads that "
+        "person's class from a few answers",
+    ),
+    "site.policy.min_audit_rate": Setting(
+        "the least that `options.audit_rate` must ask for",
+        "shares",
+        "It is the share of dummies among look-ups and comparisons by which a party that answers out of other tables than it "
+        "signed, or compares otherwise, is caught",
+    ),
+    "site.policy.max_overlap_bits_per_day": Setting(
+        "how often in 24 hours one other site is told whether at least `min_overlap` identifiers match; 0 for never", "keyed"
+    ),
+    "site.policy.reveal_matches": Setting(
+        "let another site learn whom of its people this site has too", "keyed", 'By scope shared, or `reveal = "matching"`'
+    ),
+    "site.policy.min_colluders": Setting(
+        "how many sites a study must bear that pool what they saw and learn nothing of the others",
+        "rows",
+        "The host of whoever opens the sum is among them",
+    ),
+    "site.policy.weaker_options": Setting(
+        "allow options that make a study weaker than its protocol is without them",
+        more="Such as few `neighbours` or `malicious_server = false`",
+    ),
+    "site.policy.given_modulus": Setting("allow a modulus that the study file brings: whoever made it reads every ciphertext"),
+    "site.policy.require_all_signatures": Setting("approve only what every party has signed"),
+    # -- study.toml: all parties sign ----------------------------------------------------------------------------------
+    "study.title": Setting("what people call it", question="Title of the study, as people will call it"),
+    "study.partition": Setting(
+        "`rows`: each party holds other records of the same columns; `columns`: other columns of the same entities",
+        question="Do the sites share rows or columns",
+        before="rows: each site has other people, in the same columns. columns: each has other columns of the same people.",
+    ),
+    "study.protocol": Setting(
+        "how it is computed, and so who learns what; `blindbayes study check` says who",
+        more="See [the protocols](protocols/index.md)",
+        question="Protocol",
+        before="How the sites' sums are added up, and who learns what:",
+    ),
+    "study.options": Setting("options of the protocol, as its page lists them"),
+    "study.codebook": Setting("the codebook itself"),
+    "study.reveal_to": Setting(
+        "who learns the class of a classified instance: all, or one party",
+        "columns",
+        question="Who learns the class (a site, or all)",
+    ),
+    "study.aligned": Setting(
+        "row i of every party is the same entity; `false`: rows are matched by an identifier",
+        "columns",
+        question="Do the rows line up?",
+        before="Rows line up if every site's table lists the same people in the same order, and all know how many.",
+    ),
+    "study.key": Setting(
+        "the identifier columns, if the codebook has no `[identifier]`",
+        "keyed",
+        question="Columns of the identifier, in every site's table",
+        before="Identifiers must be written alike at every site; a recipe in the codebook ([identifier]) sees to it.",
+    ),
+    "study.duplicates": Setting(
+        "rows of one identifier: `join` counts every pair, `first` takes the first, `reject` stops the run",
+        "keyed",
+        question="Duplicates",
+    ),
+    "study.hosts": Setting(
+        "who runs the roles that no contributor fills, such as `server`",
+        question="Who hosts the role {seat}",
+        before="Roles that no contributor fills; whoever runs one sees what the protocol's page says.",
+    ),
+    "study.signatures": Setting("who agreed; outside the hash"),
+    "study.format": Setting("the version of the file"),
+    "study.columns.holds": Setting(
+        "table `[columns.holds]`: party = its features; `[]` for a party that has the class alone",
+        question="Columns of {name}, separated by commas",
+    ),
+    "study.columns.labelled": Setting(
+        "the parties that have the class column; the first acts for it",
+        question="Who has the class column {target} (a site, or all)",
+    ),
+    "study.columns.n_rows": Setting("how many rows there are, which is public", "aligned", question="Number of rows"),
+    "study.parties.name": Setting("the site's name"),
+    "study.parties.identity": Setting("its public key, from its card"),
+    "study.parties.contributes": Setting(
+        "`false`: it brings no rows, and may host a role",
+        question="Sites that bring no rows (names; Return: none)",
+        before="A site without rows may host a role, such as the server, and is no contributor.",
+    ),
+    "study.privacy.epsilon": Setting(
+        "privacy loss of one run: smaller hides more; without it what is opened is exact",
+        more="Over columns in shares: of all answers that the model ever gives, by noise of every party in the shares",
+        question="Epsilon, or exact",
+        before="epsilon: noise hides any one record in the sum; smaller hides more, 1 is common. Each run spends it.",
+    ),
+    "study.privacy.delta": Setting(
+        "chance that epsilon does not hold; 0 for none",
+        question="Delta",
+        before="Delta is the chance that epsilon does not hold: 0, or far below one over the number of people.",
+    ),
+    "study.privacy.mechanism": Setting(
+        "`polya`, `skellam` or `diluted`; `auto` takes the one with the least noise",
+        question="Mechanism",
+        before="auto takes the mechanism with the least noise. skellam and diluted need a delta.",
+    ),
+    "study.privacy.unit": Setting(
+        "whom epsilon protects: one `record` (a row, not a person), or all rows of a `party`",
+        more="`person` in older files is `record`",
+        question="Whom epsilon protects",
+        before="Epsilon protects one record; or a person, of whom each site counts a few rows, by the codebook's identifier; "
+        "or all records of a party: that takes far more noise.",
+    ),
+    "study.privacy.party_rows": Setting(
+        'with `unit = "party"`: the largest party\'s size', question="Most rows of any party, publicly known"
+    ),
+    "study.privacy.rows_per_person": Setting(
+        "a site counts so many rows of a person, drawn at random; epsilon protects them together",
+        more="By the codebook's identifier. A person with rows at k sites loses up to k times epsilon",
+        question="Most rows of a person that a site counts",
+    ),
+    "study.privacy.tuning": Setting("how settings were chosen; the statement says so, and that it was not checked"),
+    "study.privacy.expected_rows": Setting(
+        "rows of all parties together, about, as publicly known: how fine the noisy tables are",
+        "noise",
+        question="Rows of all sites together, about (Return: unknown)",
+        before="How fine the noisy tables are depends on the number of rows: a public figure or a guess, never the true count.",
+    ),
+    "study.privacy.gamma": Setting(
+        "the fraction of parties assumed to add their noise",
+        question="Share of parties that add their noise",
+        before="Noise is made for the case that the other parties add none, or tell theirs.",
+    ),
+    "study.thresholds.min_parties": Setting(
+        "fewest parties that bring rows",
+        question="Fewest sites that bring rows",
+        before="Thresholds: below them nothing is opened.",
+    ),
+    "study.thresholds.min_rows": Setting("fewest rows of each party", question="Fewest rows of each site"),
+    "study.thresholds.quorum": Setting(
+        "fewest parties whose sum may be opened",
+        question="Fewest sites in an opened sum",
+        before="If a site is lost on the way, the sum of the others may still be opened, if that many are left.",
+    ),
+    "study.thresholds.min_cell": Setting(
+        "noisy counts below it are published as 0; exact sums are never altered",
+        "noise",
+        "Over columns in shares, with or without `epsilon`: counters below it are set to 0 inside the circuit",
+        "Smallest noisy count to publish",
+        "Small noisy counts are mostly noise. Those below this number are published as 0; 0 keeps all.",
+    ),
+    "study.deadlines.step": Setting(
+        "seconds that a site may be silent within a step",
+        question="How long a site may be silent within a step",
+        before="Deadlines, in seconds, or such as 10 min, 1 h, 2 d. A site that misses one counts as lost.",
+    ),
+    "study.deadlines.join": Setting("seconds until every required party has joined", question="How long sites have to come"),
+    "study.deadlines.run": Setting("seconds of the whole run", question="The whole run"),
+    "study.model.alpha": Setting("Laplace smoothing, added to every count", question="alpha"),
+    "study.model.var_smoothing": Setting(
+        "share of the largest variance that is added to all",
+        question="var_smoothing",
+        before="The model: alpha is added to every count, var_smoothing times the largest variance to every variance.",
+    ),
+    # -- options of protocols that every study over columns has --------------------------------------------------------
+    "study.options.queries": Setting(
+        "how many instances may be classified, ever",
+        "columns",
+        question="How many people may be scored, in all",
+        before="Each score tells a little of the model. Every site counts them, and stops at this number.",
+    ),
+    "study.options.bounds": Setting(
+        "SITE=what its number of identifiers is padded to",
+        "keyed",
+        question="Most people that {name} has",
+        before="Lists are padded, so that nobody learns their length: a public number that each site stays below.",
+    ),
+    "study.options.min_overlap": Setting(
+        "below so many common identifiers the run stops, and only that is told",
+        "keyed",
+        question="Fewest people in common",
+        before="A run over too few common people says much about each. Below this number it stops, and only that is told; "
+        "sites refuse a study with less than their policy asks for.",
+    ),
+    "study.hosts.miner": Setting(
+        "with epsilon: the site that builds the model from noisy counts; the first if left out",
+        "columns",
+        question="Who builds the model",
+        before="One site gets the noisy counts of all, and builds the model; it may pass it on.",
+    ),
+}
+
+
+def question(name: str, /, **facts: str) -> str:
+    """How the wizard asks for a setting of a study."""
+    return SETTINGS[f"study.{name}"].question.format(**facts)
+
+
+def before(name: str) -> str:
+    """What it says first."""
+    return SETTINGS[f"study.{name}"].before
+
+
+def line_of(path: str) -> str:
+    """The line that stands beside a setting in its file; empty for what is not one."""
+    return SETTINGS[path].line if path in SETTINGS else ""
+
+
+def annotate(document: Any, path: str) -> Any:
+    """A TOML document, or a table of it, with a comment to each setting."""
+    inner: Any = document if isinstance(document, Container) else document.value
+    for name in document:
+        if isinstance(document[name], dict):
+            annotate(document[name], f"{path}.{name}")
+        elif line := line_of(f"{path}.{name}"):
+            inner.item(name).comment(line)
+    return document
+
+
+def no_none(value: Any) -> Any:
+    """Plain builtins without what is None, which TOML cannot say."""
+    if isinstance(value, dict):
+        return {key: no_none(item) for key, item in value.items() if item is not None}
+    return [no_none(item) for item in value] if isinstance(value, list | tuple) else value
