@@ -52,7 +52,7 @@ SECTIONS = {  # each file's tables, with what is said above them; who decides: t
     "site.relay": "",
     "site.tls": "Only for a consortium with a certificate authority. The pins stay; all its sites set this, or none.",
     "site.policy": "The defaults are the strict ones. What is not allowed here does not run, whoever asks.",
-    "study": "`blindbayes study init` writes it; its hash covers everything but the signatures.",
+    "study": "`blindbayes study init` writes it; its hash covers everything but the signatures and the changes of the roster.",
     "study.columns": 'Only with `partition = "columns"`. `options.queries`, the number of instances that may ever be classified'
     ", is\nasked for by every site's policy; `options.audit_rate` is the share of dummies that catch edited tables and other "
     "comparisons; `joined_sums` also\nneeds `options.bounds`, what each party's number of identifiers is padded to. "
@@ -176,6 +176,14 @@ SETTINGS = {
         question="Who hosts the role {seat}",
         before="Roles that no contributor fills; whoever runs one sees what the protocol's page says.",
     ),
+    "study.changed_by": Setting(
+        "whose signatures a change of the roster needs, besides a newcomer's; none: those of every member that stays", "rows"
+    ),
+    "study.changes": Setting(
+        "changes of the roster, each on top of the one before; outside the study's hash, with hashes of their own",
+        "rows",
+        "`study roster change` writes them; see [a living consortium](how-to/consortium.md)",
+    ),
     "study.signatures": Setting("who agreed; outside the hash"),
     "study.format": Setting("the version of the file"),
     "study.columns.holds": Setting(
@@ -189,6 +197,7 @@ SETTINGS = {
     "study.columns.n_rows": Setting("how many rows there are, which is public", "aligned", question="Number of rows"),
     "study.parties.name": Setting("the site's name"),
     "study.parties.identity": Setting("its public key, from its card"),
+    "study.parties.key": Setting("its X25519 public key, from its card: for protocols whose keys stand over many runs"),
     "study.parties.contributes": Setting(
         "`false`: it brings no rows, and may host a role",
         question="Sites that bring no rows (names; Return: none)",
@@ -231,6 +240,11 @@ SETTINGS = {
         "noise",
         question="Rows of all sites together, about (Return: unknown)",
         before="How fine the noisy tables are depends on the number of rows: a public figure or a guess, never the true count.",
+    ),
+    "study.privacy.views": Setting(
+        "`true`: each site sets its noise by its own view of how many there are: enough, at most about twice",
+        "noise",
+        "Few joins and leaves change a view (Huai 2015, Algorithm 1)",
     ),
     "study.privacy.gamma": Setting(
         "the fraction of parties assumed to add their noise",

@@ -181,7 +181,7 @@ def _signed_by_all(ended: dict[str, dict[str, Any]], sites: Loopback, study: Stu
         (where / COMMON_SIGNATURES).write_bytes(signatures)
     files = read_folder(where)
     verify_files(files)
-    return signatures_of(files, common_of(files), {party.name: bytes.fromhex(party.identity) for party in study.parties})
+    return signatures_of(files, common_of(files), {party.name: bytes.fromhex(party.identity) for party in study.members})
 
 
 def _collected(ended: dict[str, dict[str, Any]], sites: Loopback, study: StudyFile, where: Path) -> _Joint:

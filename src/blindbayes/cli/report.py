@@ -351,7 +351,7 @@ def _study_of(files: Mapping[str, bytes]) -> StudyFile:
 
 
 def _identities(study: StudyFile) -> dict[str, bytes]:
-    return {party.name: bytes.fromhex(party.identity) for party in study.parties}
+    return {party.name: bytes.fromhex(party.identity) for party in study.members}
 
 
 _SHOWN = ("epsilon", "delta", "unit", "mechanism", "differential privacy", "title", "study", "run", "included", "codebook")

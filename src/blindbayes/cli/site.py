@@ -178,11 +178,11 @@ def peers(config: Path, as_json: bool) -> None:
 @command.command()
 @click.argument("study")
 @click.option("--hash", "sha256", help="The hash you agreed on; refused if the file has another.")
-@click.option("--runs", default=1, show_default=True, help="For how many runs from now on.")
+@click.option("--runs", type=int, help="For how many runs from now on: 1; if only the roster is new, as many as were left.")
 @FOLDER
 @JSON
-def approve(study: str, sha256: str | None, runs: int, config: Path, as_json: bool) -> None:
-    """Say yes to a STUDY: its file, or the hash of a file in the site's folder studies/.
+def approve(study: str, sha256: str | None, runs: int | None, config: Path, as_json: bool) -> None:
+    """Say yes to a STUDY with its newest roster: its file, or the hash of a file in the site's folder studies/.
 
     It says which settings are not the default and how many colluding sites the study bears. Policy is checked now and again
     before every run.
@@ -193,21 +193,27 @@ def approve(study: str, sha256: str | None, runs: int, config: Path, as_json: bo
     """
     home = SiteFolder.open(config)
     file = _find_study(home, study)
-    if sha256 is not None and sha256 != file.sha256:
+    if sha256 is not None and sha256 != file.roster.sha256:
         raise ConfigError(
-            f"the file has another hash than the one you agreed on: {file.sha256}; ask who wrote it for the file you agreed on"
+            f"the file has another hash than the one you agreed on: {file.roster.sha256}; ask who wrote it for the file you "
+            "agreed on"
         )
     file.require_signatures()
     asked = approval_of(file)
     if not as_json:
         click.echo("\n".join(asked.lines))
+        for after, change in list(zip(file.rosters[1:], file.changes, strict=True))[-1:]:
+            click.echo(f"roster after change {after.number}: {', '.join(file.names)}")
+            click.echo(f"  with it come: {', '.join(party.name for party in change.add) or 'none'}")
+            click.echo(f"  with it leave: {', '.join(change.remove) or 'none'}")
     require_study(home.config.policy, file)
     file.study.scheme.require_runnable(file.agreement)
     home.approvals.approve(file, runs=runs)
     if as_json:
         print_json({"approved": file.sha256, "runs": runs, "approval": asked.to_dict()})
     else:
-        click.echo(f"Approved {file.sha256} for {runs} run(s): {file.title}")
+        left = (home.approvals.find(file.sha256) or (file, 0))[1] - len(home.history.starts(file.sha256))
+        click.echo(f"Approved {file.roster.sha256} for {left} run(s): {file.title}")
 
 
 def _find_study(home: SiteFolder, text: str) -> StudyFile:

@@ -1,4 +1,4 @@
-"""`blindbayes site unsettled`, `settle`, `forget`: what only people can say about the past."""
+"""`blindbayes site unsettled`, `settle`, `forget`, `withdraw`: what only people can say about the past."""
 
 from __future__ import annotations
 
@@ -115,3 +115,26 @@ def forget(site: str, reason: str, config: Path) -> None:
     count = len(home.history.witnessed(site))
     home.audit.append("forgot", site=site, why=reason.strip()[:500])
     click.echo(f"Forgot {count} heads of {site}. What it shows next counts as the newest.")
+
+
+@command.command()
+@click.argument("study")
+@click.option("--undo", is_flag=True, help="Bring the rows again, such as after coming back.")
+@FOLDER
+def withdraw(study: str, undo: bool, config: Path) -> None:
+    """Take this site's rows back from the totals of a STUDY (its hash): the next run with a base tells them as gone.
+
+    After that run the site leaves the roster. Totals that others learned before stay what they are.
+
+    \b
+    Example:
+      blindbayes site withdraw HASH --config north
+    """
+    home = SiteFolder.open(config)
+    if home.approvals.find(study) is None:
+        raise ConfigError("no study of that hash is approved here")
+    if home.history.has_withdrawn(study) != undo:
+        raise ConfigError("there is nothing to undo" if undo else "the rows are taken back already")
+    home.audit.append("returned" if undo else "withdrew", study=study)
+    again = "Its rows count again." if undo else "Its rows count as gone in the next run with a base."
+    click.echo(f"Study {study[:16]}: {again}")

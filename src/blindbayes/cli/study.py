@@ -25,6 +25,7 @@ from blindbayes.cli.study_columns import (
     require_new,
 )
 from blindbayes.cli.study_hash import FILE, show_hash
+from blindbayes.cli.study_roster import lines_of, roster, sign_change
 from blindbayes.codebook import Codebook
 from blindbayes.errors import ConfigError, PrivacyError
 from blindbayes.site.approval import approval_of
@@ -162,12 +163,13 @@ def check(path: Path, as_json: bool) -> None:
     study.study.scheme.require_runnable(study.agreement)
     facts: dict[str, Any] = {
         "study": study.sha256,
+        **({"roster": study.roster.sha256} if study.changes else {}),
         "codebook": study.book.sha256,
         "title": study.title,
         "protocol": study.protocol,
         **study.study.scheme.shown(study.agreement),
         "signed": list(signed),
-        "not_signed": [name for name in study.names if name not in signed],
+        "not_signed": [party.name for party in study.parties if party.name not in signed],
     }
     asked = approval_of(study)
     if as_json:
@@ -176,6 +178,8 @@ def check(path: Path, as_json: bool) -> None:
     width = max(map(len, facts))
     for name, value in facts.items():
         click.echo(f"{name.replace('_', ' '):{width}}  {_shown(name, value)}")
+    for after, change in zip(study.rosters[1:], study.changes, strict=True):
+        click.echo("\n".join(lines_of(after, change)))
     click.echo("\n".join(asked.lines))
 
 
@@ -194,10 +198,11 @@ def _shown(name: str, value: Any) -> str:
 
 @command.command()
 @FILE
+@click.option("--instead", is_flag=True, help="Of two changes of one roster: the one signed before is dropped, all agree.")
 @FOLDER
 @PASSPHRASE
-def sign(path: Path, config: Path, passphrase_file: Path | None) -> None:
-    """Add this site's signature to the STUDY.
+def sign(path: Path, instead: bool, config: Path, passphrase_file: Path | None) -> None:
+    """Add this site's signature to the STUDY, or to the newest change of its roster.
 
     \b
     Example:
@@ -205,14 +210,21 @@ def sign(path: Path, config: Path, passphrase_file: Path | None) -> None:
     """
     study = StudyFile.from_toml(path)
     study.require_signatures()
-    identity = Identity.load(SiteFolder.open(config).folder, passphrase=passphrase_of(passphrase_file))
+    home = SiteFolder.open(config)
+    identity = Identity.load(home.folder, passphrase=passphrase_of(passphrase_file))
+    if study.changes:
+        signed = sign_change(home, identity, study, instead=instead)
+        write_whole(path.resolve(), signed.to_toml().encode(), private=False)
+        left = ", ".join(signed.roster.require_signed(signed.changes[-1], complete=False)) or "nobody"
+        click.echo(f"{identity.name} signed change {signed.roster.number}, {signed.roster.sha256}; still missing: {left}")
+        return
     signed = study.sign(identity.name, identity.signing)
     write_whole(path.resolve(), signed.to_toml().encode(), private=False)
     click.echo(f"{identity.name} signed {signed.sha256}; still missing: {_missing(signed)}")
 
 
 def _missing(study: StudyFile) -> str:
-    return ", ".join(name for name in study.names if name not in study.signatures) or "nobody"
+    return ", ".join(party.name for party in study.parties if party.name not in study.signatures) or "nobody"
 
 
 @command.command("dry-run")
@@ -246,9 +258,10 @@ def dry_run(path: Path, config: Path, as_json: bool) -> None:
 @command.command()
 @FILE
 @FOLDER
+@click.option("--base", help="Add to the result of this earlier run: sites bring what changed since.")
 @click.option("--out", type=click.Path(file_okay=False, path_type=Path), help="Copy the release folder there.")
 @JSON
-def run(path: Path, config: Path, out: Path | None, as_json: bool) -> None:
+def run(path: Path, config: Path, base: str | None, out: Path | None, as_json: bool) -> None:
     """Run an approved STUDY through this site's running agent, and wait for its end.
 
     \b
@@ -259,7 +272,7 @@ def run(path: Path, config: Path, out: Path | None, as_json: bool) -> None:
     if out is not None:
         require_new(out)
     client = OperatorClient(SiteFolder.open(config).folder)
-    begun = client.call("POST", "/runs", {"study": study.sha256})
+    begun = client.call("POST", "/runs", {"study": study.sha256, **({} if base is None else {"base": base})})
     tell = None if as_json else lambda text: click.echo(text, err=True)
     ended = client.follow(begun, tell)
     if ended["state"] != "done":
@@ -282,3 +295,4 @@ def run(path: Path, config: Path, out: Path | None, as_json: bool) -> None:
 
 
 command.add_command(predict)
+command.add_command(roster)

@@ -21,7 +21,8 @@ from blindbayes.site.folder import SiteFolder
 from blindbayes.site.policy import Policy
 from blindbayes.study import ColumnStudy, JoinStudy, Study, schemes
 from blindbayes.study.agreement import Holdings
-from blindbayes.study.file import Deadlines, Party, StudyFile, Thresholds
+from blindbayes.study.file import Deadlines, StudyFile, Thresholds
+from blindbayes.study.roster import Party
 from blindbayes.transport.identity import Card
 
 

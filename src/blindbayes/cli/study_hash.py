@@ -14,10 +14,10 @@ FILE = click.argument("path", metavar="STUDY", type=click.Path(exists=True, dir_
 @click.command("hash")
 @FILE
 def show_hash(path: Path) -> None:
-    """The SHA-256 that identifies the study. `study check` says whether it can be run.
+    """The SHA-256 of the study with its newest roster: what people compare. `study check` says whether it can be run.
 
     \b
     Example:
       blindbayes study hash study.toml
     """
-    click.echo(StudyFields.from_toml(path).sha256)
+    click.echo(StudyFields.from_toml(path).roster.sha256)

@@ -37,7 +37,8 @@ from blindbayes.report import read_spec
 from blindbayes.settings import before, question
 from blindbayes.study import RowStudy, Study, schemes
 from blindbayes.study.agreement import Agreement
-from blindbayes.study.file import Deadlines, Model, Party, Privacy, StudyFile, Thresholds
+from blindbayes.study.file import Deadlines, Model, Privacy, StudyFile, Thresholds
+from blindbayes.study.roster import Party
 from blindbayes.transport.identity import Card
 
 T = TypeVar("T")
@@ -64,7 +65,9 @@ def make_study(
     options: Mapping[str, Any] | None = None,
 ) -> StudyFile:
     """The study over rows that these answers describe. Raises what `Study` and `StudyFile` raise."""
-    parties = tuple(Party(card.name, card.identity.hex(), contributes=card.name not in without_rows) for card in cards)
+    parties = tuple(
+        Party(card.name, card.identity.hex(), card.name not in without_rows, card.agreement.hex() or None) for card in cards
+    )
     settings = {
         name: value for part in (privacy, limits, model or Model()) for name, value in msgspec.structs.asdict(part).items()
     }

@@ -18,7 +18,8 @@ from blindbayes.settings import before, question
 from blindbayes.site.policy import Policy
 from blindbayes.study import ColumnStudy, JoinStudy, schemes
 from blindbayes.study.agreement import Holdings
-from blindbayes.study.file import Deadlines, Model, Party, Privacy, StudyFile, Thresholds
+from blindbayes.study.file import Deadlines, Model, Privacy, StudyFile, Thresholds
+from blindbayes.study.roster import Party
 from blindbayes.transport.identity import Card
 
 T = TypeVar("T")

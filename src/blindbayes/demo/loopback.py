@@ -26,7 +26,8 @@ from blindbayes.site.config import Rows, SiteConfig
 from blindbayes.site.folder import SiteFolder
 from blindbayes.site.policy import Policy
 from blindbayes.study import ColumnStudy, JoinStudy, Study
-from blindbayes.study.file import Party, StudyFile
+from blindbayes.study.file import StudyFile
+from blindbayes.study.roster import Party
 from blindbayes.transport.identity import Identity, pin
 
 
@@ -154,8 +155,9 @@ class Loopback:
     def make_study(self, codebook: Codebook, **fields: Any) -> StudyFile:
         """A study of all sites; those without rows host."""
         parties = tuple(
-            Party(name, site.identity.card.identity.hex(), contributes=site.home.config.rows is not None)
+            Party(name, card.identity.hex(), site.home.config.rows is not None, card.agreement.hex() or None)
             for name, site in self.sites.items()
+            for card in (site.identity.card,)
         )
         draft: dict[str, Any] = {"title": "loopback", "parties": parties, "codebook": codebook.to_dict(), **fields}
         if draft.get("columns") is not None:

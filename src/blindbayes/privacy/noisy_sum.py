@@ -12,7 +12,7 @@ shares add up to; the post-processing knows how many shares are in the sum.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any
 
@@ -111,6 +111,10 @@ class NoisySum:
                 break
             effective = matching
         return cls(tables, noise)
+
+    def at(self, honest: int) -> NoisySum:
+        """The same tables, with noise for another number of honest shares."""
+        return self if honest == self.noise.honest else replace(self, noise=self.noise.at(honest))
 
     @property
     def codebook(self) -> Codebook:

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias, TypeVar
 
 from blindbayes.errors import LocalProtocolError
+from blindbayes.primitives.agreement import AgreementKey
 from blindbayes.wire import Message
 
 T = TypeVar("T")
@@ -82,6 +83,8 @@ class Run:
     me: str
     identities: Mapping[str, bytes] = field(default_factory=dict)  # Ed25519 public keys by party
     signer: Signer | None = field(default=None, repr=False)
+    agreement: AgreementKey | None = field(default=None, repr=False)  # my key that stands over many runs
+    keys: Mapping[str, bytes] = field(default_factory=dict)  # everybody's, by party; empty bytes where there is none
 
     def __post_init__(self) -> None:
         if len(set(self.parties)) != len(self.parties):

@@ -61,6 +61,8 @@ class SumSetup:
     noisy: bool = False  # the vectors carry noise already
     bound: int = 2**63 - 1  # every word of the total, read as signed, lies within +-bound
     options: Mapping[str, Any] = field(default_factory=dict)
+    founders: tuple[str, ...] = ()  # where contributors come and go: who they were at first
+    steps: tuple[tuple[str, bool], ...] = ()  # and who left (False) or came (True) since, in order
 
     def __post_init__(self) -> None:
         if len(set(self.contributors)) != len(self.contributors):

@@ -66,6 +66,14 @@ class Site(Protocol):
         """The statistics of rows that this site takes back, if there are any."""
         ...
 
+    def earlier(self, codebook: Codebook) -> tuple[Any, bool]:
+        """The total that a run adds to, if it adds to one and this site holds it; whether it lacks it."""
+        ...
+
+    def keep_total(self, found: Any) -> None:
+        """Keep what this site learned, for runs that add to it."""
+        ...
+
     def columns(self, agreement: Agreement) -> ColumnSource:
         """This site's columns of a study. `close` lets go of them."""
         ...

@@ -9,7 +9,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy.typing as npt
 
@@ -61,6 +61,35 @@ class Learned:
     def save(self, folder: str | os.PathLike[str]) -> Path:
         """Write the release. The folder must be new or empty."""
         return write_folder(folder, seal_files(self.files()))
+
+
+class Earlier(Protocol):
+    """What a run may add to: an earlier result, or what a site kept of one."""
+
+    @property
+    def statistics(self) -> Statistics:
+        """Over all releases that it adds up."""
+        ...
+
+    @property
+    def total(self) -> npt.NDArray[Any] | None:
+        """Noisy integers as opened; None without noise."""
+        ...
+
+    @property
+    def shares(self) -> int:
+        """Shares of noise in it."""
+        ...
+
+    @property
+    def runs(self) -> int:
+        """How many releases it adds up."""
+        ...
+
+    @property
+    def spent(self) -> tuple[float, float]:
+        """Epsilon and delta of all of them."""
+        ...
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ from blindbayes.protocol.core import Role, Run
 from blindbayes.protocol.registry import SumSetup, Total
 from blindbayes.report import follows_from_sum, leak_report
 from blindbayes.scheme.job import Charge, CountingJob, Site
-from blindbayes.scheme.result import Learned, Result, about_run, leakage_of
+from blindbayes.scheme.result import Earlier, Learned, Result, about_run, leakage_of
 from blindbayes.statistics import Layout, Statistics
 from blindbayes.statistics.feasible import require_feasible
 from blindbayes.study.agreement import Agreement
@@ -83,6 +83,7 @@ class SumScheme:
             offered=said.get("offered", True),
             small_cells=True,
             goes_on=True,
+            living=True,
             sums=True,
             leaves=("one vector under masks or encryption, as SPEC.md of the protocol says",),
         )
@@ -115,7 +116,7 @@ class SumScheme:
     def agree(self, agreement: Agreement) -> Sum:
         """The setting of the sum. Raises `PrivacyError` for one that no policy can allow."""
         study = agreement.study
-        setting = study.setting(agreement.contributors)
+        setting = study.setting(agreement.contributors, agreement.founders, agreement.steps)
         return Sum(study, setting, study.plan(setting))
 
     def require_runnable(self, agreement: Agreement) -> None:
@@ -142,11 +143,25 @@ class SumScheme:
     # -- what came out -------------------------------------------------------------------------------------------------
 
     def result(
-        self, agreement: Agreement, outcome: Outcome, *, run: str = "", base: Result | None = None, **_: Any
+        self,
+        agreement: Agreement,
+        outcome: Outcome,
+        *,
+        run: str = "",
+        base: Earlier | None = None,
+        alone: bool = False,
+        **_: Any,
     ) -> Result | Learned:
-        """What the opened total means; of a site that did not learn it, the report of its part."""
+        """What the opened total means; of a site that did not learn it, the report of its part.
+
+        `alone`: it adds to an earlier total that this site does not hold.
+        """
         public: Sum = agreement.public
         totals = [outcome.outputs[name] for name in public.learners if outcome.outputs.get(name) is not None]
+        if totals and alone:
+            text = "This site learned how the sum changed, and not what it changed: it does not hold the earlier total."
+            told, said = leakage_of(outcome), f"Study {agreement.sha256}\n\n{text}"
+            return Learned(told, outcome.cost, said, self._report(agreement, outcome, (), run), {"included": None})
         if not totals:
             if set(outcome.transcript.received) >= set(agreement.seats):
                 raise PeerProtocolError("nobody learned the total")
@@ -159,7 +174,7 @@ class SumScheme:
         return self._opened(agreement, public, total, outcome, base, run)
 
     def _opened(
-        self, agreement: Agreement, public: Sum, total: Total, outcome: Outcome, base: Result | None, run: str
+        self, agreement: Agreement, public: Sum, total: Total, outcome: Outcome, base: Earlier | None, run: str
     ) -> Result:
         study, setting, plan, sha256 = public.study, public.setting, public.plan, agreement.sha256
         runs = 1 if base is None else base.runs + 1
@@ -184,17 +199,24 @@ class SumScheme:
                 model, statistics, leakage, outcome.cost, text, total.included, (0.0, 0.0), runs, report=report, facts=known
             )
         words = total.words.view(np.int64) + (0 if base is None or base.total is None else base.total)
-        shares = included + (0 if base is None else base.shares)
+        shares = study.shares(setting, total.included) + (0 if base is None else base.shares)
         try:
             require_possible(plan, words, shares=shares)
         except DataError as cause:
             raise PeerProtocolError(f"the noisy total is that of no table: {cause}", suspects=total.included) from cause
         before = (0.0, 0.0) if base is None else base.spent
+        if runs > 2 and study.unit == "record":  # a record moves the release in which it comes and that in which it goes
+            before = (before[0] - plan.price.epsilon, before[1] - plan.price.delta)
         spent = (before[0] + plan.price.epsilon, before[1] + plan.price.delta)
         statement = plan.statement(
             trust=describe_trust(public, plan),
-            composition=f"{runs} release(s) of this study add up to epsilon = {spent[0]:g}, delta = {spent[1]:g} for whoever "
-            "is in the tables of all of them.",
+            composition=f"{runs} release(s) of this study add up to epsilon = {spent[0]:g}, delta = {spent[1]:g}"
+            + (
+                " for a record that comes once and goes once: each release but the first tells changes alone. One whose values "
+                "change goes and comes. Runs that failed cost more; the sites' ledgers have the true figure."
+                if runs > 1 and study.unit == "record"
+                else " for whoever is in the tables of all of them."
+            ),
             min_cell=study.min_cell,
             rows_per_person=study.rows_per_person,
             tuning=study.tuning,
@@ -310,9 +332,12 @@ class SumJob(CountingJob):
 
     def read(self) -> None:
         """Count this site's rows, if it brings any."""
+        public: Sum = self.agreement.public
         if self.site.name in self.agreement.contributors:
-            public: Sum = self.agreement.public
             self.bring(self.count(public.counting))
+        opens = {seat for seat in public.learners if self.agreement.host(seat) == self.site.name} - {self.site.name}
+        if opens and self.site.earlier(public.counting)[1]:
+            raise ConfigError("the run goes on from one whose total this site, which opens the sum, does not hold")
 
     def role(self, seat: str, run: Run, coins: Coins) -> Role[Total | None]:
         """A contributor's role, or one that the site hosts."""
@@ -320,7 +345,8 @@ class SumJob(CountingJob):
         vector = None
         if seat == self.site.name and self.statistics is not None:
             taken = self.site.removed(public.counting, total=public.study.is_private)
-            vector = public.study.contribution(self.statistics, public.setting, coins.derive("contribution"), taken)
+            fresh = coins.derive("contribution")
+            vector = public.study.contribution(self.statistics, public.setting, fresh, taken, self.site.name)
         return registry.load(public.study.protocol).role(run, public.setting, vector, coins.derive("role"))
 
     def authorise_and_charge(self, seat: str) -> None:
@@ -340,6 +366,18 @@ class SumJob(CountingJob):
         if totals:
             self.site.opened(self.agreement, self.run_id, totals[0].included)
 
+    def result(self, outcome: Any) -> Any:
+        """What this site learned, added to what the run goes on from."""
+        public: Sum = self.agreement.public
+        base, alone = self.site.earlier(public.counting)
+        if base is not None:
+            require_base(self.agreement, base)
+        made = scheme(public.study.protocol)
+        found = made.result(self.agreement, outcome, run=self.run_id, base=base, alone=alone)
+        if isinstance(found, Result):
+            self.site.keep_total(found)
+        return found
+
 
 def describe_trust(public: Sum, plan: NoisySum) -> str:
     """Whom the promise relies on, and how far."""
@@ -358,7 +396,7 @@ def describe_trust(public: Sum, plan: NoisySum) -> str:
     )
 
 
-def _exact(study: Study, total: Total, base: Result | None) -> tuple[Statistics, estimators.NaiveBayes]:
+def _exact(study: Study, total: Total, base: Earlier | None) -> tuple[Statistics, estimators.NaiveBayes]:
     statistics = Statistics.from_words(Layout(study.codebook), total.words)
     if base is not None:
         statistics = base.statistics + statistics
@@ -371,7 +409,7 @@ def _exact(study: Study, total: Total, base: Result | None) -> tuple[Statistics,
     return statistics, estimators.NaiveBayes.from_statistics(statistics, alpha=study.alpha, var_smoothing=study.var_smoothing)
 
 
-def require_base(agreement: Agreement, base: Result) -> None:
+def require_base(agreement: Agreement, base: Earlier) -> None:
     """Refuse to go on from a result of another kind."""
     public: Sum = agreement.public
     if (base.total is not None) != (public.plan is not None):

@@ -76,4 +76,4 @@ def _run(agreement: Agreement, sites: Mapping[str, MemorySite], coins: Coins, fa
     every = {**{seat: MemorySite(seat) for seat in seats if agreement.host(seat) not in sites}, **sites}
     jobs: dict[str, Job] = {name: scheme.job(agreement, site, run_id) for name, site in every.items()}
     hosts = {seat: agreement.host(seat) for seat in seats}
-    return run_jobs(jobs, hosts, agreement.sha256, run_id, coins, faults=faults, keep=keep)
+    return run_jobs(jobs, hosts, agreement.bound_to, run_id, coins, faults=faults, keep=keep)

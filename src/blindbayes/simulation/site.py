@@ -61,6 +61,13 @@ class MemorySite:
         """Rows that it takes back."""
         return None if self.taken_back is None else count_table(self.taken_back, codebook, total=total)
 
+    def earlier(self, codebook: Codebook) -> tuple[Any, bool]:
+        """`simulate` is given what it goes on from."""
+        return None, False
+
+    def keep_total(self, found: Any) -> None:
+        """Whoever simulates holds the result."""
+
     def table(self, study: Study) -> ColumnSource:
         """Its columns, whatever they are."""
         if self._table is None:

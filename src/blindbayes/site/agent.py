@@ -28,6 +28,7 @@ from blindbayes.errors import (
 from blindbayes.primitives.coins import Coins
 from blindbayes.scheme.prediction import Request, model_of, prediction_run
 from blindbayes.site.agent_run import AgentRun
+from blindbayes.site.bases import name_of
 from blindbayes.site.folder import SiteFolder
 from blindbayes.site.heads import SharedHeads
 from blindbayes.site.policy import require_few_idle, require_rate, require_study
@@ -113,12 +114,14 @@ class Agent:
 
     # -- beginning -----------------------------------------------------------------------------------------------------
 
-    def begin(self, sha256: str) -> AgentRun:
-        """Start a run of an approved study. Raises what policy raises."""
+    def begin(self, sha256: str, base: str | None = None) -> AgentRun:
+        """Start a run of an approved study; with a base one that adds to that run's result. Raises what policy raises."""
         study, runs = self._require_approved(sha256)
         self._require_party(study)
         self._require_runs_left(study, runs)
-        run_id = Coins.system().bytes(16).hex()
+        if base is not None and not (study.study.scheme.facts.goes_on and self.home.bases.has_total(name_of(base))):
+            raise ConfigError("this site learned no total of that run: name one that it learned, or ask the site that did")
+        run_id = ("" if base is None else name_of(base)) + Coins.system().bytes(16).hex()
         return self._launch(run_id, work_of(self.home, self.identity, run_id, study), self.name)
 
     def predict(self, sha256: str, request: dict[str, Any]) -> AgentRun:
@@ -155,8 +158,9 @@ class Agent:
             raise ConfigError("the study names another identity for this site")
         self._require_latency(study)
         peers = self.home.peers()
-        for party in study.parties:
-            if party.name != self.name and (party.name not in peers or peers[party.name].identity.hex() != party.identity):
+        for party in study.members:
+            card = self.identity.card if party.name == self.name else peers.get(party.name)
+            if card is None or card.identity.hex() != party.identity or party.key not in (None, card.agreement.hex()):
                 raise ConfigError(
                     f"the card of {party.name} that is pinned here is not the one in the study, or none is pinned"
                 )
@@ -183,7 +187,7 @@ class Agent:
 
     def _consider(self, site: str, offer: Offer) -> None:
         run_id = offer.run_id
-        found = self.home.approvals.find(offer.study)
+        found = self.home.approvals.find_roster(offer.study)
         if found is None:
             full = Counter(self.proposed_studies.values())[site] >= _KEEP_SEEN
             if offer.study not in self.proposed_studies and not full and _HASH.fullmatch(offer.study):
@@ -200,7 +204,7 @@ class Agent:
             if self._telling.get((site, run_id, offer.sender, offer.receiver), 0.0) > time.monotonic():
                 return  # it was told, or is being told
             pair = EnvelopePair(
-                study.sha256, run_id, offer.receiver, offer.sender, study.identity(offer.sender), self.identity.signing
+                study.roster.sha256, run_id, offer.receiver, offer.sender, study.identity(offer.sender), self.identity.signing
             )
             pair.require_offer(offer)
             outcome = self.home.runs.outcome(run_id) or self._ended_in_memory(run_id)
@@ -266,16 +270,17 @@ class Agent:
     def _resume(self, run_id: str) -> None:
         folder = self.home.runs.folder(run_id)
         hashes = [path.read_text() for path in folder.glob("study")]
-        found = self.home.approvals.find(hashes[0]) if hashes else None
-        if found is None:
+        found = self.home.approvals.find(hashes[0][:64]) if hashes else None
+        study = None if found is None else found[0].at(hashes[0][-64:])  # it goes on with the sites that it began with
+        if study is None:
             self._burn(run_id, "its study is no longer approved here")
             return
         try:
-            work = work_of(self.home, self.identity, run_id, found[0], self.home.runs.request(run_id))
+            work = work_of(self.home, self.identity, run_id, study, self.home.runs.request(run_id))
         except (BlindbayesError, ValueError):  # one damaged file must not keep the site from its other runs
             self._burn(run_id, "what was asked for cannot be read")
             return
-        log_event("run_resumed", run=run_id, study=hashes[0])
+        log_event("run_resumed", run=run_id, study=study.sha256)
         self._launch(run_id, work, "resumed")
 
     def _burn(self, run_id: str, why: str) -> None:
@@ -286,7 +291,7 @@ class Agent:
 
     def _launch(self, run_id: str, work: Work, proposed_by: str) -> AgentRun:
         study = work.study
-        self.home.audit.append("joined", run=run_id, study=study.sha256, proposed_by=proposed_by)
+        self.home.audit.append("joined", run=run_id, study=study.sha256, proposed_by=proposed_by, roster=study.roster.sha256)
         log_event("run_joined", run=run_id, site=None if proposed_by == "resumed" else proposed_by, study=study.sha256)
         self.pending_predictions.pop(run_id, None)
         run = self.runs[run_id] = AgentRun(run_id, work, proposed_by)

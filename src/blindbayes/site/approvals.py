@@ -1,4 +1,8 @@
-"""Studies that a site's people said yes to: `approved/<hash>.toml`, each for a number of runs."""
+"""Studies that a site's people said yes to: `approved/<hash>.toml`, each for a number of runs, with one roster.
+
+Which roster was approved last stands in the audit log. A file that holds another one, such as an older one from a backup,
+counts as not approved; a file whose changes do not go on from it is never approved.
+"""
 
 from __future__ import annotations
 
@@ -20,13 +24,43 @@ class Approvals:
     audit: AuditLog
     _read: dict[str, tuple[int, StudyFile]] = field(default_factory=dict, repr=False)  # by hash, with mtime
 
-    def approve(self, study: StudyFile, *, runs: int = 1) -> None:
-        """Say yes to a study, by its hash, for a number of runs from now on."""
-        folder = make_private_folder(self.folder)
+    def approve(self, study: StudyFile, *, runs: int | None = None) -> None:
+        """Say yes to a study with its newest roster, for a number of runs from now on.
+
+        Without a number: one more; and if only the roster is new, as many as were left.
+        """
+        self._require_next(study)
+        folder, path = make_private_folder(self.folder), self.folder / f"{study.sha256}.runs"
+        if runs is not None or self.roster_of(study.sha256) in (None, study.roster.sha256) or not path.exists():
+            used = sum(entry["event"] == "computing" and entry["study"] == study.sha256 for entry in self.audit.entries())
+            write_whole(path, str(used + (1 if runs is None else runs)).encode())
         write_whole(folder / f"{study.sha256}.toml", study.to_toml().encode())
-        used = sum(entry["event"] == "computing" and entry["study"] == study.sha256 for entry in self.audit.entries())
-        write_whole(folder / f"{study.sha256}.runs", str(used + runs).encode())
-        self.audit.append("approved", study=study.sha256, runs=runs)
+        now = study.roster
+        self.audit.append("approved", study=study.sha256, runs=runs, roster=now.sha256, change=now.number)
+
+    def roster_of(self, study: str) -> str | None:
+        """The hash of the roster of a study that was approved last, by the audit log."""
+        found = [entry for entry in self.audit.entries() if entry["event"] == "approved" and entry["study"] == study]
+        return str(found[-1].get("roster", study)) if found else None
+
+    def _require_next(self, study: StudyFile) -> None:
+        """Refuse a roster that is not signed, or does not go on from the one that was approved last."""
+        study.require_changes()
+        last = self.roster_of(study.sha256)
+        if last is None or study.at(last) is not None:
+            return
+        known = self._stored(study.sha256)
+        if known is None or len(study.changes) < len(known.changes):
+            raise ConfigError(
+                "this file has an older roster than the one approved here, or another one: ask the others for the file with "
+                "all changes"
+            )
+        at = next(n for n, roster in enumerate(known.rosters) if study.rosters[n].sha256 != roster.sha256)
+        both = sorted(set(known.changes[at - 1].signatures) & set(study.changes[at - 1].signatures))
+        raise ConfigError(
+            f"change {at} of the roster in this file is another one than the change {at} that is approved here: the roster has "
+            f"two futures, and {', '.join(both) or 'nobody'} signed both. Nothing was approved; talk to the others"
+        )
 
     def revoke(self, sha256: str) -> None:
         """Take an approval back."""
@@ -39,6 +73,21 @@ class Approvals:
 
     def find(self, sha256: str) -> tuple[StudyFile, int] | None:
         """The approved study of that hash and for how many runs in all, or None. Unknown and unapproved are one."""
+        study = self._stored(sha256)
+        if study is None or study.roster.sha256 != self.roster_of(sha256):
+            return None
+        try:
+            return study, int((self.folder / f"{sha256}.runs").read_text())
+        except (OSError, ValueError):
+            return None
+
+    def find_roster(self, roster: str) -> tuple[StudyFile, int] | None:
+        """The approved study whose newest roster has that hash."""
+        found = (self.find(path.stem) for path in sorted(self.folder.glob("*.toml")))
+        return next((each for each in found if each is not None and each[0].roster.sha256 == roster), None)
+
+    def _stored(self, sha256: str) -> StudyFile | None:
+        """The study in the folder, whether or not its roster is the approved one."""
         if len(sha256) != 64 or not set(sha256) <= set("0123456789abcdef"):
             return None
         path = self.folder / f"{sha256}.toml"
@@ -47,12 +96,13 @@ class Approvals:
                 return None
             changed = path.stat().st_mtime_ns
             if self._read.get(sha256, (None,))[0] != changed:
-                self._read[sha256] = (changed, StudyFile.from_toml(path))
+                study = StudyFile.from_toml(path)
+                study.require_changes()
+                self._read[sha256] = (changed, study)
             study = self._read[sha256][1]
-            runs = int(path.with_suffix(".runs").read_text())
         except (BlindbayesError, OSError, ValueError):
             return None
-        return (study, runs) if study.sha256 == sha256 else None
+        return study if study.sha256 == sha256 else None
 
     def all(self) -> list[StudyFile]:
         """All approved studies."""

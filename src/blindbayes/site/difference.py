@@ -114,7 +114,7 @@ def require_independent(
     if not policy.repeated_exact_sums and any(each.data.codebook == data.codebook for each in past):
         raise PrivacyError("this site takes part in one exact sum per codebook only")
     rule = _Rule(policy, study, identity, data, past)
-    known = {party.identity: party.name for party in study.parties} | dict(names or {})
+    known = {identity: name for name, identity in study.roster.known.items()} | dict(names or {})
     try:
         found = rule.finding(study.setting.quorum_size)
     except TooManySums:
@@ -124,6 +124,20 @@ def require_independent(
         ) from None
     if found is not None:
         raise PrivacyError(rule.words(found, known))
+
+
+def require_unchanged(policy: Policy, data: Data, before: Data | None) -> None:
+    """The rule for an exact sum of changes: the others may bring none, so that it is this site's alone."""
+    if before is None:
+        raise PrivacyError(
+            "an exact sum of changes could be all statistics of a site that is new in it. Run it with an epsilon, or without a "
+            "base once several sites have joined"
+        )
+    if not policy.changed_data and not before.is_same(data):
+        raise PrivacyError(
+            "an exact sum of changes could be this site's alone, and its data changed. Run it with an epsilon, or allow it: "
+            "changed_data under [policy] in site.toml"
+        )
 
 
 class _Rule:
@@ -192,6 +206,8 @@ class _Rule:
         earlier = next((each.included for each in self._past if each.quorum_size is None), None)
         if earlier is not None and not ways:
             ways.append(f"exactly the sites of an earlier sum ({', '.join(sorted(map(name, earlier)))}) on unchanged data")
+        if not changed:
+            ways.append(f"{self._colluders + 2} sites or more that come or leave together")
         if unsure:
             ways.append(f"the end of run {unsure[0][:16]} settled (`blindbayes site unsettled`)")
         ways.append("an epsilon")

@@ -18,6 +18,7 @@ from blindbayes.errors import PrivacyError
 from blindbayes.ledger import Ledger
 from blindbayes.site.approvals import Approvals
 from blindbayes.site.audit_log import AuditLog
+from blindbayes.site.bases import Bases
 from blindbayes.site.config import SiteConfig
 from blindbayes.site.history import History
 from blindbayes.site.payments import Payments
@@ -41,6 +42,7 @@ class SiteFolder:
     approvals: Approvals = field(init=False)
     history: History = field(init=False)
     payments: Payments = field(init=False)
+    bases: Bases = field(init=False)
     runs: RunFolders = field(init=False)
     shares: ShareFolder = field(init=False)
     tables: Tables = field(init=False)
@@ -53,6 +55,7 @@ class SiteFolder:
         self.approvals = Approvals(self.folder / "approved", self.audit)
         self.history = History(self.audit)
         self.payments = Payments(self.ledger)
+        self.bases = Bases(self.folder / "bases")
         self.runs = RunFolders(self.folder / "runs")
         self.shares = ShareFolder(self.folder / "shares", self.audit, self.history)
         self.tables = Tables(self.folder, self.config.rows)
@@ -98,6 +101,8 @@ class SiteFolder:
     def require_leave(self, study: StudyFile, now: float) -> None:
         """The last look before a run computes: still approved, for one more run, and not too many today."""
         found = self.approvals.find(study.sha256)
+        if found is not None and found[0].at(study.roster.sha256) is None:
+            found = None
         if found is None or len(self.history.starts(study.sha256)) >= found[1]:
             raise PrivacyError("the study's approval was taken back or used up")
         require_rate(self.config.policy, self.history.starts(), now)

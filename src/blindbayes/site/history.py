@@ -7,7 +7,9 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
+from blindbayes.errors import PrivacyError
 from blindbayes.site.audit_log import AuditLog
+from blindbayes.site.bases import NAME
 from blindbayes.site.difference import Data, PastSum
 
 _NEWEST = 64  # heads of one site that are compared: more than runs and roles can be under way at once
@@ -58,12 +60,58 @@ class History:
         """
         begun: dict[str, dict[str, dict[str, Any]]] = {}
         for entry in self.entries():
-            if entry["event"] == "computing" and entry.get("exact"):
+            if entry["event"] == "computing" and entry.get("exact") and not entry.get("base"):
                 begun[entry["run"]] = {"computing": entry}
             elif entry.get("run") in begun:
                 begun[entry["run"]][entry["event"]] = entry
         found = (_past_sum(run, events) for run, events in begun.items())
         return [each for each in found if each is not None]
+
+    def included(self, run_id: str) -> frozenset[str] | None:
+        """Whose vectors were opened in a run that this site took part in, by identity; None: not known."""
+        events = {entry["event"]: entry for entry in self.of_run(run_id)}
+        for event in ("settled", "opened", "survivors confirmed"):
+            if event in events:
+                return frozenset(events[event]["included"])
+        first, ended = events["computing"], events.get("ended") or events.get("burned")
+        if ended is not None and first.get("moments") and "vector left" not in events:
+            return frozenset()
+        everybody = first["fewest"] == len(first["contributors"])
+        return frozenset(first["contributors"]) if everybody and ended and ended.get("state") == "done" else None
+
+    def releases(self, study: str, identity: str) -> list[tuple[str, str | None]]:
+        """Runs of a study that told of this site's data, or may have: their names, and since which run each told changes."""
+        runs = [entry for entry in self.entries() if entry["event"] == "computing" and entry["study"] == study]
+        told = ((entry, self.included(entry["run"])) for entry in runs if "fewest" in entry)
+        return [(e["run"][-NAME:], e.get("since")) for e, included in told if included is None or identity in included]
+
+    def since(self, study: str, base: str, identity: str, *, but: str) -> str | None:
+        """The run, by name, since which this site tells changes in the run `but`, which goes on from `base`; None: all.
+
+        Raises `PrivacyError` if this site is in the total before `base` and not, or not for certain, in `base`.
+        """
+        began = [entry for entry in self.entries() if entry["event"] == "computing" and entry["study"] == study]
+        runs = [entry for entry in began if entry["run"] != but]
+        if any(e["run"][-NAME:] == base and identity in (self.included(e["run"]) or ()) for e in runs):
+            return base
+        told = {name for name, _ in self.releases(study, identity)}
+        last = [entry for entry in runs if entry["run"][-NAME:] in told][-1:]
+        if last and not (last[0].get("withdrawn") and identity in (self.included(last[0]["run"]) or ())):
+            raise PrivacyError(
+                "this site is in an earlier total and not, or not for certain, in the run that this one goes on from: what it "
+                "would add to is not known. Run the study without a base"
+            )
+        return None
+
+    def data_at(self, name: str | None) -> Data | None:
+        """The state of this site's data in the run of that name."""
+        found = (e for e in self.entries() if e["event"] == "computing" and name is not None and e["run"][-NAME:] == name)
+        return next((_data_of(entry) for entry in found), None)
+
+    def has_withdrawn(self, study: str) -> bool:
+        """Whether this site's people took its rows back from a study, and did not bring them again."""
+        said = [entry["event"] for entry in self.entries() if entry.get("study") == study]
+        return next((each == "withdrew" for each in reversed(said) if each in ("withdrew", "returned")), False)
 
     def open_runs(self) -> list[str]:
         """Runs that began to compute and have no end in the log."""

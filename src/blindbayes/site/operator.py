@@ -2,6 +2,7 @@
 
     GET  /status            the state of the site           GET /runs/<id>?after=<text>   one run; waits for news
     POST /runs              {"study": hash}: begin a run    GET /metrics                  OpenMetrics
+                            and "base": run, to add to the result of that run
     POST /predictions       {"study": hash, "model": run, "batch": name, "rows": path, ...}: classify with a model over columns
 
 Every call carries the token that the agent writes to `operator.token` (mode 0600). The Host header must be a loopback name,
@@ -21,6 +22,7 @@ from blindbayes.errors import BlindbayesError, ConfigError
 from blindbayes.foreign import read_json
 from blindbayes.primitives.coins import Coins
 from blindbayes.site.agent import Agent
+from blindbayes.site.agent_run import AgentRun
 from blindbayes.site.client import substance
 from blindbayes.storage.files import write_whole
 
@@ -103,6 +105,11 @@ class OperatorPort:
             return 200, kind, metrics(self._agent).encode()
         return 200, "application/json", json.dumps(await self._call(method, url.path, url.query, body)).encode()
 
+    def _begin(self, study: str, base: Any = None, **unknown: Any) -> AgentRun:
+        if unknown or not isinstance(base, str | None):
+            raise Refused(400, "a run has a study and may have a base, by its id")
+        return self._agent.begin(study, base)
+
     async def _call(self, method: str, path: str, query: str, body: bytes) -> dict[str, Any]:
         if (method, path) == ("GET", "/status"):
             return self._agent.show()
@@ -115,7 +122,7 @@ class OperatorPort:
             if not isinstance(study, str):
                 raise Refused(400, "which study?")
             try:
-                return (self._agent.begin(study) if path == "/runs" else self._agent.predict(study, asked)).show()
+                return (self._begin(study, **asked) if path == "/runs" else self._agent.predict(study, asked)).show()
             except BlindbayesError as error:
                 return {"state": "refused", "error": type(error).__name__, "message": str(error), "exit_code": error.code}
         if method == "GET" and path.startswith("/runs/"):

@@ -20,6 +20,10 @@ class Payments:
         if not self.has_paid(run_id):
             charge.pay(self.ledger, f"study {study.title[:80]}", run=run_id, study=study.sha256)
 
+    def count(self, study: str) -> int:
+        """How often the ledger was charged for a study."""
+        return sum(entry.kind == "charge" and entry.fields.get("study") == study for entry in self.ledger.entries())
+
     def has_paid(self, run_id: str) -> bool:
         """Whether the ledger was charged for a run."""
         return any(entry.kind == "charge" and entry.fields.get("run") == run_id for entry in self.ledger.entries())

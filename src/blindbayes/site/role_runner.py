@@ -76,11 +76,13 @@ class RoleRunner:
         wake = asyncio.Event()
         self.links: dict[str, Link] = {}
         identities = {seat: study.identity(seat) for seat in study.seats}
-        run = Run(study.sha256, run_id, study.seats, name, identities, identity.signing)
+        bound = study.roster.sha256
+        keys = {seat: bytes.fromhex(study.party(study.host(seat)).key or "") for seat in study.seats}
+        run = Run(bound, run_id, study.seats, name, identities, identity.signing, identity.agreement, keys)
         for peer in run.others:
             site = study.host(peer)
             self.links[peer] = Link(
-                EnvelopePair(study.sha256, run_id, name, peer, identities[peer], identity.signing),
+                EnvelopePair(bound, run_id, name, peer, identities[peer], identity.signing),
                 self.journal,
                 board.way(site),
                 self._timing,
@@ -135,7 +137,7 @@ class RoleRunner:
         journal = Journal.find(folder / self.name, run_id, identity.storage_key, quota=quota)
         if journal is not None:
             begun = journal.begun
-            if (begun.study, begun.run_id, begun.me) != (self.study.sha256, run_id, self.name):
+            if (begun.study, begun.run_id, begun.me) != (self.study.roster.sha256, run_id, self.name):
                 raise LocalProtocolError("a journal belongs to another run", party=self.name)
             if begun.input_digest != data:
                 raise LocalProtocolError("the rows changed during the run: it is burned", party=self.name)
@@ -144,8 +146,9 @@ class RoleRunner:
             return journal
         if home.history.has_computed(run_id):  # with other coins what it opened would be opened twice, and paid for once
             raise LocalProtocolError("the run was computed here before and its journal is gone: it is burned", party=self.name)
-        write_whole(folder / "study", self.study.sha256.encode())
-        begun = Begun(self.study.sha256, run_id, self.name, Coins.fresh_seed(), data, code_version())
+        bound = self.study.roster.sha256
+        write_whole(folder / "study", f"{self.study.sha256} {bound}".encode())
+        begun = Begun(bound, run_id, self.name, Coins.fresh_seed(), data, code_version())
         return Journal.create(folder / self.name, begun, identity.storage_key, quota=quota)
 
     async def _commit(self) -> None:

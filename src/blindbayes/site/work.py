@@ -19,12 +19,14 @@ from blindbayes.protocol.columns import ColumnsSetup
 from blindbayes.protocol.core import Role, Run
 from blindbayes.scheme.job import Charge, Job
 from blindbayes.scheme.prediction import PredictionJob, PredictionTerms, Request
-from blindbayes.site.difference import Data, data_state, require_independent
+from blindbayes.site.bases import base_of, most_moved
+from blindbayes.site.difference import Data, data_state, require_independent, require_unchanged
 from blindbayes.site.folder import SiteFolder
 from blindbayes.site.moments import needs_every_word
 from blindbayes.site.policy import require_cost, require_matches_revealed, require_overlap_bits, require_rows
 from blindbayes.site.release import outcome_of, write_release
 from blindbayes.statistics import Statistics
+from blindbayes.storage.chain import is_rehearsal
 from blindbayes.study.agreement import Agreement
 from blindbayes.study.file import StudyFile
 from blindbayes.transport.driver import Finished
@@ -35,8 +37,9 @@ from blindbayes.transport.identity import Identity
 class FolderSite:
     """See `scheme.job.Site`: a site's folder, as the job of one run sees it."""
 
-    def __init__(self, home: SiteFolder, identity: Identity | str, study: StudyFile) -> None:
-        self.home, self.study = home, study
+    def __init__(self, home: SiteFolder, identity: Identity | str, study: StudyFile, run_id: str = "") -> None:
+        self.home, self.study, self.run_id = home, study, run_id
+        self._counted: Statistics | None = None
         self._identity = identity if isinstance(identity, Identity) else None
         self.name = identity if isinstance(identity, str) else identity.name
         self._source: Source | None = None
@@ -54,12 +57,38 @@ class FolderSite:
         return bytes(32) if self._identity is None else self._identity.storage_key
 
     def count(self, codebook: Codebook, *, total: bool, persons: Persons | None) -> Statistics:
-        """The exact statistics of this site's rows."""
+        """The exact statistics of this site's rows: of none, once its people took them back."""
+        if self.home.history.has_withdrawn(self.study.sha256):
+            return Statistics.zero(codebook)
         return self.home.tables.count(codebook, total=total, persons=persons)
 
     def removed(self, codebook: Codebook, *, total: bool) -> Statistics | None:
-        """Between sites nothing is taken back."""
-        return None
+        """What this site put into the run that this one goes on from."""
+        since = self._since()
+        return None if since is None else self.home.bases.counted(self.key, since, codebook)
+
+    def _since(self) -> str | None:
+        """The run, by name, since which this site tells changes; None: it tells all."""
+        base = base_of(self.run_id)
+        if base is None:
+            if self.home.history.has_withdrawn(self.study.sha256):
+                raise PrivacyError("this site took its rows back: it takes part in runs with a base only, until it leaves")
+            return None
+        if self.study.study.rows_per_person is not None:
+            raise ConfigError("with rows_per_person a run has no base: which of a person's rows were counted is not kept")
+        if self.name not in self.study.contributors:
+            return None
+        return self.home.history.since(self.study.sha256, base, self.study.party(self.name).identity, but=self.run_id)
+
+    def earlier(self, codebook: Codebook) -> tuple[Any, bool]:
+        """The total that this run adds to, as this site kept it; whether it lacks it."""
+        base = base_of(self.run_id)
+        found = None if base is None else self.home.bases.total(self.key, base, codebook)
+        return found, base is not None and found is None
+
+    def keep_total(self, found: Any) -> None:
+        """For runs that add to it."""
+        self.home.bases.keep_total(self.key, self.run_id, found)
 
     def columns(self, agreement: Agreement) -> ColumnSource:
         """This site's columns of the study."""
@@ -69,7 +98,8 @@ class FolderSite:
 
     def require_rows(self, agreement: Agreement, rows: int) -> None:
         """Enough rows of this site."""
-        require_rows(self.home.config.policy, self.study, rows)
+        if not self.home.history.has_withdrawn(self.study.sha256):
+            require_rows(self.home.config.policy, self.study, rows)
 
     def require_price(self, charge: Charge | None) -> None:
         """Not more than the policy lets one run cost."""
@@ -77,6 +107,7 @@ class FolderSite:
 
     def state(self, statistics: Statistics) -> Data:
         """By digests that mean nothing without the site's key."""
+        self._counted = statistics
         return data_state(self.key, statistics)
 
     def authorise_and_charge(
@@ -97,14 +128,21 @@ class FolderSite:
         now = time.time()
         home.require_leave(study, now)
         facts: dict[str, Any] = {"exact": exact}
+        since = self._since() if state is not None else None
+        if base_of(run_id) is not None:
+            facts |= {"base": base_of(run_id), "since": since}
         if state is not None and quorum_size is not None:
             if exact:
                 own, names = (
                     self.identity.card.identity.hex(),
                     {card.identity.hex(): name for name, card in home.peers().items()},
                 )
-                require_independent(policy, study, own, state, home.history.past_sums(), names=names)
+                if base_of(run_id) is None:
+                    require_independent(policy, study, own, state, home.history.past_sums(), names=names)
+                else:
+                    require_unchanged(policy, state, home.history.data_at(since))
             facts |= {
+                "withdrawn": home.history.has_withdrawn(study.sha256),
                 "codebook": state.codebook,
                 "columns": sorted(state.columns),
                 "data": state.statistics,
@@ -119,10 +157,22 @@ class FolderSite:
             partners = [study.party(name).identity for name in overlap_with]
             require_overlap_bits(policy, home.history.overlap_bits(), partners, now)
             facts |= {"partition": "columns", "overlap_bits_with": partners}
-        if charge is not None:
+        if charge is not None and self._costs(run_id, since):
             home.payments.pay(charge, study, run_id)
-        home.audit.append("computing", run=run_id, study=study.sha256, **facts)
+        if self._counted is not None and not is_rehearsal():
+            home.bases.keep_counted(self.key, run_id, self._counted)
+        home.audit.append("computing", run=run_id, study=study.sha256, roster=study.roster.sha256, **facts)
         log_event("run_computing", run=run_id, study=study.sha256, contributors=len(study.contributors))
+
+    def _costs(self, run_id: str, since: str | None) -> bool:
+        """Whether the run can cost a record more than the ledger was charged for the study before."""
+        if base_of(run_id) is None or self.study.study.unit != "record" or self.name not in self.study.contributors:
+            return True
+        told = self.home.history.releases(self.study.sha256, self.study.party(self.name).identity)
+        places = {name: at for at, (name, _) in enumerate(told)}
+        lines = [*(before for _, before in told), since]
+        moved = most_moved([None if before is None else places.get(before) for before in lines])
+        return moved > self.home.payments.count(self.study.sha256)
 
     def opened(self, agreement: Agreement, run_id: str, included: Sequence[str]) -> None:
         """Write down whose vectors were opened together."""
@@ -250,7 +300,7 @@ def work_of(
     home: SiteFolder, identity: Identity, run_id: str, study: StudyFile, request: Mapping[str, Any] | None = None
 ) -> Work:
     """The work of a run: a classification if its people asked for one, else what the study says."""
-    site = FolderSite(home, identity, study)
+    site = FolderSite(home, identity, study, run_id)
     if request is None:
         return Work(study, site, study.study.scheme.job(study.agreement, site, run_id), run_id)
     terms = PredictionTerms.of(study.agreement, run_id)

@@ -29,13 +29,21 @@ class Agreement:
     """What the parties of a run agreed on. A study file says it; `simulate` makes it from the tables it is given."""
 
     study: Study
-    sha256: str  # stands in every key and signature of a run, and on every page about it
+    sha256: str  # names the study on every page about it
     names: tuple[str, ...]  # every party, in order
     contributors: tuple[str, ...]  # those that bring rows or columns
     hosts: Mapping[str, str] = field(default_factory=dict)  # a role that no contributor fills -> the party that runs it
     held: Holdings | None = None
     title: str = ""
     identities: Mapping[str, str] = field(default_factory=dict)  # party -> public key; empty in one process
+    roster: str = ""  # hash of the newest roster: stands in every key and signature of a run; the study's if it never changed
+    founders: tuple[str, ...] = ()  # of a study whose roster may change: who brought rows at first
+    steps: tuple[tuple[str, bool], ...] = ()  # and who left (False) or came (True) since, in order
+
+    @property
+    def bound_to(self) -> str:
+        """What every key and signature of a run is bound to."""
+        return self.roster or self.sha256
 
     @property
     def book(self) -> Codebook:

@@ -16,6 +16,7 @@ from blindbayes.codebook import Codebook
 from blindbayes.errors import ConfigError
 from blindbayes.foreign import read_toml
 from blindbayes.study.agreement import Holdings
+from blindbayes.study.roster import Change, Party, Roster, rosters_of
 
 FORMAT = "blindbayes.study-file/1"
 Duplicates = Literal["join", "first", "reject"]
@@ -43,14 +44,6 @@ def _as_floats(struct: msgspec.Struct, *names: str) -> None:
             msgspec.structs.force_setattr(struct, name, float(value) + 0.0)
 
 
-class Party(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One organisation. `identity` is its Ed25519 public key; one that brings no rows has `contributes = false`."""
-
-    name: str
-    identity: str
-    contributes: bool = True
-
-
 class Privacy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What the opened sum promises. Without an epsilon it is exact."""
 
@@ -63,6 +56,7 @@ class Privacy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     tuning: str | None = None
     expected_rows: int | None = None
     gamma: float = 2 / 3
+    views: bool = False  # each party sets its noise by its own view of how many there are
 
     def __post_init__(self) -> None:
         _as_floats(self, "epsilon", "delta", "gamma")
@@ -121,6 +115,8 @@ class StudyFields(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=
     key: tuple[str, ...] = ()
     aligned: bool = True
     duplicates: Duplicates = "join"
+    changed_by: tuple[str, ...] = ()
+    changes: tuple[Change, ...] = ()
     signatures: dict[str, str] = {}
     format: Literal["blindbayes.study-file/1"] = "blindbayes.study-file/1"
 
@@ -135,7 +131,8 @@ class StudyFields(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=
         No field at its default: one that a later version adds leaves the hash of an agreed study as it is.
         """
         fields = _without_defaults(self)
-        fields.pop("signatures", None)
+        for outside in ("signatures", "changes"):
+            fields.pop(outside, None)
         fields |= {"codebook": self.book.sha256, "format": self.format}
         for part, now in _ONCE_ROWS.items():  # the names of the first version: an agreed study keeps its hash
             if part in fields:
@@ -151,6 +148,18 @@ class StudyFields(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=
     def sha256(self) -> str:
         """What identifies the study on every screen and in every message."""
         return hashlib.sha256(self.canonical()).hexdigest()
+
+    @cached_property
+    def rosters(self) -> tuple[Roster, ...]:
+        """Every roster that the study had, the founders' first."""
+        known, limit = {party.name: party.identity for party in self.parties}, self.privacy.party_rows
+        first = Roster(self.sha256, 0, self.sha256, self.parties, self.hosts, limit, known, self.changed_by)
+        return rosters_of(first, self.changes)
+
+    @property
+    def roster(self) -> Roster:
+        """The newest. Its hash stands in every message of a run."""
+        return self.rosters[-1]
 
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> Self:

@@ -1,8 +1,9 @@
 """The study file: one TOML for all parties, hashed, and signed by each.
 
-It holds everything the parties agree on, the codebook included, and who they are by identity key. Its SHA-256 stands in every
-offer, key and signature of a run: two sites whose files differ in anything but comments and signatures never get a session.
-Signatures stand in the file and outside the hash.
+It holds everything the parties agree on, the codebook included, and who they are by identity key. Its SHA-256 names the study;
+two sites whose files differ in anything but comments and signatures never get a session. Signatures stand in the file and
+outside the hash. So do changes of the roster, which have hashes of their own (`study.roster`): `parties` and `hosts` are the
+founders', `members`, `names`, `contributors` and `host` those of the newest roster.
 """
 
 from __future__ import annotations
@@ -16,13 +17,14 @@ import tomlkit
 
 from blindbayes.codebook import MAX_NAME_LENGTH
 from blindbayes.errors import ConfigError, IntegrityError
-from blindbayes.foreign import NAME, require_seen
+from blindbayes.foreign import require_seen
 from blindbayes.primitives.signatures import SigningKey, verify
 from blindbayes.protocol.registry import SumSetup
 from blindbayes.settings import annotate, no_none
 from blindbayes.study import schemes
 from blindbayes.study.agreement import Agreement, Holdings
-from blindbayes.study.fields import Deadlines, Duplicates, Model, Party, Privacy, StudyFields, Thresholds
+from blindbayes.study.fields import Deadlines, Duplicates, Model, Privacy, StudyFields, Thresholds
+from blindbayes.study.roster import Change, Party, require_party, steps_of
 from blindbayes.study.study import Study
 
 __all__ = ["Deadlines", "Duplicates", "Model", "Party", "Privacy", "StudyFile", "Thresholds"]
@@ -37,17 +39,14 @@ class StudyFile(StudyFields, frozen=True, forbid_unknown_fields=True, dict=True)
             if not text or len(text) > MAX_NAME_LENGTH:
                 raise ConfigError(f"the title and the names of a study have 1 to {MAX_NAME_LENGTH} characters")
             require_seen(text, "the title and the names of a study")
-        if strange := [name for name in names if not NAME.fullmatch(name)]:
-            raise ConfigError(f"{strange[0]!r} is not a site's name: small letters, digits and dashes, as on its card")
         if len(set(names)) != len(names):
             raise ConfigError("a party stands twice in the study")
         if len({party.identity for party in self.parties}) != len(names):
             raise ConfigError("two parties of the study have the same identity")
         for party in self.parties:
-            if len(party.identity) != 64 or not set(party.identity) <= set("0123456789abcdef"):
-                raise ConfigError(f"the identity of {party.name} is not 64 hexadecimal digits; take it from its card")
-        if unknown := sorted(set(self.hosts.values()) - set(names)):
-            raise ConfigError(f"{unknown[0]!r} hosts a role but is no party of the study")
+            require_party(party)
+        if unknown := sorted(set(self.changed_by) - set(names)):
+            raise ConfigError(f"{unknown[0]!r} signs changes of the roster (changed_by) but is no party of the study")
         if unknown := sorted(set(self.signatures) - set(names)):
             raise ConfigError(f"{unknown[0]!r} signed the study but is no party of it")
         if self.protocol not in schemes.names():
@@ -66,8 +65,14 @@ class StudyFile(StudyFields, frozen=True, forbid_unknown_fields=True, dict=True)
             others = schemes.known(self.partition, allowed=True)
             lines = "; ".join(f"{name}: {schemes.scheme(name).facts.line}" for name in others)
             raise ConfigError(f"{self.protocol} is no protocol for {self.partition}. Take one of {lines}")
+        if self.changes and not self.is_living:
+            raise ConfigError(
+                f"the roster of a study by {self.protocol} does not change: only sums over rows go on without a site"
+            )
         if self.partition == "columns":
             self._require_columns()
+        if unknown := sorted(set(self.roster.hosts.values()) - set(self.names)):
+            raise ConfigError(f"{unknown[0]!r} hosts a role but is no party of the study")
         self.agreement.public  # noqa: B018 - options, quorum, bounds, features held by nobody or by two: refused here
         self._require_hosts()
 
@@ -75,12 +80,12 @@ class StudyFile(StudyFields, frozen=True, forbid_unknown_fields=True, dict=True)
         extra = [name for name in self.seats if name not in self.contributors]
         if clash := sorted(set(extra) & set(self.names)):
             raise ConfigError(f"a party may not be called {clash[0]!r}: {self.protocol} keeps that name for a role")
-        if missing := sorted(set(extra) - set(self.hosts)):
+        if missing := sorted(set(extra) - set(self.roster.hosts)):
             raise ConfigError(f"who hosts the role {missing[0]!r} of {self.protocol}? Say so under [hosts]")
-        if unknown := sorted(set(self.hosts) - set(extra)):
+        if unknown := sorted(set(self.roster.hosts) - set(extra)):
             raise ConfigError(f"{self.protocol} has no role {unknown[0]!r} to host; take it out of [hosts]")
         for pair in self.study.scheme.apart():
-            if set(pair) <= set(self.hosts) and len({self.hosts[seat] for seat in pair}) < len(pair):
+            if set(pair) <= set(self.roster.hosts) and len({self.roster.hosts[seat] for seat in pair}) < len(pair):
                 raise ConfigError(
                     f"the roles {' and '.join(pair)} of {self.protocol} must be on different sites: together they could read "
                     "every contribution. Change [hosts]"
@@ -121,6 +126,7 @@ class StudyFile(StudyFields, frozen=True, forbid_unknown_fields=True, dict=True)
         agreed: dict[str, Any] = {}
         for part in (self.privacy, self.thresholds, self.model):
             agreed.update(msgspec.structs.asdict(part))
+        agreed["party_rows"] = self.roster.party_rows
         if self.partition == "columns":
             agreed |= {"reveal_to": self.reveal_to, "key": list(self.key) or None}
             agreed |= {"aligned": self.aligned, "duplicates": self.duplicates}
@@ -130,20 +136,61 @@ class StudyFile(StudyFields, frozen=True, forbid_unknown_fields=True, dict=True)
     @cached_property
     def agreement(self) -> Agreement:
         """The study and its parties, as jobs and schemes see them."""
-        identities = {party.name: party.identity for party in self.parties}
+        now, founders = self.roster, tuple(party.name for party in self.parties if party.contributes)
         return Agreement(
-            self.study, self.sha256, self.names, self.contributors, self.hosts, self.columns, self.title, identities
+            self.study,
+            self.sha256,
+            self.names,
+            self.contributors,
+            now.hosts,
+            self.columns,
+            self.title,
+            now.identities,
+            roster=now.sha256,
+            founders=founders if self.is_living else (),
+            steps=steps_of(self.rosters),
         )
+
+    @property
+    def is_living(self) -> bool:
+        """Whether sites may come and go."""
+        return schemes.scheme(self.protocol).facts.living
+
+    def at(self, roster: str) -> StudyFile | None:
+        """The study as it stood with a roster, by its hash; None if it never had that one."""
+        number = next((each.number for each in self.rosters if each.sha256 == roster), None)
+        if number is None or number == len(self.changes):
+            return None if number is None else self
+        return msgspec.structs.replace(self, changes=self.changes[:number])
+
+    def change(self, change: Change) -> StudyFile:
+        """The study with one more change of its roster, on top of the newest."""
+        return msgspec.structs.replace(self, changes=(*self.changes, change))
+
+    def sign_change(self, name: str, key: SigningKey) -> StudyFile:
+        """The same study with one more signature on its newest change."""
+        signed = self.roster.sign(self.changes[-1], name, key)
+        return msgspec.structs.replace(self, changes=(*self.changes[:-1], signed))
+
+    def require_changes(self) -> None:
+        """Raise unless every change of the roster carries the signatures that it needs."""
+        for change, roster in zip(self.changes, self.rosters[1:], strict=True):
+            roster.require_signed(change)
+
+    @property
+    def members(self) -> tuple[Party, ...]:
+        """Every party of the newest roster, in order."""
+        return self.roster.parties
 
     @property
     def names(self) -> tuple[str, ...]:
         """Every party, in order."""
-        return tuple(party.name for party in self.parties)
+        return tuple(party.name for party in self.members)
 
     @property
     def contributors(self) -> tuple[str, ...]:
         """Who brings rows."""
-        return tuple(party.name for party in self.parties if party.contributes)
+        return tuple(party.name for party in self.members if party.contributes)
 
     @property
     def holdings(self) -> Holdings:
@@ -167,11 +214,11 @@ class StudyFile(StudyFields, frozen=True, forbid_unknown_fields=True, dict=True)
 
     def host(self, seat: str) -> str:
         """The party that runs a role."""
-        return self.hosts.get(seat, seat)
+        return self.roster.hosts.get(seat, seat)
 
     def party(self, name: str) -> Party:
         """The party of that name."""
-        for party in self.parties:
+        for party in self.members:
             if party.name == name:
                 return party
         raise ConfigError(f"{name!r} is no party of this study")
@@ -186,8 +233,8 @@ class StudyFile(StudyFields, frozen=True, forbid_unknown_fields=True, dict=True)
         return b"blindbayes study v1\n" + self.sha256.encode() + b"\n" + name.encode()
 
     def sign(self, name: str, key: SigningKey) -> StudyFile:
-        """The same study with one more signature."""
-        if key.public.hex() != self.party(name).identity:
+        """The same study with one more founder's signature."""
+        if key.public.hex() != self.rosters[0].identities.get(name):
             raise ConfigError(f"the study names another identity for {name} than this site's")
         signature = key.sign(self._signed_bytes(name)).hex()
         return msgspec.structs.replace(self, signatures={**self.signatures, name: signature})
@@ -196,10 +243,11 @@ class StudyFile(StudyFields, frozen=True, forbid_unknown_fields=True, dict=True)
         """Who has signed. Raises `ConfigError` naming a party whose signature is wrong."""
         for name, signature in self.signatures.items():
             try:
-                verify(bytes.fromhex(self.party(name).identity), self._signed_bytes(name), bytes.fromhex(signature))
+                founder = bytes.fromhex(self.rosters[0].identities[name])
+                verify(founder, self._signed_bytes(name), bytes.fromhex(signature))
             except (IntegrityError, ValueError):
                 raise ConfigError(f"the signature of {name} is not of this study; has the file changed since?") from None
-        return tuple(name for name in self.names if name in self.signatures)
+        return tuple(party.name for party in self.parties if party.name in self.signatures)
 
     # -- files -----------------------------------------------------------------------------------------------------------
 

@@ -53,6 +53,7 @@ class Facts:
     offered: bool = True  # the wizard names it
     small_cells: bool = False  # noisy counts below `min_cell` may be published as 0
     sums: bool = False  # the sites' vectors are added up, and the sum is opened
+    living: bool = False  # sites may come and go: the roster is signed anew, the study stays
     goes_on: bool = False  # a run in one process may add to an earlier result, take rows back, and meet faults
     roles: tuple[str, ...] = ()  # roles that no contributor fills
     leaves: tuple[str, ...] = ()  # what leaves a site, line by line

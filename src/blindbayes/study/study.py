@@ -12,6 +12,7 @@ import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from fractions import Fraction
 from functools import cached_property
 from importlib import import_module
 from typing import Any, ClassVar, Literal, cast
@@ -27,6 +28,7 @@ from blindbayes.privacy.distributed import DistributedNoise, dishonest
 from blindbayes.privacy.noisy_sum import NoisySum
 from blindbayes.privacy.released import require_small_delta
 from blindbayes.protocol import registry
+from blindbayes.protocol.oblivious_sum.membership import Views
 from blindbayes.statistics import Layout, Statistics
 from blindbayes.study import schemes
 from blindbayes.study.fields import OPTIONS_ONCE, first_names, renamed
@@ -71,6 +73,9 @@ class Study:
     gamma : float, default=2/3
         The fraction of parties assumed honest; noise is calibrated to the fewest honest parties that any sum the protocol can
         be made to open may hold.
+    views : bool, default=False
+        Each party sets its noise by its own view of how many parties there are, which few joins and leaves change: at least
+        the noise that epsilon needs, at most about twice (Huai 2015, Algorithm 1). Else by the number that there are.
     quorum : int, default=None
         The fewest contributors whose sum may be opened. By default two thirds (nine tenths of more than 64) for masked_sum,
         everybody for the others.
@@ -123,6 +128,7 @@ class Study:
         tuning: str | None = None,
         expected_rows: int | None = None,
         gamma: float = 2 / 3,
+        views: bool = False,
         quorum: int | None = None,
         min_parties: int | None = None,
         min_rows: int = 0,
@@ -150,6 +156,7 @@ class Study:
         self.party_rows = party_rows
         self.expected_rows = expected_rows
         self.gamma = gamma
+        self.views = views
         self.quorum = quorum
         self.min_parties = (FEWEST_EXACT if epsilon is None else 2) if min_parties is None else min_parties
         self.min_rows = min_rows
@@ -161,7 +168,7 @@ class Study:
         self.key = key
         self.aligned = self.lined_up if aligned is None else aligned
         self.duplicates = duplicates
-        self._plans: dict[tuple[int, int], NoisySum] = {}
+        self._plans: dict[tuple[int, int, int], NoisySum] = {}
         if partition not in (None, self.kind):
             raise ConfigError(f"{type(self).__name__} is over {self.kind}; leave partition out")
         self._require()
@@ -278,8 +285,8 @@ class Study:
     def to_dict(self) -> dict[str, Any]:
         """Everything agreed on, as plain builtins; the codebook by its hash."""
         fields = {name: getattr(self, name) for name in _FIELDS}
-        for name in ("rows_per_person", "tuning"):  # later settings: at their default they leave earlier hashes as they are
-            if fields[name] is None:
+        for name in ("rows_per_person", "tuning", "views"):  # later settings: at their default they leave earlier hashes alone
+            if not fields[name]:
                 del fields[name]
         fields["rows"], fields["options"] = fields.pop("expected_rows"), first_names(self.options)
         return {"format": "blindbayes.study/1", "codebook": self.codebook.sha256, **fields}
@@ -341,8 +348,13 @@ class Study:
 
     # -- rows ----------------------------------------------------------------------------------------------------------
 
-    def setting(self, contributors: Sequence[str]) -> registry.SumSetup:
-        """The public setting of the sum for these contributors, or an error if policy forbids it."""
+    def setting(
+        self, contributors: Sequence[str], founders: tuple[str, ...] = (), steps: tuple[tuple[str, bool], ...] = ()
+    ) -> registry.SumSetup:
+        """The public setting of the sum for these contributors, or an error if policy forbids it.
+
+        Where sites come and go, `founders` and `steps` say how they became these.
+        """
         names = tuple(contributors)
         if len(names) < self.min_parties:
             raise PrivacyError(
@@ -353,7 +365,10 @@ class Study:
         if quorum is None and (usual := self.scheme.quorum(len(names))) is not None:
             quorum = max(usual, self._fewest_agreed(len(names)))
         options = self._graph_options(len(names))
-        setting = registry.SumSetup(names, 1, quorum, noisy=self.epsilon is not None, options=options)
+        noisy = self.epsilon is not None
+        setting = registry.SumSetup(
+            names, 1, quorum, noisy, 1, options, founders or names, steps
+        )  # its bound follows from noise
         if self.epsilon is None and setting.quorum_size < FEWEST_EXACT:
             raise PrivacyError(
                 "an exact sum of two parties tells each the other's statistics; "
@@ -361,7 +376,7 @@ class Study:
             )
         plan = self.plan(setting)
         if plan is not None:
-            return replace(setting, length=plan.length, bound=plan.bound(len(names)))
+            return replace(setting, length=plan.length, bound=plan.bound(self.shares(setting, names)))
         layout = Layout(self.codebook)
         return replace(setting, length=layout.word_count, bound=2**63 - 1 if layout.is_wide else max(layout.bounds))
 
@@ -401,14 +416,18 @@ class Study:
         """
         if self.epsilon is None:
             return None
-        key = (len(setting.contributors), setting.quorum_size)
+        key = (len(setting.contributors), setting.quorum_size, len(setting.founders) if setting.steps else 0)
         if key not in self._plans:
-            honest = self.smallest(setting).honest
+            honest = min(self.smallest(setting).honest, max(setting.quorum_size - 1, 1))
+            if setting.steps:  # the tables stay those that were planned for the founders: later sums fit earlier ones
+                first = self.setting(setting.founders)
+                self._plans[key] = self._plans[(len(first.contributors), first.quorum_size, 0)].at(honest)
+                return self._plans[key]
             self._plans[key] = NoisySum.make(
                 self.codebook,
                 epsilon=self.epsilon,
                 delta=self.delta,
-                honest=min(honest, max(setting.quorum_size - 1, 1)),
+                honest=honest,
                 parties=len(setting.contributors),
                 rows=self.expected_rows,
                 unit=self.unit,
@@ -417,6 +436,26 @@ class Study:
                 mechanism=self.mechanism,
             )
         return self._plans[key]
+
+    def honest_of(self, name: str, setting: registry.SumSetup) -> int:
+        """For how many honest shares a party sets its own: the plan's, or fewer by its view of how many parties there are.
+
+        Never more than the plan counts on, so that the shares of as many honest parties are at least one whole noise; a view
+        is more than half the true number, so that they are about two at most (Huai 2015, Algorithm 1 and Theorem 2).
+        """
+        plan = self.plan(setting)
+        honest = 1 if plan is None else plan.noise.honest
+        if not self.views:
+            return honest
+        seen = Views.after(setting.founders or setting.contributors, setting.steps).of[name]
+        return max(1, honest * seen // len(setting.contributors))
+
+    def shares(self, setting: registry.SumSetup, included: Sequence[str]) -> int:
+        """How many shares of the plan's noise those of these parties come to."""
+        plan = self.plan(setting)
+        if plan is None or not self.views:
+            return len(included)
+        return math.ceil(sum(Fraction(plan.noise.honest, self.honest_of(name, setting)) for name in included))
 
     def noise(self, setting: registry.SumSetup) -> DistributedNoise | None:
         """The noise of the plan; None for an exact sum."""
@@ -429,7 +468,12 @@ class Study:
         return self.codebook if plan is None else plan.codebook
 
     def contribution(
-        self, statistics: Statistics, setting: registry.SumSetup, coins: Coins, removed: Statistics | None = None
+        self,
+        statistics: Statistics,
+        setting: registry.SumSetup,
+        coins: Coins,
+        removed: Statistics | None = None,
+        name: str | None = None,
     ) -> U64Array:
         """One party's vector for the sum: its statistics, less what it takes back, plus its share of the noise."""
         if statistics.codebook != self.counting(setting):
@@ -440,7 +484,8 @@ class Study:
         if plan is None:
             return changed.words
         fresh = coins.derive(f"noise {coins.bytes(16).hex()}")  # a second vector on the same coins gets noise of its own
-        noisy: U64Array = (plan.vector(changed) + plan.noise.share(fresh)).view(np.uint64)
+        noise = plan.noise.at(self.honest_of(name or setting.contributors[0], setting))
+        noisy: U64Array = (plan.vector(changed) + noise.share(fresh)).view(np.uint64)
         return noisy
 
     def require_party_rows(self, *parts: Statistics) -> None:
@@ -498,6 +543,7 @@ _FIELDS = (
     "tuning",
     "expected_rows",
     "gamma",
+    "views",
     "quorum",
     "min_parties",
     "min_rows",
@@ -519,6 +565,7 @@ _OF_NOISE: dict[str, Any] = {
     "tuning": None,
     "expected_rows": None,
     "gamma": 2 / 3,
+    "views": False,
 }
 
 

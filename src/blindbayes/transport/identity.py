@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import datetime
 import hashlib
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import tomlkit
@@ -21,6 +21,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from blindbayes.errors import ConfigError, IntegrityError
 from blindbayes.foreign import NAME, read_toml, require_seen
 from blindbayes.primitives.aead import seal, unseal
+from blindbayes.primitives.agreement import PUBLIC_BYTES, AgreementKey
 from blindbayes.primitives.coins import Coins
 from blindbayes.primitives.prg import derive_key
 from blindbayes.primitives.signatures import SigningKey, verify
@@ -68,9 +69,13 @@ class Card:
     certificate: bytes  # PEM
     address: str = ""
     signature: bytes = b""
+    agreement: bytes = b""  # X25519, for keys that stand over many runs; cards of earlier versions have none
 
     def _signed_bytes(self) -> bytes:
-        return framed(b"blindbayes card v1", self.name.encode(), self.identity, self.certificate, self.address.encode())
+        parts = (self.name.encode(), self.identity, self.certificate, self.address.encode())
+        return (
+            framed(b"blindbayes card v2", *parts, self.agreement) if self.agreement else framed(b"blindbayes card v1", *parts)
+        )
 
     @property
     def certificate_digest(self) -> bytes:
@@ -103,6 +108,8 @@ class Card:
         document["name"] = self.name
         document["address"] = self.address
         document["identity"] = self.identity.hex()
+        if self.agreement:
+            document["agreement"] = self.agreement.hex()
         document["signature"] = self.signature.hex()
         document["certificate"] = tomlkit.string(self.certificate.decode(), multiline=True)
         return tomlkit.dumps(document)
@@ -112,7 +119,7 @@ class Card:
         """Read and verify a card."""
         try:
             table = read_toml(text, "the card")
-            if set(table) != {"name", "address", "identity", "signature", "certificate"}:
+            if set(table) - {"agreement"} != {"name", "address", "identity", "signature", "certificate"}:
                 raise ConfigError(
                     "this is no card: a card has name, address, identity, signature and certificate, nothing else; "
                     "each site hands out the card.toml of its folder"
@@ -123,7 +130,10 @@ class Card:
                 certificate=table["certificate"].encode(),
                 address=str(table["address"]),
                 signature=bytes.fromhex(table["signature"]),
+                agreement=bytes.fromhex(table.get("agreement", "")),
             )
+            if card.agreement and len(card.agreement) != PUBLIC_BYTES:
+                raise ValueError("no key")
             if not card.tls_name:
                 raise ValueError("no name")
             shown = x509.load_pem_x509_certificate(card.certificate).public_bytes(serialization.Encoding.PEM)
@@ -150,6 +160,7 @@ class Identity:
     signing: SigningKey = field(repr=False)
     tls_key: bytes = field(repr=False)  # PEM
     storage_key: bytes = field(repr=False)  # wraps what the site keeps for itself, such as journal keys
+    agreement: AgreementKey = field(repr=False)  # stands over many runs
 
     @property
     def name(self) -> str:
@@ -171,9 +182,10 @@ class Identity:
     @classmethod
     def _assemble(cls, name: str, address: str, secret: bytes, tls_key: bytes, certificate: bytes) -> Identity:
         signing = SigningKey(derive_key(secret, "identity"))
-        unsigned = Card(name, signing.public, certificate, address)
-        card = Card(name, signing.public, certificate, address, signing.sign(unsigned._signed_bytes()))
-        return cls(card, signing, tls_key, derive_key(secret, "storage"))
+        agreement = AgreementKey(derive_key(secret, "standing"))
+        unsigned = Card(name, signing.public, certificate, address, agreement=agreement.public)
+        card = replace(unsigned, signature=signing.sign(unsigned._signed_bytes()))
+        return cls(card, signing, tls_key, derive_key(secret, "storage"), agreement)
 
     @classmethod
     def create(cls, home: Path, name: str, *, address: str = "", passphrase: str | None = None) -> Identity:
@@ -202,9 +214,8 @@ class Identity:
 
     def with_address(self, address: str) -> Identity:
         """The same keys, with a card that names another address."""
-        unsigned = Card(self.name, self.card.identity, self.card.certificate, address)
-        card = Card(self.name, self.card.identity, self.card.certificate, address, self.signing.sign(unsigned._signed_bytes()))
-        return Identity(card, self.signing, self.tls_key, self.storage_key)
+        unsigned = replace(self.card, address=address)
+        return replace(self, card=replace(unsigned, signature=self.signing.sign(unsigned._signed_bytes())))
 
 
 def read_card(path: Path) -> Card:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from blindbayes.errors import BlindbayesError, LocalProtocolError, PeerLost, ProtocolError
+from blindbayes.primitives.agreement import AgreementKey
 from blindbayes.primitives.coins import Coins
 from blindbayes.primitives.signatures import SigningKey
 from blindbayes.protocol.core import Effect, Open, Receive, ReceiveAll, Role, Run, Send
@@ -386,4 +387,6 @@ def local_runs(
     roster = tuple(parties)
     keys = {name: SigningKey.generate(coins) for name in roster} if signed else {}
     identities = {name: key.public for name, key in keys.items()}
-    return {name: Run(study, run_id, roster, name, identities, keys.get(name)) for name in roster}
+    standing = {name: AgreementKey.generate(coins.derive(f"standing {name}")) for name in roster}
+    publics = {name: key.public for name, key in standing.items()}
+    return {name: Run(study, run_id, roster, name, identities, keys.get(name), standing[name], publics) for name in roster}

@@ -66,6 +66,9 @@ def learn_key(scheme: ObliviousEncryption) -> Role[int]:
 def enrol(terms: ObliviousSumSetup, scheme: ObliviousEncryption, coins: Coins) -> Role[KeySession]:
     """Announce a key, agree with the neighbours, and, where some may fail, deal and collect shares (2 to 5)."""
     session = KeySession(terms, scheme, coins)
+    if terms.stands and not terms.tolerant:
+        session.stand()
+        return session
     yield Send(MINER, KeyAnnounced(session.public, session.signature))  # 2
     session.adopt((yield from receive(MINER, RosterNamed)))  # 3
     if not terms.tolerant:

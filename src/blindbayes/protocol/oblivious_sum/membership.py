@@ -45,6 +45,14 @@ class Views:
             raise ConfigError("a party stands twice in the roster")
         self.of: dict[str, int] = dict(zip(parties, pattern(len(parties)), strict=True))
 
+    @classmethod
+    def after(cls, founders: Sequence[str], steps: Iterable[tuple[str, bool]]) -> Views:
+        """The values after these left (False) or came (True)."""
+        found = cls(founders)
+        for name, came in steps:
+            (found.join if came else found.leave)(name)
+        return found
+
     def honest(self, name: str, gamma: float, lost: int = 0) -> int:
         """For how many honest survivors this party sets its noise (`DistributedNoise.at`): its view, not the true number.
 
@@ -90,6 +98,14 @@ class Groups:
         count = max(1, -(-len(parties) // (2 * width - 1)), 2 * len(parties) // (3 * width))
         cuts = [at * len(parties) // count for at in range(count + 1)]
         self.segments: list[list[str]] = [list(parties[low:high]) for low, high in pairwise(cuts)]
+
+    @classmethod
+    def after(cls, founders: Sequence[str], steps: Iterable[tuple[str, bool]], width: int = DEFAULT_WIDTH) -> Groups:
+        """The graph after these left (False) or came (True): only neighbourhoods of theirs have other keys."""
+        found = cls(founders, width)
+        for name, came in steps:
+            (found.join if came else found.leave)(name)
+        return found
 
     @property
     def parties(self) -> tuple[str, ...]:

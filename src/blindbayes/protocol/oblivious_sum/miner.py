@@ -8,7 +8,6 @@ import numpy as np
 
 from blindbayes.errors import IntegrityError, PeerLost, PeerProtocolError
 from blindbayes.primitives import signatures
-from blindbayes.primitives.agreement import AgreementKey
 from blindbayes.primitives.coins import Coins
 from blindbayes.protocol import pair_keys
 from blindbayes.protocol.core import Role, Send, open_value, receive_all, send_all
@@ -35,7 +34,7 @@ class _Keys:
     def __init__(self, terms: ObliviousSumSetup, scheme: ObliviousEncryption, coins: Coins) -> None:
         self._terms = terms
         self._scheme = scheme
-        self._agreement = AgreementKey.generate(coins.derive("agreement"))
+        self._agreement = terms.agreement(coins)
         self._announced: Mapping[str, KeyAnnounced] = {}
         self._scope = terms.scope(scheme)
         self._names: tuple[str, ...] = ()
@@ -43,10 +42,19 @@ class _Keys:
 
     def hear(self, announced: Mapping[str, KeyAnnounced]) -> None:
         run = self._terms.run
-        pair_keys.require_keys(((name, message.public) for name, message in announced.items()), own=(self._agreement.public,))
+        own = () if self._terms.stands else (self._agreement.public,)
+        pair_keys.require_keys(((name, message.public) for name, message in announced.items()), own=own)
         for name, message in announced.items():
             pair_keys.verify_keys(run, self._scope, name, (message.public,), message.signature, blame=name)
+        if self._terms.stands and (wrong := [name for name in announced if run.keys[name] != announced[name].public]):
+            raise PeerProtocolError("a key is not the one in the signed roster", party=wrong[0])
         self._announced = announced
+
+    def stand(self) -> None:
+        """Everybody's key is in the signed roster."""
+        terms, self._names = self._terms, self._terms.setting.contributors
+        self._announced = {name: KeyAnnounced(terms.run.keys[name], b"") for name in self._names}
+        self.digest = terms.standing_digest()
 
     def name_roster(self, names: Sequence[str]) -> None:
         """Fix who takes part, and sign it with all keys."""
@@ -80,6 +88,9 @@ class _Keys:
 def enrol_all(terms: ObliviousSumSetup, scheme: ObliviousEncryption, coins: Coins) -> Role[tuple[tuple[str, ...], int, bytes]]:
     """Name the roster and pass on keys and shares; who is in, the miner's key, and the roster's digest (2 to 5)."""
     keys = _Keys(terms, scheme, coins)
+    if terms.stands and not terms.tolerant:
+        keys.stand()
+        return terms.setting.contributors, keys.capability(), keys.digest
     announced = yield from receive_all(terms.setting.contributors, KeyAnnounced, quorum=terms.setting.quorum)  # 2
     keys.hear(announced)
     names = tuple(announced)

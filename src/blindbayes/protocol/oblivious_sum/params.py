@@ -14,7 +14,7 @@ class ObliviousSumParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True
     """Options of oblivious_sum."""
 
     scheme: Literal["joye_libert", "ristretto"] = "joye_libert"  # ristretto: no dealer, no trapdoor; small totals only
-    keys: Literal["pairwise", "dealer"] = "pairwise"  # dealer: the dealer makes all keys
+    keys: Literal["pairwise", "standing", "dealer"] = "pairwise"  # standing: those of the sites' cards; dealer: it makes all
     modulus_bits: int = DEFAULT_BITS
     modulus: str | None = None  # hexadecimal: made beforehand, and nobody has its factors; then no dealer deals one
     width: int = DEFAULT_WIDTH  # least number of parties in a segment of the key graph

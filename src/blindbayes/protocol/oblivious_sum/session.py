@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from blindbayes.errors import ConfigError, IntegrityError, LocalProtocolError, PeerProtocolError
 from blindbayes.primitives import aead
@@ -34,7 +34,7 @@ class KeySession:
         self.scheme = scheme
         self.me = terms.run.me
         self._coins = coins
-        self._agreement = AgreementKey.generate(coins.derive("agreement"))
+        self._agreement = terms.agreement(coins)
         self.public = self._agreement.public
         self._scope = terms.scope(scheme)
         self.signature = pair_keys.sign_keys(terms.run, self._scope, self.public)
@@ -75,13 +75,26 @@ class KeySession:
         self.digest = self.terms.roster_digest(self.names, keys, roster.miner)
         self._shown = (roster.names, roster.miner, roster.keys)
         # All of this the miner must have checked before; so whatever is wrong here is the miner's doing.
-        pair_keys.require_keys([*publics.items(), (MINER, roster.miner)], own=(self.public,), blame=MINER)
+        miner = () if self.terms.stands else ((MINER, roster.miner),)  # a site's one standing key serves each of its seats
+        pair_keys.require_keys([*publics.items(), *miner], own=(self.public,), blame=MINER)
         pair_keys.verify_keys(run, self._scope, MINER, (roster.miner, self.digest), roster.signature, blame=MINER)
         for (name, public), signature in zip(publics.items(), roster.signatures, strict=True):
             pair_keys.verify_keys(run, self._scope, name, (public,), signature, blame=MINER)
+        if self.terms.stands and any(run.keys[name] != public for name, public in {**publics, MINER: roster.miner}.items()):
+            raise PeerProtocolError("a key is not the one in the signed roster", party=MINER)
+        self._meet({**publics, MINER: roster.miner})
+
+    def stand(self) -> None:
+        """Take everybody's key from the signed roster: nothing is sent."""
+        run, known = self.terms.run, self.terms.setting.contributors
+        self.names, self.groups = known, self.terms.groups(known)
+        self.digest = self.terms.standing_digest()
+        self._meet({name: run.keys[name] for name in (*self.groups.neighbours(self.me), MINER)})
+
+    def _meet(self, publics: Mapping[str, bytes]) -> None:
         self._channels = {
             name: channel(self._agreement, public, me=self.me, other=name, scope=self._scope, roster=self.digest)
-            for name, public in {**publics, MINER: roster.miner}.items()
+            for name, public in publics.items()
         }
         edges = {name: edge_key(self.scheme, key) for name, key in self._channels.items()}
         # The lesser name of a pair adds the key, the greater subtracts it; the miner holds minus the sum of its edges.

@@ -10,13 +10,14 @@ from typing import Any, Protocol
 import msgspec
 
 from blindbayes.errors import ConfigError
+from blindbayes.primitives.agreement import AgreementKey
 from blindbayes.primitives.coins import Coins
 from blindbayes.primitives.joye_libert import JoyeLibert
 from blindbayes.primitives.ristretto_sum import RistrettoSum
 from blindbayes.protocol.core import Run
 from blindbayes.protocol.oblivious_sum.membership import Groups
 from blindbayes.protocol.oblivious_sum.params import ObliviousSumParams
-from blindbayes.protocol.pair_keys import digest_of, scope_of
+from blindbayes.protocol.pair_keys import digest_of, require_keys, scope_of
 from blindbayes.protocol.registry import SumSetup, require_options
 
 MINER = "miner"
@@ -84,8 +85,12 @@ class ObliviousSumSetup:
 
     def __post_init__(self) -> None:
         option = self.option
-        if option["scheme"] not in ("joye_libert", "ristretto") or option["keys"] not in ("pairwise", "dealer"):
-            raise ConfigError("scheme is 'joye_libert' or 'ristretto', keys are 'pairwise' or 'dealer'")
+        if option["scheme"] not in ("joye_libert", "ristretto") or option["keys"] not in (
+            "pairwise",
+            "standing",
+            "dealer",
+        ):
+            raise ConfigError("scheme is 'joye_libert' or 'ristretto', keys are 'pairwise', 'standing' or 'dealer'")
         if len(self.setting.contributors) < 2:
             raise ConfigError("an oblivious sum has at least two contributors")
         if {MINER, DEALER} & set(self.setting.contributors):
@@ -134,8 +139,29 @@ class ObliviousSumSetup:
         return scheme
 
     def groups(self, names: Sequence[str]) -> Groups:
-        """The key graph over these parties."""
+        """The key graph over these parties: over everybody, as it grew with the roster."""
+        setting = self.setting
+        if setting.founders and tuple(names) == setting.contributors:
+            return Groups.after(setting.founders, setting.steps, self.option["width"])
         return Groups(names, self.option["width"])
+
+    @property
+    def stands(self) -> bool:
+        """Whether the keys are those of the sites' cards."""
+        return bool(self.option["keys"] == "standing")
+
+    def agreement(self, coins: Coins) -> AgreementKey:
+        """My key of this run, or the one that stands. Everybody's must stand in the signed roster, each once."""
+        if not self.stands:
+            return AgreementKey.generate(coins.derive("agreement"))
+        run = self.run
+        known = {name: run.keys.get(name, b"") for name in self.setting.contributors}
+        if run.agreement is None or run.keys.get(run.me) != run.agreement.public:
+            raise ConfigError("the roster names another standing key for this site than its card")
+        if missing := [name for name in (*known, MINER) if not run.keys.get(name)]:
+            raise ConfigError(f"{missing[0]} has no standing key in the roster: its card is of an earlier version")
+        require_keys(known.items())
+        return run.agreement
 
     def scope(self, scheme: ObliviousEncryption) -> bytes:
         """What run keys and their signatures are bound to."""
@@ -146,6 +172,11 @@ class ObliviousSumSetup:
     def roster_digest(self, names: Sequence[str], keys: bytes = b"", miner: bytes = b"") -> bytes:
         """Binds labels and pair keys to the roster, to the hash of all run keys, and to the miner's."""
         return hashlib.sha256(self.run.context("roster", keys.hex(), miner.hex(), *names)).digest()
+
+    def standing_digest(self) -> bytes:
+        """The same where all keys stand in the signed roster."""
+        names, keys = self.setting.contributors, self.run.keys
+        return self.roster_digest(names, digest_of({name: keys[name] for name in names}), keys[MINER])
 
     def label(self, roster: bytes, step: str) -> bytes:
         """The label under which a vector is encrypted: unique to study, run, roster and step. Positions are added to it."""
