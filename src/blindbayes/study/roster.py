@@ -13,13 +13,15 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from blindbayes.errors import ConfigError, IntegrityError
 from blindbayes.foreign import NAME
-from blindbayes.primitives.signatures import SigningKey, verify
+
+if TYPE_CHECKING:
+    from blindbayes.primitives.signatures import SigningKey
 
 _HEX = set("0123456789abcdef")
 
@@ -117,6 +119,8 @@ class Roster:
 
     def require_signed(self, change: Change, *, complete: bool = True) -> tuple[str, ...]:
         """Whose signatures are missing on the change that led here. Raises for a wrong one, and if `complete` for a missing."""
+        from blindbayes.primitives.signatures import verify  # hashes are compared often, and need no keys
+
         for name, signature in change.signatures.items():
             try:
                 verify(bytes.fromhex(self.identities.get(name, "")), self.payload(name), bytes.fromhex(signature))
