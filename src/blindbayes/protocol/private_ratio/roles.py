@@ -211,7 +211,7 @@ def _garble(
     chosen = yield from receive(other, TotalsChosen)
     transfer.require_mark(chosen.mark, session, TotalsChosen, 0, other)
     labels = stream.extend(chosen.corrections, _WORD_BITS * ratios.lanes, other).reshape(_WORD_BITS, -1, 2)
-    garbler = Garbler(TweakedHash(session), ot_sender.delta)
+    garbler = Garbler(TweakedHash.of_block(session, 0), ot_sender.delta)
     total = c.add(garbler, garbler.own(c.to_bits(share, _WORD_BITS)), labels, bits=_WORD_BITS)
     counts = _counts(garbler, total, ratios)
     if ratios.label is not None:  # step 4
@@ -220,6 +220,7 @@ def _garble(
         returned = yield from receive(other, LabelsReturned)
         transfer.require_mark(returned.mark, session, LabelsReturned, 0, other)
         yield from _require_minimum(garbler.read(small[None], returned.labels, other))
+        garbler.hash_ = TweakedHash.of_block(session, 1)
     out = _ratios(garbler, counts, ratios)  # step 5
     if ratios.label is None:
         size = len(out) * ratios.lanes
@@ -241,7 +242,7 @@ def _evaluate(
     stream = ot_receiver.session(session)
     corrections, t = stream.extend(c.to_bits(share, _WORD_BITS))
     yield Send(other, TotalsChosen(transfer.mark(session, TotalsChosen, 0), corrections))  # step 3
-    evaluator = Evaluator(TweakedHash(session), other)
+    evaluator = Evaluator(TweakedHash.of_block(session, 0), other)
     labels = t.reshape(_WORD_BITS, -1, 2)
     tags = yield from receive_step(other, evaluator, RatiosGarbled, session)
     total = c.add(evaluator, evaluator.own((_WORD_BITS, ratios.lanes)), labels, bits=_WORD_BITS)
@@ -256,6 +257,7 @@ def _evaluate(
                 yield Send(name, RatiosTold(NONE_OPENED))
         yield from _require_minimum(bit)
         tags = yield from receive_step(other, evaluator, RatiosGarbled, session)
+        evaluator.hash_ = TweakedHash.of_block(session, 1)
     out = _ratios(evaluator, counts, ratios)  # step 5
     if ratios.label is None:
         out = c.add(evaluator, out, evaluator.own(out.shape[:-1]), bits=len(out))
