@@ -15,10 +15,10 @@ from support.argmax import Setup, with_classes
 
 
 class Other(Garbler):
-    """Takes one wire for its opposite where class 0 is decided, which no evaluator sees. Where 0 lies behind 1, the outputs then
-    say how both stand to class 2: an order of all classes in place of the best."""
+    """Takes one wire for its opposite where class 0 is decided, which no evaluator sees. Where 0 lies behind 1, the outputs
+    then say how both stand to class 2: an order of all classes in place of the best."""
 
-    read_bits: list = []  # noqa: RUF012
+    read_bits: list = []
     turned = False
 
     def and_(self, left, right):
