@@ -54,8 +54,8 @@ class JoinedSumsSetup:
     def __post_init__(self) -> None:
         if min(self.row_ids, self.label_ids) < MIN_BOUND or max(self.row_ids, self.label_ids) > MAX_BOUND:
             raise ConfigError(f"bounds on the number of identifiers lie between {MIN_BOUND} and {MAX_BOUND}")
-        if self.words < 1 or self.labels < 1 or self.max_label < 1:
-            raise LocalProtocolError("joined_sums needs words and labels")
+        if self.max_label < 1 or (min(self.words, self.labels) < 1 and not (self.words == self.labels == 0 and self.counted)):
+            raise LocalProtocolError("joined_sums needs words and labels, or counts alone")
         if self.payload_words > MOST_WORDS:
             most = 64 * MOST_WORDS - self.tag_bits
             raise ConfigError(f"classes times bits of the multiplicity pass {most}; lower the multiplicity")
@@ -169,7 +169,7 @@ def label_holder(
     """The party with the labels: `entries.words` are the labels (n, labels)."""
     if entries.words.shape != (len(entries), shape.labels):
         raise LocalProtocolError("the entries do not have the shape's labels")
-    if len(entries) and int(entries.words.max()) > shape.max_label:
+    if entries.words.size and int(entries.words.max()) > shape.max_label:
         raise DataError("a label is larger than the study's multiplicity allows")
     _require_size(len(entries), shape.label_ids)
     session = yield from agree(run, other, "joined_sums", shape.agreed(), coins)  # step 1
