@@ -8,7 +8,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help setup demo test test-fast test-tenth test-slow test-one lint format docs bench hooks lock clean
+.PHONY: help setup demo test test-fast test-tenth test-slow test-one lint format docs bench peers hooks lock clean
 
 help:  ## List the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -56,6 +56,9 @@ docs: $(READY)  ## Build the documentation into out/docs, warnings as errors
 
 bench: $(READY)  ## Every benchmark, in its short form
 	for file in benchmarks/*.py; do $(BIN)/python $$file --quick || exit 1; done
+
+peers: $(READY)  ## Beside scikit-learn, diffprivlib, python-paillier, openmined.psi, SPU, MPyC, OpenDP, DecLearn: docs/peers.md
+	$(BIN)/python benchmarks/peers/run.py
 
 hooks: $(READY)  ## Run lint before every commit (installs a hook of pre-commit, which must be there)
 	pre-commit install

@@ -358,7 +358,7 @@ def matched():
 def ratio():
     book = Codebook("y", ("a", "b"), (Categorical("v", ("0", "1")),))
     words = count_block(Layout(book), CodedRows(np.arange(20) % 2, {"v": np.arange(20) % 2}, 20)).words
-    runs, ratios = local_runs(["first", "last"], coins=coins("run")), private_ratio.PrivateRatioSetup(book)
+    runs, ratios = local_runs(["first", "last"], coins=coins("run")), private_ratio.PrivateRatioSetup(book, "fine")
     first = private_ratio.first_party(runs["first"], ratios, words, "last", coins("f"))
     last = private_ratio.second_party(runs["last"], ratios, words, "first", coins("l"))
     run_in_memory({"first": first, "last": last})

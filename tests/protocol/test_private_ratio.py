@@ -9,21 +9,25 @@ import pandas as pd
 import pytest
 
 import blindbayes.protocol.private_ratio as package
-from blindbayes import NaiveBayes
 from blindbayes.codebook import Categorical, Codebook, Numeric
-from blindbayes.data import encode
 from blindbayes.errors import ConfigError, IntegrityError, LocalProtocolError, PrivacyError, ProtocolError
+from blindbayes.model.parameters import estimate
 from blindbayes.protocol import garbled
 from blindbayes.protocol.private_ratio import (
     PrivateRatioSetup,
+    SharedRowsSetup,
+    classify,
     coarse_bits,
+    connect,
     contributor,
     first_party,
     plain_ratios,
     second_party,
+    train,
 )
 from blindbayes.protocol.private_ratio.messages import MaskSent, RatiosGarbled, RatiosTold, VectorMasked
-from blindbayes.statistics import CodedRows, Layout, count_block
+from blindbayes.protocol.shared_model.messages import ModelGarbled
+from blindbayes.statistics import MISSING, CodedRows, Layout, count_block
 from blindbayes.study import Study
 from blindbayes.transport.memory import Drop, Replace, Tamper, local_runs, run_in_memory
 from blindbayes.wire.transcript import Keep
@@ -65,20 +69,151 @@ def expected(total, fraction, alpha=1.0):
     return found
 
 
+# -- a model in shares ------------------------------------------------------------------------------------------------------
+
+MIXED = Codebook(
+    "y",
+    ("a", "b", "c"),
+    (
+        Categorical("v", ("0", "1")),
+        Numeric("x", 0, 9, bins=3, optional=True),
+        Numeric("z", -5, 20, 0.5),
+        Numeric("w", 10, 12, 0.25, optional=True),
+    ),
+    max_rows=4000,
+    variance_floor=1e-3,
+)
+
+
+def mixed(names=NAMES, rows=80):
+    """Each party's block of rows and its statistics, and those of all; one class has no value of w."""
+    rng, low, high = np.random.default_rng(9), MIXED.feature("w").code_low, MIXED.feature("w").code_high
+    blocks, own, total = {}, {}, None
+    for name in names:
+        labels = rng.integers(0, 3, rows)
+        z = np.clip(np.rint(rng.normal(-5 + 8 * labels, 6)), MIXED.feature("z").code_low, MIXED.feature("z").code_high)
+        w = np.where((rng.random(rows) < 0.1) | (labels == 2), MISSING, rng.integers(low, high + 1, rows))
+        columns = {"v": rng.integers(0, 2, rows), "x": rng.integers(-1, 3, rows), "z": z.astype(np.int64), "w": w}
+        blocks[name] = CodedRows(labels, columns, rows)
+        own[name] = count_block(Layout(MIXED), blocks[name])
+        total = own[name] if total is None else total + own[name]
+    return blocks, own, total
+
+
+def trained(rows, own, seed=""):
+    runs = local_runs(rows.parties, coins=coins("run"))
+    return run_in_memory({name: train(runs[name], rows, rows.vector(own[name]), coins(name + seed)) for name in rows.parties})
+
+
 @pytest.mark.parametrize("names", [("first", "last"), NAMES, ("first", "p", "q", "r", "s", "last")])
-def test_shares_add_up_to_the_exact_probabilities_and_nothing_is_opened(names):
-    ratios = PrivateRatioSetup(BOOK)
-    own, total = vectors(names=names)
-    outcome = run_in_memory(roles(ratios, own, names))
-    modulus = 1 << (ratios.fraction + 1)
+def test_shares_add_up_to_everybodys_counts_and_nothing_is_opened(names):
+    _, own, total = mixed(names)
+    rows = SharedRowsSetup(MIXED, names)
+    outcome = trained(rows, own)
     mine, theirs = outcome.outputs["first"], outcome.outputs["last"]
-    assert [(x + y) % modulus for x, y in zip(mine, theirs, strict=True)] == expected(total, ratios.fraction)
+    assert rows.statistics(mine.sums["last"] + theirs.sums["first"]) == total
     assert all(opened == () for opened in outcome.opened.values())
-    assert outcome.cost.messages == eval(SPEC["messages_shares"], {}, {"n": len(names)})
-    assert outcome.cost.rounds == eval(SPEC["rounds_shares"], {}, {"n": len(names)})
     assert SPEC["opened_shares"] == []
-    again = run_in_memory(roles(ratios, own, names, seed="2")).outputs["last"]
-    assert not set(again) & set(theirs)
+    garbled_pieces = sum(entry.kind is ModelGarbled for entry in outcome.transcript.entries) // 2
+    assert outcome.cost.messages == eval(SPEC["messages_shares"], {}, {"n": len(names), "pieces": garbled_pieces})
+    assert outcome.cost.rounds == eval(SPEC["rounds_shares"], {}, {"n": len(names)})
+    assert all(outcome.outputs[name].tables == {} for name in names[1:-1])
+    again = trained(rows, own, seed="2").outputs["last"]
+    for name, table in theirs.tables["first"].items():
+        assert not set(table[:, 1:].ravel()) & set(again.tables["first"][name][:, 1:].ravel())
+
+
+@pytest.mark.parametrize("asker", NAMES)
+def test_any_party_may_ask_and_gets_the_class_of_pooled_training(asker):
+    blocks, own, total = mixed()
+    rows = SharedRowsSetup(MIXED, NAMES)
+    tables = {name: made.tables for name, made in trained(rows, own).outputs.items()}
+    block, runs = blocks["north"], local_runs(NAMES, coins=coins("ask"))
+    query = rows.query(block.rows, asker)
+
+    def role(name):
+        links = yield from connect(runs[name], rows, block.rows, asker, coins("links" + name))
+        own_tables = next(iter(tables[name].values()), {})
+        own_columns = block.columns if name == asker else {}
+        return (yield from classify(runs[name], rows, query, own_tables, own_columns, links, coins("ask" + name)))
+
+    outcome = run_in_memory({name: role(name) for name in NAMES})
+    scores = estimate(total).joint_log_likelihood(block)
+    near = rows.plan.near_tie(scores)
+    assert not near.any()
+    assert (outcome.outputs[asker] == scores.argmax(axis=1)).all()
+    for name in NAMES:
+        assert (name == asker) == (outcome.outputs[name] is not None) == (outcome.opened[name] == ("class",))
+
+
+def test_what_a_model_in_shares_refuses():
+    with pytest.raises(ConfigError, match="two parties"):
+        SharedRowsSetup(MIXED, ("alone",))
+    with pytest.raises(ConfigError, match="no party"):
+        SharedRowsSetup(MIXED, NAMES).query(1, "stranger")
+    with pytest.raises(ConfigError, match="variance_floor"):
+        _ = SharedRowsSetup(Codebook("y", ("a", "b"), (Numeric("x", 0, 1, 0.1),)), NAMES).plan
+    rows = SharedRowsSetup(MIXED, NAMES)
+    assert SharedRowsSetup.from_dict(rows.to_dict()) == rows
+    with pytest.raises(ConfigError, match="several parties"):
+        SharedRowsSetup.from_dict({"codebook": ""})
+    with pytest.raises(LocalProtocolError):
+        run_in_memory(
+            {"first": train(local_runs(NAMES, coins=coins("run"))["first"], rows, np.zeros(3, dtype=np.uint64), coins("x"))}
+        )
+
+
+def test_a_computing_party_that_garbles_another_circuit_is_caught_in_training():
+    _, own, _ = mixed(rows=20)
+    rows, seen = SharedRowsSetup(MIXED, NAMES), []
+
+    def spoil(message):
+        seen.append(message)
+        return ModelGarbled(message.mark, message.tables ^ np.uint64(2), message.tags, message.last)
+
+    runs = local_runs(NAMES, coins=coins("run"))
+    roles_ = {name: train(runs[name], rows, rows.vector(own[name]), coins(name)) for name in NAMES}
+    with pytest.raises(IntegrityError):
+        run_in_memory(roles_, faults=[Replace(lambda e: e.kind is ModelGarbled, spoil)])
+    assert seen
+
+
+# -- opened -----------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("fraction", [5, 16])
+def test_means_and_deviations_are_opened_to_their_bits(fraction):
+    _, own, total = mixed()
+    ratios = PrivateRatioSetup(MIXED, "fine", fraction)
+    outcome = run_in_memory(roles(ratios, {name: ratios.vector(each) for name, each in own.items()}))
+    found = np.array(outcome.outputs["north"][-12:], dtype=float).reshape(4, 3) / 2**fraction
+    plain = estimate(total)
+    for at, name in ((0, "z"), (2, "w")):
+        feature, term = MIXED.feature(name), plain.terms[name]
+        width = feature.high - feature.low
+        for opened, exact in (
+            (found[at], (term.mean - feature.low) / width),
+            (found[at + 1], 2 * np.sqrt(term.variance) / width),
+        ):
+            assert ((opened <= exact + 1e-9) & (exact < opened + 2.0**-fraction + 1e-9)).all(), name
+
+
+def test_noisy_sums_outside_what_values_can_have_are_held_to_it():
+    """A sum above n times the width counts as that; a square below what the sum asks for gives deviation 0; and so on."""
+    ratios = PrivateRatioSetup(MIXED, "noisy", 10, noise_bound=1000)
+    at = {group.kind + group.feature.name: group.start for group in ratios.layout.groups if group.feature is not None}
+    _, _, total = mixed()
+    words = ratios.vector(total)
+    for changed, lane, value in (
+        ({at["sumz"]: 10**6}, -12, 1 << 10),  # mean: at the top
+        ({at["sumz"]: -(10**4)}, -12, 0),
+        ({at["squarez"]: 0}, -9, 0),  # deviation
+        ({at["squarez"]: 10**7}, -9, 1 << 10),
+    ):
+        own = words.copy()
+        for place, number in changed.items():
+            own[place] = np.array(number, dtype=np.int64).view(np.uint64)
+        assert plain_ratios(own, ratios)[0][lane] == value
 
 
 @pytest.mark.parametrize("alpha", [1.0, 0.5, 3.0])
@@ -114,12 +249,12 @@ def test_openings_that_would_open_the_counts_are_refused_unless_chosen():
     with pytest.raises(PrivacyError, match="open the counts"):
         PrivateRatioSetup(BOOK, "coarse", fraction=9, minimum=1024)
     assert PrivateRatioSetup(BOOK, "fine", fraction=16).label == "probabilities_and_counts"
-    with pytest.raises(ConfigError, match="bins"):
-        PrivateRatioSetup(Codebook("y", ("a", "b"), (Numeric("x", 0, 1, 0.1),)))
+    with pytest.raises(ConfigError, match="62 bits"):
+        PrivateRatioSetup(Codebook("y", ("a", "b"), (Numeric("x", 0, 10**6, 0.1),), max_rows=10**8), "fine")
     with pytest.raises(ConfigError):
-        PrivateRatioSetup(BOOK, fraction=60)
+        PrivateRatioSetup(BOOK, "fine", fraction=60)
     with pytest.raises(ConfigError):
-        PrivateRatioSetup(BOOK, alpha=0)
+        PrivateRatioSetup(BOOK, "fine", alpha=0)
 
 
 def candidates(opened, fraction, cells, largest):
@@ -167,7 +302,7 @@ def test_noisy_counts_below_zero_count_as_zero():
 
 def test_vectors_do_not_stand_in_the_transcript_and_masks_are_fresh():
     own, _ = vectors(rows=5000)
-    outcome = run_in_memory(roles(PrivateRatioSetup(BOOK), own), keep=Keep.FRAMES)
+    outcome = run_in_memory(roles(PrivateRatioSetup(BOOK, "fine"), own), keep=Keep.FRAMES)
     secrets = [int(word).to_bytes(8, "little") for vector in own.values() for word in vector if word > 2**8]
     for entry in outcome.transcript.entries:
         if entry.kind in (MaskSent, VectorMasked):
@@ -211,7 +346,7 @@ def test_own_mistakes_are_local_errors():
     own, _ = vectors()
     own["first"] = own["first"][:-1]
     with pytest.raises(LocalProtocolError):
-        run_in_memory(roles(PrivateRatioSetup(BOOK), own))
+        run_in_memory(roles(PrivateRatioSetup(BOOK, "fine"), own))
 
 
 # -- over tables -----------------------------------------------------------------------------------------------------------
@@ -231,27 +366,9 @@ def simulate(frames, *, coins=None, **options):
     return Study(BOOK, protocol="private_ratio", min_parties=2, options=options).simulate(frames, coins=coins)
 
 
-def test_probabilities_in_shares_classify_as_pooled_training_does():
-    frames = tables()
-    result = simulate(frames, coins=coins("t"))
-    assert result.opened is None
-    assert all(leak.opened == () for leak in result.leakage.values())
-    with pytest.raises(PrivacyError):
-        result.parameters()
-    whole = pd.concat(frames.values(), ignore_index=True)
-    pooled = NaiveBayes(BOOK).fit(whole[["v", "x"]], whole["y"])
-    block = encode({name: whole[name] for name in ("v", "x")}, BOOK, training=False)
-    scores = pooled.predict_joint_log_proba(whole[["v", "x"]])
-    found = result.combine().joint_log_likelihood(block)
-    assert np.abs(found - scores).max() < 1e-7
-    for share in result.shares.values():
-        assert len(set(share)) == len(share)
-
-
 def test_coarse_probabilities_over_tables_and_what_the_statement_says():
     frames = tables()
     result = simulate(frames, opening="coarse", fraction=coarse_bits(256), minimum=256, coins=coins("t"))
-    assert result.shares == {}
     assert result.parameters().terms["v"].log_prob.shape == (3, 2)
     assert {leak.opened for leak in result.leakage.values()} == {("minimum_reached", "probabilities")}
     fine = simulate(frames, opening="fine", fraction=16, coins=coins("t"))

@@ -5,18 +5,20 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pandas as pd
 import pytest
 
 from blindbayes import Codebook, NaiveBayes, Study, load
 from blindbayes.codebook import Categorical, Numeric
-from blindbayes.errors import ConfigError, PrivacyError
+from blindbayes.errors import ConfigError, DataError, PrivacyError
 from blindbayes.ledger import Ledger
 from blindbayes.privacy.statement import PrivacyStatement
 from blindbayes.protocol.private_ratio import PrivateRatioSetup, coarse_bits
 from blindbayes.report import read_spec
 from blindbayes.scheme.ratio import RatioJob, RatioResult, _Noise
+from blindbayes.simulation.rows import RowModel
 from support.two_party import coins
 
 BOOK = Codebook(
@@ -56,26 +58,71 @@ def opened(result: RatioResult) -> set[tuple[str, ...]]:
     return {leak.opened for leak in result.leakage.values()}
 
 
-def test_by_default_every_probability_stays_in_shares(tmp_path: Path) -> None:
-    result = run()
+def test_by_default_the_model_stays_in_shares_that_classify_as_pooled_training_does(tmp_path: Path) -> None:
+    result = Study(BOOK, protocol="private_ratio", options={"queries": 1000}).simulate(TABLES, coins=coins("study"))
     assert set(result.leakage) == set(TABLES)
     assert opened(result) == {tuple(SPEC["opened_shares"])} == {()}
-    assert result.opened is None
-    assert "Nothing was opened" in result.statement
-    assert result.spent == (0.0, 0.0)
-    with pytest.raises(PrivacyError, match="in shares"):
-        _ = result.model
-    # Two parties hold shares, neither of which is a probability; together they are those of pooled training.
-    assert set(result.shares) == {"north", "west"}
-    assert all(len(set(share)) == len(share) for share in result.shares.values())
-    found, pooled = result.combine(), POOLED.parameters_
-    for name in BOOK.names:
-        assert np.abs(found.terms[name].log_prob - pooled.terms[name].log_prob).max() < 1e-6  # 32 bits
-    again = study().simulate(TABLES, coins=coins("another"))
-    assert not set(again.shares["north"]) & set(result.shares["north"])
+    assert "Nothing is opened" in result.statement
+    assert "At most 1000 instances may be classified" in result.statement
+    # Two parties hold shares; together they are the exact statistics of all rows.
+    model = result.model
+    assert {name for name, share in model.shares.items() if share.tables} == {"north", "west"}
+    assert model.statistics() == POOLED.statistics_
+    assert np.array_equal(model.combine().predict(X), POOLED.predict(X))
+    near = model.rows.plan.near_tie(POOLED.predict_joint_log_proba(X))
+    for asker in TABLES:  # two that compute, and one that does not
+        asked = model.classify(X[:200], to=asker, coins=coins(f"ask {asker}"))
+        assert (asked.labels == POOLED.predict(X[:200]))[~near[:200]].all()
+        assert {name: leak.opened for name, leak in asked.leakage.items()} == {
+            name: ("class",) if name == asker else () for name in TABLES
+        }
+        assert f"opened, to {asker}," in asked.statement
+        assert asked.report.unforeseen == ()
+    assert {share.spent for share in model.shares.values()} == {600}
+    with pytest.raises(PrivacyError, match="query budget"):
+        model.predict(X[:500], to="south")
+    with pytest.raises(ConfigError, match="no party"):
+        model.predict(X[:5], to="east")
     folder = Path(result.save(tmp_path / "release"))
     assert not (folder / "model.json").exists()
     assert "Nothing was opened to it." in (folder / "leakage.json").read_text()
+    again = RowModel.load({name: folder / f"{name}.share" for name in TABLES})
+    assert np.array_equal(again.predict(X[:50], to="south"), POOLED.predict(X[:50]))
+    again.destroy("north")
+    with pytest.raises(ConfigError, match="destroyed"):
+        again.predict(X[:5], to="south")
+
+
+MIXED = Codebook(
+    "ill",
+    ("no", "yes"),
+    (Categorical("smoker", ("no", "yes")), Numeric("age", 0, 99, optional=True)),
+    6000,
+    variance_floor=0.01,
+)
+POOLED_MIXED = NaiveBayes(MIXED).fit(X, ALL["ill"])
+
+
+@pytest.mark.parametrize(
+    ("options", "epsilon", "least"),
+    [({"queries": 1000}, None, 1.0), ({"opening": "coarse", "minimum": 256}, None, 0.93), ({}, 4.0, 0.9)],
+)
+def test_gaussian_features_in_every_form(options: dict[str, Any], epsilon: float | None, least: float) -> None:
+    result = Study(MIXED, protocol="private_ratio", epsilon=epsilon, options=options).simulate(TABLES, coins=coins("gauss"))
+    model = result.model
+    found = model.predict(X[:400], to="south") if "queries" in options else model.predict(X[:400])
+    assert (found == POOLED_MIXED.predict(X[:400])).mean() >= least
+    if "minimum" in options:
+        term, exact = model.parameters_.terms["age"], POOLED_MIXED.parameters_.terms["age"]
+        assert np.abs(term.mean - exact.mean).max() <= 99 / 2**6  # 6 bits of the range
+        assert np.abs(np.sqrt(term.variance) - np.sqrt(exact.variance)).max() <= 99 / 2 / 2**6
+
+
+def test_a_table_above_its_part_of_max_rows_is_refused() -> None:
+    """Nobody sees the total, so nobody could see that it overflowed."""
+    book = msgspec.structs.replace(BOOK, max_rows=1400)  # 466 rows each, and west has 500
+    with pytest.raises(DataError, match="at most max_rows / 3 = 466 rows"):
+        Study(book, protocol="private_ratio").simulate(TABLES)
 
 
 def test_coarse_opening_takes_its_bits_from_the_public_minimum(tmp_path: Path) -> None:
@@ -83,7 +130,6 @@ def test_coarse_opening_takes_its_bits_from_the_public_minimum(tmp_path: Path) -
     assert SMALLEST >= 256
     result = run(opening="coarse", minimum=256)
     assert result.ratios.fraction == coarse_bits(256) == 6
-    assert result.shares == {}
     assert opened(result) == {tuple(SPEC["opened"])} == {("minimum_reached", "probabilities")}
     assert result.report.unforeseen == ()
     assert "probabilities at 6 bits" in result.statement
@@ -173,7 +219,7 @@ def test_every_count_has_the_noise_that_the_statement_says(monkeypatch: pytest.M
 def test_counts_with_noise_above_max_rows_do_not_wrap_round() -> None:
     """All rows have one class and one value: with noise their count may pass max_rows, and must stay a large count."""
     book = Codebook("y", ("a", "b"), (Categorical("v", ("0", "1")),), max_rows=511)
-    tables = {name: pd.DataFrame({"v": ["0"] * rows, "y": ["a"] * rows}) for name, rows in (("p", 300), ("q", 100), ("r", 111))}
+    tables = {name: pd.DataFrame({"v": ["0"] * 170, "y": ["a"] * 170}) for name in "pqr"}
     for number in range(8):
         agreed = Study(book, protocol="private_ratio", epsilon=0.5, options={"opening": "noisy"})
         result = agreed.simulate(tables, coins=coins(f"wrap {number}"))
@@ -192,7 +238,11 @@ def test_the_ledger_is_charged_before_anything_is_opened(tmp_path: Path) -> None
 
 def test_what_is_refused() -> None:
     with pytest.raises(PrivacyError, match="go together"):
-        run(epsilon=1.0)
+        run(epsilon=1.0, opening="shares")
+    with pytest.raises(ConfigError, match="none is opened"):
+        run(opening="shares", minimum=8)
+    with pytest.raises(ConfigError, match="a model of your own"):
+        run(opening="fine", queries=8)
     with pytest.raises(PrivacyError, match="go together"):
         run(opening="noisy")
     with pytest.raises(ConfigError, match="unknown protocol option 'bits'"):
@@ -213,6 +263,6 @@ def test_what_is_refused() -> None:
     with pytest.raises(ConfigError, match="every party"):
         Study(BOOK, protocol="private_ratio", quorum=2).simulate(TABLES)
     with pytest.raises(ConfigError, match="no base"):
-        study().simulate(TABLES, base=run())  # type: ignore[arg-type]
+        study().simulate(TABLES, base=run(opening="fine"))  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match=r"known: .*private_ratio"):
         Study(BOOK, protocol="private_sum")

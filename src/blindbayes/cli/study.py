@@ -16,6 +16,7 @@ from blindbayes.cli import print_json, wizard
 from blindbayes.cli.settings import option
 from blindbayes.cli.site import FOLDER, JSON, PASSPHRASE, passphrase_of
 from blindbayes.cli.study_columns import (
+    HOW_MANY,
     ColumnOptions,
     error_of,
     make_columns,
@@ -122,14 +123,21 @@ def init(context: click.Context, /, path: Path | None, ask: bool, **said: Any) -
         study = make_columns(title, book, read, _part(ColumnOptions, said), said["n_rows"], limits, deadlines)
     else:
         named, more, without = said["protocol"] or RowStudy.usual, options_of(said["options"]), said["without_rows"]
+        if said["queries"] is not None:
+            if not schemes.scheme(named).facts.shares:
+                raise ConfigError("--queries is for studies over columns, and for other models in shares; leave it out")
+            more["queries"] = said["queries"]
         study = wizard.make_study(title, book, read, without, named, _part(Privacy, said), limits, deadlines, options=more)
+        opens = study.study.scheme.exposure(study.agreement)
+        if opens.shares and opens.queries is None:
+            raise ConfigError(HOW_MANY)
     if path.exists():
         raise ConfigError(f"{path.name} exists already; nothing was overwritten")
     path.write_text(study.to_toml(), encoding="utf-8")
     click.echo(f"Wrote {path}. sha256 {study.sha256}")
 
 
-_OF_COLUMNS = {"holds", "labelled", "key", "bounds", "queries", "reveal_to", "duplicates", "miner", "n_rows"}
+_OF_COLUMNS = {"holds", "labelled", "key", "bounds", "reveal_to", "duplicates", "miner", "n_rows"}
 _OF_ROWS = {"without_rows", "quorum", "min_parties"}
 
 

@@ -25,6 +25,8 @@ from blindbayes.study.file import Deadlines, StudyFile, Thresholds
 from blindbayes.study.roster import Party
 from blindbayes.transport.identity import Card
 
+HOW_MANY = "how many instances may be classified in all? Say --queries: sites refuse a study without a limit"
+
 
 class ColumnOptions(msgspec.Struct, frozen=True):
     """The options of `study init` that are for columns."""
@@ -65,7 +67,7 @@ def make_columns(
     protocol = given.protocol or usual_protocol(aligned=n_rows is not None, noisy=noisy)
     facts = schemes.scheme(protocol).facts
     if facts.shares and "queries" not in options:
-        raise ConfigError("how many instances may be classified in all? Say --queries: sites refuse a study without a limit")
+        raise ConfigError(HOW_MANY)
     if not facts.aligned:
         options.setdefault("min_overlap", Policy().min_overlap)  # sites ask for it by default
     if given.miner is not None and not facts.roles:

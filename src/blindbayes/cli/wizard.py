@@ -174,7 +174,10 @@ class Wizard:
             limits = Thresholds(fewest, least, quorum, cell)
             return make_study(title, known.book, cards, without, protocol, privacy, limits, Deadlines(), None, hosts)
 
-        privacy = self._privacy(trial, count)
+        privacy, options = self._privacy(trial, count), {}
+        if schemes.scheme(protocol).facts.shares and privacy.epsilon is None:
+            click.echo("\n" + before("options.queries"))
+            options["queries"] = self._answer("queries", question("options.queries"), whole(1), "1000")
         self._may_ask("thresholds, noise, hosts, model, deadlines")
         self._say("\n" + before("thresholds.min_parties"))
         fewest = self._more("min_parties", question("thresholds.min_parties"), whole(2, count), str(fewest))
@@ -193,7 +196,9 @@ class Wizard:
         hosts = self._hosts(trial, privacy, names) if known.complete else None
         model = self._model() if known.complete else Model()
         limits = Thresholds(fewest, least, quorum, cell)
-        return make_study(title, known.book, cards, without, protocol, privacy, limits, self._deadlines(), model, hosts)
+        return make_study(
+            title, known.book, cards, without, protocol, privacy, limits, self._deadlines(), model, hosts, options=options
+        )
 
     # -- one question ------------------------------------------------------------------------------------------------------
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from blindbayes.codebook import Codebook
 from blindbayes.data.columns import ColumnSource
 from blindbayes.errors import ConfigError, DataError, LocalProtocolError
 from blindbayes.model.shares import ModelShare
@@ -18,11 +19,12 @@ from blindbayes.primitives.coins import Coins
 from blindbayes.primitives.softspoken import OtReceiver, OtSender
 from blindbayes.protocol import columns as column_roles
 from blindbayes.protocol import joined as joined_roles
-from blindbayes.protocol import shared_argmax, transfer
+from blindbayes.protocol import private_ratio, shared_argmax, transfer
 from blindbayes.protocol.columns import ColumnsSetup
 from blindbayes.protocol.core import Role, Run
 from blindbayes.protocol.joined import JoinSetup, Links
-from blindbayes.protocol.shared_argmax import Mesh
+from blindbayes.protocol.private_ratio.shares import RowLinks, SharedRowsSetup
+from blindbayes.protocol.shared_argmax import Mesh, SharedArgmaxSetup
 from blindbayes.scheme.aligned import class_counts_of, columns_of, local_parameters, require_held
 from blindbayes.scheme.audits import commitments_of
 from blindbayes.scheme.part import CheckedTable
@@ -156,6 +158,67 @@ class JoinedScoring(LinedUpScoring):
         query = self.columns.query(block.rows, self._reveal_to)
         tables, committed = self.share.tables[self._other], commitments_of(self.share).get(self._other)
         return (yield from play(run, self.join, query, tables, block.columns, links, coins, committed))
+
+
+@dataclass(frozen=True)
+class RowsAsked:
+    """A model of rows that several parties hold, as a classification sees it: one party brings whole instances."""
+
+    rows: SharedRowsSetup
+    asker: str
+    labelled: tuple[str, ...] = ()  # no instance has a class yet
+
+    def __post_init__(self) -> None:
+        if self.asker not in self.rows.parties:
+            raise ConfigError(f"{self.asker!r} is no party of the study: name one whose instances are classified")
+
+    @property
+    def codebook(self) -> Codebook:
+        """The study's."""
+        return self.rows.codebook
+
+    @property
+    def alpha(self) -> float:
+        """The study's."""
+        return self.rows.alpha
+
+    @property
+    def owners(self) -> dict[str, tuple[str, ...]]:
+        """Who brings which columns of the instances."""
+        names = tuple(self.rows.codebook.names)
+        return {party: names if party == self.asker else () for party in self.rows.parties}
+
+    def query(self, count: int, reveal_to: str) -> SharedArgmaxSetup:
+        """The class goes to whose instances they are."""
+        return self.rows.query(count, self.asker)
+
+
+class RowScoring(LinedUpScoring):
+    """With a model of private_ratio: two parties hold shares, and any party asks about instances of its own."""
+
+    def __init__(self, share: ModelShare, asked: RowsAsked, source: ColumnSource | int) -> None:
+        as_columns: Any = asked
+        super().__init__(share, as_columns, source, asked.asker)
+        self._asked = asked
+
+    def _connect(self, run: Run, coins: Coins) -> Role[RowLinks]:
+        return (yield from private_ratio.connect(run, self._asked.rows, self.count, self._asked.asker, coins))
+
+    def _batch(self, run: Run, block: CodedRows, links: RowLinks, coins: Coins) -> Role[Classes | None]:
+        rows, tables = self._asked.rows, next(iter(self.share.tables.values()), {})
+        query = self._asked.query(block.rows, "")
+        return (yield from private_ratio.classify(run, rows, query, tables, block.columns, links, coins))
+
+
+def asked_of(public: Mapping[str, Any], to: str | None) -> Any:
+    """Who brings what to a classification, from the public facts of a share."""
+    if "rows_of" not in public:
+        return columns_of(public)
+    if to is None:
+        raise ConfigError(
+            "say with --to whose instances they are: that site names its table, the others their number (--count)"
+        )
+    return RowsAsked(SharedRowsSetup.from_dict(public), to)
 
 
 def scoring(

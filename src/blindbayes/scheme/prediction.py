@@ -18,11 +18,9 @@ from blindbayes.data.columns import ColumnSource
 from blindbayes.errors import ConfigError, LocalProtocolError
 from blindbayes.model.shares import KeptShare
 from blindbayes.primitives.coins import Coins
-from blindbayes.protocol.columns import ColumnsSetup
 from blindbayes.protocol.core import Role, Run
 from blindbayes.report import About
-from blindbayes.scheme.aligned import columns_of
-from blindbayes.scheme.classify import scoring
+from blindbayes.scheme.classify import RowsAsked, RowScoring, asked_of, scoring
 from blindbayes.scheme.job import AnsweringSite
 from blindbayes.scheme.part import Scoring
 from blindbayes.scheme.result import Prediction, about_run, csv_of, leakage_of
@@ -43,7 +41,7 @@ class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     table: str | None = None
     count: int | None = None  # of a party without columns: how many there are
     keep: tuple[str, ...] = ()  # own columns that stand beside the classes in the release
-    to: str | None = None  # over identifiers that do not line up: whose people are scored, and who learns their classes
+    to: str | None = None  # whose people or instances are scored, who learns their classes: by identifier, or of whole rows
     scope: Literal["everybody", "shared"] = "everybody"  # with `to`: all of them, or those whom the other has too
 
     @classmethod
@@ -61,8 +59,6 @@ class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             raise ConfigError("name the instances with --table, or their number with --count if this site holds no column")
         if found.to is None and found.scope != "everybody":
             raise ConfigError("--scope says whom of the people of --to gets a class; name a site with --to")
-        if found.to is not None and found.rows is None:
-            raise ConfigError("to score people by identifier every site names its table with --table")
         return found
 
 
@@ -105,7 +101,7 @@ class PredictionJob:
         self._run_id = run_id
         self._digest = b""
         self._scoring: Scoring | None = None
-        self._columns: ColumnsSetup | None = None
+        self._columns: Any = None  # who brings which columns of the instances
         self._kept: dict[str, Any] = {}
 
     @property
@@ -116,7 +112,7 @@ class PredictionJob:
     def read(self) -> None:
         """Open the share and the instances."""
         request, share = self.request, self.site.share_of(self.request.model)
-        self._columns = columns = columns_of(share.public)
+        self._columns = columns = asked_of(share.public, request.to)
         rows = self.site.instances(request, columns)
         self._scoring = part = self.part(share, rows)
         self.site.require_queries(share, request.model, self._run_id, part.count)
@@ -133,6 +129,8 @@ class PredictionJob:
         """This party's part; the class goes to whom the study says."""
         terms, request = self.terms, self.request
         found: Any = share
+        if isinstance(self._columns, RowsAsked):
+            return RowScoring(found, self._columns, rows)
         if request.to is None:
             return scoring(found, rows, terms.reveal_to, compare_all=terms.compare_all)
         if "join" not in found.public or isinstance(rows, int):
@@ -177,7 +175,7 @@ class PredictionJob:
         terms, count = self.terms, part.count
         asked = {"model": request.model, "batch": request.batch}
         report, statement = describe_prediction(
-            outcome, terms.about, terms.reveal_to, terms.protocols, count=count, hidden=hidden, **asked
+            outcome, terms.about, request.to or terms.reveal_to, terms.protocols, count=count, hidden=hidden, **asked
         )
         known = {**asked, "instances": count}
         target = "" if self._columns is None else self._columns.codebook.target

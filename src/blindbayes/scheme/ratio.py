@@ -1,23 +1,27 @@
 """Probabilities from rows that several parties hold, without the counts behind them: private_ratio.
 
-By default nothing is opened: two of the parties hold shares of every probability. `combine` joins them, for simulation alone.
+By default nothing is opened: two of the parties hold shares of the model, and a classification is a run of its own. Opened
+probabilities, coarse or of noisy counts, are a model in the open.
 """
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from blindbayes.errors import BlindbayesError, ConfigError, LocalProtocolError, PrivacyError
+from blindbayes.codebook import Numeric
+from blindbayes.errors import BlindbayesError, ConfigError, DataError, LocalProtocolError, PrivacyError
 from blindbayes.lazy import lazy
 from blindbayes.model.file import ModelRecord, dump_model
-from blindbayes.model.parameters import Histogram, Parameters, Term
+from blindbayes.model.parameters import Gaussian, Histogram, Parameters, Term
+from blindbayes.model.shares import ModelShare
 from blindbayes.primitives.coins import Coins
 from blindbayes.privacy.accounting import Spend
 from blindbayes.privacy.distributed import DistributedNoise, honest_survivors
@@ -27,12 +31,20 @@ from blindbayes.privacy.mechanisms import Price
 from blindbayes.privacy.noisy_sum import SEVERAL_RECORDS, SEVERAL_SITES
 from blindbayes.privacy.statement import NOT_PROTECTED, PrivacyStatement
 from blindbayes.protocol.core import Role, Run
-from blindbayes.protocol.private_ratio import PrivateRatioSetup, coarse_bits, contributor, first_party, second_party
-from blindbayes.protocol.private_ratio.roles import SHARE_BITS, Opening
+from blindbayes.protocol.private_ratio import (
+    PrivateRatioSetup,
+    SharedRowsSetup,
+    coarse_bits,
+    contributor,
+    first_party,
+    second_party,
+    train,
+)
+from blindbayes.protocol.private_ratio.roles import FINE_BITS, Opening
 from blindbayes.protocol.registry import SumSetup
 from blindbayes.report import LeakReport, leak_report, model_files, run_files, seal_files
 from blindbayes.scheme.job import Charge, CountingJob, Site
-from blindbayes.scheme.result import Leak, about_run, leakage_of
+from blindbayes.scheme.result import JointResult, Leak, Learned, about_run, leakage_of
 from blindbayes.statistics import Statistics
 from blindbayes.storage.folder import write_folder
 from blindbayes.study.agreement import Agreement
@@ -50,11 +62,10 @@ else:
 
 @dataclass(frozen=True)
 class RatioResult:
-    """How the run ended. `opened` are the opened probabilities in units of 2^-fraction, or None if all stayed in shares."""
+    """How a run ended whose probabilities are opened: `opened`, in units of 2^-fraction."""
 
     ratios: PrivateRatioSetup
-    opened: tuple[int, ...] | None = field(repr=False)
-    shares: Mapping[str, tuple[int, ...]] = field(repr=False)  # of the two computing parties, modulo 2^(fraction + 1)
+    opened: tuple[int, ...] = field(repr=False)
     leakage: Mapping[str, Leak]
     cost: Cost = field(repr=False)
     statement: str = field(repr=False)
@@ -70,29 +81,18 @@ class RatioResult:
     @property
     def model(self) -> estimators.NaiveBayes:
         """The model of the opened probabilities. Its counts are not known."""
-        parameters, alpha = self.parameters(), self.ratios.alpha
-        privacy = None
+        alpha, privacy = self.ratios.alpha, None
         if self.promise is not None:
             privacy = {"mechanism": self.promise.mechanism, "epsilon": self.promise.epsilon, "delta": self.promise.delta}
             privacy["statement"] = self.promise.to_dict()
         settings = {"alpha": alpha, "var_smoothing": 0.0, "named": False}
         return estimators.NaiveBayes(self.ratios.codebook, alpha=alpha)._restore(
-            ModelRecord(parameters, None, "text", settings, privacy)
+            ModelRecord(self.parameters(), None, "text", settings, privacy)
         )
 
     def parameters(self) -> Parameters:
         """What `model` scores with."""
-        if self.opened is None:
-            raise PrivacyError("nothing was opened: the probabilities are in shares; classify with shares, or combine them")
         return _parameters(self.ratios, self.opened)
-
-    def combine(self) -> Parameters:
-        """Simulation only: the model that the shares stand for."""
-        if not self.shares:
-            return self.parameters()
-        modulus = 1 << (self.ratios.fraction + 1)
-        first, second = self.shares.values()
-        return _parameters(self.ratios, tuple((a + b) % modulus for a, b in zip(first, second, strict=True)))
 
     @property
     def known(self) -> dict[str, Any]:
@@ -100,31 +100,42 @@ class RatioResult:
         return {"included": list(self.included)}
 
     def files(self) -> dict[str, bytes]:
-        """Every file of the release but the checksums. Shares are not among them."""
-        files = run_files(self.report, self.cost, self.statement)
-        if self.opened is not None:
-            facts = {"protocol": "private_ratio", "opened": self.ratios.label, "included": ", ".join(self.included)}
-            files["model.json"] = dump_model(self.model._record()).encode()
-            files |= model_files(self.parameters(), facts, self.promise, None)
-        return files
+        """Every file of the release but the checksums."""
+        facts = {"protocol": "private_ratio", "opened": self.ratios.label, "included": ", ".join(self.included)}
+        return {
+            **run_files(self.report, self.cost, self.statement),
+            "model.json": dump_model(self.model._record()).encode(),
+            **model_files(self.parameters(), facts, self.promise, None),
+        }
 
     def save(self, folder: str | os.PathLike[str]) -> os.PathLike[str]:
-        """Write the release: leak report, cost, statement, and the model if it was opened. Shares are not written."""
+        """Write the release: leak report, cost, statement and the model."""
         return write_folder(folder, seal_files(self.files()))
 
 
 class PrivateRatioParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Options of private_ratio."""
 
-    opening: Opening = "shares"  # shares: nothing; coarse: as many bits as `minimum` allows; noisy: takes epsilon; fine: all
+    # shares: nothing, and the model stays in shares; coarse: as many bits as `minimum` allows; noisy: takes epsilon; fine: all.
+    # By default noisy where the study has an epsilon, else shares.
+    opening: Literal["shares", "coarse", "noisy", "fine"] | None = None
     minimum: int = 0  # public: every class has at least so many rows, or one bit says that it has not
     fraction: int | None = None  # bits after the point; by default as many as the opening allows
+    queries: int | None = None  # with shares: how many instances may be classified, ever; None: no limit
+
+    def __post_init__(self) -> None:
+        if self.opening == "shares" and (self.minimum or self.fraction is not None):
+            raise ConfigError("minimum and fraction are about opened probabilities, and with shares none is opened")
+        if self.opening not in (None, "shares") and self.queries is not None:
+            raise ConfigError("queries are about a model in shares; opened probabilities are a model of your own")
+        if self.queries is not None and self.queries < 1:
+            raise ConfigError("the option queries is the number of instances that may be classified")
 
 
-def _require_parties(ratios: PrivateRatioSetup, names: tuple[str, ...]) -> None:
+def _require_parties(ratios: PrivateRatioSetup | None, names: tuple[str, ...]) -> None:
     if len(names) < 2:
         raise ConfigError("private_ratio needs at least two parties")
-    if ratios.opening in ("coarse", "fine") and len(names) < 3:
+    if ratios is not None and ratios.opening != "noisy" and len(names) < 3:
         raise PrivacyError("opened probabilities of two parties tell each about the other's counts; take a third party")
 
 
@@ -136,14 +147,15 @@ class _Noise:
 
     @classmethod
     def make(cls, study: Study, ratios: PrivateRatioSetup, parties: int) -> _Noise:
-        """One record touches its class count and one count per feature. A reader knows its own share of the noise."""
+        """One record touches its class count, one count per feature, and of a Gaussian one its sum and square too. A reader
+        knows its own share of the noise."""
         if study.epsilon is None:
             raise PrivacyError("noise needs epsilon")
         honest = min(honest_survivors(parties, parties, study.gamma), parties - 1)
         return cls(
             DistributedNoise.plan(
-                touched=1 + len(study.codebook.features),
-                cells=ratios.lanes,
+                touched=len(ratios.layout.groups),
+                bounds=ratios.bounds,
                 epsilon=budget_floor(study.epsilon),
                 delta=study.delta,
                 honest=honest,
@@ -170,8 +182,9 @@ class _Noise:
         persons = SEVERAL_RECORDS if study.rows_per_person is None else SEVERAL_SITES.format(most=study.rows_per_person)
         return PrivacyStatement.of(
             self,
-            sensitivity=f"One record moves at most {self.law.touched} counts by 1: its class count, and one count of each "
-            f"feature. Probabilities, and the bit about the minimum, are computed from noisy counts",
+            sensitivity=f"One record moves at most {self.law.touched} numbers, each by at most its bound: its class count and "
+            "one count of each feature by 1; of a Gaussian feature the sum by the width of the grid, the square by its square. "
+            "Probabilities, means, deviations and the bit about the minimum are computed from noisy numbers",
             codebook=study.codebook.sha256,
             data_domain=data_domain(study.codebook),
             tuning=study.tuning,
@@ -185,22 +198,31 @@ class _Noise:
 
 @dataclass(frozen=True)
 class Ratio:
-    """What is public about one run: the ratios, and the noise on the counts behind them."""
+    """What is public about one run: the ratios that are opened, and the noise on the counts behind them, or the model that
+    stays in shares."""
 
     study: Study
     names: tuple[str, ...]
-    ratios: PrivateRatioSetup
+    ratios: PrivateRatioSetup | None
     noise: _Noise | None
+    rows: SharedRowsSetup | None
 
     @property
     def setting(self) -> SumSetup:
         """For the difference rule: what is opened depends on everybody's counts."""
-        return SumSetup(self.names, self.ratios.lanes, noisy=self.noise is not None)
+        return SumSetup(self.names, 1 if self.ratios is None else self.ratios.lanes, noisy=self.noise is not None)
 
     @property
     def computing(self) -> tuple[str, str]:
         """The two parties that compute, who must not collude."""
         return self.names[0], self.names[-1]
+
+    @property
+    def opened(self) -> PrivateRatioSetup:
+        """Of a run that opens probabilities."""
+        if self.ratios is None:
+            raise LocalProtocolError("nothing is opened: the model stays in shares")
+        return self.ratios
 
 
 class RatioScheme:
@@ -210,9 +232,8 @@ class RatioScheme:
     params = PrivateRatioParams
     facts = Facts(
         partitions=("rows",),
-        line="probabilities without counts: in shares of two sites, or opened as coarsely as the study says. All must answer.",
-        allowed=False,  # until a site's people have read what an opening tells
-        offered=False,
+        line="probabilities without counts: in shares that classify, or opened coarsely or with noise. All must answer.",
+        shares=True,  # unless they are opened: see `variant`
         leaves=("shares of this site's counts, one to each of the two sites that compute",),
     )
 
@@ -221,6 +242,10 @@ class RatioScheme:
         if study.quorum is not None:
             raise ConfigError("private_ratio needs every party; leave quorum unset")
         ratios_of(study)
+
+    def variant(self, study: Study) -> RatioScheme:
+        """Opened probabilities leave no shares."""
+        return SCHEME if opening_of(study) == "shares" else OPENED
 
     def quorum(self, parties: int) -> int | None:
         """Everybody."""
@@ -235,9 +260,8 @@ class RatioScheme:
         return agreement.contributors
 
     def learners(self, agreement: Agreement) -> tuple[str, ...]:
-        """Everybody, or the two that keep shares."""
-        public: Ratio = agreement.public
-        return public.computing if public.ratios.label is None else agreement.contributors
+        """Everybody: what is opened, or a share or leave to ask."""
+        return agreement.contributors
 
     def agree(self, agreement: Agreement) -> Ratio:
         """Which probabilities, opened how."""
@@ -246,11 +270,16 @@ class RatioScheme:
         if len(names) < study.min_parties:
             raise PrivacyError(f"the study asks for at least {study.min_parties} parties; {len(names)} take part")
         _require_parties(ratios, names)
+        if ratios is None:
+            rows = SharedRowsSetup(study.codebook, names, study.alpha)
+            rows.plan  # noqa: B018 - whether scores fit, and have a least variance, is known now
+            return Ratio(study, names, None, None, rows)
         noise = None
         if study.epsilon is not None:
             noise = _Noise.make(study, ratios, len(names))
-            ratios = replace(ratios, noise_bound=noise.law.tail(2.0**-40 / ratios.lanes, len(names)))
-        return Ratio(study, names, ratios, noise)
+            tails = (noise.law.tail(2.0**-40 / ratios.cells, len(names), each) / each for each in set(ratios.bounds))
+            ratios = replace(ratios, noise_bound=math.ceil(max(tails)))
+        return Ratio(study, names, ratios, noise, None)
 
     def require_runnable(self, agreement: Agreement) -> None:
         """What is agreed can run."""
@@ -271,48 +300,61 @@ class RatioScheme:
         price = public.noise.price
         return Charge(Spend(as_decimal(price.epsilon), as_decimal(price.delta)), price.unit)
 
-    def result(self, agreement: Agreement, outcome: Outcome, *, run: str = "", **_: Any) -> RatioResult:
-        """The opened probabilities, or the shares that stayed here."""
+    def result(
+        self, agreement: Agreement, outcome: Outcome, *, run: str = "", model: Any = None, **_: Any
+    ) -> RatioResult | JointResult | Learned:
+        """The opened probabilities, or the report of a model in shares."""
         public: Ratio = agreement.public
         ratios, (first, second) = public.ratios, public.computing
-        outputs = {name: outcome.outputs[name] for name in (first, second, *public.names) if name in outcome.outputs}
-        told = next((tuple(found) for found in outputs.values() if found is not None), None)
-        opened = None if ratios.label is None else told
-        held = {name: tuple(outputs[name]) for name in (first, second) if outputs.get(name) is not None}
-        shares = {} if ratios.label is not None else held
-        seen, protocols = outcome.transcript, ("transfer", "private_ratio")
-        follows = (_follows(ratios), f"{first} and {second} together have the sums of all counts; they must not collude.")
+        seen, leakage = outcome.transcript, leakage_of(outcome)
+        protocols = ("transfer", "private_ratio", *(() if ratios is not None else ("shared_model", "joined_sums")))
+        follows = (_follows(public), f"{first} and {second} together have the sums of all counts; they must not collude.")
         about, size = about_run(agreement, run), len(public.names)
         report = leak_report(protocols, size, seen.received, outcome.opened, seen.entries, follows, seen.traffic, about)
         promise = None if public.noise is None else public.noise.statement(public.study)
-        statement = _statement(ratios, agreement.sha256, first, second, promise)
-        leakage = leakage_of(outcome)
-        return RatioResult(ratios, opened, shares, leakage, outcome.cost, statement, public.names, report, promise)
+        statement = _statement(public, agreement.sha256, promise)
+        if ratios is None:
+            known = {"included": list(public.names)}
+            if model is None:
+                return Learned(leakage, outcome.cost, statement, report, known)
+            return JointResult(model, leakage, outcome.cost, statement, public.names, report)
+        found = next(tuple(found) for found in (outcome.outputs.get(name) for name in public.names) if found is not None)
+        return RatioResult(ratios, found, leakage, outcome.cost, statement, public.names, report, promise)
 
     # -- in words ------------------------------------------------------------------------------------------------------
 
     def exposure(self, agreement: Agreement) -> Exposure:
-        """Probabilities that fix counts are an exact sum; noisy ones are paid for."""
-        study, ratios = agreement.study, agreement.public.ratios
-        exact = ratios.label is not None and study.epsilon is None
-        quorum_size = None if ratios.label is None else len(agreement.contributors)
-        return Exposure(exact=exact, quorum_size=quorum_size, epsilon=study.epsilon or 0.0, delta=study.delta)
+        """Probabilities that fix counts are an exact sum; noisy ones are paid for; of shares there are classifications."""
+        study = agreement.study
+        if agreement.public.ratios is None:
+            return Exposure(shares=True, queries=study.options.get("queries"))
+        exact, everybody = study.epsilon is None, len(agreement.contributors)
+        return Exposure(exact=exact, quorum_size=everybody, epsilon=study.epsilon or 0.0, delta=study.delta)
 
     def shown(self, agreement: Agreement) -> dict[str, Any]:
         """For `study check`."""
-        ratios = agreement.public.ratios
-        labels = ["nothing"] if ratios.label is None else ["minimum_reached", ratios.label]
-        return {
-            "contributors": list(agreement.contributors),
-            "compute": list(agreement.public.computing),
-            "opened": labels,
-            "learners": list(agreement.contributors) if ratios.label is not None else [],
-            "epsilon": agreement.study.epsilon,
-        }
+        public: Ratio = agreement.public
+        said: dict[str, Any] = {"contributors": list(agreement.contributors), "compute": list(public.computing)}
+        if public.ratios is None:
+            return {
+                **said,
+                "opened": ["nothing"],
+                "learners": [],
+                "model": "exists only as shares of the two that compute",
+                "opened_per_classified_instance": ["class, to the site whose instance it is"],
+                "queries": agreement.study.options.get("queries", "not limited: sites refuse such a study by policy"),
+            }
+        labels = ["minimum_reached", public.ratios.label]
+        return {**said, "opened": labels, "learners": list(agreement.contributors), "epsilon": agreement.study.epsilon}
 
     def told(self, agreement: Agreement) -> list[str]:
         """For the wizard."""
-        return [f"{agreement.title}: rows of {', '.join(agreement.contributors)}.", f"  {_follows(agreement.public.ratios)}"]
+        first, second = agreement.public.computing
+        return [
+            f"{agreement.title}: rows of {', '.join(agreement.contributors)}, by {self.name}.",
+            f"  {_follows(agreement.public)}",
+            f"  {first} and {second} compute. Together they could read every site's counts: they must not collude.",
+        ]
 
     def dry_run(self, agreement: Agreement, site: Site) -> tuple[dict[str, Any], list[str]]:
         """The shares that would leave."""
@@ -322,7 +364,7 @@ class RatioScheme:
         except BlindbayesError as error:
             problems.append(str(error))
         facts = {"leaves_as": self.facts.leaves[0], "opened": said["opened"], "opened_to": said["learners"]}
-        follows = _follows(agreement.public.ratios)
+        follows = _follows(agreement.public)
         return {**facts, "refused_because": problems}, [self.facts.leaves[0], follows, "Nothing has left."]
 
 
@@ -330,10 +372,15 @@ class RatioJob(CountingJob):
     """See `job.Job`."""
 
     def read(self) -> None:
-        """Count this site's rows."""
+        """Count this site's rows. Nobody can look whether a total is too large, so each site brings its part at most."""
         public: Ratio = self.agreement.public
         if self.site.name in public.names:
-            own = self.count(public.study.codebook)
+            own, most = self.count(public.study.codebook), public.study.codebook.max_rows // len(public.names)
+            if int(own.class_counts.sum()) > most:
+                raise DataError(
+                    f"with {len(public.names)} parties a site brings at most max_rows / {len(public.names)} = {most} rows: "
+                    "nobody sees the total, so that each must see to it that it fits; declare a larger max_rows"
+                )
             public.study.require_party_rows(own)
             self.bring(own)
 
@@ -342,36 +389,52 @@ class RatioJob(CountingJob):
         public: Ratio = self.agreement.public
         if self.statistics is None:
             raise LocalProtocolError("a party has counted its rows", party=seat)
+        own, (first, second) = coins.derive("role"), public.computing
+        if public.rows is not None:
+            return train(run, public.rows, public.rows.vector(self.statistics), own)
         vector = self.contribution(public, self.statistics, coins.derive("contribution"))
-        (first, second), own = public.computing, coins.derive("role")
         if seat == first:
-            return first_party(run, public.ratios, vector, second, own)
+            return first_party(run, public.opened, vector, second, own)
         if seat == second:
-            return second_party(run, public.ratios, vector, first, own)
-        return contributor(run, public.ratios, vector, first, second, own)
+            return second_party(run, public.opened, vector, first, own)
+        return contributor(run, public.opened, vector, first, second, own)
 
     def contribution(self, public: Ratio, statistics: Statistics, coins: Coins) -> U64Array:
         """This party's vector: its counts, with its share of the noise."""
+        exact = public.opened.vector(statistics)
         if public.noise is None:
-            return statistics.words
-        noisy: U64Array = statistics.words + public.noise.law.share(coins).view(np.uint64)
+            return exact
+        noisy: U64Array = exact + public.noise.law.share(coins).view(np.uint64)
         return noisy
 
     def authorise_and_charge(self, seat: str) -> None:
         """Approval, rate, difference rule, ledger; once per run."""
         public: Ratio = self.agreement.public
-        exact = public.ratios.label is not None and public.noise is None
+        exact = public.ratios is not None and public.noise is None
         self.site.authorise_and_charge(
             self.agreement, self.run_id, SCHEME.price(public), state=self.state, quorum_size=len(public.names), exact=exact
         )
 
     def keep(self, outputs: Mapping[str, Any]) -> None:
-        """Write down whose counts are in what was opened."""
-        if self.agreement.public.ratios.label is not None:
-            self.site.opened(self.agreement, self.run_id, self.agreement.public.names)
+        """The share; or write down whose counts are in what was opened."""
+        public: Ratio = self.agreement.public
+        if public.rows is None:
+            self.site.opened(self.agreement, self.run_id, public.names)
+            return
+        made, name = outputs[self.site.name], self.site.name
+        facts = {**replace(public.rows, training=made.training).to_dict(), "run": self.run_id}
+        queries = self.agreement.study.options.get("queries")
+        share = ModelShare(self.agreement.sha256, name, facts, made.tables, made.sums, None, queries)
+        self.site.keep_share(self.run_id, share)
 
 
-SCHEME = RatioScheme()
+class _Opened(RatioScheme):
+    """The same, of probabilities that are opened."""
+
+    facts = replace(RatioScheme.facts, shares=False)
+
+
+SCHEME, OPENED = RatioScheme(), _Opened()
 
 
 def scheme(name: str) -> RatioScheme:
@@ -379,36 +442,61 @@ def scheme(name: str) -> RatioScheme:
     return SCHEME
 
 
-def ratios_of(study: Study) -> PrivateRatioSetup:
-    """The study's options, as the protocol knows them."""
+def opening_of(study: Study) -> str:
+    """As the study says, or by default: noisy with epsilon, else shares."""
     params = cast(PrivateRatioParams, study.params)
-    if (params.opening == "noisy") != (study.epsilon is not None):
+    return params.opening or ("shares" if study.epsilon is None else "noisy")
+
+
+def ratios_of(study: Study) -> PrivateRatioSetup | None:
+    """The study's options, as the protocol knows them; None: nothing is opened."""
+    params, opening = cast(PrivateRatioParams, study.params), cast(Opening | Literal["shares"], opening_of(study))
+    if (opening == "noisy") != (study.epsilon is not None):
         raise PrivacyError("private_ratio adds noise to what is opened: epsilon and opening='noisy' go together")
-    usual = max(1, coarse_bits(params.minimum)) if params.opening == "coarse" else SHARE_BITS
+    if opening == "shares":
+        return None
+    usual = max(1, coarse_bits(params.minimum)) if opening == "coarse" else FINE_BITS
     fraction = usual if params.fraction is None else params.fraction
-    return PrivateRatioSetup(study.codebook, params.opening, fraction, params.minimum, study.alpha)
+    return PrivateRatioSetup(study.codebook, opening, fraction, params.minimum, study.alpha)
 
 
 def _parameters(ratios: PrivateRatioSetup, values: tuple[int, ...]) -> Parameters:
-    """Log-probabilities; a cut probability stands for the middle of its interval, so that none is 0."""
-    layout, classes = ratios.layout, len(ratios.codebook.classes)
+    """Log-probabilities, means and variances; a cut number stands for the middle of its interval, so that none is 0."""
+    classes, at = len(ratios.codebook.classes), 0
     found: npt.NDArray[np.float64] = (np.array(values, dtype=np.float64) + 0.5) / 2.0**ratios.fraction
     terms: dict[str, Term] = {}
-    prior = np.zeros(classes)
-    for group in layout.groups:
-        part = found[layout.slice(group)].reshape(classes, group.columns)
+    prior, mean = np.zeros(classes), np.zeros(classes)
+    for group in ratios.layout.groups:
+        if group.kind == "n":
+            continue
+        part = found[at : at + classes * group.columns].reshape(classes, group.columns)
+        at += classes * group.columns
         if group.feature is None:
             prior = np.log(part[:, 0])
-        else:
+        elif not isinstance(group.feature, Numeric) or group.kind == "count":
             terms[group.feature.name] = Histogram(np.log(part))
+        else:
+            low, width = group.feature.low, group.feature.high - group.feature.low
+            if group.kind == "sum":
+                mean = low + part[:, 0] * width
+            else:
+                least = ratios.codebook.variance_floor or 0.0
+                terms[group.feature.name] = Gaussian(mean, np.maximum((part[:, 0] * width / 2) ** 2, least))
     return Parameters(ratios.codebook, prior, terms)
 
 
-def _follows(ratios: PrivateRatioSetup) -> str:
+def _follows(public: Ratio) -> str:
     """What the run tells, in a sentence or two."""
+    ratios, (first, second) = public.ratios, public.computing
+    if ratios is None:
+        queries = public.study.options.get("queries")
+        limit = f"At most {queries} instances may be classified" if queries else "The number of queries is not limited"
+        return (
+            f"Nothing is opened: the model stays in shares of {first} and {second}. A classification, for which every site's "
+            f"people ask, opens the class to the site whose instance it is. {limit}; repeated queries let the "
+            "model be read off."
+        )
     bits = f"probabilities at {ratios.fraction} bits"
-    if ratios.label is None:
-        return "Nothing was opened: every probability is in shares of two parties."
     if ratios.opening == "fine":
         return (
             f"Opened: {bits}. **This opens the counts**: at this width a probability fixes the size of its class, and so "
@@ -422,15 +510,23 @@ def _follows(ratios: PrivateRatioSetup) -> str:
     )
 
 
-def _statement(ratios: PrivateRatioSetup, study: str, first: str, second: str, promise: PrivacyStatement | None) -> str:
+def _statement(public: Ratio, study: str, promise: PrivacyStatement | None) -> str:
+    first, second = public.computing
     lines = [
         f"Study {study}",
-        f"Codebook {ratios.codebook.sha256}",
+        f"Codebook {public.study.codebook.sha256}",
         f"Protocol private_ratio; {first} and {second} compute, and must not collude: together they have the sums.",
-        _follows(ratios),
+        _follows(public),
     ]
-    if ratios.label is not None:
-        lines.append(f"Labels opened, to every party: minimum_reached (of {ratios.minimum} rows per class), {ratios.label}.")
+    if public.ratios is not None:
+        least = f"minimum_reached (of {public.ratios.minimum} rows per class)"
+        lines.append(f"Labels opened, to every party: {least}, {public.ratios.label}.")
+    if public.rows is not None:
+        plan = public.rows.plan
+        lines.append(
+            f"Scores: {plan.bits} bits, {plan.fraction} after the point. The class equals that of pooled classification "
+            f"wherever the two best scores differ by more than {plan.tie_bound:.3g}."
+        )
     if promise is not None:
         lines.append(promise.text)
     return "\n\n".join(lines)

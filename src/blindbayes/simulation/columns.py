@@ -61,16 +61,22 @@ class JointModel:
     @classmethod
     def load(cls, files: Mapping[str, str | os.PathLike[str]], reveal_to: str = "all", *, compare_all: bool = False) -> Self:
         """From the parties' share files, in one process: for simulation."""
+        shares = cls.read_shares(files)
+        columns = columns_of(next(iter(shares.values())).public)
+        if set(columns.owners) != set(shares):
+            raise ConfigError("every party of the study must bring its share file")
+        return cls(columns, shares, reveal_to, compare_all=compare_all)
+
+    @classmethod
+    def read_shares(cls, files: Mapping[str, str | os.PathLike[str]]) -> dict[str, Any]:
+        """The parties' share files, of one training."""
         shares = {name: cls.share_kind.load(path) for name, path in files.items()}
         if any(share.party != name for name, share in shares.items()):
             raise ConfigError("a share file belongs to another party")
         first = next(iter(shares.values()), None)
         if first is None or any(share.agreed != first.agreed for share in shares.values()):
             raise ConfigError("the share files are not of one study, or are of two trainings")
-        columns = columns_of(first.public)
-        if set(columns.owners) != set(shares):
-            raise ConfigError("every party of the study must bring its share file")
-        return cls(columns, shares, reveal_to, compare_all=compare_all)
+        return shares
 
     @property
     def tie_bound(self) -> float:

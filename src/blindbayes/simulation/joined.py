@@ -23,6 +23,7 @@ from blindbayes.scheme.aligned import columns_of
 from blindbayes.scheme.result import Prediction
 from blindbayes.scheme.scoring import open_keyed
 from blindbayes.simulation.columns import JointModel
+from blindbayes.simulation.rows import RowModel
 from blindbayes.statistics import Statistics
 from blindbayes.study.agreement import Agreement
 
@@ -109,6 +110,8 @@ class LeftJoinedModel(HiddenScores):
 def model_of(agreement: Agreement, shares: Mapping[str, Any]) -> JointModel:
     """The model that training left in shares."""
     study, first = agreement.study, next(iter(shares.values()))
+    if "rows_of" in first.public:
+        return RowModel.of(agreement, shares)
     compare_all = bool(study.options.get("compare_all", False))
     join = JoinSetup.from_dict(first.public) if "join" in first.public else None
     if join is not None and join.inner:

@@ -303,5 +303,7 @@ def work_of(
     site = FolderSite(home, identity, study, run_id)
     if request is None:
         return Work(study, site, study.study.scheme.job(study.agreement, site, run_id), run_id)
-    terms = PredictionTerms.of(study.agreement, run_id)
-    return Work(study, site, PredictionJob(terms, site, run_id, Request.from_dict(request)), run_id)
+    terms, asked = PredictionTerms.of(study.agreement, run_id), Request.from_dict(request)
+    if asked.to is not None and asked.rows is None and not study.study.scheme.facts.aligned:
+        raise ConfigError("to score people by identifier every site names its table with --table")
+    return Work(study, site, PredictionJob(terms, site, run_id, asked), run_id)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cached_property
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import msgspec
 import tomlkit
@@ -273,11 +273,11 @@ class StudyFile(StudyFields, frozen=True, forbid_unknown_fields=True, dict=True)
             partition=study.partition,
             protocol=study.protocol,
             hosts={**schemes.default_hosts(agreement), **(hosts or {})},
-            privacy=study.privacy,
-            thresholds=study.thresholds,
+            privacy=_part(Privacy, study),
+            thresholds=_part(Thresholds, study),
             deadlines=deadlines or Deadlines(),
             options=study.options,
-            model=study.model,
+            model=_part(Model, study),
             columns=columns,
             reveal_to=study.reveal_to,
             key=(study.key,) if isinstance(study.key, str) else tuple(study.key or ()),
@@ -303,3 +303,9 @@ class StudyFile(StudyFields, frozen=True, forbid_unknown_fields=True, dict=True)
 
 
 _OF_COLUMNS = ("reveal_to", "key", "aligned", "duplicates", "columns")
+P = TypeVar("P", bound=msgspec.Struct)
+
+
+def _part(kind: type[P], study: Study) -> P:
+    """The settings of a study that stand in one table of its file."""
+    return kind(**{each.name: getattr(study, each.name) for each in msgspec.structs.fields(kind)})

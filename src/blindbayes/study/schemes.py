@@ -30,6 +30,7 @@ OTHERS = {
     "class_sums": "blindbayes.scheme.aligned",
     "joined_sums": "blindbayes.scheme.joined",
     "noisy_histograms": "blindbayes.scheme.histograms",
+    "distorted_intersection": "blindbayes.papers.kikuchi2011.scheme",
     "scalar_product": "blindbayes.papers.vaidya2008.scheme",
 }
 

@@ -39,7 +39,7 @@ from blindbayes.protocol import private_ratio
 from blindbayes.protocol.columns import ColumnsSetup
 from blindbayes.protocol.core import Role, Run
 from blindbayes.protocol.ring_sum.cycles import seating
-from blindbayes.statistics import CodedRows, Layout
+from blindbayes.statistics import CodedRows
 from blindbayes.transport.memory import local_runs, run_in_memory
 
 KEY_SIZES = (512, 1024, DEFAULT_BITS)
@@ -278,11 +278,11 @@ def our_classify_seconds(nominal: int, numeric: int, classes: int, repeat: int) 
 def our_ratio_seconds(tuples: int, values: int = 50) -> tuple[float, int]:
     """private_ratio, three parties, one attribute: (seconds, number of probabilities)."""
     book = Codebook("y", ("a", "b"), (Categorical("x", tuple(f"v{at}" for at in range(values))),), max_rows=tuples)
-    plan = private_ratio.PrivateRatioSetup(book)
+    plan = private_ratio.PrivateRatioSetup(book, "fine")
     parties = ("one", "two", "three")
     coins = Coins.system()
     runs = local_runs(parties, study="0" * 64, run_id=coins.bytes(16).hex(), coins=coins, signed=False)
-    size = Layout(book).word_count
+    size = plan.cells
     each = np.full(size, tuples // (6 * values), dtype=np.uint64)
     each[:2] *= np.uint64(values)
     roles: dict[str, Role[Any]] = {

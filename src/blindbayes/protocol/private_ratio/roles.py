@@ -1,4 +1,4 @@
-"""Roles of private_ratio. Step numbers as in SPEC.md."""
+"""Roles of private_ratio whose result is opened. Step numbers as in SPEC.md."""
 
 from __future__ import annotations
 
@@ -10,35 +10,28 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from blindbayes.codebook import Codebook
+from blindbayes.codebook import Codebook, Numeric
 from blindbayes.errors import ConfigError, LocalProtocolError, PeerProtocolError, PrivacyError
 from blindbayes.primitives import circuits as c
 from blindbayes.primitives.circuits import Number
 from blindbayes.primitives.coins import Coins
 from blindbayes.primitives.garbling import Evaluator, Garbler, Gates, Plain, Wires
-from blindbayes.primitives.prg import KEY_BYTES, expand
 from blindbayes.primitives.softspoken import OtReceiver, OtSender
 from blindbayes.primitives.tweaks import TweakedHash
 from blindbayes.protocol import transfer
 from blindbayes.protocol.core import Role, Run, Send, open_value, receive
 from blindbayes.protocol.garbled import receive_step, send_step
-from blindbayes.protocol.private_ratio.messages import (
-    LabelsReturned,
-    MaskSent,
-    RatiosGarbled,
-    RatiosTold,
-    TotalsChosen,
-    VectorMasked,
-)
+from blindbayes.protocol.private_ratio.messages import LabelsReturned, RatiosGarbled, RatiosTold, TotalsChosen
+from blindbayes.protocol.private_ratio.split import collect_masked, collect_masks, deal, others
 from blindbayes.protocol.shared_model.score_layout import dyadic
-from blindbayes.statistics import Layout
-from blindbayes.statistics.layout import is_histogram
+from blindbayes.statistics import Layout, Statistics
+from blindbayes.statistics.layout import CellGroup
 from blindbayes.wire import U64Array
 
-Opening = Literal["shares", "coarse", "noisy", "fine"]
+Opening = Literal["coarse", "noisy", "fine"]
 _WORD_BITS = 64
 _ALPHA_BITS = 16
-SHARE_BITS = 32  # fraction bits of probabilities that stay in shares
+FINE_BITS = 32  # fraction bits where nothing limits them
 NONE_OPENED = np.zeros(0, dtype=np.uint64)
 
 
@@ -52,24 +45,23 @@ class PrivateRatioSetup:
     """What is public about one run: how the parties' counts become probabilities, and what of them is opened."""
 
     codebook: Codebook
-    opening: Opening = "shares"
-    fraction: int = SHARE_BITS
+    opening: Opening
+    fraction: int = FINE_BITS
     minimum: int = 0  # every class must have so many rows, or nothing is opened
     alpha: float = 1.0
-    noise_bound: int = 0  # noise in a total lies within +- this
+    noise_bound: int = 0  # noise in the total of a count lies within +- this, in that of a sum within its bound times this
 
     def __post_init__(self) -> None:
-        wrong = [feature.name for feature in self.codebook.features if not is_histogram(feature)]
-        if wrong:
-            raise ConfigError(f"feature {wrong[0]!r} is Gaussian; private_ratio opens probabilities of values: give it bins")
         if not 1 <= self.fraction <= 48:
             raise ConfigError("probabilities have 1 to 48 fraction bits")
         if not 2**-8 <= self.alpha <= 2**16:
             raise ConfigError("alpha must lie between 2^-8 and 2^16")
         if not 0 <= self.minimum <= self.codebook.max_rows:
             raise ConfigError("the minimum class size lies between 0 and the codebook's max_rows")
-        if not 0 <= self.noise_bound < 2**62 - self.codebook.max_rows:
-            raise ConfigError("counts and their noise must fit 62 bits: declare a smaller max_rows or a larger epsilon")
+        if not self.noise_bound >= 0 or (self.codebook.max_rows + self.noise_bound) * max(self.bounds) >= 2**62:
+            raise ConfigError(
+                "totals and their noise must fit 62 bits: declare a smaller max_rows, a coarser precision or a larger epsilon"
+            )
         if self.opening == "coarse" and self.fraction > coarse_bits(self.minimum):
             raise PrivacyError(
                 f"with classes of at least {self.minimum} rows at most {coarse_bits(self.minimum)} bits may be opened: finer "
@@ -82,20 +74,49 @@ class PrivateRatioSetup:
         return Layout(self.codebook)
 
     @property
-    def label(self) -> str | None:
+    def label(self) -> str:
         """The label under which probabilities are opened."""
-        names = {"shares": None, "coarse": "probabilities", "noisy": "noisy_probabilities", "fine": "probabilities_and_counts"}
-        return names[self.opening]
+        return {"coarse": "probabilities", "noisy": "noisy_probabilities", "fine": "probabilities_and_counts"}[self.opening]
+
+    @property
+    def cells(self) -> int:
+        """Numbers that each party brings."""
+        return self.layout.size
 
     @property
     def lanes(self) -> int:
-        """Ratios: K priors, and K per value of each feature."""
-        return self.layout.size
+        """What is opened: K priors, K per value of a feature, K means and K deviations of a Gaussian one."""
+        return sum(group.columns for group in self.layout.groups if group.kind != "n") * len(self.codebook.classes)
+
+    @cached_property
+    def bounds(self) -> tuple[int, ...]:
+        """The most that one row adds to each number: 1 to a count, the width of the grid to a sum, its square to a square."""
+        power = {"sum": 1, "square": 2}
+        found = ((_width(group) ** power.get(group.kind, 0), group.columns) for group in self.layout.groups)
+        return tuple(bound for bound, columns in found for _ in range(columns * len(self.codebook.classes)))
+
+    def vector(self, statistics: Statistics) -> U64Array:
+        """A party's numbers: counts, and of a Gaussian feature sums of codes counted from the lowest one, so that all are
+        at least 0."""
+        made = [int(value) for value in statistics.vector]
+        for group in self.layout.groups:
+            if group.kind != "sum" or not isinstance(group.feature, Numeric):
+                continue
+            low, name = group.feature.code_low, group.feature.name
+            own, square = self.layout.slice(group), self.layout.slice(self.layout.require("square", name))
+            triples = zip(statistics.n[name], statistics.sums[name], statistics.squares[name], strict=True)
+            moved = [(int(s) - low * int(n), int(q) - 2 * low * int(s) + low * low * int(n)) for n, s, q in triples]
+            made[own], made[square] = [pair[0] for pair in moved], [pair[1] for pair in moved]
+        return np.array(made, dtype=np.uint64)
 
     @property
     def count_bits(self) -> int:
         """Width of a count."""
         return (self.codebook.max_rows + self.noise_bound).bit_length()
+
+    def bits(self, group: CellGroup) -> int:
+        """Width of the totals of a group."""
+        return ((self.codebook.max_rows + self.noise_bound) * self.bounds[group.start]).bit_length()
 
     def facts(self) -> bytes:
         """What both computing parties must agree on."""
@@ -107,50 +128,112 @@ class PrivateRatioSetup:
 # Lanes are the cells of the layout: class counts, then per feature class by class, value by value.
 
 
-def _counts(g: Gates, total: Number, ratios: PrivateRatioSetup) -> Number:
-    """Counts of all cells; a noisy count below 0 counts as 0."""
-    negative = total[-1]
-    return g.and_(total[: ratios.count_bits], np.broadcast_to(g.not_(negative)[None], (ratios.count_bits, *negative.shape)))
+def _width(group: CellGroup) -> int:
+    return group.feature.code_high - group.feature.code_low if isinstance(group.feature, Numeric) else 1
 
 
-def _too_small(g: Gates, counts: Number, ratios: PrivateRatioSetup) -> Wires:
+def _at_least_zero(g: Gates, total: Number) -> Number:
+    """Totals of all cells; a noisy one below 0 counts as 0."""
+    return g.and_(total[:-1], np.broadcast_to(g.not_(total[-1])[None], (len(total) - 1, *total[-1].shape)))
+
+
+def _too_small(g: Gates, totals: Number, ratios: PrivateRatioSetup) -> Wires:
     """1 where some class has fewer rows than the minimum."""
     classes = len(ratios.codebook.classes)
     least = c.public(g, ratios.minimum, ratios.count_bits, classes)
-    small = c.is_less(g, counts[:, :classes], least)
+    small = c.is_less(g, totals[: ratios.count_bits, :classes], least)
     return g.not_(c.is_zero(g, np.stack([small[at : at + 1] for at in range(classes)])))
 
 
-def _ratios(g: Gates, counts: Number, ratios: PrivateRatioSetup) -> Number:
-    """floor(2^fraction (count + alpha) / (total + alpha cells)); priors are not smoothed."""
-    classes = len(ratios.codebook.classes)
+def _ratios(g: Gates, totals: Number, ratios: PrivateRatioSetup) -> Number:
+    """floor(2^fraction (count + alpha) / (total + alpha cells)) of counts; priors are not smoothed. Of a Gaussian feature the
+    mean and the deviation, as parts of the grid's width and of half of it."""
+    classes, layout = len(ratios.codebook.classes), ratios.layout
     alpha, shift, _ = dyadic(Fraction(ratios.alpha), _ALPHA_BITS)
     over, under = [], []
-    bits = ratios.count_bits + max(1, max(group.columns for group in ratios.layout.groups).bit_length()) + 1
+    histograms = [group for group in layout.groups if group.kind in ("class_count", "count")]
+    bits = ratios.count_bits + max(1, max(group.columns for group in histograms).bit_length(), classes.bit_length()) + 1
     width = bits + shift + alpha.bit_length()
-    for group in ratios.layout.groups:
-        own = counts[:, ratios.layout.slice(group)]
+    for group in histograms:
+        own = totals[: ratios.count_bits, layout.slice(group)]
         if group.feature is None:
             whole = c.add_many(g, [(0, own[:, at : at + 1]) for at in range(classes)], bits)
             over.append(c.widen(c.shift_up(own, shift), width))
             under.append(np.repeat(c.widen(c.shift_up(whole, shift), width), classes, axis=1))
             continue
         rows = [own[:, at * group.columns : (at + 1) * group.columns] for at in range(classes)]
-        totals = [c.add_many(g, [(0, row[:, at : at + 1]) for at in range(group.columns)], bits) for row in rows]
+        sums = [c.add_many(g, [(0, row[:, at : at + 1]) for at in range(group.columns)], bits) for row in rows]
         smooth = c.public(g, alpha, width, group.columns)
         spread = c.public(g, alpha * group.columns, width, 1)
-        for row, total in zip(rows, totals, strict=True):
+        for row, total in zip(rows, sums, strict=True):
             over.append(c.add(g, c.widen(c.shift_up(row, shift), width), smooth, bits=width))
             whole = c.add(g, c.widen(c.shift_up(total, shift), width), spread, bits=width)
             under.append(np.repeat(whole, group.columns, axis=1))
     numerator = c.shift_up(c.join_lanes(over), ratios.fraction)
-    return c.divide(g, numerator, c.join_lanes(under), ratios.fraction + 1)
+    found = c.divide(g, numerator, c.join_lanes(under), ratios.fraction + 1)
+    made, at = [], 0
+    for group in layout.groups:  # in the layout's order
+        if group in histograms:
+            made.append(found[:, at : at + group.columns * classes])
+            at += group.columns * classes
+        elif group.kind == "sum":
+            made += _moments(g, totals, ratios, group)
+    return c.join_lanes(made)
+
+
+def _moments(g: Gates, totals: Number, ratios: PrivateRatioSetup, group: CellGroup) -> list[Number]:
+    """floor(2^f S / (n w)) and floor(2^f 2 sqrt(n Q - S^2) / (n w)), w the width of the grid; a class without a value takes
+    all classes' sums. Noisy sums are held to what n values can have."""
+    layout, name, fraction, classes = ratios.layout, _name(group), ratios.fraction, len(ratios.codebook.classes)
+    counted, square = layout.find("n", name) or layout.require("class_count"), layout.require("square", name)
+    width, extra = max(1, _width(group)), classes.bit_length()
+    parts = [totals[: ratios.bits(part), layout.slice(part)] for part in (counted, group, square)]
+    alone = c.is_zero(g, parts[0])
+    own = []
+    for part in parts:
+        whole = c.add_many(g, [(0, part[:, at : at + 1]) for at in range(classes)], len(part) + extra)
+        own.append(c.select(g, alone, np.repeat(whole, classes, axis=1), c.widen(part, len(whole))))
+    n, total, squares = own
+    n = np.concatenate([n[:1] ^ c.is_zero(g, n)[None], n[1:]])  # nobody has a value: one at the low end
+    most = c.times(g, n, width, len(n) + width.bit_length())
+    total = c.select(g, c.is_less(g, c.widen(total, len(most)), most), c.widen(total, len(most)), most)
+    mean = c.divide(g, c.shift_up(total, fraction), most, fraction + 1)
+    product, taken = c.multiply(g, n, squares), c.square(g, total)
+    size = max(len(product), len(taken)) + 1
+    spread = _at_least_zero(g, c.subtract(g, c.widen(product, size), c.widen(taken, size), bits=size))
+    bound = c.square(g, most)  # 4 (n Q - S^2) <= (n w)^2, but for noise
+    spread = c.shift_up(spread, 2)
+    size = max(len(spread), len(bound))
+    spread, bound = c.widen(spread, size), c.widen(bound, size)
+    spread = c.select(g, c.is_less(g, spread, bound), spread, bound)
+    return [mean, _root(g, c.divide(g, c.shift_up(spread, 2 * fraction), bound, 2 * fraction + 1))]
+
+
+def _root(g: Gates, number: Number) -> Number:
+    """floor(sqrt(number)), of half as many bits, rounded up: one comparison per bit."""
+    number = c.widen(number, len(number) + len(number) % 2)
+    half = len(number) // 2
+    root = c.zeros(number, half)
+    left = number
+    for bit in reversed(range(half)):
+        one = c.public(g, 1 << (2 * bit), len(number), c.lanes_of(number))
+        trial = c.widen(c.shift_up(root, bit + 1), len(number)) ^ one  # 2 root 2^bit + 4^bit: their bits do not meet
+        fits = g.not_(c.is_less(g, left, trial))
+        left = c.select(g, fits, c.subtract(g, left, trial, bits=len(number)), left)
+        root = np.concatenate([root[:bit], fits[None], root[bit + 1 :]])
+    return root
+
+
+def _name(group: CellGroup) -> str:
+    if group.feature is None:
+        raise LocalProtocolError("a sum belongs to a feature")
+    return group.feature.name
 
 
 def plain_ratios(totals: U64Array, ratios: PrivateRatioSetup) -> tuple[list[int], bool]:
     """The oracle: what the circuit computes, and whether every class reaches the minimum."""
     g = Plain()
-    counts = _counts(g, c.to_bits(totals, _WORD_BITS), ratios)
+    counts = _at_least_zero(g, c.to_bits(totals, _WORD_BITS))
     return c.from_bits(_ratios(g, counts, ratios)), not bool(_too_small(g, counts, ratios)[0])
 
 
@@ -159,14 +242,10 @@ def plain_ratios(totals: U64Array, ratios: PrivateRatioSetup) -> tuple[list[int]
 
 def contributor(
     run: Run, ratios: PrivateRatioSetup, vector: U64Array, first: str, second: str, coins: Coins
-) -> Role[list[int] | None]:
+) -> Role[list[int]]:
     """A party that does not compute: it splits its vector, and later hears what is opened."""
     _require_vector(vector, ratios)
-    key = coins.bytes(KEY_BYTES)
-    yield Send(first, MaskSent(key))  # step 1
-    yield Send(second, VectorMasked(vector - expand(key, len(vector))))
-    if ratios.label is None:
-        return None
+    yield from deal(vector, first, second, coins)  # step 1
     told = yield from receive(second, RatiosTold)  # step 6
     if len(told.ratios) not in (0, ratios.lanes):
         raise PeerProtocolError("the told probabilities have the wrong length", party=second)
@@ -177,58 +256,37 @@ def contributor(
 
 
 def first_party(run: Run, ratios: PrivateRatioSetup, vector: U64Array, second: str, coins: Coins) -> Role[list[int]]:
-    """The garbler. Returns its shares of the probabilities modulo 2^(fraction + 1), or the opened ones."""
+    """The garbler. Returns the opened probabilities."""
     _require_vector(vector, ratios)
-    share = vector.astype(np.uint64, copy=True)
-    for name in _others(run, second):
-        sent = yield from receive(name, MaskSent)
-        if len(sent.key) != KEY_BYTES:
-            raise PeerProtocolError("a mask key has the wrong length", party=name)
-        share += expand(sent.key, len(share))
+    share = yield from collect_masks(run, vector, second)
     ot_sender = yield from transfer.ot_sender(run, second, coins)
     session = yield from transfer.agree(run, second, "private_ratio", ratios.facts(), coins)  # step 2
-    return (yield from _garble(run, ratios, share, second, ot_sender, session, coins))
+    return (yield from _garble(ratios, share, second, ot_sender, session))
 
 
 def second_party(run: Run, ratios: PrivateRatioSetup, vector: U64Array, first: str, coins: Coins) -> Role[list[int]]:
-    """The evaluator. Returns its shares of the probabilities, or the opened ones, which it tells the others."""
+    """The evaluator. Returns the opened probabilities, which it tells the others."""
     _require_vector(vector, ratios)
-    share = vector.astype(np.uint64, copy=True)
-    for name in _others(run, first):
-        sent = yield from receive(name, VectorMasked)
-        if sent.vector.shape != share.shape:
-            raise PeerProtocolError("a masked vector has the wrong length", party=name)
-        share += sent.vector
+    share = yield from collect_masked(run, vector, first)
     ot_receiver = yield from transfer.ot_receiver(run, first, coins)
     session = yield from transfer.agree(run, first, "private_ratio", ratios.facts(), coins)  # step 2
     return (yield from _evaluate(run, ratios, share, first, ot_receiver, session))
 
 
-def _garble(
-    run: Run, ratios: PrivateRatioSetup, share: U64Array, other: str, ot_sender: OtSender, session: bytes, coins: Coins
-) -> Role[list[int]]:
+def _garble(ratios: PrivateRatioSetup, share: U64Array, other: str, ot_sender: OtSender, session: bytes) -> Role[list[int]]:
     stream = ot_sender.session(session)
     chosen = yield from receive(other, TotalsChosen)
     transfer.require_mark(chosen.mark, session, TotalsChosen, 0, other)
-    labels = stream.extend(chosen.corrections, _WORD_BITS * ratios.lanes, other).reshape(_WORD_BITS, -1, 2)
-    garbler = Garbler(TweakedHash.of_block(session, 0), ot_sender.delta)
+    labels = stream.extend(chosen.corrections, _WORD_BITS * ratios.cells, other).reshape(_WORD_BITS, -1, 2)
+    garbler = Garbler(TweakedHash(session), ot_sender.delta)
     total = c.add(garbler, garbler.own(c.to_bits(share, _WORD_BITS)), labels, bits=_WORD_BITS)
-    counts = _counts(garbler, total, ratios)
-    if ratios.label is not None:  # step 4
-        small = _too_small(garbler, counts, ratios)
-        yield from send_step(other, garbler, small[None], RatiosGarbled, session)
-        returned = yield from receive(other, LabelsReturned)
-        transfer.require_mark(returned.mark, session, LabelsReturned, 0, other)
-        yield from _require_minimum(garbler.read(small[None], returned.labels, other))
-        garbler.hash_ = TweakedHash.of_block(session, 1)
-    out = _ratios(garbler, counts, ratios)  # step 5
-    if ratios.label is None:
-        size = len(out) * ratios.lanes
-        drawn = np.unpackbits(np.frombuffer(coins.bytes(-(-size // 8)), dtype=np.uint8))
-        mask = drawn[:size].reshape(len(out), -1)
-        out = c.add(garbler, out, garbler.own(mask), bits=len(out))
-        yield from send_step(other, garbler, out, RatiosGarbled, session)
-        return [-value % (1 << len(out)) for value in c.from_bits(mask)]
+    totals = _at_least_zero(garbler, total)
+    small = _too_small(garbler, totals, ratios)  # step 4
+    yield from send_step(other, garbler, small[None], RatiosGarbled, session)
+    returned = yield from receive(other, LabelsReturned)
+    transfer.require_mark(returned.mark, session, LabelsReturned, 0, other)
+    yield from _require_minimum(garbler.read(small[None], returned.labels, other))
+    out = _ratios(garbler, totals, ratios)  # step 5
     yield from send_step(other, garbler, out, RatiosGarbled, session)
     returned = yield from receive(other, LabelsReturned)
     transfer.require_mark(returned.mark, session, LabelsReturned, 1, other)
@@ -242,31 +300,25 @@ def _evaluate(
     stream = ot_receiver.session(session)
     corrections, t = stream.extend(c.to_bits(share, _WORD_BITS))
     yield Send(other, TotalsChosen(transfer.mark(session, TotalsChosen, 0), corrections))  # step 3
-    evaluator = Evaluator(TweakedHash.of_block(session, 0), other)
+    evaluator = Evaluator(TweakedHash(session), other)
     labels = t.reshape(_WORD_BITS, -1, 2)
     tags = yield from receive_step(other, evaluator, RatiosGarbled, session)
-    total = c.add(evaluator, evaluator.own((_WORD_BITS, ratios.lanes)), labels, bits=_WORD_BITS)
-    counts = _counts(evaluator, total, ratios)
-    if ratios.label is not None:  # step 4
-        small = _too_small(evaluator, counts, ratios)
-        evaluator.require_finished()
-        bit = evaluator.read(small[None], tags)
-        yield Send(other, LabelsReturned(transfer.mark(session, LabelsReturned, 0), evaluator.skip_read(small[None])))
-        if bit.any():
-            for name in _others(run, other):
-                yield Send(name, RatiosTold(NONE_OPENED))
-        yield from _require_minimum(bit)
-        tags = yield from receive_step(other, evaluator, RatiosGarbled, session)
-        evaluator.hash_ = TweakedHash.of_block(session, 1)
-    out = _ratios(evaluator, counts, ratios)  # step 5
-    if ratios.label is None:
-        out = c.add(evaluator, out, evaluator.own(out.shape[:-1]), bits=len(out))
+    total = c.add(evaluator, evaluator.own((_WORD_BITS, ratios.cells)), labels, bits=_WORD_BITS)
+    totals = _at_least_zero(evaluator, total)
+    small = _too_small(evaluator, totals, ratios)  # step 4
+    evaluator.require_finished()
+    bit = evaluator.read(small[None], tags)
+    yield Send(other, LabelsReturned(transfer.mark(session, LabelsReturned, 0), evaluator.skip_read(small[None])))
+    if bit.any():
+        for name in others(run, other):
+            yield Send(name, RatiosTold(NONE_OPENED))
+    yield from _require_minimum(bit)
+    tags = yield from receive_step(other, evaluator, RatiosGarbled, session)
+    out = _ratios(evaluator, totals, ratios)  # step 5
     evaluator.require_finished()
     found = c.from_bits(evaluator.read(out, tags))
-    if ratios.label is None:
-        return found
     yield Send(other, LabelsReturned(transfer.mark(session, LabelsReturned, 1), evaluator.skip_read(out)))
-    for name in _others(run, other):  # step 6
+    for name in others(run, other):  # step 6
         yield Send(name, RatiosTold(np.array(found, dtype=np.uint64)))
     return (yield from open_value(ratios.label, found))
 
@@ -277,11 +329,6 @@ def _require_minimum(small: npt.NDArray[np.uint8]) -> Role[None]:
         raise PrivacyError("a class has fewer rows than the study's minimum; nothing was opened")
 
 
-def _others(run: Run, computing: str) -> list[str]:
-    """The parties that do not compute, from a computing party's view."""
-    return [name for name in run.others if name != computing]
-
-
 def _require_vector(vector: U64Array, ratios: PrivateRatioSetup) -> None:
-    if vector.dtype != np.uint64 or vector.shape != (ratios.layout.word_count,) or ratios.layout.is_wide:
+    if vector.dtype != np.uint64 or vector.shape != (ratios.cells,):
         raise LocalProtocolError("a vector has one word per cell of the codebook's layout")

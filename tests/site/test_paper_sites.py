@@ -1,0 +1,177 @@
+"""Every scheme of the papers between operating-system processes: equal to pooled training, or as near as its own simulation."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from blindbayes import NaiveBayes, load
+from blindbayes.codebook import Categorical, Codebook, Numeric
+from blindbayes.demo.loopback import Loopback
+from blindbayes.scheme.prediction import prediction_run
+from blindbayes.simulation.rows import RowModel
+from blindbayes.site.policy import Policy, allowed_protocols
+from blindbayes.study.agreement import Holdings
+from blindbayes.study.file import Privacy, StudyFile
+from support.column_sites import QUICK, classes
+
+NAMES = ("north", "south", "west")
+BOOK = Codebook(
+    "ill",
+    ("no", "yes"),
+    (Categorical("smoker", ("no", "yes")), Numeric("age", 0, 99, optional=True), Numeric("dose", 0, 9, 0.5)),
+    max_rows=6000,
+    variance_floor=0.01,
+)
+FEATURES = list(BOOK.names)
+PAPERS = ("distorted_intersection", "scalar_product")
+POLICY = Policy(protocols=(*allowed_protocols(), *PAPERS), max_runs_per_day=1000, min_overlap=0, changed_data=True)
+
+
+def people(rows: int) -> pd.DataFrame:
+    rng = np.random.default_rng(16)
+    ill = rng.random(rows) < 0.4
+    age = np.where(rng.random(rows) < 0.05, np.nan, np.clip(rng.normal(40 + 20 * ill, 15), 0, 99).round())
+    text = np.array(["no", "yes"])
+    smoker = text[np.where(rng.random(rows) < 0.8, ill, ~ill).astype(int)]
+    dose = (np.clip(rng.normal(3 + 2 * ill, 1.5), 0, 9) * 2).round() / 2
+    known = {"id": [f"p{at}" for at in range(rows)], "smoker": smoker, "age": age, "dose": dose}
+    return pd.DataFrame({**known, "ill": text[ill.astype(int)]})
+
+
+FRAME = people(900)
+POOLED = NaiveBayes(BOOK).fit(FRAME[FEATURES], FRAME["ill"])
+
+
+def write(folder: Path, tables: dict[str, pd.DataFrame]) -> dict[str, str | None]:
+    folder.mkdir(parents=True)
+    for name, table in tables.items():
+        table.to_csv(folder / f"{name}.csv", index=False)
+    return {name: str(folder / f"{name}.csv") for name in tables}
+
+
+@pytest.fixture(scope="module")
+def rows_net(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Loopback]:
+    folder = tmp_path_factory.mktemp("rows")
+    parts = {name: FRAME[at * 300 : at * 300 + 300].drop(columns="id") for at, name in enumerate(NAMES)}
+    with Loopback(folder / "sites", write(folder / "tables", parts), policy=POLICY) as sites:
+        yield sites
+
+
+@pytest.fixture(scope="module")
+def columns_net(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Loopback]:
+    """All know the class."""
+    folder = tmp_path_factory.mktemp("columns")
+    parts = {name: FRAME[[column, "ill"]] for name, column in zip(NAMES, FEATURES, strict=True)}
+    with Loopback(folder / "sites", write(folder / "tables", parts), policy=POLICY) as sites:
+        yield sites
+
+
+def run(net: Loopback, study: StudyFile) -> dict[str, Path]:
+    """The releases, by site."""
+    net.approve(study)
+    ended = net.run(study)
+    assert {name: each["state"] for name, each in ended.items()} == dict.fromkeys(NAMES, "done"), [
+        each.get("message") for each in ended.values()
+    ]
+    return {name: Path(each["release"]) for name, each in ended.items()}
+
+
+def models(releases: dict[str, Path]) -> list[NaiveBayes]:
+    return [load(folder / "model.json") for folder in releases.values() if (folder / "model.json").exists()]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("protocol", ["ring_sum", "chain_sum", "oblivious_sum"])
+def test_sums_of_the_papers_are_the_pooled_model(rows_net: Loopback, protocol: str) -> None:
+    found = models(run(rows_net, rows_net.make_study(BOOK, protocol=protocol, deadlines=QUICK)))
+    assert found
+    for model in found:
+        assert model.statistics_ == POOLED.statistics_
+
+
+def test_protocol_3_in_shares_classifies_any_sites_instances_as_pooled_training_does(
+    rows_net: Loopback, tmp_path: Path
+) -> None:
+    study = rows_net.make_study(BOOK, protocol="private_ratio", deadlines=QUICK, options={"queries": 200})
+    releases = run(rows_net, study)
+    model = releases["north"].name
+    assert not models(releases)
+    held = RowModel.load({name: site.home.folder / "shares" / f"{model}.share" for name, site in rows_net.sites.items()})
+    assert held.statistics() == POOLED.statistics_
+    instances = people(1000)[900:960]
+    instances[FEATURES].to_csv(tmp_path / "new.csv", index=False)
+    expected = POOLED.predict(instances[FEATURES])
+    for asker in ("south", "west"):  # one that does not compute, one that does
+        asked: dict[str, dict[str, Any]] = {name: {"count": 60, "to": asker} for name in NAMES}
+        asked[asker] = {"rows": str(tmp_path / "new.csv"), "to": asker}
+        ended = rows_net.predict(study, model, f"by {asker}", asked)
+        assert {name: each["state"] for name, each in ended.items()} == dict.fromkeys(NAMES, "done"), ended
+        batch = prediction_run(study.sha256, model, f"by {asker}")
+        assert classes(rows_net, batch, asker)["ill"].tolist() == expected.tolist()
+        for name in NAMES:
+            folder = rows_net.sites[name].home.folder / "releases" / batch
+            assert (folder / "classes.csv").exists() == (name == asker)
+            told = (folder / "leakage.json").read_text()
+            assert ("Nothing was opened to it." in told) == (name != asker)
+    too_many = rows_net.predict(study, model, "more", {name: {"count": 100, "to": "south"} for name in ("north", "west")})
+    assert "query budget" in json.dumps(too_many)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("options", "epsilon", "least"), [({"opening": "coarse", "minimum": 256}, None, 0.93), ({}, 4.0, 0.88)]
+)
+def test_protocol_3_opened_is_a_model_at_every_site(
+    rows_net: Loopback, options: dict[str, Any], epsilon: float | None, least: float
+) -> None:
+    privacy = Privacy(epsilon=epsilon)
+    found = models(
+        run(rows_net, rows_net.make_study(BOOK, protocol="private_ratio", deadlines=QUICK, options=options, privacy=privacy))
+    )
+    assert len(found) == 3
+    for model in found:
+        assert (model.predict(FRAME[FEATURES]) == POOLED.predict(FRAME[FEATURES])).mean() >= least
+
+
+@pytest.mark.slow
+def test_histograms_of_numbers_without_bins(columns_net: Loopback) -> None:
+    held = Holdings({name: (column,) for name, column in zip(NAMES, FEATURES, strict=True)}, NAMES)
+    given: dict[str, Any] = {"partition": "columns", "columns": held, "protocol": "noisy_histograms", "deadlines": QUICK}
+    study = columns_net.make_study(BOOK, privacy=Privacy(epsilon=8.0), hosts={"miner": "north"}, **given)
+    [model] = models(run(columns_net, study))
+    assert (model.predict(FRAME[FEATURES]) == POOLED.predict(FRAME[FEATURES])).mean() > 0.9
+
+
+def test_kikuchis_classifier_among_three(columns_net: Loopback, tmp_path: Path) -> None:
+    """Its counts are estimates: as near to pooled training as its own simulation is. North alone has the class now."""
+    for name, column in zip(NAMES, FEATURES, strict=True):
+        FRAME[["id", column, *(["ill"] if name == "north" else [])]].to_csv(
+            columns_net.folder.parent / "tables" / f"{name}.csv", index=False
+        )
+    binned = BOOK.with_features(
+        (BOOK.features[0], Numeric("age", 0, 99, bins=3, optional=True), Numeric("dose", 0, 9, 0.5, bins=3))
+    )
+    held = Holdings({name: (column,) for name, column in zip(NAMES, FEATURES, strict=True)}, ("north",))
+    given: dict[str, Any] = {"partition": "columns", "columns": held, "aligned": False, "key": ("id",), "duplicates": "first"}
+    given |= {"protocol": "distorted_intersection", "options": {"queries": 1000}, "deadlines": QUICK}
+    study = columns_net.make_study(binned, **given)
+    releases = run(columns_net, study)
+    told = (releases["south"] / "leakage.json").read_text()
+    assert "thinned size" in told
+    asked = {}
+    for name, column in zip(NAMES, FEATURES, strict=True):
+        FRAME[:200][[column]].to_csv(tmp_path / f"{name}.csv", index=False)
+        asked[name] = {"rows": str(tmp_path / f"{name}.csv")}
+    model = releases["north"].name
+    ended = columns_net.predict(study, model, "first", asked)
+    assert {name: each["state"] for name, each in ended.items()} == dict.fromkeys(NAMES, "done"), ended
+    found = classes(columns_net, prediction_run(study.sha256, model, "first"), "south")["ill"]
+    pooled = NaiveBayes(binned).fit(FRAME[FEATURES], FRAME["ill"]).predict(FRAME[FEATURES][:200])
+    assert (found.to_numpy() == pooled).mean() > 0.7
