@@ -11,15 +11,20 @@ from typing import TYPE_CHECKING, Any
 from blindbayes.codebook import Categorical, Codebook, Numeric
 
 if TYPE_CHECKING:
+    from blindbayes.data import encode
     from blindbayes.errors import BlindbayesError, ConfigError, DataError, PrivacyError, ProtocolError
     from blindbayes.estimators import NaiveBayes, load
     from blindbayes.ledger import Ledger
+    from blindbayes.model.explain import Explanation
     from blindbayes.primitives.coins import Coins
+    from blindbayes.privacy.forecast import private_forecast
     from blindbayes.privacy.statement import Deployment, PrivacyStatement
-    from blindbayes.report import LeakReport
+    from blindbayes.report import About, LeakReport
     from blindbayes.scheme.result import JointResult, Prediction, Result
     from blindbayes.simulation.columns import JointModel
+    from blindbayes.simulation.joined import HiddenScores
     from blindbayes.study import ColumnStudy, JoinStudy, RowStudy, Study
+    from blindbayes.study.fields import Model, Privacy, Thresholds
     from blindbayes.transport.memory import Vanish
     from blindbayes.wire.transcript import Keep
 
@@ -27,17 +32,23 @@ __version__ = "0.1.0"
 _LAZY = {
     **dict.fromkeys(("BlindbayesError", "ConfigError", "DataError", "PrivacyError", "ProtocolError"), "blindbayes.errors"),
     **dict.fromkeys(("NaiveBayes", "load"), "blindbayes.estimators"),
+    "encode": "blindbayes.data",
     "Ledger": "blindbayes.ledger",
     "Coins": "blindbayes.primitives.coins",
     **dict.fromkeys(("Deployment", "PrivacyStatement"), "blindbayes.privacy.statement"),
-    "LeakReport": "blindbayes.report",
+    **dict.fromkeys(("About", "LeakReport"), "blindbayes.report"),
+    "Explanation": "blindbayes.model.explain",
+    "private_forecast": "blindbayes.privacy.forecast",
     **dict.fromkeys(("JointResult", "Prediction", "Result"), "blindbayes.scheme.result"),
     "JointModel": "blindbayes.simulation.columns",
+    "HiddenScores": "blindbayes.simulation.joined",
     **dict.fromkeys(("ColumnStudy", "JoinStudy", "RowStudy", "Study"), "blindbayes.study"),
+    **dict.fromkeys(("Model", "Privacy", "Thresholds"), "blindbayes.study.fields"),
     "Vanish": "blindbayes.transport.memory",
     "Keep": "blindbayes.wire.transcript",
 }
 __all__ = [
+    "About",
     "BlindbayesError",
     "Categorical",
     "Codebook",
@@ -46,24 +57,31 @@ __all__ = [
     "ConfigError",
     "DataError",
     "Deployment",
+    "Explanation",
+    "HiddenScores",
     "JoinStudy",
     "JointModel",
     "JointResult",
     "Keep",
     "LeakReport",
     "Ledger",
+    "Model",
     "NaiveBayes",
     "Numeric",
     "Prediction",
+    "Privacy",
     "PrivacyError",
     "PrivacyStatement",
     "ProtocolError",
     "Result",
     "RowStudy",
     "Study",
+    "Thresholds",
     "Vanish",
     "__version__",
+    "encode",
     "load",
+    "private_forecast",
 ]
 
 

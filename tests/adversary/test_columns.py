@@ -72,23 +72,29 @@ def argmax_roles(classes: int = 3, holders: tuple[str, ...] = ("attributes",), s
 
 def join_roles(seed: str = "") -> dict[str, Any]:
     shape = joined_sums.JoinedSumsSetup(MIN_ITEMS, MIN_ITEMS, 1, 2, counted=True)
+    back = joined_sums.JoinedSumsSetup(MIN_ITEMS, MIN_ITEMS, 0, 0, counted=True)
     runs = local_runs(["rows", "labels"], coins=coins("run"))
-    ot_sender, ot_receiver = (anew(state) for state in transfer_pair("join"))
+    forth, again = (tuple(anew(state) for state in transfer_pair(name)) for name in ("join", "join back"))
     items = coins("items").words(80).reshape(-1, 2)
-    rows, labels = (
-        Entries(items[:30], np.ones((30, 1), dtype=np.uint64)),
-        Entries(items[10:], np.ones((30, 2), dtype=np.uint64)),
-    )
+
+    def entries(own: Any, words: int) -> Entries:
+        return Entries(own, np.ones((30, words), dtype=np.uint64))
 
     def first() -> Any:
-        share = yield from joined_sums.row_holder(runs["rows"], "labels", shape, rows, ot_sender, coins("r" + seed))
-        yield from counts.overlap_row_holder(share.matches, 5)
-        return (yield from counts.noisy_row_holder(share.matches, 3, 20))
+        me, coined = runs["rows"], coins("r" + seed)
+        share = yield from joined_sums.row_holder(me, "labels", shape, entries(items[:30], 1), forth[0], coined)
+        other = yield from joined_sums.label_holder(me, "labels", back, entries(items[:30], 0), again[1], coined)
+        both = counts.Executions(share.matches, other.matches)
+        yield from counts.enough(both, 5, False, coined)
+        return (yield from counts.noisy(both, 3, 20, False, coined))
 
     def second() -> Any:
-        share = yield from joined_sums.label_holder(runs["labels"], "rows", shape, labels, ot_receiver, coins("l" + seed))
-        yield from counts.overlap_label_holder(share.matches, 5)
-        return (yield from counts.noisy_label_holder(share.matches, -1, 20))
+        me, coined = runs["labels"], coins("l" + seed)
+        share = yield from joined_sums.label_holder(me, "rows", shape, entries(items[10:], 2), forth[1], coined)
+        other = yield from joined_sums.row_holder(me, "rows", back, entries(items[10:], 0), again[0], coined)
+        both = counts.Executions(other.matches, share.matches)
+        yield from counts.enough(both, 5, True, coined)
+        return (yield from counts.noisy(both, -1, 20, True, coined))
 
     return {"rows": first(), "labels": second()}
 
@@ -244,5 +250,5 @@ def test_no_changed_message_gets_through_or_frames_another_whole(name: str) -> N
 
 
 def test_the_search_finds_what_a_missing_mark_lets_through(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("blindbayes.protocol.class_sums.roles.require_mark", lambda *given: None)
-    assert any("of another run" in each or "mark" in each for each in findings(ARENAS["class_sums, 3 classes"]))
+    monkeypatch.setattr("blindbayes.protocol.shared_argmax.query.require_mark", lambda *given: None)
+    assert any("of another run" in each or "mark" in each for each in findings(ARENAS["shared_argmax, 2 classes"]))

@@ -68,10 +68,11 @@ def reading_class_holder(run, other, shape, ot_receiver, source, choices, stolen
         levels = sent.levels.reshape(shape.levels - 1, 2, count, 2)
         hash_ = TweakedHash.of_block(session, index)
         leaves = trees._regrow(hash_, t.reshape(count, shape.levels, 2), sides, path, levels, shape)
-        each = -(-shape.words // 2)
+        width = shape.words + 1  # and the count of rows
+        each = -(-width // 2)
         first = hash_.reserve(Domain.LEAF, shape.classes * count * each)
-        pads = [hash_.expand(leaf, Domain.LEAF, first + at * count * each, shape.words) for at, leaf in enumerate(leaves)]
-        stolen.append(sent.rows.reshape(count, shape.words) + np.sum(pads, axis=0, dtype=np.uint64))
+        pads = [hash_.expand(leaf, Domain.LEAF, first + at * count * each, width) for at, leaf in enumerate(leaves)]
+        stolen.append((sent.rows.reshape(count, width) + np.sum(pads, axis=0, dtype=np.uint64))[:, :-1])
 
 
 @pytest.mark.parametrize("classes", [3, 5, 6, 7, 12, 40])
@@ -120,14 +121,14 @@ def steps_taken(labels, name):
             try:
                 effect = ours.send(answer)
             except StopIteration as stop:
-                spent.append(time.process_time() - begun)
                 return stop.value
             finally:
+                spent.append(time.process_time() - begun)
                 sys.settrace(before)
             answer = yield effect
 
     run_in_memory({"class": watched(), "attributes": theirs})
-    return lines, spent[0]
+    return lines, max(spent)
 
 
 def test_the_class_holders_work_does_not_depend_on_the_classes():

@@ -14,6 +14,7 @@ from blindbayes.errors import IntegrityError, PeerProtocolError, PrivacyError
 from blindbayes.primitives import circuits as c
 from blindbayes.primitives import cuckoo
 from blindbayes.primitives.garbling import Garbler, Plain
+from blindbayes.protocol import garbled
 from blindbayes.protocol.joined_sums import counts
 from blindbayes.protocol.joined_sums import roles as joined_sums
 from support.two_party import coins
@@ -60,40 +61,70 @@ def test_nobody_can_add_to_the_count(liar, monkeypatch):
         train()
 
 
-def test_a_row_holder_that_garbles_another_count_is_found_out_in_the_other_direction(monkeypatch):
-    """It may flip wires for free, which no evaluator sees: the telecom makes 1 of 9. The bank's own count still says 1."""
-    genuine, told = joined_sums.row_holder, []
+@pytest.fixture
+def told(monkeypatch):
+    """What either party took for true about the minimum."""
+    heard, read = [], counts._require_enough
+    monkeypatch.setattr(counts, "_require_enough", lambda enough, least: heard.append(enough) or read(enough, least))
+    return heard
+
+
+def flip(monkeypatch, liar):
+    """Whoever garbles may take wires for their opposites, for free, which no evaluator sees: 1 becomes 9 becomes 11."""
+    genuine = joined_sums.row_holder
 
     def lying(run, other, shape, entries, ot_sender, source):
         share = yield from genuine(run, other, shape, entries, ot_sender, source)
-        if run.me == "telecom":
-            share.matches.wires[3] ^= ot_sender.delta  # 1 becomes 9
-            share.matches.wires[1] ^= ot_sender.delta  # 9 becomes 11
+        if run.me == liar:
+            share.matches.wires[3] ^= ot_sender.delta
+            share.matches.wires[1] ^= ot_sender.delta
         return share
 
-    read = counts._require_enough
-    monkeypatch.setattr(counts, "_require_enough", lambda enough, least: told.append(enough) or read(enough, least))
     monkeypatch.setattr("blindbayes.protocol.joined_sums.row_holder", lying)
+
+
+JOINS = {"inner, columns on both sides": {}, "left": {"join": "left"}}
+
+
+@pytest.mark.parametrize("join", JOINS)
+@pytest.mark.parametrize("liar", ["telecom", "bank"])
+def test_whoever_garbles_another_count_is_caught_before_anything_is_opened(liar, join, told, monkeypatch):
+    flip(monkeypatch, liar)
+    with pytest.raises(IntegrityError):
+        train(**JOINS[join])
+    assert told == []
+
+
+@pytest.mark.parametrize("join", JOINS)
+def test_whoever_garbles_another_estimate_is_caught_before_it_is_opened(join, monkeypatch):
+    """In place of the noisy number it would have read as many bits of the other's list as the number has."""
+    flip(monkeypatch, "telecom")
+    with pytest.raises(IntegrityError):
+        train(min_overlap=0, overlap_epsilon=1.0, **JOINS[join])
+
+
+def test_without_the_comparison_of_both_counts_the_lie_is_believed(told, monkeypatch):
+    flip(monkeypatch, "telecom")
+    monkeypatch.setattr(garbled, "_proofs", lambda *given: (bytes(32), bytes(32)))
     with pytest.raises(PrivacyError, match="fewer than 10"):
-        train()
-    assert True in told  # the lie was believed where it was garbled
-    assert False in told
+        train(join="left")
+    assert sorted(told) in ([False, True], [True])
 
 
-def test_one_person_asked_for_in_three_bins_counts_three_times_at_most(monkeypatch):
+def test_one_person_asked_for_in_three_bins_counts_for_nothing(monkeypatch):
     genuine = joined_sums._placed
 
     def thrice(session, shape, entries, source):
         items, table = genuine(session, shape, entries, source)
-        if len(entries) == 100:  # the telecom: nobody but p7, in all three bins
-            mine = entries.items[7:8]
-            items = source.words(2 * shape.bins).reshape(-1, 2)
-            items[cuckoo.bins_of(session, mine, shape.bins)[0]] = mine
+        if len(entries) == 100:  # the telecom: each in all three bins
+            items[cuckoo.bins_of(session, entries.items, shape.bins).reshape(-1)] = np.repeat(entries.items, 3, axis=0)
         return items, table
 
     monkeypatch.setattr(joined_sums, "_placed", thrice)
     with pytest.raises(PrivacyError, match="fewer than 10"):
         train()
+    with pytest.raises(IntegrityError):  # the other count says 1
+        train(min_overlap=2)
 
 
 @pytest.mark.parametrize("shift", [-50, 1, 10**6])

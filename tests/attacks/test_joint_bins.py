@@ -1,14 +1,18 @@
-"""Whoever would choose the bins of joined_scores: their name is a fresh choice of all parties together."""
+"""Whoever would choose the bins of a join: their name is a fresh choice of all parties together."""
 
 import msgspec
 import numpy as np
 import pytest
 
 from blindbayes.errors import IntegrityError, PeerProtocolError
-from blindbayes.primitives import cuckoo
+from blindbayes.primitives import cuckoo, okvs
+from blindbayes.protocol import joined_sums, matching, transfer
 from blindbayes.protocol.joined_scores.messages import BinsCommitted, BinsFixed, BinsOffered
-from blindbayes.transport.memory import Replace, run_in_memory
+from blindbayes.protocol.joined_sums import Entries
+from blindbayes.protocol.transfer.messages import CoinsAnswered, CoinsOpened
+from blindbayes.transport.memory import Replace, local_runs, run_in_memory
 from support.hidden import Case
+from support.two_party import coins
 
 
 def replaced(kind, **changes):
@@ -46,3 +50,68 @@ def test_the_same_run_has_other_bins_each_time(monkeypatch):
     assert seen[0] == seen[1]
     assert seen[2] == seen[3]
     assert seen[0] != seen[2]
+
+
+# -- joined_sums and matching: two parties ----------------------------------------------------------------------------------
+
+
+def both_parties(protocol, faults=()):
+    """A small run of either protocol between "a", who commits, and "b"."""
+    runs, items = local_runs(["a", "b"], coins=coins("run")), coins("items").words(60).reshape(-1, 2)
+
+    def first():
+        ot_sender = yield from transfer.ot_sender(runs["a"], "b", coins("s"))
+        if protocol is matching:
+            return (yield from matching.asker(runs["a"], "b", SIZES[matching], items[:20], ot_sender, coins("a")))
+        entries = Entries(items[:20], np.ones((20, 1), dtype=np.uint64))
+        return (yield from joined_sums.row_holder(runs["a"], "b", SIZES[joined_sums], entries, ot_sender, coins("a")))
+
+    def second():
+        ot_receiver = yield from transfer.ot_receiver(runs["b"], "a", coins("r"))
+        if protocol is matching:
+            return (yield from matching.owner(runs["b"], "a", SIZES[matching], items[10:], ot_receiver, coins("b")))
+        entries = Entries(items[10:], np.ones((20, 1), dtype=np.uint64))
+        return (yield from joined_sums.label_holder(runs["b"], "a", SIZES[joined_sums], entries, ot_receiver, coins("b")))
+
+    return run_in_memory({"a": first(), "b": second()}, faults=faults, check=False)
+
+
+SIZES = {
+    matching: matching.MatchingSetup(joined_sums.MIN_BOUND, joined_sums.MIN_BOUND),
+    joined_sums: joined_sums.JoinedSumsSetup(joined_sums.MIN_BOUND, joined_sums.MIN_BOUND, 1, 1),
+}
+
+
+@pytest.mark.parametrize("protocol", SIZES, ids=["matching", "joined_sums"])
+def test_whoever_would_fix_its_part_of_the_name_last_is_refused(protocol):
+    """The party that spoke last in `agree` could try nonces until bins or cells suited it."""
+    assert both_parties(protocol).error is None
+    fault = replaced(CoinsOpened, part=lambda old: bytes(32))
+    error = both_parties(protocol, [fault]).error
+    assert isinstance(error, IntegrityError)
+    assert error.party == "a"
+    error = both_parties(protocol, [replaced(CoinsAnswered, part=lambda old: old[:-1])]).error
+    assert isinstance(error, PeerProtocolError)
+    assert error.party == "b"
+
+
+@pytest.mark.parametrize("protocol", SIZES, ids=["matching", "joined_sums"])
+def test_the_session_alone_says_nothing_of_bins_and_cells(protocol, monkeypatch):
+    """They follow from both parts, of which the second answers a commitment, and the first is fixed by it."""
+    names, sessions = [], []
+    for module, function in ((cuckoo, "bins_of"), (okvs, "places")):
+        genuine = getattr(module, function)
+        monkeypatch.setattr(
+            module, function, lambda name, *given, _genuine=genuine: names.append(name) or _genuine(name, *given)
+        )
+    genuine_agree = transfer.agree
+
+    def agree(*given):
+        sessions.append((yield from genuine_agree(*given)))
+        return sessions[-1]
+
+    for module in ("matching", "joined_sums"):
+        monkeypatch.setattr(f"blindbayes.protocol.{module}.roles.agree", agree)
+    assert both_parties(protocol).error is None
+    assert len(set(names)) == 1
+    assert not set(names) & set(sessions)

@@ -303,7 +303,10 @@ def test_a_forged_memory_of_a_site_does_not_stop_it(tmp_path: Path) -> None:
 # -- section 8: a nasty peer -------------------------------------------------------------------------------------------
 
 
-def test_before_all_have_joined_a_peer_can_send_its_handshake_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("megabytes", [10, pytest.param(400, marks=pytest.mark.slow)])
+def test_before_all_have_joined_a_peer_can_send_its_handshake_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, megabytes: int
+) -> None:
     """400 MB went into a journal in six seconds, for a study of 38 words, while the others were still joining."""
 
     async def test() -> None:
@@ -317,7 +320,7 @@ def test_before_all_have_joined_a_peer_can_send_its_handshake_only(tmp_path: Pat
                 real(link, *arguments)
                 if link.pair.me == "west":  # a changed site: it waits for nobody's word
                     link.peer_ready = True
-                    for _ in range(10):
+                    for _ in range(megabytes):
                         link.post_now("KeysAdvertised", bytes(1 << 20))
 
             monkeypatch.setattr(Link, "_take_confirm", flood)
@@ -326,6 +329,8 @@ def test_before_all_have_joined_a_peer_can_send_its_handshake_only(tmp_path: Pat
             assert isinstance(run.error, PeerProtocolError)
             assert "before all had said that they can go on" in str(run.error)
             assert run.error.party == "west"
+            north = office.agents["north"].home.folder
+            assert sum(path.stat().st_size for path in north.rglob("*") if path.is_file()) < 1 << 20
 
     bounded(test)
 

@@ -282,3 +282,14 @@ def test_each_text_about_a_setting_stands_in_one_place() -> None:
     assert {option.help for option in init.params if option.name not in own} <= sentences
     written = SiteConfig().to_toml("north").decode()
     assert all(f"# {SETTINGS[f'site.policy.{name}'].line}" in written for name in ("min_rows", "reveal_matches"))
+
+
+def test_the_page_on_python_lists_the_public_surface_and_nothing_else() -> None:
+    import blindbayes
+
+    listed = re.findall(r"^::: (\S+)$", (DOCS / "api.md").read_text(encoding="utf-8"), flags=re.MULTILINE)
+    assert sorted(listed) == sorted(f"blindbayes.{name}" for name in blindbayes.__all__ if name != "__version__")
+    pages = [*DOCS.rglob("*.md"), DOCS.parent / "README.md"]
+    for page in pages:
+        inner = set(re.findall(r"^\s*from (blindbayes\.\S+) import", page.read_text(encoding="utf-8"), flags=re.MULTILINE))
+        assert inner <= {"blindbayes.datasets"}, page

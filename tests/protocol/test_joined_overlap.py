@@ -105,7 +105,7 @@ def test_the_estimate_counts_identifiers_and_the_statement_says_what_it_costs():
     assert "noisy_overlap: with alice 20)" in result.statement
     assert "50-differentially private" in result.statement
     assert "epsilon = 50 to the ledger of bob, 50 to that of each other party" in result.statement
-    assert result.leakage["alice"].received["NoisedTold"] == ("noisy", 1)  # the row holder
+    assert result.leakage["alice"].received["OverlapNoised"] == ("noisy", 1)  # each reads what the other garbled
     assert result.leakage["bob"].received["OverlapNoised"] == ("noisy", 1)
     assert any("estimate of how many" in line for view in result.report.views for line in view.plain)
 

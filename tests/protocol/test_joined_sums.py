@@ -450,7 +450,7 @@ def test_joint_classes_equal_those_of_the_plain_model_of_the_join(joint):
 
 def test_only_the_overlap_bit_is_opened(joint):
     result, _ = joint
-    assert {leak.opened for leak in result.leakage.values()} == {2 * tuple(SPEC["opened_with_min_overlap"])}  # either direction
+    assert {leak.opened for leak in result.leakage.values()} == {tuple(SPEC["opened_with_min_overlap"])}
     assert "at least 100 identifiers" in result.statement
 
 

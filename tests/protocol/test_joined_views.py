@@ -192,7 +192,8 @@ def test_a_role_does_not_notice_that_it_talks_to_the_simulator(monkeypatch):
         return coins("session").bytes(32)
         yield
 
-    monkeypatch.setattr(roles, "agree", no_agreement)
+    for public in ("agree", "commit_coins", "open_coins", "answer_coins", "hear_coins"):
+        monkeypatch.setattr(roles, public, no_agreement)
     let_proofs_hold(monkeypatch)
     monkeypatch.setattr(roles, "require_mark", lambda *given: None)  # marks name sessions, which are public
     source = coins("simulator")

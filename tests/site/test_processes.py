@@ -145,6 +145,23 @@ def test_kill_9_of_each_site_at_several_points(net: Loopback, tmp_path: Path, vi
 
 
 @pytest.mark.slow
+def test_kill_9_of_the_servers_host_shuts_nobody_out_of_later_sums(tmp_path: Path) -> None:
+    """Its host dies before a vector has left: once no other site could take part in an exact sum ever again."""
+    names = (*NAMES, "east")
+    with Loopback(tmp_path / "sites", make_rows(tmp_path, names), policy=EASY) as four:
+        study = study_of(four, deadlines=Deadlines(step=4, join=20, run=60))
+        assert study.host("server") == "north"
+        run_id = begin_and_freeze(four, study, "west")
+        four.sites["north"].kill(signal.SIGKILL)
+        four.sites["west"].kill(signal.SIGCONT)
+        for name in ("south", "west", "east"):
+            client = four.sites[name].operator
+            assert client.follow(client.call("GET", f"/runs/{run_id}"))["party"] == "north"
+        four.sites["north"].start()
+        assert states(four.run(study)) == dict.fromkeys(names, "done")
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("victim", NAMES)
 def test_sigstop_of_each_site_is_named(net: Loopback, victim: str) -> None:
     study = study_of(net, deadlines=Deadlines(step=3, join=60, run=90), title="each stopped")
@@ -186,6 +203,10 @@ def test_a_disk_that_fills_up_ends_in_a_typed_error_everywhere(net: Loopback) ->
     run = net.sites["north"].operator.call("POST", "/runs", {"study": study.sha256})
     again = until(lambda: net.sites["south"].operator.call("GET", "/status")["runs"])
     assert run["run"] not in [each["run"] for each in again]  # a site that cannot write its log joins nothing
+    begun, north = time.monotonic(), net.sites["north"].operator
+    told = north.follow(north.call("GET", f"/runs/{run['run']}"))
+    assert (told["error"], told["party"]) == ("PeerLost", "south")
+    assert time.monotonic() - begun < 30  # the others were told; once they waited for the deadline of joining
     south.kill(signal.SIGKILL)  # the limit goes with the process
     south.start()
     net.follow(run["run"], study)

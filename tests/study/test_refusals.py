@@ -12,6 +12,7 @@ from blindbayes.protocol.masked_sum.params import MaskedSumParams
 from blindbayes.scheme.aligned import ClassSumsParams
 from blindbayes.scheme.joined import JoinedSumsParams
 from blindbayes.study import ColumnStudy, JoinStudy, RowStudy
+from blindbayes.study.fields import Model, Privacy, Thresholds
 from support.sites import BOOK
 
 COLUMNS = {"partition": "columns"}
@@ -103,3 +104,17 @@ def test_a_study_does_not_change_once_it_is_made() -> None:
         study.epsilon = 9.0
     assert study.replace(epsilon=9.0).epsilon == 9.0
     assert study.epsilon == 1.0
+
+
+def test_settings_in_groups_are_those_by_name() -> None:
+    typed = RowStudy(
+        BOOK, privacy=Privacy(epsilon=1.0, delta=1e-9), thresholds=Thresholds(min_parties=4), model=Model(alpha=2.0)
+    )
+    flat = Study(BOOK, epsilon=1.0, delta=1e-9, min_parties=4, alpha=2.0)
+    assert typed.sha256 == flat.sha256
+    assert (typed.privacy, typed.thresholds, typed.model) == (flat.privacy, flat.thresholds, flat.model)
+    assert flat.privacy == Privacy(epsilon=1.0, delta=1e-9)
+    with pytest.raises(ConfigError, match="epsilon is given twice"):
+        RowStudy(BOOK, epsilon=1.0, privacy=Privacy(epsilon=1.0))
+    with pytest.raises(ConfigError, match="quorum does not apply"):
+        ColumnStudy(BOOK, thresholds=Thresholds(quorum=2))

@@ -10,7 +10,7 @@ from blindbayes.primitives.coins import Coins
 from blindbayes.primitives.oprf import Owner
 from blindbayes.primitives.softspoken import OtSenderSetup, SenderStream, plant
 from blindbayes.primitives.tweaks import TweakedHash
-from blindbayes.protocol.joined_sums.counts import Count
+from blindbayes.protocol.joined_sums.counts import Count, Executions
 
 
 def coins(name: str) -> Coins:
@@ -44,13 +44,19 @@ def opened_count(row_holder, label_holder):
     return sum(1 << at for at, bit in enumerate(other) if bit)
 
 
-def count_pair(number, bits=20, name="count"):
-    """The two sides of a count of joined identifiers, "rows" and "labels", as joined_sums would leave them."""
-    ot_sender, ot_receiver = transfer_pair(name)
-    bits = to_bits([number], bits)
-    wires = bits[..., None].astype(np.uint64) * ot_sender.delta  # as wires of the garbler's own bits
-    mine = Count(b"count of matches", "labels", ot_sender.session(b"count of matches"), wires)
-    return mine, Count(b"count of matches", "rows", ot_receiver.session(b"count of matches"), np.zeros_like(wires))
+def count_pair(number, bits=20, other=None):
+    """The two sides, "rows" and "labels", of a count of joined identifiers, as two runs of joined_sums with the roles swapped
+    would leave them; with `other` what the second run counted."""
+
+    def one(found, garbler, evaluator):
+        ot_sender, ot_receiver = transfer_pair(garbler)
+        wires = to_bits([found], bits)[..., None].astype(np.uint64) * ot_sender.delta  # as wires of the garbler's own bits
+        session = f"matches counted by {garbler}".encode()
+        mine = Count(session, evaluator, ot_sender.session(session), wires)
+        return mine, Count(session, garbler, ot_receiver.session(session), np.zeros_like(wires))
+
+    first, second = one(number, "rows", "labels"), one(number if other is None else other, "labels", "rows")
+    return Executions(first[0], second[1]), Executions(second[0], first[1])
 
 
 class RecordingHash(TweakedHash):

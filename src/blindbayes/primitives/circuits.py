@@ -453,8 +453,8 @@ def pairs_of(classes: int) -> list[tuple[int, int]]:
     return [(i, j) for i in range(classes) for j in range(i + 1, classes)]
 
 
-def argmax_by_pairs(g: Gates, behind: Wires, classes: int) -> Wires:
-    """One wire per class but the last: 1 where it is the first maximum. (K - 1)(K - 2) AND.
+def argmax_by_pairs(g: Gates, behind: Wires, classes: int) -> Number:
+    """The position of the first maximum, as a number. (K - 1)(K - 2) AND.
 
     `behind` has one wire per pair i < j (in the order of `pairs_of`): 1 where score i < score j. Ties go to the lowest.
     """
@@ -471,7 +471,11 @@ def argmax_by_pairs(g: Gates, behind: Wires, classes: int) -> Wires:
             joined = g.and_(np.stack(beats[:half]), np.stack(beats[half : 2 * half]))
             beats = [*joined, *beats[2 * half :]]
         winners.append(beats[0])
-    return np.stack(winners)
+    last = winners[0]
+    for wire in winners[1:]:
+        last = last ^ wire
+    winners.append(g.not_(last))  # exactly one class wins
+    return look_up(np.stack(winners), range(classes), (classes - 1).bit_length())
 
 
 def argmax_by_turns(g: Gates, scores: Sequence[Number]) -> Number:

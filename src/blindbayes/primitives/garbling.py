@@ -88,7 +88,7 @@ class Garbler:
     def __init__(self, hash_: TweakedHash, delta: Block128) -> None:
         if not delta[0] & _ONE:
             raise LocalProtocolError("the offset's colour bit must be 1")
-        self._hash = hash_
+        self.hash_ = hash_  # a long circuit takes a new one from step to step
         self._delta = delta
         self._tables: list[npt.NDArray[np.uint64]] = []
         self._last_ramp = np.zeros(0, dtype=np.uint64)
@@ -118,7 +118,7 @@ class Garbler:
         shape, left, right = _rows(left, right)
         rows = left.shape[0]
         self.and_count += rows
-        first = self._hash.reserve(Domain.GATE, 2 * rows)
+        first = self.hash_.reserve(Domain.GATE, 2 * rows)
         tables = np.empty((rows, ROW_WORDS), dtype=np.uint64)
         if rows <= _ROWS_AT_ONCE:
             out = self._and(left, right, first, tables)
@@ -139,7 +139,7 @@ class Garbler:
         labels[2] = right
         np.bitwise_xor(right, delta, out=labels[3])
         tweaks = self._ramp(rows) + np.uint64(first)
-        hashed = self._hash.at(labels.reshape(-1, 2), Domain.GATE, tweaks, keep=False).reshape(4, rows, 2)
+        hashed = self.hash_.at(labels.reshape(-1, 2), Domain.GATE, tweaks, keep=False).reshape(4, rows, 2)
         left_colour, right_colour = _masks(left), _masks(right)
         generator = hashed[0] ^ hashed[1]
         generator ^= right_colour & delta
@@ -174,9 +174,9 @@ class Garbler:
         """Two 64-bit tags per output wire and lane, by which the evaluator reads its bit and notices a wrong label."""
         flat = wires.reshape(-1, 2)
         rows = flat.shape[0]
-        first = self._hash.reserve(Domain.OUTPUT, rows)
-        zero = self._hash.run(flat, Domain.OUTPUT, first)[:, 0]
-        one = self._hash.run(flat ^ self._delta, Domain.OUTPUT, first)[:, 0]
+        first = self.hash_.reserve(Domain.OUTPUT, rows)
+        zero = self.hash_.run(flat, Domain.OUTPUT, first)[:, 0]
+        one = self.hash_.run(flat ^ self._delta, Domain.OUTPUT, first)[:, 0]
         return np.concatenate([zero, one])
 
     def read(self, wires: Wires, returned: npt.NDArray[np.uint64], party: str | None = None) -> npt.NDArray[np.uint8]:
@@ -194,7 +194,7 @@ class Evaluator:
     """Active labels, and the tables that came from the garbler."""
 
     def __init__(self, hash_: TweakedHash, party: str | None = None) -> None:
-        self._hash = hash_
+        self.hash_ = hash_
         self._party = party
         self._tables = np.zeros(0, dtype=np.uint64)
         self._at = 0
@@ -228,7 +228,7 @@ class Evaluator:
         shape, left, right = _rows(left, right)
         rows = left.shape[0]
         self.and_count += rows
-        first = self._hash.reserve(Domain.GATE, 2 * rows)
+        first = self.hash_.reserve(Domain.GATE, 2 * rows)
         end = self._at + ROW_WORDS * rows
         if end > len(self._tables):
             raise PeerProtocolError("there are fewer garbled tables than gates", party=self._party)
@@ -245,7 +245,7 @@ class Evaluator:
     def _and(self, left: Block128, right: Block128, first: int, tables: npt.NDArray[np.uint64]) -> Block128:
         rows = left.shape[0]
         labels = np.concatenate([left, right])
-        hashed = self._hash.run(labels, Domain.GATE, first, keep=False)
+        hashed = self.hash_.run(labels, Domain.GATE, first, keep=False)
         out: Block128 = _masks(right)
         left_colour = _masks(left)
         for word in (0, 1):
@@ -262,8 +262,8 @@ class Evaluator:
         rows = flat.shape[0]
         if tags.shape != (2 * rows,):
             raise PeerProtocolError("the output tags have the wrong length", party=self._party)
-        first = self._hash.reserve(Domain.OUTPUT, rows)
-        own = self._hash.run(flat, Domain.OUTPUT, first)[:, 0]
+        first = self.hash_.reserve(Domain.OUTPUT, rows)
+        own = self.hash_.run(flat, Domain.OUTPUT, first)[:, 0]
         is_one: npt.NDArray[np.bool_] = own == tags[rows:]
         if not bool(np.all(is_one ^ (own == tags[:rows]))):
             raise IntegrityError(party=self._party)

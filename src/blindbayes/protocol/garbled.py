@@ -150,7 +150,7 @@ def dual_first(
             raise PeerProtocolError("tags came for outputs that this party is not to learn", party=other)
         found.update(next(stacks).tobytes())
         evaluator.require_finished()
-    yield from _answer_equality(other, session, found.digest(), coins)
+    yield from answer_equality(other, session, found.digest(), coins)
 
 
 def dual_second(
@@ -185,7 +185,7 @@ def dual_second(
     for outputs, opened in zip(circuit(garbler, labels, garbler.own(own)), read, strict=True):
         expected.update((outputs ^ garbler.own(opened)).tobytes())
         yield from send_step(other, garbler, outputs, tables_kind, session, tagged=False)
-    yield from _ask_equality(other, session, expected.digest() if readable else coins.bytes(32), coins)
+    yield from ask_equality(other, session, expected.digest() if readable else coins.bytes(32), coins)
     return read
 
 
@@ -207,7 +207,8 @@ def _proofs(session: bytes, asked: bytes, answered: bytes, key: bytes) -> tuple[
     return hashlib.sha256(b"answers" + whole).digest(), hashlib.sha256(b"asks" + whole).digest()
 
 
-def _ask_equality(other: str, session: bytes, secret: bytes, coins: Coins) -> Role[None]:
+def ask_equality(other: str, session: bytes, secret: bytes, coins: Coins) -> Role[None]:
+    """Goes on if the other has the same secret; else both know that it differs, and nothing else of it."""
     scalar, mine = _point(session, secret, coins)
     yield Send(other, EqualityAsked(mark(session, EqualityAsked, 0), mine))
     answered = yield from receive(other, EqualityAnswered)
@@ -219,7 +220,8 @@ def _ask_equality(other: str, session: bytes, secret: bytes, coins: Coins) -> Ro
     yield Send(other, EqualityProved(mark(session, EqualityProved, 0), own))
 
 
-def _answer_equality(other: str, session: bytes, secret: bytes, coins: Coins) -> Role[None]:
+def answer_equality(other: str, session: bytes, secret: bytes, coins: Coins) -> Role[None]:
+    """The other's side."""
     asked = yield from receive(other, EqualityAsked)
     require_mark(asked.mark, session, EqualityAsked, 0, other)
     scalar, mine = _point(session, secret, coins)

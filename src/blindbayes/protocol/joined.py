@@ -131,8 +131,13 @@ class JoinSetup:
     @property
     def failure_bits(self) -> int:
         """Any of the study's runs of joined_sums fails, or counts wrongly, with probability below 2 to the minus this."""
-        runs = len(self.holders) * (2 if self.own_layout is not None else 1)
+        runs = len(self.holders) * (2 if self.own_layout is not None or self.counted else 1)
         return joined_sums.FAILURE_BITS - (runs - 1).bit_length()
+
+    @property
+    def counted(self) -> bool:
+        """Whether joined identifiers are counted: in two runs with the roles swapped, which must agree."""
+        return bool(self.min_overlap) or self.overlap_epsilon is not None
 
     @property
     def own_layout(self) -> RowLayout | None:
@@ -145,19 +150,17 @@ class JoinSetup:
         """The run in which an attribute holder brings rows and the class holder labels; the last word counts rows."""
         layout, classes = self.columns.layout(party), len(self.codebook.classes)
         facts = layout.facts() + self.facts()
-        counted = bool(self.min_overlap) or self.overlap_epsilon is not None
-        return JoinedSumsSetup(
-            self.bounds[party], self.bounds[self.class_holder], layout.words + 1, classes, self.max_multiplicity, facts, counted
-        )
+        bounds = self.bounds[party], self.bounds[self.class_holder]
+        return JoinedSumsSetup(*bounds, layout.words + 1, classes, self.max_multiplicity, facts, self.counted)
 
     def own_shape(self, party: str) -> JoinedSumsSetup:
-        """The run in which the class holder brings its own columns, class by class, and the other its numbers of rows."""
-        layout = self.own_layout
+        """The run in which the class holder brings its own columns, class by class, and the other its numbers of rows; or,
+        where it has none to bring, the identifiers alone."""
+        bounds, layout = (self.bounds[self.class_holder], self.bounds[party]), self.own_layout
         if layout is None:
-            raise LocalProtocolError("the class holder's own columns are not shared")
+            return JoinedSumsSetup(*bounds, 0, 0, 1, self.facts(), True)
         words = layout.words * len(self.codebook.classes)
-        bounds, counted = (self.bounds[self.class_holder], self.bounds[party]), bool(self.min_overlap)
-        return JoinedSumsSetup(*bounds, words, 1, self.max_multiplicity, layout.facts() + self.facts(), counted)
+        return JoinedSumsSetup(*bounds, words, 1, self.max_multiplicity, layout.facts() + self.facts(), self.counted)
 
     def noise_bits(self, party: str) -> int:
         """Bits of an estimate of the joined identifiers: as few as hold it (noise is larger with probability e^-64)."""
@@ -279,18 +282,19 @@ def train_class_holder(
     for name in join.holders:
         ot_receiver = yield from transfer.ot_receiver(run, name, coins)
         ot_sender = yield from transfer.ot_sender(run, name, coins)
-        share, counts[name] = yield from joined_sums.label_holder(run, name, join.shape(name), labels, ot_receiver, coins)
-        if join.own_layout is not None and own is not None:
-            mine[name] = yield from joined_sums.row_holder(run, name, join.own_shape(name), own, ot_sender, coins)
-        if join.min_overlap:  # whoever garbles the count knows that it is right: so it is looked at in either direction
-            yield from on_counts.overlap_label_holder(counts[name], join.min_overlap)
-            if name in mine:
-                yield from on_counts.overlap_row_holder(mine[name].matches, join.min_overlap)
+        share, matches = yield from joined_sums.label_holder(run, name, join.shape(name), labels, ot_receiver, coins)
+        if join.own_layout is not None or join.counted:
+            brought = own if join.own_layout is not None and own is not None else _identifiers(labels)
+            mine[name] = yield from joined_sums.row_holder(run, name, join.own_shape(name), brought, ot_sender, coins)
+        if join.counted:  # a count that one party garbled alone would be what it likes
+            counts[name] = on_counts.Executions(mine[name].matches, matches)
+        if join.min_overlap:
+            yield from on_counts.enough(counts[name], join.min_overlap, True, coins)
         trained.sums[name], trained.ot_senders[name], trained.back_planters[name] = share, ot_sender, ot_receiver
     for name in join.holders:  # nothing else is opened or used before every join was found large enough
         if join.overlap_epsilon is not None:
             own_noise, bits = _noise(noise, name), join.noise_bits(name)
-            trained.overlaps[name] = yield from on_counts.noisy_label_holder(counts[name], own_noise, bits)
+            trained.overlaps[name] = yield from on_counts.noisy(counts[name], own_noise, bits, True, coins)
     for name in join.holders:
         share, both = trained.sums[name], (trained.ot_senders[name], trained.back_planters[name])
         sums, layout = _cut(share), columns.layout(name)
@@ -333,16 +337,16 @@ def train_attribute_holder(
     ot_receiver = yield from transfer.ot_receiver(run, other, coins)
     share, count = yield from joined_sums.row_holder(run, other, join.shape(run.me), rows, ot_sender, coins)
     own_layout, theirs = join.own_layout, None
-    if own_layout is not None:
-        theirs = yield from joined_sums.label_holder(run, other, join.own_shape(run.me), numbers, ot_receiver, coins)
-    if join.min_overlap:
-        yield from on_counts.overlap_row_holder(count, join.min_overlap)
-        if theirs is not None:
-            yield from on_counts.overlap_label_holder(theirs.matches, join.min_overlap)
+    if own_layout is not None or join.counted:
+        brought = numbers if own_layout is not None else _identifiers(rows)
+        theirs = yield from joined_sums.label_holder(run, other, join.own_shape(run.me), brought, ot_receiver, coins)
+    counts = None if theirs is None else on_counts.Executions(count, theirs.matches)
+    if join.min_overlap and counts is not None:
+        yield from on_counts.enough(counts, join.min_overlap, False, coins)
     overlaps = {}
-    if join.overlap_epsilon is not None:
+    if join.overlap_epsilon is not None and counts is not None:
         own_noise, bits = _noise(noise, other), join.noise_bits(run.me)
-        overlaps[other] = yield from on_counts.noisy_row_holder(count, own_noise, bits)
+        overlaps[other] = yield from on_counts.noisy(counts, own_noise, bits, False, coins)
     sums, layout = _cut(share), columns.layout(run.me)
     tables = yield from shared_model.attribute_holder(
         run, other, sums, layout, plan, (ot_sender, ot_receiver), coins, tables_noise
@@ -382,6 +386,11 @@ def _commit(run: Run, join: JoinSetup, other: str, tables: Mapping[str, Limbs], 
         elif not asks and answered:
             yield from answer_references(run, other, plan, tables, answered, links.ot_sender, coins)
     return committed
+
+
+def _identifiers(entries: Entries) -> Entries:
+    """The identifiers alone."""
+    return Entries(entries.items, np.zeros((len(entries), 0), dtype=np.uint64))
 
 
 def _noise(noise: Mapping[str, int] | None, other: str) -> int:

@@ -44,23 +44,40 @@ class Leak:
     opened: tuple[str, ...]  # labels, in order
 
 
+class RunResult:
+    """What every run leaves, whoever asks: who learned what, at what cost, under which promise; and its release."""
+
+    leakage: Mapping[str, Leak]
+    cost: Cost
+    statement: str
+    report: LeakReport | None  # None: only what `leakage` says is known
+
+    def files(self, deployment: Deployment | None = None) -> dict[str, bytes]:
+        """Every file of the release but the checksums. A deployment adds the record of the OpenDP Deployments Registry."""
+        return run_files(self.report or report_of((), self.leakage), self.cost, self.statement)
+
+    def save(
+        self,
+        folder: str | os.PathLike[str],
+        *,
+        signers: Mapping[str, SigningKey] | None = None,
+        deployment: Deployment | None = None,
+    ) -> Path:
+        """Write the release and its checksums; beside them a model that is in shares leaves one share file per party, which
+        goes to that party alone. The folder must be new or empty. `signers` maps parties to the keys that sign the checksums.
+        """
+        return write_folder(folder, seal_files(self.files(deployment), signers))
+
+
 @dataclass(frozen=True)
-class Learned:
-    """What every run leaves, whoever asks: who learned what, at what cost, under which promise. Here: and nothing else."""
+class Learned(RunResult):
+    """The end of a run at a site that learned no model: the reports, and nothing else."""
 
     leakage: Mapping[str, Leak]
     cost: Cost = field(repr=False)
     statement: str = field(repr=False)
     report: LeakReport = field(repr=False)
     known: Mapping[str, Any] = field(default_factory=dict)  # public facts for the run.json of a site
-
-    def files(self) -> dict[str, bytes]:
-        """Every file of the release but the checksums."""
-        return run_files(self.report, self.cost, self.statement)
-
-    def save(self, folder: str | os.PathLike[str]) -> Path:
-        """Write the release. The folder must be new or empty."""
-        return write_folder(folder, seal_files(self.files()))
 
 
 class Earlier(Protocol):
@@ -93,7 +110,7 @@ class Earlier(Protocol):
 
 
 @dataclass(frozen=True)
-class Result:
+class Result(RunResult):
     """How a study ended that opens statistics: with a model in the open."""
 
     model: estimators.NaiveBayes = field(repr=False)
@@ -116,31 +133,18 @@ class Result:
         return {"included": list(self.included)}
 
     def files(self, deployment: Deployment | None = None) -> dict[str, bytes]:
-        """Every file of the release but the checksums. A deployment adds the record of the OpenDP Deployments Registry."""
+        """Reports and the model, with its card, explanation and plots."""
         record = self.model._record()
         promise = self.model.statement_ if record.privacy and "statement" in record.privacy else None
-        report = self.report or report_of((), self.leakage)
-        rows = {"rows": int(self.statistics.class_counts.sum())} if not self.spent[0] else {}
+        counted = self.statistics is not None and not self.spent[0]
+        rows = {"rows": int(self.statistics.class_counts.sum())} if counted else {}
         privacy = {"epsilon": self.spent[0], "delta": self.spent[1]} if self.spent[0] else {"differential privacy": "none"}
         facts = {**self.facts, "included": ", ".join(self.included), **rows, **privacy, "releases added up": self.runs}
         return {
             "model.json": dump_model(record).encode(),
-            **run_files(report, self.cost, self.statement),
+            **super().files(),
             **model_files(record.parameters, facts, promise, deployment, self.model._noise_interval(), record.statistics),
         }
-
-    def save(
-        self,
-        folder: str | os.PathLike[str],
-        *,
-        signers: Mapping[str, SigningKey] | None = None,
-        deployment: Deployment | None = None,
-    ) -> Path:
-        """Write the release: the model, its card, explanation and plots, the leak report, the statement, checksums.
-
-        The folder must be new or empty. `signers` maps parties to the keys that sign the checksums.
-        """
-        return write_folder(folder, seal_files(self.files(deployment), signers))
 
 
 def report_of(protocols: Sequence[str], leakage: Mapping[str, Leak]) -> LeakReport:
@@ -155,7 +159,7 @@ def report_of(protocols: Sequence[str], leakage: Mapping[str, Leak]) -> LeakRepo
 
 
 @dataclass(frozen=True)
-class JointResult:
+class JointResult(RunResult):
     """How a study over columns ended: with a model that nobody has."""
 
     model: Any = field(repr=False)  # shares, one per party
@@ -171,16 +175,9 @@ class JointResult:
         """Public facts for the run.json of a site."""
         return {"included": list(self.included)}
 
-    def files(self) -> dict[str, bytes]:
-        """Every file of the release but the checksums. Shares are not among them: each goes to its party alone."""
-        return run_files(self.report or report_of((), self.leakage), self.cost, self.statement)
-
-    def save(self, folder: str | os.PathLike[str]) -> Path:
-        """Write the release: the leak report, cost, statement, checksums; and beside them one share file per party.
-
-        The checksums leave the shares out: each goes to its party alone. The folder must be new or empty.
-        """
-        where = write_folder(folder, seal_files(self.files()))
+    def save(self, folder: str | os.PathLike[str], **options: Any) -> Path:
+        """The release, and one share file per party."""
+        where = super().save(folder, **options)
         for name, share in self.model.shares.items():
             share.save(where / f"{name}.share")
         return where
@@ -194,8 +191,8 @@ class Prediction(Learned):
     target: str = ""
     beside: Mapping[str, Any] = field(default_factory=dict, repr=False)  # own columns, for the release
 
-    def files(self) -> dict[str, bytes]:
-        """Every file of the release but the checksums; the classes for a learner."""
+    def files(self, deployment: Deployment | None = None) -> dict[str, bytes]:
+        """The reports, and the classes for a learner."""
         made = super().files()
         if self.labels is None:
             return made

@@ -32,7 +32,8 @@ from blindbayes.statistics import Layout, Statistics
 from blindbayes.statistics.feasible import require_feasible
 from blindbayes.study.agreement import Agreement
 from blindbayes.study.schemes import Exposure, Facts, NoParams, share_of
-from blindbayes.study.study import FEWEST_EXACT, Study
+from blindbayes.study.study import Study
+from blindbayes.study.summing import FEWEST_EXACT
 from blindbayes.transport.memory import Outcome
 
 if TYPE_CHECKING:

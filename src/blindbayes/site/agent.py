@@ -229,7 +229,11 @@ class Agent:
                 self.home.audit.append("refused", run=shown, study=study.sha256, site=site, why=str(error))
                 log_event("offer_refused", level=logging.WARNING, run=run_id, site=site, study=study.sha256, error=error)
             return
-        self._launch(run_id, work_of(self.home, self.identity, run_id, study), site)
+        try:
+            self._launch(run_id, work_of(self.home, self.identity, run_id, study), site)
+        except BlindbayesError as error:  # its log cannot be written: the others need not wait for their deadline
+            self._tell_ended(site, pair, {"state": "failed", "exit_code": error.code})
+            raise
 
     def _ended_in_memory(self, run_id: str) -> dict[str, Any] | None:
         """How a run ended whose end could not be written: on a full disk the others need not wait for their deadline."""

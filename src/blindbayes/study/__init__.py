@@ -6,9 +6,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from blindbayes.study.study import FEWEST_EXACT, ColumnStudy, JoinStudy, RowStudy, Study
+    from blindbayes.study.study import ColumnStudy, JoinStudy, RowStudy, Study
 
-__all__ = ["FEWEST_EXACT", "ColumnStudy", "JoinStudy", "RowStudy", "Study"]
+__all__ = ["ColumnStudy", "JoinStudy", "RowStudy", "Study"]
 
 
 def __getattr__(name: str) -> Any:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cached_property
-from typing import Any, TypeVar, cast
+from typing import Any, cast
 
 import msgspec
 import tomlkit
@@ -273,11 +273,11 @@ class StudyFile(StudyFields, frozen=True, forbid_unknown_fields=True, dict=True)
             partition=study.partition,
             protocol=study.protocol,
             hosts={**schemes.default_hosts(agreement), **(hosts or {})},
-            privacy=_part(Privacy, study),
-            thresholds=_part(Thresholds, study),
+            privacy=study.privacy,
+            thresholds=study.thresholds,
             deadlines=deadlines or Deadlines(),
             options=study.options,
-            model=_part(Model, study),
+            model=study.model,
             columns=columns,
             reveal_to=study.reveal_to,
             key=(study.key,) if isinstance(study.key, str) else tuple(study.key or ()),
@@ -303,9 +303,3 @@ class StudyFile(StudyFields, frozen=True, forbid_unknown_fields=True, dict=True)
 
 
 _OF_COLUMNS = ("reveal_to", "key", "aligned", "duplicates", "columns")
-P = TypeVar("P", bound=msgspec.Struct)
-
-
-def _part(kind: type[P], study: Study) -> P:
-    """The settings of a study that stand in one table of its file."""
-    return kind(**{each.name: getattr(study, each.name) for each in msgspec.structs.fields(kind)})

@@ -11,38 +11,30 @@ import json
 import math
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from fractions import Fraction
 from functools import cached_property
 from importlib import import_module
-from typing import Any, ClassVar, Literal, cast
+from inspect import signature
+from typing import Any, ClassVar, Literal, TypeVar, cast
 
 import msgspec
-import numpy as np
 
 from blindbayes.codebook import Codebook
 from blindbayes.data.persons import Persons, require_identifier, require_rows_per_person
 from blindbayes.errors import ConfigError, PrivacyError
 from blindbayes.primitives.coins import Coins
-from blindbayes.privacy.distributed import DistributedNoise, dishonest
 from blindbayes.privacy.noisy_sum import NoisySum
 from blindbayes.privacy.released import require_small_delta
-from blindbayes.protocol import registry
-from blindbayes.protocol.oblivious_sum.membership import Views
-from blindbayes.statistics import Layout, Statistics
 from blindbayes.study import schemes
-from blindbayes.study.fields import OPTIONS_ONCE, first_names, renamed
+from blindbayes.study.fields import OPTIONS_ONCE, Model, Privacy, Thresholds, first_names, renamed
 from blindbayes.study.schemes import Partition, Scheme
-from blindbayes.wire import U64Array
+from blindbayes.study.summing import FEWEST_EXACT, Mechanism, SumPlanning
 from blindbayes.wire.transcript import Keep
 
-FEWEST_EXACT = 3  # an exact sum of two tells each the other's
 SIMULATION = "blindbayes.simulation.driver"
-Mechanism = Literal["auto", "polya", "skellam", "diluted"]
 MECHANISMS = ("auto", "polya", "skellam", "diluted")
 
 
-class Study:
+class Study(SumPlanning):
     """What the parties agreed on.
 
     Parameters
@@ -92,6 +84,8 @@ class Study:
         As in `NaiveBayes`.
     reveal_to, key, aligned, duplicates
         For columns.
+    privacy, thresholds, model
+        The same settings grouped as in a study file: a `Privacy`, a `Thresholds`, a `Model`, each in place of its own.
     """
 
     kind: ClassVar[Partition]
@@ -140,7 +134,14 @@ class Study:
         key: str | Sequence[str] | None = None,
         aligned: bool | None = None,
         duplicates: str = "join",
+        privacy: Privacy | None = None,
+        thresholds: Thresholds | None = None,
+        model: Model | None = None,
     ) -> None:
+        parts = _apart(locals(), (privacy, thresholds, model))
+        if parts is not None:  # the same settings, each by its name
+            type(self).__init__(self, codebook, **parts)
+            return
         name, given = (self.usual, None) if protocol is None else _named(protocol)
         if given is not None and options:
             raise ConfigError("give the options of the protocol once: in `options`, or in the object for `protocol`")
@@ -278,6 +279,21 @@ class Study:
         """Whether noise is added to what is counted: then no row may be an error."""
         return self.epsilon is not None
 
+    @property
+    def privacy(self) -> Privacy:
+        """What the result promises."""
+        return _grouped(Privacy, self)
+
+    @property
+    def thresholds(self) -> Thresholds:
+        """Below which nothing is opened."""
+        return _grouped(Thresholds, self)
+
+    @property
+    def model(self) -> Model:
+        """How statistics become a model."""
+        return _grouped(Model, self)
+
     def persons(self, coins: Coins) -> Persons | None:
         """How many rows of a person count, drawn by a party's own coins; None: all of them."""
         return None if self.rows_per_person is None else Persons(self.rows_per_person, coins.bytes(32))
@@ -345,155 +361,6 @@ class Study:
             keep=keep,
             agreement=agreement,
         )
-
-    # -- rows ----------------------------------------------------------------------------------------------------------
-
-    def setting(
-        self, contributors: Sequence[str], founders: tuple[str, ...] = (), steps: tuple[tuple[str, bool], ...] = ()
-    ) -> registry.SumSetup:
-        """The public setting of the sum for these contributors, or an error if policy forbids it.
-
-        Where sites come and go, `founders` and `steps` say how they became these.
-        """
-        names = tuple(contributors)
-        if len(names) < self.min_parties:
-            raise PrivacyError(
-                f"the study asks for at least {self.min_parties} parties; {len(names)} take part. Two sites may sum with an "
-                "epsilon, or hold different columns"
-            )
-        quorum = self.quorum
-        if quorum is None and (usual := self.scheme.quorum(len(names))) is not None:
-            quorum = max(usual, self._fewest_agreed(len(names)))
-        options = self._graph_options(len(names))
-        noisy = self.epsilon is not None
-        setting = registry.SumSetup(
-            names, 1, quorum, noisy, 1, options, founders or names, steps
-        )  # its bound follows from noise
-        if self.epsilon is None and setting.quorum_size < FEWEST_EXACT:
-            raise PrivacyError(
-                "an exact sum of two parties tells each the other's statistics; "
-                "take a third party, a quorum of at least 3, or set epsilon"
-            )
-        plan = self.plan(setting)
-        if plan is not None:
-            return replace(setting, length=plan.length, bound=plan.bound(self.shares(setting, names)))
-        layout = Layout(self.codebook)
-        return replace(setting, length=layout.word_count, bound=2**63 - 1 if layout.is_wide else max(layout.bounds))
-
-    def _fewest_agreed(self, parties: int) -> int:
-        """Under noise: so many survivors that the dishonest and a server that deviates cannot have two sets of them opened."""
-        if self.epsilon is None or not self.options.get("malicious_server", True):
-            return 0
-        return min((parties + dishonest(parties, self.gamma)) // 2 + 1, parties)
-
-    def _graph_options(self, parties: int) -> Mapping[str, Any]:
-        """Under noise, a sparse graph is planned for as many colluders as gamma allows, unless the study says how many."""
-        usual = getattr(self.params, "corrupt", None)
-        if self.epsilon is None or usual is None or "corrupt" in self.options:
-            return self.options
-        return {**self.options, "corrupt": max(usual, dishonest(parties, self.gamma) / parties)}
-
-    def smallest(self, setting: registry.SumSetup) -> registry.Smallest:
-        """The smallest sum that the dishonest can have opened, with a reader that deviates where the protocol bears it.
-
-        Raises `PrivacyError` where that might hold no honest party's noise.
-        """
-        size, protocol = len(setting.contributors), registry.load(self.protocol)
-        corrupt, malicious = dishonest(size, self.gamma), protocol.resists(setting)
-        found = protocol.smallest(setting, corrupt, malicious=malicious)
-        if found.honest < 1:
-            reader = "a reader that deviates" if malicious else "the reader"
-            raise PrivacyError(
-                f"gamma lets {corrupt} of {size} parties be dishonest, and together with {reader} of {self.protocol} they "
-                "could have a sum opened that holds no honest noise: raise the quorum or gamma, or take more neighbours"
-            )
-        return found
-
-    def plan(self, setting: registry.SumSetup) -> NoisySum | None:
-        """What is counted and which noise the contributors add together; None for an exact sum.
-
-        Whoever looks at the sum knows its own share of the noise, so at most the fewest survivors but one count as honest.
-        """
-        if self.epsilon is None:
-            return None
-        key = (len(setting.contributors), setting.quorum_size, len(setting.founders) if setting.steps else 0)
-        if key not in self._plans:
-            honest = min(self.smallest(setting).honest, max(setting.quorum_size - 1, 1))
-            if setting.steps:  # the tables stay those that were planned for the founders: later sums fit earlier ones
-                first = self.setting(setting.founders)
-                self._plans[key] = self._plans[(len(first.contributors), first.quorum_size, 0)].at(honest)
-                return self._plans[key]
-            self._plans[key] = NoisySum.make(
-                self.codebook,
-                epsilon=self.epsilon,
-                delta=self.delta,
-                honest=honest,
-                parties=len(setting.contributors),
-                rows=self.expected_rows,
-                unit=self.unit,
-                party_rows=self.party_rows,
-                rows_per_person=self.rows_per_person,
-                mechanism=self.mechanism,
-            )
-        return self._plans[key]
-
-    def honest_of(self, name: str, setting: registry.SumSetup) -> int:
-        """For how many honest shares a party sets its own: the plan's, or fewer by its view of how many parties there are.
-
-        Never more than the plan counts on, so that the shares of as many honest parties are at least one whole noise; a view
-        is more than half the true number, so that they are about two at most (Huai 2015, Algorithm 1 and Theorem 2).
-        """
-        plan = self.plan(setting)
-        honest = 1 if plan is None else plan.noise.honest
-        if not self.views:
-            return honest
-        seen = Views.after(setting.founders or setting.contributors, setting.steps).of[name]
-        return max(1, honest * seen // len(setting.contributors))
-
-    def shares(self, setting: registry.SumSetup, included: Sequence[str]) -> int:
-        """How many shares of the plan's noise those of these parties come to."""
-        plan = self.plan(setting)
-        if plan is None or not self.views:
-            return len(included)
-        return math.ceil(sum(Fraction(plan.noise.honest, self.honest_of(name, setting)) for name in included))
-
-    def noise(self, setting: registry.SumSetup) -> DistributedNoise | None:
-        """The noise of the plan; None for an exact sum."""
-        plan = self.plan(setting)
-        return None if plan is None else plan.noise
-
-    def counting(self, setting: registry.SumSetup) -> Codebook:
-        """The codebook that every contributor counts with: the study's, with finer cells where noise will be added."""
-        plan = self.plan(setting)
-        return self.codebook if plan is None else plan.codebook
-
-    def contribution(
-        self,
-        statistics: Statistics,
-        setting: registry.SumSetup,
-        coins: Coins,
-        removed: Statistics | None = None,
-        name: str | None = None,
-    ) -> U64Array:
-        """One party's vector for the sum: its statistics, less what it takes back, plus its share of the noise."""
-        if statistics.codebook != self.counting(setting):
-            raise ConfigError("the statistics were not counted with the codebook of `counting`")
-        self.require_party_rows(statistics, *([] if removed is None else [removed]))
-        changed = statistics if removed is None else statistics - removed
-        plan = self.plan(setting)
-        if plan is None:
-            return changed.words
-        fresh = coins.derive(f"noise {coins.bytes(16).hex()}")  # a second vector on the same coins gets noise of its own
-        noise = plan.noise.at(self.honest_of(name or setting.contributors[0], setting))
-        noisy: U64Array = (plan.vector(changed) + noise.share(fresh)).view(np.uint64)
-        return noisy
-
-    def require_party_rows(self, *parts: Statistics) -> None:
-        """Refuse more rows, added and taken back together, than the noise that protects a whole party is made for."""
-        if self.epsilon is None or self.unit != "party" or self.party_rows is None:
-            return
-        if sum(int(part.class_counts.sum()) for part in parts) > self.party_rows:
-            raise PrivacyError("this party brings more rows than the study's party_rows, which the noise is made for")
 
 
 class RowStudy(Study):
@@ -567,6 +434,26 @@ _OF_NOISE: dict[str, Any] = {
     "gamma": 2 / 3,
     "views": False,
 }
+
+
+P = TypeVar("P", bound=msgspec.Struct)
+
+
+def _grouped(kind: type[P], study: Study) -> P:
+    return kind(**{each.name: getattr(study, each.name) for each in msgspec.structs.fields(kind)})
+
+
+def _apart(given: Mapping[str, Any], groups: Sequence[msgspec.Struct | None]) -> dict[str, Any] | None:
+    """The settings of a call, groups taken apart; None if it has no groups."""
+    usual = {name: each.default for name, each in signature(Study.__init__).parameters.items()}
+    flat = {name: value for name, value in given.items() if name in _FIELDS and value is not usual[name]}
+    found: dict[str, Any] = {}
+    for group in groups:
+        if group is not None:
+            found |= msgspec.structs.asdict(group)
+    if twice := sorted(set(found) & set(flat)):
+        raise ConfigError(f"{twice[0]} is given twice: by its name, and in a group")
+    return flat | found if any(group is not None for group in groups) else None
 
 
 def _is_number(value: Any) -> bool:

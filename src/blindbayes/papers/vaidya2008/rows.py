@@ -14,11 +14,9 @@ stay hidden. Options: opening, rings, key_bits, toy_keys, degree, divisor.
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
-from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -31,14 +29,14 @@ from blindbayes.papers.vaidya2008.scalar_product import ScalarProductSetup, rati
 from blindbayes.papers.vaidya2008.scalar_product.logarithm import FRACTION
 from blindbayes.primitives.coins import Coins
 from blindbayes.protocol.core import Role, Run
-from blindbayes.report import LeakReport, leak_report, run_files, seal_files
+from blindbayes.report import LeakReport, leak_report
 from blindbayes.scheme.job import CountingJob, Site
-from blindbayes.scheme.result import Leak, leakage_of
+from blindbayes.scheme.result import Leak, RunResult, leakage_of
 from blindbayes.statistics import Statistics
 from blindbayes.statistics.layout import is_histogram
-from blindbayes.storage.folder import write_folder
 from blindbayes.study.agreement import Agreement
-from blindbayes.study.study import FEWEST_EXACT, Study
+from blindbayes.study.study import Study
+from blindbayes.study.summing import FEWEST_EXACT
 from blindbayes.transport.memory import Outcome
 from blindbayes.wire import U64Array
 from blindbayes.wire.transcript import Cost
@@ -107,7 +105,7 @@ class RatioLayout:
 
 
 @dataclass(frozen=True)
-class PrintedRows:
+class PrintedRows(RunResult):
     """How the run ended. `opened`: the announced ratios in units of 2^-32, or None if all stayed in shares."""
 
     plan: RatioLayout = field(repr=False)
@@ -138,10 +136,6 @@ class PrintedRows:
         first, second = self.shares.values()
         whole = [(a + b) % (1 << ratio.SHARE_BITS) for a, b in zip(first, second, strict=True)]
         return self.plan.parameters([value / 2**FRACTION for value in whole])
-
-    def save(self, folder: str | os.PathLike[str]) -> Path:
-        """Write the leak report, cost and statement. Neither shares nor ratios are written."""
-        return write_folder(folder, seal_files(run_files(self.report, self.cost, self.statement)))
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,14 @@ class ClassesChosen(Message, frozen=True):
     corrections: U64Array
 
 
+class RowsCounted(Message, frozen=True):
+    """The attribute holder's share of the number of rows of each class, which the class holder knows."""
+
+    trust: ClassVar[Trust] = Trust.MASKED
+    mark: int
+    share: U64Array
+
+
 class RowsMasked(Message, frozen=True):
     """Level sums of the rows' trees under transfer pads, and the rows minus all their expanded leaves."""
 

@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from blindbayes.errors import LocalProtocolError, PeerProtocolError
+from blindbayes.errors import IntegrityError, LocalProtocolError, PeerProtocolError
 from blindbayes.primitives.coins import Coins
 from blindbayes.primitives.ot import bits_for, chooser_pads, sender_pads
 from blindbayes.primitives.softspoken import OtReceiver, OtSender
 from blindbayes.primitives.tweaks import Block128, Domain, TweakedHash
-from blindbayes.protocol.class_sums.messages import ClassesChosen, RowsMasked
+from blindbayes.protocol.class_sums.messages import ClassesChosen, RowsCounted, RowsMasked
 from blindbayes.protocol.core import Role, Run, Send, receive
 from blindbayes.protocol.transfer import agree, mark, require_mark
 from blindbayes.wire import U64Array
@@ -64,7 +64,7 @@ def attribute_holder(
     """The party with the rows: words (rows, words) in blocks of any size. Returns its share, (classes, words)."""
     session = yield from agree(run, class_holder_name, "class_sums", shape.agreed(), coins)  # step 1
     stream = ot_sender.session(session)
-    share = np.zeros((shape.classes, shape.words), dtype=np.uint64)
+    share = np.zeros((shape.classes, shape.words + 1), dtype=np.uint64)
     source = _Blocks(blocks, (shape.words,), np.uint64)
     for index, count in enumerate(shape.blocks()):
         hash_, rows = TweakedHash.of_block(session, index), source.take(count)
@@ -72,19 +72,22 @@ def attribute_holder(
         require_mark(chosen.mark, session, ClassesChosen, index, class_holder_name)
         q = stream.extend(chosen.corrections, count * shape.levels, class_holder_name).reshape(count, shape.levels, 2)
         leaves, levels = _grow(hash_, q, ot_sender.delta, shape)  # step 3
-        masked = rows.copy()
-        blocks_per_leaf = -(-shape.words // 2)
+        masked = np.ones((count, shape.words + 1), dtype=np.uint64)  # a row counts one in the last word
+        masked[:, :-1] = rows
+        blocks_per_leaf = -(-(shape.words + 1) // 2)
         first = hash_.reserve(Domain.LEAF, shape.classes * count * blocks_per_leaf)
         for low in range(0, count, _ROWS_AT_ONCE):  # step 4
             part = slice(low, min(count, low + _ROWS_AT_ONCE))
             for label, leaf in enumerate(leaves):
                 at = first + (label * count + low) * blocks_per_leaf
-                pad = hash_.expand(leaf[part], Domain.LEAF, at, shape.words, keep=False)
+                pad = hash_.expand(leaf[part], Domain.LEAF, at, shape.words + 1, keep=False)
                 share[label] += _down(pad)
                 masked[part] -= pad
         yield Send(class_holder_name, RowsMasked(mark(session, RowsMasked, index), levels.reshape(-1), masked.reshape(-1)))
     source.require_end()
-    return share
+    counted = np.ascontiguousarray(share[:, -1])
+    yield Send(class_holder_name, RowsCounted(mark(session, RowsCounted, 0), counted))  # step 7
+    return np.ascontiguousarray(share[:, :-1])
 
 
 def class_holder(
@@ -98,9 +101,10 @@ def class_holder(
     """The party with the class of every row, in blocks of any size. Returns its share, (classes, words)."""
     session = yield from agree(run, attribute_holder_name, "class_sums", shape.agreed(), coins)  # step 1
     stream = ot_receiver.session(session)
-    share = np.zeros((shape.classes, shape.words), dtype=np.uint64)
+    share = np.zeros((shape.classes, shape.words + 1), dtype=np.uint64)
+    rows = np.zeros(shape.classes, dtype=np.uint64)
     source = _Blocks(labels, (), np.int64)
-    scratch = np.empty((_ROWS_AT_ONCE, shape.words), dtype=np.uint64)
+    scratch = np.empty((_ROWS_AT_ONCE, shape.words + 1), dtype=np.uint64)
     for index, count in enumerate(shape.blocks()):
         hash_, own = TweakedHash.of_block(session, index), source.take(count)
         if not 0 <= own.min() <= own.max() < shape.classes:
@@ -111,19 +115,20 @@ def class_holder(
         yield Send(attribute_holder_name, ClassesChosen(mark(session, ClassesChosen, index), corrections))  # step 2
         sent = yield from receive(attribute_holder_name, RowsMasked)
         require_mark(sent.mark, session, RowsMasked, index, attribute_holder_name)
-        if sent.levels.size != 4 * count * (shape.levels - 1) or sent.rows.size != count * shape.words:
+        if sent.levels.size != 4 * count * (shape.levels - 1) or sent.rows.size != count * (shape.words + 1):
             raise PeerProtocolError("a block of masked rows has the wrong length", party=attribute_holder_name)
         levels = sent.levels.reshape(shape.levels - 1, 2, count, 2)
         leaves = _regrow(hash_, t.reshape(count, shape.levels, 2), sides, path, levels, shape)  # step 5
-        masked = sent.rows.reshape(count, shape.words)
-        blocks_per_leaf = -(-shape.words // 2)
+        masked = sent.rows.reshape(count, shape.words + 1)
+        blocks_per_leaf = -(-(shape.words + 1) // 2)
+        rows += np.array([np.count_nonzero(own == label) for label in range(shape.classes)], dtype=np.uint64)
         first = hash_.reserve(Domain.LEAF, shape.classes * count * blocks_per_leaf)
         for low in range(0, count, _ROWS_AT_ONCE):  # step 6
             part = slice(low, min(count, low + _ROWS_AT_ONCE))
             total = masked[part].copy()
             for label, leaf in enumerate(leaves):  # the same operations for every row, whatever its class
                 at = first + (label * count + low) * blocks_per_leaf
-                pad = hash_.expand(leaf[part], Domain.LEAF, at, shape.words, keep=False)
+                pad = hash_.expand(leaf[part], Domain.LEAF, at, shape.words + 1, keep=False)
                 share[label] -= _down(pad)
                 total += pad
             # The leaf of a row's own class is unknown. What stands in its place was taken off the class's share, and is in the
@@ -136,7 +141,18 @@ def class_holder(
                 rest -= found
             share[0] += rest
     source.require_end()
-    return share
+    counted = yield from receive(attribute_holder_name, RowsCounted)
+    require_mark(counted.mark, session, RowsCounted, 0, attribute_holder_name)
+    if counted.share.shape != rows.shape:
+        raise PeerProtocolError("the share of the rows per class has the wrong length", party=attribute_holder_name)
+    _require_counts(counted.share + share[:, -1], rows, attribute_holder_name)  # step 7
+    return np.ascontiguousarray(share[:, :-1])
+
+
+def _require_counts(found: U64Array, rows: U64Array, party: str) -> None:
+    """Refuse sums in which a row does not count once: a leaf or a row is not what it should be."""
+    if not np.array_equal(found, rows):
+        raise IntegrityError(party=party)
 
 
 class _Blocks:

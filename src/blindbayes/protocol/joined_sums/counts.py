@@ -6,15 +6,16 @@ knows both of each bit. Nobody can add to it. The rows per class are words of th
 
 from __future__ import annotations
 
+import hashlib
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Generic, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from blindbayes.errors import LocalProtocolError, PrivacyError
+from blindbayes.errors import IntegrityError, LocalProtocolError, PrivacyError
 from blindbayes.primitives import circuits as c
 from blindbayes.primitives import limbs as lm
 from blindbayes.primitives.circuits import Number
@@ -24,15 +25,23 @@ from blindbayes.primitives.limbs import Limbs
 from blindbayes.primitives.softspoken import ChooserStream, OtReceiver, OtSender, SenderStream
 from blindbayes.primitives.tweaks import TweakedHash
 from blindbayes.protocol.core import Role, Run, Send, open_value, receive
-from blindbayes.protocol.garbled import Circuit, dual_first, dual_second
+from blindbayes.protocol.garbled import (
+    BitsChosen,
+    Circuit,
+    TablesGarbled,
+    answer_equality,
+    ask_equality,
+    dual_first,
+    dual_second,
+    receive_step,
+    send_step,
+)
 from blindbayes.protocol.joined_sums.messages import (
     CountsChosen,
     CountsGarbled,
     NoiseChosen,
-    NoisedTold,
     OverlapGarbled,
     OverlapNoised,
-    OverlapTold,
 )
 from blindbayes.protocol.shared_model.circuit import guarded
 from blindbayes.protocol.shared_model.score_layout import ScoreLayout
@@ -41,7 +50,6 @@ from blindbayes.wire import U64Array
 
 LABEL = "enough_overlap"
 NOISY_LABEL = "noisy_overlap"
-_ENOUGH, _NOISY = 1 << 62, (1 << 62) + 1  # blocks of the session's hash, behind those of the bins
 S = TypeVar("S", SenderStream, ChooserStream)
 
 
@@ -66,47 +74,74 @@ def count_gates(bins: int, bits: int) -> int:
     return bins - bins.bit_count() + bits - 1
 
 
-# -- step 10: enough joined identifiers? ------------------------------------------------------------------------------------
+# -- steps 10 and 11: what is opened of the count, by both executions ---------------------------------------------------------
 
 
-def _is_enough(g: Gates, total: Number, least: int) -> Wires:
-    """1 where the count is at least `least`; (1, 1) wires."""
-    return g.not_(c.is_less(g, total, c.public(g, least, len(total), 1)))[None]
+class Executions(NamedTuple):
+    """Two counts of the same identifiers, by runs of joined_sums with the roles swapped: what this party garbled, what it
+    evaluated."""
+
+    mine: Count[SenderStream]
+    theirs: Count[ChooserStream]
 
 
-def overlap_row_holder(count: Count[SenderStream], least: int) -> Role[None]:
-    """Goes on if at least `least` identifiers joined, else raises `PrivacyError`."""
-    session, other = count.session, count.other
-    garbler = Garbler(TweakedHash.of_block(session, _ENOUGH), count.stream.delta)
-    out = _is_enough(garbler, count.wires, least)
-    tags = garbler.tags(out)
-    yield Send(other, OverlapGarbled(mark(session, OverlapGarbled, 0), garbler.take_tables(), tags))
-    told = yield from receive(other, OverlapTold)
-    require_mark(told.mark, session, OverlapTold, 0, other)
-    enough = bool(garbler.read(out, told.labels, other)[0, 0])  # a label that is neither is refused: the bit cannot be made up
-    _require_enough((yield from open_value(LABEL, enough)), least)
-
-
-def overlap_label_holder(count: Count[ChooserStream], least: int) -> Role[None]:
-    """The evaluator's side: it reads the bit and tells it."""
-    session, other = count.session, count.other
-    garbled = yield from receive(other, OverlapGarbled)
-    require_mark(garbled.mark, session, OverlapGarbled, 0, other)
-    evaluator = Evaluator(TweakedHash.of_block(session, _ENOUGH), other)
-    evaluator.give_tables(garbled.tables)
-    out = _is_enough(evaluator, count.wires, least)
+def _opened(
+    both: Executions,
+    circuit: Callable[[Gates, Number, Number, Number], Number],
+    own: npt.NDArray[np.uint8],
+    asks: bool,
+    kinds: tuple[type[BitsChosen], type[TablesGarbled]],
+    coins: Coins,
+) -> Role[npt.NDArray[np.uint8]]:
+    """A function of the count, of the garbler's bits and of the evaluator's, (bits, 1) each. Both garble it and both read it;
+    what they read, and the labels behind it, must agree (dual execution). One of the two `asks` for the comparison."""
+    mine, theirs = both
+    other, (chosen_kind, kind) = mine.other, kinds
+    labels, held = np.zeros((2, len(own), 1, 2), dtype=np.uint64)
+    if len(own):
+        corrections, t = theirs.stream.extend(own)
+        yield Send(other, chosen_kind(mark(theirs.session, chosen_kind, 0), corrections))
+        chosen = yield from receive(other, chosen_kind)
+        require_mark(chosen.mark, mine.session, chosen_kind, 0, other)
+        labels = mine.stream.extend(chosen.corrections, len(own), other).reshape(labels.shape)
+        held = t.reshape(held.shape)
+    garbler = Garbler(TweakedHash(_name(mine.session, kind)), mine.stream.delta)
+    out = circuit(garbler, mine.wires, garbler.own(own), labels)
+    yield from send_step(other, garbler, out, kind, mine.session)
+    evaluator = Evaluator(TweakedHash(_name(theirs.session, kind)), other)
+    tags = yield from receive_step(other, evaluator, kind, theirs.session)
+    got = circuit(evaluator, theirs.wires, evaluator.own(own.shape), held)
     evaluator.require_finished()
-    enough = bool(evaluator.read(out, garbled.tags)[0, 0])
-    yield Send(other, OverlapTold(mark(session, OverlapTold, 0), evaluator.skip_read(out)))
-    _require_enough((yield from open_value(LABEL, enough)), least)
+    first, second = (mine.session, theirs.session) if asks else (theirs.session, mine.session)
+    session = hashlib.sha256(_name(first, kind) + _name(second, kind)).digest()
+    try:
+        read = evaluator.read(got, tags)
+        parts = [(out ^ garbler.own(read)).tobytes(), got.tobytes()]  # what the other must hold, what this party holds
+        secret = hashlib.sha256(b"".join(parts if asks else parts[::-1])).digest()
+    except IntegrityError:  # shows in the comparison, as any other difference does
+        read, secret = np.zeros(out.shape[:-1], dtype=np.uint8), coins.bytes(32)
+    yield from (ask_equality if asks else answer_equality)(other, session, secret, coins)
+    return read
+
+
+def _name(session: bytes, kind: type[TablesGarbled]) -> bytes:
+    return hashlib.sha256(session + kind.__name__.encode()).digest()
+
+
+def enough(both: Executions, least: int, asks: bool, coins: Coins) -> Role[None]:
+    """Goes on if at least `least` identifiers joined, else raises `PrivacyError`."""
+
+    def circuit(g: Gates, total: Number, *_: Number) -> Number:
+        return g.not_(c.is_less(g, total, c.public(g, least, len(total), 1)))[None]
+
+    none = np.zeros((0, 1), dtype=np.uint8)
+    read = yield from _opened(both, circuit, none, asks, (NoiseChosen, OverlapGarbled), coins)
+    _require_enough((yield from open_value(LABEL, bool(read[0, 0]))), least)
 
 
 def _require_enough(enough: bool, least: int) -> None:
     if not enough:
         raise PrivacyError(f"fewer than {least} identifiers joined, the study's min_overlap; nothing else was opened")
-
-
-# -- step 11: about how many joined identifiers -------------------------------------------------------------------------------
 
 
 def noisy_total(g: Gates, total: Number, mine: Number, theirs: Number) -> Number:
@@ -120,40 +155,11 @@ def noise_bits(noise: int, bits: int) -> npt.NDArray[np.uint8]:
     return c.to_bits([noise % (1 << bits)], bits)
 
 
-def noisy_row_holder(count: Count[SenderStream], noise: int, bits: int) -> Role[int]:
-    """The number of joined identifiers plus the noise of both, in `bits` bits. `noise` alone must protect this party's own."""
-    session, other = count.session, count.other
-    chosen = yield from receive(other, NoiseChosen)
-    require_mark(chosen.mark, session, NoiseChosen, 0, other)
-    theirs = count.stream.extend(chosen.corrections, bits, other).reshape(bits, 1, 2)
-    garbler = Garbler(TweakedHash.of_block(session, _NOISY), count.stream.delta)
-    out = noisy_total(garbler, count.wires, garbler.own(noise_bits(noise, bits)), theirs)
-    tags = garbler.tags(out)
-    yield Send(other, OverlapNoised(mark(session, OverlapNoised, 0), garbler.take_tables(), tags))
-    told = yield from receive(other, NoisedTold)
-    require_mark(told.mark, session, NoisedTold, 0, other)
-    return (yield from open_value(NOISY_LABEL, _signed(garbler.read(out, told.labels, other))))
-
-
-def noisy_label_holder(count: Count[ChooserStream], noise: int, bits: int) -> Role[int]:
-    """The evaluator's side."""
-    session, other = count.session, count.other
-    corrections, t = count.stream.extend(noise_bits(noise, bits))
-    yield Send(other, NoiseChosen(mark(session, NoiseChosen, 0), corrections))
-    garbled = yield from receive(other, OverlapNoised)
-    require_mark(garbled.mark, session, OverlapNoised, 0, other)
-    evaluator = Evaluator(TweakedHash.of_block(session, _NOISY), other)
-    evaluator.give_tables(garbled.tables)
-    out = noisy_total(evaluator, count.wires, evaluator.own((bits, 1)), t.reshape(bits, 1, 2))
-    evaluator.require_finished()
-    found = _signed(evaluator.read(out, garbled.tags))
-    yield Send(other, NoisedTold(mark(session, NoisedTold, 0), evaluator.skip_read(out)))
-    return (yield from open_value(NOISY_LABEL, found))
-
-
-def _signed(bits: npt.NDArray[np.uint8]) -> int:
-    value = c.from_bits(bits)[0]
-    return value - (1 << len(bits)) if bits[-1, 0] else value
+def noisy(both: Executions, noise: int, bits: int, asks: bool, coins: Coins) -> Role[int]:
+    """The number of joined identifiers plus the noise of both, of so many bits. `noise` alone must protect this party's own."""
+    read = yield from _opened(both, noisy_total, noise_bits(noise, bits), asks, (NoiseChosen, OverlapNoised), coins)
+    value = c.from_bits(read)[0]
+    return (yield from open_value(NOISY_LABEL, value - (1 << bits) if read[-1, 0] else value))
 
 
 # -- step 12: priors in shares ---------------------------------------------------------------------------------------------

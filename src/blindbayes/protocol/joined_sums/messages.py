@@ -50,46 +50,20 @@ class BinsCompared(Message, frozen=True):
     rows: U64Array
 
 
-class OverlapGarbled(Message, frozen=True):
+class OverlapGarbled(TablesGarbled, frozen=True):
     """Garbled comparison of the counted matches with the minimum, and the tags of its one bit."""
 
     trust: ClassVar[Trust] = Trust.CLEAR
-    mark: int
-    tables: U64Array
-    tags: U64Array
 
 
-class OverlapTold(Message, frozen=True):
-    """Whether there are enough joined identifiers: the label of that bit, of which the evaluator has only one."""
-
-    trust: ClassVar[Trust] = Trust.CLEAR
-    mark: int
-    labels: U64Array
+class NoiseChosen(BitsChosen, frozen=True):
+    """Corrections of the transfers by which a party enters its noise into the sum of the counted matches."""
 
 
-class NoiseChosen(Message, frozen=True):
-    """Corrections of the transfers by which the label holder enters its noise into the sum of the counted matches."""
-
-    trust: ClassVar[Trust] = Trust.MASKED
-    mark: int
-    corrections: U64Array
-
-
-class OverlapNoised(Message, frozen=True):
+class OverlapNoised(TablesGarbled, frozen=True):
     """Garbled sum of the counted matches and the noise of both, and the tags by which it is read."""
 
     trust: ClassVar[Trust] = Trust.NOISY
-    mark: int
-    tables: U64Array
-    tags: U64Array
-
-
-class NoisedTold(Message, frozen=True):
-    """That sum: the labels of its bits, of which the evaluator has only one each."""
-
-    trust: ClassVar[Trust] = Trust.NOISY
-    mark: int
-    labels: U64Array
 
 
 class CountsChosen(BitsChosen, frozen=True):

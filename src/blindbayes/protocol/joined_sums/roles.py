@@ -27,7 +27,7 @@ from blindbayes.protocol.core import Role, Run, Send, receive
 from blindbayes.protocol.joined_sums.counts import Count, S, count_gates
 from blindbayes.protocol.joined_sums.inputs import Entries
 from blindbayes.protocol.joined_sums.messages import BinsCompared, ItemsMasked, SeedsChosen, StoreFilled, TagsChosen
-from blindbayes.protocol.transfer import agree, mark, require_mark
+from blindbayes.protocol.transfer import agree, answer_coins, commit_coins, hear_coins, mark, open_coins, require_mark
 from blindbayes.wire import U64Array
 
 MIN_BOUND = cuckoo.MIN_ITEMS
@@ -54,8 +54,8 @@ class JoinedSumsSetup:
     def __post_init__(self) -> None:
         if min(self.row_ids, self.label_ids) < MIN_BOUND or max(self.row_ids, self.label_ids) > MAX_BOUND:
             raise ConfigError(f"bounds on the number of identifiers lie between {MIN_BOUND} and {MAX_BOUND}")
-        if self.words < 1 or self.labels < 1 or self.max_label < 1:
-            raise LocalProtocolError("joined_sums needs words and labels")
+        if self.max_label < 1 or (min(self.words, self.labels) < 1 and not (self.words == self.labels == 0 and self.counted)):
+            raise LocalProtocolError("joined_sums needs words and labels, or counts alone")
         if self.payload_words > MOST_WORDS:
             most = 64 * MOST_WORDS - self.tag_bits
             raise ConfigError(f"classes times bits of the multiplicity pass {most}; lower the multiplicity")
@@ -128,7 +128,9 @@ def row_holder(
     _require_size(len(entries), shape.row_ids)
     session = yield from agree(run, other, "joined_sums", shape.agreed(), coins)  # step 1
     stream = ot_sender.session(session)
-    items, table = _placed(session, shape, entries, coins)  # step 2
+    part_of_bins = yield from commit_coins(session, other, coins)
+    name = yield from open_coins(session, other, part_of_bins)
+    items, table = _placed(name, shape, entries, coins)  # step 2
     words = np.concatenate([entries.words, np.zeros((1, shape.words), dtype=np.uint64)])  # of no entry: zeros
     chosen = yield from receive(other, SeedsChosen)
     require_mark(chosen.mark, session, SeedsChosen, 0, other)
@@ -140,8 +142,8 @@ def row_holder(
         yield Send(other, ItemsMasked(mark(session, ItemsMasked, index), planes))
         learned[part] = hashed(session, rows, np.arange(part.start, part.stop), shape.payload_words)
     store = yield from _receive_store(session, shape, other)
-    keys = _store_keys(session, items, np.arange(shape.bins))
-    learned ^= okvs.decode(store, okvs.places(session, keys, len(store)))  # step 6
+    keys = _store_keys(name, items, np.arange(shape.bins))
+    learned ^= okvs.decode(store, okvs.places(name, keys, len(store)))  # step 6
     del store, keys, items
     share = np.zeros((shape.planes, shape.words), dtype=np.uint64)
     found = Count(session, other, stream, np.zeros((shape.count_bits, 1, 2), dtype=np.uint64))  # labels of 0, so far
@@ -167,23 +169,25 @@ def label_holder(
     """The party with the labels: `entries.words` are the labels (n, labels)."""
     if entries.words.shape != (len(entries), shape.labels):
         raise LocalProtocolError("the entries do not have the shape's labels")
-    if len(entries) and int(entries.words.max()) > shape.max_label:
+    if entries.words.size and int(entries.words.max()) > shape.max_label:
         raise DataError("a label is larger than the study's multiplicity allows")
     _require_size(len(entries), shape.label_ids)
     session = yield from agree(run, other, "joined_sums", shape.agreed(), coins)  # step 1
     stream = ot_receiver.session(session)
+    answered = yield from answer_coins(session, other, coins)
     bits = np.unpackbits(np.frombuffer(coins.bytes(WIDTH // 8), dtype=np.uint8))
     corrections, t = stream.extend(bits)
     yield Send(other, SeedsChosen(mark(session, SeedsChosen, 0), corrections))  # step 3
     seeds = chooser_pads(TweakedHash(session), t.reshape(WIDTH, 1, 2), bits.astype(np.uint64), 2, 2)
     owner = Owner(session, bits, seeds)
+    name = yield from hear_coins(session, other, answered)
     masked = []
     for index, part in enumerate(shape.blocks(_ASK_BINS)):
         asked = yield from receive(other, ItemsMasked)
         require_mark(asked.mark, session, ItemsMasked, index, other)
         masked.append(owner.answer(asked.planes, part.stop - part.start, other))
     secret = coins.words(shape.bins * shape.payload_words).reshape(shape.bins, -1)  # tag and label masks of each bin
-    store = _fill(session, shape, entries, owner, np.concatenate(masked), secret, coins)  # step 5
+    store = _fill(name, shape, entries, owner, np.concatenate(masked), secret, coins)  # step 5
     del masked
     flat = store.reshape(-1)
     for index, low in enumerate(range(0, len(flat), _BLOCK_BYTES // 8)):
@@ -227,26 +231,26 @@ def padded(items: Block128, bound: int, coins: Coins) -> Block128:
     return np.concatenate([items, coins.words(2 * (bound - len(items))).reshape(-1, 2)])
 
 
-def _placed(session: bytes, shape: JoinedSumsSetup, entries: Entries, coins: Coins) -> tuple[Block128, npt.NDArray[np.int64]]:
+def _placed(name: bytes, shape: JoinedSumsSetup, entries: Entries, coins: Coins) -> tuple[Block128, npt.NDArray[np.int64]]:
     """The item of each bin (random where it is empty), and which entry it is: the number of entries for an empty bin."""
     own = padded(entries.items, shape.row_ids, coins)
-    table = cuckoo.place(cuckoo.bins_of(session, own, shape.bins), shape.bins, coins)
+    table = cuckoo.place(cuckoo.bins_of(name, own, shape.bins), shape.bins, coins)
     items = coins.words(2 * shape.bins).reshape(-1, 2)
     items[table >= 0] = own[table[table >= 0]]
     return items, np.where((table >= 0) & (table < len(entries)), table, len(entries))
 
 
-def _store_keys(session: bytes, items: Block128, bins: npt.NDArray[np.int64]) -> Block128:
+def _store_keys(name: bytes, items: Block128, bins: npt.NDArray[np.int64]) -> Block128:
     """The store's key of an item in a bin."""
-    return TweakedHash(session + b" key").at(items, Domain.TRANSFER, bins.astype(np.uint64))
+    return TweakedHash(name + b" key").at(items, Domain.TRANSFER, bins.astype(np.uint64))
 
 
 def _fill(
-    session: bytes, shape: JoinedSumsSetup, entries: Entries, owner: Owner, rows: U64Array, secret: U64Array, coins: Coins
+    name: bytes, shape: JoinedSumsSetup, entries: Entries, owner: Owner, rows: U64Array, secret: U64Array, coins: Coins
 ) -> U64Array:
     """Step 5: under the function's value of (item, bin), the bin's tag and the item's labels under the bin's mask."""
     items = padded(entries.items, shape.label_ids, coins)
-    three = cuckoo.bins_of(session, items, shape.bins)
+    three = cuckoo.bins_of(name, items, shape.bins)
     keys = np.empty((shape.keys, 2), dtype=np.uint64)
     values = np.empty((shape.keys, shape.payload_words), dtype=np.uint64)
     labels = np.zeros((len(items), shape.labels), dtype=np.uint64)
@@ -257,10 +261,10 @@ def _fill(
             part = slice(low, min(len(items), low + _HASH_AT_ONCE))
             bins = three[part, choice]
             at = slice(choice * len(items) + part.start, choice * len(items) + part.stop)
-            keys[at] = _store_keys(session, items[part], bins)
+            keys[at] = _store_keys(name, items[part], bins)
             values[at] = owner.evaluate(rows[bins], code[part], bins, shape.payload_words) ^ secret[bins] ^ payload[part]
     size = okvs.cells(shape.keys)
-    return okvs.encode(okvs.places(session, keys, size), values, size, coins)
+    return okvs.encode(okvs.places(name, keys, size), values, size, coins)
 
 
 def _payload(labels: U64Array, shape: JoinedSumsSetup) -> U64Array:

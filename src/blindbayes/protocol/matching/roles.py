@@ -19,7 +19,7 @@ from blindbayes.protocol.core import Role, Run, Send, open_value, receive
 from blindbayes.protocol.joined_sums.messages import ItemsMasked, SeedsChosen
 from blindbayes.protocol.joined_sums.roles import padded
 from blindbayes.protocol.matching.messages import MatchesTold, ValuesListed
-from blindbayes.protocol.transfer import agree, mark, require_mark
+from blindbayes.protocol.transfer import agree, answer_coins, commit_coins, hear_coins, mark, open_coins, require_mark
 from blindbayes.wire import U64Array
 
 LABEL = "matching"
@@ -66,8 +66,10 @@ def asker(run: Run, other: str, sizes: MatchingSetup, items: Block128, ot_sender
     """Learns which of its items (n, 2), all different, the other has: their positions."""
     _require_size(len(items), sizes.asker)
     session = yield from agree(run, other, "matching", sizes.agreed(), coins)  # step 1
+    part_of_places = yield from commit_coins(session, other, coins)
+    name = yield from open_coins(session, other, part_of_places)
     every = padded(items, sizes.keys, coins)
-    places = okvs.places(session, every, sizes.cells)
+    places = okvs.places(name, every, sizes.cells)
     store = okvs.encode(places, every, sizes.cells, coins)  # step 2
     chosen = yield from receive(other, SeedsChosen)
     require_mark(chosen.mark, session, SeedsChosen, 0, other)
@@ -92,18 +94,20 @@ def owner(
     """Learns which of its items the other has: their positions."""
     _require_size(len(items), sizes.owner)
     session = yield from agree(run, other, "matching", sizes.agreed(), coins)  # step 1
+    answered = yield from answer_coins(session, other, coins)
     bits = np.unpackbits(np.frombuffer(coins.bytes(WIDTH // 8), dtype=np.uint8))
     corrections, t = ot_receiver.session(session).extend(bits)
     yield Send(other, SeedsChosen(mark(session, SeedsChosen, 0), corrections))  # step 3
     seeds = chooser_pads(TweakedHash(session), t.reshape(WIDTH, 1, 2), bits.astype(np.uint64), 2, 2)
     source = Owner(session, bits, seeds)
+    name = yield from hear_coins(session, other, answered)
     rows = []
     for index, part in enumerate(sizes.blocks()):
         asked = yield from receive(other, ItemsMasked)
         require_mark(asked.mark, session, ItemsMasked, index, other)
         rows.append(source.answer(asked.planes, part.stop - part.start, other))
     every = padded(items, sizes.owner, coins)
-    places = okvs.places(session, every, sizes.cells)
+    places = okvs.places(name, every, sizes.cells)
     whole = np.concatenate(rows)
     values = np.empty((len(every), _WORDS), dtype=np.uint64)
     for low in range(0, len(every), _AT_ONCE):  # step 5

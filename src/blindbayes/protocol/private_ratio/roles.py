@@ -278,7 +278,7 @@ def _garble(ratios: PrivateRatioSetup, share: U64Array, other: str, ot_sender: O
     chosen = yield from receive(other, TotalsChosen)
     transfer.require_mark(chosen.mark, session, TotalsChosen, 0, other)
     labels = stream.extend(chosen.corrections, _WORD_BITS * ratios.cells, other).reshape(_WORD_BITS, -1, 2)
-    garbler = Garbler(TweakedHash(session), ot_sender.delta)
+    garbler = Garbler(TweakedHash.of_block(session, 0), ot_sender.delta)
     total = c.add(garbler, garbler.own(c.to_bits(share, _WORD_BITS)), labels, bits=_WORD_BITS)
     totals = _at_least_zero(garbler, total)
     small = _too_small(garbler, totals, ratios)  # step 4
@@ -286,6 +286,7 @@ def _garble(ratios: PrivateRatioSetup, share: U64Array, other: str, ot_sender: O
     returned = yield from receive(other, LabelsReturned)
     transfer.require_mark(returned.mark, session, LabelsReturned, 0, other)
     yield from _require_minimum(garbler.read(small[None], returned.labels, other))
+    garbler.hash_ = TweakedHash.of_block(session, 1)
     out = _ratios(garbler, totals, ratios)  # step 5
     yield from send_step(other, garbler, out, RatiosGarbled, session)
     returned = yield from receive(other, LabelsReturned)
@@ -300,7 +301,7 @@ def _evaluate(
     stream = ot_receiver.session(session)
     corrections, t = stream.extend(c.to_bits(share, _WORD_BITS))
     yield Send(other, TotalsChosen(transfer.mark(session, TotalsChosen, 0), corrections))  # step 3
-    evaluator = Evaluator(TweakedHash(session), other)
+    evaluator = Evaluator(TweakedHash.of_block(session, 0), other)
     labels = t.reshape(_WORD_BITS, -1, 2)
     tags = yield from receive_step(other, evaluator, RatiosGarbled, session)
     total = c.add(evaluator, evaluator.own((_WORD_BITS, ratios.cells)), labels, bits=_WORD_BITS)
@@ -314,6 +315,7 @@ def _evaluate(
             yield Send(name, RatiosTold(NONE_OPENED))
     yield from _require_minimum(bit)
     tags = yield from receive_step(other, evaluator, RatiosGarbled, session)
+    evaluator.hash_ = TweakedHash.of_block(session, 1)
     out = _ratios(evaluator, totals, ratios)  # step 5
     evaluator.require_finished()
     found = c.from_bits(evaluator.read(out, tags))

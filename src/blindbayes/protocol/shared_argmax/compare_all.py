@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from blindbayes.errors import PeerProtocolError
+from blindbayes.errors import IntegrityError, PeerProtocolError
 from blindbayes.primitives import circuits as c
 from blindbayes.primitives import limbs as lm
 from blindbayes.primitives.coins import Coins
@@ -66,7 +66,7 @@ def sign_circuit(parties: int, bits: int) -> tuple[RecordedCircuit, tuple[int, .
 
 @functools.cache
 def winner_circuit(classes: int) -> tuple[RecordedCircuit, tuple[int, ...]]:
-    """Who is the first maximum, from the signs of all pairs."""
+    """The position of the first maximum, from the signs of all pairs."""
     trace = RecordedCircuit()
     behind = trace.inputs(len(c.pairs_of(classes)))
     return trace, tuple(int(wire) for wire in c.argmax_by_pairs(trace, behind, classes)[:, 0])
@@ -117,9 +117,17 @@ def compare(
         winners = yield from party.evaluate(trace, outputs, signs.reshape(len(pairs), len(part)), triples)
         opened = yield from party.open(winners, learners)  # step 6
         if opened is not None:
-            last = np.ones((1, opened.shape[1]), dtype=np.uint8)
-            found.append(np.concatenate([opened, last]).argmax(axis=0).astype(np.int64))
+            found.append(class_numbers(opened))
+            if found[-1].max() >= classes:  # no class: somebody's share was wrong
+                raise IntegrityError(suspects=run.others)
     return np.concatenate(found) if found else None
+
+
+def class_numbers(bits: Bits) -> Classes:
+    """Positions (bits, instances) as numbers."""
+    weights = 1 << np.arange(len(bits), dtype=np.int64)
+    numbers: Classes = (bits.astype(np.int64) * weights[:, None]).sum(axis=0)
+    return numbers
 
 
 class _Triples:
@@ -142,14 +150,17 @@ class _Party:
         self.first = run.me == run.parties[0]
         self.sessions = dict(sessions)
         self.steps = 0  # exchanges so far: every party makes the same ones
-        self.hashes: dict[tuple[str, str], TweakedHash] = {}
         self.senders: dict[str, SenderStream] = {}
         self.choosers: dict[str, ChooserStream] = {}
-        for other, session in sessions.items():
-            out, back = session + b" from " + run.me.encode(), session + b" from " + other.encode()
-            self.hashes[run.me, other], self.hashes[other, run.me] = TweakedHash(out), TweakedHash(back)
+        for other in sessions:
+            out, back = self._names(other)
             self.senders[other] = mesh.ot_senders[other].session(out)
             self.choosers[other] = mesh.ot_receivers[other].session(back)
+
+    def _names(self, other: str) -> tuple[bytes, bytes]:
+        """Of the transfers to another party, and from it."""
+        session = self.sessions[other]
+        return session + b" from " + self.run.me.encode(), session + b" from " + other.encode()
 
     def _mark(self, other: str, kind: type[Message]) -> int:
         return mark(self.sessions.get(other, b""), kind, self.steps)
@@ -159,11 +170,12 @@ class _Party:
 
     def triples(self, count: int, coins: Coins) -> Role[_Triples]:
         """Random shares of a and b; cross terms a_i b_j by one correlated transfer for each ordered pair."""
-        me, others = self.run.me, self.run.others
+        others = self.run.others
         a, b = (np.unpackbits(np.frombuffer(coins.bytes(-(-count // 8)), dtype=np.uint8))[:count] for _ in range(2))
         product = a & b
         held = {}
-        self.steps += 1
+        self.steps += 1  # and a hash key for each batch of triples
+        hashes = {other: [TweakedHash.of_block(name, self.steps) for name in self._names(other)] for other in others}
         for other in others:
             corrections, t = self.choosers[other].extend(b)
             held[other] = t
@@ -172,7 +184,7 @@ class _Party:
             chosen = yield from receive(other, TriplesChosen)
             self._require_mark(chosen.mark, other, TriplesChosen)
             q = self.senders[other].extend(chosen.corrections, count, other)
-            pads = sender_pads(self.hashes[me, other], q[:, None], self.senders[other].delta, 2, 1)[..., 0]
+            pads = sender_pads(hashes[other][0], q[:, None], self.senders[other].delta, 2, 1)[..., 0]
             zero, one = ((pad & np.uint64(1)).astype(np.uint8) for pad in pads)
             product ^= zero
             yield Send(other, TriplesMasked(self._mark(other, TriplesMasked), _pack(zero ^ one ^ a)))
@@ -180,7 +192,7 @@ class _Party:
             masked = yield from receive(other, TriplesMasked)
             self._require_mark(masked.mark, other, TriplesMasked)
             bits = _unpack(masked.bits, count, other)
-            pad = chooser_pads(self.hashes[other, me], held[other][:, None], b.astype(np.uint64), 2, 1)[:, 0]
+            pad = chooser_pads(hashes[other][1], held[other][:, None], b.astype(np.uint64), 2, 1)[:, 0]
             product ^= (pad & np.uint64(1)).astype(np.uint8) ^ (b & bits)
         return _Triples(a, b, product)
 

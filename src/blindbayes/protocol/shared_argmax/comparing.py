@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import numpy.typing as npt
 
-from blindbayes.errors import LocalProtocolError, PeerProtocolError
+from blindbayes.errors import IntegrityError, PeerProtocolError
 from blindbayes.primitives import circuits as c
 from blindbayes.primitives import limbs as lm
 from blindbayes.primitives.coins import Coins
@@ -16,12 +16,14 @@ from blindbayes.primitives.limbs import Limbs
 from blindbayes.primitives.softspoken import ChooserStream, SenderStream
 from blindbayes.primitives.tweaks import TweakedHash
 from blindbayes.protocol.core import Role, Send, receive
+from blindbayes.protocol.shared_argmax.compare_all import class_numbers
 from blindbayes.protocol.shared_argmax.decoys import hear_decoys, offer_places, place_decoys, widened
 from blindbayes.protocol.shared_argmax.messages import ArgmaxGarbled, DecoysTagged, LabelsReturned, ScoresChosen
 from blindbayes.protocol.shared_argmax.query import SharedArgmaxSetup
 from blindbayes.protocol.transfer import mark, require_mark
 
 Classes = npt.NDArray[np.int64]
+_COMPARED = 1 << 32  # blocks of the session's hash, behind those of the look-ups
 
 
 def _compared(shares: Limbs, query: SharedArgmaxSetup) -> Limbs:
@@ -34,7 +36,7 @@ def _compared(shares: Limbs, query: SharedArgmaxSetup) -> Limbs:
 
 
 def _circuit(g: Gates, mine: Wires, theirs: Wires, query: SharedArgmaxSetup) -> Wires:
-    """Output wires: one per class but the last, or the bits of the class's position."""
+    """Output wires: the bits of the class's position, so that no circuit can tell more than it takes to name a class."""
     classes = query.plan.classes
     if query.pairwise:
         behind = c.sign_of_sum(g, mine, theirs)
@@ -44,14 +46,11 @@ def _circuit(g: Gates, mine: Wires, theirs: Wires, query: SharedArgmaxSetup) -> 
     return c.argmax_by_turns(g, [np.zeros_like(scores[0]), *scores])
 
 
-def _classes(bits: npt.NDArray[np.uint8], query: SharedArgmaxSetup) -> Classes:
-    if query.pairwise:
-        last = np.ones((1, bits.shape[1]), dtype=np.uint8)
-        first: Classes = np.concatenate([bits, last]).argmax(axis=0).astype(np.int64)
-        return first
-    found = np.array(c.from_bits(bits), dtype=np.int64)
+def _classes(bits: npt.NDArray[np.uint8], query: SharedArgmaxSetup, other: str) -> Classes:
+    """Positions (bits, instances) as numbers. One that is no class comes out of another circuit, and goes no further."""
+    found = class_numbers(bits)
     if found.size and found.max() >= query.plan.classes:
-        raise LocalProtocolError("a class out of range")
+        raise IntegrityError(party=other)
     return found
 
 
@@ -65,6 +64,7 @@ def garble(query: SharedArgmaxSetup, shares: Limbs, hash_: TweakedHash, stream: 
     outputs = []
     garbler = Garbler(hash_, stream.delta)
     for index, part in enumerate(wide.chunks()):
+        garbler.hash_ = TweakedHash.of_block(hash_.session, _COMPARED + index)
         compared = _compared(shares[part], query)
         chosen = yield from receive(other, ScoresChosen)
         require_mark(chosen.mark, hash_.session, ScoresChosen, index, other)
@@ -77,6 +77,7 @@ def garble(query: SharedArgmaxSetup, shares: Limbs, hash_: TweakedHash, stream: 
         instances = yield from hear_decoys(query, chosen_places, hash_, stream)
         whole = np.concatenate(outputs, axis=1)
         if other not in query.learners:
+            garbler.hash_ = hash_
             tags = garbler.tags(np.delete(whole, instances, axis=1))
             yield Send(other, DecoysTagged(mark(hash_.session, DecoysTagged, 0), tags))
         outputs = [np.ascontiguousarray(whole[:, instances[part]]) for part in query.chunks()]
@@ -85,7 +86,7 @@ def garble(query: SharedArgmaxSetup, shares: Limbs, hash_: TweakedHash, stream: 
     for index, out in enumerate(outputs):
         returned = yield from receive(other, LabelsReturned)
         require_mark(returned.mark, hash_.session, LabelsReturned, index, other)
-        classes.append(_classes(garbler.read(out, returned.labels, other), query))
+        classes.append(_classes(garbler.read(out, returned.labels, other), query, other))
     return np.concatenate(classes)
 
 
@@ -117,11 +118,12 @@ def evaluate(
     for at, labels in enumerate(waiting):
         garbled = yield from receive(other, ArgmaxGarbled)
         require_mark(garbled.mark, hash_.session, ArgmaxGarbled, at, other)
+        evaluator.hash_ = TweakedHash.of_block(hash_.session, _COMPARED + at)
         evaluator.give_tables(garbled.tables)
         out = _circuit(evaluator, evaluator.own(labels.shape[:-1]), labels, query)
         evaluator.require_finished()
         if me in query.learners:
-            classes.append(_classes(evaluator.read(out, garbled.tags), query))
+            classes.append(_classes(evaluator.read(out, garbled.tags), query, other))
         elif len(garbled.tags):
             raise PeerProtocolError("tags came for a class that this party is not to learn", party=other)
         outputs.append(out)
@@ -134,7 +136,9 @@ def evaluate(
         if found is None:
             tagged = yield from receive(other, DecoysTagged)
             require_mark(tagged.mark, hash_.session, DecoysTagged, 0, other)
-            placed.require(_classes(evaluator.read(np.ascontiguousarray(whole[:, placed.places]), tagged.tags), query), other)
+            evaluator.hash_ = hash_
+            read = evaluator.read(np.ascontiguousarray(whole[:, placed.places]), tagged.tags)
+            placed.require(_classes(read, query, other), other)
         found = None if found is None else found[placed.instances]
         outputs = [np.ascontiguousarray(whole[:, placed.instances[part]]) for part in query.chunks()]
     if other in query.learners:

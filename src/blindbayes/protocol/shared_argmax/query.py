@@ -137,10 +137,10 @@ def serve(query: SharedArgmaxSetup, holder: str, tables: Tables, hash_: TweakedH
         chosen = yield from receive(holder, EntriesChosen)
         require_mark(chosen.mark, hash_.session, EntriesChosen, index, holder)
         q = stream.extend(chosen.corrections, count * per_instance, holder)
-        sent, at = [], 0
+        sent, at, block = [], 0, TweakedHash.of_block(hash_.session, index)
         for (entries, selectors), table in zip(shape, stacked, strict=True):
             rows, bits = count * selectors, bits_for(entries)
-            pads = sender_pads(hash_, q[at : at + rows * bits].reshape(rows, bits, 2), stream.delta, entries, _width(plan))
+            pads = sender_pads(block, q[at : at + rows * bits].reshape(rows, bits, 2), stream.delta, entries, _width(plan))
             at += rows * bits
             pads = pads.reshape(entries, count, selectors, plan.classes - 1, plan.limbs)
             # Entry 0 of a table is 0, so pad 0 itself is the class holder's share, and entry 0 needs no message.
@@ -191,11 +191,11 @@ def hear(query: SharedArgmaxSetup, me: str, asked: PendingLookup, hash_: Tweaked
     expected = sum(count * selectors * (entries - 1) for entries, selectors in shape) * _width(plan)
     if masked.entries.size != expected:
         raise PeerProtocolError("masked table entries have the wrong length", party=sender)
-    at, read = 0, 0
+    at, read, block = 0, 0, TweakedHash.of_block(hash_.session, asked.index)
     for (entries, selectors), own in zip(shape, asked.choices, strict=True):
         rows, bits_each = count * selectors, bits_for(entries)
         t = asked.t[at : at + rows * bits_each].reshape(rows, bits_each, 2)
-        pads = chooser_pads(hash_, t, own, entries, _width(plan)).reshape(rows, plan.classes - 1, plan.limbs)
+        pads = chooser_pads(block, t, own, entries, _width(plan)).reshape(rows, plan.classes - 1, plan.limbs)
         at += rows * bits_each
         size = (entries - 1) * rows * _width(plan)
         table = masked.entries[read : read + size].reshape(entries - 1, rows, plan.classes - 1, plan.limbs)

@@ -15,6 +15,30 @@ class SessionOffered(Message, frozen=True):
     digest: bytes
 
 
+class CoinsCommitted(Message, frozen=True):
+    """A commitment to one's part of a random choice."""
+
+    trust: ClassVar[Trust] = Trust.KEY
+    mark: int
+    commitment: bytes
+
+
+class CoinsAnswered(Message, frozen=True):
+    """The other's part."""
+
+    trust: ClassVar[Trust] = Trust.KEY
+    mark: int
+    part: bytes
+
+
+class CoinsOpened(Message, frozen=True):
+    """The part that was committed to."""
+
+    trust: ClassVar[Trust] = Trust.KEY
+    mark: int
+    part: bytes
+
+
 class PointsChosen(Message, frozen=True):
     """Two points per base transfer."""
 

@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 import hashlib
+import hmac
 from collections.abc import Mapping
 
-from blindbayes.errors import PeerProtocolError
+from blindbayes.errors import IntegrityError, PeerProtocolError
 from blindbayes.primitives.coins import Coins
 from blindbayes.primitives.softspoken import OtReceiver, OtSender, OtSenderSetup, plant
 from blindbayes.protocol.core import Role, Run, Send, receive
-from blindbayes.protocol.transfer.messages import PointsChosen, SessionOffered, TreesPlanted
+from blindbayes.protocol.transfer.messages import (
+    CoinsAnswered,
+    CoinsCommitted,
+    CoinsOpened,
+    PointsChosen,
+    SessionOffered,
+    TreesPlanted,
+)
 from blindbayes.wire import Message
 
 NONCE_BYTES = 16
+COIN_BYTES = 32
 
 
 def agree(run: Run, other: str, step: str, facts: bytes, coins: Coins) -> Role[bytes]:
@@ -53,6 +62,50 @@ def require_mark(found: int, session: bytes, kind: type[Message], index: int, pa
     """Refuse a message that is not the one that is due."""
     if found != mark(session, kind, index):
         raise PeerProtocolError("a message of another session, or out of its place", party=party)
+
+
+# A random choice of both parties: the *first* commits to its part and opens it when it has the other's. Neither can search for
+# what it would like, as the one that speaks last in `agree` could with its nonce.
+
+
+def commit_coins(session: bytes, other: str, coins: Coins) -> Role[bytes]:
+    """The first: its part."""
+    mine = coins.bytes(COIN_BYTES)
+    yield Send(other, CoinsCommitted(mark(session, CoinsCommitted, 0), _commitment(session, mine)))
+    return mine
+
+
+def answer_coins(session: bytes, other: str, coins: Coins) -> Role[tuple[bytes, bytes]]:
+    """The second: the other's commitment, and its own part."""
+    committed = yield from receive(other, CoinsCommitted)
+    require_mark(committed.mark, session, CoinsCommitted, 0, other)
+    mine = coins.bytes(COIN_BYTES)
+    yield Send(other, CoinsAnswered(mark(session, CoinsAnswered, 0), mine))
+    return committed.commitment, mine
+
+
+def open_coins(session: bytes, other: str, mine: bytes) -> Role[bytes]:
+    """The first: the choice."""
+    answered = yield from receive(other, CoinsAnswered)
+    require_mark(answered.mark, session, CoinsAnswered, 0, other)
+    if len(answered.part) != COIN_BYTES:
+        raise PeerProtocolError("a part of a random choice has the wrong length", party=other)
+    yield Send(other, CoinsOpened(mark(session, CoinsOpened, 0), mine))
+    return hashlib.sha256(session + mine + answered.part).digest()
+
+
+def hear_coins(session: bytes, other: str, answered: tuple[bytes, bytes]) -> Role[bytes]:
+    """The second: the choice, if it is the one that the other committed to."""
+    opened = yield from receive(other, CoinsOpened)
+    require_mark(opened.mark, session, CoinsOpened, 0, other)
+    commitment, mine = answered
+    if len(opened.part) != COIN_BYTES or not hmac.compare_digest(_commitment(session, opened.part), commitment):
+        raise IntegrityError(party=other)
+    return hashlib.sha256(session + opened.part + mine).digest()
+
+
+def _commitment(session: bytes, part: bytes) -> bytes:
+    return hashlib.sha256(b"blindbayes coins" + session + part).digest()
 
 
 def ot_sender(run: Run, other: str, coins: Coins) -> Role[OtSender]:
