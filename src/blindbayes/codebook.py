@@ -328,6 +328,13 @@ class Codebook(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=Tru
                 return feature
         raise ConfigError(f"the codebook has no feature {name!r}")
 
+    def numeric(self, name: str) -> Numeric:
+        """The feature of that name, which is a number."""
+        feature = self.feature(name)
+        if not isinstance(feature, Numeric):
+            raise ConfigError(f"feature {name!r} is not a number")
+        return feature
+
     def markers(self, feature: Feature) -> tuple[str, ...]:
         """Texts that stand for a missing value in this feature, besides null, NaN and the empty text."""
         return tuple(dict.fromkeys(("", *self.missing, *feature.missing)))

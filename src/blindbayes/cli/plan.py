@@ -82,7 +82,10 @@ def command(
         block = _read(private_path, codebook, total=True, rows_per_person=rows_per_person)
         Ledger(ledger).charge(planned, purpose="plan on the private table", codebook=codebook.sha256)
         found = planned.run(block, Coins.system())
-    elif synthetic:
+    elif proxy is not None:
+        block = _read(proxy, codebook)
+        found = forecast(codebook, block, epsilons=tried, repetitions=repetitions, coins=Coins.system(), **public)
+    else:
         coins = Coins.seeded(bytes(32))
         size = expected_rows or 2000
         block = synthetic_proxy(codebook, max(size, 2000), coins)
@@ -90,10 +93,6 @@ def command(
         found = forecast(
             codebook, block, epsilons=tried, repetitions=repetitions, coins=coins, proxy="synthetic table", **public
         )
-    else:
-        assert proxy is not None
-        block = _read(proxy, codebook)
-        found = forecast(codebook, block, epsilons=tried, repetitions=repetitions, coins=Coins.system(), **public)
     files = _write(found, out) if out is not None else []
     if as_json:
         print_json({**_facts(found), "cost": cost, "files": files})

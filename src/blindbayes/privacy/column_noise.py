@@ -85,9 +85,8 @@ class ColumnNoise:
         """Plan for a public number of rows. The cells suit the noise that both parties of a table add to it."""
         held = {party: tuple(names) for party, names in owners.items()}
         exact = plan_release(codebook, epsilon=epsilon, delta=delta, rows=rows).epsilon
-        share = Fraction(1)
-        found: ColumnNoise | None = None
-        for _ in range(2):  # how fine the cells are hangs on the noise, and the noise on the cells
+
+        def draft(share: Fraction) -> ColumnNoise:
             plan = plan_release(codebook, epsilon=exact * share, delta=delta, rows=rows)
             if any(cut.kind == "moments" for cut in plan.cuts) and plan.mechanism != "discrete_laplace":
                 # Sums stay in shares, so they cannot be brought to a grid before noise: they get noise on every whole number.
@@ -97,10 +96,9 @@ class ColumnNoise:
                     f"at epsilon = {float(exact):g} and {rows} rows noise would drown every column: raise epsilon, bring more "
                     "rows or declare fewer columns"
                 )
-            found = cls(_counted_plan(plan, exact, join, held[class_holder]), held, class_holder, join, codebook, rows)
-            share = found._share()
-        assert found is not None
-        return found
+            return cls(_counted_plan(plan, exact, join, held[class_holder]), held, class_holder, join, codebook, rows)
+
+        return draft(draft(Fraction(1))._share())  # how fine the cells are hangs on the noise, and the noise on the cells
 
     def _share(self) -> Fraction:
         """The epsilon of a central release with as much noise as the tables get here, over the epsilon of this one."""

@@ -34,8 +34,7 @@ def fit_parameters(noisy: NoisyStatistics, *, alpha: float = 1.0) -> Parameters:
     ordered: dict[tuple[int, ...], list[Cut]] = {}
     for feature, cut in zip(plan.codebook.features, plan.cuts, strict=True):
         if cut.kind == "moments":
-            assert isinstance(feature, Numeric)
-            terms[feature.name] = _gaussian(noisy, feature, plan.codebook.variance_floor)
+            terms[feature.name] = _gaussian(noisy, plan.codebook.numeric(feature.name), plan.codebook.variance_floor)
         elif cut.kind == "nothing" or len(cut.edges) == 2:
             width = feature.size if isinstance(feature, Categorical) or feature.bins is not None else 1
             terms[feature.name] = Histogram(np.full((classes, width), -math.log(width)))
@@ -53,7 +52,8 @@ def fit_parameters(noisy: NoisyStatistics, *, alpha: float = 1.0) -> Parameters:
         for edges, cuts in ordered.items():
             for cut, law in zip(cuts, _fitted(noisy, cuts, edges, alpha), strict=True):
                 old = terms[cut.feature]
-                assert isinstance(old, Histogram)
+                if not isinstance(old, Histogram):
+                    continue
                 log = trust * np.log(law) + (1 - trust) * old.log_prob
                 top = log.max(axis=1, keepdims=True)
                 terms[cut.feature] = Histogram(log - top - np.log(np.exp(log - top).sum(axis=1, keepdims=True)))

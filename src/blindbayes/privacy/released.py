@@ -12,7 +12,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from blindbayes.codebook import Codebook, Numeric
+from blindbayes.codebook import Codebook
 from blindbayes.errors import ConfigError
 from blindbayes.primitives.coins import Coins
 from blindbayes.privacy import postprocess
@@ -120,9 +120,7 @@ class ReleasePlan:
             if cut.kind == "cells" and cut.cells > 1:
                 items.append(_Item(cut.feature, "cells", cut.cells, 1, cut))
             elif cut.kind == "moments":
-                feature = self.codebook.feature(cut.feature)
-                assert isinstance(feature, Numeric)
-                width = feature.width - 1
+                width = self.codebook.numeric(cut.feature).width - 1
                 if cut.missing:
                     items.append(_Item(cut.feature, "n", 1, 1, cut))
                 items.append(_Item(cut.feature, "sum", 1, width, cut))
@@ -229,10 +227,9 @@ class ReleasePlan:
         classes = statistics.class_counts.astype(object)
         out: list[npt.NDArray[Any]] = []
         for item in self.items:
-            if item.kind == "classes":
+            if item.cut is None:
                 out.append(classes[:, None])
                 continue
-            assert item.cut is not None
             if item.kind == "cells":
                 counts = statistics.counts[item.name].astype(object)
                 joined = np.add.reduceat(counts, item.cut.edges[:-1], axis=1)
@@ -240,8 +237,7 @@ class ReleasePlan:
                     joined = np.column_stack([joined, classes - counts.sum(axis=1)])
                 out.append(joined)
                 continue
-            feature = self.codebook.feature(item.name)
-            assert isinstance(feature, Numeric)
+            feature = self.codebook.numeric(item.name)
             n = statistics.n[item.name].astype(object)
             sums, squares = statistics.sums[item.name].astype(object), statistics.squares[item.name].astype(object)
             middle, width = feature.code_low + feature.code_high, feature.width - 1
@@ -367,12 +363,12 @@ class NoisyStatistics:
                     whole[np.repeat(self._hidden(cut, cells, rows), np.diff(edges), axis=1)] = 0
                 vector[where] = whole.ravel()
                 continue
-            assert isinstance(group.feature, Numeric)
             if cut.kind == "nothing":
                 continue
+            feature = plan.codebook.numeric(cut.feature)
             first, second, _, present = self.moments(cut.feature)
             n = rows if present is None else np.maximum(present, 0)
-            middle, width = group.feature.code_low + group.feature.code_high, group.feature.width - 1
+            middle, width = feature.code_low + feature.code_high, feature.width - 1
             if group.kind == "n":
                 vector[where] = _whole(n)
             elif group.kind == "sum":

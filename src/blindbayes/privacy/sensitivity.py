@@ -170,17 +170,17 @@ class Query:
             if group.kind == "class_count":
                 if self.has_class_counts:
                     parts.append(_Counts(block("class counts", classes, 1, "class_count"), cells, 1))
-            elif group.kind in ("count", "n"):
-                assert feature is not None
+            elif feature is not None and group.kind in ("count", "n"):
                 missing = group.kind == "count" and feature.optional and not self.has_class_counts
                 size = classes * (group.columns + missing)
                 parts.append(_Counts(block(feature.name, size, 1, group.kind), cells, group.columns, missing))
-            else:
-                assert isinstance(feature, Numeric)
+            elif isinstance(feature, Numeric):
                 power = 1 if group.kind == "sum" else 2
                 if (width := feature.code_high - feature.code_low) == 0:
                     continue  # a constant column: its moments follow from the counts
                 parts.append(_Moment(block(feature.name, classes, width**power, group.kind), feature, power))
+            else:
+                raise ConfigError(f"statistics of kind {group.kind} have no known sensitivity")
         return tuple(parts)
 
     @cached_property
