@@ -424,11 +424,13 @@ def test_a_category_list_longer_than_the_group_limit_is_all_counted(monkeypatch:
     monkeypatch.setattr("blindbayes.data.expressions.MAX_GROUPS", 10)
     values = tuple(f"v{at}" for at in range(40))
     codebook = Codebook("y", ("a", "b"), (Categorical("k", values),))
+    there = ibis.duckdb.connect()
     table = pa.table({"k": list(values) * 2, "y": ["a"] * 40 + ["b"] * 40})
-    assert (count(table, codebook).counts["k"] == 1).all()
+    assert (count(there.create_table("table", table), codebook).counts["k"] == 1).all()
     wrong = pa.table({"k": [f"id{at}" for at in range(500)], "y": ["a"] * 500})
     with pytest.raises(DataError, match="more than"):
-        count(wrong, codebook)
+        count(there.create_table("wrong", wrong), codebook)
+    there.disconnect()
 
 
 def test_the_embedded_engine_fetches_nothing() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from decimal import Decimal
 
+import ibis
 import numpy as np
 import pandas as pd
 import pyarrow as pa
@@ -13,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from blindbayes import Categorical, Codebook, NaiveBayes, Numeric
-from blindbayes.data import check, count, encode
+from blindbayes.data import check, count, encode, sources
 from blindbayes.data.encode import encode_column
 from blindbayes.errors import DataError
 from blindbayes.statistics import Layout, count_block
@@ -42,6 +43,11 @@ NASTY = [
 def both(table: pa.Table, codebook: Codebook) -> None:
     block = encode({name: table[name] for name in codebook.names}, codebook, training=True, labels=table[codebook.target])
     assert count(table, codebook) == count_block(Layout(codebook), block)
+    there = ibis.duckdb.connect()
+    try:  # an engine that counts by itself
+        assert count(there.create_table("rows", sources._plain_types(table)), codebook) == count_block(Layout(codebook), block)
+    finally:
+        there.disconnect()
 
 
 @settings(max_examples=7, deadline=None)

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
+import ibis
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
@@ -182,6 +183,14 @@ class Engines:
             connection.execute("CREATE OR REPLACE TABLE t AS SELECT * FROM rows")
         return count_table(f"duckdb://{path}#t", BOOK, total=True)
 
+    def ibis(self, table: pa.Table) -> Statistics:
+        """An engine that counts by itself."""
+        there = ibis.duckdb.connect()
+        try:
+            return count_table(there.create_table("rows", table), BOOK, total=True)
+        finally:
+            there.disconnect()
+
     def postgres(self, table: pa.Table) -> Statistics:
         import psycopg
 
@@ -195,7 +204,7 @@ class Engines:
         return count_table(f"{url}#public.cells", BOOK, total=True)
 
 
-ENGINES = ["arrow", "pandas", "polars", "array", "columns", "csv", "parquet", "duckdb", "postgres"]
+ENGINES = ["arrow", "pandas", "polars", "array", "columns", "csv", "parquet", "duckdb", "ibis", "postgres"]
 REAL = [number for number in NUMBERS if 1e-99 < abs(number) < 1e17 or number in (0, None) or number != number]  # as texts too
 TYPED = {
     "text": (as_text, [text for text in TEXTS if text != ""] + ["1e9", "-77", "nope", "0.50"]),

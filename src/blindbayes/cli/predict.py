@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 import click
 import pyarrow as pa
 import pyarrow.csv as pacsv
 
 from blindbayes.cli.border import table_out
-from blindbayes.errors import ConfigError, DataError
+from blindbayes.errors import ConfigError
 
 
 @click.command()
@@ -43,7 +42,7 @@ def command(model_path: str, data: str, out: str | None, probabilities: bool, ig
     scratch = None if out is None else Path(out).with_name(Path(out).name + ".part")  # no half-written answers
     sink = table_out() if scratch is None else _writable(scratch)
     try:
-        with open_source(data, ordered=True) as source, counting("classifying") as tell:
+        with open_source(data) as source, counting("classifying") as tell:
             require_columns(
                 [name for name in source.columns if name != codebook.target],
                 codebook,
@@ -54,7 +53,7 @@ def command(model_path: str, data: str, out: str | None, probabilities: bool, ig
             done = 0
             labels = [*model.classes_.astype(str)]
             names = [codebook.target, *(f"P({label})" for label in labels if probabilities)]
-            for table in _batches(source.table.select(*codebook.names)):
+            for table in map(pa.table, source.batches(codebook.names, codebook)):
                 arrays = [pa.array(model.predict(table).astype(str))]
                 if probabilities:
                     arrays += [pa.array(column) for column in model.predict_proba(table).T]
@@ -84,18 +83,3 @@ def _writable(path: Path) -> BinaryIO:
         return path.open("wb")
     except OSError as cause:
         raise ConfigError(f"{os.fspath(path)!r} cannot be written ({type(cause).__name__})") from None
-
-
-def _batches(table: Any) -> Iterator[pa.Table]:
-    """Batches of a table; an engine's error text may quote a row, so only its kind goes on."""
-    batches = iter(table.to_pyarrow_batches(chunk_size=65_536))
-    while True:
-        try:
-            batch = next(batches, None)
-        except Exception as cause:
-            problem = type(cause).__name__
-            break
-        if batch is None:
-            return
-        yield pa.Table.from_batches([batch])
-    raise DataError(f"the data source failed while reading ({problem})")

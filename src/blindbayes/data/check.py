@@ -10,11 +10,11 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
-from blindbayes.codebook import Categorical, Codebook
+from blindbayes.codebook import Codebook, Feature
 from blindbayes.data.counting import Progress
-from blindbayes.data.expressions import grouped, numeric
+from blindbayes.data.encode import encode_column, encode_labels
+from blindbayes.data.misfits import Misfit, Misfits
 from blindbayes.data.sources import open_source
-from blindbayes.data.values import ABSENT, UNKNOWN, Listed, is_whole, plain_text
 from blindbayes.errors import DataError
 
 
@@ -56,79 +56,52 @@ class CheckReport:
 def check(source: Any, codebook: Codebook, *, extra_columns: str = "refuse", progress: Progress | None = None) -> CheckReport:
     """Go through every column and count what does not fit, instead of stopping at the first."""
     opened = open_source(source)
+    wrong: dict[str, str] = {}
+    misfits, rows = Misfits(codes=True), 0
     try:
         opened.require_columns(codebook, extra_columns=extra_columns)
-        names = [codebook.target, *codebook.names]
-        reports = []
-        rows = 0
-        for done, name in enumerate(names):
+        for columns in opened.batches([codebook.target, *codebook.names], codebook):
+            rows += len(columns[codebook.target])
+            for feature in (None, *codebook.features):
+                name = codebook.target if feature is None else feature.name
+                try:
+                    if name not in wrong:
+                        _look(columns[name], feature, codebook, misfits)
+                except DataError as problem:
+                    wrong[name] = str(problem)
             if progress is not None:
-                progress(done, len(names), name)
-            if name == codebook.target:
-                listed = Listed(codebook.classes, codebook.label_markers)
-                report = _categorical(opened.table, codebook, name, listed, required=True)
-                rows = int(opened.table.count().to_pyarrow().as_py())
-            else:
-                feature = codebook.feature(name)
-                if isinstance(feature, Categorical):
-                    listed = Listed(feature.values, codebook.markers(feature), feature.other)
-                    report = _categorical(opened.table, codebook, name, listed, required=not feature.optional)
-                else:
-                    report = _numeric(opened.table, codebook, name)
-            reports.append(report)
-        if rows > codebook.max_rows:
-            reports[0].problem = f"more rows than max_rows = {codebook.max_rows}"
-        return CheckReport(rows, reports)
+                progress(rows, 0, "rows")
     finally:
         if opened is not source:
             opened.close()
+    reports = [_report(misfits[codebook.target], codebook, None, wrong)]
+    reports += [_report(misfits[feature.name], codebook, feature, wrong) for feature in codebook.features]
+    if rows > codebook.max_rows:
+        reports[0].problem = f"more rows than max_rows = {codebook.max_rows}"
+    return CheckReport(rows, reports)
 
 
-def _categorical(table: Any, codebook: Codebook, name: str, listed: Listed, *, required: bool) -> ColumnReport:
-    report = ColumnReport(name)
-    try:
-        groups, many = grouped(table, codebook, None if name == codebook.target else name)
-    except DataError as problem:
-        report.problem = str(problem)
-        return report
-    for item in groups:
-        raw = item.label if name == codebook.target else item.value
-        text = plain_text(raw)
-        at = listed.position(text)
-        if at == ABSENT:
-            report.missing += item.rows
-        elif at == UNKNOWN:
-            report.unmapped += item.rows
-            if isinstance(raw, float) and not is_whole(raw):
-                report.problem = "fractional numbers where categories are expected"
-            else:
-                report.unmapped_codes[str(text)] += item.rows
-    if many:
-        report.problem = "far more distinct values than the codebook lists"
-    elif report.unmapped and not report.problem:
-        report.problem = "categories that the codebook does not list"
-    elif required and report.missing:
-        report.problem = "missing, and not optional"
+def _look(column: Any, feature: Feature | None, codebook: Codebook, misfits: Misfits) -> None:
+    if feature is None:
+        encode_labels(column, codebook, misfits=misfits)
+    else:
+        encode_column(column, feature, codebook.markers(feature), training=True, misfits=misfits)
+
+
+def _report(found: Misfit, codebook: Codebook, feature: Feature | None, wrong: dict[str, str]) -> ColumnReport:
+    report = ColumnReport(found.name, found.missing, found.unmapped, found.unreadable, found.outside)
+    report.unmapped_codes = found.codes or Counter()
+    problems = (
+        (found.name in wrong, wrong.get(found.name, "")),
+        (found.fractional, "fractional numbers where categories are expected"),
+        (len(report.unmapped_codes) > _MANY, "far more distinct values than the codebook lists"),
+        (found.unmapped, "categories that the codebook does not list"),
+        (found.unreadable, "texts that are not numbers"),
+        (found.outside, "out of bounds"),
+        (found.missing and (feature is None or not feature.optional), "missing, and not optional"),
+    )
+    report.problem = next((words for is_so, words in problems if is_so), "")
     return report
 
 
-def _numeric(table: Any, codebook: Codebook, name: str) -> ColumnReport:
-    report = ColumnReport(name)
-    feature = codebook.feature(name)
-    if isinstance(feature, Categorical):
-        raise AssertionError("unreachable: categorical features are checked elsewhere")
-    try:
-        rows = numeric(table, codebook, feature, wide=(True, True))
-    except DataError as problem:
-        report.problem = str(problem)
-        return report
-    report.missing = sum(int(row["absent"]) for row in rows)
-    report.unreadable = sum(int(row["unreadable"]) for row in rows)
-    report.out_of_bounds = sum(int(row["outside"]) for row in rows)
-    if report.unreadable:
-        report.problem = "texts that are not numbers"
-    elif report.out_of_bounds:
-        report.problem = "out of bounds"
-    elif report.missing and not feature.optional:
-        report.problem = "missing, and not optional"
-    return report
+_MANY = 100_000

@@ -79,8 +79,8 @@ def open_columns(source: Any, codebook: Codebook, *, ignore: Sequence[str] = ())
         held = frame_columns(source, {*codebook.names, codebook.target})
         objects = {name: column for name, column in held.items() if isinstance(column, Untyped)}
     else:
-        opened = open_source(source, ordered=True)
-        table, names = opened.table, opened.columns
+        opened = open_source(source)
+        table, names = opened.rows(codebook), opened.columns
         rows = int(table.count().execute())
     known = {*codebook.names, codebook.target, *ignore}
     for name in names:

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from blindbayes.codebook import Categorical, Codebook, Feature, Numeric
+from blindbayes.data.misfits import Misfit, Misfits
 from blindbayes.data.values import (
     ABSENT,
     NUMBER_PATTERN,
@@ -38,6 +39,7 @@ else:
     pa = lazy("pyarrow")
     pc = lazy("pyarrow.compute")
 
+_SHORT = 60  # characters of a number that is read without looking at its form
 _TABLE_SPAN = 4096  # whole-number categories in a shorter range are looked up in a table
 IntColumn = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
@@ -52,19 +54,26 @@ def encode(
     features: tuple[Feature, ...] | None = None,
     total: bool = False,
     every_row: bool = False,
+    misfits: Misfits | None = None,
 ) -> CodedRows:
     """Codes of a batch. `columns` holds one array-like per feature (numpy, Arrow, pandas or polars column).
 
     `total` is for private training: nothing is refused, and a row whose label the codebook does not list is left out, or
-    with `every_row` counts in the first class.
+    with `every_row` counts in the first class. With `misfits` what does not fit is counted there and left out, for a table
+    that comes in batches.
     """
     chosen = codebook.features if features is None else features
+    found = Misfits() if misfits is None else misfits
+    coded_labels = None if labels is None else encode_labels(labels, codebook, total=total, misfits=found)
     coded = {
-        item.name: encode_column(columns[item.name], item, codebook.markers(item), training=training, total=total)
+        item.name: encode_column(
+            columns[item.name], item, codebook.markers(item), training=training, total=total, misfits=found
+        )
         for item in chosen
     }
+    if misfits is None:
+        found.require_clean(codebook)
     rows = {len(column) for column in coded.values()}
-    coded_labels = None if labels is None else encode_labels(labels, codebook, total=total)
     if coded_labels is not None:
         rows.add(len(coded_labels))
     if len(rows) != 1:
@@ -77,76 +86,71 @@ def encode(
     return block
 
 
-def encode_labels(labels: Any, codebook: Codebook, *, total: bool = False) -> IntColumn:
-    """Positions of class labels. A missing or unknown label is an error, or with `total` -1."""
+def encode_labels(labels: Any, codebook: Codebook, *, total: bool = False, misfits: Misfits | None = None) -> IntColumn:
+    """Positions of class labels. A missing or unknown one is an error, or counted among the `misfits`, or with `total` -1."""
     column = read_column(labels, codebook.target, total=total)
-    found = _positions(column, Listed(codebook.classes, codebook.label_markers), codebook.target, strict=not total)
-    if total:
-        return np.maximum(found, -1)
-    if missing := int((found == ABSENT).sum()):
-        raise DataError(f"class column {codebook.target!r}: {missing} rows have no label; drop them")
-    if unknown := int((found == UNKNOWN).sum()):
-        raise DataError(
-            f"class column {codebook.target!r}: {unknown} rows hold a label that the codebook does not list; "
-            "add it to classes or drop the rows"
-        )
+    misfit = Misfit(codebook.target) if misfits is None else misfits[codebook.target]
+    found = _positions(column, Listed(codebook.classes, codebook.label_markers), None if total else misfit)
+    if misfits is None:
+        misfit.require_clean(None)
     return found
 
 
-def encode_column(values: Any, feature: Feature, markers: tuple[str, ...], *, training: bool, total: bool = False) -> IntColumn:
-    """Codes of one feature."""
-    strict = training and not total
+def encode_column(
+    values: Any,
+    feature: Feature,
+    markers: tuple[str, ...],
+    *,
+    training: bool,
+    total: bool = False,
+    misfits: Misfits | None = None,
+) -> IntColumn:
+    """Codes of one feature. In strict training what does not fit is an error, or counted among the `misfits`."""
+    misfit = Misfit(feature.name) if misfits is None else misfits[feature.name]
+    found = _codes(values, feature, markers, total=total, misfit=misfit if training and not total else None)
+    if misfits is None:
+        misfit.require_clean(feature)
+    return found
+
+
+def _codes(values: Any, feature: Feature, markers: tuple[str, ...], *, total: bool, misfit: Misfit | None) -> IntColumn:
+    """Codes; what does not fit is told to `misfit`, and counts as missing or at a bound."""
     if isinstance(feature, Categorical):
-        if not strict and (direct := _whole_positions(values, feature, markers)) is not None:
+        if misfit is None and (direct := _whole_positions(values, feature, markers)) is not None:
             return direct
         column = read_column(values, feature.name, total=total)
-        found = _positions(column, Listed(feature.values, markers, feature.other), feature.name, strict=strict)
-        if strict:
-            _require_present(feature, int((found == ABSENT).sum()))
-            if unknown := int((found == UNKNOWN).sum()):
-                raise DataError(
-                    f"feature {feature.name!r}: {unknown} rows hold a category that the codebook does not list; "
-                    "add it to values or map it before"
-                )
-        return np.maximum(found, -1)
+        return _positions(column, Listed(feature.values, markers, feature.other), misfit)
     numbers, missing, unreadable = _numbers(read_column(values, feature.name, total=total), feature, markers, total=total)
     if total:
         missing = missing | unreadable | np.isinf(numbers)
+    elif misfit is not None:
+        misfit.missing += int(missing.sum())
+        misfit.unreadable += int(unreadable.sum())
+        missing = missing | unreadable
     elif unreadable.any():
         raise DataError(
             f"feature {feature.name!r}: {int(unreadable.sum())} rows hold a text that is neither a number nor a missing "
             "marker; add the marker to missing or mend the rows"
         )
-    return _grid_codes(numbers, missing, feature, strict=strict)
+    return _grid_codes(numbers, missing, feature, misfit)
 
 
-def _grid_codes(numbers: npt.NDArray[np.float64], missing: Flags, feature: Numeric, *, strict: bool) -> IntColumn:
-    if strict:
-        _require_present(feature, int(missing.sum()))
+def _grid_codes(numbers: npt.NDArray[np.float64], missing: Flags, feature: Numeric, misfit: Misfit | None) -> IntColumn:
+    gone = bool(missing.any())
+    grid = np.where(missing, 0.0, numbers) if gone else numbers
     with np.errstate(over="ignore"):  # infinity is out of bounds like any other number
-        grid = np.floor(np.where(missing, 0.0, numbers) * feature.scale + 0.5)
-    if strict:
-        outside = ~missing & ~((grid >= feature.grid_low) & (grid <= feature.grid_high))
-        if outside.any():
-            raise DataError(
-                f"feature {feature.name!r}: {int(outside.sum())} rows are out of bounds [{feature.low}, {feature.high}]; "
-                "widen the bounds in the codebook, clip, or drop the rows"
-            )
-    codes = np.clip(grid, feature.grid_low, feature.grid_high).astype(np.int64) - feature.centre
-    if feature.bins is None:
-        codes[missing] = MISSING
-    else:
+        grid = grid * feature.scale if feature.scale != 1 else grid
+        grid = np.floor(grid + 0.5)
+    if misfit is not None:
+        misfit.outside += int((~missing & ~((grid >= feature.grid_low) & (grid <= feature.grid_high))).sum())
+    codes = np.clip(grid, feature.grid_low, feature.grid_high).astype(np.int64)
+    if feature.centre:
+        codes -= feature.centre
+    if feature.bins is not None:
         codes = cells_of(codes, feature)
-        codes[missing] = -1
+    if gone:
+        codes[missing] = MISSING if feature.bins is None else -1
     return codes
-
-
-def _require_present(feature: Feature, missing: int) -> None:
-    if missing and not feature.optional:
-        raise DataError(
-            f"feature {feature.name!r}: {missing} rows are missing, and the feature is not optional; "
-            "set optional = true in the codebook or fill them"
-        )
 
 
 # -- columns ---------------------------------------------------------------------------------------------------------------
@@ -206,17 +210,27 @@ def as_text(column: pa.Array | Untyped, name: str) -> pa.Array:
     return column.require_readable(name).texts if isinstance(column, Untyped) else column
 
 
-def _positions(column: pa.Array | Untyped, listed: Listed, name: str, *, strict: bool) -> IntColumn:
-    """Positions of categories or labels, or ABSENT or UNKNOWN."""
+def _positions(column: pa.Array | Untyped, listed: Listed, misfit: Misfit | None) -> IntColumn:
+    """Positions of categories or labels, or -1; what is missing or not listed is told to `misfit`."""
     texts = column.texts if isinstance(column, Untyped) else column
     texts = texts.combine_chunks() if isinstance(texts, pa.ChunkedArray) else texts  # such as a pandas column gives
     texts = (texts.cast(pa.float32()) if pa.types.is_float16(texts.type) else texts).dictionary_encode()
     values = texts.dictionary.to_pylist()
-    places = np.array([listed.position(plain_text(value)) for value in values] + [ABSENT], dtype=np.int64)
-    unlisted = (value for at, value in zip(places, values, strict=False) if at == UNKNOWN)
-    if strict and any(isinstance(value, float) and not is_whole(value) for value in unlisted):
-        raise DataError(f"column {name!r}: a category is a fractional number; declare the feature numeric or cast it to text")
-    found: IntColumn = places[pc.fill_null(texts.indices, len(values)).to_numpy(zero_copy_only=False)]
+    plain = [plain_text(value) for value in values]
+    places = np.array([*(listed.position(text) for text in plain), ABSENT], dtype=np.int64)
+    indices = texts.indices
+    at = (pc.fill_null(indices, len(values)) if indices.null_count else indices).to_numpy(zero_copy_only=False)
+    if misfit is not None and (places < 0).any():
+        rows = np.bincount(at, minlength=len(places))
+        misfit.missing += int(rows[places == ABSENT].sum())
+        misfit.unmapped += int(rows[places == UNKNOWN].sum())
+        for value, text, place, times in zip(values, plain, places, rows, strict=False):
+            if place == UNKNOWN and times:
+                if isinstance(value, float) and not is_whole(value):
+                    misfit.fractional = True
+                elif misfit.codes is not None:
+                    misfit.codes[str(text)] += int(times)
+    found: IntColumn = np.maximum(places, -1)[at]
     return found
 
 
@@ -281,10 +295,34 @@ def _numbers(
 
 def _parsed(column: pa.Array, markers: tuple[str, ...]) -> tuple[npt.NDArray[np.float64], Flags, Flags]:
     """Numbers of texts, NaN where there is none; which are missing by their text; which hold something else."""
+    numbers = _plain_numbers(column)
+    if numbers is not None:  # a marker that reads as a number is told by its number
+        return numbers, _flags(pc.is_null(column)), np.zeros(len(column), dtype=bool)
     missing = _flags(pc.is_null(column)) | _flags(pc.is_in(column, value_set=pa.array(markers, column.type)))
+    present = pc.if_else(pa.array(missing), pa.scalar(None, column.type), column)
+    numbers = _plain_numbers(present)
+    if numbers is not None:
+        return numbers, missing, np.zeros(len(column), dtype=bool)
     trimmed = pc.utf8_trim(column, SPACE)
     readable = ~missing & _flags(pc.fill_null(pc.match_substring_regex(trimmed, NUMBER_PATTERN), False))
     if not readable.all():
         trimmed = pc.if_else(pa.array(readable), trimmed, pa.scalar(None, trimmed.type))
-    numbers = trimmed.cast(pa.float64()).to_numpy(zero_copy_only=False)
-    return numbers, missing, ~missing & ~readable
+    return trimmed.cast(pa.float64()).to_numpy(zero_copy_only=False), missing, ~missing & ~readable
+
+
+def _plain_numbers(column: pa.Array) -> npt.NDArray[np.float64] | None:
+    """Numbers of texts that are all short, finite and without exponent, or missing: what `NUMBER_PATTERN` says of each of them
+    is then what Arrow's cast says. None where one is not: then each is looked at."""
+    try:
+        numbers: npt.NDArray[np.float64] = column.cast(pa.float64()).to_numpy(zero_copy_only=False)
+    except pa.ArrowException:
+        return None
+    if int(np.isfinite(numbers).sum()) != len(column) - column.null_count:
+        return None
+    _, places, held = column.buffers()
+    offsets = np.frombuffer(places, dtype=np.int64 if pa.types.is_large_string(column.type) else np.int32)
+    offsets = offsets[column.offset : column.offset + len(column) + 1]
+    if len(column) == 0 or held is None:
+        return numbers
+    text = memoryview(held)[offsets[0] : offsets[-1]].tobytes()
+    return None if np.diff(offsets).max() > _SHORT or b"e" in text or b"E" in text else numbers

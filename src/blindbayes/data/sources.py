@@ -1,24 +1,33 @@
-"""Where rows come from: anything becomes one Ibis table."""
+"""Where rows come from: a file or frame as Arrow batches, anything as one Ibis table."""
 
 from __future__ import annotations
 
-import csv
 import difflib
-import glob
-import gzip
+import itertools
 import os
 import re
-from collections.abc import Container, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Callable, Container, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit, urlunsplit
 
 import numpy as np
 
-from blindbayes.codebook import Codebook
+from blindbayes.codebook import Codebook, Numeric
 from blindbayes.data.encode import as_text
+from blindbayes.data.files import (
+    BATCH,
+    KINDS,
+    Dialect,
+    csv_batches,
+    excel_table,
+    kind_of,
+    parquet_batches,
+    parquet_columns,
+    settled,
+)
 from blindbayes.data.values import NUMBER_PATTERN, Untyped, untyped
 from blindbayes.errors import ConfigError, DataError
 from blindbayes.lazy import lazy
@@ -36,18 +45,20 @@ else:
 
 _URL = re.compile(r"^[a-z][a-z0-9+]*://", re.IGNORECASE)
 MEMORY_LIMIT = "512MB"  # of the embedded DuckDB; larger work spills to disk
-_LOAD_BYTES = 128 * 1024 * 1024  # a smaller CSV is parsed once into memory; a larger one is scanned per column
+_LOCAL = ("csv", "excel", "parquet", "frame", "duckdb")
 
 
 @dataclass(slots=True)
 class Source:
     """A table to count. Close it, or use it as a context manager, to let go of its connection."""
 
-    table: Any
     label: str  # for logs and reports: the kind of source, never a path's content or a credential
     columns: tuple[str, ...]
+    dialect: Dialect | None = None  # of a text file, with nothing left open
+    _table: Any = field(default=None, repr=False)
     _backend: Any = field(default=None, repr=False)
     _owned: bool = field(default=True, repr=False)
+    _rows: Callable[[Sequence[str]], Iterator[pa.RecordBatch]] | None = field(default=None, repr=False)  # of a file
 
     def __enter__(self) -> Source:
         return self
@@ -59,27 +70,56 @@ class Source:
         """Disconnect, if the connection was made here."""
         if self._backend is not None and self._owned:
             self._backend.disconnect()
-        self._backend = None
+        self._backend = self._table = None
 
-    def kept(self, rows: Any) -> Any:
-        """The rows of an expression over the table, computed once where the engine is this process's own."""
-        if self.label not in ("csv", "parquet", "frame"):
-            return rows
-        try:
-            return self._backend.create_table("kept", rows, temp=True, overwrite=True)
-        except Exception as cause:  # an engine's text may quote a row
-            problem = type(cause).__name__
-        raise DataError(f"the data source failed while its rows were read ({problem})")
+    @property
+    def table(self) -> Any:
+        """The rows as an Ibis table; of a file, loaded into an engine of this process when it is first asked for."""
+        if self._table is None and self._rows is not None:
+            self._backend, self._table = _safely(partial(_loaded, self._rows, self.columns))
+        return self._table
+
+    @property
+    def is_local(self) -> bool:
+        """Whether its rows are read by this process anyway; a database counts where it lies."""
+        return self.label in _LOCAL
+
+    def batches(self, names: Sequence[str], codebook: Codebook | None = None, table: Any = None) -> Iterator[dict[str, Any]]:
+        """Columns of the rows, by name, in order; or of those of `table`, an expression over the source's.
+
+        With a decimal comma, the numeric features of `codebook` come with points.
+        """
+        marked = self._decimal_columns(codebook)
+        found = _safely(partial(self._batches, names, table))
+        while (batch := _safely(partial(next, found, None))) is not None:
+            if batch.num_rows:
+                columns = {name: batch.column(name) for name in names}
+                for name in marked & columns.keys():
+                    columns[name] = pc.replace_substring(columns[name], ",", ".")
+                yield columns
+
+    def _batches(self, names: Sequence[str], table: Any) -> Iterator[pa.RecordBatch]:
+        if self._rows is not None and self._table is None and table is None:
+            return self._rows(names)
+        return iter((self.table if table is None else table).select(*names).to_pyarrow_batches(chunk_size=BATCH))
+
+    def _decimal_columns(self, codebook: Codebook | None) -> set[str]:
+        if codebook is None or self.dialect is None or self.dialect.decimal == ".":
+            return set()
+        return {each.name for each in codebook.features if isinstance(each, Numeric)}
+
+    def rows(self, codebook: Codebook) -> Any:
+        """The rows as an Ibis table whose numbers have decimal points."""
+        marked = [name for name in self._decimal_columns(codebook) if name in self.columns]
+        return self.table.mutate(**{name: self.table[name].replace(",", ".") for name in marked}) if marked else self.table
 
     def require_columns(self, codebook: Codebook, *, extra_columns: str = "refuse", labels: bool = True) -> None:
         """Refuse a table that lacks a column of the codebook, or has one that the codebook does not know."""
         require_columns(self.columns, codebook, extra_columns=extra_columns, labels=labels)
 
 
-def open_source(source: Any, *, table: str | None = None, memory_limit: str = MEMORY_LIMIT, ordered: bool = False) -> Source:
-    """Open a frame, a CSV or Parquet path (wildcards allowed), a database URL, or an Ibis table.
-
-    `ordered` keeps the rows of a file in order, which counting does not need and pays for.
+def open_source(source: Any, *, table: str | None = None, dialect: Dialect | None = None) -> Source:
+    """Open a frame, a CSV, Excel or Parquet path (wildcards allowed), a database URL, or an Ibis table.
 
     A database URL names its table in the fragment or in `table`: ``postgres://user@host/db#schema.visits``,
     ``duckdb:///path/to/file.duckdb#visits``.
@@ -87,12 +127,12 @@ def open_source(source: Any, *, table: str | None = None, memory_limit: str = ME
     if isinstance(source, Source):
         return source
     if isinstance(source, ibis.Table):
-        return _checked(Source(source, "ibis table", tuple(source.columns), None, False))
+        return _checked(Source("ibis table", tuple(source.columns), None, source, None, False))
     if isinstance(source, os.PathLike):
         source = os.fspath(source)
     if isinstance(source, str):
-        return _open_url(source, table) if _URL.match(source) else _open_path(source, memory_limit, ordered)
-    return _open_frame(source, memory_limit)
+        return _open_url(source, table) if _URL.match(source) else _open_path(source, dialect or Dialect(), table)
+    return _open_frame(source)
 
 
 def is_source(source: Any) -> bool:
@@ -138,81 +178,79 @@ def require_distinct(columns: Sequence[str], *, fold: bool = False) -> None:
         seen[key] = name
 
 
-def read_public(path: str, *, text: Sequence[str] = (), missing: Sequence[str] = ()) -> pa.Table:
+def read_public(
+    path: str, *, text: Sequence[str] = (), missing: Sequence[str] = (), dialect: Dialect | None = None
+) -> pa.Table:
     """A whole small file as an Arrow table with guessed types. For public tables, from which a codebook is made.
 
     Columns named in `text` stay text; a text of `missing` does not keep a column from being numeric.
     """
-    with open_source(path, ordered=True) as source:
-        table: pa.Table = source.table.to_pyarrow()
-    if source.label == "csv":
+    with open_source(path, dialect=dialect) as source:
+        batches = [pa.table(batch) for batch in source.batches(source.columns)]
+        table = pa.concat_tables(batches) if batches else pa.table({name: pa.array([], pa.string()) for name in source.columns})
+    if source.dialect is not None:
         for position, name in enumerate(table.column_names):
             column = table.column(position)
             present = pc.if_else(pc.is_in(column, value_set=pa.array(["", *missing], pa.string())), None, column)
+            present = pc.replace_substring(present, ",", ".") if source.dialect.decimal == "," else present
             if name not in text and pc.all(pc.match_substring_regex(present, NUMBER_PATTERN)).as_py():
                 table = table.set_column(position, name, present.cast(pa.float64()))
     return table
 
 
-def _embedded(memory_limit: str, ordered: bool = False) -> Any:
-    backend = ibis.duckdb.connect(memory_limit=memory_limit)
+def _embedded() -> Any:
+    backend = ibis.duckdb.connect(memory_limit=MEMORY_LIMIT)
     # Nothing is fetched from a network by a data source.
     backend.raw_sql("SET autoinstall_known_extensions=false; SET autoload_known_extensions=false")
-    backend.raw_sql(f"SET preserve_insertion_order={'true' if ordered else 'false'}")
     return backend
 
 
-def _open_path(path: str, memory_limit: str, ordered: bool) -> Source:
-    lower = path.lower()
-    wild = any(mark in path for mark in "*?[")
-    if not wild and not Path(path).exists():
+def _loaded(rows: Callable[[Sequence[str]], Iterator[pa.RecordBatch]], columns: Sequence[str]) -> tuple[Any, Any]:
+    """An engine of this process with the rows of a file, in order; what is too much for memory it spills to disk."""
+    backend = _embedded()
+    batches = rows(columns)
+    first = next(batches, None)
+    schema = pa.schema([(name, pa.string()) for name in columns]) if first is None else first.schema
+    reader = pa.RecordBatchReader.from_batches(schema, iter(()) if first is None else itertools.chain([first], batches))
+    backend.con.register("arriving", reader)
+    backend.raw_sql("CREATE TEMP TABLE rows AS SELECT * FROM arriving")
+    backend.con.unregister("arriving")
+    return backend, backend.table("rows")
+
+
+def _safely(step: Callable[[], Any], what: str = "the data source failed while its rows were read") -> Any:
+    """What a step gives. An engine's error text may quote a row, so only its kind goes on, and not from the handler."""
+    try:
+        return step()
+    except (DataError, ConfigError):
+        raise
+    except Exception as cause:
+        problem = type(cause).__name__
+    raise DataError(f"{what} ({problem})")
+
+
+def _open_path(path: str, dialect: Dialect, table: str | None) -> Source:
+    if not any(mark in path for mark in "*?[") and not Path(path).exists():
         where = "" if Path(path).is_absolute() else " in the folder where the command was started"
         raise DataError(f"{path!r} does not exist{where}")
-    backend = _embedded(memory_limit, ordered)
-    with _reading(repr(path), backend):
-        if lower.endswith((".parquet", ".pq")) or Path(path).is_dir():
-            pattern = os.path.join(path, "*.parquet") if Path(path).is_dir() else path
-            table = backend.read_parquet(pattern)
-            return _checked(Source(table, "parquet", tuple(table.columns), backend))
-        if lower.endswith((".csv", ".csv.gz", ".tsv")):
-            delimiter = "\t" if lower.endswith(".tsv") else ","
-            for file in glob.glob(path) if wild else [path]:
-                _require_header(file, delimiter)
-            # Text as it stands in the file: engines that guess types turn 007 into 7 and ? into an error. Quote, escape and
-            # comment are fixed too, since DuckDB guesses them from a sample: it takes 'a' for a quoted a.
-            table = backend.read_csv(
-                path, all_varchar=True, header=True, delim=delimiter, quote='"', escape='"', comment="", skip=0
-            )
-            if not wild and Path(path).stat().st_size <= _LOAD_BYTES:
-                table = backend.create_table("rows", table, temp=True)  # parsed once, not once per column
-            return _checked(Source(table, "csv", tuple(table.columns), backend))
-    backend.disconnect()
-    raise ConfigError(f"{path!r}: a path ends in .csv, .csv.gz, .tsv or .parquet, or is a folder of Parquet files")
-
-
-@contextmanager
-def _reading(what: str, backend: Any) -> Iterator[None]:
-    try:
-        yield
-    except (DataError, ConfigError):
-        backend.disconnect()
-        raise
-    except Exception as cause:  # every engine has its own errors, and their texts quote rows
-        backend.disconnect()
-        raise DataError(f"{what} cannot be read as a table ({type(cause).__name__})") from None
-
-
-def _require_header(path: str, delimiter: str) -> None:
-    """DuckDB renames a second column of the same name, in any case; a header is read here to refuse it instead."""
-    opener: Any = gzip.open if path.lower().endswith(".gz") else open
-    try:
-        with opener(path, "rt", encoding="utf-8-sig", newline="") as file:
-            header = next(csv.reader(file, delimiter=delimiter), None)
-    except (UnicodeDecodeError, csv.Error, OSError):
-        raise DataError(f"{path!r} is not UTF-8 text with a header row") from None
-    if not header:
-        raise DataError(f"{path!r} is empty; a table has a header row")
-    require_distinct(header, fold=True)
+    kind = kind_of(path)
+    if kind is None:
+        raise ConfigError(f"{path!r}: {KINDS}")
+    if kind == "csv":
+        names, found = settled(path, dialect)
+        require_distinct(names, fold=True)
+        return _checked(Source("csv", names, found, _rows=partial(csv_batches, path, found, names)))
+    unreadable = f"{path!r} cannot be read as a table"
+    if kind == "excel":
+        sheet = _safely(
+            partial(excel_table, path, table or dialect.sheet, dialect.names), f"{path!r} cannot be read as a table"
+        )
+        require_distinct(sheet.column_names, fold=True)
+        rows = lambda names: iter(sheet.select(list(names)).to_batches(BATCH))  # noqa: E731
+        return _checked(Source("excel", tuple(sheet.column_names), replace(dialect, decimal="."), _rows=rows))
+    columns = _safely(partial(parquet_columns, path), unreadable)
+    require_distinct(columns, fold=True)
+    return _checked(Source("parquet", columns, _rows=partial(parquet_batches, path)))
 
 
 def _open_url(url: str, table: str | None) -> Source:
@@ -250,19 +288,23 @@ def _open_url(url: str, table: str | None) -> Source:
         raise DataError(
             f"the {scheme} database has no readable table of that name ({type(cause).__name__}); it stands after # in the URL"
         ) from None
-    return _checked(Source(found, scheme, tuple(found.columns), backend))
+    return _checked(Source(scheme, tuple(found.columns), None, found, backend))
 
 
-def _open_frame(frame: Any, memory_limit: str) -> Source:
+def _open_frame(frame: Any) -> Source:
     table = to_arrow(frame)
     require_distinct(table.column_names, fold=True)
     if not table.column_names:
         raise DataError("the table has no columns")
-    backend = _embedded(memory_limit)
-    with _reading("the frame", backend):
-        return _checked(
-            Source(backend.create_table("frame", _plain_types(table), temp=True), "frame", tuple(table.column_names), backend)
+    backend = _embedded()
+    try:
+        made = _safely(
+            lambda: backend.create_table("frame", _plain_types(table), temp=True), "the frame cannot be read as a table"
         )
+    except DataError:
+        backend.disconnect()
+        raise
+    return _checked(Source("frame", tuple(table.column_names), None, made, backend))
 
 
 def to_arrow(frame: Any, *, total: bool = False) -> pa.Table:

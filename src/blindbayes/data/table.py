@@ -1,7 +1,7 @@
 """One door to every table: who reads it, and who counts it.
 
-`count_table` is what fits, studies and sites call. A frame of moderate size is counted here, through Arrow; a path, URL,
-Ibis table or large frame by its engine. Both give the same integers.
+`count_table` is what fits, studies and sites call. A frame or file is counted here, through Arrow; a database by its engine.
+Both give the same integers.
 """
 
 from __future__ import annotations
@@ -13,20 +13,19 @@ import numpy as np
 import numpy.typing as npt
 
 from blindbayes.codebook import Codebook
-from blindbayes.data.counting import Progress, count
+from blindbayes.data.counting import Progress, count, count_batches
 from blindbayes.data.encode import encode
+from blindbayes.data.files import BATCH
 from blindbayes.data.persons import Persons, bounded, drawn_rows, require_identifier
 from blindbayes.data.sources import frame_columns, is_source, open_source, require_columns
 from blindbayes.errors import ConfigError, DataError
 from blindbayes.lazy import lazy
-from blindbayes.statistics import CodedRows, Layout, Statistics, count_block
+from blindbayes.statistics import CodedRows, Statistics
 
 if TYPE_CHECKING:
     import pyarrow as pa
 else:
     pa = lazy("pyarrow")
-
-_MOST_ROWS_HERE = 1 << 18
 
 
 def count_table(
@@ -60,13 +59,11 @@ def count_table(
     if persons is not None:
         columns = take_drawn(columns, codebook, persons)
     rows = len(columns[codebook.target])
-    if rows > _MOST_ROWS_HERE and not total and persons is None:
-        return count(source, codebook, extra_columns=extra_columns, progress=progress)
-    layout, counted = Layout(codebook), Statistics.zero(codebook)
-    for start in range(0, rows, _MOST_ROWS_HERE):
-        part = {name: column[start : start + _MOST_ROWS_HERE] for name, column in columns.items()}
-        counted += count_block(layout, encode(part, codebook, training=True, labels=part[codebook.target], total=total))
-    return counted.require_bounds()
+    parts = (
+        {name: columns[name][start : start + BATCH] for name in (*codebook.names, codebook.target)}
+        for start in range(0, rows, BATCH)
+    )
+    return count_batches(parts, codebook, total, progress)
 
 
 def take_drawn(columns: Mapping[str, Any], codebook: Codebook, persons: Persons) -> dict[str, Any]:
@@ -90,17 +87,15 @@ def read_block(
     opened = open_source(source)
     try:
         opened.require_columns(codebook, extra_columns=extra_columns)
-        rows = opened.table if persons is None else bounded(opened.table, codebook, persons)
-        try:
-            table = rows.select(*codebook.names, codebook.target).to_pyarrow()
-        except Exception as cause:  # an engine's text may quote a row
-            problem = type(cause).__name__
-            raise DataError(f"the data source failed while its rows were read ({problem})") from None
+        table = None if persons is None else bounded(opened.rows(codebook), codebook, persons)
+        wanted = [*codebook.names, codebook.target]
+        parts = [pa.table(batch) for batch in opened.batches(wanted, codebook, table)]
     finally:
         if opened is not source:
             opened.close()
-    columns = {name: table.column(name) for name in codebook.names}
-    return encode(columns, codebook, training=True, labels=table.column(codebook.target), total=total)
+    whole = pa.concat_tables(parts, promote_options="permissive") if parts else pa.table({name: [] for name in wanted})
+    columns = {name: whole.column(name) for name in codebook.names}
+    return encode(columns, codebook, training=True, labels=whole.column(codebook.target), total=total)
 
 
 def object_rows(rows: Sequence[Any], width: int) -> npt.NDArray[Any]:

@@ -32,7 +32,7 @@ class Tables:
         from blindbayes.data import count_table
 
         rows = self._named()
-        with self.open_batch(rows.source, rows.table, ordered=False) as source:
+        with self.open_batch(rows.source, rows.table) as source:
             return count_table(source, codebook, total=total, extra_columns=rows.extra_columns, persons=persons)
 
     def open_columns(self, study: StudyFile, name: str) -> tuple[Source, ColumnSource]:
@@ -45,18 +45,18 @@ class Tables:
             require_own(study.agreement, name, source.columns, ignore_others=rows.extra_columns == "ignore")
             found = open_columns(source, book, ignore=source.columns)
             features = tuple(feature for feature in found.features if feature.name in held.holds[name])
-            return source, ColumnSource(book, features, name in held.labelled, found.rows, source.table)
+            return source, ColumnSource(book, features, name in held.labelled, found.rows, source.rows(book))
         except BaseException:
             source.close()
             raise
 
-    def open_batch(self, where: str, table: str | None = None, *, ordered: bool = True) -> Source:
+    def open_batch(self, where: str, table: str | None = None) -> Source:
         """A table by path (relative to the site's folder) or URL. Close it."""
         from blindbayes.data.sources import open_source
 
         if "://" not in where and not os.path.isabs(where):
             where = str(self.folder / where)
-        return open_source(where, table=table, ordered=ordered)
+        return open_source(where, table=table)
 
     def _named(self) -> Rows:
         if self.rows is None:

@@ -214,7 +214,7 @@ class FolderSite:
         if not held and request.to is None:
             return rows
         features = tuple(feature for feature in columns.codebook.features if feature.name in held)
-        return ColumnSource(columns.codebook, features, False, rows, source.table)
+        return ColumnSource(columns.codebook, features, False, rows, source.rows(columns.codebook))
 
     def beside(self, names: Sequence[str], rows: int) -> dict[str, Any]:
         """Columns of the instances, as they are."""

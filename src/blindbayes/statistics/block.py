@@ -101,9 +101,18 @@ def class_sums(
     weights: npt.NDArray[np.int64] | None,
 ) -> npt.NDArray[Any]:
     """Exact sum of codes (power 1) or of squared codes (power 2) per class; missing codes add nothing."""
+    present = codes != MISSING
+    if not present.all():
+        labels, codes, weights = labels[present], codes[present], None if weights is None else weights[present]
+    if weights is None and len(codes):
+        reach = max(abs(int(codes.min())), abs(int(codes.max())))
+        if reach**power * len(codes) < 1 << 53:  # float64 adds such whole numbers exactly
+            powers = codes.astype(np.float64)
+            found = np.bincount(labels, powers * powers if power == 2 else powers, minlength=classes)
+            return found.astype(np.int64).astype(object)
     sums = np.zeros(classes, dtype=object)
     for label in range(classes):
-        chosen = (labels == label) & (codes != MISSING)
+        chosen = labels == label
         values = codes[chosen]
         if weights is not None:
             exact = values.astype(object) ** power * weights[chosen].astype(object)

@@ -1,0 +1,230 @@
+"""Tables in files: which dialect a CSV is written in, and its rows, as Arrow batches of text.
+
+What a cell means must not hang on other rows. So a dialect is declared, or decided by what is no record: the delimiter by the
+header, the encoding by the mark at the start of the file. A decimal comma is declared; every column is read as text, and
+`encode` reads each cell by itself.
+"""
+
+from __future__ import annotations
+
+import codecs
+import csv
+import datetime
+import glob
+import importlib
+import io
+import lzma
+import os
+import zipfile
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from blindbayes.data.values import plain_text
+from blindbayes.errors import ConfigError, DataError
+from blindbayes.lazy import lazy
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    import pyarrow.csv as pacsv
+    import pyarrow.parquet as pq
+else:
+    pa = lazy("pyarrow")
+    pacsv = lazy("pyarrow.csv")
+    pq = lazy("pyarrow.parquet")
+
+PACKED = (".gz", ".bz2", ".zst", ".xz", ".zip")
+TEXT = (".csv", ".tsv", ".txt")
+EXCEL = (".xlsx", ".xls", ".xlsm", ".xlsb", ".ods")
+PARQUET = (".parquet", ".pq")
+KINDS = (
+    "a path ends in .csv, .tsv or .txt (also packed: .gz, .bz2, .zst, .xz, .zip), .parquet or .xlsx, or is a folder of Parquet "
+    "files"
+)
+_DELIMITERS = (",", ";", "\t", "|")
+BATCH = 1 << 16
+_BLOCK = 1 << 24  # bytes of a text file that are parsed at a time
+_HEADER = 1 << 20  # bytes of a header row at most
+_NAMES = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
+
+
+@dataclass(frozen=True, slots=True)
+class Dialect:
+    """How a text file holds a table. What is None is decided by its header and its first bytes.
+
+    `names` are the columns of a file without a header row. `decimal` is the mark in numbers, "." or ",". `sheet` is that of a
+    workbook, by default its first.
+    """
+
+    delimiter: str | None = None
+    quote: str = '"'
+    encoding: str | None = None
+    decimal: str = "."
+    names: tuple[str, ...] | None = None
+    sheet: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.delimiter is not None and (len(self.delimiter) != 1 or self.delimiter in "\r\n"):
+            raise ConfigError("a delimiter is one character")
+        if len(self.quote) != 1 or self.quote == self.delimiter:
+            raise ConfigError("a quote is one character, other than the delimiter")
+        if self.decimal not in (".", ","):
+            raise ConfigError("the decimal mark is '.' or ','")
+        if self.encoding is not None:
+            try:
+                codecs.lookup(self.encoding)
+            except LookupError:
+                raise ConfigError(f"the encoding {self.encoding!r} is not known; for example utf-8, latin-1, cp1252") from None
+
+    def __str__(self) -> str:
+        mark = "comma" if self.decimal == "," else "point"
+        between = _NAMES.get(self.delimiter or ",", repr(self.delimiter))
+        return f"separated by {between}, {self.encoding or 'utf-8'}, decimal {mark}"
+
+
+def kind_of(path: str) -> str | None:
+    """csv, excel, parquet, or None for what no reader is for."""
+    lower = path.lower()
+    for ending in PACKED:
+        lower = lower.removesuffix(ending)
+    if Path(path).is_dir() or lower.endswith(PARQUET):
+        return "parquet"
+    return "csv" if lower.endswith(TEXT) else "excel" if lower.endswith(EXCEL) else None
+
+
+def settled(path: str, dialect: Dialect) -> tuple[tuple[str, ...], Dialect]:
+    """The columns of the text files of a path, and their dialect with nothing left open."""
+    found: tuple[tuple[str, ...], Dialect] | None = None
+    for file in files_of(path):
+        names, each = _settled(file, dialect)
+        if found is not None and names != found[0]:
+            raise DataError(f"{path!r}: the files have different columns; one table has one header")
+        found = (names, each) if found is None else found
+    if found is None:
+        raise DataError(f"{path!r} does not exist")
+    return found
+
+
+def files_of(path: str) -> list[str]:
+    """The files of a path with wildcards, or of a folder of Parquet files."""
+    if Path(path).is_dir():
+        return sorted(glob.glob(os.path.join(glob.escape(path), "*.parquet")))
+    return sorted(glob.glob(path)) if not Path(path).exists() else [path]
+
+
+def _settled(path: str, dialect: Dialect) -> tuple[tuple[str, ...], Dialect]:
+    try:
+        with _unpacked(path) as file:
+            start = file.read(_HEADER)
+        marks = ((codecs.BOM_UTF8, "utf-8"), (codecs.BOM_UTF16_LE, "utf-16"), (codecs.BOM_UTF16_BE, "utf-16"))
+        encoding = dialect.encoding or next((name for mark, name in marks if start.startswith(mark)), "utf-8")
+        decoder = codecs.getincrementaldecoder(encoding)()
+        text = decoder.decode(start).removeprefix("\ufeff")
+    except (UnicodeError, OSError, EOFError, zipfile.BadZipFile, lzma.LZMAError, pa.ArrowException):
+        said = "UTF-8 text" if dialect.encoding is None else f"{dialect.encoding} text"
+        raise DataError(
+            f"{path!r} is not {said} with a header row; another encoding is declared: latin-1, for example"
+        ) from None
+    found = replace(dialect, encoding=encoding)
+    if dialect.names is not None:
+        return dialect.names, replace(found, delimiter=dialect.delimiter or ",")
+    usual = "\t" if path.lower().removesuffix(".gz").endswith(".tsv") else ","
+    headers = {mark: _header(text, mark, dialect.quote) for mark in ([dialect.delimiter] if dialect.delimiter else _DELIMITERS)}
+    delimiter = max(headers, key=lambda mark: (len(headers[mark]), mark == usual))
+    if not headers[delimiter]:
+        raise DataError(f"{path!r} is empty; a table has a header row")
+    return headers[delimiter], replace(found, delimiter=delimiter)
+
+
+def _header(text: str, delimiter: str, quote: str) -> tuple[str, ...]:
+    try:
+        return tuple(next(csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, quotechar=quote), ()))
+    except csv.Error:
+        return ()
+
+
+@contextmanager
+def _unpacked(path: str) -> Iterator[Any]:
+    lower = path.lower()
+    with ExitStack() as stack:
+        if lower.endswith(".zip"):
+            archive = stack.enter_context(zipfile.ZipFile(path))
+            members = [name for name in archive.namelist() if not name.endswith("/")]
+            if len(members) != 1:
+                raise DataError(f"{path!r}: an archive holds one file, the table")
+            yield stack.enter_context(archive.open(members[0]))
+        elif lower.endswith(".xz"):
+            yield stack.enter_context(lzma.open(path))
+        else:
+            yield stack.enter_context(pa.input_stream(path, compression="detect"))
+
+
+def csv_batches(path: str, dialect: Dialect, columns: Sequence[str], names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    """Rows of text files with these `columns`, those of `names` only, in order."""
+    text = {name: pa.string() for name in columns}
+    for file in files_of(path):
+        with _unpacked(file) as stream:
+            reader = pacsv.open_csv(
+                stream,
+                pacsv.ReadOptions(
+                    block_size=_BLOCK,
+                    encoding=dialect.encoding or "utf-8",
+                    column_names=list(columns),
+                    skip_rows_after_names=0 if dialect.names is not None else 1,
+                ),
+                pacsv.ParseOptions(
+                    delimiter=dialect.delimiter or ",",
+                    quote_char=dialect.quote,
+                    double_quote=True,
+                    newlines_in_values=True,
+                    ignore_empty_lines=len(columns) > 1,  # of one column, an empty line is a row
+                ),
+                pacsv.ConvertOptions(
+                    column_types=text, include_columns=list(names), null_values=[""], strings_can_be_null=True
+                ),
+            )
+            yield from reader
+
+
+def parquet_batches(path: str, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    """Rows of Parquet files."""
+    for file in files_of(path):
+        with pq.ParquetFile(file) as opened:
+            yield from opened.iter_batches(BATCH, columns=list(names))
+
+
+def parquet_columns(path: str) -> tuple[str, ...]:
+    """The columns of Parquet files, which are those of each of them."""
+    files = files_of(path)
+    if not files:
+        raise DataError(f"{path!r} holds no Parquet file")
+    found = [tuple(pq.read_schema(file).names) for file in files]
+    if any(set(names) != set(found[0]) for names in found):
+        raise DataError(f"{path!r}: the files have different columns; one table has one schema")
+    return found[0]
+
+
+def excel_table(path: str, sheet: str | None, names: tuple[str, ...] | None) -> pa.Table:
+    """A sheet of a workbook, every cell as the text that a CSV would hold: 3 is 3, true is true, a date 2024-12-31."""
+    try:
+        calamine = importlib.import_module("python_calamine")
+    except ImportError:
+        raise ConfigError("Excel files need a reader: pip install 'blindbayes[excel]'") from None
+    with calamine.load_workbook(path) as book:
+        if sheet is not None and sheet not in book.sheet_names:
+            raise DataError(f"{path!r} has no sheet {sheet!r}; it has {', '.join(map(repr, book.sheet_names))}")
+        rows = book.get_sheet_by_name(sheet or book.sheet_names[0]).to_python(skip_empty_area=False)
+    if names is None:
+        if not rows:
+            raise DataError(f"{path!r} is empty; a table has a header row")
+        names, rows = tuple(str(cell) for cell in rows[0]), rows[1:]
+    cells = [[_cell(row[at]) if at < len(row) else None for row in rows] for at in range(len(names))]
+    return pa.table({name: pa.array(column, pa.string()) for name, column in zip(names, cells, strict=True)})
+
+
+def _cell(value: Any) -> str | None:
+    if isinstance(value, datetime.datetime | datetime.date | datetime.time):
+        return value.isoformat(sep=" ") if isinstance(value, datetime.datetime) else value.isoformat()
+    return plain_text(value) or None

@@ -1,0 +1,85 @@
+"""What in a table does not fit its codebook, counted by column: behind every strict reading, and behind `check`."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+from blindbayes.codebook import Codebook, Feature, Numeric
+from blindbayes.errors import DataError
+
+
+@dataclass(slots=True)
+class Misfit:
+    """One column: how many rows are missing, unmapped, unreadable or out of bounds."""
+
+    name: str
+    missing: int = 0
+    unmapped: int = 0
+    unreadable: int = 0
+    outside: int = 0
+    fractional: bool = False  # a fractional number where a category is expected
+    many: bool = False  # more distinct values than were looked at
+    codes: Counter[str] | None = field(default=None, repr=False)  # unmapped ones, for a screen whose reader may see rows
+
+    def require_clean(self, feature: Feature | None) -> None:
+        """Refuse the column of a feature (None: of the class) if a row of it does not fit."""
+        if feature is None:
+            self._require_labels()
+            return
+        if self.fractional:
+            raise DataError(
+                f"column {self.name!r}: a category is a fractional number; declare the feature numeric or cast it to text"
+            )
+        if self.missing and not feature.optional:
+            raise DataError(
+                f"feature {self.name!r}: {self.missing} rows are missing, and the feature is not optional; "
+                "set optional = true in the codebook or fill them"
+            )
+        if self.unmapped or self.many:
+            more = "more than " if self.many else ""
+            raise DataError(
+                f"feature {self.name!r}: {more}{self.unmapped} rows hold a category that the codebook does not list; "
+                "add it to values or map it before"
+            )
+        if self.unreadable:
+            raise DataError(
+                f"feature {self.name!r}: {self.unreadable} rows hold a text that is neither a number nor a missing "
+                "marker; add the marker to missing or mend the rows"
+            )
+        if self.outside and isinstance(feature, Numeric):
+            raise DataError(
+                f"feature {self.name!r}: {self.outside} rows are out of bounds [{feature.low}, {feature.high}]; "
+                "widen the bounds in the codebook, clip, or drop the rows"
+            )
+
+    def _require_labels(self) -> None:
+        if self.many:
+            raise DataError(
+                f"class column {self.name!r} holds far more labels than the codebook lists; is it the right column?"
+            )
+        if self.missing:
+            raise DataError(f"class column {self.name!r}: {self.missing} rows have no label; drop them")
+        if self.unmapped:
+            raise DataError(
+                f"class column {self.name!r}: {self.unmapped} rows hold a label that the codebook does not list; "
+                "add it to classes or drop the rows"
+            )
+
+
+class Misfits(dict[str, Misfit]):
+    """By column; with `codes` the unmapped ones are listed."""
+
+    def __init__(self, *, codes: bool = False) -> None:
+        super().__init__()
+        self._codes = codes
+
+    def __missing__(self, name: str) -> Misfit:
+        found = self[name] = Misfit(name, codes=Counter() if self._codes else None)
+        return found
+
+    def require_clean(self, codebook: Codebook) -> None:
+        """Refuse the table if a row does not fit: the class column first, then the features in order."""
+        for name in (codebook.target, *codebook.names):
+            if name in self:
+                self[name].require_clean(None if name == codebook.target else codebook.feature(name))
