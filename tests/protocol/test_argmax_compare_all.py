@@ -8,7 +8,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from blindbayes.errors import PeerProtocolError, ProtocolError
+from blindbayes.errors import IntegrityError, PeerProtocolError, ProtocolError
 from blindbayes.primitives import circuits, limbs
 from blindbayes.primitives.garbling import Plain
 from blindbayes.primitives.traces import RecordedCircuit, bases
@@ -101,6 +101,31 @@ def test_the_class_comes_out_for_any_number_of_parties(names, classes):
     alone = run_in_memory(compare_roles(names, shared(scores, 9, names), 9, (names[-1],)))
     assert np.array_equal(alone.outputs[names[-1]], expected)
     assert all(alone.outputs[name] is None for name in names[:-1])
+
+
+@pytest.mark.parametrize("kind", [OutputsShared, TriplesMasked])
+def test_an_answer_that_is_no_class_is_refused_and_everybody_else_suspected(kind):
+    """Wrong shares or triples of one party: before, any pattern of bits was taken for a class."""
+    names, scores = ("a", "b", "c"), np.random.default_rng(3).integers(-3, 4, (30, 2))
+    change = Replace(
+        lambda entry: entry.kind is kind and (entry.sender, entry.to) == ("b", "a"),
+        lambda message: msgspec.structs.replace(message, bits=message.bits ^ np.uint64(2**60 - 1)),
+    )
+    outcome = run_in_memory(compare_roles(names, shared(scores, 9, names), 9, ("a",)), faults=[change], check=False)
+    assert isinstance(outcome.error, IntegrityError)
+    assert (outcome.failed, set(outcome.error.suspects)) == ("a", {"b", "c"})
+
+
+def test_every_batch_of_triples_has_a_hash_key_of_its_own(monkeypatch):
+    keys, genuine = [], t.TweakedHash.of_block
+    monkeypatch.setattr(
+        t.TweakedHash, "of_block", lambda session, index: keys.append((session, index)) or genuine(session, index)
+    )
+    monkeypatch.setattr(t, "_TRIPLES_AT_ONCE", 1)  # one instance at a time
+    scores = np.zeros((3, 2), dtype=int)
+    run_in_memory(compare_roles(("a", "b"), shared(scores, 9, ("a", "b")), 9, ("a",)))
+    assert len(set(keys)) == 2 * 3  # per direction and batch
+    assert all(keys.count(key) == 2 for key in keys)  # one object of either party
 
 
 def test_rounds_are_few_and_stated(monkeypatch):

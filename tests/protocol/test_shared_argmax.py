@@ -10,6 +10,7 @@ import blindbayes.protocol.shared_argmax as package
 from blindbayes.codebook import Categorical, Numeric
 from blindbayes.errors import IntegrityError, LocalProtocolError, PeerProtocolError, ProtocolError
 from blindbayes.primitives import limbs as lm
+from blindbayes.primitives.tweaks import TweakedHash
 from blindbayes.protocol.shared_argmax import SharedArgmaxSetup, attribute_holder, class_holder
 from blindbayes.protocol.shared_argmax import audit as argmax_audit
 from blindbayes.protocol.shared_argmax import query as argmax_query
@@ -300,3 +301,16 @@ def test_own_mistakes_are_local_errors():
     setup.local = lambda: np.zeros((4, 2, 1), dtype=np.uint64)
     with pytest.raises(LocalProtocolError):
         setup.run()
+
+
+def test_every_chunk_has_hash_keys_of_its_own(monkeypatch):
+    """Security falls with the number of hashes under one key: look-ups and comparisons of a chunk have one each."""
+    keys, genuine = [], TweakedHash.of_block
+    monkeypatch.setattr(
+        TweakedHash, "of_block", lambda session, index: keys.append((session, index)) or genuine(session, index)
+    )
+    monkeypatch.setattr(argmax_query, "_MAX_CHUNK", 8)
+    setup = Setup(with_classes(3), 30)
+    assert np.array_equal(setup.run().outputs["class"], setup.expected())
+    assert len(set(keys)) == 2 * 4
+    assert all(keys.count(key) == 2 for key in keys)
