@@ -56,7 +56,9 @@ class Office:
         policy: Policy | None = None,
         hub: MemoryHub | None = None,
         rows: Mapping[str, str | None] | None = None,
+        timing: Timing = FAST,
     ) -> None:
+        self.timing = timing
         folder.mkdir(parents=True, exist_ok=True)
         self.net = Loopback(folder / "sites", make_rows(folder, names) if rows is None else rows, policy=policy)
         self.hub = hub or MemoryHub()
@@ -73,7 +75,7 @@ class Office:
 
     async def start(self, name: str) -> Agent:
         site = self.net.sites[name]
-        agent = Agent(site.home, site.identity, self.hub.courier(name), timing=FAST)
+        agent = Agent(site.home, site.identity, self.hub.courier(name), timing=self.timing)
         self.agents[name] = agent
         await agent.start()
         return agent

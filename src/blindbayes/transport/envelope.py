@@ -162,6 +162,8 @@ class Session:
         self._receive_key = derive_key(secret, "session", self.exchange + pair.peer.encode())
         self.sent = 0
         self.received = 0
+        self.confirmation = b""  # kept, and sent again byte for byte while the peer may not have it
+        self.gapped = False  # frames of the peer were lost on the way
 
     def __repr__(self) -> str:
         return f"Session({self.pair.me} - {self.pair.peer}, <redacted>)"
@@ -189,16 +191,20 @@ class Session:
         self.sent += 1
         return pack(frame)
 
-    def open(self, frame: Sealed) -> bytes:
-        """The content of the peer's next sealed frame. Raises `IntegrityError` for anything altered or out of order."""
-        if (frame.session, frame.receiver, frame.counter) != (self.id, self.pair.me, self.received):
+    def open(self, frame: Sealed) -> bytes | None:
+        """The content of a sealed frame of the peer; None if it, or a later one, was opened before. `IntegrityError` for
+        anything altered. A counter that jumps tells of lost frames: the link asks for what they held."""
+        if (frame.session, frame.receiver) != (self.id, self.pair.me):
             raise IntegrityError(party=self.pair.peer)
+        if frame.counter < self.received:
+            return None
         try:
             slot = self._slot(self.pair.peer, frame.step, frame.index, frame.part, frame.parts)
         except OverflowError as cause:
             raise IntegrityError(party=self.pair.peer) from cause
         body = unseal(self._receive_key, frame.body, associated=slot, nonce=frame.counter, party=self.pair.peer)
-        self.received += 1
+        self.gapped = self.gapped or frame.counter > self.received
+        self.received = frame.counter + 1
         return body
 
 

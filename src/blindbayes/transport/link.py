@@ -4,6 +4,10 @@ Outgoing messages are numbered and kept until the other side says that it has th
 first and are acknowledged after. Whenever a connection comes up, or the other side falls silent, both make a fresh session and
 tell each other how far they are, as a count and a running digest. From there the sender goes on; if the accounts do not
 fit, somebody's disk was rolled back or somebody lies, and the run is burned.
+
+A courier may be slow and may lose frames. So an offer is repeated with the key that it had; whoever meets it again gives the
+answer that it gave, byte for byte; a session is confirmed again while the peer asks for it; every beat says what was sent and
+what has come, so that whatever is missing is asked for; and no timer is shorter than the round trip that was measured.
 """
 
 from __future__ import annotations
@@ -35,13 +39,14 @@ from blindbayes.transport.envelope import (
 from blindbayes.transport.journal import Journal, message_digest
 from blindbayes.transport.outbox import Outbox
 
-CONFIRM, ACK, BEAT, ABORT, READY = "confirm", "ack", "beat", "abort", "ready"
-_CONTROL = frozenset((CONFIRM, ACK, BEAT, ABORT, READY))
+CONFIRM, ACK, AGAIN, BEAT, ABORT, READY = "confirm", "ack", "again", "beat", "abort", "ready"
+_CONTROL = frozenset((CONFIRM, ACK, AGAIN, BEAT, ABORT, READY))
 _MAX_FORGERIES = 16
 _MAX_HEADS_BYTES = 512
 _MAX_SEEN_BYTES = 2048
 _MAX_MET = 64
 _MAX_STEP = 64
+_MAX_BEATS = 256
 _ACK_DELAY = 0.005
 _INBOX_BYTES = 48 * 1024**2
 
@@ -77,7 +82,21 @@ class _Confirm(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fiel
 
 
 _CONFIRM = msgspec.msgpack.Decoder(_Confirm)
-_ABORT = msgspec.msgpack.Decoder(tuple[int, int])
+
+
+class _Beat(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """What a quiet link says: also what frames that were lost may have said."""
+
+    waits: bool  # for others
+    ready: bool
+    sent: int  # messages, whole
+    have: int  # messages of yours, on disk
+    number: int  # of this beat
+    echo: int  # the number of your last one that came
+
+
+_BEAT = msgspec.msgpack.Decoder(_Beat)
+_ABORT = _AGAIN = msgspec.msgpack.Decoder(tuple[int, int])
 
 
 class Link:
@@ -116,7 +135,19 @@ class Link:
         # sessions
         self._key: AgreementKey | None = None
         self._met: set[bytes] = set()  # the peer's keys that mine was joined with
-        self._offered = False  # my key was sent on this connection
+        self._owed: Session | None = None  # whose offer and confirmation of mine go out next
+        self._owed_offer = False
+        self._round = 0.0  # seconds from a beat to its echo, smoothed
+        self._beat_number = self._echo = 0
+        self._beats: dict[int, float] = {}  # when those left that were not echoed
+        self._asked_at = 0.0  # when this key was first offered
+        self._posted_at = 0.0  # when the first message left that is not acknowledged
+        self._again_due = False  # frames were lost: ask for what they held
+        self._again_at = 0.0
+        self._asked_for = (-1, 0)
+        self._fruitless = 0
+        self._rewound_at = 0.0
+        self._on_disk = 0  # messages of the peer that it was told are on disk here
         self._pending: Session | None = None
         self._current: Session | None = None
         self._next_offer = 0.0
@@ -238,9 +269,8 @@ class Link:
         for session in (self._pending, self._current):
             if session is not None:
                 self._listen(session.id, None)
-        self._pending = self._current = None
+        self._pending = self._current = self._owed = None
         self._key = None
-        self._offered = False
         self._parts = []
 
     # -- sending -----------------------------------------------------------------------------------------------------
@@ -261,38 +291,52 @@ class Link:
                     await asyncio.wait_for(self._pump_event.wait(), self._patience())
 
     def _patience(self) -> float:
-        now = self._loop.time()
-        due = self._last_sent + self.timing.beat if self._current is not None else self._next_offer
+        now, beat = self._loop.time(), self._beat
+        due = self._last_sent + beat if self._current is not None else self._next_offer
+        if self._pending is not None:
+            due = min(due, self._next_offer)
         if self._ack_at is not None and self._current is not None:
             return max(self._ack_at - now, 0.001)
-        return min(max(due - now, 0.01), self.timing.beat) if self._way.is_up() and not self.passive else self.timing.beat
+        return min(max(due - now, 0.01), beat) if self._way.is_up() and not self.passive else beat
+
+    @property
+    def _beat(self) -> float:
+        """A quiet link says that it lives twice in a round at the most."""
+        return max(self.timing.beat, self._round / 2)
 
     async def _send_one(self) -> bool:
         """Send the most urgent frame. Sealing and sending are one step: the order of counters is the order of frames."""
         now = self._loop.time()
-        silent = now - self.heard > 3 * self.timing.beat + 2 * self.timing.retry  # a living session is heard every beat
-        if (self._current is None or silent) and now >= self._next_offer and not self.passive:
-            self._retry = min(2 * self._retry, 4 * self.timing.retry)
+        silent = now - self.heard > 3 * self._beat + 2 * self.timing.retry + 3 * self._round  # a living one is heard every beat
+        wanted = self._current is None or self._pending is not None or silent
+        if wanted and now >= self._next_offer and not self.passive:
+            self._retry = min(2 * self._retry, max(4 * self.timing.retry, self._round))
             self._next_offer = now + self._retry
             key, current = self._key, self._current
-            if key is None or (current is not None and current.my_ephemeral == key.public):
+            if self._pending is None and (key is None or (current is not None and current.my_ephemeral == key.public)):
                 key = self._renew_key()
-            self._offered = True
-            await self._way.send(pack(self.pair.offer(key)))
-            return True
-        unconfirmed = next((each for each in (self._current, self._pending) if each is not None and each.sent == 0), None)
-        if unconfirmed is not None:
-            if not self._offered and self._key is not None:
-                self._offered = True
+            self._owed = self._pending
+            self._owed_offer = False
+            if key is not None:
+                await self._way.send(pack(self.pair.offer(key)))
+                return True
+        owed = self._owed
+        if owed is not None:
+            if self._owed_offer and self._key is not None and owed.my_ephemeral == self._key.public:
+                self._owed_offer = False
                 await self._way.send(pack(self.pair.offer(self._key)))
                 return True
-            stream = self._journal.stream(self.pair.peer)
-            heads = self._heads()
-            seen = b"" if self.joined else self._seen()
-            body = _Confirm(unconfirmed.proof(heads), stream.count, stream.digest, self._outbox.acked, heads, seen)
-            await self._commit()  # what is said to be held is on disk
-            if unconfirmed.sent == 0:
-                await self._way.send(unconfirmed.seal(CONFIRM, msgspec.msgpack.encode(body)))
+            if not owed.confirmation:
+                stream = self._journal.stream(self.pair.peer)
+                heads = self._heads()
+                seen = b"" if self.joined else self._seen()
+                body = _Confirm(owed.proof(heads), stream.count, stream.digest, self._outbox.acked, heads, seen)
+                await self._commit()  # what is said to be held is on disk
+                if owed.sent == 0:
+                    owed.confirmation = owed.seal(CONFIRM, msgspec.msgpack.encode(body))
+            if self._owed is owed:
+                self._owed = None
+            await self._way.send(owed.confirmation)
             return True
         if self._current is None:
             return False
@@ -311,14 +355,33 @@ class Link:
             self._ack_at = None
             have = self._journal.count(self.pair.peer)
             await self._commit()  # what is acknowledged is on disk
+            self._on_disk = max(self._on_disk, have)
             await self._seal_out(session, ACK, msgspec.msgpack.encode(have))
             return True
+        pace = max(self.timing.retry, self._round)
+        if self._again_due and now >= self._again_at:
+            self._again_due, self._again_at = False, now + pace
+            place = (self._journal.count(self.pair.peer), len(self._parts))
+            self._fruitless = self._fruitless + 1 if place == self._asked_for else 0
+            self._asked_for = place
+            if self._fruitless > _MAX_FORGERIES:  # whoever carries the frames lets us live, and keeps these from us
+                raise IntegrityError(party=self.pair.peer)
+            await self._commit()  # what is said to be held is on disk
+            await self._seal_out(session, AGAIN, msgspec.msgpack.encode(place))
+            return True
+        if session.gapped and self._outbox.sent > self._outbox.acked and now - self._posted_at > pace + self.timing.retry:
+            self._outbox.rewind(self._outbox.acked)  # where frames are lost, those of this side may have been
         piece = self._outbox.next_part() if self.peer_ready else None
         if piece is not None:
+            if (piece.index, piece.part) == (self._outbox.acked, 0):
+                self._posted_at = now
             await self._seal_out(session, piece.step, piece.body, index=piece.index, part=piece.part, parts=piece.parts)
             return True
-        if now - self._last_sent >= self.timing.beat and not self.passive:
-            await self._seal_out(session, BEAT, msgspec.msgpack.encode(self.waiting))
+        if now - self._last_sent >= self._beat and not self.passive:
+            number = self._beat_number = self._beat_number + 1
+            self._beats = {**self._beats, number: now} if len(self._beats) < _MAX_BEATS else {number: now}
+            beat = _Beat(self.waiting, self.ready, self._outbox.sent, self._on_disk, number, self._echo)
+            await self._seal_out(session, BEAT, msgspec.msgpack.encode(beat))
             return True
         return False
 
@@ -370,11 +433,11 @@ class Link:
     def _take_offer(self, offer: Offer) -> None:
         """Join the peer's latest key with my latest one. Each pair of keys makes one session, ever."""
         pending, current = self._pending, self._current
-        if current is not None and current.peer_ephemeral == offer.ephemeral:
-            return  # late: that session stands
+        for session in (pending, current):
+            if session is not None and session.peer_ephemeral == offer.ephemeral:  # it lacks my answer, or did when it asked
+                self._owe(session)
+                return
         self.pair.require_offer(offer)
-        if pending is not None and pending.peer_ephemeral == offer.ephemeral and pending.sent == 0:
-            return  # our half is on its way
         key = self._key
         used = current is not None and key is not None and current.my_ephemeral == key.public
         if key is None or used or offer.ephemeral in self._met or len(self._met) >= _MAX_MET:
@@ -384,27 +447,34 @@ class Link:
         self._met.add(offer.ephemeral)
         self._pending = self.pair.agree(key, offer)
         self._listen(self._pending.id, self)
+        self._owe(self._pending)
+
+    def _owe(self, session: Session) -> None:
+        self._owed, self._owed_offer = session, True
         self._pump_event.set()
 
     def _renew_key(self) -> AgreementKey:
         self._key = fresh_key(self._coins)
         self._met = set()
-        self._offered = False
+        self._asked_at = self._loop.time()
         return self._key
 
     def _take_sealed(self, frame: Sealed) -> None:
         pending, current = self._pending, self._current
         if pending is not None and frame.session == pending.id:
-            if frame.step != CONFIRM:
-                raise IntegrityError(party=self.pair.peer)
-            self._take_confirm(pending, pending.open(frame))
+            if frame.step == CONFIRM:  # else the confirmation was lost, and is asked for
+                body = pending.open(frame)
+                if body is not None:
+                    self._take_confirm(pending, body)
         elif current is not None and frame.session == current.id:
             body = current.open(frame)
+            if body is None:
+                return
             self.heard = self._loop.time()
             if frame.step in _CONTROL:
                 self._take_control(frame.step, body)
             else:
-                self._take_part(frame, body)
+                self._take_part(frame, body, current)
         # a frame of a session that is gone: the peer will notice and begin a new one
 
     def _take_ended(self, ended: Ended) -> None:
@@ -436,6 +506,9 @@ class Link:
             self._listen(self._current.id, None)
             self.resumed += 1
         self._current, self._pending = session, None
+        if not session.confirmation:
+            self._owe(session)
+        self._round = self._round or self._loop.time() - self._asked_at
         self._parts = []
         self._ready_due = self.ready
         self._retry = self.timing.retry / 4
@@ -449,14 +522,32 @@ class Link:
 
     def _take_control(self, step: str, body: bytes) -> None:
         try:
-            if step == ACK:
-                have = msgspec.msgpack.decode(body, type=int)
+            if step in (ACK, AGAIN):
+                have, part = _AGAIN.decode(body) if step == AGAIN else (msgspec.msgpack.decode(body, type=int), 0)
                 if not self._outbox.acked <= have <= self._outbox.count:
                     raise PeerProtocolError("acknowledged what was not sent", party=self.pair.peer)
+                now = self._loop.time()
                 self._outbox.acknowledge(have)
+                if step == AGAIN and now - self._rewound_at > self._round:  # else those under way may do
+                    self._rewound_at = now
+                    self._outbox.rewind(have, part)
+                    self._pump_event.set()
                 self._room.set()
             elif step == BEAT:
-                self.waits = msgspec.msgpack.decode(body, type=bool)
+                beat = _BEAT.decode(body)
+                if not beat.have <= self._outbox.count:
+                    raise PeerProtocolError("acknowledged what was not sent", party=self.pair.peer)
+                self._outbox.acknowledge(beat.have)
+                self.peer_ready = self.peer_ready or beat.ready
+                lacking = beat.sent > self._journal.count(self.pair.peer)
+                self.waits = beat.waits and not lacking  # whoever waits for what was lost waits for us to say so
+                self._echo = max(self._echo, beat.number)
+                if (left := self._beats.pop(beat.echo, None)) is not None:
+                    self._round = (self._round + self._loop.time() - left) / 2
+                    self._beats = {number: at for number, at in self._beats.items() if number > beat.echo}
+                self._again_due = self._again_due or lacking
+                self._room.set()
+                self._pump_event.set()
             elif step == ABORT:
                 self.aborted = _ABORT.decode(body)
                 self._room.set()
@@ -473,10 +564,10 @@ class Link:
             self._ack_at = self._loop.time() + _ACK_DELAY
             self._pump_event.set()
 
-    def _take_part(self, frame: Sealed, body: bytes) -> None:
+    def _take_part(self, frame: Sealed, body: bytes, session: Session) -> None:
         peer, have = self.pair.peer, self._journal.count(self.pair.peer)
         message = (frame.step, frame.index, frame.parts)
-        if frame.part == 0:
+        if frame.part == 0 and frame.index <= have:
             self._parts, self._message = [], message
         if (
             frame.index > have
@@ -487,6 +578,10 @@ class Link:
             or len(frame.step) > _MAX_STEP
             or not frame.step.isidentifier()
         ):
+            if session.gapped:  # what should have come before was lost
+                self._again_due = self._again_due or (frame.index, frame.part) > (have, len(self._parts))
+                self._pump_event.set()
+                return
             raise PeerProtocolError("sent a message out of order", party=peer)
         if not self.ready:
             raise PeerProtocolError("sent a message before all had said that they can go on", party=peer)

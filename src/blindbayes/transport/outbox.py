@@ -39,6 +39,11 @@ class Outbox:
         return self._sent.count
 
     @property
+    def sent(self) -> int:
+        """Messages that were sent whole in this session, or that the other side has."""
+        return self._cursor
+
+    @property
     def is_empty(self) -> bool:
         """The other side has everything."""
         return not self._kept
@@ -68,18 +73,23 @@ class Outbox:
         if have > self._cursor:
             self._cursor, self._part = have, 0
 
-    def rewind(self, have: int) -> None:
-        """A new session: go on after the first `have` messages."""
+    def rewind(self, have: int, part: int = 0) -> None:
+        """A new session, or frames were lost: go on after the first `have` messages, and some parts of the next."""
         self.acknowledge(have)
-        self._cursor, self._part = have, 0
+        known = have < self._sent.count and 0 <= part < _parts(self._kept[have - self._kept[0][0]][2])
+        self._cursor, self._part = have, part if known else 0
 
     def next_part(self) -> MessagePart | None:
         """What to send next, if anything is left to send in this session."""
         if not self._kept or self._cursor > self._kept[-1][0]:
             return None
         index, step, payload = self._kept[self._cursor - self._kept[0][0]]
-        parts = max(1, -(-len(payload) // PART_BYTES))
+        parts = _parts(payload)
         part, self._part = self._part, self._part + 1
         if self._part == parts:
             self._cursor, self._part = index + 1, 0
         return MessagePart(step, index, part, parts, payload[part * PART_BYTES : (part + 1) * PART_BYTES])
+
+
+def _parts(payload: bytes) -> int:
+    return max(1, -(-len(payload) // PART_BYTES))
