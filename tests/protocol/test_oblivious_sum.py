@@ -63,6 +63,8 @@ FORMS: dict[str, Callable[[], dict[str, Any]]] = {
     "dealt modulus": lambda: {"modulus_bits": 512, "toy_keys": True},
     "dealt keys": lambda: {"modulus_bits": 512, "toy_keys": True, "keys": "dealer"},
     "dealt keys, ristretto": lambda: {"keys": "dealer", **RISTRETTO},
+    "standing keys": lambda: {"keys": "standing", **RISTRETTO},
+    "standing keys, dealt modulus": lambda: {"modulus_bits": 512, "toy_keys": True, "keys": "standing"},
 }
 form = pytest.mark.parametrize("form", FORMS)
 
@@ -117,6 +119,7 @@ def test_measured_cost_equals_the_formula(form: str, quorum: int | None) -> None
         "tolerant": int(quorum is not None),
         "modulus_dealt": int("modulus_bits" in FORMS[form]()),
         "keys_dealt": int(form.startswith("dealt keys")),
+        "silent": int(form.startswith("standing") and quorum is None),
     }
     assert (outcome.cost.rounds, outcome.cost.messages) == costs(registry.spec("oblivious_sum"), 5, 12, **given)
     assert set(outcome.opened[MINER]) == set(registry.spec("oblivious_sum")["opened"])
