@@ -12,9 +12,9 @@ from adversary.deviations import Deviation, chosen_keys, copies, systematic
 from adversary.refits import REFITS
 from blindbayes.primitives.coins import Coins
 from blindbayes.primitives.ristretto_sum import RistrettoSum
+from blindbayes.protocol import private_maximum as maximum
 from blindbayes.protocol import registry
 from blindbayes.protocol.core import Role, Run
-from blindbayes.protocol.oblivious_sum import maximum
 from blindbayes.protocol.oblivious_sum.membership import Groups
 from blindbayes.protocol.oblivious_sum.standing import StandingKeys, StandingMiner
 

@@ -20,9 +20,10 @@ from blindbayes.primitives.coins import Coins
 from blindbayes.primitives.joye_libert import JoyeLibert, deal_modulus
 from blindbayes.primitives.ristretto_sum import RistrettoSum
 from blindbayes.privacy.distributed import DistributedNoise
+from blindbayes.protocol import private_maximum as maximum
 from blindbayes.protocol import registry
 from blindbayes.protocol.core import Role, Run, Send, receive_all
-from blindbayes.protocol.oblivious_sum import PROTOCOL, Groups, maximum
+from blindbayes.protocol.oblivious_sum import PROTOCOL, Groups
 from blindbayes.protocol.oblivious_sum.contributor import survivors_payload
 from blindbayes.protocol.oblivious_sum.membership import most_rekeyed
 from blindbayes.protocol.oblivious_sum.messages import (
@@ -39,6 +40,7 @@ from blindbayes.protocol.oblivious_sum.miner import collect_corrections, enrol_a
 from blindbayes.protocol.oblivious_sum.session import most_holders
 from blindbayes.protocol.oblivious_sum.standing import StandingKeys, StandingMiner
 from blindbayes.protocol.oblivious_sum.terms import DEALER, MINER, ObliviousSumSetup
+from blindbayes.report import read_spec
 from blindbayes.study import Study
 from blindbayes.study.file import Party, StudyFile
 from blindbayes.transport.memory import Drop, Duplicate, Outcome, Replace, Tamper, Vanish, local_runs, run_in_memory
@@ -608,7 +610,7 @@ def test_the_maximum_is_found_and_nothing_else_opened(numbers: tuple[int, ...]) 
     if max(numbers):  # what it is for: noise that protects a whole party
         noise = DistributedNoise.plan(touched=3, cells=9, epsilon=1.0, honest=2, unit="party", party_rows=max(numbers))
         assert noise.rate() == Fraction(1, 3 * max(numbers))
-    spec = registry.spec("oblivious_sum")["maximum"]
+    spec = read_spec("private_maximum").table
     assert all(list(labels) == spec["opened"] for labels in outcome.opened.values())
     assert outcome.cost.rounds == eval(spec["rounds"], {"bits": bits})
     assert outcome.cost.messages == eval(spec["messages"], {"bits": bits, "n": len(numbers)})

@@ -35,16 +35,15 @@ class Consortium:
             "thresholds": Thresholds(min_parties=2),
         }
         self.study: StudyFile = office.net.make_study(BOOK, parties=tuple(map(self.party, founders)), **{**given, **fields})
-        self.approve(runs=1000)
+        self.approve()
 
     def party(self, name: str) -> Party:
         card = self.office.net.sites[name].identity.card
         return Party(name, card.identity.hex(), key=card.agreement.hex())
 
-    def approve(self, runs: int | None = None) -> None:
+    def approve(self) -> None:
         for name in self.study.names:
-            first = name not in self.study.rosters[0].known and self.study.changes
-            self.office.net.sites[name].home.approvals.approve(self.study, runs=1000 if first else runs)
+            self.office.net.sites[name].home.approvals.approve(self.study, runs=1000)
 
     def change(self, *, add: tuple[str, ...] = (), remove: tuple[str, ...] = (), **more: Any) -> None:
         change = Change(self.study.roster.sha256, tuple(map(self.party, add)), remove, **more)

@@ -27,6 +27,7 @@ Partition = Literal["rows", "columns"]
 SUMS = "blindbayes.scheme.sums"
 OTHERS = {
     "private_ratio": "blindbayes.scheme.ratio",
+    "private_maximum": "blindbayes.scheme.maximum",
     "class_sums": "blindbayes.scheme.aligned",
     "joined_sums": "blindbayes.scheme.joined",
     "noisy_histograms": "blindbayes.scheme.histograms",

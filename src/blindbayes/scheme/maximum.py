@@ -1,0 +1,195 @@
+"""Studies that open the size of the largest table and nothing else: for noise that protects a whole party."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from blindbayes.errors import BlindbayesError, ConfigError, LocalProtocolError, PrivacyError
+from blindbayes.primitives.coins import Coins
+from blindbayes.protocol import private_maximum
+from blindbayes.protocol.core import Role, Run
+from blindbayes.protocol.oblivious_sum.terms import MINER
+from blindbayes.protocol.registry import SumSetup
+from blindbayes.report import leak_report
+from blindbayes.scheme.job import Charge, CountingJob, Site
+from blindbayes.scheme.result import Learned, about_run, leakage_of
+from blindbayes.study.agreement import Agreement
+from blindbayes.study.schemes import Exposure, Facts
+from blindbayes.study.study import Study
+from blindbayes.transport.memory import Outcome
+
+
+class PrivateMaximumParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Options of private_maximum."""
+
+    bits: int = 32  # binary digits of the maximum
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.bits <= 63:
+            raise ConfigError("bits lies between 1 and 63")
+
+
+@dataclass(frozen=True)
+class Maximum:
+    """What is public: who takes part, and how many digits are opened."""
+
+    names: tuple[str, ...]
+    bits: int
+
+    @property
+    def setting(self) -> SumSetup:
+        """Of each digit's sum."""
+        return SumSetup(self.names, 1, bound=1, options={"scheme": "ristretto"})
+
+
+@dataclass(frozen=True)
+class MaximumResult(Learned):
+    """The size of the largest table."""
+
+    maximum: int = field(default=0)
+
+    def files(self) -> dict[str, bytes]:
+        """Every file of the release but the checksums."""
+        return {"maximum.json": (json.dumps({"party_rows": self.maximum}) + "\n").encode(), **super().files()}
+
+
+class MaximumScheme:
+    """See `study.schemes.Scheme`."""
+
+    name = "private_maximum"
+    params = PrivateMaximumParams
+    facts = Facts(
+        partitions=("rows",),
+        line="the size of the largest table, to everybody, and nothing else. All must answer.",
+        allowed=False,  # until a site's people have read that it tells a size
+        offered=False,
+        living=True,
+        leaves=("one bit under encryption for each digit of the maximum",),
+    )
+
+    def check(self, study: Study) -> None:
+        """It is exact, and all take part."""
+        if study.epsilon is not None or study.quorum is not None:
+            raise ConfigError("private_maximum opens an exact number of all parties; leave epsilon and quorum out")
+
+    def quorum(self, parties: int) -> int | None:
+        """Everybody."""
+        return None
+
+    def apart(self) -> tuple[tuple[str, ...], ...]:
+        """One role beside the contributors."""
+        return ()
+
+    def seats(self, agreement: Agreement) -> tuple[str, ...]:
+        """The contributors and the miner."""
+        return (*agreement.contributors, MINER)
+
+    def learners(self, agreement: Agreement) -> tuple[str, ...]:
+        """Everybody."""
+        return self.seats(agreement)
+
+    def agree(self, agreement: Agreement) -> Maximum:
+        """Raises `PrivacyError` for fewer parties than the study asks for."""
+        study, names = agreement.study, agreement.contributors
+        if len(names) < max(study.min_parties, 2):
+            raise PrivacyError(f"the study asks for at least {study.min_parties} parties; {len(names)} take part")
+        bits: int = study.params.bits  # type: ignore[attr-defined]
+        return Maximum(names, bits)
+
+    def require_runnable(self, agreement: Agreement) -> None:
+        """What is agreed can run."""
+        agreement.public  # noqa: B018 - refused there
+
+    def meet(self, study: Study, sites: Mapping[str, Any]) -> Agreement:
+        """Every site brings a number."""
+        return Agreement(study, study.sha256, tuple(sites), tuple(sites))
+
+    def job(self, agreement: Agreement, site: Site, run_id: str) -> MaximumJob:
+        """This site's number of rows goes into the maximum."""
+        return MaximumJob(agreement, site, run_id)
+
+    def price(self, public: Maximum) -> Charge | None:
+        """Nothing that a ledger can express."""
+        return None
+
+    def result(self, agreement: Agreement, outcome: Outcome, *, run: str = "", **_: Any) -> MaximumResult:
+        """The maximum that the roles of this site learned."""
+        found = {number for number in outcome.outputs.values() if number is not None}
+        if len(found) != 1:
+            raise LocalProtocolError("the roles learned different maxima")
+        maximum, seen, size = found.pop(), outcome.transcript, len(agreement.contributors)
+        follows = (f"The largest of {size} tables has {maximum} rows. Whose it is was not told.",)
+        about = about_run(agreement, run)
+        report = leak_report((self.name,), size, seen.received, outcome.opened, seen.entries, follows, seen.traffic, about)
+        text = f"Study {agreement.sha256}\n\nNo noise: the size of the largest table is exact. Nothing else was opened."
+        known = {"party_rows": maximum}
+        return MaximumResult(leakage_of(outcome), outcome.cost, text, report, known, maximum)
+
+    # -- in words ------------------------------------------------------------------------------------------------------
+
+    def exposure(self, agreement: Agreement) -> Exposure:
+        """An exact number of all sites."""
+        return Exposure(exact=True, quorum_size=len(agreement.contributors))
+
+    def shown(self, agreement: Agreement) -> dict[str, Any]:
+        """For `study check`."""
+        return {
+            "contributors": list(agreement.contributors),
+            "hosts": dict(agreement.hosts),
+            "opened": [private_maximum.LABEL],
+            "learners": list(agreement.names),
+        }
+
+    def told(self, agreement: Agreement) -> list[str]:
+        """For the wizard."""
+        return [f"{agreement.title}: the size of the largest table of {', '.join(agreement.contributors)}, to all of them."]
+
+    def dry_run(self, agreement: Agreement, site: Site) -> tuple[dict[str, Any], list[str]]:
+        """What would leave."""
+        problems = []
+        try:
+            self.job(agreement, site, "0" * 32).read()
+        except BlindbayesError as error:
+            problems.append(str(error))
+        facts = {"leaves_as": self.facts.leaves[0], "opened": private_maximum.LABEL, "opened_to": list(agreement.names)}
+        return {**facts, "refused_because": problems}, [self.facts.leaves[0], "Nothing has left."]
+
+
+class MaximumJob(CountingJob):
+    """See `job.Job`."""
+
+    kind = "maximum"
+
+    def read(self) -> None:
+        """Count this site's rows."""
+        if self.site.name in self.agreement.contributors:
+            self.bring(self.count(self.agreement.study.codebook))
+
+    def role(self, seat: str, run: Run, coins: Coins) -> Role[int]:
+        """A contributor's, or the miner's."""
+        public: Maximum = self.agreement.public
+        if seat == MINER:
+            return private_maximum.miner(run, public.names, public.bits, coins)
+        if self.statistics is None:
+            raise LocalProtocolError("a party has counted its rows", party=seat)
+        rows = int(self.statistics.class_counts.sum())
+        return private_maximum.contributor(run, public.names, rows, public.bits, coins)
+
+    def authorise_and_charge(self, seat: str) -> None:
+        """Approval and rate; no statistics are in it, so that no difference of sums is either."""
+        if seat == self.site.name:
+            size = len(self.agreement.contributors)
+            self.site.authorise_and_charge(self.agreement, self.run_id, None, state=self.state, quorum_size=size)
+
+
+SCHEME = MaximumScheme()
+
+
+def scheme(name: str) -> MaximumScheme:
+    """The one scheme of this module."""
+    return SCHEME
