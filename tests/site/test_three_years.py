@@ -108,6 +108,7 @@ def test_three_years_in_one_process_are_the_recount(noise: dict[str, Any]) -> No
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1200)
 def test_three_years_of_ten_agents_with_crashes_are_the_recount(tmp_path: Path, noise: dict[str, Any]) -> None:
     async def test() -> None:
         chance = random.Random(5)
