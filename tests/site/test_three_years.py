@@ -18,7 +18,7 @@ import pytest
 from blindbayes.data import count_table
 from blindbayes.primitives.coins import Coins
 from blindbayes.protocol.oblivious_sum.membership import Groups, most_rekeyed
-from blindbayes.study.file import Privacy, StudyFile, Thresholds
+from blindbayes.study.file import Deadlines, Privacy, StudyFile, Thresholds
 from blindbayes.study.roster import Change, Party
 from blindbayes.study.study import Study
 from blindbayes.transport.identity import Identity
@@ -113,7 +113,8 @@ def test_three_years_of_ten_agents_with_crashes_are_the_recount(tmp_path: Path, 
     async def test() -> None:
         chance = random.Random(5)
         async with office(tmp_path, POOL) as here:
-            club = Consortium(here, POOL[:10])
+            patient = Deadlines(step=120, join=120, run=300)
+            club = Consortium(here, POOL[:10], deadlines=patient)
             last = done(await club.run())
             total, crashes = sum(noise.values()), 0
             for step in range(30):

@@ -92,9 +92,9 @@ def make_rows(folder: Path, names: tuple[str, ...], rows: int = 30) -> dict[str,
 
 def add_rows(connection: Any, seed: int, rows: int) -> None:
     rng = np.random.default_rng(seed)
-    for _ in range(rows):
-        record = (BOOK.classes[rng.integers(2)], ("red", "blue", "green")[rng.integers(3)])
-        connection.execute("insert into visits values (?, ?)", record)
+    records = [(BOOK.classes[rng.integers(2)], ("red", "blue", "green")[rng.integers(3)]) for _ in range(rows)]
+    if records:
+        connection.execute(f"insert into visits values {', '.join(map(repr, records))}")
 
 
 def edit(folder: Path, name: str, seed: int, *, add: int = 0, remove: int = 0) -> None:
