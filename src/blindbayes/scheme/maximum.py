@@ -11,6 +11,7 @@ import msgspec
 
 from blindbayes.errors import BlindbayesError, ConfigError, LocalProtocolError, PrivacyError
 from blindbayes.primitives.coins import Coins
+from blindbayes.privacy.statement import Deployment
 from blindbayes.protocol import private_maximum
 from blindbayes.protocol.core import Role, Run
 from blindbayes.protocol.oblivious_sum.terms import MINER
@@ -53,9 +54,9 @@ class MaximumResult(Learned):
 
     maximum: int = field(default=0)
 
-    def files(self) -> dict[str, bytes]:
+    def files(self, deployment: Deployment | None = None) -> dict[str, bytes]:
         """Every file of the release but the checksums."""
-        return {"maximum.json": (json.dumps({"party_rows": self.maximum}) + "\n").encode(), **super().files()}
+        return {"maximum.json": (json.dumps({"party_rows": self.maximum}) + "\n").encode(), **super().files(deployment)}
 
 
 class MaximumScheme:
