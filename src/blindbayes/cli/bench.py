@@ -148,7 +148,7 @@ def _line(name: str, what: str, parties: int, run: Callable[[], Cost]) -> dict[s
 
 
 def _is_table(feature: Feature) -> bool:
-    return isinstance(feature, Categorical) or feature.bins is not None
+    return feature.counted
 
 
 def _table(codebook: Codebook, block: CodedRows) -> pa.Table:

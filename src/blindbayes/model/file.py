@@ -17,7 +17,6 @@ from blindbayes.foreign import read_json
 from blindbayes.model.histograms import histograms
 from blindbayes.model.parameters import Gaussian, Histogram, Parameters, Term, estimate
 from blindbayes.statistics import Statistics
-from blindbayes.statistics.layout import is_histogram
 
 FORMAT = "blindbayes.model/1"
 MAX_BYTES = 256 * 1024 * 1024
@@ -84,7 +83,7 @@ def _record(document: dict[str, Any]) -> ModelRecord:
     terms: dict[str, Term] = {}
     for feature in codebook.features:
         fields = section["terms"][feature.name]
-        if is_histogram(feature):
+        if feature.counted:
             table = np.array([_numbers(row) for row in fields["log_prob"]])
             if set(fields) != {"log_prob"} or table.shape != (classes, feature.size):
                 raise ConfigError(f"feature {feature.name!r}: the model file's table has the wrong shape")

@@ -24,7 +24,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from blindbayes.codebook import Categorical, Codebook, Numeric
+from blindbayes.codebook import Codebook, Numeric
 from blindbayes.errors import ConfigError
 from blindbayes.statistics.layout import Layout
 
@@ -142,18 +142,14 @@ class Query:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "layout", Layout(self.codebook))
-        if not self.has_class_counts and not any(self._is_histogram(feature) for feature in self.codebook.features):
+        if not self.has_class_counts and not any(feature.counted for feature in self.codebook.features):
             raise ConfigError("without a histogram the class counts must be released")
-
-    @staticmethod
-    def _is_histogram(feature: Any) -> bool:
-        return isinstance(feature, Categorical) or feature.bins is not None
 
     @property
     def has_class_counts(self) -> bool:
         """Whether class counts are released on their own."""
         if self.class_counts is None:
-            return not all(self._is_histogram(feature) for feature in self.codebook.features)
+            return not all(feature.counted for feature in self.codebook.features)
         return self.class_counts
 
     @cached_property
@@ -248,7 +244,7 @@ class Query:
                 squares = self._view(vector, "square", part.feature.name)
                 squares[:] = _divide(piece + width**2 * n + 8 * middle * sums - 2 * middle**2 * n, 8)
         for feature in self.codebook.features:  # constant columns
-            if not self._is_histogram(feature) and isinstance(feature, Numeric) and feature.code_high == feature.code_low:
+            if not feature.counted and isinstance(feature, Numeric) and feature.code_high == feature.code_low:
                 n = self._present(vector, feature)
                 self._view(vector, "sum", feature.name)[:] = feature.code_low * n
                 self._view(vector, "square", feature.name)[:] = feature.code_low**2 * n

@@ -32,7 +32,6 @@ from blindbayes.scheme.columns import dry_run_columns, line_up, require_record, 
 from blindbayes.scheme.job import Charge, CountingJob, Site
 from blindbayes.scheme.result import Learned, Result, about_run, leakage_of
 from blindbayes.statistics import Layout, Statistics, count_block
-from blindbayes.statistics.layout import is_histogram
 from blindbayes.study.agreement import Agreement
 from blindbayes.study.schemes import Exposure, Facts, NoParams
 from blindbayes.study.study import Study
@@ -103,7 +102,7 @@ class NoisyColumns:
         """How each feature is released, from public facts: its values or bins, or for a Gaussian one cells or moments."""
         study, book = self.study, self.study.codebook
         epsilon = Fraction(str(study.epsilon))
-        if all(is_histogram(feature) for feature in book.features):
+        if all(feature.counted for feature in book.features):
             cuts = [Cut(each.name, "cells", tuple(range(each.size + 1)), each.optional) for each in book.features]
             return ReleasePlan(book, book, tuple(cuts), "discrete_laplace", epsilon, 0.0, study.expected_rows, 1, 0.0, ())
         counted = book.with_features(narrow(feature) for feature in book.features)
@@ -179,7 +178,7 @@ class NoisyColumns:
 
     def result(self, released: Mapping[str, Any], outcome: Outcome, sha256: str) -> Result:
         """What the miner makes of it."""
-        study, noisy, plain = self.study, self.noisy(released), all(is_histogram(each) for each in self.study.codebook.features)
+        study, noisy, plain = self.study, self.noisy(released), all(each.counted for each in self.study.codebook.features)
         statistics = _margins(noisy) if plain else noisy.statistics
         settings = {"alpha": study.alpha, "var_smoothing": study.var_smoothing, "named": False}
         if plain:
@@ -238,7 +237,7 @@ class NoisyColumns:
 
     def _gaussian_words(self) -> list[str]:
         """How numbers without bins were released."""
-        names = [each.name for each in self.study.codebook.features if not is_histogram(each)]
+        names = [each.name for each in self.study.codebook.features if not each.counted]
         told = {
             "cells": "{} in {} cells of equal width",
             "moments": "{} as sum and sum of squares, with noise of that scale times the largest that one record adds",

@@ -19,7 +19,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from blindbayes.codebook import Categorical, Codebook, Feature, Numeric
+from blindbayes.codebook import Categorical, Codebook, Feature
 from blindbayes.errors import DataError
 
 Kind: TypeAlias = Literal["class_count", "count", "n", "sum", "square"]
@@ -186,8 +186,3 @@ def _objects(values: Sequence[int]) -> npt.NDArray[Any]:
     array = np.empty(len(values), dtype=object)
     array[:] = values
     return array
-
-
-def is_histogram(feature: Feature) -> bool:
-    """Whether the feature's statistics are counts (categorical or binned) and not Gaussian sums."""
-    return not (isinstance(feature, Numeric) and feature.bins is None)

@@ -31,7 +31,6 @@ from blindbayes.scheme.columns import holdings_of, require_learner
 from blindbayes.scheme.joined import keyed_digest
 from blindbayes.scheme.scoring import whole_tables
 from blindbayes.scheme.shared import ShareScheme
-from blindbayes.statistics.layout import is_histogram
 from blindbayes.study.agreement import Agreement
 from blindbayes.study.schemes import Facts
 from blindbayes.study.study import Study
@@ -145,7 +144,7 @@ class DistortedScheme(ShareScheme):
             raise PrivacyError("distorted_intersection takes neither epsilon nor min_cell: joined_sums does")
         if study.duplicates == "join":
             raise ConfigError("distorted_intersection counts people: set duplicates = 'first' or 'reject'")
-        if wide := [feature.name for feature in study.codebook.features if not is_histogram(feature)]:
+        if wide := [feature.name for feature in study.codebook.features if not feature.counted]:
             raise ConfigError(f"feature {wide[0]!r} is Gaussian; distorted_intersection counts values: give it bins")
         if study.alpha != 1.0:
             raise ConfigError("distorted_intersection adds one to every thinned size; leave alpha at 1")

@@ -33,7 +33,6 @@ from blindbayes.report import LeakReport, leak_report
 from blindbayes.scheme.job import CountingJob, Site
 from blindbayes.scheme.result import Leak, RunResult, leakage_of
 from blindbayes.statistics import Statistics
-from blindbayes.statistics.layout import is_histogram
 from blindbayes.study.agreement import Agreement
 from blindbayes.study.study import Study
 from blindbayes.study.summing import FEWEST_EXACT
@@ -51,7 +50,7 @@ class RatioLayout:
     def __init__(self, codebook: Codebook, alpha: float, divisor: Divisor, opening: str, rings: int | None) -> None:
         if opening not in ("shares", "printed"):
             raise ConfigError("opening is one of shares, printed")
-        if codebook.variance_floor is None and any(not is_histogram(feature) for feature in codebook.features):
+        if codebook.variance_floor is None and any(not feature.counted for feature in codebook.features):
             raise ConfigError("a study by scalar_product needs a variance_floor in its codebook")
         self.codebook, self.divisor = codebook, divisor
         self.alpha = Fraction(str(alpha))
@@ -59,7 +58,7 @@ class RatioLayout:
         prior = ratio.RatioSetup(tuple((at, classes) for at in range(classes)), (0,) * (classes + 1), rows.bit_length())
         pieces, self.factor = [prior], self.alpha.denominator
         for feature in codebook.features:
-            if isinstance(feature, Numeric) and not is_histogram(feature):
+            if isinstance(feature, Numeric) and not feature.counted:
                 one = ratio.numeric_ratios(rows, feature.code_high - feature.code_low, divisor)
             else:
                 one, self.factor = ratio.nominal_ratios(feature.size, self.alpha, rows)
@@ -92,7 +91,7 @@ class RatioLayout:
         prior = np.log([next(rest) for _ in classes])
         terms: dict[str, Term] = {}
         for feature in self.codebook.features:
-            if isinstance(feature, Numeric) and not is_histogram(feature):
+            if isinstance(feature, Numeric) and not feature.counted:
                 each = 2 if self.divisor == "n" else 3
                 pairs = [ratio.mean_and_variance([next(rest) for _ in range(each)]) for _ in classes]
                 low, floor = feature.code_low + feature.centre, self.codebook.variance_floor or 0.0

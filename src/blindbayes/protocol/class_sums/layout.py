@@ -18,7 +18,6 @@ import numpy.typing as npt
 from blindbayes.codebook import Feature, Numeric
 from blindbayes.errors import ConfigError, LocalProtocolError
 from blindbayes.statistics import MISSING, CodedRows
-from blindbayes.statistics.layout import is_histogram
 from blindbayes.wire import U64Array
 
 _LIMB_BITS = 32
@@ -70,7 +69,7 @@ class RowLayout:
         self.fields: list[FeatureFields] = []
         wanted: dict[tuple[int, int], int] = {}  # (feature position, value or one of the below) -> bits
         for position, feature in enumerate(features):
-            if isinstance(feature, Numeric) and not is_histogram(feature):
+            if isinstance(feature, Numeric) and not feature.counted:
                 magnitude = max(abs(feature.code_low), abs(feature.code_high))
                 bound = magnitude * magnitude
                 if rows * magnitude >= 2**63:

@@ -35,7 +35,6 @@ from blindbayes.errors import ConfigError
 from blindbayes.primitives.circuits import ln_error
 from blindbayes.primitives.limbs import MAX_LIMBS, limbs_for
 from blindbayes.statistics import MISSING
-from blindbayes.statistics.layout import is_histogram
 from blindbayes.wire import U64Array
 
 FRACTION = 24
@@ -160,7 +159,7 @@ class ScoreLayout:
         if not (math.isfinite(alpha) and 2**-16 <= alpha <= 2**16):
             raise ConfigError("alpha must lie between 2^-16 and 2^16 in a study over columns")
         floors = dict(guard.floors)
-        gaussian = [item for item in codebook.features if not is_histogram(item) and item.name not in floors]
+        gaussian = [item for item in codebook.features if not item.counted and item.name not in floors]
         if gaussian and codebook.variance_floor is None:
             raise ConfigError(
                 f"feature {gaussian[0].name!r} is Gaussian: a study over columns needs variance_floor in the codebook, "

@@ -1,0 +1,19 @@
+"""Public facts about the columns: see `codebook.codebook`."""
+
+from __future__ import annotations
+
+from blindbayes.codebook.codebook import DEFAULT_MAX_ROWS, Codebook, json_schema
+from blindbayes.codebook.features import MAX_NAME_LENGTH, Categorical, Feature, IdPart, IdRecipe, Numeric, log_points
+
+__all__ = [
+    "DEFAULT_MAX_ROWS",
+    "MAX_NAME_LENGTH",
+    "Categorical",
+    "Codebook",
+    "Feature",
+    "IdPart",
+    "IdRecipe",
+    "Numeric",
+    "json_schema",
+    "log_points",
+]

@@ -1,0 +1,328 @@
+"""Kinds of features, and how an identifier is made of columns.
+
+A kind says how many numbers per class its statistics have (`columns`), and whether they are counts of values (`counted`) or
+moments.
+"""
+
+from __future__ import annotations
+
+import bisect
+import math
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any, Literal, TypeAlias
+
+import msgspec
+
+from blindbayes.errors import ConfigError
+from blindbayes.foreign import require_seen
+
+MAX_NAME_LENGTH = 256
+MAX_CODE = 2**46  # what the statistics' two-limb squares carry exactly
+LARGEST = 1e150  # its square, and the square of its inverse, are still ordinary floats
+
+
+class Categorical(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="categorical", tag_field="kind"):
+    """A feature with a closed list of values. Numbers and truth values match by their plain text: 3, true.
+
+    A value that is not listed is an error; in a private fit, where no error may tell one table from another, it counts as
+    missing. `other` names the listed value that it counts as instead, everywhere.
+    """
+
+    name: str
+    values: tuple[str, ...]
+    labels: dict[str, str] = {}
+    optional: bool = False
+    missing: tuple[str, ...] = ()
+    description: str = ""
+    other: str | None = None
+
+    def __post_init__(self) -> None:
+        require_name(self.name, "feature")
+        where = f"feature {self.name!r}"
+        settle_texts(self, where, "values", "missing")
+        require_labels(self.values, where, "values")
+        if unknown := sorted(set(self.labels) - set(self.values)):
+            raise ConfigError(f"{where}: labels are given for {unknown[0]!r}, which is not among its values; add it or drop it")
+        for text in (" ".join(self.description.split()), *self.labels.values(), *self.missing):
+            require_text(text, f"{where}: description, labels and missing markers")
+        if clash := sorted(set(self.missing) & set(self.values)):
+            raise ConfigError(f"{where}: {clash[0]!r} is both a value and a missing marker; keep it in one list")
+        if self.other is not None and self.other not in self.values:
+            raise ConfigError(f"{where}: other must be one of its values, for example values = [..., 'other']")
+
+    @property
+    def columns(self) -> int:
+        """How many numbers per class the statistics keep: one count per value."""
+        return len(self.values)
+
+    @property
+    def counted(self) -> bool:
+        """Whether values are counted."""
+        return True
+
+    @property
+    def size(self) -> int:
+        """Number of values."""
+        return len(self.values)
+
+
+class Numeric(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="numeric", tag_field="kind"):
+    """A feature with public bounds on a public grid.
+
+    A number x becomes the integer floor(x / precision + 0.5), and that minus the grid's centre is its *code*. Without `bins`
+    the feature is Gaussian (its statistics are sums of codes); with `bins` it is a histogram of that many equal-width cells,
+    or with `scale = "log"` of cells that grow with the distance from zero, where zero has a cell of its own. With `edges` it is
+    a histogram too: a cell begins at the lower bound and at each edge. `spacing` is what files call `scale`.
+    """
+
+    name: str
+    low: float
+    high: float
+    precision: float = 1.0
+    bins: int | None = None
+    optional: bool = False
+    missing: tuple[str, ...] = ()
+    unit: str = ""
+    description: str = ""
+    spacing: Literal["linear", "log"] = msgspec.field(default="linear", name="scale")
+    edges: tuple[float, ...] = ()
+
+    def __post_init__(self) -> None:
+        require_name(self.name, "feature")
+        where = f"feature {self.name!r}"
+        for label, value in (("low", self.low), ("high", self.high), ("precision", self.precision)):
+            msgspec.structs.force_setattr(self, label, finite(value, f"{where}: {label}"))
+        settle_texts(self, where, "missing")
+        if max(abs(self.low), abs(self.high), self.precision) > LARGEST or 0 < self.precision < 1 / LARGEST:
+            raise ConfigError(f"{where}: numbers this large or small have no square in floating point; choose another unit")
+        if self.low > self.high:
+            raise ConfigError(f"{where}: low is above high; swap them")
+        if self.precision <= 0:
+            raise ConfigError(f"{where}: precision must be positive: it is the step of the grid, for example 0.01")
+        inverse = 1 / self.precision
+        if not ((math.isfinite(inverse) and _is_whole(inverse)) or _is_whole(self.precision)):
+            raise ConfigError(f"{where}: precision must be a whole number or one over a whole number (0.5, 0.01, 10, ...)")
+        # From 2^52 on, x + 0.5 is no float, and floor(x + 0.5) would move odd grid points.
+        if max(abs(self.low), abs(self.high)) * self.scale >= 2**52 or self.grid_high - self.grid_low > 2 * MAX_CODE:
+            raise ConfigError(f"{where}: too many grid points to sum exactly; coarsen the precision or tighten the bounds")
+        if self.spacing not in ("linear", "log"):
+            raise ConfigError(f"{where}: scale is linear or log")
+        if self.edges:
+            self._settle_edges(where)
+        if self.bins is not None and not (type(self.bins) is int and 1 <= self.bins <= self.width):
+            raise ConfigError(f"{where}: bins must be between 1 and the number of grid points")
+        if self.bins is not None and self.equal_cells and self.width * self.bins > 2**52:  # engines divide integers in float64
+            raise ConfigError(f"{where}: too many grid points for bins; coarsen the precision")
+        for marker in self.missing:
+            require_text(marker, f"{where}: a missing marker")
+        require_text(self.unit, f"{where}: unit")
+        require_text(" ".join(self.description.split()), f"{where}: description")
+        if self.spacing == "log" and self.bins is not None and self.bins > len(_ladder(self.grid_low, self.grid_high)):
+            raise ConfigError(f"{where}: fewer than {self.bins} cells of a logarithmic scale fit its grid; take fewer bins")
+
+    def _settle_edges(self, where: str) -> None:
+        if self.spacing != "linear":
+            raise ConfigError(f"{where}: edges say where the cells are; drop scale")
+        edges = tuple(finite(edge, f"{where}: an edge") for edge in self.edges)
+        if not all(self.low < edge <= self.high for edge in edges):
+            raise ConfigError(f"{where}: edges lie above the lower bound and not above the upper one")
+        points = [self.grid_low, *map(self.grid, edges)]
+        if any(after <= before for before, after in pairwise(points)):
+            raise ConfigError(f"{where}: edges must rise, by at least one step of the grid")
+        if self.bins not in (None, len(edges) + 1):
+            raise ConfigError(f"{where}: {len(edges)} edges make {len(edges) + 1} bins; drop bins")
+        msgspec.structs.force_setattr(self, "edges", edges)
+        msgspec.structs.force_setattr(self, "bins", len(edges) + 1)
+
+    @property
+    def scale(self) -> float:
+        """Grid steps per unit: a whole number, or one over a whole number."""
+        inverse = 1 / self.precision
+        return float(round(inverse)) if _is_whole(inverse) else inverse
+
+    def grid(self, value: float) -> int:
+        """The grid point of a number: floor(x * scale + 0.5), the one rule that every engine computes alike."""
+        return math.floor(value * self.scale + 0.5)
+
+    @property
+    def grid_low(self) -> int:
+        """Grid point of the lower bound."""
+        return self.grid(self.low)
+
+    @property
+    def grid_high(self) -> int:
+        """Grid point of the upper bound."""
+        return self.grid(self.high)
+
+    @property
+    def centre(self) -> int:
+        """The public grid point that codes are counted from, so that sums of squares stay small."""
+        return (self.grid_low + self.grid_high) // 2
+
+    @property
+    def code_low(self) -> int:
+        """Smallest code."""
+        return self.grid_low - self.centre
+
+    @property
+    def code_high(self) -> int:
+        """Largest code."""
+        return self.grid_high - self.centre
+
+    @property
+    def width(self) -> int:
+        """Number of grid points between the bounds, both included."""
+        return self.grid_high - self.grid_low + 1
+
+    @property
+    def columns(self) -> int:
+        """How many numbers per class the statistics keep: a count per bin, or n, sum and squares."""
+        return 3 if self.bins is None else self.bins
+
+    @property
+    def counted(self) -> bool:
+        """Whether values are counted in bins; else their moments are summed."""
+        return self.bins is not None
+
+    @property
+    def size(self) -> int:
+        """Number of histogram cells; only for a binned feature."""
+        if self.bins is None:
+            raise ConfigError(f"feature {self.name!r} has no bins")
+        return self.bins
+
+    @property
+    def equal_cells(self) -> bool:
+        """Whether the histogram's cells hold equal numbers of grid points, up to one."""
+        return self.spacing == "linear" and not self.edges
+
+    @property
+    def starts(self) -> tuple[int, ...]:
+        """The first code of each histogram cell."""
+        if self.edges:
+            return (self.code_low, *(self.grid(edge) - self.centre for edge in self.edges))
+        if self.spacing == "log":
+            return tuple(point - self.centre for point in _thinned(_ladder(self.grid_low, self.grid_high), self.size))
+        return tuple(-(-cell * self.width // self.size) + self.code_low for cell in range(self.size))
+
+    def bin_of(self, code: int) -> int:
+        """The histogram cell of a code, in integers."""
+        if self.equal_cells:
+            return (code - self.code_low) * self.size // self.width
+        return bisect.bisect_right(self.starts, code) - 1
+
+
+def log_points(low: int, high: int, steps: int) -> list[int]:
+    """First grid points of cells that grow with the distance from zero (or from the bound nearest to it), from low to high.
+
+    `steps` equal cells to each doubling; nearer than that every grid point is a cell. Integers alone: every site, on every
+    machine, finds the same cells.
+    """
+    anchor = min(max(low, 0), high)
+    away, step, distance = [], 1, 1
+    while distance <= max(high - anchor, anchor - low):
+        away.append(distance)
+        step = step * 2 if distance == 2 * steps * step else step
+        distance += step
+    below = [anchor - distance + 1 for distance in reversed(away) if anchor - distance + 1 > low]
+    return [low, *below, *(anchor + distance for distance in away if anchor + distance <= high)]
+
+
+def _ladder(low: int, high: int) -> list[int]:
+    """The finest logarithmic cells, 16 to each doubling, that bins are chosen from."""
+    return log_points(low, high, 16)
+
+
+def _thinned(points: list[int], cells: int) -> list[int]:
+    """`cells` of these cells together: evenly spread, zero by itself where there are three or more."""
+    anchor = min(max(points[0], 0), points[-1])
+    inner = points[1:]
+    kept = {point for point in (anchor, anchor + 1) if point in inner} if cells > 2 else set()
+    rest = [point for point in inner if point not in kept]
+    wanted = cells - 1 - len(kept)
+    kept |= {rest[(2 * at + 1) * len(rest) // (2 * wanted)] for at in range(wanted)}
+    return [points[0], *sorted(kept)]
+
+
+Feature: TypeAlias = Categorical | Numeric
+
+
+class IdPart(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One column of an identifier and how it is normalised."""
+
+    column: str
+    normalise: Literal["exact", "text", "digits", "email", "phone", "date"] = "text"
+    region: str = ""  # for phone numbers without a country code, for example "GB"
+
+    def __post_init__(self) -> None:
+        require_name(self.column, "identifier column")
+        if self.normalise == "phone" and len(self.region) != 2:
+            raise ConfigError(f"identifier column {self.column!r}: a phone number needs region, a two-letter country code")
+
+
+class IdRecipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How two parties turn their own columns into the same identifier bytes."""
+
+    parts: tuple[IdPart, ...]
+
+    def __post_init__(self) -> None:
+        msgspec.structs.force_setattr(self, "parts", tuple(self.parts))
+        if not self.parts:
+            raise ConfigError("identifier: at least one column is needed")
+        require_distinct([part.column for part in self.parts], "identifier", "column")
+
+
+# -- rules -----------------------------------------------------------------------------------------------------------
+
+
+def _is_whole(value: float) -> bool:
+    return value >= 1 and math.isclose(value, round(value), rel_tol=1e-12, abs_tol=0)
+
+
+def finite(value: Any, what: str) -> float:
+    """A finite float; 0, 0.0 and -0.0 hash alike."""
+    try:
+        number = float(value) if not isinstance(value, bool | str) else math.nan
+    except (TypeError, ValueError, OverflowError):
+        number = math.nan
+    if not math.isfinite(number):
+        raise ConfigError(f"{what} must be a finite number")
+    return number + 0.0
+
+
+def settle_texts(struct: msgspec.Struct, where: str, *fields: str) -> None:
+    """Lists become tuples, so that codebooks of one hash are equal; what is no list of texts is refused."""
+    for field in fields:
+        texts = getattr(struct, field)
+        if isinstance(texts, str) or not all(isinstance(text, str) for text in texts):
+            raise ConfigError(f"{where}: {field} must be a list of texts; write numbers in quotes")
+        msgspec.structs.force_setattr(struct, field, tuple(texts))
+
+
+def require_text(text: str, what: str) -> None:
+    require_seen(text, what)
+
+
+def require_name(name: str, what: str) -> None:
+    if not isinstance(name, str) or not name or len(name) > MAX_NAME_LENGTH:
+        raise ConfigError(f"{what}: a name has 1 to {MAX_NAME_LENGTH} characters")
+    require_text(name, f"{what}: a name")
+
+
+def require_labels(labels: tuple[str, ...], where: str, field: str) -> None:
+    if not labels:
+        raise ConfigError(f"{where}: {field} must list at least one label")
+    for label in labels:
+        if not label:
+            raise ConfigError(f"{where}: {field} holds the empty text, which stands for a missing value; drop it")
+        require_text(label, f"{where}: a label in {field}")
+    require_distinct(labels, where, f"label in {field}")
+
+
+def require_distinct(items: Sequence[str], where: str, what: str) -> None:
+    seen: set[str] = set()
+    for item in items:
+        if item in seen:
+            raise ConfigError(f"{where}: {what} {item!r} stands twice; keep one")
+        seen.add(item)

@@ -1,0 +1,89 @@
+"""A codebook as commented TOML."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import tomlkit
+import tomlkit.items
+
+from blindbayes.errors import ConfigError
+from blindbayes.foreign import read_toml
+
+_COMMENTS = {
+    "format": "A blindbayes codebook: public facts only. Never fill it from private rows: bounds and categories read off\n"
+    "private data are a leak that no noise repairs.",
+    "target": "The class column.",
+    "classes": "Every label the class column may hold.",
+    "max_rows": "No table may hold more rows than this; it proves that no sum overflows.",
+    "expected_rows": "About how many rows the table has, from public knowledge: private releases are planned for it.",
+    "missing": "Texts that stand for a missing value, besides null, NaN and the empty text.",
+    "variance_floor": "Smallest variance of a Gaussian feature, in squared units; studies over columns need it.",
+    "provenance": "Where the public facts come from.",
+}
+
+
+def document_of(fields: dict[str, Any], path: Path | None) -> tomlkit.TOMLDocument:
+    """The document of a codebook's fields; comments of a file that stands there are kept."""
+    features = fields.pop("features")
+    identifier = fields.pop("identifier", None)
+    if path is not None and path.exists():
+        try:
+            text = path.read_text(encoding="utf-8")
+            read_toml(text, "it", wide=True)  # its bounds; the other reader, which keeps comments, has none
+            document = tomlkit.parse(text)
+        except (tomlkit.exceptions.TOMLKitError, UnicodeDecodeError, ConfigError):
+            raise ConfigError(f"{os.fspath(path)!r} exists and is not TOML; move it away or choose another path") from None
+        for key in [key for key in document if key not in (*fields, "features", "identifier")]:
+            del document[key]
+        for key, value in fields.items():
+            if document.get(key) != value:
+                document[key] = value
+        old = {str(item["name"]): item for item in document.get("features", []) if "name" in item}
+        tables = tomlkit.aot()
+        for feature in features:
+            tables.append(_updated(old[feature["name"]], feature) if feature["name"] in old else _table(feature))
+        document["features"] = tables
+    else:
+        document = tomlkit.document()
+        for key in ("format", "target", "classes", "max_rows", "expected_rows", "missing", "variance_floor", "provenance"):
+            if key in fields:
+                for line in _COMMENTS[key].split("\n"):
+                    document.add(tomlkit.comment(line))
+                document.add(key, _multiline(fields[key]))
+        tables = tomlkit.aot()
+        for feature in features:
+            tables.append(_table(feature))
+        document.add("features", tables)
+    if identifier is not None:
+        document["identifier"] = identifier
+    elif "identifier" in document:
+        del document["identifier"]
+    return document
+
+
+def _multiline(value: Any) -> Any:
+    if isinstance(value, list) and len(value) > 8:
+        array = tomlkit.array()
+        array.extend(value)
+        return array.multiline(True)
+    return value
+
+
+def _table(fields: Mapping[str, Any]) -> tomlkit.items.Table:
+    table = tomlkit.table()
+    for key, value in fields.items():
+        table.add(key, _multiline(value))
+    return table
+
+
+def _updated(table: Any, fields: Mapping[str, Any]) -> Any:
+    for key in [key for key in table if key not in fields]:
+        del table[key]
+    for key, value in fields.items():
+        if table.get(key) != value:
+            table[key] = _multiline(value)
+    return table

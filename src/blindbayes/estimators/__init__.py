@@ -1,0 +1,429 @@
+"""`NaiveBayes`: the scikit-learn face of the package."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Self
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils.validation import check_consistent_length, check_is_fitted
+
+from blindbayes.codebook import Codebook, Numeric
+from blindbayes.data import count_table, encode
+from blindbayes.data.persons import Persons, drawn_rows, require_rows_per_person
+from blindbayes.data.sources import is_source, require_columns
+from blindbayes.data.table import read_block, take
+from blindbayes.data.values import plain_text
+from blindbayes.errors import ConfigError, DataError, PrivacyError
+from blindbayes.estimators.fitted import FittedModel
+from blindbayes.estimators.inputs import (
+    first_name,
+    infer,
+    labels_apart,
+    listed_kind,
+    native_labels,
+    plain_labels,
+    private_columns,
+    private_labels,
+    split_columns,
+    whole_weights,
+)
+from blindbayes.ledger import Ledger
+from blindbayes.model.file import MAX_BYTES, parse_model
+from blindbayes.model.histograms import histograms
+from blindbayes.model.parameters import Parameters, estimate
+from blindbayes.primitives.coins import Coins
+from blindbayes.privacy.cells import fine_codebook, is_cut
+from blindbayes.privacy.fitting import plan_fit
+from blindbayes.privacy.statement import PrivacyStatement
+from blindbayes.statistics import CodedRows, Layout, Statistics, count_block
+
+__all__ = ["NaiveBayes", "load"]
+
+_TARGET = "class"
+_MAX_WEIGHT = 2**31
+_ROWS_AT_ONCE = 1 << 14
+_EXACT_SCORE = (
+    "an exact score is a function of private rows: under a ledger set score_epsilon, leave scoring and sample_weight out, or "
+    "choose settings by `private_forecast` (Python) or `blindbayes plan` (command line)"
+)
+_WHOLE = re.compile(r"0|-?[1-9][0-9]{0,17}")
+
+
+class NaiveBayes(FittedModel, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+    """Naive Bayes for mixed categorical, Gaussian and binned features, from exact integer statistics.
+
+    Parameters
+    ----------
+    codebook : Codebook, default=None
+        Public facts about the columns. Without one, it is inferred from the training data; that is for ordinary use and is
+        refused together with `epsilon`.
+    alpha : float, default=1.0
+        Laplace smoothing of categorical and binned features.
+    var_smoothing : float, default=1e-9
+        Share of the largest variance that is added to every variance, as in scikit-learn's GaussianNB. Not used where the
+        codebook declares a `variance_floor`.
+    epsilon : float, default=None
+        Privacy loss of the fit. None means no privacy.
+    delta : float, default=0.0
+        Second privacy parameter; 0 means pure differential privacy.
+    mechanism : str, default="auto"
+        "auto", "discrete_laplace", "knorm", "discrete_gaussian", "smooth" or "global".
+    ledger : path, default=None
+        File that records privacy spent; charged before anything is released.
+    expected_rows : int, default=None
+        With `epsilon`: the size of the table as publicly known or guessed, by default the codebook's `expected_rows`. It
+        decides how fine the release is; `len(X)` is private and is never looked at.
+    rows_per_person : int, default=None
+        With `epsilon`: the most rows of one person that count. None protects a record; a number protects such a person. Where
+        the codebook has an identifier and the table its columns, so many rows of each person are drawn at random, and none
+        without an identifier; otherwise the caller declares it, and the statement says that it was not checked.
+    allocation : pair of int, default=None
+        With `mechanism` "smooth" or "global": weights of a numeric and of a categorical feature in the budget, by default
+        (2, 1).
+    gamma : float, default=None
+        With `mechanism` "smooth": the exponent of the heavy-tailed noise, by default 2 (Cauchy).
+    score_epsilon : float, default=None
+        With `epsilon` and `ledger`: what each `score` costs. Without it `score` is refused there, since an exact score is a
+        function of private rows.
+    tuning : str, default=None
+        With `epsilon`: how settings were chosen, for the statement. By default it says that this is assumed, not checked.
+
+    numeric : str, default="gaussian"
+        How numbers without bins are modelled: "gaussian" by mean and variance, "histogram" in about equally full cells, which
+        fits numbers that are not bell-shaped and needs a codebook. Private fits always take cells.
+    labels : str, default="auto"
+        With `epsilon`: the type of `classes_`, "text", "integer", "real" or "boolean". "auto" takes that of the array; what
+        objects a list or an object column holds is a fact about its rows, so there it takes integers (or truth values) if all
+        of the codebook's classes read so: pass "text" if yours are digits in quotes.
+
+    Attributes
+    ----------
+    codebook_ : Codebook
+        The codebook in force.
+    statistics_ : Statistics
+        The integer statistics the model was made from: exact, or noisy under `epsilon`.
+    classes_, class_count_, class_log_prior_, n_features_in_, feature_names_in_
+        As in scikit-learn.
+    parameters_ : Parameters
+        Tables of log-probabilities, means and variances by feature.
+    privacy_ : dict
+        With `epsilon`: what was released and how, in public facts.
+    statement_ : PrivacyStatement
+        With `epsilon`: the promise, for the privacy officer.
+    """
+
+    def __init__(
+        self,
+        codebook: Codebook | None = None,
+        *,
+        alpha: float = 1.0,
+        var_smoothing: float = 1e-9,
+        epsilon: float | None = None,
+        delta: float = 0.0,
+        mechanism: str = "auto",
+        ledger: str | os.PathLike[str] | None = None,
+        expected_rows: int | None = None,
+        rows_per_person: int | None = None,
+        allocation: tuple[int, int] | None = None,
+        gamma: float | None = None,
+        score_epsilon: float | None = None,
+        tuning: str | None = None,
+        numeric: str = "gaussian",
+        labels: str = "auto",
+    ) -> None:
+        self.codebook = codebook
+        self.alpha = alpha
+        self.var_smoothing = var_smoothing
+        self.epsilon = epsilon
+        self.delta = delta
+        self.mechanism = mechanism
+        self.ledger = ledger
+        self.expected_rows = expected_rows
+        self.rows_per_person = rows_per_person
+        self.allocation = allocation
+        self.gamma = gamma
+        self.score_epsilon = score_epsilon
+        self.tuning = tuning
+        self.numeric = numeric
+        self.labels = labels
+
+    # -- fitting -----------------------------------------------------------------------------------------------------
+
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
+        """Fit from a frame or array and its labels, or from a path, database URL or frame that holds the class column.
+
+        The whole-number `sample_weight` counts a row that many times.
+        """
+        self._forget()
+        with self._whole():
+            if self.epsilon is not None:
+                return self._fit_private(X, y, sample_weight, self.epsilon)
+            return self._finish(self._statistics(X, y, sample_weight, classes=None))
+
+    def partial_fit(self, X: Any, y: Any = None, classes: Any = None, sample_weight: Any = None) -> Self:
+        """Add a batch. Exact: any split of the rows into batches, in any order, gives the same model.
+
+        Without a codebook the first batch must name all `classes`, and fixes the categories and the grid.
+        """
+        if self.epsilon is not None:
+            raise PrivacyError("partial_fit would release once per batch; fit once with epsilon, or run a study with deltas")
+        before = getattr(self, "statistics_", None)
+        if hasattr(self, "privacy_"):
+            raise PrivacyError("this model was released with noise; rows added to it would be released without any")
+        if before is None and hasattr(self, "parameters_"):
+            raise ConfigError("this model was made without exact statistics; a batch cannot be added to it")
+        with self._whole():
+            statistics = self._statistics(X, y, sample_weight, classes=classes, batch=True)
+            return self._finish(statistics if before is None else (before + statistics).require_bounds())
+
+    @classmethod
+    def from_statistics(cls, statistics: Statistics, *, alpha: float = 1.0, var_smoothing: float = 1e-9) -> Self:
+        """A fitted model from statistics that a protocol summed."""
+        model = cls(statistics.codebook, alpha=alpha, var_smoothing=var_smoothing)
+        model._adopt_codebook(statistics.codebook, "text")
+        return model._finish(statistics)
+
+    def _fitted(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name.endswith("_") and not name.startswith("_")}
+
+    def _forget(self) -> None:
+        for name in self._fitted():
+            delattr(self, name)
+
+    @contextmanager
+    def _whole(self) -> Iterator[None]:
+        """All or nothing: what fails inside leaves the estimator as it was."""
+        before = self._fitted()
+        try:
+            yield
+        except BaseException:
+            self._forget()
+            for name, value in before.items():
+                setattr(self, name, value)
+            raise
+
+    def _adopt_codebook(self, codebook: Codebook, label_kind: str) -> None:
+        self.codebook_ = codebook
+        self.label_kind_ = label_kind
+        self.classes_ = native_labels(codebook.classes, label_kind)
+        self.n_features_in_ = len(codebook.features)
+
+    def _finish(self, statistics: Statistics) -> Self:
+        parameters = estimate(statistics, alpha=self.alpha, var_smoothing=self.var_smoothing)
+        if self.numeric == "histogram" and self.codebook is not None:
+            parameters = histograms(statistics, self._cut(), parameters, self.alpha)
+        return self._publish(parameters, statistics)
+
+    def _cut(self) -> dict[str, str]:
+        """Numbers that are histograms of cells of their own, with the scale they were declared with."""
+        if self.numeric != "histogram" or self.codebook is None or self.epsilon is not None:
+            return {}
+        return {each.name: each.spacing for each in self.codebook.features if isinstance(each, Numeric) and is_cut(each)}
+
+    def _publish(self, parameters: Parameters, statistics: Statistics | None) -> Self:
+        self.parameters_ = parameters
+        self.class_log_prior_ = parameters.log_prior
+        if statistics is not None:
+            self.statistics_ = statistics
+            self.class_count_ = statistics.class_counts.astype(np.float64)
+        return self
+
+    def _statistics(
+        self, X: Any, y: Any, sample_weight: Any, *, classes: Any, batch: bool = False, counting: Codebook | None = None
+    ) -> Statistics:
+        """Exact statistics of the training data, with the codebook adopted or inferred on the way.
+
+        `counting` is for a private fit: it counts with the cells of its plan, and no row is an error.
+        """
+        if is_source(X):
+            if y is not None or sample_weight is not None:
+                raise ConfigError("a path, URL or source holds its own class column: leave y and sample_weight out")
+            codebook = counting or self._known_codebook()
+            if codebook is None:
+                raise ConfigError("fitting from a path, URL or source needs a codebook; see Codebook.from_toml")
+            statistics = count_table(X, codebook, total=counting is not None, persons=self._persons(codebook))
+            self._adopt_source(codebook)
+            return statistics
+        if batch and classes is None and self._known_codebook() is None:
+            raise ConfigError("the first partial_fit must name all classes, or the estimator must have a codebook")
+        if counting is not None:
+            return count_block(Layout(counting), self._private_block(X, y, counting))
+        block, weights = self._training_block(X, y, sample_weight, classes, self._known_codebook())
+        return count_block(Layout(self.codebook_), block, weights)
+
+    def _adopt_source(self, codebook: Codebook) -> None:
+        self._adopt_codebook(codebook, getattr(self, "label_kind_", "text"))
+        self.feature_names_in_ = np.array(codebook.names, dtype=object)
+
+    def _known_codebook(self) -> Codebook | None:
+        if self.codebook is not None and not isinstance(self.codebook, Codebook):
+            raise ConfigError("codebook must be a Codebook; read one with Codebook.from_toml")
+        if self.numeric not in ("gaussian", "histogram"):
+            raise ConfigError("numeric is gaussian or histogram")
+        if self.labels not in ("auto", "text", "integer", "real", "boolean"):
+            raise ConfigError("labels is auto, text, integer, real or boolean")
+        declared = self.codebook
+        if self.numeric == "histogram" and self.epsilon is None:
+            if declared is None:
+                raise ConfigError("numeric='histogram' cuts numbers between declared bounds: pass a codebook")
+            declared = fine_codebook(declared)
+        known: Codebook | None = getattr(self, "codebook_", None) or declared
+        if declared is not None and known != declared:
+            raise ConfigError("the codebook changed between batches; call fit to start anew")
+        return known
+
+    def _training_block(
+        self, X: Any, y: Any, sample_weight: Any, classes: Any, codebook: Codebook | None
+    ) -> tuple[CodedRows, npt.NDArray[np.int64] | None]:
+        names, columns = split_columns(X, codebook)
+        names, columns, y = labels_apart(names, columns, y, codebook)
+        labels, label_kind = plain_labels(y)
+        check_consistent_length(*columns.values(), labels)
+        if len(labels) == 0:
+            raise DataError("0 sample(s): the table is empty; a model needs at least one row")
+        if codebook is None:
+            codebook = infer(columns, labels, classes, label_kind)
+        elif classes is not None and {plain_text(item) for item in plain_labels(classes)[0].to_pylist()} != {*codebook.classes}:
+            raise ConfigError("classes differ from the codebook's, which fixes them")
+        columns = self._adopt_columns(names, columns, codebook, label_kind)
+        weights = whole_weights(sample_weight, len(labels))
+        return encode(columns, codebook, training=True, labels=labels), weights
+
+    def _private_block(self, X: Any, y: Any, codebook: Codebook) -> CodedRows:
+        """Codes of the training data of a private fit: every cell is read by itself, and no value is an error."""
+        names, columns = private_columns(X, codebook)
+        inside = y is None and names is not None and codebook.target in names
+        names, columns, y = labels_apart(names, columns, y, codebook)
+        labels, label_kind = private_labels(y, codebook)
+        if inside and str(getattr(X[codebook.target], "dtype", "")).lower() == "object":
+            label_kind = listed_kind(codebook)
+        if self.labels != "auto":
+            label_kind = self.labels
+        check_consistent_length(*columns.values(), labels)
+        if names is not None and self._is_bounded(names) and (persons := self._persons(codebook)) is not None:
+            places = drawn_rows(columns, codebook, persons)
+            columns = {name: take(column, places) for name, column in columns.items()}
+            labels = take(labels, places)
+        columns = self._adopt_columns(names, columns, codebook, label_kind)
+        return encode(columns, codebook, training=True, labels=labels, total=True)
+
+    @property
+    def _unit_rows(self) -> int:
+        """Rows of what epsilon protects."""
+        if self.rows_per_person is None:
+            return 1
+        require_rows_per_person(self.rows_per_person)
+        return self.rows_per_person
+
+    def _is_bounded(self, names: Sequence[Any] | None) -> bool:
+        """Whether a person's rows are bounded here; `names`: the columns of the table, None for a source's."""
+        if self.rows_per_person is None or self.codebook is None or self.codebook.identifier is None:
+            return False
+        return names is None or {part.column for part in self.codebook.identifier.parts} <= set(names)
+
+    def _persons(self, codebook: Codebook) -> Persons | None:
+        """How many rows of a person count in a private fit; None: all of them."""
+        if self.epsilon is None or codebook.identifier is None or self.rows_per_person is None:
+            return None
+        return Persons(self._unit_rows, Coins.system().bytes(32))
+
+    def _adopt_columns(
+        self, names: list[Any] | None, columns: dict[str, Any], codebook: Codebook, label_kind: str
+    ) -> dict[str, Any]:
+        """The columns of the codebook, which is adopted, or an error if there are others."""
+        if names is not None:
+            require_columns(names, codebook, labels=False)
+            columns = {name: columns[name] for name in codebook.names}  # an identifier is no feature
+        if not hasattr(self, "codebook_"):
+            self._adopt_codebook(codebook, label_kind)
+            if names is not None and all(isinstance(name, str) for name in names):
+                self.feature_names_in_ = np.array(codebook.names if self.codebook else names, dtype=object)
+        self._require_width(columns)
+        return columns
+
+    def _fit_private(self, X: Any, y: Any, sample_weight: Any, epsilon: float) -> Self:
+        """One joint release. The plan and its price come first, from public facts; then counting, the ledger, the noise."""
+        if sample_weight is not None:
+            raise PrivacyError("sample_weight multiplies what one row can change; drop it, or fit without epsilon")
+        codebook = self._known_codebook()
+        if codebook is None or codebook.provenance == "inferred":
+            raise PrivacyError(
+                f"column {first_name(X)!r} has no declared domain: epsilon needs a codebook made from public knowledge "
+                "(bounds, categories, class labels); write one and pass it as codebook="
+            )
+        release = plan_fit(
+            codebook,
+            epsilon=epsilon,
+            delta=self.delta,
+            mechanism=self.mechanism,
+            rows=self.expected_rows,
+            rows_per_person=self._unit_rows,
+            allocation=self.allocation,
+            gamma=self.gamma,
+        )
+        exact: Statistics | CodedRows
+        if release.wants_rows:
+            if is_source(X):
+                exact = read_block(X, release.codebook, total=True, persons=self._persons(release.codebook))
+                self._adopt_source(release.codebook)
+            else:
+                exact = self._private_block(X, y, release.codebook)
+        else:
+            exact = self._statistics(X, y, None, classes=None, counting=release.codebook)
+        spent = None
+        if self.ledger is not None:
+            ledger = Ledger(self.ledger)
+            ledger.charge(release, purpose="NaiveBayes.fit", codebook=codebook.sha256)
+            spent = str(ledger.balance())
+        parameters, noisy, record = release.release(exact, self.alpha, Coins.system())
+        arrow = isinstance(X, pa.Table | pa.RecordBatch)
+        names = None if is_source(X) else list(X.schema.names if arrow else getattr(X, "columns", ()))
+        bounded = None if self.rows_per_person is None else self._is_bounded(names)
+        self.privacy_ = {**release.facts(), "statement": release.statement(spent, self.tuning, bounded).to_dict()}
+        if record is not None:
+            self.privacy_ |= record.pop("facts", {})  # as the stages turned out
+            self.privacy_["released"] = record
+        return self._publish(parameters, noisy)
+
+    @property
+    def statement_(self) -> PrivacyStatement:
+        """The promise of a private fit, for the privacy officer."""
+        check_is_fitted(self, "privacy_")
+        return PrivacyStatement(**self.privacy_["statement"])
+
+
+def load(path: str | os.PathLike[str]) -> NaiveBayes:
+    """Read a JSON model file. Nothing in it is executed; an unknown version or field is refused."""
+    try:
+        with Path(path).open("rb") as file:
+            raw = file.read(MAX_BYTES + 1)
+        if raw.startswith(b"blindbayes share "):
+            raise ConfigError("this is a share of a model, not a model: all its sites classify with `blindbayes study predict`")
+        text = raw.decode("utf-8")
+    except FileNotFoundError:
+        raise ConfigError(f"model file {os.fspath(path)!r} does not exist; `blindbayes train` writes one") from None
+    except (OSError, UnicodeDecodeError) as cause:
+        raise ConfigError(f"model file {os.fspath(path)!r} cannot be read ({type(cause).__name__})") from None
+    record = parse_model(text)
+    settings = record.settings
+    codebook, cut = record.parameters.codebook, settings.get("numeric", {})
+    codebook = codebook.with_features(
+        msgspec.structs.replace(each, bins=None, edges=(), spacing=cut[each.name])
+        if isinstance(each, Numeric) and each.name in cut
+        else each
+        for each in codebook.features
+    )
+    if cut and fine_codebook(codebook) != record.parameters.codebook:
+        raise ConfigError("the model file's cells are not those of this version")
+    numeric = "histogram" if cut else "gaussian"
+    model = NaiveBayes(codebook, alpha=settings["alpha"], var_smoothing=settings["var_smoothing"], numeric=numeric)
+    return model._restore(record)

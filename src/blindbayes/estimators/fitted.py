@@ -1,0 +1,260 @@
+"""What a fitted `NaiveBayes` can be asked: classes, probabilities, explanations; its files and copies."""
+
+from __future__ import annotations
+
+import inspect
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+import numpy.typing as npt
+from sklearn.utils.validation import check_is_fitted
+
+from blindbayes.codebook import Codebook
+from blindbayes.data import encode
+from blindbayes.data.sources import require_columns
+from blindbayes.errors import ConfigError, PrivacyError
+from blindbayes.foreign import read_json_table
+from blindbayes.ledger import Ledger
+from blindbayes.model.explain import Explanation, NoiseInterval, explain
+from blindbayes.model.file import ModelRecord, dump_model, parse_model
+from blindbayes.model.parameters import FloatArray, Gaussian, Histogram, Parameters
+from blindbayes.primitives.coins import Coins
+from blindbayes.privacy.accounting import Spend
+from blindbayes.privacy.exact_events import as_decimal
+from blindbayes.privacy.forecast import noisy_accuracy, score_price
+from blindbayes.privacy.intervals import noise_interval
+from blindbayes.privacy.statement import Deployment
+
+if TYPE_CHECKING:
+    from blindbayes.primitives.signatures import SigningKey
+    from blindbayes.report import Cover
+
+from blindbayes.estimators.inputs import split_columns
+
+_ROWS_AT_ONCE = 1 << 14
+_EXACT_SCORE = (
+    "an exact score is a function of private rows: under a ledger set score_epsilon, leave scoring and sample_weight out, or "
+    "choose settings by `private_forecast` (Python) or `blindbayes plan` (command line)"
+)
+
+
+class FittedModel:
+    """The part of `NaiveBayes` that works after `fit`."""
+
+    if TYPE_CHECKING:  # what `fit` leaves, and scikit-learn brings
+        classes_: npt.NDArray[Any]
+        parameters_: Parameters
+        privacy_: dict[str, Any]
+        label_kind_: str
+        n_features_in_: int
+        codebook: Codebook | None
+        alpha: float
+        var_smoothing: float
+        epsilon: float | None
+        ledger: str | os.PathLike[str] | None
+        score_epsilon: float | None
+        get_params: Any
+
+        @property
+        def _unit_rows(self) -> int: ...
+
+        _cut: Any
+        _adopt_codebook: Any
+        _publish: Any
+
+    # -- prediction --------------------------------------------------------------------------------------------------
+
+    def predict(self, X: Any) -> npt.NDArray[Any]:
+        """The most probable class of each row; a tie goes to the class that the codebook lists first."""
+        scores = self.predict_joint_log_proba(X)
+        chosen: npt.NDArray[Any] = self.classes_[np.argmax(scores, axis=1)]
+        return chosen
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """Accuracy on the given rows. Under a ledger it is a release, like a fit: noisy, and paid for by `score_epsilon`.
+
+        The noise is that of `private_forecast`: half of the budget on the right answers, half on the number of rows.
+        """
+        if self.epsilon is None or self.ledger is None:
+            return float(super().score(X, y, sample_weight))  # type: ignore[misc]
+        if self.score_epsilon is None or sample_weight is not None:
+            raise PrivacyError(_EXACT_SCORE)
+        right = int((np.asarray(self.predict(X)) == np.asarray(y)).sum())
+        price = score_price(self.score_epsilon, self._unit_rows)
+        spend = Spend(as_decimal(price.epsilon))
+        Ledger(self.ledger).charge(spend, purpose="NaiveBayes.score", unit=price.unit)
+        return noisy_accuracy(right, len(np.asarray(y)), self.score_epsilon, self._unit_rows, Coins.system())
+
+    def predict_joint_log_proba(self, X: Any) -> FloatArray:
+        """ln P(class, row), shaped (rows, classes)."""
+        if self.epsilon is not None and self.ledger is not None and _is_scored():
+            raise PrivacyError(_EXACT_SCORE)
+        parameters = self._parameters()
+        columns = self._query_columns(X)
+        rows = len(next(iter(columns.values())))
+        if rows <= _ROWS_AT_ONCE:
+            return parameters.joint_log_likelihood(encode(columns, parameters.codebook, training=False))
+        scores = np.empty((rows, len(self.classes_)))
+        for start in range(0, rows, _ROWS_AT_ONCE):  # what is in the cache is scored ten times as fast
+            part = slice(start, start + _ROWS_AT_ONCE)
+            block = encode({name: column[part] for name, column in columns.items()}, parameters.codebook, training=False)
+            scores[part] = parameters.joint_log_likelihood(block)
+        return scores
+
+    def predict_log_proba(self, X: Any) -> FloatArray:
+        """ln P(class | row), shaped (rows, classes)."""
+        scores = self.predict_joint_log_proba(X)
+        top = scores.max(axis=1, keepdims=True)
+        normalised: FloatArray = scores - (top + np.log(np.exp(scores - top).sum(axis=1, keepdims=True)))
+        return normalised
+
+    def predict_proba(self, X: Any) -> FloatArray:
+        """P(class | row), shaped (rows, classes)."""
+        return np.exp(self.predict_log_proba(X))
+
+    def explain(self, X: Any) -> Explanation:
+        """What the prior and each feature add to the score of each class, row by row; its `interval` says what noise did."""
+        parameters = self._parameters()
+        block = encode(self._query_columns(X), parameters.codebook, training=False)
+        return explain(parameters, block, self._noise_interval if hasattr(self, "privacy_") else None)
+
+    def _noise_interval(self) -> NoiseInterval | None:
+        """The models that the exact table may have given, behind a private one; None where nothing is known of its noise."""
+        return noise_interval(getattr(self, "privacy_", None), self._parameters(), self.alpha)
+
+    def _parameters(self) -> Parameters:
+        check_is_fitted(self, "parameters_")
+        parameters: Parameters = self.parameters_
+        return parameters
+
+    def _query_columns(self, X: Any) -> dict[str, Any]:
+        codebook = self._parameters().codebook
+        names, columns = split_columns(X, codebook)
+        if names is not None:
+            columns = {name: column for name, column in columns.items() if name != codebook.target}
+            require_columns([*columns], codebook, labels=False)
+        self._require_width(columns)
+        return columns
+
+    def _require_width(self, columns: Mapping[str, Any]) -> None:
+        if len(columns) != self.n_features_in_:
+            raise ValueError(
+                f"X has {len(columns)} features, but {type(self).__name__} is expecting {self.n_features_in_} features as input"
+            )
+
+    # -- what scikit-learn's own Naive Bayes calls its parameters ------------------------------------------------------
+
+    @property
+    def feature_log_prob_(self) -> dict[str, FloatArray]:
+        """ln P(value | class) by categorical or binned feature, shaped (classes, values)."""
+        return {name: term.log_prob for name, term in self._parameters().terms.items() if isinstance(term, Histogram)}
+
+    @property
+    def theta_(self) -> dict[str, FloatArray]:
+        """Mean per class by Gaussian feature."""
+        return {name: term.mean for name, term in self._parameters().terms.items() if isinstance(term, Gaussian)}
+
+    @property
+    def var_(self) -> dict[str, FloatArray]:
+        """Variance per class by Gaussian feature."""
+        return {name: term.variance for name, term in self._parameters().terms.items() if isinstance(term, Gaussian)}
+
+    # -- files and copies --------------------------------------------------------------------------------------------
+
+    def _record(self) -> ModelRecord:
+        settings: dict[str, Any] = {"alpha": float(self.alpha), "var_smoothing": float(self.var_smoothing)}
+        names = getattr(self, "feature_names_in_", None)
+        settings["named"] = names is not None
+        if cut := self._cut():
+            settings["numeric"] = cut
+        return ModelRecord(
+            self._parameters(), getattr(self, "statistics_", None), self.label_kind_, settings, getattr(self, "privacy_", None)
+        )
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the JSON model file, the format of record."""
+        text = dump_model(self._record())
+        scratch = Path(path).with_name(Path(path).name + ".part")  # a model file is never left half written
+        try:
+            scratch.write_text(text, encoding="utf-8")
+            scratch.replace(path)
+        except OSError as cause:
+            scratch.unlink(missing_ok=True)
+            raise ConfigError(f"model file {os.fspath(path)!r} cannot be written ({type(cause).__name__})") from None
+
+    def release(
+        self,
+        folder: str | os.PathLike[str],
+        *,
+        cover: Cover | str | None = None,
+        deployment: Deployment | None = None,
+        signers: Mapping[str, SigningKey] | None = None,
+    ) -> Path:
+        """Write the model with its papers into a new folder: statement, card, explanation, plots, index page, checksums.
+
+        `cover` is a title, or title, owner and the officer's fields; a deployment adds the record of the OpenDP Deployments
+        Registry; `signers` maps names to the keys that sign the checksums.
+        """
+        from blindbayes.report import Cover, release_files, seal_files
+        from blindbayes.storage.folder import write_folder
+
+        if not isinstance(cover, Cover):
+            cover = Cover(title=cover or f"Naive Bayes classifier of {self._parameters().codebook.target}")
+        return write_folder(
+            folder, seal_files(release_files(self._record(), self._noise_interval(), cover, deployment), signers, cover)
+        )
+
+    @property
+    def approved_codebook_(self) -> str:
+        """The hash of the codebook that people agreed on. A private release may be counted in other cells of it."""
+        privacy = getattr(self, "privacy_", {})
+        return str(privacy.get("statement", {}).get("codebook", self._parameters().codebook.sha256))
+
+    def _restore(self, record: ModelRecord) -> Self:
+        codebook = record.parameters.codebook
+        self._adopt_codebook(codebook, record.label_kind)
+        if record.settings.get("named"):
+            self.feature_names_in_ = np.array(codebook.names, dtype=object)
+        if record.privacy is not None:
+            self.privacy_ = dict(record.privacy)
+        self._publish(record.parameters, record.statistics)
+        return self
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Plain builtins only, so that joblib and skops need to trust no class but this one."""
+        state: dict[str, Any] = dict(self.get_params(deep=False))
+        state["codebook"] = None if self.codebook is None else self.codebook.canonical().decode()
+        state["ledger"] = None if self.ledger is None else os.fspath(self.ledger)
+        state["model"] = dump_model(self._record()) if hasattr(self, "parameters_") else None
+        return state
+
+    def __setstate__(self, state: Mapping[str, Any]) -> None:
+
+        params = {key: value for key, value in state.items() if key != "model"}
+        if params["codebook"] is not None:
+            params["codebook"] = Codebook.from_dict(read_json_table(params["codebook"], "the codebook"))
+        self.__init__(**params)  # type: ignore[misc]
+        if state["model"] is not None:
+            self._restore(parse_model(state["model"]))
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()  # type: ignore[misc]
+        tags.input_tags.allow_nan = True
+        tags.input_tags.string = True
+        tags.input_tags.categorical = True
+        return tags
+
+
+def _is_scored() -> bool:
+    """Whether one of scikit-learn's scorers asks, other than by `score`, which pays."""
+    frame = inspect.currentframe()
+    while frame is not None:
+        if frame.f_globals.get("__name__") == __name__ and frame.f_code.co_name == "score":
+            return False
+        if frame.f_globals.get("__name__") == "sklearn.metrics._scorer":
+            return True
+        frame = frame.f_back
+    return False

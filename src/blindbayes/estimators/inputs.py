@@ -1,0 +1,224 @@
+"""What scikit-learn hands an estimator, as columns and labels of a codebook."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_array, column_or_1d
+
+from blindbayes.codebook import DEFAULT_MAX_ROWS, Codebook
+from blindbayes.data.infer import infer_feature, infer_labels
+from blindbayes.data.sources import frame_columns, to_arrow
+from blindbayes.data.table import object_rows
+from blindbayes.data.values import Untyped, untyped
+from blindbayes.errors import DataError
+
+if TYPE_CHECKING:
+    pass
+
+_TARGET = "class"
+_MAX_WEIGHT = 2**31
+_ROWS_AT_ONCE = 1 << 14
+_WHOLE = re.compile(r"0|-?[1-9][0-9]{0,17}")
+
+
+def first_name(X: Any) -> str:
+    """A column to name in an error: the frame's first, or the array's."""
+    names = getattr(X, "columns", None)
+    return str(names[0]) if names is not None and len(names) and isinstance(names[0], str) else "x0"
+
+
+def labels_apart(
+    names: list[Any] | None, columns: dict[str, Any], y: Any, codebook: Codebook | None
+) -> tuple[list[Any] | None, dict[str, Any], Any]:
+    """Features and labels, which stand in `y` or in the class column of a frame."""
+    target = codebook.target if codebook else _TARGET
+    if y is None and target in columns and names is not None:
+        y = columns[target]
+        columns = {name: column for name, column in columns.items() if name != target}
+        names = [*columns]
+    elif y is not None and codebook is not None and names is not None and target in columns:
+        raise DataError(f"column {target!r} stands in X, and y was passed too; drop one")
+    if y is None:
+        raise ValueError("requires y to be passed, but the target y is None; pass y, or a frame with the class column")
+    return names, columns, y
+
+
+def private_columns(X: Any, codebook: Codebook) -> tuple[list[Any] | None, dict[str, Any]]:
+    """Column names and columns of objects or of one type; no row has a say in how another is read."""
+    if hasattr(X, "columns") or isinstance(X, pa.Table):
+        if isinstance(X, pa.Table | pa.RecordBatch) or all(isinstance(name, str) for name in X.columns):
+            columns = frame_columns(X)
+            return [*columns], columns
+        X = np.asarray(X)
+    elif isinstance(X, Sequence):
+        X = object_rows(X, len(codebook.names))
+    array = np.asarray(X)
+    if array.ndim != 2:
+        raise ValueError(f"Expected 2D array, got {array.ndim}D array instead. Reshape your data.")
+    if array.dtype.kind not in "biufUO":
+        raise DataError("the array holds neither texts, numbers nor truth values; cast it before")
+    names = codebook.names if array.shape[1] == len(codebook.names) else [f"x{at}" for at in range(array.shape[1])]
+    return None, {name: array[:, at] for at, name in enumerate(names)}
+
+
+def private_labels(y: Any, codebook: Codebook) -> tuple[Any, str]:
+    """Labels as they stand, and the type of `classes_`: that of an array of texts, truth values or whole numbers, which is
+    public; else as the codebook's classes read, since what objects a list or a frame holds is a fact about its rows."""
+    if isinstance(y, Untyped):
+        return y, listed_kind(codebook)
+    if isinstance(y, pa.ChunkedArray | pa.Array):
+        kind = y.type.value_type if pa.types.is_dictionary(y.type) else y.type
+        names = {"text": pa.types.is_string, "boolean": pa.types.is_boolean, "integer": pa.types.is_integer}
+        return y, next((name for name, holds in names.items() if holds(kind)), listed_kind(codebook))
+    if isinstance(y, Sequence):
+        flat = np.empty(len(y), dtype=object)
+        flat[:] = y
+    else:
+        flat = column_or_1d(y.to_numpy() if hasattr(y, "to_numpy") else y, warn=True)
+    kinds = {"U": "text", "b": "boolean", "i": "integer", "u": "integer"}
+    if flat.dtype.kind not in "biufUO":
+        raise DataError("the class column holds neither text, whole numbers nor truth values; cast it to text")
+    labels = untyped(flat) if flat.dtype == object else flat
+    return labels, kinds.get(flat.dtype.kind, listed_kind(codebook))
+
+
+def listed_kind(codebook: Codebook) -> str:
+    if set(codebook.classes) <= {"true", "false"}:
+        return "boolean"
+    return "integer" if all(_WHOLE.fullmatch(label) for label in codebook.classes) else "text"
+
+
+def split_columns(X: Any, codebook: Codebook | None) -> tuple[list[Any] | None, dict[str, Any]]:
+    """Column names (None for an unnamed array) and one array per column."""
+    if hasattr(X, "toarray") or hasattr(X, "tocsr"):
+        raise TypeError("Sparse data was passed, but dense data is required. Use '.toarray()' to convert to a dense array.")
+    if hasattr(X, "columns") or isinstance(X, pa.Table):
+        if not isinstance(X, pa.Table | pa.RecordBatch) and not all(isinstance(name, str) for name in X.columns):
+            return None, array_columns(np.asarray(X), codebook)
+        if codebook is not None:
+            columns = frame_columns(X)
+            return [*columns], columns
+        table = to_arrow(X)
+        return list(table.column_names), {name: table.column(name) for name in table.column_names}
+    return None, array_columns(X, codebook)
+
+
+def array_columns(X: Any, codebook: Codebook | None) -> dict[str, Any]:
+    array = np.asarray(X) if not isinstance(X, np.ndarray) else X
+    if array.dtype.kind == "U":
+        array = array.astype(object)
+    if array.dtype != object or not holds_text(array):
+        # Missing is fine, infinity is not; a numeric array in an object dtype becomes numbers again.
+        require_numbers(array)
+        array = check_array(X, dtype="numeric", ensure_all_finite="allow-nan", ensure_min_samples=0)
+    elif array.ndim != 2:
+        raise ValueError(f"Expected 2D array, got {array.ndim}D array instead. Reshape your data.")
+    count_ = array.shape[1]
+    names: Sequence[str] = [f"x{at}" for at in range(count_)]
+    if codebook is not None and len(codebook.names) == count_:
+        names = codebook.names
+    return {name: array[:, at] for at, name in enumerate(names)}
+
+
+def require_numbers(array: npt.NDArray[Any]) -> None:
+    """Refuse what is no number before NumPy does: its message quotes the value."""
+    if array.dtype.kind not in "OS":
+        return
+    try:
+        array.astype(np.float64)
+    except (ValueError, OverflowError):
+        pass
+    except TypeError:  # scikit-learn words this one, by type and not by value
+        return
+    else:
+        return
+    raise DataError("the array holds something that is no number, or one too large for a float; cast it, or pass a frame")
+
+
+def holds_text(array: npt.NDArray[Any]) -> bool:
+    return array.ndim == 2 and any(isinstance(value, str) for row in array for value in row)
+
+
+def plain_labels(y: Any) -> tuple[pa.Array, str]:
+    """Labels as an Arrow array of text, whole numbers or truth values, and which of them the caller used."""
+    if isinstance(y, pa.Array | pa.ChunkedArray):
+        y = y.to_numpy(zero_copy_only=False) if isinstance(y, pa.Array) else y.to_numpy()
+    elif getattr(getattr(y, "dtype", None), "kind", "") in ("i", "u", "b") and hasattr(y, "to_numpy"):
+        y = y.to_numpy()  # scikit-learn makes floats of pandas' nullable integers
+    flat = column_or_1d(y, warn=True)
+    if flat.dtype == object:
+        if any(value is None or type(value).__name__ == "NAType" or value != value for value in flat):
+            raise DataError("the class column has rows without a label; drop them")
+        if len(flat) and all(isinstance(value, bool | np.bool_) for value in flat):
+            flat = flat.astype(bool)
+        elif len(flat) and all(is_whole(value) for value in flat):
+            flat = flat.astype(np.int64)
+    if len(flat):
+        check_classification_targets(flat)
+    kind = flat.dtype.kind
+    if kind in "Mm":
+        raise DataError("the class column holds dates or times; cast them to text")
+    if (kind == "u" and (flat > np.uint64(2**63 - 1)).any()) or (kind == "f" and (np.abs(flat) >= 2.0**53).any()):
+        raise DataError("the class column holds whole numbers too large to tell apart; cast them to text")
+    if kind == "b":
+        return pa.array(flat), "boolean"
+    if kind in "iu":
+        return pa.array(flat.astype(np.int64)), "integer"
+    if kind == "f":
+        return pa.array(flat.astype(np.int64)), "real"
+    if not all(isinstance(value, str) for value in flat):
+        raise DataError("the class column holds objects that are neither text, whole numbers nor truth values")
+    return pa.array([str(value) for value in flat], pa.string()), "text"
+
+
+def is_whole(value: Any) -> bool:
+    """A 64-bit integer. Booleans do not count as integers: one row must not change how the others are read."""
+    return isinstance(value, int | np.integer) and not isinstance(value, bool) and abs(int(value)) < 2**63
+
+
+def native_labels(classes: tuple[str, ...], kind: str) -> npt.NDArray[Any]:
+    """Labels in the type that the caller trained with."""
+    try:
+        if kind == "integer":
+            return np.array([int(label) for label in classes], dtype=np.int64)
+        if kind == "real":
+            return np.array([float(label) for label in classes], dtype=np.float64)
+        if kind == "boolean" and set(classes) <= {"true", "false"}:
+            return np.array([label == "true" for label in classes], dtype=bool)
+    except ValueError:
+        pass
+    return np.array(classes, dtype=str)
+
+
+def infer(columns: Mapping[str, Any], labels: pa.Array, classes: Any, label_kind: str) -> Codebook:
+    """An inferred codebook with room around the numbers seen, for later batches and queries."""
+    listed = labels if classes is None else plain_labels(np.unique(np.asarray(classes)))[0]
+    features = tuple(infer_feature(str(name), column, room=True) for name, column in columns.items())
+    target = _TARGET
+    while target in {str(name).casefold() for name in columns}:
+        target += "_"
+    return Codebook(target, infer_labels(listed, target), features, max_rows=DEFAULT_MAX_ROWS, provenance="inferred")
+
+
+def whole_weights(sample_weight: Any, rows: int) -> npt.NDArray[np.int64] | None:
+    if sample_weight is None:
+        return None
+    weights = np.asarray(sample_weight, dtype=np.float64)
+    if weights.ndim == 0:
+        weights = np.full(rows, float(weights))
+    if weights.shape != (rows,):
+        raise ValueError(f"sample_weight.shape == {weights.shape}, expected {(rows,)}!")
+    if not (np.isfinite(weights).all() and (weights >= 0).all() and (weights == np.floor(weights)).all()):
+        raise DataError("sample_weight must be whole numbers that are not negative; multiply up to a common denominator")
+    if len(weights) and weights.max() > _MAX_WEIGHT:
+        raise DataError("sample_weight must be at most 2^31")
+    if not weights.any():
+        raise DataError("sample_weight is zero for every row; a model needs at least one row")
+    return weights.astype(np.int64)
