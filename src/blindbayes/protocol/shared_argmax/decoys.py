@@ -30,6 +30,7 @@ from blindbayes.protocol.shared_model.score_layout import ScoreLayout
 from blindbayes.protocol.transfer import mark, require_mark
 from blindbayes.wire import U64Array
 
+_AT_ONCE = 1 << 22  # bytes of a message, about
 _ENTRIES = 3  # of a place: nothing, the instance at its number in the group, the one before
 _BITS = bits_for(_ENTRIES)
 Codes = npt.NDArray[np.int64]
@@ -38,6 +39,13 @@ Codes = npt.NDArray[np.int64]
 def widened(query: SharedArgmaxSetup) -> SharedArgmaxSetup:
     """The comparison with decoys among the instances."""
     return replace(query, count=query.count + query.decoys, audit_rate=0.0)
+
+
+def _chunks(query: SharedArgmaxSetup) -> list[slice]:
+    """The places, cut: of each little is sent, so in longer pieces than the comparison."""
+    total, each = query.count + query.decoys, 8 * (_ENTRIES - 1) * (query.plan.classes - 1) * query.plan.limbs
+    size = max(1, _AT_ONCE // each)
+    return [slice(low, min(total, low + size)) for low in range(0, total, size)]
 
 
 def _groups(query: SharedArgmaxSetup) -> tuple[Codes, Codes]:
@@ -62,13 +70,13 @@ def offer_places(
     query: SharedArgmaxSetup, shares: Limbs, hash_: TweakedHash, stream: SenderStream
 ) -> Role[tuple[Limbs, Block128]]:
     """Its shares of the scores at all places, from those of the instances; and what the evaluator's choices are checked by."""
-    other, plan, wide = query.holders[0], query.plan, widened(query)
+    other, plan = query.holders[0], query.plan
     group, number = _groups(query)
     here = group * query.apart + number
     candidates = [here, here - 1]
     is_there = [(number < query.apart) & (here < query.count), number > 0]
     found, kept = [], []
-    for index, part in enumerate(wide.chunks()):
+    for index, part in enumerate(_chunks(query)):
         count = part.stop - part.start
         chosen = yield from receive(other, PlacesChosen)
         require_mark(chosen.mark, hash_.session, PlacesChosen, index, other)
@@ -133,21 +141,21 @@ def place_decoys(
     query: SharedArgmaxSetup, shares: Limbs, hash_: TweakedHash, stream: ChooserStream, coins: Coins
 ) -> Role[Placed]:
     """Choose the places, and take what stands there. `shares`: the evaluator's, of the instances."""
-    other, plan, wide = query.class_holder, query.plan, widened(query)
+    other, plan = query.class_holder, query.plan
     group, number = _groups(query)
     sizes = np.bincount(group)
     decoys = np.array([coins.below(int(size)) for size in sizes], dtype=np.int64)
     instances, places = _instances(query, decoys), np.flatnonzero(number == decoys[group])
     scores, classes = made_up(plan, query.decoys, coins)
-    total = np.empty((wide.count, plan.classes - 1, plan.limbs), dtype=np.uint64)
+    total = np.empty((len(number), plan.classes - 1, plan.limbs), dtype=np.uint64)
     total[instances], total[places] = shares, scores
     choices = _choices(number, decoys[group])
     asked = []
-    for index, part in enumerate(wide.chunks()):
+    for index, part in enumerate(_chunks(query)):
         corrections, t = stream.extend(choice_bits(choices[part], _ENTRIES).reshape(-1))
         yield Send(other, PlacesChosen(mark(hash_.session, PlacesChosen, index), corrections))
         asked.append(t)
-    for index, part in enumerate(wide.chunks()):
+    for index, part in enumerate(_chunks(query)):
         count, shape = part.stop - part.start, (plan.classes - 1, plan.limbs)
         masked = yield from receive(other, PlacesMasked)
         require_mark(masked.mark, hash_.session, PlacesMasked, index, other)
