@@ -13,6 +13,7 @@ An honest party that refuses keeps quiet from then on, and the others go on as f
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -75,17 +76,8 @@ class Fight:
         return []
 
     def wrongs(self) -> list[str]:
-        """Honest readers with a total that the included cannot have, though no liar's vector is in it."""
-        if self.outcome is None or self.arena.reader in self.coalition:
-            return []  # a reader that deviates tells any total: every SPEC says so
-        found = []
-        for name, total in self.outcome.outputs.items():
-            if name in self.coalition or not isinstance(total, registry.Total) or set(total.included) & set(self.coalition):
-                continue
-            expected = sum((self.arena.vectors[each] for each in total.included), np.zeros(self.arena.length, np.uint64))
-            if not np.array_equal(expected, total.words):
-                found.append(f"{name} ends with a wrong total")
-        return found
+        """Honest parties with a result that they must not have."""
+        return list(self.arena.wrong(self))
 
     def judge(self) -> list[str]:
         """Everything that is wrong."""
@@ -112,6 +104,7 @@ class Arena:
     study: str = "0" * 64
     run_id: str = "run"
     runs: dict[str, Run] = field(default_factory=dict)
+    watched: bool = True  # whether the ledger keeps every secret: for protocols that mask sums
 
     def fight(
         self,
@@ -125,8 +118,8 @@ class Arena:
         fight = Fight(self, tuple(coalition), Ledger(self.contributors))
         coins = Coins.seeded(self.seed)
         self.runs = local_runs(self.seats, study=self.study, run_id=self.run_id, coins=coins.derive("identities"))
-        with fight.ledger.watching():
-            roles = self.make(self.runs, coins)
+        with fight.ledger.watching() if self.watched else contextlib.nullcontext():
+            roles = self.roles(self.runs, coins)
             roles |= {name: role(self.runs[name]) for name, role in (instead or {}).items()}
             seated = {name: self._seat(fight, name, role, change, resign) for name, role in roles.items()}
             fight.outcome = run_in_memory(seated, check=False)
@@ -178,7 +171,22 @@ class Arena:
             if hasattr(message, "__struct_fields__") and name in fight.coalition:
                 fight.heard.setdefault(type(message).__name__, {})[sender] = message
 
+    def roles(self, runs: Mapping[str, Run], coins: Coins) -> dict[str, Role[Any]]:
+        """Everybody's."""
+        return self.make(runs, coins)
+
     # -- laws ----------------------------------------------------------------------------------------------------------
+
+    def wrong(self, fight: Fight) -> Iterator[str]:
+        """Honest readers with a total that the included cannot have, though no liar's vector is in it."""
+        if fight.outcome is None or self.reader in fight.coalition:
+            return  # a reader that deviates tells any total: every SPEC says so
+        for name, total in fight.outcome.outputs.items():
+            if name in fight.coalition or not isinstance(total, registry.Total) or set(total.included) & set(fight.coalition):
+                continue
+            expected = sum((self.vectors[each] for each in total.included), np.zeros(self.length, np.uint64))
+            if not np.array_equal(expected, total.words):
+                yield f"{name} ends with a wrong total"
 
     def law(self, fight: Fight, found: Sequence[Mapping[str, int]]) -> Iterator[str]:
         """A sum may tell the sum over one set of honest parties, with at least `least` of them, and nothing else."""

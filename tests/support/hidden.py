@@ -88,9 +88,9 @@ class Case:
         helped = HelperInput(self.items[self.other], self.codes[self.other], self.known(self.other), theirs, theirs)
         return helped, linked.outputs[self.other], runs[self.other]
 
-    def roles(self, *, other=None, keys=("s", "h"), run="run"):
+    def roles(self, *, other=None, keys=("s", "h"), run="run", runs=None):
         """The two roles; `other`: the helper's idea of what is public."""
-        runs = local_runs(["bank", "telecom"], coins=coins(run))
+        runs = runs or local_runs(["bank", "telecom"], coins=coins(run))
         mine, theirs = self.share(self.to), self.share(self.other)
         own = {name: mine[name] for name in self.join.owners[self.to]}
         known = shared_model.score(own, self.codes[self.to], self.plan, len(self.items[self.to]))

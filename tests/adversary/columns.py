@@ -1,0 +1,406 @@
+"""The protocols for columns as arenas: any seat deviates, at any step, in any field; parties' data come from coins by name.
+
+What a change may do is one of three things. It is *caught*: the honest end with a typed error that names who deviated. It is
+the deviator's *own* matter: its rows, tables and lists are its to choose, and another choice is what was sent (`OWN` lists
+these fields; each page says so). Or nothing depends on it, and the result is right. And whether it is caught must not hang on
+what the honest bring (`tells`): a failure that does would be an answer.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from adversary.arena import Arena, Change, Fight
+from adversary.deviations import systematic
+from blindbayes.codebook import Categorical, Numeric
+from blindbayes.errors import PrivacyError
+from blindbayes.primitives.coins import Coins
+from blindbayes.primitives.cuckoo import MIN_ITEMS
+from blindbayes.protocol import class_sums, joined_sums, matching, noisy_histograms, shared_argmax, shared_model
+from blindbayes.protocol.core import Role, Run
+from blindbayes.protocol.joined_sums import counts
+from blindbayes.protocol.joined_sums.inputs import Entries
+from blindbayes.protocol.shared_argmax import Mesh, Pledge
+from blindbayes.protocol.shared_argmax.audit import Committed
+from blindbayes.protocol.shared_argmax.compare_all import compare
+from blindbayes.protocol.transfer import agree_all
+from blindbayes.transport.memory import local_runs, run_in_memory
+from support.argmax import Setup, with_classes
+from support.columns import Case, book, connect, draw_block
+from support.hidden import Case as HiddenCase
+from support.two_party import anew, transfer_pair
+
+OWN = {
+    ("RowsMasked", "levels"),  # class_sums: the attribute holder's rows
+    ("RowsMasked", "rows"),
+    ("EntriesMasked", "entries"),  # shared_argmax: the class holder's tables, where nothing is audited
+    ("PlacesMasked", "entries"),  # the class holder's own scores
+    ("DummiesPlaced", "places"),  # which look-ups an asker gives away
+    ("ScoresHanded", "shares"),
+    ("ScoresBlinded", "blinds"),
+    ("ClassesTold", "classes"),
+    ("TriplesMasked", "bits"),  # compare_all: another bit flips a class
+    ("GatesMasked", "bits"),
+    ("OutputsShared", "bits"),
+    ("StoreFilled", "cells"),  # joined_sums, joined_scores: whom the label holder or helper knows
+    ("BinsCompared", "tables"),  # the row holder's circuit (SPEC: nothing catches it) and rows
+    ("BinsCompared", "rows"),
+    ("ValuesListed", "values"),  # matching: whom the owner knows
+    ("CodesCompared", "tables"),
+    ("CodesCompared", "entries"),
+    ("CodesAnswered", "entries"),
+    ("ScoresGated", "entries"),
+    ("SharedTold", "bits"),
+    ("ArgmaxGarbled", "tables"),  # where the garbler learns nothing, the classes are the evaluator's to read
+    ("HistogramsReleased", "counts"),  # noisy_histograms: a contributor's counts
+    ("SessionOffered", "nonce"),  # another session: another run
+}
+AUDITED = {("EntriesMasked", "entries")}  # no longer its own, where dummies stand among the look-ups
+Data = Callable[[str], Coins]
+Players = Callable[[Mapping[str, Run], Coins, Data], dict[str, Role[Any]]]
+_pair, _setup = (
+    functools.cache(transfer_pair),
+    functools.cache(lambda *given: Setup(with_classes(given[0]), 6, holders=given[1])),
+)
+TRIES = 10  # runs after which a failure counts as an answer
+
+
+@dataclass
+class ColumnArena(Arena):
+    """An arena whose law is about results and about failures."""
+
+    players: Players = lambda runs, coins, data: {}
+    own: frozenset[tuple[str, str]] = frozenset(OWN)
+    other: tuple[str, ...] = ()  # seats that bring other data than usual
+    expected: dict[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, name: str, seats: Sequence[str], players: Players, own: Any = frozenset(OWN)) -> ColumnArena:
+        """Of a function that makes the roles from runs, coins, and each seat's data."""
+        arena = cls(name, (), tuple(seats), None, lambda runs, coins: {}, {}, 0, lambda colluders: 1, watched=False)
+        arena.players, arena.own = players, frozenset(own)
+        return arena
+
+    def roles(self, runs: Mapping[str, Run], coins: Coins) -> dict[str, Role[Any]]:
+        """With this arena's data."""
+        return self.players(runs, coins, lambda seat: Coins.seeded(bytes(32)).derive(f"{seat} {seat in self.other}"))
+
+    def wrong(self, fight: Fight) -> Iterator[str]:
+        """Honest parties with another result than without deviation."""
+        if fight.outcome is None or fight.errors:
+            return
+        if not self.expected:
+            outcome = self.fight().outcome
+            self.expected = {} if outcome is None else dict(outcome.outputs)
+        for name, found in fight.outcome.outputs.items():
+            if name not in fight.coalition and found is not None and not same(found, self.expected[name]):
+                yield f"{name} ends with a wrong result, and no error"
+
+    def judge_change(self, title: str, coalition: Sequence[str], change: Change) -> list[str]:
+        """What is wrong after one deviation."""
+        fight = self.fight(coalition, change)
+        named = re.search(r": (\w+)\.(\w+) ", title)
+        is_own = named is not None and named.groups() in self.own
+        if is_own and (not fight.errors or isinstance(fight.errors[0][1], PrivacyError)):
+            return []
+        found = [*fight.frames(), *self.wrong(fight)]
+        return found if found or is_own else list(self.tells(fight, coalition, change))
+
+    def tells(self, fight: Fight, coalition: Sequence[str], change: Change) -> Iterator[str]:
+        """A failure that hangs on what the honest bring: always with these data, never with those."""
+        honest = tuple(seat for seat in self.seats if seat not in coalition)
+        outcomes = []
+        for at in range(TRIES):
+            arena = replace(self, seed=bytes([at]) * 32) if at else self
+            mine = fight if not at else arena.fight(coalition, change)
+            other = replace(arena, other=honest).fight(coalition, change)
+            outcomes.append((bool(mine.errors), bool(other.errors)))
+            if len(set(outcomes)) > 1 or outcomes[0][0] == outcomes[0][1]:
+                return
+        yield f"whether {' and '.join(honest)} fails says what it brought"
+
+    def deviations(self, coalition: Sequence[str]) -> Iterator[tuple[str, Change]]:
+        """Every field of every message."""
+        yield from systematic(self, coalition)
+
+    def findings(self, *, every: int = 1, coalitions: Sequence[tuple[str, ...]] | None = None) -> list[str]:
+        """All that is wrong, from every seat alone (and these coalitions); of the deviations, one in `every`."""
+        found, number = [f"{self.name}, nobody deviates: {name}: {error!r}" for name, error in self.fight().errors], 0
+        for coalition in coalitions or [(seat,) for seat in self.seats]:
+            for title, change in self.deviations(coalition):
+                number += 1
+                if number % every == 0:
+                    found += [f"{self.name}, {title}: {words}" for words in self.judge_change(title, coalition, change)]
+        return found
+
+
+def same(left: Any, right: Any) -> bool:
+    """Equal results, of any kind."""
+    if isinstance(left, dict):
+        return left.keys() == right.keys() and all(same(left[key], right[key]) for key in left)
+    if hasattr(left, "_fields"):
+        return all(same(a, b) for a, b in zip(left, right, strict=True))
+    return bool(np.array_equal(np.asarray(left), np.asarray(right)))
+
+
+# -- the protocols -----------------------------------------------------------------------------------------------------------
+
+
+def sums(classes: int) -> ColumnArena:
+    """class_sums."""
+
+    def players(runs: Mapping[str, Run], coins: Coins, data: Data) -> dict[str, Role[Any]]:
+        sender, receiver = (anew(state) for state in _pair("sums"))
+        shape = class_sums.ClassSumsSetup(70, 2, classes)
+        rows = data("attributes").words(140).reshape(70, 2)
+        labels = (data("class").words(70) % np.uint64(classes)).astype(np.int64)
+        return {
+            "class": class_sums.class_holder(runs["class"], "attributes", shape, [labels], receiver, coins.derive("c")),
+            "attributes": class_sums.attribute_holder(runs["attributes"], "class", shape, [rows], sender, coins.derive("a")),
+        }
+
+    return ColumnArena.of(f"class_sums, {classes} classes", ("class", "attributes"), players)
+
+
+def model(classes: int, *, first: str = "class", numeric: bool = False) -> ColumnArena:
+    """shared_model, on transfers from before."""
+    features = [Categorical("v", ("0", "1")), *([Numeric("x", 0, 8)] if numeric else [])]
+    small = book(features, classes=tuple("abcdefg"[:classes]))
+
+    def players(runs: Mapping[str, Run], coins: Coins, data: Data) -> dict[str, Role[Any]]:
+        case = Case(small, draw_block(small, 20))
+        base, rest = case.shares()
+        moved = {
+            seat: Case(small, draw_block(small, 20, str(data(seat).bits(32)))).words - case.words
+            for seat in ("class", "attributes")
+        }
+        usual = Coins.seeded(bytes(32))
+        shares = {
+            seat: share + (moved[seat] if data(seat).bytes(8) != usual.derive(f"{seat} False").bytes(8) else np.uint64(0))
+            for seat, share in (("class", base), ("attributes", rest))
+        }
+
+        (mine, theirs), (back, forth) = ([anew(state) for state in _pair(name)] for name in ("forth", "back"))
+        layout, plan = case.layout, case.plan
+        given = {
+            "class": (shares["class"], case.counts, layout, plan, (mine, forth)),
+            "attributes": (shares["attributes"], layout, plan, (back, theirs)),
+        }
+        return {
+            "class": shared_model.class_holder(runs["class"], "attributes", *given["class"], coins.derive("g")),
+            "attributes": shared_model.attribute_holder(runs["attributes"], "class", *given["attributes"], coins.derive("e")),
+        }
+
+    seats = ("class", "attributes") if first == "class" else ("attributes", "class")
+    return ColumnArena.of(f"shared_model, {classes} classes, {first} first{', numbers' * numeric}", seats, players)
+
+
+def priors() -> ColumnArena:
+    """Priors of an inner join."""
+    small = book([Categorical("v", ("0", "1"))], classes=("a", "b"))
+
+    def players(runs: Mapping[str, Run], coins: Coins, data: Data) -> dict[str, Role[Any]]:
+        plan = Case(small, draw_block(small, 20)).plan
+        words = {seat: data(seat).words(2) % np.uint64(9) for seat in ("class", "attributes")}
+
+        def first() -> Role[Any]:
+            both = yield from connect(runs["class"], "attributes", coins.derive("k"))
+            return (
+                yield from counts.prior_class_holder(runs["class"], "attributes", words["class"], plan, both, coins.derive("c"))
+            )
+
+        def second() -> Role[Any]:
+            both = yield from connect(runs["attributes"], "class", coins.derive("p"))
+            return (
+                yield from counts.prior_attribute_holder(
+                    runs["attributes"], "class", words["attributes"], plan, both, coins.derive("a")
+                )
+            )
+
+        return {"class": first(), "attributes": second()}
+
+    return ColumnArena.of("priors", ("class", "attributes"), players)
+
+
+def argmax(
+    classes: int, holders: tuple[str, ...] = ("attributes",), *, learners: tuple[str, ...] = (), rate: float = 0.0
+) -> ColumnArena:
+    """shared_argmax; with a rate, the references of training and the audits."""
+
+    def players(runs: Mapping[str, Run], coins: Coins, data: Data) -> dict[str, Role[Any]]:
+        setup = _setup(classes, holders)
+        query = replace(setup.query(learners or None), audit_rate=rate)
+        senders = {holder: anew(link[0]) for holder, link in setup.links.items()}
+        tables = {holder: {name: setup.mine[name] for name in names} for holder, names in setup.shared.items()}
+        local = setup.local() + data("class").words(setup.rows)[:, None, None] % np.uint64(4)
+
+        def class_holder() -> Role[Any]:
+            for holder, names in setup.shared.items() if rate else ():
+                given = setup.plan, tables[holder], names, senders[holder], coins.derive("c" + holder)
+                yield from shared_argmax.answer_references(runs["class"], holder, *given)
+            return (yield from shared_argmax.class_holder(runs["class"], query, local, tables, senders, coins.derive("c")))
+
+        def attribute_holder(holder: str) -> Role[Any]:
+            own, receiver = {name: setup.theirs[name] for name in setup.shared[holder]}, anew(setup.links[holder][1])
+            values = draw_block(with_classes(classes), setup.rows, str(data(holder).bits(32))).columns
+            pledge = None
+            if rate:
+                given = setup.plan, own, setup.shared[holder], receiver, coins.derive("r" + holder)
+                kept = yield from shared_argmax.ask_references(runs[holder], "class", *given)
+                pledge = Pledge.of(Committed(b"", b"", b"", b"", b"", kept), setup.plan, own, setup.shared[holder])
+            share = shared_model.score(own, values, setup.plan, setup.rows)
+            given = query, share, values, receiver, coins.derive(holder), pledge
+            return (yield from shared_argmax.attribute_holder(runs[holder], *given))
+
+        return {"class": class_holder(), **{holder: attribute_holder(holder) for holder in holders}}
+
+    title = f"shared_argmax, {classes} classes, {len(holders) + 1} parties" + ", audited" * bool(rate)
+    title += f", {' and '.join(learners)} alone" * bool(learners)
+    return ColumnArena.of(title, ("class", *holders), players, OWN - AUDITED if rate else OWN)
+
+
+@functools.cache
+def _meshes(names: tuple[str, ...]) -> dict[str, Mesh]:
+    coins = Coins.seeded(bytes(32))
+    runs = local_runs(names, coins=coins)
+    return run_in_memory({name: shared_argmax.connect(runs[name], coins.derive(name)) for name in names}).outputs
+
+
+def all_compare(parties: int) -> ColumnArena:
+    """compare_all: shares of all parties."""
+    names = ("class", "first", "second", "third")[:parties]
+
+    def players(runs: Mapping[str, Run], coins: Coins, data: Data) -> dict[str, Role[Any]]:
+        def role(name: str) -> Role[Any]:
+            kept = _meshes(names)[name]
+            mesh = Mesh({o: anew(x) for o, x in kept.ot_senders.items()}, {o: anew(x) for o, x in kept.ot_receivers.items()})
+            others = dict.fromkeys(runs[name].others, "compare")
+            sessions = yield from agree_all(runs[name], others, b"facts", coins.derive("s" + name))
+            share = data(name).words(6).reshape(3, 2, 1)
+            return (yield from compare(runs[name], share, 12, sessions, mesh, names, coins.derive("c" + name)))
+
+        return {name: role(name) for name in names}
+
+    return ColumnArena.of(f"compare_all of {parties}", names, players)
+
+
+def joins() -> ColumnArena:
+    """joined_sums, with the bit and the estimate of joined identifiers, counted in both directions."""
+    shape = joined_sums.JoinedSumsSetup(MIN_ITEMS, MIN_ITEMS, 1, 2, counted=True)
+    back = joined_sums.JoinedSumsSetup(MIN_ITEMS, MIN_ITEMS, 0, 0, counted=True)
+    nothing = np.zeros((30, 0), dtype=np.uint64)
+
+    def players(runs: Mapping[str, Run], coins: Coins, data: Data) -> dict[str, Role[Any]]:
+        forth, again = (tuple(anew(state) for state in _pair(name)) for name in ("join", "join back"))
+        items = Coins.seeded(bytes(32)).derive("items").words(80).reshape(-1, 2)
+        rows = Entries(items[:30], data("rows").words(30).reshape(30, 1) % np.uint64(9))
+        labels = Entries(items[10:], data("labels").words(60).reshape(30, 2) % np.uint64(2))
+
+        def first() -> Role[Any]:
+            me, own = runs["rows"], coins.derive("r")
+            share = yield from joined_sums.row_holder(me, "labels", shape, rows, forth[0], own)
+            other = yield from joined_sums.label_holder(me, "labels", back, Entries(items[:30], nothing), again[1], own)
+            both = counts.Executions(share.matches, other.matches)
+            yield from counts.enough(both, 5, False, own)
+            return (yield from counts.noisy(both, 3, 20, False, own))
+
+        def second() -> Role[Any]:
+            me, own = runs["labels"], coins.derive("l")
+            share = yield from joined_sums.label_holder(me, "rows", shape, labels, forth[1], own)
+            other = yield from joined_sums.row_holder(me, "rows", back, Entries(items[10:], nothing), again[0], own)
+            both = counts.Executions(other.matches, share.matches)
+            yield from counts.enough(both, 5, True, own)
+            return (yield from counts.noisy(both, -1, 20, True, own))
+
+        return {"rows": first(), "labels": second()}
+
+    return ColumnArena.of("joined_sums", ("rows", "labels"), players)
+
+
+def matches() -> ColumnArena:
+    """matching."""
+
+    def players(runs: Mapping[str, Run], coins: Coins, data: Data) -> dict[str, Role[Any]]:
+        sender, receiver = (anew(state) for state in _pair("match"))
+        common, sizes = (
+            Coins.seeded(bytes(32)).derive("items").words(20).reshape(-1, 2),
+            matching.MatchingSetup(MIN_ITEMS, MIN_ITEMS),
+        )
+        items = {seat: np.concatenate([common, data(seat).words(8).reshape(-1, 2)]) for seat in ("alice", "bob")}
+        return {
+            "alice": matching.asker(runs["alice"], "bob", sizes, items["alice"], sender, coins.derive("a")),
+            "bob": matching.owner(runs["bob"], "alice", sizes, items["bob"], receiver, coins.derive("b")),
+        }
+
+    return ColumnArena.of("matching", ("alice", "bob"), players)
+
+
+def scores(to: str, *, inner: bool = True) -> ColumnArena:
+    """joined_scores, transfers and the comparison included."""
+
+    def players(runs: Mapping[str, Run], coins: Coins, data: Data) -> dict[str, Role[Any]]:
+        case = HiddenCase(to, "shared", inner=inner, sizes=(10, 10), overlap=4)
+        for party in ("bank", "telecom"):
+            case.rng = np.random.default_rng(data(party).bits(32))
+            features = {feature.name: feature for feature in case.join.codebook.features}
+            case.codes[party] = {name: case.draw(features[name], len(case.items[party])) for name in case.codes[party]}
+        keys = tuple(str(coins.derive(name).bits(64)) for name in ("scorer", "helper"))
+        return case.roles(keys=keys, runs=runs)
+
+    return ColumnArena.of(f"joined_scores to {to}, {'inner' if inner else 'left'}", ("bank", "telecom"), players)
+
+
+def histograms() -> ColumnArena:
+    """noisy_histograms."""
+    names = ("alfa", "bravo")
+    facts = noisy_histograms.NoisyHistogramsSetup("miner", dict.fromkeys(names, 4), dict.fromkeys(names, "hash"))
+
+    def players(runs: Mapping[str, Run], coins: Coins, data: Data) -> dict[str, Role[Any]]:
+        roles: dict[str, Role[Any]] = {
+            name: noisy_histograms.contributor(runs[name], facts, (data(name).words(4) >> np.uint64(50)).astype(np.int64))
+            for name in names
+        }
+        return {**roles, "miner": noisy_histograms.miner(runs["miner"], facts)}
+
+    return ColumnArena.of("noisy_histograms", (*names, "miner"), players)
+
+
+PAIR = ("first", "second")
+ARENAS: dict[str, tuple[ColumnArena, int]] = {  # and how many deviations the short form leaves out for each that it tries
+    arena.name: (arena, every)
+    for arena, every in (
+        (sums(3), 5),
+        (sums(4), 7),
+        (model(2), 11),
+        (priors(), 29),
+        (argmax(2), 7),
+        (argmax(7), 11),
+        (argmax(3, PAIR), 13),
+        (argmax(3, rate=0.3), 9),
+        (argmax(3, learners=("class",), rate=0.3), 23),
+        (all_compare(3), 19),
+        (joins(), 17),
+        (matches(), 11),
+        (histograms(), 1),
+    )
+}
+LARGE: dict[str, tuple[ColumnArena, int]] = {
+    arena.name: (arena, 1)
+    for arena in (
+        *(sums(classes) for classes in (2, 5, 7, 12)),
+        model(3, first="attributes", numeric=True),
+        argmax(5, PAIR, rate=0.3),
+        argmax(4, learners=("attributes",), rate=0.5),
+        argmax(4, ("attributes",), learners=("attributes",)),
+        all_compare(4),
+        scores("bank"),
+        scores("telecom"),
+        scores("bank", inner=False),
+    )
+}
