@@ -16,7 +16,7 @@ import pandas as pd
 from blindbayes import Study
 from blindbayes.codebook import Categorical, Codebook, Feature, Numeric
 from blindbayes.primitives.coins import Coins
-from blindbayes.simulation import columns as memory
+from blindbayes.simulation import run as memory
 
 FEATURES: tuple[Feature, ...] = (
     *(Categorical(f"c{at}", tuple("abcdefgh")) for at in range(8)),

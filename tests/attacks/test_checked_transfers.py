@@ -20,6 +20,7 @@ from blindbayes.primitives.tweaks import Domain, TweakedHash
 from blindbayes.protocol import private_ratio
 from blindbayes.protocol.core import Send, receive
 from blindbayes.protocol.matching import MatchingSetup, asker, owner
+from blindbayes.protocol.shared_argmax import comparing
 from blindbayes.protocol.shared_argmax import roles as argmax
 from blindbayes.protocol.shared_argmax.messages import ArgmaxGarbled, ScoresChosen
 from blindbayes.protocol.shared_model import score
@@ -238,7 +239,7 @@ def stealing_evaluator(setup, query, run, ot_receiver, loot):
     asked = yield from argmax.ask(query, setup.block.columns, run.me, hash_, stream)
     local = score(setup.theirs, setup.block.columns, plan, query.count)
     shares = argmax.lm.add(local, (yield from argmax.hear(query, run.me, asked[0], hash_)))
-    bits = argmax.lm.to_bits(argmax._compared(shares, query), plan.bits)
+    bits = argmax.lm.to_bits(comparing._compared(shares, query), plan.bits)
     genuine = softspoken._correct
 
     def one_per_tree(rest, packed):
@@ -262,10 +263,11 @@ def stealing_evaluator(setup, query, run, ot_receiver, loot):
             raw = np.zeros(16, dtype=np.uint8)
             raw[tree // 2] = guess << (4 * (tree % 2))
             tried[0, tree] ^= raw.view(np.uint64)
-        evaluator = Evaluator(hash_, "class")
+        of_block = TweakedHash.of_block(hash_.session, comparing._COMPARED)
+        evaluator = Evaluator(of_block, "class")
         evaluator.give_tables(garbled.tables)
-        out = argmax._circuit(evaluator, evaluator.own(tried.shape[:-1]), tried, query).reshape(-1, 2)
-        own = hash_.run(out, Domain.OUTPUT, hash_.reserve(Domain.OUTPUT, len(out)))[:, 0]
+        out = comparing._circuit(evaluator, evaluator.own(tried.shape[:-1]), tried, query).reshape(-1, 2)
+        own = of_block.run(out, Domain.OUTPUT, of_block.reserve(Domain.OUTPUT, len(out)))[:, 0]
         fits = (own == garbled.tags[len(out) :]) | (own == garbled.tags[: len(out)])
         for tree in range(TREES):
             if fits[tree]:

@@ -172,11 +172,11 @@ CIRCUITS = {
 )
 def test_a_class_holder_that_garbles_another_comparison_is_caught(how, split, reveal_to, monkeypatch):
     """Only that of the instances: where it knows that dummies alone are compared, it is honest."""
-    result, circuit = train(split, epsilon=None, reveal_to=reveal_to), comparing._circuit
+    result, real = train(split, epsilon=None, reveal_to=reveal_to), comparing._circuit
 
     def garbled(g, mine, theirs, query):
         lies = isinstance(g, Garbler) and query.shared
-        return circuit(g, *(CIRCUITS[how](g, mine, theirs) if lies else (mine, theirs)), query)
+        return real(g, *(CIRCUITS[how](g, mine, theirs) if lies else (mine, theirs)), query)
 
     monkeypatch.setattr(comparing, "_circuit", garbled)
     with pytest.raises(IntegrityError) as found:

@@ -25,6 +25,7 @@ from blindbayes.protocol import columns as roles
 from blindbayes.protocol.columns import ColumnsSetup, Trained
 from blindbayes.protocol.core import Role, Run
 from blindbayes.protocol.shared_model import NO_GUARD, Guard
+from blindbayes.scheme import link_bytes
 from blindbayes.scheme.audits import describe_audits, kept_commitments
 from blindbayes.scheme.columns import line_up, require_learner
 from blindbayes.scheme.guards import counted, describe_guard, guard_local, guarded, noise_of
@@ -80,6 +81,10 @@ class ColumnTraining:
     def digest(self, key: bytes) -> bytes:
         """Keyed digest of the coded rows."""
         return self._table.digest(key)
+
+    def most_bytes(self) -> int:
+        """What one party may send another."""
+        return link_bytes.training(self.columns)
 
     def role(self, run: Run, coins: Coins) -> Role[Trained]:
         """The class holder's role, or an attribute holder's."""

@@ -25,6 +25,7 @@ from blindbayes.protocol.core import Role, Run
 from blindbayes.protocol.joined import JoinSetup, Links
 from blindbayes.protocol.private_ratio.shares import RowLinks, SharedRowsSetup
 from blindbayes.protocol.shared_argmax import Mesh, SharedArgmaxSetup
+from blindbayes.scheme import link_bytes
 from blindbayes.scheme.aligned import class_counts_of, columns_of, local_parameters, require_held
 from blindbayes.scheme.audits import commitments_of
 from blindbayes.scheme.part import CheckedTable
@@ -97,6 +98,10 @@ class Transfers:
 class ColumnScoring(LinedUpScoring):
     """With a model of class_sums, or over a left join: the class holder scores its own columns alone."""
 
+    def most_bytes(self) -> int:
+        """What one party may send another."""
+        return link_bytes.classification(self.columns, self.count, compare_all=self._compare_all, batch=BATCH)
+
     def _connect(self, run: Run, coins: Coins) -> Role[Transfers]:
         holder, kept = self.columns.class_holder, Transfers()
         facts = json.dumps([self.columns.to_dict(), self.count, self._reveal_to, self._compare_all], sort_keys=True).encode()
@@ -146,6 +151,10 @@ class JoinedScoring(LinedUpScoring):
     def __init__(self, share: ModelShare, join: JoinSetup, source: ColumnSource | int, reveal_to: str) -> None:
         super().__init__(share, join.columns, source, reveal_to)
         self.join, self._other = join, next(name for name in join.owners if name != share.party)
+
+    def most_bytes(self) -> int:
+        """What one party may send another."""
+        return link_bytes.classification(self.columns, self.count, batch=BATCH)
 
     def _connect(self, run: Run, coins: Coins) -> Role[Links]:
         facts = self.join.facts() + repr((self.count, self._reveal_to)).encode()

@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from blindbayes.codebook import Codebook
 from blindbayes.data.columns import ColumnSource
@@ -152,6 +152,15 @@ class AnsweringSite(Protocol):
 
     def charge_queries(self, study: str, model: str, run_id: str, count: int) -> None:
         """Approval and query budget; then it is written down. Once per run."""
+        ...
+
+
+@runtime_checkable
+class Bounded(Protocol):
+    """A job, or a part of one, that knows what one party may send another in the whole run."""
+
+    def most_bytes(self) -> int | None:
+        """Bytes; None: the journal's quota holds."""
         ...
 
 

@@ -30,6 +30,7 @@ from blindbayes.protocol.columns import ColumnsSetup
 from blindbayes.protocol.core import Role, Run
 from blindbayes.protocol.joined import Joined, JoinSetup
 from blindbayes.protocol.joined_sums import MAX_BOUND, MIN_BOUND, Entries, merge, one_hot
+from blindbayes.scheme import link_bytes
 from blindbayes.scheme.aligned import count_local, require_held
 from blindbayes.scheme.audits import describe_audits, kept_commitments
 from blindbayes.scheme.columns import holdings_of, require_learner
@@ -155,6 +156,10 @@ class JoinedTraining:
             arrays += [self.second.items, self.second.words]
         facts = json.dumps(self.local, sort_keys=True).encode() + self.join.facts()
         return keyed_digest(key, facts, arrays)
+
+    def most_bytes(self) -> int:
+        """What one party may send another."""
+        return link_bytes.joined_training(self.join)
 
     def role(self, run: Run, coins: Coins) -> Role[Joined]:
         """The party's role."""

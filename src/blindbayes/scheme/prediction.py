@@ -21,7 +21,7 @@ from blindbayes.primitives.coins import Coins
 from blindbayes.protocol.core import Role, Run
 from blindbayes.report import About
 from blindbayes.scheme.classify import RowsAsked, RowScoring, asked_of, scoring
-from blindbayes.scheme.job import AnsweringSite
+from blindbayes.scheme.job import AnsweringSite, Bounded
 from blindbayes.scheme.part import Scoring
 from blindbayes.scheme.result import Prediction, about_run, csv_of, leakage_of
 from blindbayes.scheme.scoring import HiddenScoring, describe_prediction, hidden_scoring
@@ -151,6 +151,11 @@ class PredictionJob:
         if self._scoring is None:
             raise LocalProtocolError("the instances were not read")
         return self._scoring
+
+    def most_bytes(self) -> int | None:
+        """By the part's public facts."""
+        part = self._part()
+        return part.most_bytes() if isinstance(part, Bounded) else None
 
     def role(self, seat: str, run: Run, coins: Coins) -> Role[Any]:
         """This party's role."""

@@ -31,6 +31,7 @@ from blindbayes.protocol.joined_sums import merge
 from blindbayes.protocol.shared_model import ScoreLayout
 from blindbayes.protocol.shared_model.score_layout import GaussianLayout
 from blindbayes.report import About, LeakReport
+from blindbayes.scheme import link_bytes
 from blindbayes.scheme.aligned import local_parameters, require_held, whole_block
 from blindbayes.scheme.joined import describe_coalitions, keyed_digest, require_bound
 from blindbayes.scheme.result import column_report
@@ -78,6 +79,10 @@ class HiddenScoring:
         facts = self.hidden.join.facts() + repr((self.hidden.to, self.hidden.scope, sorted(self._columns))).encode()
         arrays = [self._items, self._places, self._nameless, *(self._columns[name] for name in sorted(self._columns))]
         return keyed_digest(key, facts, arrays)
+
+    def most_bytes(self) -> int:
+        """What one party may send another."""
+        return link_bytes.hidden(self.hidden)
 
     def role(self, run: Run, coins: Coins) -> Role[IntArray | None]:
         """The scorer's role, or a helper's; the transfers are set up first."""

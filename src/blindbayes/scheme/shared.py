@@ -18,7 +18,7 @@ from blindbayes.protocol.core import Role, Run
 from blindbayes.scheme.audits import require_audit
 from blindbayes.scheme.columns import dry_run_columns, require_record, tell_holdings
 from blindbayes.scheme.guards import UNIT, noise_of
-from blindbayes.scheme.job import Charge, Site
+from blindbayes.scheme.job import Bounded, Charge, Site
 from blindbayes.scheme.part import Training
 from blindbayes.scheme.result import JointResult, Learned, about_run, column_report, leakage_of
 from blindbayes.study.agreement import Agreement
@@ -64,6 +64,11 @@ class TrainingJob:
         if self.part is None:
             raise LocalProtocolError("the rows were not read")
         return self.part
+
+    def most_bytes(self) -> int | None:
+        """By the part's public facts."""
+        part = self._part()
+        return part.most_bytes() if isinstance(part, Bounded) else None
 
     def role(self, seat: str, run: Run, coins: Coins) -> Role[Any]:
         """This party's role."""

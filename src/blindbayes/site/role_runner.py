@@ -70,7 +70,7 @@ class RoleRunner:
         limits = study.deadlines
         beat, gone = min(base.beat, limits.step / 4), min(base.gone, limits.step)
         self._timing = replace(base, step=limits.step, join=limits.join, run=limits.run, beat=beat, gone=gone)
-        most = most_bytes(study)
+        most = most_bytes(study) if work.most_bytes is None else work.most_bytes
         self.journal = self._open_journal(run_id, home, identity, work.digest(name))
         coins = Coins.seeded(self.journal.begun.seed)
         wake = asyncio.Event()
@@ -200,7 +200,7 @@ class RoleRunner:
 
 
 def most_bytes(study: StudyFile) -> int | None:
-    """What one role may send another in a whole run, by the formula of the protocol's SPEC; None: the journal's quota holds."""
+    """What one role may send another in a whole run, by the formula of the protocol's SPEC; None: by the job, or the quota."""
     formula = registry.spec(study.protocol).get("bytes_per_link") if study.protocol in registry.ROWS else None
     if formula is None:
         return None

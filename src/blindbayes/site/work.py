@@ -17,7 +17,7 @@ from blindbayes.model.shares import KeptShare, ModelShare
 from blindbayes.primitives.coins import Coins
 from blindbayes.protocol.columns import ColumnsSetup
 from blindbayes.protocol.core import Role, Run
-from blindbayes.scheme.job import Charge, Job
+from blindbayes.scheme.job import Bounded, Charge, Job
 from blindbayes.scheme.prediction import PredictionJob, PredictionTerms, Request
 from blindbayes.site.bases import base_of, most_moved
 from blindbayes.site.difference import Data, data_state, require_independent, require_unchanged
@@ -275,6 +275,11 @@ class Work:
     def digest(self, seat: str) -> bytes:
         """Keyed digest of the input of a role."""
         return self.job.digest(seat)
+
+    @property
+    def most_bytes(self) -> int | None:
+        """What one role may send another, if the job knows."""
+        return self.job.most_bytes() if isinstance(self.job, Bounded) else None
 
     def role(self, seat: str, run: Run, coins: Coins) -> Role[Any]:
         """The role in a seat that this site hosts."""

@@ -11,7 +11,7 @@ from blindbayes.errors import IntegrityError, PeerProtocolError
 from blindbayes.primitives import circuits as c
 from blindbayes.primitives import limbs as lm
 from blindbayes.primitives.coins import Coins
-from blindbayes.primitives.garbling import Evaluator, Garbler, Gates, Wires
+from blindbayes.primitives.garbling import Evaluator, Garbler, Gates, Plain, Wires
 from blindbayes.primitives.limbs import Limbs
 from blindbayes.primitives.softspoken import ChooserStream, SenderStream
 from blindbayes.primitives.tweaks import TweakedHash
@@ -44,6 +44,14 @@ def _circuit(g: Gates, mine: Wires, theirs: Wires, query: SharedArgmaxSetup) -> 
     whole = c.add(g, mine, theirs, bits=query.plan.bits)
     scores = np.split(whole, classes - 1, axis=1)
     return c.argmax_by_turns(g, [np.zeros_like(scores[0]), *scores])
+
+
+def and_gates(query: SharedArgmaxSetup) -> int:
+    """AND gates of one instance's comparison."""
+    lanes = len(c.pairs_of(query.plan.classes)) if query.pairwise else query.plan.classes - 1
+    plain, none = Plain(), np.zeros((query.plan.bits, lanes), dtype=np.uint8)
+    _circuit(plain, none, none, query)
+    return plain.and_count
 
 
 def _classes(bits: npt.NDArray[np.uint8], query: SharedArgmaxSetup, other: str) -> Classes:

@@ -1,0 +1,129 @@
+"""The most that one party may send another in a run over columns: from public facts, by the formulas of the protocols' pages.
+
+A site refuses what passes it, so that a peer cannot fill its disk. Bounds are not tight: twice the formulas, and a little.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from blindbayes.primitives.okvs import cells
+from blindbayes.primitives.ot import bits_for
+from blindbayes.primitives.softspoken import correction_words
+from blindbayes.protocol.class_sums import RowLayout
+from blindbayes.protocol.columns import ColumnsSetup, any_counts
+from blindbayes.protocol.joined import JoinSetup
+from blindbayes.protocol.joined_scores import JoinedScoresSetup
+from blindbayes.protocol.joined_sums import JoinedSumsSetup
+from blindbayes.protocol.shared_argmax import SharedArgmaxSetup
+from blindbayes.protocol.shared_argmax.compare_all import triples_needed
+from blindbayes.protocol.shared_argmax.comparing import and_gates
+from blindbayes.protocol.shared_argmax.references import COUNT
+from blindbayes.protocol.shared_model import ScoreLayout, plain_tables
+from blindbayes.protocol.shared_model.roles import transfers
+
+_SLACK = 2
+_SMALL = 1 << 20  # setup of transfers, names, frames, roots
+_QUESTION, _CHECK = 64, 10_272  # bytes per question about an identifier, and per 2^17 of them
+
+
+def _chosen(transferred: int) -> int:
+    return 8 * correction_words(max(1, transferred))
+
+
+def _model(columns: ColumnsSetup, layout: RowLayout) -> int:
+    """shared_model: both parties garble."""
+    plan, words = columns.plan, np.zeros((columns.plan.classes, layout.words), dtype=np.uint64)
+    none = {
+        name: np.zeros((plan.classes, 3 if hasattr(own, "code_bits") else own.entries - 1), dtype=object)
+        for name, own in plan.features.items()
+    }
+    noise = [none, none] if plan.guard.noise_bits else []
+    gates = plain_tables(words, any_counts(columns), layout, plan, noise)[1]
+    return 32 * gates + _chosen(sum(transfers(layout, plan))) + 32 * plan.bits * plan.classes * layout.words
+
+
+def training(columns: ColumnsSetup) -> int:
+    """class_sums and shared_model with any attribute holder."""
+    most = 0
+    for party in columns.holders:
+        if columns.shared(party):
+            shape = columns.shape(party)
+            each = 8 * shape.words + 32 * shape.levels
+            blocks = -(-shape.rows // shape.block) * _chosen(shape.block * shape.levels)
+            most = max(most, shape.rows * each + blocks + _model(columns, columns.layout(party)) + _references(columns))
+    return _SLACK * most + _SMALL
+
+
+def joined_training(join: JoinSetup) -> int:
+    """joined_sums, shared_model and priors with any attribute holder."""
+    columns, most = join.columns, 0
+    for party in join.holders:
+        sums = _join(join.shape(party)) + _join(join.own_shape(party)) + _model(columns, columns.layout(party))
+        if join.own_layout is not None:
+            sums += _model(columns, join.own_layout)
+        priors = columns.plan.classes * (1 << 16)
+        most = max(most, sums + priors + 2 * _references(columns))
+    return _SLACK * most + _SMALL
+
+
+def _join(shape: JoinedSumsSetup) -> int:
+    bits = shape.tag_bits + shape.planes
+    per_bin = _QUESTION + 32 * (bits + shape.counted) + 8 * shape.words * shape.planes
+    blocks = -(-shape.bins // shape.block) * _chosen(shape.block * bits)
+    store = 8 * cells(shape.keys) * shape.payload_words
+    return shape.bins * per_bin + blocks + store + _CHECK * -(-shape.bins // (1 << 17)) + (1 << 16)
+
+
+def _references(columns: ColumnsSetup) -> int:
+    if not columns.audit_rate:
+        return 0
+    return sum(_batch(columns.query(COUNT)).values())
+
+
+def _batch(query: SharedArgmaxSetup) -> dict[str, int]:
+    """Bytes of a batch's look-ups, comparison and audits, in both directions."""
+    plan, limbs = query.plan, query.plan.limbs * (query.plan.classes - 1)
+    pairs = plan.classes * (plan.classes - 1) // 2 if query.pairwise else plan.classes - 1
+    asked = query.count + query.dummies
+    look = max(_features(plan, query.shared.get(holder, ())) for holder in query.holders)
+    compared = query.count + 2 * query.dummies + query.decoys
+    all_compare = 5 * triples_needed(len(query.holders) + 1, plan.bits, plan.classes, compared) if query.compare_all else 0
+    return {
+        "look-ups": asked * (look + 8 * limbs + 64),
+        "comparison": compared * (32 * and_gates(query) + 4 * plan.bits * pairs + 64 * plan.classes + 32 * limbs),
+        "all": all_compare,
+        "small": 4096 * (-(-compared // query.chunk()) + 1) * 8,
+    }
+
+
+def _features(plan: ScoreLayout, names: tuple[str, ...]) -> int:
+    width = 8 * plan.limbs * (plan.classes - 1)
+    found = 0
+    for name in names:
+        own = plan.features[name]
+        found += own.selectors * (4 * bits_for(own.entries) + own.entries * width)
+    return found
+
+
+def classification(columns: ColumnsSetup, count: int, *, compare_all: bool = False, batch: int = 1 << 14) -> int:
+    """shared_argmax over all batches; of an inner join both ways of the look-ups."""
+    batches = -(-count // batch)
+    each = sum(_batch(columns.query(min(count, batch), compare_all=compare_all)).values())
+    own = _features(columns.plan, columns.owners[columns.class_holder]) * (count + batches) * 2
+    opened = sum(_features(columns.plan, names) for names in columns.owners.values()) * 64 if columns.audit_rate else 0
+    return _SLACK * (batches * (each + opened) + own) + _SMALL
+
+
+def hidden(scoring: JoinedScoresSetup) -> int:
+    """joined_scores with any helper, and the comparison of every bin."""
+    most = 0
+    for shape in scoring.shapes.values():
+        bits = shape.tag_bits + shape.planes
+        per_bin = _QUESTION + 2 * shape.block_bytes + 16 * shape.entry_words + 64 * shape.width
+        blocks = -(-shape.bins // shape.block) * 2 * _chosen(shape.block * (bits + 1))
+        store = 8 * cells(shape.keys) * shape.payload_words
+        most = max(most, shape.bins * per_bin + blocks + store + _CHECK * -(-shape.bins // (1 << 17)))
+    own = _features(scoring.join.columns.plan, scoring.own) * scoring.bins
+    compared = sum(_batch(scoring.query(scoring.bins)).values())
+    return _SLACK * (most + own + compared) + _SMALL
