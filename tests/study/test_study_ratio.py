@@ -10,14 +10,14 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from blindbayes import Codebook, NaiveBayes, Study, load
+from blindbayes import Codebook, NaiveBayes, Result, Study, load
 from blindbayes.codebook import Categorical, Numeric
 from blindbayes.errors import ConfigError, DataError, PrivacyError
 from blindbayes.ledger import Ledger
 from blindbayes.privacy.statement import PrivacyStatement
 from blindbayes.protocol.private_ratio import PrivateRatioSetup, coarse_bits
 from blindbayes.report import read_spec
-from blindbayes.scheme.ratio import RatioJob, RatioResult, _Noise
+from blindbayes.scheme.ratio import RatioJob, _Noise
 from blindbayes.simulation.rows import RowModel
 from support.two_party import coins
 
@@ -48,13 +48,13 @@ def study(epsilon: float | None = None, delta: float = 0.0, **options: Any) -> S
     return Study(BOOK, protocol="private_ratio", epsilon=epsilon, delta=delta, options=options)
 
 
-def run(tables: Any = TABLES, epsilon: float | None = None, delta: float = 0.0, **options: Any) -> RatioResult:
+def run(tables: Any = TABLES, epsilon: float | None = None, delta: float = 0.0, **options: Any) -> Result:
     result = study(epsilon, delta, **options).simulate(tables, coins=coins("study"))
-    assert isinstance(result, RatioResult)
+    assert isinstance(result, Result)
     return result
 
 
-def opened(result: RatioResult) -> set[tuple[str, ...]]:
+def opened(result: Result) -> set[tuple[str, ...]]:
     return {leak.opened for leak in result.leakage.values()}
 
 
@@ -129,13 +129,13 @@ def test_coarse_opening_takes_its_bits_from_the_public_minimum(tmp_path: Path) -
     """SCIENCE: at most log2(minimum class size) - 2 bits."""
     assert SMALLEST >= 256
     result = run(opening="coarse", minimum=256)
-    assert result.ratios.fraction == coarse_bits(256) == 6
+    assert result.facts["bits"] == coarse_bits(256) == 6
     assert opened(result) == {tuple(SPEC["opened"])} == {("minimum_reached", "probabilities")}
     assert result.report.unforeseen == ()
     assert "probabilities at 6 bits" in result.statement
     assert "class of 256 rows" in result.statement
     assert "opens the counts" not in result.statement
-    values = np.array(result.opened)
+    values = result.total
     assert values.max() <= 2**6
     exact = np.exp(POOLED.parameters_.terms["smoker"].log_prob).ravel()
     assert values[2:6].tolist() == np.floor(exact * 2**6).tolist()
@@ -150,14 +150,14 @@ def test_finer_than_the_minimum_allows_is_refused_before_anything_is_sent() -> N
     for options in ({"minimum": 256, "fraction": 7}, {"minimum": 7}, {}):
         with pytest.raises(PrivacyError, match="finer probabilities open the counts"):
             run(opening="coarse", **options)
-    assert run(opening="coarse", minimum=8).ratios.fraction == 1
+    assert run(opening="coarse", minimum=8).facts["bits"] == 1
     # The circuit compares with the minimum modulo a power of two: one that wraps round to 0 must not get that far.
     with pytest.raises(ConfigError, match="max_rows"):
         run(opening="coarse", minimum=8192)
 
 
 def test_a_class_below_the_minimum_opens_nothing_but_that() -> None:
-    assert run(opening="coarse", minimum=SMALLEST).opened is not None
+    assert run(opening="coarse", minimum=SMALLEST).total is not None
     with pytest.raises(PrivacyError, match="fewer rows than the study's minimum; nothing was opened"):
         run(opening="coarse", minimum=SMALLEST + 1)
 
@@ -178,7 +178,7 @@ def test_noisy_opening_carries_noise_and_the_rule_of_the_minimum(tmp_path: Path)
     assert "epsilon" in result.statement
     assert "opens the counts" not in result.statement
     assert 1.999999 < result.spent[0] <= 2.0
-    assert result.opened != run(opening="fine").opened
+    assert not np.array_equal(result.total, run(opening="fine").total)
     assert (result.model.predict(X) == POOLED.predict(X)).mean() > 0.9
     assert result.model.statement_.epsilon == result.spent[0]
     with pytest.raises(PrivacyError, match="nothing was opened"):
@@ -223,7 +223,7 @@ def test_counts_with_noise_above_max_rows_do_not_wrap_round() -> None:
     for number in range(8):
         agreed = Study(book, protocol="private_ratio", epsilon=0.5, options={"opening": "noisy"})
         result = agreed.simulate(tables, coins=coins(f"wrap {number}"))
-        assert np.exp(result.parameters().log_prior[0]) > 0.8
+        assert np.exp(result.model.parameters_.log_prior[0]) > 0.8
 
 
 def test_the_ledger_is_charged_before_anything_is_opened(tmp_path: Path) -> None:

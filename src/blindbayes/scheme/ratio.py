@@ -7,9 +7,8 @@ probabilities, coarse or of noisy counts, are a model in the open.
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 import msgspec
@@ -19,7 +18,7 @@ import numpy.typing as npt
 from blindbayes.codebook import Numeric
 from blindbayes.errors import BlindbayesError, ConfigError, DataError, LocalProtocolError, PrivacyError
 from blindbayes.lazy import lazy
-from blindbayes.model.file import ModelRecord, dump_model
+from blindbayes.model.file import ModelRecord
 from blindbayes.model.parameters import Gaussian, Histogram, Parameters, Term
 from blindbayes.model.shares import ModelShare
 from blindbayes.primitives.coins import Coins
@@ -42,75 +41,20 @@ from blindbayes.protocol.private_ratio import (
 )
 from blindbayes.protocol.private_ratio.roles import FINE_BITS, Opening
 from blindbayes.protocol.registry import SumSetup
-from blindbayes.report import LeakReport, leak_report, model_files, run_files, seal_files
+from blindbayes.report import leak_report
 from blindbayes.scheme.job import Charge, CountingJob, Site
-from blindbayes.scheme.result import JointResult, Leak, Learned, about_run, leakage_of
+from blindbayes.scheme.result import JointResult, Learned, Result, about_run, leakage_of
 from blindbayes.statistics import Statistics
-from blindbayes.storage.folder import write_folder
 from blindbayes.study.agreement import Agreement
 from blindbayes.study.schemes import Exposure, Facts
 from blindbayes.study.study import Study
 from blindbayes.transport.memory import Outcome
 from blindbayes.wire import U64Array
-from blindbayes.wire.transcript import Cost
 
 if TYPE_CHECKING:
     from blindbayes import estimators
 else:
     estimators = lazy("blindbayes.estimators")
-
-
-@dataclass(frozen=True)
-class RatioResult:
-    """How a run ended whose probabilities are opened: `opened`, in units of 2^-fraction."""
-
-    ratios: PrivateRatioSetup
-    opened: tuple[int, ...] = field(repr=False)
-    leakage: Mapping[str, Leak]
-    cost: Cost = field(repr=False)
-    statement: str = field(repr=False)
-    included: tuple[str, ...]
-    report: LeakReport = field(repr=False)
-    promise: PrivacyStatement | None = field(default=None, repr=False)  # with noise
-
-    @property
-    def spent(self) -> tuple[float, float]:
-        """Epsilon and delta of this run."""
-        return (0.0, 0.0) if self.promise is None else (self.promise.epsilon, self.promise.delta)
-
-    @property
-    def model(self) -> estimators.NaiveBayes:
-        """The model of the opened probabilities. Its counts are not known."""
-        alpha, privacy = self.ratios.alpha, None
-        if self.promise is not None:
-            privacy = {"mechanism": self.promise.mechanism, "epsilon": self.promise.epsilon, "delta": self.promise.delta}
-            privacy["statement"] = self.promise.to_dict()
-        settings = {"alpha": alpha, "var_smoothing": 0.0, "named": False}
-        return estimators.NaiveBayes(self.ratios.codebook, alpha=alpha)._restore(
-            ModelRecord(self.parameters(), None, "text", settings, privacy)
-        )
-
-    def parameters(self) -> Parameters:
-        """What `model` scores with."""
-        return _parameters(self.ratios, self.opened)
-
-    @property
-    def known(self) -> dict[str, Any]:
-        """Public facts for the run.json of a site."""
-        return {"included": list(self.included)}
-
-    def files(self) -> dict[str, bytes]:
-        """Every file of the release but the checksums."""
-        facts = {"protocol": "private_ratio", "opened": self.ratios.label, "included": ", ".join(self.included)}
-        return {
-            **run_files(self.report, self.cost, self.statement),
-            "model.json": dump_model(self.model._record()).encode(),
-            **model_files(self.parameters(), facts, self.promise, None),
-        }
-
-    def save(self, folder: str | os.PathLike[str]) -> os.PathLike[str]:
-        """Write the release: leak report, cost, statement and the model."""
-        return write_folder(folder, seal_files(self.files()))
 
 
 class PrivateRatioParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -302,7 +246,7 @@ class RatioScheme:
 
     def result(
         self, agreement: Agreement, outcome: Outcome, *, run: str = "", model: Any = None, **_: Any
-    ) -> RatioResult | JointResult | Learned:
+    ) -> Result | JointResult | Learned:
         """The opened probabilities, or the report of a model in shares."""
         public: Ratio = agreement.public
         ratios, (first, second) = public.ratios, public.computing
@@ -319,7 +263,12 @@ class RatioScheme:
                 return Learned(leakage, outcome.cost, statement, report, known)
             return JointResult(model, leakage, outcome.cost, statement, public.names, report)
         found = next(tuple(found) for found in (outcome.outputs.get(name) for name in public.names) if found is not None)
-        return RatioResult(ratios, found, leakage, outcome.cost, statement, public.names, report, promise)
+        model, spent = _model(ratios, found, promise), (0.0, 0.0) if promise is None else (promise.epsilon, promise.delta)
+        facts = {"protocol": self.name, "opened": ratios.label, "bits": ratios.fraction}
+        integers = np.array(found, dtype=np.int64)
+        return Result(
+            model, None, leakage, outcome.cost, statement, public.names, spent, total=integers, report=report, facts=facts
+        )
 
     # -- in words ------------------------------------------------------------------------------------------------------
 
@@ -458,6 +407,17 @@ def ratios_of(study: Study) -> PrivateRatioSetup | None:
     usual = max(1, coarse_bits(params.minimum)) if opening == "coarse" else FINE_BITS
     fraction = usual if params.fraction is None else params.fraction
     return PrivateRatioSetup(study.codebook, opening, fraction, params.minimum, study.alpha)
+
+
+def _model(ratios: PrivateRatioSetup, opened: tuple[int, ...], promise: PrivacyStatement | None) -> estimators.NaiveBayes:
+    """The model of the opened probabilities, in units of 2^-fraction. Its counts are not known."""
+    alpha, privacy = ratios.alpha, None
+    if promise is not None:
+        privacy = {"mechanism": promise.mechanism, "epsilon": promise.epsilon, "delta": promise.delta}
+        privacy["statement"] = promise.to_dict()
+    settings = {"alpha": alpha, "var_smoothing": 0.0, "named": False}
+    record = ModelRecord(_parameters(ratios, opened), None, "text", settings, privacy)
+    return estimators.NaiveBayes(ratios.codebook, alpha=alpha)._restore(record)
 
 
 def _parameters(ratios: PrivateRatioSetup, values: tuple[int, ...]) -> Parameters:

@@ -114,7 +114,7 @@ class Result(RunResult):
     """How a study ended that opens statistics: with a model in the open."""
 
     model: estimators.NaiveBayes = field(repr=False)
-    statistics: Statistics = field(repr=False)  # exact, or noisy if the study has an epsilon
+    statistics: Statistics | None = field(repr=False)  # exact, or noisy if the study has an epsilon; None: only ratios opened
     leakage: Mapping[str, Leak]
     cost: Cost = field(repr=False)
     statement: str = field(repr=False)
@@ -136,8 +136,8 @@ class Result(RunResult):
         """Reports and the model, with its card, explanation and plots."""
         record = self.model._record()
         promise = self.model.statement_ if record.privacy and "statement" in record.privacy else None
-        counted = self.statistics is not None and not self.spent[0]
-        rows = {"rows": int(self.statistics.class_counts.sum())} if counted else {}
+        known = None if self.spent[0] else self.statistics
+        rows = {} if known is None else {"rows": int(known.class_counts.sum())}
         privacy = {"epsilon": self.spent[0], "delta": self.spent[1]} if self.spent[0] else {"differential privacy": "none"}
         facts = {**self.facts, "included": ", ".join(self.included), **rows, **privacy, "releases added up": self.runs}
         return {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 from blindbayes.errors import ConfigError
 from blindbayes.primitives.coins import Coins
@@ -57,7 +57,9 @@ def simulate(
     for policy in policies.values():
         require_agreement(policy, agreement)
     if base is not None:
-        require_base(agreement, base)
+        if base.statistics is None:
+            raise ConfigError("the earlier result holds probabilities without counts: nothing can be added to it")
+        require_base(agreement, cast(Any, base))
     outcome = _run(agreement, sites, coins, faults, keep)
     if not facts.shares:
         return study.scheme.result(agreement, outcome, base=base)
