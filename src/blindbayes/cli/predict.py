@@ -20,9 +20,22 @@ from blindbayes.errors import ConfigError
 @click.argument("data")
 @click.option("--out", type=click.Path(dir_okay=False), help="Write CSV here instead of printing.")
 @click.option("--probabilities", is_flag=True, help="Add P(class | row) of every class.")
+@click.option(
+    "--prior", "priors", multiple=True, metavar="LABEL=P", help="Share of a class where the rows come from; once per class."
+)
+@click.option("--weight", "weights", multiple=True, metavar="LABEL=W", help="How much more an error in a class costs [1].")
 @click.option("--ignore-extra", is_flag=True, help="Leave columns unread that the codebook does not know.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON lines instead of CSV.")
-def command(model_path: str, data: str, out: str | None, probabilities: bool, ignore_extra: bool, as_json: bool) -> None:
+def command(
+    model_path: str,
+    data: str,
+    out: str | None,
+    probabilities: bool,
+    priors: tuple[str, ...],
+    weights: tuple[str, ...],
+    ignore_extra: bool,
+    as_json: bool,
+) -> None:
     """Classify the rows of a CSV or Parquet path or a database URL with a model file.
 
     One line per row, in the order of a file (a database gives no order). The class column, if there, is not looked at.
@@ -30,12 +43,15 @@ def command(model_path: str, data: str, out: str | None, probabilities: bool, ig
     \b
     Example:
       blindbayes predict model.json new_patients.csv --probabilities
+      blindbayes predict model.json new_patients.csv --weight ill=10
     """
     from blindbayes.cli.progress import counting
     from blindbayes.data.sources import open_source, require_columns
     from blindbayes.estimators import load
 
     model = load(model_path)
+    if priors or weights:
+        model = model.with_priors(_named(priors, "--prior") or None, _named(weights, "--weight") or None)
     if out is not None and Path(out).exists():
         raise ConfigError(f"{out!r} exists; choose another path or move it away")
     codebook = model.codebook_
@@ -83,3 +99,14 @@ def _writable(path: Path) -> BinaryIO:
         return path.open("wb")
     except OSError as cause:
         raise ConfigError(f"{os.fspath(path)!r} cannot be written ({type(cause).__name__})") from None
+
+
+def _named(given: tuple[str, ...], option: str) -> dict[str, float]:
+    found: dict[str, float] = {}
+    for each in given:
+        label, _, number = each.rpartition("=")
+        try:
+            found[label] = float(number)
+        except ValueError:
+            raise ConfigError(f"{option} is a class and a number, such as {option} ill=0.05") from None
+    return found

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import os
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -56,6 +57,8 @@ class FittedModel:
         epsilon: float | None
         ledger: str | os.PathLike[str] | None
         score_epsilon: float | None
+        priors: Any
+        class_weight: Any
         get_params: Any
 
         @property
@@ -123,7 +126,21 @@ class FittedModel:
 
     def _noise_interval(self) -> NoiseInterval | None:
         """The models that the exact table may have given, behind a private one; None where nothing is known of its noise."""
-        return noise_interval(getattr(self, "privacy_", None), self._parameters(), self.alpha)
+        found = noise_interval(getattr(self, "privacy_", None), self._parameters(), self.alpha)
+        if found is None or (self.priors is None and self.class_weight is None):
+            return found
+        known = np.broadcast_to(self._parameters().log_prior, found.log_prior.shape)  # declared, not counted
+        return replace(found, log_prior=known)
+
+    def with_priors(self, priors: Any = None, class_weight: Any = None) -> Self:
+        """A copy of the fitted model for other priors, or with the classes of this one weighed; see the class's parameters."""
+        if priors is None and class_weight is None:
+            raise ConfigError("say which: priors, or class_weight, or both")
+        made: Self = type(self)(**self.get_params(deep=False))
+        made._restore(self._record())
+        made.priors, made.class_weight = priors, class_weight
+        made._publish(self._parameters(), getattr(self, "statistics_", None))
+        return made
 
     def _parameters(self) -> Parameters:
         check_is_fitted(self, "parameters_")
@@ -170,6 +187,8 @@ class FittedModel:
         settings["named"] = names is not None
         if cut := self._cut():
             settings["numeric"] = cut
+        if self.priors is not None or self.class_weight is not None:
+            settings["priors"] = np.exp(self._parameters().log_prior).tolist()
         return ModelRecord(
             self._parameters(), getattr(self, "statistics_", None), self.label_kind_, settings, getattr(self, "privacy_", None)
         )
@@ -220,6 +239,8 @@ class FittedModel:
             self.feature_names_in_ = np.array(codebook.names, dtype=object)
         if record.privacy is not None:
             self.privacy_ = dict(record.privacy)
+        if "priors" in record.settings:
+            self.priors, self.class_weight = record.settings["priors"], None
         self._publish(record.parameters, record.statistics)
         return self
 

@@ -16,7 +16,7 @@ from blindbayes.codebook import DEFAULT_MAX_ROWS, Codebook
 from blindbayes.data.infer import infer_feature, infer_labels
 from blindbayes.data.sources import frame_columns, to_arrow
 from blindbayes.data.table import object_rows
-from blindbayes.data.values import Untyped, untyped
+from blindbayes.data.values import Untyped, plain_text, untyped
 from blindbayes.errors import DataError
 
 if TYPE_CHECKING:
@@ -222,3 +222,8 @@ def whole_weights(sample_weight: Any, rows: int) -> npt.NDArray[np.int64] | None
     if not weights.any():
         raise DataError("sample_weight is zero for every row; a model needs at least one row")
     return weights.astype(np.int64)
+
+
+def by_label(given: Any) -> Any:
+    """A mapping by labels as the codebook writes them; anything else as it is."""
+    return {plain_text(label): value for label, value in given.items()} if isinstance(given, Mapping) else given

@@ -102,7 +102,11 @@ def _record(document: dict[str, Any]) -> ModelRecord:
     statistics = None if document["statistics"] is None else Statistics.from_names(codebook, document["statistics"])
     parameters = Parameters(codebook, log_prior, terms)
     settings, privacy = document["settings"], document["privacy"]
-    if not isinstance(settings, dict) or {*settings} - {"numeric"} != _SETTINGS or not isinstance(settings["named"], bool):
+    if (
+        not isinstance(settings, dict)
+        or {*settings} - {"numeric", "priors"} != _SETTINGS
+        or not isinstance(settings["named"], bool)
+    ):
         raise ConfigError("the model file's settings are not those of this version")
     cut = settings.get("numeric", {})  # numbers in cells of their own, and the scale that they were declared with
     if not isinstance(cut, dict) or not all(name in terms and scale in ("linear", "log") for name, scale in cut.items()):
@@ -111,7 +115,7 @@ def _record(document: dict[str, Any]) -> ModelRecord:
     if not (privacy is None or isinstance(privacy, dict)):
         raise ConfigError("the model file's privacy statement is not a table")
     if statistics is not None and privacy is None:
-        made = estimate(statistics, alpha=float(alpha), var_smoothing=float(smoothing))
+        made = estimate(statistics, alpha=float(alpha), var_smoothing=float(smoothing)).weighed(settings.get("priors"))
         _require_same(parameters, histograms(statistics, cut, made, float(alpha)))
     return ModelRecord(parameters, statistics, document["label_kind"], settings, privacy)
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any, Literal, TypeAlias
 
@@ -56,6 +56,45 @@ class Parameters:
     codebook: Codebook
     log_prior: FloatArray
     terms: Mapping[str, Term]
+
+    def weighed(self, priors: Any = None, weights: Any = None) -> Parameters:
+        """The same likelihoods with public priors in place of the counted ones, or with classes weighed against each other.
+
+        `priors`: a probability per class, by label or in the codebook's order. `weights`: "balanced" (all classes alike), or a
+        weight per class, for errors that cost more in one than in the other; classes that are not named weigh 1.
+        """
+        if priors is None and weights is None:
+            return self
+        own = np.exp(self.log_prior) if priors is None else self._per_class(priors, "priors", None)
+        if priors is not None and not math.isclose(float(own.sum()), 1.0, rel_tol=1e-6):
+            raise ConfigError("priors are probabilities of all classes: they add up to 1")
+        if isinstance(weights, str):
+            if weights != "balanced":
+                raise ConfigError("class_weight is 'balanced', or a weight per class")
+            own = (own > 0).astype(np.float64)
+        elif weights is not None:
+            own = own * self._per_class(weights, "class_weight", 1.0)
+        if not own.sum() > 0:
+            raise ConfigError("no class that occurs is left any weight")
+        with np.errstate(divide="ignore"):
+            return replace(self, log_prior=np.log(own / own.sum()))
+
+    def _per_class(self, given: Any, what: str, default: float | None) -> FloatArray:
+        labels = self.codebook.classes
+        if isinstance(given, Mapping):
+            if unknown := sorted(set(map(str, given)) - set(labels)):
+                raise ConfigError(f"{what}: {unknown[0]!r} is not a class; the classes are {', '.join(labels)}")
+            if default is None and len(given) < len(labels):
+                raise ConfigError(f"{what}: name every class")
+            listed = [given.get(label, default) for label in labels]
+        else:
+            listed = list(given)
+            if len(listed) != len(labels):
+                raise ConfigError(f"{what}: {len(labels)} numbers are needed, in the order {', '.join(labels)}")
+        numbers = np.array([value if isinstance(value, int | float | np.number) else math.nan for value in listed], np.float64)
+        if not (np.isfinite(numbers).all() and (numbers >= 0).all()):
+            raise ConfigError(f"{what}: numbers from 0 on are needed, one per class")
+        return numbers
 
     def joint_log_likelihood(self, block: CodedRows) -> FloatArray:
         """ln P(class) + ln P(row | class), shaped (rows, classes)."""
