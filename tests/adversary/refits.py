@@ -24,7 +24,7 @@ def masked_sum(arena: Any, fight: Any, sender: str, to: str, message: Any) -> An
     def signed(owner: str, advertised: Any) -> Any:
         if owner not in fight.coalition:
             return advertised
-        terms = keys.Terms(arena.runs[owner], arena.setting)
+        terms = keys.MaskedSumSetup(arena.runs[owner], arena.setting)
         parts = (advertised.mask_key, advertised.channel_key, advertised.commitment)
         if pair_keys is not None:
             return replace(advertised, signature=pair_keys.sign_keys(terms.run, terms.context, *parts))
@@ -41,7 +41,7 @@ def masked_sum(arena: Any, fight: Any, sender: str, to: str, message: Any) -> An
     if kind == "SurvivorsEchoed":
         return _vouch(arena, fight, sender, message)
     if kind == "SurvivorsNamed":
-        terms = keys.Terms(arena.runs[sender], arena.setting)
+        terms = keys.MaskedSumSetup(arena.runs[sender], arena.setting)
         if pair_keys is None:
             return replace(message, signature=terms.sign(b"survivors", message.survivors))
         roster = _shown_roster(arena, fight, terms, to) or message.roster
@@ -58,7 +58,7 @@ def _vouch(arena: Any, fight: Any, sender: str, message: Any) -> Any:
     advertised = fight.heard.get("KeysAdvertised", {})
     if named is None or sender not in advertised:
         return message
-    terms = keys.Terms(arena.runs[sender], arena.setting)
+    terms = keys.MaskedSumSetup(arena.runs[sender], arena.setting)
     me = arena.contributors.index(sender)
     flags = graph.unpack_bits(named.survivors, len(arena.contributors))
     mine = AgreementKey(fight.ledger.privates[advertised[sender].channel_key])
