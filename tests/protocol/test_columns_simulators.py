@@ -22,10 +22,11 @@ from blindbayes.primitives.softspoken import correction_words
 from blindbayes.primitives.tweaks import Domain
 from blindbayes.protocol import class_sums
 from blindbayes.protocol import garbled as garbled_twice
-from blindbayes.protocol.class_sums.messages import ClassesChosen, RowsMasked
+from blindbayes.protocol.class_sums import roles as sums_steps
+from blindbayes.protocol.class_sums.messages import ClassesChosen, RowsCounted, RowsMasked
 from blindbayes.protocol.core import Send, receive
-from blindbayes.protocol.shared_argmax import attribute_holder, class_holder
-from blindbayes.protocol.shared_argmax import roles as argmax_roles
+from blindbayes.protocol.shared_argmax import attribute_holder, class_holder, comparing
+from blindbayes.protocol.shared_argmax.compare_all import class_numbers
 from blindbayes.protocol.shared_argmax.messages import (
     ArgmaxGarbled,
     EntriesChosen,
@@ -80,13 +81,14 @@ def sums_roles(runs, links, labels, rows):
     }
 
 
-def simulated_rows(run):
-    """The attribute holder without rows."""
+def simulated_rows(run, counted):
+    """The attribute holder without rows. `counted`: its share of the rows per class."""
     session = yield from agree(run, "class", "class_sums", SHAPE.agreed(), coins("sim"))
     for index, count in enumerate(SHAPE.blocks()):
         yield from receive("class", ClassesChosen)
         levels = uniform("levels", 4 * count * (SHAPE.levels - 1))
-        yield Send("class", RowsMasked(mark(session, RowsMasked, index), levels, uniform("rows", count * SHAPE.words)))
+        yield Send("class", RowsMasked(mark(session, RowsMasked, index), levels, uniform("rows", count * (SHAPE.words + 1))))
+    yield Send("class", RowsCounted(mark(session, RowsCounted, 0), counted))
 
 
 def simulated_classes(run):
@@ -96,11 +98,13 @@ def simulated_classes(run):
         words = uniform("classes", correction_words(count * SHAPE.levels))
         yield Send("attributes", ClassesChosen(mark(session, ClassesChosen, index), words))
         yield from receive("attributes", RowsMasked)
+    yield from receive("attributes", RowsCounted)
 
 
 @pytest.mark.parametrize("party", ["class", "attributes"])
 def test_class_sums_shows_neither_party_anything_of_the_others_input(party, monkeypatch):
     let_proofs_hold(monkeypatch)
+    real_check = sums_steps._require_counts
     ot_sender, ot_receiver = linked("attributes", "class", ("class", "attributes"))
     runs = local_runs(("class", "attributes"), coins=coins("run"))
     labels, rows = np.full(300, 2), np.full((300, 3), 2**40, dtype=np.uint64)
@@ -108,7 +112,17 @@ def test_class_sums_shows_neither_party_anything_of_the_others_input(party, monk
     real = run_in_memory(made, keep=Keep.FRAMES)
     made = sums_roles(runs, (ot_sender, ot_receiver), labels, rows)
     other = "attributes" if party == "class" else "class"
-    made[other] = simulated_rows(runs[other]) if party == "class" else simulated_classes(runs[other])
+    if party == "class":  # rewind: it knows the rows of each class, and sees that a share says another number
+        counted, found = uniform("counted", 3), []
+        with monkeypatch.context() as watched:
+            watched.setattr(sums_steps, "_require_counts", lambda *given: (found.append(given), real_check(*given)))
+            outcome = run_in_memory({**made, other: simulated_rows(runs[other], counted)}, check=False)
+        assert isinstance(outcome.error, IntegrityError)
+        made = sums_roles(runs, (ot_sender, ot_receiver), labels, rows)
+        said, own, _ = found[0]
+        made[other] = simulated_rows(runs[other], counted + (own - said))
+    else:
+        made[other] = simulated_classes(runs[other])
     simulated = run_in_memory(made, keep=Keep.FRAMES)
     require_alike(real, simulated, party)
     assert simulated.outputs[party].shape == real.outputs[party].shape
@@ -127,8 +141,8 @@ def test_shared_model_shows_the_evaluator_masked_outputs_and_nothing_else(monkey
     class Watched(Evaluator):
         def read(self, wires, tags):
             flat = wires.reshape(-1, 2)
-            first = self._hash.reserve(Domain.OUTPUT, 0)
-            seen.append(self._hash.run(flat, Domain.OUTPUT, first)[:, 0])
+            first = self.hash_.reserve(Domain.OUTPUT, 0)
+            seen.append(self.hash_.run(flat, Domain.OUTPUT, first)[:, 0])
             return super().read(wires, tags)
 
     monkeypatch.setattr(garbled_twice, "Evaluator", Watched)
@@ -210,9 +224,11 @@ def argmax_setup():
     return setup, query, runs, roles
 
 
-def one_hot(classes, count):
-    """Output bits of the pairwise argmax: one wire per class but the last."""
-    return np.stack([(classes == at).astype(np.uint64) for at in range(count - 1)]).reshape(-1)
+def positions(classes, count):
+    """Output bits of the comparison: those of the class's position."""
+    bits = np.stack([(classes >> at) & 1 for at in range(bits_for(count))])
+    assert np.array_equal(class_numbers(bits.astype(np.uint8)), classes)
+    return bits.astype(np.uint64).reshape(-1)
 
 
 @pytest.mark.parametrize("given", ["learned", "other"])
@@ -225,11 +241,11 @@ def test_the_evaluator_sees_the_class_and_nothing_else(monkeypatch, given):
 
     class Watched(Evaluator):
         def read(self, wires, tags):
-            first = self._hash.reserve(Domain.OUTPUT, 0)
-            seen.append(self._hash.run(wires.reshape(-1, 2), Domain.OUTPUT, first)[:, 0])
+            first = self.hash_.reserve(Domain.OUTPUT, 0)
+            seen.append(self.hash_.run(wires.reshape(-1, 2), Domain.OUTPUT, first)[:, 0])
             return super().read(wires, tags)
 
-    monkeypatch.setattr(argmax_roles, "Evaluator", Watched)
+    monkeypatch.setattr(comparing, "Evaluator", Watched)
     plan = setup.plan
     selectors = [(own.entries, own.selectors) for own in plan.features.values()]
     width = (plan.classes - 1) * plan.limbs
@@ -242,7 +258,7 @@ def test_the_evaluator_sees_the_class_and_nothing_else(monkeypatch, given):
         yield from receive("attributes", EntriesChosen)
         yield Send("attributes", EntriesMasked(mark(session, EntriesMasked, 0), uniform("entries", lookups)))
         yield from receive("attributes", ScoresChosen)
-        tags = chosen_tags(known, 0, len(shown.tags), one_hot(classes, 3))
+        tags = chosen_tags(known, 0, len(shown.tags), positions(classes, 3))
         yield Send("attributes", ArgmaxGarbled(mark(session, ArgmaxGarbled, 0), uniform("tables", len(shown.tables)), tags))
         yield from receive("attributes", LabelsReturned)
 
@@ -267,7 +283,7 @@ def test_the_garbler_sees_the_class_and_nothing_else(monkeypatch, given):
             seen["delta"].append(self._delta[0])
             return super().read(wires, returned, party)
 
-    monkeypatch.setattr(argmax_roles, "Garbler", Watched)
+    monkeypatch.setattr(comparing, "Garbler", Watched)
     plan = setup.plan
     transfers = sum(40 * own.selectors * bits_for(own.entries) for own in plan.features.values())
 
@@ -284,7 +300,7 @@ def test_the_garbler_sees_the_class_and_nothing_else(monkeypatch, given):
 
     outcome = run_in_memory({"attributes": simulator(None), "class": roles["class"]()}, check=False)
     assert isinstance(outcome.error, IntegrityError)
-    labels = seen["zero"][0] ^ (one_hot(classes, 3) * seen["delta"][0])
+    labels = seen["zero"][0] ^ (positions(classes, 3) * seen["delta"][0])
     simulated = run_in_memory({"attributes": simulator(labels), "class": roles["class"]()}, keep=Keep.FRAMES)
     assert np.array_equal(simulated.outputs["class"], classes)
     require_alike(real, simulated, "class")
