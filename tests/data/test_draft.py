@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -89,3 +90,12 @@ def test_the_command_says_why(tmp_path: Path) -> None:
     assert "# bounds rounded outwards" in out.read_text(encoding="utf-8")
     book = Codebook.from_toml(out)
     assert book.names == ("ward", "age", "balance", "waiting")
+
+
+def test_fitting_without_a_codebook_names_columns_that_single_people_out() -> None:
+    rows = sample()
+    with pytest.warns(UserWarning, match="'email': its values look like e-mail addresses"):
+        NaiveBayes().fit(rows[["email", "age"]], rows["outcome"])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        NaiveBayes().fit(rows[["ward", "age"]], rows["outcome"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +13,8 @@ import pyarrow as pa
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_array, column_or_1d
 
-from blindbayes.codebook import DEFAULT_MAX_ROWS, Codebook
+from blindbayes.codebook import DEFAULT_MAX_ROWS, Categorical, Codebook
+from blindbayes.data.draft import looks_personal
 from blindbayes.data.infer import infer_feature, infer_labels
 from blindbayes.data.sources import frame_columns, to_arrow
 from blindbayes.data.table import object_rows
@@ -201,6 +203,13 @@ def infer(columns: Mapping[str, Any], labels: pa.Array, classes: Any, label_kind
     """An inferred codebook with room around the numbers seen, for later batches and queries."""
     listed = labels if classes is None else plain_labels(np.unique(np.asarray(classes)))[0]
     features = tuple(infer_feature(str(name), column, room=True) for name, column in columns.items())
+    for column, feature in zip(
+        columns.values(), features, strict=True
+    ):  # a number leaves no list of its values in the model, a text does
+        # A number leaves no list of its values in the model; a text does.
+        if isinstance(feature, Categorical) and (why := looks_personal(column, feature.name)):
+            text = f"column {feature.name!r}: {why}; all of them will stand in the model: drop the column, or pass a codebook"
+            warnings.warn(text, UserWarning, stacklevel=4)
     target = _TARGET
     while target in {str(name).casefold() for name in columns}:
         target += "_"
