@@ -133,7 +133,7 @@ def test_files_are_touched_at_the_edges_only() -> None:
         "datasets": "public datasets come from a folder or the cache",
         "study": "studies are read from and written to TOML",
         "scheme/result": "a result is written to a folder",
-        "sodium": "the copy of libsodium that rbcl leaves in the folder for temporary files is taken away",
+        "sodium": "the copy of libsodium that rbcl would leave in the folder for temporary files is kept in memory",
         "model/shares": "a party's share of a model is a file of its own",
     }
     outside = (name for name in files() if not in_rooms(name, *IO_ROOMS))
