@@ -214,7 +214,6 @@ def test_json_and_toml_are_read_in_one_place() -> None:
     allowed = {
         "foreign": "this is the place",
         "protocol/registry": "SPEC.md, part of the package",
-        "report/spec": "SPEC.md, part of the package",
         "codebook": "tomlkit keeps the comments of a file that `foreign` has read before",
         "papers": "their own figures, part of the package",
     }

@@ -121,7 +121,7 @@ def test_an_unknown_option_is_refused(protocol: str) -> None:
 
 def test_a_formula_takes_arithmetic_only() -> None:
     spec = {"rounds": "__import__('os')", "messages": "1"}
-    with pytest.raises(ValueError):
+    with pytest.raises(ConfigError):
         costs(spec, 3, 1)
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import ast
-import operator
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -11,6 +9,7 @@ import numpy as np
 
 from blindbayes.primitives.coins import Coins
 from blindbayes.protocol import registry
+from blindbayes.report.formula import value_of
 from blindbayes.transport.memory import Fault, Outcome, local_runs, run_in_memory
 from blindbayes.wire.transcript import Keep
 
@@ -56,46 +55,9 @@ def run_sum(
     return run_in_memory(roles, faults=faults, keep=keep, check=check)
 
 
-_OPERATORS = {
-    ast.Add: operator.add,
-    ast.Sub: operator.sub,
-    ast.Mult: operator.mul,
-    ast.FloorDiv: operator.floordiv,
-    ast.Mod: operator.mod,
-    ast.Pow: operator.pow,
-    ast.USub: operator.neg,
-}
-
-
 def formula(text: str, variables: Mapping[str, int]) -> int:
     """The value of an arithmetic expression in named integers."""
-
-    def value(node: ast.expr) -> int:
-        if isinstance(node, ast.Constant) and isinstance(node.value, int):
-            return int(node.value)
-        if isinstance(node, ast.Name):
-            return variables[node.id]
-        if isinstance(node, ast.BinOp):
-            return _OPERATORS[type(node.op)](value(node.left), value(node.right))
-        if isinstance(node, ast.UnaryOp):
-            return _OPERATORS[type(node.op)](value(node.operand))
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ("min", "max"):
-            return {"min": min, "max": max}[node.func.id](*map(value, node.args))
-        if isinstance(node, ast.IfExp):
-            return value(node.body) if value(node.test) else value(node.orelse)
-        if isinstance(node, ast.Compare) and len(node.ops) == 1:
-            left, right = value(node.left), value(node.comparators[0])
-            compare = {
-                ast.Lt: operator.lt,
-                ast.LtE: operator.le,
-                ast.Gt: operator.gt,
-                ast.GtE: operator.ge,
-                ast.Eq: operator.eq,
-            }
-            return int(compare[type(node.ops[0])](left, right))
-        raise ValueError(f"a SPEC formula may not hold {type(node).__name__}")
-
-    return value(ast.parse(text, mode="eval").body)
+    return int(value_of(text, variables))
 
 
 def cost(spec: Mapping[str, Any], name: str, n: int, words: int, **given: int) -> int:

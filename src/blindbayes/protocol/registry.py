@@ -133,7 +133,11 @@ def load(name: str) -> SumProtocol:
 
 def spec(name: str) -> dict[str, Any]:
     """The machine-readable part of a protocol's SPEC.md."""
-    text = (importlib.resources.files(ROWS[name]) / "SPEC.md").read_text("utf-8")
+    return spec_table((importlib.resources.files(ROWS[name]) / "SPEC.md").read_text("utf-8"))
+
+
+def spec_table(text: str) -> dict[str, Any]:
+    """The machine-readable part of the text of a SPEC.md."""
     return tomllib.loads(text.split("```toml\n", 1)[1].split("```", 1)[0])
 
 

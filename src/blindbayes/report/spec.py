@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import importlib.resources
 import re
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -45,7 +44,7 @@ class Spec:
     @property
     def table(self) -> dict[str, Any]:
         """The machine-readable part."""
-        return tomllib.loads(self.text.split("```toml\n", 1)[1].split("```", 1)[0])
+        return registry.spec_table(self.text)
 
     @property
     def opened(self) -> tuple[str, ...]:

@@ -33,7 +33,7 @@ from blindbayes.scheme.job import Charge, CountingJob, Site
 from blindbayes.scheme.result import Learned, Result, about_run, leakage_of
 from blindbayes.statistics import Layout, Statistics, count_block
 from blindbayes.study.agreement import Agreement
-from blindbayes.study.schemes import Exposure, Facts, NoParams
+from blindbayes.study.schemes import Exposure, Facts, NoParams, Scheme
 from blindbayes.study.study import Study
 from blindbayes.transport.memory import Outcome
 
@@ -247,7 +247,7 @@ class NoisyColumns:
         return [f"Numbers without bins: {'; '.join(found)}."] if found else []
 
 
-class HistogramScheme:
+class HistogramScheme(Scheme):
     """See `study.schemes.Scheme`."""
 
     name = "noisy_histograms"
@@ -265,14 +265,6 @@ class HistogramScheme:
         require_record(study)
         if study.reveal_to != "all":
             raise ConfigError("noisy_histograms takes no reveal_to: the miner gets a model of its own")
-
-    def quorum(self, parties: int) -> int | None:
-        """Everybody."""
-        return None
-
-    def apart(self) -> tuple[tuple[str, ...], ...]:
-        """Any site may be the miner."""
-        return ()
 
     def seats(self, agreement: Agreement) -> tuple[str, ...]:
         """Who releases, and the miner."""
@@ -292,10 +284,6 @@ class HistogramScheme:
         if held.n_rows is not None:
             raise ConfigError("noisy_histograms takes no rows: the miner gets a model of its own")
         return NoisyColumns(agreement.study, agreement.owners)
-
-    def require_runnable(self, agreement: Agreement) -> None:
-        """What is agreed can run."""
-        agreement.public  # noqa: B018 - refused there
 
     def meet(self, study: Study, sites: Mapping[str, Any]) -> Agreement:
         """Tables that line up."""

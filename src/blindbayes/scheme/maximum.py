@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,7 +19,7 @@ from blindbayes.report import leak_report
 from blindbayes.scheme.job import Charge, CountingJob, Site
 from blindbayes.scheme.result import Learned, about_run, leakage_of
 from blindbayes.study.agreement import Agreement
-from blindbayes.study.schemes import Exposure, Facts
+from blindbayes.study.schemes import Exposure, Facts, Scheme
 from blindbayes.study.study import Study
 from blindbayes.transport.memory import Outcome
 
@@ -59,7 +58,7 @@ class MaximumResult(Learned):
         return {"maximum.json": (json.dumps({"party_rows": self.maximum}) + "\n").encode(), **super().files(deployment)}
 
 
-class MaximumScheme:
+class MaximumScheme(Scheme):
     """See `study.schemes.Scheme`."""
 
     name = "private_maximum"
@@ -78,14 +77,6 @@ class MaximumScheme:
         if study.epsilon is not None or study.quorum is not None:
             raise ConfigError("private_maximum opens an exact number of all parties; leave epsilon and quorum out")
 
-    def quorum(self, parties: int) -> int | None:
-        """Everybody."""
-        return None
-
-    def apart(self) -> tuple[tuple[str, ...], ...]:
-        """One role beside the contributors."""
-        return ()
-
     def seats(self, agreement: Agreement) -> tuple[str, ...]:
         """The contributors and the miner."""
         return (*agreement.contributors, MINER)
@@ -101,14 +92,6 @@ class MaximumScheme:
             raise PrivacyError(f"the study asks for at least {study.min_parties} parties; {len(names)} take part")
         bits: int = study.params.bits  # type: ignore[attr-defined]
         return Maximum(names, bits)
-
-    def require_runnable(self, agreement: Agreement) -> None:
-        """What is agreed can run."""
-        agreement.public  # noqa: B018 - refused there
-
-    def meet(self, study: Study, sites: Mapping[str, Any]) -> Agreement:
-        """Every site brings a number."""
-        return Agreement(study, study.sha256, tuple(sites), tuple(sites))
 
     def job(self, agreement: Agreement, site: Site, run_id: str) -> MaximumJob:
         """This site's number of rows goes into the maximum."""

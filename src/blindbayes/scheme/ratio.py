@@ -46,7 +46,7 @@ from blindbayes.scheme.job import Charge, CountingJob, Site
 from blindbayes.scheme.result import JointResult, Learned, Result, about_run, leakage_of
 from blindbayes.statistics import Statistics
 from blindbayes.study.agreement import Agreement
-from blindbayes.study.schemes import Exposure, Facts
+from blindbayes.study.schemes import Exposure, Facts, Scheme
 from blindbayes.study.study import Study
 from blindbayes.transport.memory import Outcome
 from blindbayes.wire import U64Array
@@ -169,7 +169,7 @@ class Ratio:
         return self.ratios
 
 
-class RatioScheme:
+class RatioScheme(Scheme):
     """See `study.schemes.Scheme`."""
 
     name = "private_ratio"
@@ -191,22 +191,6 @@ class RatioScheme:
         """Opened probabilities leave no shares."""
         return SCHEME if opening_of(study) == "shares" else OPENED
 
-    def quorum(self, parties: int) -> int | None:
-        """Everybody."""
-        return None
-
-    def apart(self) -> tuple[tuple[str, ...], ...]:
-        """Every role is a party's own."""
-        return ()
-
-    def seats(self, agreement: Agreement) -> tuple[str, ...]:
-        """The contributors."""
-        return agreement.contributors
-
-    def learners(self, agreement: Agreement) -> tuple[str, ...]:
-        """Everybody: what is opened, or a share or leave to ask."""
-        return agreement.contributors
-
     def agree(self, agreement: Agreement) -> Ratio:
         """Which probabilities, opened how."""
         study, names = agreement.study, agreement.contributors
@@ -224,14 +208,6 @@ class RatioScheme:
             tails = (noise.law.tail(2.0**-40 / ratios.cells, len(names), each) / each for each in set(ratios.bounds))
             ratios = replace(ratios, noise_bound=math.ceil(max(tails)))
         return Ratio(study, names, ratios, noise, None)
-
-    def require_runnable(self, agreement: Agreement) -> None:
-        """What is agreed can run."""
-        agreement.public  # noqa: B018 - refused there
-
-    def meet(self, study: Study, sites: Mapping[str, Any]) -> Agreement:
-        """Every site brings rows."""
-        return Agreement(study, study.sha256, tuple(sites), tuple(sites))
 
     def job(self, agreement: Agreement, site: Site, run_id: str) -> RatioJob:
         """This site's counts go into the ratios."""

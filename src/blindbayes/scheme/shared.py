@@ -22,7 +22,7 @@ from blindbayes.scheme.job import Bounded, Charge, Site
 from blindbayes.scheme.part import Training
 from blindbayes.scheme.result import JointResult, Learned, about_run, column_report, leakage_of
 from blindbayes.study.agreement import Agreement
-from blindbayes.study.schemes import Exposure, Facts
+from blindbayes.study.schemes import Exposure, Facts, Scheme
 from blindbayes.study.study import Study
 from blindbayes.transport.memory import Outcome
 
@@ -91,7 +91,7 @@ class TrainingJob:
         return self.scheme.result(self.agreement, outcome, run=self.run_id)
 
 
-class ShareScheme(ABC):
+class ShareScheme(Scheme, ABC):
     """What the schemes have in common that end in shares of a model. See `study.schemes.Scheme`."""
 
     name: str
@@ -103,26 +103,6 @@ class ShareScheme(ABC):
         """Noise goes into the shares."""
         require_record(study)
         require_audit(study)
-
-    def quorum(self, parties: int) -> int | None:
-        """Everybody."""
-        return None
-
-    def apart(self) -> tuple[tuple[str, ...], ...]:
-        """Every role is a party's own."""
-        return ()
-
-    def seats(self, agreement: Agreement) -> tuple[str, ...]:
-        """The parties."""
-        return agreement.names
-
-    def require_runnable(self, agreement: Agreement) -> None:
-        """What is agreed can run."""
-        agreement.public  # noqa: B018 - refused there
-
-    def learners(self, agreement: Agreement) -> tuple[str, ...]:
-        """All: each keeps a share."""
-        return agreement.names
 
     def job(self, agreement: Agreement, site: Site, run_id: str) -> TrainingJob:
         """Training."""

@@ -31,7 +31,7 @@ from blindbayes.scheme.result import Earlier, Learned, Result, about_run, leakag
 from blindbayes.statistics import Layout, Statistics
 from blindbayes.statistics.feasible import require_feasible
 from blindbayes.study.agreement import Agreement
-from blindbayes.study.schemes import Exposure, Facts, NoParams, share_of
+from blindbayes.study.schemes import Exposure, Facts, NoParams, Scheme, share_of
 from blindbayes.study.study import Study
 from blindbayes.study.summing import FEWEST_EXACT
 from blindbayes.transport.memory import Outcome
@@ -66,7 +66,7 @@ class Sum:
         return registry.load(self.study.protocol).learners(self.setting)
 
 
-class SumScheme:
+class SumScheme(Scheme):
     """See `study.schemes.Scheme`."""
 
     def __init__(self, name: str) -> None:
@@ -123,10 +123,6 @@ class SumScheme:
     def require_runnable(self, agreement: Agreement) -> None:
         """As the protocol's roles would in their first step."""
         self.protocol.check(agreement.public.setting)
-
-    def meet(self, study: Study, sites: Mapping[str, Any]) -> Agreement:
-        """Every site brings rows."""
-        return Agreement(study, study.sha256, tuple(sites), tuple(sites))
 
     # -- what runs -----------------------------------------------------------------------------------------------------
 

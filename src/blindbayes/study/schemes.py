@@ -17,9 +17,9 @@ import msgspec
 
 from blindbayes.errors import ConfigError, PrivacyError
 from blindbayes.protocol import registry
+from blindbayes.study.agreement import Agreement
 
 if TYPE_CHECKING:
-    from blindbayes.study.agreement import Agreement
     from blindbayes.study.study import Study
 
 Partition = Literal["rows", "columns"]
@@ -79,7 +79,7 @@ class Exposure:
 
 
 class Scheme(Protocol):
-    """One way to run a study."""
+    """One way to run a study. What has a body here is the usual answer: everybody brings rows, and everybody is needed."""
 
     name: str
     facts: Facts
@@ -87,19 +87,22 @@ class Scheme(Protocol):
 
     def check(self, study: Study) -> None:
         """Refuse what can be refused before the parties are known."""
-        ...
+
+    def variant(self, study: Study) -> Scheme:
+        """A protocol may run studies in more than one way: the one for this study."""
+        return self
 
     def quorum(self, parties: int) -> int | None:
         """The fewest contributors whose result may be opened, where a study does not say; None: everybody."""
-        ...
+        return None
 
     def seats(self, agreement: Agreement) -> tuple[str, ...]:
         """Every role: the contributors under their own names, then the others."""
-        ...
+        return agreement.contributors
 
     def learners(self, agreement: Agreement) -> tuple[str, ...]:
         """The roles that learn the result of a run, or keep a share of it each."""
-        ...
+        return agreement.contributors
 
     def agree(self, agreement: Agreement) -> Any:
         """The public facts of the protocol, or an error: before people sign."""
@@ -107,11 +110,11 @@ class Scheme(Protocol):
 
     def require_runnable(self, agreement: Agreement) -> None:
         """Refuse, before people say yes, what the roles would refuse in their first step."""
-        ...
+        agreement.public  # noqa: B018 - refused there
 
     def apart(self) -> tuple[tuple[str, ...], ...]:
         """Roles that no one site may fill together."""
-        ...
+        return ()
 
     def exposure(self, agreement: Agreement) -> Exposure:
         """What a run would open, for a policy."""
@@ -127,7 +130,7 @@ class Scheme(Protocol):
 
     def meet(self, study: Study, sites: Mapping[str, Any]) -> Agreement:
         """What parties in one process agree on, seen from their tables."""
-        ...
+        return Agreement(study, study.sha256, tuple(sites), tuple(sites))
 
     def job(self, agreement: Agreement, site: Any, run_id: str) -> Any:
         """What a run computes at one site: a `scheme.job.Job`."""

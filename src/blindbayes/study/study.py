@@ -264,10 +264,7 @@ class Study(SumPlanning):
     @property
     def scheme(self) -> Scheme:
         """How it is run, and all that anybody may ask about that."""
-        found = schemes.scheme(self.protocol)
-        variant = getattr(found, "variant", None)  # a protocol may run studies in more than one way
-        chosen: Scheme = found if variant is None else variant(self)
-        return chosen
+        return schemes.scheme(self.protocol).variant(self)
 
     @cached_property
     def params(self) -> msgspec.Struct:

@@ -34,6 +34,7 @@ from blindbayes.scheme.job import CountingJob, Site
 from blindbayes.scheme.result import Leak, RunResult, leakage_of
 from blindbayes.statistics import Statistics
 from blindbayes.study.agreement import Agreement
+from blindbayes.study.schemes import Scheme
 from blindbayes.study.study import Study
 from blindbayes.study.summing import FEWEST_EXACT
 from blindbayes.transport.memory import Outcome
@@ -164,7 +165,7 @@ class PrintedRowsJob(CountingJob):
         self.site.authorise_and_charge(self.agreement, self.run_id, None, exact=True)
 
 
-class PrintedRowsScheme:
+class PrintedRowsScheme(Scheme):
     """scalar_product over rows; agents run none of it. See `study.schemes.Scheme`."""
 
     name, params, facts = "scalar_product", ScalarProductParams, FACTS
@@ -172,14 +173,6 @@ class PrintedRowsScheme:
     def check(self, study: Study) -> None:
         """See `require_printed`."""
         require_printed(study)
-
-    def quorum(self, parties: int) -> int | None:
-        """Everybody."""
-        return None
-
-    def seats(self, agreement: Agreement) -> tuple[str, ...]:
-        """The parties."""
-        return agreement.names
 
     def agree(self, agreement: Agreement) -> Printed:
         """Which ratios of which sums."""
@@ -190,14 +183,6 @@ class PrintedRowsScheme:
         terms, options = ScalarProductSetup(1, len(study.codebook.classes), alpha=study.alpha, **given), study.options
         opening, rings = options.get("opening", "shares"), options.get("rings")
         return Printed(RatioLayout(study.codebook, study.alpha, terms.divisor, opening, rings), terms)
-
-    def require_runnable(self, agreement: Agreement) -> None:
-        """What is agreed can run."""
-        agreement.public  # noqa: B018 - refused there
-
-    def meet(self, study: Study, sites: Mapping[str, Any]) -> Agreement:
-        """Every site brings rows."""
-        return Agreement(study, study.sha256, tuple(sites), tuple(sites))
 
     def job(self, agreement: Agreement, site: Site, run_id: str) -> PrintedRowsJob:
         """This party's sums go into the ratios."""
@@ -215,6 +200,11 @@ class PrintedRowsScheme:
         statement = _statement(agreement.study, plan, public.terms)
         leakage = leakage_of(outcome)
         return PrintedRows(plan, public.terms, opened, held, leakage, outcome.cost, statement, names, report)
+
+    def _alone(self, *_: Any, **__: Any) -> Any:
+        raise ConfigError("scalar_product runs in one process only: Study.simulate")
+
+    exposure = shown = told = dry_run = _alone
 
 
 SCHEME = PrintedRowsScheme()
