@@ -81,7 +81,7 @@ def test_a_normal_law_is_found_again_from_six_exact_cells() -> None:
     edges, fine = (0, 40, 80, 120, 160, 200, 240), 240
     truth = [(-0.3, 0.15), (0.2, 0.25)]
     cells = np.array([[_cells(mean, deviation, 5000, edges, fine) for mean, deviation in truth]])
-    law = post.fit_normal(cells, np.array([[5000.0, 5000.0]]), np.array([1.0]), 0.0, edges, fine)[0]
+    law = post.fit_normal([post.Ordered(cells, np.array([[5000.0, 5000.0]]), np.array([1.0]), tuple(edges))], 0.0)[0][0]
     centres = (2 * np.arange(fine) + 1) / fine - 1
     for found, (mean, deviation) in zip(law, truth, strict=True):
         assert found.sum() == pytest.approx(1)
@@ -90,13 +90,13 @@ def test_a_normal_law_is_found_again_from_six_exact_cells() -> None:
 
 
 def test_a_fit_to_pure_noise_pulls_the_classes_together() -> None:
-    edges, fine = (0, 120, 240), 240
+    edges = (0, 120, 240)
     generator = np.random.default_rng(4)
     tilt = []
     for _ in range(20):
         half = generator.normal(0, 200, 2)
         cells = np.array([[[25 + x, 25 - x] for x in half]])
-        law = post.fit_normal(cells, np.array([[50.0, 50.0]]), np.array([200.0]), 0.0, edges, fine)[0]
+        law = post.fit_normal([post.Ordered(cells, np.array([[50.0, 50.0]]), np.array([200.0]), tuple(edges))], 0.0)[0][0]
         tilt.append(np.abs(np.log(law[0] / law[1])).max())
     assert np.mean(tilt) < 0.2
 

@@ -14,13 +14,16 @@ import pytest
 from blindbayes import Categorical, Codebook, NaiveBayes, Numeric
 from blindbayes.codebook import Feature
 from blindbayes.data import count
+from blindbayes.errors import ConfigError
+from blindbayes.model.parameters import Histogram
 from blindbayes.primitives.coins import Coins
 from blindbayes.privacy import stages
 from blindbayes.privacy.audit_release import STAGED_BOOK, audit_stages, spent_by
 from blindbayes.privacy.cells import even_shape, fine_cells, joined, look_edges, public_shape, seen_shape
+from blindbayes.privacy.intervals import Released, noise_interval, record_of
 from blindbayes.privacy.joint import fit_parameters, plan_release
 from blindbayes.privacy.stages import Look, plan_stages
-from blindbayes.statistics import Statistics
+from blindbayes.statistics import Layout, Statistics
 
 COINS = Coins.seeded(b"\x07" * 32)
 
@@ -200,3 +203,64 @@ def test_joined_cells_are_about_equally_full_and_a_full_cell_stands_alone() -> N
     assert joined([0.25] * 4, 2) == (0, 2, 4)
     assert joined([0.6, 0.1, 0.1, 0.1, 0.1], 3) == (0, 1, 3, 5) or joined([0.6, 0.1, 0.1, 0.1, 0.1], 3)[1] == 1
     assert joined([0.1, 0.1, 0.6, 0.1, 0.1], 3)[1:3] == (2, 3)
+
+
+# -- class counts, categories, features with many values ----------------------------------------------------------------------
+
+
+def categories(features: int, values: int) -> Codebook:
+    each = tuple(Categorical(f"c{at}", tuple("abcdefghijklmnopqrst"[:values])) for at in range(features))
+    return Codebook("y", ("n", "p"), each, max_rows=10**6)
+
+
+def empty(plan: stages.StagedPlan) -> Statistics:
+    layout = Layout(plan.codebook)
+    return Statistics(layout, np.zeros(layout.size, dtype=object))
+
+
+def test_class_counts_come_with_few_features_and_in_a_stage_of_their_own_before_many() -> None:
+    few, many = (plan_stages(categories(each, 2), epsilon=0.3, rows=1000) for each in (4, 80))
+    assert (few.class_epsilon, "class counts" in few.describe()["stages"]) == (0, False)
+    assert many.class_epsilon > 0
+    noisy = few.release(empty(few), COINS)
+    assert (noisy.plan.sized, noisy.plan.items[0].kind, noisy.plan.epsilon) == (None, "classes", few.epsilon)
+    assert many.release(empty(many), COINS).plan.items[0].kind == "cells"
+
+
+def test_class_counts_of_a_weak_first_stage_are_released_again_with_the_features() -> None:
+    plan = plan_stages(categories(4, 2), epsilon=0.3)
+    noisy = plan.release(empty(plan), COINS)
+    sized = noisy.plan.sized
+    assert sized is not None
+    assert noisy.plan.items[0].kind == "classes"
+    assert noisy.sizes.deviation < sized.deviation / 3  # the mean of both, weighted by their noise
+    record = record_of(noisy)
+    kinds = [item.kind for item in Released.of(record, plan.codebook).plan.items]
+    assert kinds == [item.kind for item in noisy.plan.items]
+    with pytest.raises(ConfigError):
+        Released.of({**record, "sized": {**record["sized"], "recounted": "yes"}}, plan.codebook)
+
+
+def test_values_of_a_category_share_cells_where_noise_is_large_and_their_interval_is_the_cells() -> None:
+    book = categories(6, 8)
+    small, large = (plan_stages(book, epsilon=epsilon, rows=1000) for epsilon in (0.1, 100.0))
+    rough, fine = (plan.release(empty(plan), COINS) for plan in (small, large))
+    assert {cut.edges for cut in rough.plan.cuts} == {(0, 2, 4, 6, 8)}
+    assert {cut.cells for cut in fine.plan.cuts} == {8}
+    parameters = fit_parameters(rough)
+    term = parameters.terms["c0"]
+    assert isinstance(term, Histogram)
+    assert np.ptp(term.log_prob[:, :2], axis=1) == pytest.approx(0)  # nothing is known within a cell
+    found = noise_interval({"released": record_of(rough)}, parameters, 1.0)
+    assert found is not None
+    interval = found.terms["c0"]
+    assert isinstance(interval, Histogram)
+    assert interval.log_prob.shape[2] == 8
+    assert np.ptp(interval.log_prob[:, :, :2], axis=2) == pytest.approx(0)
+
+
+def test_a_feature_of_very_many_values_is_the_first_to_be_left_out() -> None:
+    bins = tuple(Numeric(f"x{at}", 0, 100, bins=3) for at in range(6))
+    plan = plan_stages(Codebook("y", ("n", "p"), (*bins, Numeric("id", 0, 299, bins=300)), max_rows=10**6), epsilon=1, rows=700)
+    cuts = plan.release(empty(plan), COINS).plan.cuts
+    assert [cut.kind for cut in cuts] == ["cells"] * 6 + ["nothing"]

@@ -16,7 +16,6 @@ import numpy as np
 import numpy.typing as npt
 
 from blindbayes.codebook import Categorical, Codebook, Numeric
-from blindbayes.errors import ConfigError
 from blindbayes.primitives.coins import Coins
 from blindbayes.privacy.audit import LESS_NOISE, Check, Claim, Record, looked_twice, records, statistics_of, told
 from blindbayes.privacy.classwise import Classwise
@@ -178,10 +177,9 @@ def spent_by(plan: StagedPlan, coins: Coins) -> Fraction:
     layout = Layout(plan.codebook)
     noisy = plan.release(Statistics(layout, np.zeros(layout.size, dtype=object)), coins)
     last = noisy.plan
-    if last.sized is None:
-        raise ConfigError("a staged release has class counts")
+    own = 0 if last.sized is None else plan.rows_per_unit / last.sized.scale
     look = plan.look(last.planned_rows)
-    return plan.rows_per_unit / last.sized.scale + (look.epsilon if look is not None else 0) + last.epsilon
+    return own + (look.epsilon if look is not None else 0) + last.epsilon
 
 
 def attack_look(look: Look, claim: Claim, coins: Coins, draws: int) -> Bound:

@@ -28,7 +28,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from blindbayes.codebook import Categorical, Codebook, Numeric
+from blindbayes.codebook import Codebook, Numeric
 from blindbayes.errors import ConfigError
 from blindbayes.model.explain import NoiseInterval
 from blindbayes.model.parameters import Gaussian, Histogram, Parameters
@@ -60,7 +60,7 @@ def record_of(noisy: NoisyStatistics, drawn: DistributedNoise | None = None, sha
         "tables": [_listed(noisy, item.name, item.kind, table) for item, table in zip(plan.items, noisy.tables, strict=True)],
     }
     if plan.sized is not None:
-        found["sized"] = {"counts": list(plan.sized.counts), "scale": str(plan.sized.scale)}
+        found["sized"] = {"counts": list(plan.sized.counts), "scale": str(plan.sized.scale), "recounted": plan.recounted}
     if drawn is not None:
         facts = {item.name: getattr(drawn, item.name) for item in dataclasses.fields(drawn) if item.name != "bounds"}
         found["sum"] = {**facts, "epsilon": str(drawn.epsilon), "variance": str(drawn.variance), "shares": shares}
@@ -101,11 +101,12 @@ class Released:
             if [cut.feature for cut in cuts] != list(codebook.names):
                 raise ValueError
             epsilon, mechanism = Fraction(record["epsilon"]), record["mechanism"]
-            sized = None
+            sized, recounted = None, False
             if "sized" in record:
                 counts = tuple(int(count) for count in record["sized"]["counts"])
                 sized = Sized(counts, Fraction(record["sized"]["scale"]))
-                if len(counts) != len(codebook.classes) or sized.scale <= 0:
+                recounted = record["sized"].get("recounted", False)
+                if len(counts) != len(codebook.classes) or sized.scale <= 0 or type(recounted) is not bool:
                     raise ValueError
             plan = ReleasePlan(
                 codebook,
@@ -119,6 +120,7 @@ class Released:
                 0.0,
                 (),
                 sized,
+                recounted,
             )
             tables = tuple(np.array(table, dtype=np.float64) for table in record["tables"])
             shapes = [(len(codebook.classes), item.cells) for item in plan.items]
@@ -192,7 +194,7 @@ def noise_interval(privacy: Mapping[str, Any] | None, parameters: Parameters, al
         if cut.kind == "moments" and isinstance(feature, Numeric):
             terms[feature.name] = _moments(feature, parts, rows, parameters.codebook.variance_floor)
         elif "cells" in parts and isinstance(own, Histogram):
-            exact = isinstance(feature, Categorical) or len(cut.edges) - 1 == cut.fine
+            exact = len(cut.edges) - 1 == cut.fine
             terms[feature.name] = _cells(cut, parts["cells"], rows, alpha, None if exact else own)
         else:
             terms[feature.name] = None

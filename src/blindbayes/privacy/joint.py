@@ -33,12 +33,16 @@ JOINT_MECHANISMS = ("knorm", "discrete_laplace", "discrete_gaussian")
 REFERENCE_CELLS = 8
 LEAST_SIGNAL = 0.2
 """Rows in an average cell over its noise below which features are not released: they would only mislead."""
-SUBSET_SIGNAL = 0.5
+SUBSET_SIGNAL = 0.8
 """Rows in an average cell over its noise below which only some of the features are released."""
 FEWEST = 3
+MANY_CELLS = 4
+"""A feature with this many times as many cells as most is the first to be left out where noise would bury all."""
 MOST_EQUAL_POINTS = 2**52 // FINE
 """Grid points beyond which engines cannot divide them into fine cells of equal width."""
-_CELLS = ((2.0, 2), (5.0, 3), (40.0, 6), (100.0, 12), (300.0, 16), (600.0, 24), (math.inf, 48))  # by signal
+_CELLS = ((4.0, 2), (15.0, 3), (40.0, 4), (80.0, 6), (100.0, 12), (300.0, 16), (600.0, 24), (math.inf, 48))  # by signal
+_VALUES = ((2.0, 2), (4.0, 3), (8.0, 4))
+"""By signal, into how many cells the values of a category are joined, in the codebook's order; above, each has its own."""
 _MOMENT_SIGNAL = 300.0
 
 
@@ -47,8 +51,9 @@ class Seen:
     """What earlier stages of a release found, with noise: the size of the table, and the shape of its numbers."""
 
     codebook: Codebook  # what is counted with: fixed before the first stage
-    sized: Sized
+    sized: Sized | None
     shapes: Mapping[str, CellShape]
+    recounted: bool = False  # class counts are to be released again
 
 
 def plan_release(
@@ -92,7 +97,8 @@ def plan_release(
         else:
             pairs = zip(codebook.features, cuts, strict=True)
             counted = codebook.with_features(_counted(feature, cut) for feature, cut in pairs)
-        return ReleasePlan(codebook, counted, cuts, name, exact, delta, rows, rows_per_unit, signal, reasons, sized)
+        again = seen is not None and seen.recounted
+        return ReleasePlan(codebook, counted, cuts, name, exact, delta, rows, rows_per_unit, signal, reasons, sized, again)
 
     shapes: dict[str, CellShape] = {}
     for each in codebook.features:
@@ -106,7 +112,12 @@ def plan_release(
     size = rows if rows is not None else min(UNDECLARED_ROWS if sized is None else sized.rows, codebook.max_rows)
     reference = tuple(_cut(feature, shapes, lambda _: (REFERENCE_CELLS, "")) for feature in codebook.features)
     signals = {name: _signal(draft(name, reference, 0.0, ()), size) for name in names}
-    plans = {name: draft(name, _cuts(codebook, shapes, signal), signal, ()) for name, signal in signals.items()}
+    joins = seen is not None  # values of a category are joined in a staged release alone
+
+    def cut(signal: float) -> tuple[Cut, ...]:
+        return _cuts(codebook, shapes, signal, joins)
+
+    plans = {name: draft(name, cut(signal), signal, ()) for name, signal in signals.items()}
     # Mechanisms are compared on the same cells: those of the one that can afford the fewest.
     fewest = min(plans.values(), key=lambda plan: plan.signal).cuts
     noises = {name: 1 / _signal(draft(name, fewest, 0.0, ()), size) for name in names}
@@ -134,37 +145,51 @@ def plan_release(
 def _fewer(plan: ReleasePlan, rows: int) -> tuple[Cut, ...] | None:
     """Some of the features, evenly over the codebook, where noise would bury them all: as many as leave a signal.
 
-    Noise grows with the number of features: a few that can be heard tell more than many that cannot.
+    Noise grows with the number of features: a few that can be heard tell more than many that cannot. Those with far more
+    cells than most go first.
     """
-    count = len(plan.cuts)
-    if _signal(plan, rows, average_cell=True) >= SUBSET_SIGNAL:
+    cuts = plan.cuts
+
+    def buried() -> bool:
+        return _signal(replace(plan, cuts=cuts), rows, average_cell=True) < SUBSET_SIGNAL
+
+    if not buried():
         return None
-    cuts = None
-    for kept in range(count - 1, FEWEST - 1, -1):
-        chosen = {(2 * at + 1) * count // (2 * kept) for at in range(kept)}
-        cuts = tuple(
-            cut if at in chosen else Cut(cut.feature, "nothing", reason="left out, so that noise does not bury the others")
-            for at, cut in enumerate(plan.cuts)
-        )
-        if _signal(replace(plan, cuts=cuts), rows, average_cell=True) >= SUBSET_SIGNAL:
+    usual = MANY_CELLS * sorted(cut.cells for cut in cuts)[len(cuts) // 2]
+    for large in sorted((at for at, cut in enumerate(cuts) if cut.cells > usual), key=lambda at: -cuts[at].cells):
+        cuts = _without(cuts, {large})
+        if not buried():
+            return cuts
+    there = [at for at, cut in enumerate(cuts) if cut.kind != "nothing"]
+    full = cuts
+    for kept in range(len(there) - 1, FEWEST - 1, -1):
+        chosen = {there[(2 * at + 1) * len(there) // (2 * kept)] for at in range(kept)}
+        cuts = _without(full, set(there) - chosen)
+        if not buried():
             break
     return cuts
+
+
+def _without(cuts: tuple[Cut, ...], gone: set[int]) -> tuple[Cut, ...]:
+    why = "left out, so that noise does not bury the others"
+    return tuple(Cut(cut.feature, "nothing", reason=why) if at in gone else cut for at, cut in enumerate(cuts))
 
 
 def _cell_count(signal: float) -> int:
     return next(count for limit, count in _CELLS if signal < limit or math.isinf(limit))
 
 
-def _cuts(codebook: Codebook, shapes: Mapping[str, CellShape], signal: float) -> tuple[Cut, ...]:
+def _cuts(codebook: Codebook, shapes: Mapping[str, CellShape], signal: float, joins: bool) -> tuple[Cut, ...]:
     """How each feature is released, by the signal."""
     cells = _cell_count(signal)
+    values = next((count for limit, count in _VALUES if signal < limit), None) if joins else None
 
     def rule(feature: Numeric) -> tuple[int, str]:
         if feature.name not in shapes and signal >= _MOMENT_SIGNAL and feature.width > MANY_GRID_POINTS:
             return 0, f"moments: {feature.width} grid points span too many orders of magnitude for equal cells"
         return cells, f"{cells} cells for this signal"
 
-    return tuple(_cut(feature, shapes, rule) for feature in codebook.features)
+    return tuple(_cut(feature, shapes, rule, values) for feature in codebook.features)
 
 
 def _why_mechanism(chosen: str, noises: Mapping[str, float], asked: str) -> str:
@@ -186,9 +211,14 @@ def _signal(plan: ReleasePlan, rows: int, *, average_cell: bool = False) -> floa
     return rows / len(plan.declared.classes) / noise if noise > 0 else math.inf
 
 
-def _cut(feature: Feature, shapes: Mapping[str, CellShape], rule: Callable[[Numeric], tuple[int, str]]) -> Cut:
+def _cut(
+    feature: Feature, shapes: Mapping[str, CellShape], rule: Callable[[Numeric], tuple[int, str]], values: int | None = None
+) -> Cut:
     if isinstance(feature, Categorical):
-        return Cut(feature.name, "cells", tuple(range(feature.size + 1)), missing=feature.optional, reason="its values")
+        count = feature.size if values is None else min(values, feature.size)
+        even = tuple(round(feature.size * at / count) for at in range(count + 1))
+        why = "its values" if count == feature.size else f"its values in {count} cells for this signal"
+        return Cut(feature.name, "cells", even, missing=feature.optional, reason=why)
     if feature.bins is not None:
         return Cut(
             feature.name, "cells", tuple(range(feature.bins + 1)), missing=feature.optional, reason="bins of the codebook"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -20,7 +20,7 @@ MANY_GRID_POINTS = 20_000
 """A number with more grid points than this spans too many orders of magnitude for equal cells, or for one normal law."""
 _FIT_SIGNAL = 60.0
 _FIT_ROWS = 5000.0
-_BELIEF = (1.5, 2.5)
+_BELIEF = (2.0, 2.5)
 """Deviations of chance below which the features are not believed at all, and from there to where they are believed in full."""
 
 
@@ -48,15 +48,14 @@ def fit_parameters(noisy: NoisyStatistics, *, alpha: float = 1.0) -> Parameters:
     # A normal law saves noise, and is never quite true: it gives way with more signal and with more rows to contradict it.
     signal = plan.signal * sizes.total / plan.planned_rows  # of the table as it turned out
     trust = 1 / (1 + signal / _FIT_SIGNAL) / (1 + sizes.total / classes / _FIT_ROWS)
-    if trust > 0.1:
-        for edges, cuts in ordered.items():
-            for cut, law in zip(cuts, _fitted(noisy, cuts, edges, alpha), strict=True):
-                old = terms[cut.feature]
-                if not isinstance(old, Histogram):
-                    continue
-                log = trust * np.log(law) + (1 - trust) * old.log_prob
-                top = log.max(axis=1, keepdims=True)
-                terms[cut.feature] = Histogram(log - top - np.log(np.exp(log - top).sum(axis=1, keepdims=True)))
+    if trust > 0.1 and ordered:
+        for cut, law in _fitted(noisy, ordered, alpha):
+            old = terms[cut.feature]
+            if not isinstance(old, Histogram):
+                continue
+            log = trust * np.log(law) + (1 - trust) * old.log_prob
+            top = log.max(axis=1, keepdims=True)
+            terms[cut.feature] = Histogram(log - top - np.log(np.exp(log - top).sum(axis=1, keepdims=True)))
     belief = _belief(noisy)
     if belief < 1:
         for name, term in terms.items():
@@ -113,24 +112,27 @@ def _in_fine_cells(law: Floats, cut: Cut) -> Floats:
     return np.stack([np.diff(np.interp(at, np.arange(FINE + 1), one)) for one in below])
 
 
-def _fitted(noisy: NoisyStatistics, cuts: Sequence[Cut], edges: tuple[int, ...], alpha: float) -> list[Floats]:
-    """P(fine cell | class) of features cut alike, from normal laws fitted to their noisy cells."""
+def _fitted(
+    noisy: NoisyStatistics, ordered: Mapping[tuple[int, ...], Sequence[Cut]], alpha: float
+) -> Iterator[tuple[Cut, Floats]]:
+    """P(fine cell | class) of features, from normal laws fitted to noisy cells; `ordered` has those cut alike together."""
     sizes = noisy.sizes
-    width = len(edges) - 1
-    found = [noisy.cells(cut.feature) for cut in cuts]
-    cells = np.stack([table[:, :width] for table, _ in found])
-    deviations = np.array([deviation for _, deviation in found])
-    rows = np.tile(sizes.rows, (len(cuts), 1))
-    for at, cut in enumerate(cuts):
-        if cut.missing:
-            absent = found[at][0][:, width]
-            table = np.stack([absent, sizes.rows - absent], axis=1)
-            rows[at] *= postprocess.shrink_histogram(table, sizes, deviations[at], alpha)[:, 1]
-    laws = postprocess.fit_normal(cells, rows, deviations, sizes.deviation, edges, edges[-1])
-    return [
-        np.maximum(postprocess.blend_cells(np.maximum(_in_fine_cells(law, cut), 1e-12), *part, cut.edges, alpha), 1e-12)
-        for cut, law, part in zip(cuts, laws, zip(cells, rows, deviations, strict=True), strict=True)
-    ]
+    parts = []
+    for edges, cuts in ordered.items():
+        width = len(edges) - 1
+        found = [noisy.cells(cut.feature) for cut in cuts]
+        deviations = np.array([deviation for _, deviation in found])
+        rows = np.tile(sizes.rows, (len(cuts), 1))
+        for at, cut in enumerate(cuts):
+            if cut.missing:
+                absent = found[at][0][:, width]
+                table = np.stack([absent, sizes.rows - absent], axis=1)
+                rows[at] *= postprocess.shrink_histogram(table, sizes, deviations[at], alpha)[:, 1]
+        parts.append(postprocess.Ordered(np.stack([table[:, :width] for table, _ in found]), rows, deviations, edges))
+    for cuts, part, laws in zip(ordered.values(), parts, postprocess.fit_normal(parts, sizes.deviation), strict=True):
+        for cut, law, cells, rows, deviation in zip(cuts, laws, part.cells, part.rows, part.deviations, strict=True):
+            fine = np.maximum(_in_fine_cells(law, cut), 1e-12)
+            yield cut, np.maximum(postprocess.blend_cells(fine, cells, rows, deviation, cut.edges, alpha), 1e-12)
 
 
 def _gaussian(noisy: NoisyStatistics, feature: Numeric, floor: float | None) -> Gaussian:

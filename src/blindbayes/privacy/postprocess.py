@@ -124,7 +124,7 @@ def shrink_histogram(cells: Floats, sizes: ClassSizes, deviation: float, alpha: 
 # -- ordered cells -----------------------------------------------------------------------------------------------------
 
 _MEANS = np.linspace(-1.2, 1.2, 49)
-_DEVIATIONS = np.geomspace(0.03, 0.8, 12)
+_DEVIATIONS = np.geomspace(0.03, 0.8, 9)
 _CLASS_SPREADS = (0.01, 0.1, 0.25, 0.6)  # of class means about their centre
 _RATIO_SPREADS = (0.02, 0.5)  # of log deviations about their centre
 _POWERS = (1.0, 0.5)  # the number itself, or its square root above the lower bound (skewed attributes)
@@ -157,26 +157,26 @@ def _coarse_law(power: float, fine: int, edges: tuple[int, ...]) -> Floats:
     return np.asarray(np.add.reduceat(_law(power, fine), edges[:-1], axis=2))
 
 
-def fit_normal(
-    cells: Floats, rows: Floats, deviations: Floats, size_deviation: float, edges: Sequence[int], fine: int
-) -> Floats:
-    """P(fine cell | class), integrated over normal laws, for several attributes cut alike.
+@dataclass(frozen=True, slots=True)
+class Ordered:
+    """Attributes cut alike: noisy cells (attributes, classes, cells), rows (attributes, classes), deviations (attributes,)."""
 
-    `cells` (attributes, classes, cells), `rows` (attributes, classes), `deviations` (attributes,). Two families (`_POWERS`)
-    are weighed by their evidence, attribute by attribute.
+    cells: Floats
+    rows: Floats
+    deviations: Floats
+    edges: tuple[int, ...]
+
+
+def fit_normal(parts: Sequence[Ordered], size_deviation: float) -> list[Floats]:
+    """P(fine cell | class), integrated over normal laws, of each part: (attributes, classes, fine).
+
+    Two families (`_POWERS`) are weighed by their evidence, attribute by attribute.
     """
-    attributes, classes, width = cells.shape
-    cut = tuple(edges)
-    size = rows[:, :, None, None, None]
-    noise = deviations[:, None, None, None, None]
-    laws, evidences = [], []
+    ends = np.cumsum([len(part.rows) for part in parts])[:-1]
+    laws: list[list[Floats]] = [[] for _ in parts]
+    evidences = []
     for power in _POWERS:
-        p = _coarse_law(power, fine, cut)
-        variance = (
-            noise**2 + size * p * (1 - p) + (size_deviation * (p - 1 / width)) ** 2 + 1.0 + (0.01 * size) ** 2 * np.sqrt(p)
-        )
-        gap = cells[:, :, None, None, :] - size * p
-        log = -0.5 * (gap**2 / variance + np.log(variance)).sum(axis=4) * ((width - 1) / width)
+        log = np.concatenate([_log_likelihood(part, power, size_deviation) for part in parts])
         top = log.max(axis=(2, 3), keepdims=True)
         likelihood = np.exp(log - top)  # (attributes, classes, means, deviations)
         posteriors, logs = [], []
@@ -193,8 +193,21 @@ def fit_normal(
             posteriors.append(posterior / posterior.sum(axis=(2, 3), keepdims=True))
         mixed, log_evidence = _mix(posteriors, logs)
         evidences.append(log_evidence + top.sum(axis=1)[:, 0, 0])
-        laws.append(mixed.reshape(attributes, classes, -1) @ _law(power, fine).reshape(-1, fine))
-    return _mix(laws, evidences)[0]
+        for found, part, own in zip(laws, parts, np.split(mixed, ends), strict=True):
+            fine = part.edges[-1]
+            found.append(own.reshape(*own.shape[:2], -1) @ _law(power, fine).reshape(-1, fine))
+    shares = [np.split(evidence, ends) for evidence in evidences]
+    return [_mix(found, own)[0] for found, own in zip(laws, zip(*shares, strict=True), strict=True)]
+
+
+def _log_likelihood(part: Ordered, power: float, size_deviation: float) -> Floats:
+    """Of each mean and deviation of the grid, up to a constant: (attributes, classes, means, deviations)."""
+    width = part.cells.shape[2]
+    p = _coarse_law(power, part.edges[-1], part.edges)
+    size, noise = part.rows[:, :, None, None, None], part.deviations[:, None, None, None, None]
+    variance = noise**2 + size * p * (1 - p) + (size_deviation * (p - 1 / width)) ** 2 + 1.0 + (0.01 * size) ** 2 * np.sqrt(p)
+    gap = part.cells[:, :, None, None, :] - size * p
+    return np.asarray(-0.5 * (gap**2 / variance + np.log(variance)).sum(axis=4) * ((width - 1) / width))
 
 
 def _mix(laws: Sequence[Floats], logs: Sequence[Floats]) -> tuple[Floats, Floats]:

@@ -105,6 +105,7 @@ class ReleasePlan:
     signal: float
     reasons: tuple[str, ...]
     sized: Sized | None = None  # class counts of an earlier stage
+    recounted: bool = False  # class counts are released here too, although an earlier stage gave some
 
     # -- what is released ------------------------------------------------------------------------------------------------
 
@@ -114,7 +115,7 @@ class ReleasePlan:
         classwise = self.mechanism == "knorm"
         tables = [_Item(cut.feature, "cells", cut.cells, 1, cut) for cut in self.cuts if cut.kind == "cells" and cut.cells > 1]
         # Independent noise gets the class counts from the histograms, which add up to them; centred ones do not hold them.
-        own = (classwise and self.sized is None) or not tables
+        own = (classwise and (self.sized is None or self.recounted)) or not tables
         items = [_Item("class counts", "classes", 1, 1)] if own else []
         for cut in self.cuts:
             if cut.kind == "cells" and cut.cells > 1:

@@ -12,7 +12,7 @@ what it would have cost goes to the release. The stages' epsilons add up to the 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
@@ -26,11 +26,11 @@ from blindbayes.errors import ConfigError
 from blindbayes.primitives.coins import Coins
 from blindbayes.privacy import samplers
 from blindbayes.privacy.cells import CellShape, even_shape, fine_codebook, look_edges, public_shape, seen_shape
-from blindbayes.privacy.classwise import Classwise, ReleasePart
+from blindbayes.privacy.classwise import NUMBER_VARIANCE, Classwise, ReleasePart
 from blindbayes.privacy.exact_events import Number, budget_floor, cost_ceiling
 from blindbayes.privacy.joint import Seen, plan_release
 from blindbayes.privacy.mechanisms import Price
-from blindbayes.privacy.released import NoisyStatistics, ReleasePlan, Sized
+from blindbayes.privacy.released import Cut, NoisyStatistics, ReleasePlan, Sized
 from blindbayes.statistics import Statistics
 
 Floats = npt.NDArray[np.float64]
@@ -39,6 +39,9 @@ CLASS_SHARES = (Fraction(2, 100), Fraction(20, 100))
 UNDECLARED_SHARE = Fraction(6, 100)
 ENOUGH = 40
 """Rows times epsilon that the class counts get: noise in one is then a thirtieth of the rows."""
+JOINT_NOISE = 1.2
+"""Class counts are released with the features, as one more number per class, where that costs at most this many times the
+noise of a stage of their own: it takes one dimension of noise from the features instead of a share of epsilon."""
 LOOK_SHARE = Fraction(8, 100)
 LOOK_NOISE = 0.15
 """Noise of a share in the look, averaged over the numbers, above which a look is left out."""
@@ -155,7 +158,7 @@ class StagedPlan:
     def describe(self) -> dict[str, Any]:
         """Public facts for statements and reports."""
         look = None if self.rows is None else self.look(self.rows)
-        stages: dict[str, Any] = {"class counts": float(self.class_epsilon)}
+        stages: dict[str, Any] = {"class counts": float(self.class_epsilon)} if self.class_epsilon else {}
         if self.rows is None:
             stages["first look"] = "if the noisy class counts say that it helps"
         elif look is not None:
@@ -174,11 +177,19 @@ class StagedPlan:
 
     @property
     def class_epsilon(self) -> Fraction:
-        """What the class counts cost."""
+        """What a stage of their own costs the class counts; 0 where they are released with the features."""
         if self.rows is None:
             return UNDECLARED_SHARE * self.epsilon
         wanted = Fraction(ENOUGH * self.rows_per_unit, self.rows)
-        return max(CLASS_SHARES[0] * self.epsilon, min(CLASS_SHARES[1] * self.epsilon, wanted))
+        share = max(CLASS_SHARES[0] * self.epsilon, min(CLASS_SHARES[1] * self.epsilon, wanted))
+        return Fraction(0) if self._joint(self.expected.cuts, share, self.epsilon) else share
+
+    def _joint(self, cuts: Sequence[Cut], own: Fraction, epsilon: Fraction) -> bool:
+        """Whether class counts are better released with these features, for `epsilon`, than for `own` in a stage."""
+        dimension = sum(cut.cells - 1 for cut in cuts if cut.kind == "cells" and cut.cells > 1)
+        moments = sum(2 for cut in cuts if cut.kind == "moments")
+        noise = math.sqrt(NUMBER_VARIANCE) * (dimension + moments + 2) / float(epsilon)
+        return self.mechanism == "knorm" and noise <= JOINT_NOISE * math.sqrt(2) / float(own)
 
     def look(self, rows: float) -> Look | None:
         """The first look at a table of about this many rows, if it helps."""
@@ -188,13 +199,15 @@ class StagedPlan:
         """All stages, one after the other. Every call is a release of its own: the price must have been charged before."""
         if statistics.codebook != self.codebook:
             raise ConfigError("these statistics were not counted with the plan's codebook; count with plan.codebook")
-        scale = self.rows_per_unit / self.class_epsilon
-        noise = samplers.discrete_laplace(coins, scale, len(self.declared.classes))
-        counts = [int(exact) + int(extra) for exact, extra in zip(statistics.class_counts, noise, strict=True)]
-        sized = Sized(tuple(counts), scale)
-        left = self.epsilon - self.class_epsilon
-        rows = self.rows if self.rows is not None else min(sized.rows, self.declared.max_rows)
-        told = [f"class counts for epsilon {float(self.class_epsilon):.3g}, noise {sized.deviation:.3g} in each"]
+        left, told, sized = self.epsilon - self.class_epsilon, [], None
+        if self.class_epsilon:
+            scale = self.rows_per_unit / self.class_epsilon
+            noise = samplers.discrete_laplace(coins, scale, len(self.declared.classes))
+            counts = [int(exact) + int(extra) for exact, extra in zip(statistics.class_counts, noise, strict=True)]
+            sized = Sized(tuple(counts), scale)
+            told.append(f"class counts for epsilon {float(self.class_epsilon):.3g}, noise {sized.deviation:.3g} in each")
+        found = self.declared.max_rows if sized is None else min(sized.rows, self.declared.max_rows)
+        rows = found if self.rows is None else self.rows
         shapes: Mapping[str, CellShape] = {
             each.name: even_shape(each) if each.spacing == "linear" else public_shape(each)
             for each in self.declared.features
@@ -211,17 +224,23 @@ class StagedPlan:
         reasons = (*told, self.expected.reasons[0], *last.reasons[1:])  # the mechanism was chosen by public facts
         return replace(last, reasons=reasons).release(statistics, coins)
 
-    def last(self, epsilon: Fraction, sized: Sized, shapes: Mapping[str, CellShape]) -> ReleasePlan:
-        """The last stage, from what the others left and found."""
-        return plan_release(
-            self.declared,
-            epsilon=epsilon,
-            delta=self.delta,
-            mechanism=self.mechanism,
-            rows=self.rows,
-            rows_per_unit=self.rows_per_unit,
-            seen=Seen(self.codebook, sized, shapes),
-        )
+    def last(self, epsilon: Fraction, sized: Sized | None, shapes: Mapping[str, CellShape]) -> ReleasePlan:
+        """The last stage, from what the others left and found. Class counts of a weak stage are released again."""
+
+        def plan(recounted: bool) -> ReleasePlan:
+            return plan_release(
+                self.declared,
+                epsilon=epsilon,
+                delta=self.delta,
+                mechanism=self.mechanism,
+                rows=self.rows,
+                rows_per_unit=self.rows_per_unit,
+                seen=Seen(self.codebook, sized, shapes, recounted),
+            )
+
+        found = plan(False)
+        weak = self.rows is None and self._joint(found.cuts, self.class_epsilon, epsilon)
+        return plan(True) if weak else found
 
 
 def _look(codebook: Codebook, epsilon: Fraction, rows_per_unit: int, rows: float) -> Look | None:
@@ -253,6 +272,8 @@ def plan_stages(
     look = None if plan.rows is None else plan.look(plan.rows)
     share = float(plan.class_epsilon / exact)
     reasons = [f"class counts first, for {share:.0%} of epsilon: what hides the largest class costs most"]
+    if not share:
+        reasons = ["class counts with the features, as one more number per class: cheaper than a stage of their own"]
     if plan.rows is None:
         reasons.append("rows not declared: they are estimated from the noisy class counts, and the rest is planned for them")
     elif look is not None:
