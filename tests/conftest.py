@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
+import sys
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -32,6 +33,8 @@ def pytest_configure(config: pytest.Config) -> None:
     beside = Path(config.rootpath).parent / "shared" / "data"
     if "BLINDBAYES_DATA" not in os.environ and beside.is_dir():
         os.environ["BLINDBAYES_DATA"] = str(beside)
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # every agent that a test starts would compile the package again
+    sys.dont_write_bytecode = False
     if in_memory():
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
 

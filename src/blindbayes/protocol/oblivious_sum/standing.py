@@ -29,7 +29,7 @@ def _label(run: Run, groups: Groups, step: str) -> bytes:
     return hashlib.sha256(run.context("standing", step, *groups.parties)).digest()
 
 
-class _Keeper:
+class _KeyStore:
     """An agreement key and the secrets made with it."""
 
     def __init__(self, scheme: ObliviousEncryption, coins: Coins) -> None:
@@ -79,7 +79,7 @@ class _Keeper:
         self._used.add(label)
 
 
-class StandingKeys(_Keeper):
+class StandingKeys(_KeyStore):
     """A contributor's keys."""
 
     def zero_key(self, run: Run, groups: Groups) -> int:
@@ -117,7 +117,7 @@ class StandingKeys(_Keeper):
         yield Send(MINER, CiphertextsSent(tuple(elements)))
 
 
-class StandingMiner(_Keeper):
+class StandingMiner(_KeyStore):
     """The miner's keys, and everybody's signed public ones."""
 
     def __init__(self, scheme: ObliviousEncryption, coins: Coins) -> None:
