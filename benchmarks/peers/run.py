@@ -93,7 +93,8 @@ def matched(task: dict[str, Any]) -> Once:
     def work() -> dict[str, Any]:
         coins = Coins.system()
         runs = local_runs(("first", "second"), study="0" * 64, run_id="0" * 32, coins=coins, signed=False)
-        lists = [np.stack([low + np.uint64(shift), low * np.uint64(7919)], axis=1) for shift in (0, count // 2)]
+        numbers = [low + np.uint64(shift) for shift in (0, count // 2)]
+        lists = [np.stack([own, own * np.uint64(0x9E3779B97F4A7C15)], axis=1) for own in numbers]
         sizes = matching.MatchingSetup(count, count, b"")
 
         def asker() -> Any:

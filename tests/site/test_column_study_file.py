@@ -98,7 +98,6 @@ def test_a_field_at_its_default_is_not_in_the_hash() -> None:
         ({"options": {"queries": "many"}}, "queries"),
         ({"options": {"queries": True}}, "queries"),
         ({"protocol": "masked_sum"}, "no protocol for columns"),
-        ({"protocol": "scalar_product"}, "one process only"),
         ({"protocol": "private_ratio"}, "no protocol for columns"),
         ({"aligned": False}, "change one of the two"),
         ({"key": ("id",)}, "leave them out"),

@@ -18,7 +18,7 @@ from blindbayes.scheme.prediction import prediction_run
 from blindbayes.simulation.rows import RowModel
 from blindbayes.site.policy import Policy, allowed_protocols
 from blindbayes.study.agreement import Holdings
-from blindbayes.study.file import Privacy, StudyFile
+from blindbayes.study.file import Deadlines, Privacy, StudyFile
 from support.column_sites import QUICK, classes
 
 NAMES = ("north", "south", "west")
@@ -30,6 +30,7 @@ BOOK = Codebook(
     variance_floor=0.01,
 )
 FEATURES = list(BOOK.names)
+SLOW = Deadlines(step=120, join=60, run=900)
 PAPERS = ("distorted_intersection", "scalar_product")
 POLICY = Policy(protocols=(*allowed_protocols(), *PAPERS), max_runs_per_day=1000, min_overlap=0, changed_data=True)
 
@@ -175,3 +176,47 @@ def test_kikuchis_classifier_among_three(columns_net: Loopback, tmp_path: Path) 
     found = classes(columns_net, prediction_run(study.sha256, model, "first"), "south")["ill"]
     pooled = NaiveBayes(binned).fit(FRAME[FEATURES], FRAME["ill"]).predict(FRAME[FEATURES][:200])
     assert (found.to_numpy() == pooled).mean() > 0.7
+
+
+# -- the paper's own route ---------------------------------------------------------------------------------------------------
+
+TINY = Codebook("ill", ("no", "yes"), (Categorical("smoker", ("no", "yes")),), max_rows=6000)
+
+
+@pytest.mark.slow
+def test_protocol_3_as_printed_opens_a_model_at_every_site(rows_net: Loopback) -> None:
+    for site in rows_net.sites.values():
+        path = Path(rows_net.folder.parent / "tables" / f"{site.name}.csv")
+        pd.read_csv(path)[["smoker", "ill"]].to_csv(path, index=False)
+    options = {"opening": "printed"}
+    found = models(
+        run(rows_net, rows_net.make_study(TINY, protocol="scalar_product", options=options, hosts={}, deadlines=SLOW))
+    )
+    pooled = NaiveBayes(TINY).fit(FRAME[["smoker"]], FRAME["ill"])
+    assert len(found) == 3
+    for model in found:
+        assert np.abs(model.parameters_.terms["smoker"].log_prob - pooled.parameters_.terms["smoker"].log_prob).max() < 1e-3
+
+
+@pytest.mark.slow
+def test_algorithm_4_between_two_sites_classifies_as_pooled_training_does(tmp_path: Path) -> None:
+    frame = FRAME[:40]
+    tables = {"bank": frame[["ill"]], "shop": frame[["smoker"]]}
+    with Loopback(tmp_path / "sites", write(tmp_path / "tables", tables), policy=POLICY) as sites:
+        held = Holdings({"bank": (), "shop": ("smoker",)}, ("bank",), 40)
+        given: dict[str, Any] = {"partition": "columns", "columns": held, "protocol": "scalar_product", "deadlines": SLOW}
+        study = sites.make_study(TINY, options={"queries": 10}, **given)
+        sites.approve(study)
+        ended = sites.run(study)
+        assert {each["state"] for each in ended.values()} == {"done"}, [each.get("message") for each in ended.values()]
+        model = Path(ended["bank"]["release"]).name
+        FRAME[40:43][["smoker"]].to_csv(tmp_path / "new.csv", index=False)
+        asked = {"bank": {"count": 3}, "shop": {"rows": str(tmp_path / "new.csv")}}
+        ended = sites.predict(study, model, "first", asked)
+        assert {each["state"] for each in ended.values()} == {"done"}, [each.get("message") for each in ended.values()]
+        pooled = NaiveBayes(TINY).fit(frame[["smoker"]], frame["ill"]).predict(FRAME[40:43][["smoker"]])
+        batch = prediction_run(study.sha256, model, "first")
+        for name in ("bank", "shop"):
+            found = pd.read_csv(sites.sites[name].home.folder / "releases" / batch / "classes.csv")
+            assert found["ill"].tolist() == pooled.tolist()
+            assert sites.sites[name].home.shares.all()[0]["spent"] == 3

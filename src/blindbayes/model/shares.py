@@ -185,6 +185,39 @@ class KeptShare(ABC):
             raise ConfigError(f"{self.party}: this share of the model was destroyed; train again")
 
 
+class _Head(msgspec.Struct, frozen=True):
+    study: str
+    party: str
+    public: dict[str, Any]
+    queries: int | None
+
+
+@dataclass(slots=True)
+class ShareHead(KeptShare):
+    """What every kind of share file says about itself: enough to list, to charge and to destroy it."""
+
+    study: str
+    party: str
+    public: Mapping[str, Any]
+    queries: int | None = None
+    path: Path | None = None
+    _spent: int = 0
+    _destroyed: bool = False
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> ShareHead:
+        """Of a share file of any kind."""
+        head = read_share(path, _Head)
+        return cls(head.study, head.party, head.public, head.queries, Path(path))
+
+    def body(self) -> bytes:
+        """A head is never written."""
+        raise ConfigError("only a whole share is written")
+
+    def wipe(self) -> None:
+        """It holds no secret."""
+
+
 def read_share(path: str | os.PathLike[str], kind: type[R]) -> R:
     """The record in a share file. A damaged one, one of another kind, or one that others may read, is refused."""
     raw = read_private(Path(path))

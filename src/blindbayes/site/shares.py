@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from blindbayes.errors import ConfigError, DataError
-from blindbayes.model.shares import ModelShare
+from blindbayes.model.shares import KeptShare, ModelShare, ShareHead
 from blindbayes.site.audit_log import AuditLog
 from blindbayes.site.history import History
 from blindbayes.site.runs import require_run_id
@@ -25,7 +25,7 @@ class ShareFolder:
     def _share_path(self, run_id: str) -> Path:
         return self.folder / f"{require_run_id(run_id)}.share"
 
-    def keep(self, run_id: str, share: ModelShare) -> None:
+    def keep(self, run_id: str, share: KeptShare) -> None:
         """Keep what a training run left here, bound to that run. A run that is taken up again finds it kept, or destroyed."""
         if self.history.was_destroyed(run_id):
             share.wipe()
@@ -34,15 +34,15 @@ class ShareFolder:
         if not path.exists():
             share.save(path)
 
-    def load(self, run_id: str) -> ModelShare:
-        """This site's share of the model of a training run."""
+    def load(self, run_id: str, kind: type[Any] = ModelShare) -> Any:
+        """This site's share of the model of a training run, of the kind that its scheme keeps."""
         path = self._share_path(run_id)
         if not path.exists():
             raise ConfigError(
                 "this site holds no share of that model: it was destroyed, or the training run is another one; "
                 "`blindbayes site shares` lists what there is"
             )
-        found = ModelShare.load(path)
+        found = kind.load(path)
         if found.public.get("run") != run_id:
             raise ConfigError("the share file belongs to another training run; was it renamed?")
         if self.history.was_destroyed(run_id):
@@ -57,7 +57,7 @@ class ShareFolder:
         for path in sorted(self.folder.glob("*.share")):
             if self.history.was_destroyed(path.stem):  # a copy that came back, from a backup for example
                 continue
-            share = self.load(path.stem)
+            share = self.load(path.stem, ShareHead)
             spent = max(share.spent, self.history.classified(path.stem))
             found.append({"run": path.stem, "study": share.study, "queries": share.queries, "spent": spent})
         return found
@@ -67,7 +67,7 @@ class ShareFolder:
         path = self._share_path(run_id)
         if not self.history.was_destroyed(run_id):
             try:
-                study = self.load(run_id).study
+                study = self.load(run_id, ShareHead).study
             except DataError:  # damaged: it goes all the same
                 study = ""
             # Said first: whatever a crash leaves behind, or a backup brings back, is not used again.

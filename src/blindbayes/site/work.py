@@ -13,7 +13,7 @@ from blindbayes.data.columns import ColumnSource
 from blindbayes.data.persons import Persons
 from blindbayes.data.sources import Source
 from blindbayes.errors import ConfigError, DataError, PrivacyError
-from blindbayes.model.shares import KeptShare, ModelShare
+from blindbayes.model.shares import KeptShare, ModelShare, ShareHead
 from blindbayes.primitives.coins import Coins
 from blindbayes.protocol.columns import ColumnsSetup
 from blindbayes.protocol.core import Role, Run
@@ -180,15 +180,15 @@ class FolderSite:
         self.home.audit.append("opened", run=run_id, study=self.study.sha256, included=identities)
         log_event("run_opened", run=run_id, study=self.study.sha256, sites=len(identities))
 
-    def keep_share(self, run_id: str, share: ModelShare) -> None:
+    def keep_share(self, run_id: str, share: KeptShare) -> None:
         """In the site's folder, and nowhere else."""
         self.home.shares.keep(run_id, share)
 
     # -- classifications: see `scheme.job.AnsweringSite` ---------------------------------------------------------------
 
-    def share_of(self, model: str) -> ModelShare:
+    def share_of(self, model: str) -> KeptShare:
         """This site's share of a model; an error if there is none, or if it is another study's."""
-        share = self.home.shares.load(model)
+        share: KeptShare = self.home.shares.load(model, getattr(self.study.study.scheme, "share_kind", ModelShare))
         if share.study != self.study.sha256:
             raise ConfigError("that model belongs to another study: name the study that it was trained under")
         if share.party != self.name:
@@ -238,7 +238,7 @@ class FolderSite:
         home = self.home
         if home.approvals.find(study) is None:
             raise PrivacyError("the study's approval was taken back")
-        home.shares.load(model).charge(count, run_id, known=home.history.classified(model, but=run_id))
+        home.shares.load(model, ShareHead).charge(count, run_id, known=home.history.classified(model, but=run_id))
         if home.history.has_computed(run_id):
             return
         home.audit.append("classifying", run=run_id, study=study, model=model, instances=count)
@@ -311,4 +311,5 @@ def work_of(
     terms, asked = PredictionTerms.of(study.agreement, run_id), Request.from_dict(request)
     if asked.to is not None and asked.rows is None and not study.study.scheme.facts.aligned:
         raise ConfigError("to score people by identifier every site names its table with --table")
-    return Work(study, site, PredictionJob(terms, site, run_id, asked), run_id)
+    job: type[PredictionJob] = getattr(study.study.scheme, "prediction", PredictionJob)
+    return Work(study, site, job(terms, site, run_id, asked), run_id)

@@ -28,16 +28,22 @@ def plot(made: list[Measurement], out: pathlib.Path) -> list[str]:
             top = max(top, *heights)
             places = [group + at * width for group in range(len(rows))]
             bars = axes.bar(places, heights, width, label=title)
-            axes.bar_label(bars, [f"{height:.3g}" for height in heights], fontsize=8, rotation=90, padding=2)
+            axes.bar_label(
+                bars,
+                [f"{height:,.0f}" if height >= 100 else f"{height:.3g}" for height in heights],
+                fontsize=11,
+                rotation=90,
+                padding=2,
+            )
         axes.set_yscale("log")
         axes.set_xticks([group + 0.4 - width / 2 for group in range(len(DATASETS))], [name.capitalize() for name in DATASETS])
         axes.set_ylabel("CPU seconds, all parties" if what == "time" else "peak memory of the process, MB")
         axes.set_title(f"Figure {number}: {what} with {bits}-bit keys")
-        axes.set_ylim(None if what == "time" else 1, top * (300 if what == "time" else 30))  # room for the legend
-        axes.legend(fontsize=8, ncols=2, loc="upper center")
+        axes.set_ylim(None if what == "time" else 1, top * (3000 if what == "time" else 100))  # room for the legend
+        axes.legend(fontsize=11, ncols=2, loc="upper center")
         figure.tight_layout()
         name = f"figure{number}.png"
-        figure.savefig(out / name, dpi=130)
+        figure.savefig(out / name, dpi=100)
         plt.close(figure)
         names.append(name)
     return names

@@ -94,7 +94,7 @@ def _plot(points: list[Point], titles: Mapping[str, str], text: str, parties: st
     matplotlib.use("Agg")
     from matplotlib import pyplot as plt
 
-    grid, panels = plt.subplots(2, 2, figsize=(10, 7.5), sharex=True, sharey=True)
+    grid, panels = plt.subplots(2, 2, figsize=(10, 8.5), sharex=True, sharey=True)
     for axes, epsilon in zip(panels.flat, EPSILONS, strict=True):
         for name, title in titles.items():
             line = [point for point in points if point.method == name and point.epsilon == epsilon]
@@ -110,10 +110,11 @@ def _plot(points: list[Point], titles: Mapping[str, str], text: str, parties: st
         axes.set_title(f"epsilon = {epsilon}")
         axes.set_xlabel(parties)
         axes.set_ylabel("accuracy, ten-fold")
-    panels.flat[-1].legend(fontsize=8)
+    handles, labels = panels.flat[-1].get_legend_handles_labels()
+    grid.legend(handles, labels, loc="lower center", ncols=2, fontsize=10)
     grid.suptitle(text)
-    grid.tight_layout()
-    grid.savefig(path, dpi=130)
+    grid.tight_layout(rect=(0, 0.1, 1, 1))
+    grid.savefig(path, dpi=100)
     plt.close(grid)
     return path.name
 

@@ -60,7 +60,7 @@ def draw(
         axes.plot(grid, [paper.paper_sfe(kind, x) for x in grid], "--", color=colour, label=f"{name}, the paper's fit")
     axes.set(yscale="log", xlabel="bits of a share", ylabel="seconds, both parties")
     axes.set_title("Figure 2: comparing two shared values")
-    axes.legend(fontsize=8)
+    axes.legend(fontsize=10)
     _save(figure, out / "figure2.png")
 
     figure, sides = plt.subplots(1, 2, figsize=(12, 6), sharey=True)
@@ -87,8 +87,8 @@ def draw(
     sides[0].set_ylabel("CPU seconds of both parties")
     figure.suptitle("Figure 3: cost against N. Lines scale what was measured (dots) linearly")
     handles, labels = sides[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="lower center", ncol=3, fontsize=8)
-    figure.tight_layout(rect=(0, 0.14, 1, 1))
+    figure.legend(handles, labels, loc="lower center", ncol=3, fontsize=10)
+    figure.tight_layout(rect=(0, 0.17, 1, 1))
     _save(figure, out / "figure3.png", tight=False)
 
     figure, axes = plt.subplots(figsize=(7, 4.5))
@@ -98,7 +98,7 @@ def draw(
             axes.plot(posterior(thinned, 100, **given), style, color=f"C{at}", label=label)
     axes.axhline(1 / 101, color="0.6", linewidth=1, label="before: 1 / (n + 1)")
     axes.set(xlabel="z, the size of the intersection", ylabel="Pr(z | s_A)", title="What Alice learns from one thinned size")
-    axes.legend(fontsize=8)
+    axes.legend(fontsize=10)
     _save(figure, out / "posterior.png")
 
 
@@ -107,7 +107,7 @@ def _save(figure: Any, path: pathlib.Path, *, tight: bool = True) -> None:
 
     if tight:
         figure.tight_layout()
-    figure.savefig(path, dpi=130)
+    figure.savefig(path, dpi=100)
     plt.close(figure)
 
 

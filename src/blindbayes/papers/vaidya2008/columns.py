@@ -25,7 +25,7 @@ from blindbayes.data.columns import ColumnSource
 from blindbayes.errors import ConfigError, DataError
 from blindbayes.model.parameters import estimate
 from blindbayes.papers.vaidya2008 import scalar_product as route
-from blindbayes.papers.vaidya2008.params import FACTS, ScalarProductParams, require_printed
+from blindbayes.papers.vaidya2008.params import FACTS, ScalarProductParams, require_printed, unsafe_keys
 from blindbayes.papers.vaidya2008.scalar_product import Attribute, Channel, HeldShare, Measured, Nominal, ScalarProductSetup
 from blindbayes.papers.vaidya2008.share import PrintedShare
 from blindbayes.primitives.coins import Coins
@@ -33,11 +33,13 @@ from blindbayes.protocol.columns import ColumnsSetup
 from blindbayes.protocol.core import Role, Run
 from blindbayes.scheme import aligned
 from blindbayes.scheme.aligned import columns_of, count_local, require_held, whole_block
+from blindbayes.scheme.job import Charge
 from blindbayes.scheme.prediction import PredictionJob, PredictionTerms
 from blindbayes.scheme.shared import ShareScheme
 from blindbayes.simulation.columns import JointModel
 from blindbayes.statistics import CodedRows, Statistics
 from blindbayes.study.agreement import Agreement
+from blindbayes.study.schemes import Exposure
 from blindbayes.study.study import Study
 
 _TERMS = ("key_bits", "toy_keys", "degree", "const_bits", "divisor")
@@ -154,6 +156,9 @@ class PrintedScoring:
 class PrintedPrediction(PredictionJob):
     """A classification by the paper's route."""
 
+    def __init__(self, terms: PredictionTerms, *rest: Any) -> None:
+        super().__init__(replace(terms, protocols=("scalar_product",)), *rest)
+
     def part(self, share: Any, rows: ColumnSource | int) -> PrintedScoring:
         """See `PrintedScoring`."""
         return PrintedScoring(share, rows)
@@ -168,9 +173,6 @@ class PrintedModel(JointModel):
     def attributes(self) -> tuple[Attribute, ...]:
         """The attribute holder's features, as the protocol sees them."""
         return attributes_of(self.columns)
-
-    def _terms(self, run_id: str) -> PredictionTerms:
-        return replace(super()._terms(run_id), protocols=("scalar_product",))
 
     @property
     def terms(self) -> ScalarProductSetup:
@@ -213,10 +215,11 @@ def terms_of(study: Study, rows: int) -> ScalarProductSetup:
 
 
 class PrintedColumns(ShareScheme):
-    """scalar_product over columns; agents run none of it."""
+    """scalar_product over columns."""
 
     name, params, facts = "scalar_product", ScalarProductParams, replace(FACTS, shares=True)
     protocols = ("scalar_product",)
+    share_kind, prediction = PrintedShare, PrintedPrediction
 
     def check(self, study: Study) -> None:
         """See `require_printed`."""
@@ -247,6 +250,14 @@ class PrintedColumns(ShareScheme):
     def model(self, agreement: Agreement, shares: Mapping[str, Any]) -> PrintedModel:
         """The model in shares."""
         return PrintedModel(self.columns(agreement), shares, agreement=agreement)
+
+    def price(self, agreement: Agreement, party: str) -> Charge | None:
+        """There is no noise."""
+        return None
+
+    def exposure(self, agreement: Agreement) -> Exposure:
+        """Classifications; short keys protect nothing."""
+        return replace(super().exposure(agreement), unsafe=unsafe_keys(agreement.study))
 
     def statement(self, agreement: Agreement, overlaps: Mapping[str, int]) -> str:
         """What training promises."""

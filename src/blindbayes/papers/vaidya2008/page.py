@@ -129,14 +129,23 @@ def _claims(made: dict[int, list[Row]]) -> str:
         (
             "collusion (4.5.1, A.1)",
             "secure unless k - 1 of k parties collude; elsewhere an honest majority",
-            "ring_sum: the exact law of what each coalition learns is in its specification and is tested",
-            "the ring alone falls to two neighbours; only shares on several edge-disjoint rings bear more",
+            "ring_sum: the exact law of what each coalition learns is in its specification and is tested. private_ratio: two "
+            "parties that the study names must not collude, whatever the number of the others",
+            "the ring alone falls to two neighbours; only shares on several edge-disjoint rings bear more. Both of the paper's "
+            "sentences cannot hold at once",
         ),
         (
             "evaluation by e to the power of shares (Equations 8 and 9)",
             "each party raises e to its share of ln p",
-            "not built: shared_argmax compares sums of logarithms in shares",
-            "shares are taken modulo a field, so e to the power of one has no meaning for the sum",
+            "not built: private_ratio divides in a circuit, and shared_argmax compares sums of logarithms in shares",
+            "shares are uniform modulo a field, so a + b is ln p or ln p plus the field's size, and e to the power of a "
+            "uniform number of 512 bits cannot be written down; scalar_product adds the shares before it exponentiates",
+        ),
+        (
+            "probabilities are opened, counts stay hidden (Protocol 3)",
+            "nothing else is learned",
+            "private_ratio: in shares that classify (the default), coarse, or with noise; opened in full only if asked for",
+            "four probabilities of one class at 16 bits leave two candidates for the size of the class, and so for every count",
         ),
         (
             "ln of a count (Protocol 3)",

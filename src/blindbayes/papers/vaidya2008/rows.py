@@ -1,4 +1,4 @@
-"""A study over rows by the paper's own route: Protocol 3 of Vaidya 2008, in one process, for researchers and for comparison.
+"""A study over rows by the paper's own route: Protocol 3 of Vaidya 2008, for researchers and for comparison.
 
     study = Study(codebook, protocol="scalar_product", options={"opening": "printed"})
     result = study.simulate({"north": a, "south": b, "west": c})
@@ -22,19 +22,23 @@ from typing import Any, Literal
 import numpy as np
 
 from blindbayes.codebook import Codebook, Numeric
-from blindbayes.errors import ConfigError, LocalProtocolError, PrivacyError
+from blindbayes.errors import BlindbayesError, ConfigError, LocalProtocolError, PrivacyError
+from blindbayes.estimators import NaiveBayes
+from blindbayes.model.file import ModelRecord, dump_model
 from blindbayes.model.parameters import Gaussian, Histogram, Parameters, Term
-from blindbayes.papers.vaidya2008.params import FACTS, ScalarProductParams, require_printed
+from blindbayes.papers.vaidya2008.params import FACTS, ScalarProductParams, require_printed, unsafe_keys
 from blindbayes.papers.vaidya2008.scalar_product import ScalarProductSetup, ratio
 from blindbayes.papers.vaidya2008.scalar_product.logarithm import FRACTION
 from blindbayes.primitives.coins import Coins
+from blindbayes.privacy.statement import Deployment
 from blindbayes.protocol.core import Role, Run
-from blindbayes.report import LeakReport, leak_report
+from blindbayes.protocol.registry import SumSetup
+from blindbayes.report import LeakReport, leak_report, model_files, run_files
 from blindbayes.scheme.job import CountingJob, Site
 from blindbayes.scheme.result import Leak, RunResult, leakage_of
 from blindbayes.statistics import Statistics
 from blindbayes.study.agreement import Agreement
-from blindbayes.study.schemes import Scheme
+from blindbayes.study.schemes import Exposure, Scheme
 from blindbayes.study.study import Study
 from blindbayes.study.summing import FEWEST_EXACT
 from blindbayes.transport.memory import Outcome
@@ -123,6 +127,27 @@ class PrintedRows(RunResult):
         """Bound on the relative error of a ratio, besides one unit of 2^-32."""
         return ratio.relative_error(self.terms.degree)
 
+    @property
+    def model(self) -> NaiveBayes:
+        """The model of the announced ratios. Its counts are not in it, though they follow."""
+        settings = {"alpha": float(self.plan.alpha), "var_smoothing": 0.0, "named": False}
+        record = ModelRecord(self.parameters(), None, "text", settings, None)
+        return NaiveBayes(self.plan.codebook, alpha=float(self.plan.alpha))._restore(record)
+
+    def files(self, deployment: Deployment | None = None) -> dict[str, bytes]:
+        """Every file of the release but the checksums: the model too, if it was opened."""
+        made = run_files(self.report, self.cost, self.statement)
+        if self.opened is None:
+            return made
+        facts = {"protocol": "scalar_product", "opened": "ratios", "included": ", ".join(self.included)}
+        model = {"model.json": dump_model(self.model._record()).encode()}
+        return made | model | model_files(self.parameters(), facts, None, deployment)
+
+    @property
+    def known(self) -> dict[str, Any]:
+        """Public facts for the run.json of a site."""
+        return {"included": list(self.included)}
+
     def parameters(self) -> Parameters:
         """The model of the announced ratios."""
         if self.opened is None:
@@ -144,6 +169,7 @@ class Printed:
 
     plan: RatioLayout
     terms: ScalarProductSetup
+    setting: SumSetup  # for the difference rule: what is opened depends on everybody's counts
 
 
 class PrintedRowsJob(CountingJob):
@@ -162,11 +188,19 @@ class PrintedRowsJob(CountingJob):
 
     def authorise_and_charge(self, seat: str) -> None:
         """Nothing is charged."""
-        self.site.authorise_and_charge(self.agreement, self.run_id, None, exact=True)
+        names, printed = self.agreement.names, self.agreement.public.plan.ratios.opening == "printed"
+        self.site.authorise_and_charge(
+            self.agreement, self.run_id, None, state=self.state, quorum_size=len(names), exact=printed
+        )
+
+    def keep(self, outputs: Mapping[str, Any]) -> None:
+        """Write down whose counts are in what was opened."""
+        if self.agreement.public.plan.ratios.opening == "printed":
+            self.site.opened(self.agreement, self.run_id, self.agreement.names)
 
 
 class PrintedRowsScheme(Scheme):
-    """scalar_product over rows; agents run none of it. See `study.schemes.Scheme`."""
+    """scalar_product over rows. See `study.schemes.Scheme`."""
 
     name, params, facts = "scalar_product", ScalarProductParams, FACTS
 
@@ -182,7 +216,46 @@ class PrintedRowsScheme(Scheme):
         given = {name: study.options[name] for name in _TERMS if name in study.options}
         terms, options = ScalarProductSetup(1, len(study.codebook.classes), alpha=study.alpha, **given), study.options
         opening, rings = options.get("opening", "shares"), options.get("rings")
-        return Printed(RatioLayout(study.codebook, study.alpha, terms.divisor, opening, rings), terms)
+        if agreement.identities and opening != "printed":
+            raise ConfigError("shares of ratios by the paper's route serve nothing; private_ratio has shares that classify")
+        plan = RatioLayout(study.codebook, study.alpha, terms.divisor, opening, rings)
+        return Printed(plan, terms, SumSetup(agreement.names, 1))
+
+    def apart(self) -> tuple[tuple[str, ...], ...]:
+        """Every role is a party's own."""
+        return ()
+
+    def learners(self, agreement: Agreement) -> tuple[str, ...]:
+        """Everybody."""
+        return agreement.names
+
+    def exposure(self, agreement: Agreement) -> Exposure:
+        """The counts, in effect."""
+        return Exposure(exact=True, quorum_size=len(agreement.names), unsafe=unsafe_keys(agreement.study))
+
+    def shown(self, agreement: Agreement) -> dict[str, Any]:
+        """For `study check`."""
+        names = list(agreement.names)
+        return {"contributors": names, "opened": ["ratios, and by them the counts"], "learners": names}
+
+    def told(self, agreement: Agreement) -> list[str]:
+        """For the wizard."""
+        return [f"{agreement.title}: rows of {', '.join(agreement.names)}.", f"  {_follows(agreement.public.plan)}"]
+
+    def dry_run(self, agreement: Agreement, site: Site) -> tuple[dict[str, Any], list[str]]:
+        """What would leave."""
+        problems = []
+        try:
+            self.job(agreement, site, "0" * 32).read()
+        except BlindbayesError as error:
+            problems.append(str(error))
+        said, follows = self.shown(agreement), _follows(agreement.public.plan)
+        facts = {
+            "leaves_as": "shares of this site's sums",
+            "opened": said["opened"],
+            "opened_to": said["learners"],
+        }
+        return {**facts, "refused_because": problems}, [follows, "Nothing has left."]
 
     def job(self, agreement: Agreement, site: Site, run_id: str) -> PrintedRowsJob:
         """This party's sums go into the ratios."""
@@ -193,7 +266,8 @@ class PrintedRowsScheme(Scheme):
         public: Printed = agreement.public
         plan, names = public.plan, agreement.names
         printed = plan.ratios.opening == "printed"
-        opened = tuple(outcome.outputs[names[0]]) if printed else None
+        found = next((found for found in outcome.outputs.values() if found is not None), ())
+        opened = tuple(found) if printed else None
         held = {} if printed else {name: tuple(found) for name, found in outcome.outputs.items() if found is not None}
         seen, follows = outcome.transcript, _follows(plan)
         report = leak_report(("scalar_product",), len(names), seen.received, outcome.opened, seen.entries, (follows,))

@@ -317,7 +317,7 @@ def plot(points: Sequence[Point], out: pathlib.Path) -> list[str]:
     names = []
     for name in sorted({point.figure for point in points}, key=int):
         chosen = [point for point in points if point.figure == name]
-        drawing, axes = plt.subplots(figsize=(6.4, 5.0), layout="constrained")
+        drawing, axes = plt.subplots(figsize=(7.2, 5.4), layout="constrained")
         colours = dict(
             zip((f"{a}:{b}" for a, b in ALLOCATIONS), ("tab:blue", "tab:orange", "tab:green", "tab:red"), strict=True)
         )
@@ -346,9 +346,9 @@ def plot(points: Sequence[Point], out: pathlib.Path) -> list[str]:
         axes.set_ylabel("accuracy")
         axes.set_title(f"Figure {name}: {chosen[0].dataset}")
         axes.grid(visible=True, alpha=0.25)
-        axes.legend(fontsize=7, loc="upper center", bbox_to_anchor=(0.5, -0.14), ncols=3, frameon=False)
+        axes.legend(fontsize=8.5, loc="upper center", bbox_to_anchor=(0.5, -0.14), ncols=3, frameon=False)
         path = f"figure{name}.png"
-        drawing.savefig(out / path, dpi=140)
+        drawing.savefig(out / path, dpi=110)
         plt.close(drawing)
         names.append(path)
     return names
