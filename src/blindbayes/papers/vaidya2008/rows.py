@@ -221,10 +221,6 @@ class PrintedRowsScheme(Scheme):
         plan = RatioLayout(study.codebook, study.alpha, terms.divisor, opening, rings)
         return Printed(plan, terms, SumSetup(agreement.names, 1))
 
-    def apart(self) -> tuple[tuple[str, ...], ...]:
-        """Every role is a party's own."""
-        return ()
-
     def learners(self, agreement: Agreement) -> tuple[str, ...]:
         """Everybody."""
         return agreement.names
@@ -274,11 +270,6 @@ class PrintedRowsScheme(Scheme):
         statement = _statement(agreement.study, plan, public.terms)
         leakage = leakage_of(outcome)
         return PrintedRows(plan, public.terms, opened, held, leakage, outcome.cost, statement, names, report)
-
-    def _alone(self, *_: Any, **__: Any) -> Any:
-        raise ConfigError("scalar_product runs in one process only: Study.simulate")
-
-    exposure = shown = told = dry_run = _alone
 
 
 SCHEME = PrintedRowsScheme()
