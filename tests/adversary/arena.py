@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 
 from adversary.knowledge import Ledger
+from adversary.names import SUM_SETUP, fewest
 from blindbayes.errors import BlindbayesError, ProtocolError
 from blindbayes.primitives.coins import Coins
 from blindbayes.protocol import registry
@@ -222,7 +223,7 @@ def sums(
 
     protocol = registry.load(name)
     sites = tuple(sites)
-    setting = registry.SumSetup(sites, length, quorum, bound=1 << 20, options=options)
+    setting = SUM_SETUP(sites, length, quorum, bound=1 << 20, options=options)
     vectors = small_vectors(sites, length)
     seats = protocol.roster(setting)
     reader = next((seat for seat in ("server", "miner", "builder", "collector") if seat in seats), None)
@@ -230,7 +231,7 @@ def sums(
     def make(runs: Mapping[str, Run], coins: Coins) -> dict[str, Role[Any]]:
         return registry.simulate_roles(protocol, runs, setting, vectors, coins)
 
-    quorum_size = setting.quorum_size
+    quorum_size = fewest(setting)
 
     def least(colluders: int) -> int:
         return max(1, quorum_size - colluders)

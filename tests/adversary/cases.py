@@ -9,11 +9,10 @@ from typing import Any
 
 from adversary.arena import Arena, Fight, sums
 from adversary.deviations import Deviation, chosen_keys, copies, systematic
+from adversary.names import MAXIMUM, SUM_SETUP
 from adversary.refits import REFITS
 from blindbayes.primitives.coins import Coins
 from blindbayes.primitives.ristretto_sum import RistrettoSum
-from blindbayes.protocol import private_maximum as maximum
-from blindbayes.protocol import registry
 from blindbayes.protocol.core import Role, Run
 from blindbayes.protocol.oblivious_sum.membership import Groups
 from blindbayes.protocol.oblivious_sum.standing import StandingKeys, StandingMiner
@@ -42,11 +41,11 @@ def largest(sites: Sequence[str]) -> Arena:
 
     def make(runs: Mapping[str, Run], coins: Coins) -> dict[str, Role[Any]]:
         roles: dict[str, Role[Any]] = {
-            name: maximum.contributor(runs[name], sites, numbers[name], 2, coins.derive(name)) for name in sites
+            name: MAXIMUM.contributor(runs[name], sites, numbers[name], 2, coins.derive(name)) for name in sites
         }
-        return {**roles, "miner": maximum.miner(runs["miner"], sites, 2, coins.derive("miner"))}
+        return {**roles, "miner": MAXIMUM.miner(runs["miner"], sites, 2, coins.derive("miner"))}
 
-    setting = registry.SumSetup(sites, 1, bound=1, options=RISTRETTO)
+    setting = SUM_SETUP(sites, 1, bound=1, options=RISTRETTO)
     refit = REFITS["oblivious_sum"]
     least = _everybody(len(sites))
     return Arena(

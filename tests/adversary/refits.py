@@ -10,6 +10,8 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from adversary.names import CHAIN, MASKED_SETUP, MINER, OBLIVIOUS_SETUP
+
 try:
     from blindbayes.protocol import pair_keys
 except ImportError:
@@ -24,7 +26,7 @@ def masked_sum(arena: Any, fight: Any, sender: str, to: str, message: Any) -> An
     def signed(owner: str, advertised: Any) -> Any:
         if owner not in fight.coalition:
             return advertised
-        terms = keys.MaskedSumSetup(arena.runs[owner], arena.setting)
+        terms = MASKED_SETUP(arena.runs[owner], arena.setting)
         parts = (advertised.mask_key, advertised.channel_key, advertised.commitment)
         if pair_keys is not None:
             return replace(advertised, signature=pair_keys.sign_keys(terms.run, terms.context, *parts))
@@ -41,7 +43,7 @@ def masked_sum(arena: Any, fight: Any, sender: str, to: str, message: Any) -> An
     if kind == "SurvivorsEchoed":
         return _vouch(arena, fight, sender, message)
     if kind == "SurvivorsNamed":
-        terms = keys.MaskedSumSetup(arena.runs[sender], arena.setting)
+        terms = MASKED_SETUP(arena.runs[sender], arena.setting)
         if pair_keys is None:
             return replace(message, signature=terms.sign(b"survivors", message.survivors))
         roster = _shown_roster(arena, fight, terms, to) or message.roster
@@ -52,13 +54,13 @@ def masked_sum(arena: Any, fight: Any, sender: str, to: str, message: Any) -> An
 def _vouch(arena: Any, fight: Any, sender: str, message: Any) -> Any:
     """A colluder's tags: it vouches to everybody for whatever the server showed them, where the server is in the coalition."""
     from blindbayes.primitives.agreement import AgreementKey
-    from blindbayes.protocol.masked_sum import graph, keys
+    from blindbayes.protocol.masked_sum import graph
 
     named = fight.shown.get(("SurvivorsNamed", sender))
     advertised = fight.heard.get("KeysAdvertised", {})
     if named is None or sender not in advertised:
         return message
-    terms = keys.MaskedSumSetup(arena.runs[sender], arena.setting)
+    terms = MASKED_SETUP(arena.runs[sender], arena.setting)
     me = arena.contributors.index(sender)
     flags = graph.unpack_bits(named.survivors, len(arena.contributors))
     mine = AgreementKey(fight.ledger.privates[advertised[sender].channel_key])
@@ -90,12 +92,10 @@ def _shown_roster(arena: Any, fight: Any, terms: Any, to: str) -> bytes | None:
 
 
 def oblivious_sum(arena: Any, fight: Any, sender: str, to: str, message: Any) -> Any:
-    from blindbayes.protocol.oblivious_sum.terms import MINER, ObliviousSumSetup
-
     kind = type(message).__name__
     if kind not in ("KeyAnnounced", "RosterNamed"):
         return message
-    terms = ObliviousSumSetup(arena.runs[sender], arena.setting, *(arena.purpose if pair_keys is not None else ()))
+    terms = OBLIVIOUS_SETUP(arena.runs[sender], arena.setting, *(arena.purpose if pair_keys is not None else ()))
     scheme = terms.scheme(None)
 
     def signature(owner: str, public: bytes, given: bytes) -> bytes:
@@ -132,7 +132,6 @@ def oblivious_sum(arena: Any, fight: Any, sender: str, to: str, message: Any) ->
 
 def chain_sum(arena: Any, fight: Any, sender: str, to: str, message: Any) -> Any:
     from blindbayes.protocol.chain_sum import roles
-    from blindbayes.protocol.chain_sum.chain_layout import ChainLayout
 
     kind, run = type(message).__name__, arena.runs[sender]
 
@@ -155,7 +154,7 @@ def chain_sum(arena: Any, fight: Any, sender: str, to: str, message: Any) -> Any
     if kind != "RosterListed":
         return message
     digest = roles.roster_digest(run, message.modulus, message.builder_key, message.keys_digest)
-    plan = ChainLayout(digest, arena.contributors, len(arena.contributors) - 1)
+    plan = CHAIN(digest, arena.contributors, len(arena.contributors) - 1)
     peers = plan.peers(to)
     own = fight.heard.get("KeyAnnounced", {}).get(to)
     keys = [message.keys[at : at + 32] for at in range(0, len(message.keys), 32)]
@@ -164,7 +163,7 @@ def chain_sum(arena: Any, fight: Any, sender: str, to: str, message: Any) -> Any
         message = replace(message, keys_digest=roles.digest_keys([everybody[name] for name in arena.contributors]))
         digest = roles.roster_digest(run, message.modulus, message.builder_key, message.keys_digest)
         announced = {name: heard.signature for name, heard in fight.heard.get("KeyAnnounced", {}).items()}
-        checked = ChainLayout(digest, arena.contributors, len(arena.contributors) - 1).checked(to)
+        checked = CHAIN(digest, arena.contributors, len(arena.contributors) - 1).checked(to)
         votes = [signature(name, everybody[name], announced.get(name, bytes(64))) for name in checked]
         message = replace(message, signatures=b"".join(votes))
     return replace(message, signature=run.signer.sign(run.context("chain roster", sender) + digest))
