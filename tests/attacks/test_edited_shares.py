@@ -8,6 +8,8 @@ that the statement gives, whatever it then opens; whoever follows the protocol i
 import copy
 import dataclasses
 import itertools
+import tomllib
+from pathlib import Path
 
 import msgspec
 import numpy as np
@@ -21,6 +23,7 @@ from blindbayes.primitives import limbs as lm
 from blindbayes.primitives import merkle
 from blindbayes.primitives.coins import Coins
 from blindbayes.primitives.garbling import Garbler
+from blindbayes.protocol import shared_argmax
 from blindbayes.protocol.shared_argmax import audit, comparing, decoys
 from blindbayes.scheme.audits import caught
 
@@ -371,6 +374,14 @@ def test_the_statement_says_how_often_a_deviation_is_caught_and_what_is_not():
         assert "decoys" in words
         assert "Not audited" in words
     assert "Training opened audited_classes" in words
+
+
+def test_an_audited_classification_has_as_many_messages_more_as_its_page_says():
+    page = (Path(shared_argmax.__file__).parent / "SPEC.md").read_text().split("```toml\n")[2]
+    formula = tomllib.loads(page.split("```", 1)[0])["messages"]
+    for epsilon, more in ((6.0, eval(formula, {}, {"chunks": 1})), (None, (1 + 2) + (1 + 2))):
+        audited, plain = (ask(train(rate=rate, epsilon=epsilon).model)[0].cost.messages for rate in (0.2, 0))
+        assert audited - plain == more
 
 
 def test_references_that_are_not_whole_are_refused():
