@@ -323,7 +323,9 @@ def status(config: Path, as_json: bool) -> None:
         return
     click.echo(f"{shown['site']}  {shown['fingerprint']}")
     for name, up in shown["peers"].items():
-        click.echo(f"  {name}: {'connected' if up else 'not connected'}")
+        told = shown.get("versions", {}).get(name, {})
+        runs = f", blindbayes {told['blindbayes']}" if "blindbayes" in told else "".join(f", {k} {v}" for k, v in told.items())
+        click.echo(f"  {name}: {'connected' if up else 'not connected'}{runs}")
     for each in shown["proposed"]:
         click.echo(f"  {each['by']} proposes study {each['study']}, which is not approved here")
     for each in shown["pending_predictions"]:

@@ -42,6 +42,7 @@ from blindbayes.transport.identity import Identity
 from blindbayes.transport.journal import code_version
 from blindbayes.transport.link import Timing
 from blindbayes.transport.router import Router
+from blindbayes.transport.versions import VERSIONS
 
 _HASH = re.compile("[0-9a-f]{64}")
 _KEEP_ENDED = 16
@@ -418,6 +419,7 @@ class Agent:
             "site": self.name,
             "fingerprint": self.identity.card.words,
             "peers": {name: self.board.courier.is_up(name) for name in sorted(self.home.peers())},
+            "versions": {self.name: dict(VERSIONS)} | {name: dict(told) for name, told in sorted(self.board.versions.items())},
             "approved": [{"study": study.sha256, "title": study.title} for study in self.home.approvals.all()],
             "proposed": [{"study": sha256, "by": site} for sha256, site in self.proposed_studies.items()],
             "pending_predictions": list(self.pending_predictions.values()),

@@ -94,6 +94,7 @@ class RoleRunner:
                 seen=partial(logbook.seen, site),
                 recall=partial(logbook.recall, site),
                 most_bytes=most if site != identity.name else None,
+                told=partial(board.versions.__setitem__, site),
             )
             board.attach(site, self.links[peer])
         moments = MomentLog(home, study, run_id) if work.kind == "sum" and name in study.contributors else None

@@ -23,12 +23,12 @@ from blindbayes.primitives.coins import Coins
 from blindbayes.primitives.prg import derive_key
 from blindbayes.primitives.signatures import SigningKey, verify
 from blindbayes.transport.identity import framed
+from blindbayes.transport.versions import ENVELOPE
 from blindbayes.wire import MAX_FRAME_BYTES
 
 PART_BYTES = 256 * 1024
 MAX_PARTS = MAX_FRAME_BYTES // PART_BYTES + 1
 MAX_ENVELOPE_BYTES = PART_BYTES + TAG_BYTES + 1024
-_VERSION = 1
 
 
 class Offer(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag=1):
@@ -76,14 +76,14 @@ _DECODER = msgspec.msgpack.Decoder(Frame)
 
 def pack(frame: Frame) -> bytes:
     """The bytes that a courier carries."""
-    return bytes([_VERSION]) + msgspec.msgpack.encode(frame)
+    return bytes([ENVELOPE]) + msgspec.msgpack.encode(frame)
 
 
 def unpack(raw: bytes, *, sender: str | None = None) -> Frame:
     """The frame in bytes of a courier. Raises `PeerProtocolError`, nothing else, for anything else."""
     if len(raw) > MAX_ENVELOPE_BYTES:
         raise PeerProtocolError("an envelope is over the size limit", party=sender)
-    if not raw or raw[0] != _VERSION:
+    if not raw or raw[0] != ENVELOPE:
         raise PeerProtocolError("an envelope has an unknown version", party=sender)
     try:
         frame: Frame = _DECODER.decode(memoryview(raw)[1:])

@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -38,6 +38,7 @@ from blindbayes.transport.envelope import (
 )
 from blindbayes.transport.journal import Journal, message_digest
 from blindbayes.transport.outbox import Outbox
+from blindbayes.transport.versions import VERSIONS, are_versions, difference
 
 CONFIRM, ACK, AGAIN, BEAT, ABORT, READY = "confirm", "ack", "again", "beat", "abort", "ready"
 _CONTROL = frozenset((CONFIRM, ACK, AGAIN, BEAT, ABORT, READY))
@@ -79,6 +80,7 @@ class _Confirm(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fiel
     acked: int  # messages of mine that you told me you have
     heads: bytes  # of my audit log and ledger, for you to witness
     seen: bytes = b""  # what you last showed me of yours, with your signature: you must still hold it
+    versions: dict[str, str] = {}
 
 
 _CONFIRM = msgspec.msgpack.Decoder(_Confirm)
@@ -117,7 +119,11 @@ class Link:
         seen: Callable[[], bytes] = bytes,
         recall: Callable[[bytes], None] = lambda seen: None,
         most_bytes: int | None = None,
+        versions: Mapping[str, str] = VERSIONS,
+        told: Callable[[Mapping[str, str]], None] = lambda versions: None,
     ) -> None:
+        self._versions = versions
+        self._told = told  # what the peer runs
         self.pair = pair
         self.timing = timing
         self._journal = journal
@@ -265,6 +271,11 @@ class Link:
             self._inbox_bytes += size
             self._arrived.set()
 
+    def refuse(self, why: str) -> None:
+        """The peer can never be understood."""
+        if not self.joined:
+            self._fail(PeerProtocolError(why, party=self.pair.peer))
+
     def _forget_sessions(self) -> None:
         for session in (self._pending, self._current):
             if session is not None:
@@ -330,7 +341,8 @@ class Link:
                 stream = self._journal.stream(self.pair.peer)
                 heads = self._heads()
                 seen = b"" if self.joined else self._seen()
-                body = _Confirm(owed.proof(heads), stream.count, stream.digest, self._outbox.acked, heads, seen)
+                counts = (stream.count, stream.digest, self._outbox.acked)
+                body = _Confirm(owed.proof(heads), *counts, heads, seen, dict(self._versions))
                 await self._commit()  # what is said to be held is on disk
                 if owed.sent == 0:
                     owed.confirmation = owed.seal(CONFIRM, msgspec.msgpack.encode(body))
@@ -491,8 +503,15 @@ class Link:
             raise PeerProtocolError("a session is not well formed", party=self.pair.peer) from cause
         session.require_proof(confirm.proof, confirm.heads)
         if not self.joined:
-            if len(confirm.seen) > _MAX_SEEN_BYTES or len(confirm.heads) > _MAX_HEADS_BYTES:
+            if (
+                len(confirm.seen) > _MAX_SEEN_BYTES
+                or len(confirm.heads) > _MAX_HEADS_BYTES
+                or not are_versions(confirm.versions)
+            ):
                 raise PeerProtocolError("says more of logs than there is to say", party=self.pair.peer)
+            self._told(confirm.versions)
+            if (why := difference(self._versions, confirm.versions)) is not None:
+                raise PeerProtocolError(why, party=self.pair.peer)
             self._recall(confirm.seen)
             self._witness(confirm.heads, session.exchange, confirm.proof)
         peer = self.pair.peer

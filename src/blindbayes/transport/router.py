@@ -8,7 +8,7 @@ handed to `unknown_offer` if it is an offer, and dropped otherwise.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from blindbayes.errors import PeerProtocolError
@@ -16,6 +16,7 @@ from blindbayes.transport.courier import Courier
 from blindbayes.transport.envelope import Ended, Offer, unpack
 from blindbayes.transport.events import log_event
 from blindbayes.transport.link import Link
+from blindbayes.transport.versions import ENVELOPE
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +37,9 @@ class Route:
         return self.site == self.board.site or self.board.courier.is_up(self.site)
 
 
+_STRANGE = 8  # one frame may have been garbled on the way
+
+
 class Router:
     """A courier's listener that knows the links of all runs of this site."""
 
@@ -43,6 +47,7 @@ class Router:
         self.site = site
         self.courier = courier
         self.refused_frames: dict[str, int] = {}  # by site, for the metrics
+        self.versions: dict[str, Mapping[str, str]] = {}  # what other sites run, as they told
         self._unknown_offer = unknown_offer
         self._links: dict[tuple[str, str, str], tuple[str, Link]] = {}  # (run, my seat, peer's seat) -> its site, link
         self._sessions: dict[tuple[bytes, str], tuple[str, Link]] = {}  # (session, my seat) -> the peer's site, link
@@ -80,6 +85,7 @@ class Router:
             envelope = unpack(frame, sender=sender)
         except PeerProtocolError:
             self.refused_frames[sender] = self.refused_frames.get(sender, 0) + 1
+            self._another_version(sender, frame)
             return
         if isinstance(envelope, Offer | Ended):
             found = self._links.get((envelope.run_id, envelope.receiver, envelope.sender))
@@ -89,6 +95,16 @@ class Router:
             found = self._sessions.get((envelope.session, envelope.receiver))
         if found is not None and found[0] == sender:
             found[1].accept(envelope)
+
+    def _another_version(self, sender: str, frame: bytes) -> None:
+        """A site whose envelopes are all of another version never joins: say why, and do not wait for the deadline."""
+        if frame and frame[0] != ENVELOPE:
+            self.versions[sender] = {"envelope": str(frame[0])}
+            if self.refused_frames[sender] >= _STRANGE:
+                why = f"speaks envelope version {frame[0]}, this site {ENVELOPE}: use one release of blindbayes at all sites"
+                for site, link in list(self._links.values()):
+                    if site == sender:
+                        link.refuse(why)
 
     def peer_up(self, peer: str) -> None:
         log_event("site_up", site=peer)

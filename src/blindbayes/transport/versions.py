@@ -1,0 +1,44 @@
+"""What two sites must have in common before either computes or pays: told in `confirm`, and compared there.
+
+Raise a number when what it stands for changes so that an older release could not follow.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from blindbayes import __version__
+from blindbayes.wire import VERSION as WIRE
+
+ENVELOPE = 1
+LINK = 2  # beats that say what was sent, and `again`
+JOURNAL = 1
+PROTOCOLS = 2  # messages and roles of any protocol
+VERSIONS: Mapping[str, str] = {
+    "blindbayes": __version__,
+    "envelope": str(ENVELOPE),
+    "journal": str(JOURNAL),
+    "link": str(LINK),
+    "protocols": str(PROTOCOLS),
+    "wire": str(WIRE),
+}
+_WORD = re.compile(r"[A-Za-z0-9.+_-]{1,24}")
+_OWN = {"blindbayes", "journal"}  # told, and nobody else's business
+
+
+def difference(mine: Mapping[str, str], theirs: Mapping[str, str]) -> str | None:
+    """Why a peer with these versions cannot take part, in words; None if it can."""
+    own, other = mine["blindbayes"], theirs.get("blindbayes", "of a release that tells no versions")
+    for name in sorted(set(mine) - _OWN):
+        if theirs.get(name) != mine[name]:
+            return (
+                f"runs blindbayes {other} with {name} version {theirs.get(name, 'none')}; this site runs {own} with "
+                f"{mine[name]}: use one release at all sites"
+            )
+    return None
+
+
+def are_versions(told: Mapping[str, str]) -> bool:
+    """A peer's versions are a few short words."""
+    return len(told) <= 16 and all(_WORD.fullmatch(word) for each in told.items() for word in each)
