@@ -73,7 +73,7 @@ def test_unknown_and_unapproved_studies_are_met_alike(tmp_path: Path, monkeypatc
             assert agent.runs == {}
             assert agent.counters["offers_refused"] >= 2 * 2 * STUDIES * REPEATS
 
-            honest, planted = Approvals.find, frozenset(known)
+            honest, planted = Approvals.find_roster, frozenset(known)
 
             def slower(home: Approvals, sha256: str) -> tuple[StudyFile, int] | None:
                 until = time.perf_counter() + (PLANTED if sha256 in planted else 0)
@@ -81,7 +81,7 @@ def test_unknown_and_unapproved_studies_are_met_alike(tmp_path: Path, monkeypatc
                     pass
                 return honest(home, sha256)
 
-            monkeypatch.setattr(Approvals, "find", slower)
+            monkeypatch.setattr(Approvals, "find_roster", slower)
             assert told_apart(agent, known, unknown, order)
 
     bounded(test)
