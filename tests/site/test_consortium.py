@@ -86,6 +86,7 @@ def test_a_run_without_a_base_begins_anew_and_pays_in_full(tmp_path: Path, drawn
     bounded(test, 60)
 
 
+@pytest.mark.slow
 def test_whoever_missed_the_base_is_not_counted_twice(tmp_path: Path, drawn: list[Any]) -> None:
     """With a quorum: a site that was lost in the base keeps out of the sum of changes, and is in the next total."""
 

@@ -202,10 +202,11 @@ def approve(study: str, sha256: str | None, runs: int | None, config: Path, as_j
     asked = approval_of(file)
     if not as_json:
         click.echo("\n".join(asked.lines))
-        for after, change in list(zip(file.rosters[1:], file.changes, strict=True))[-1:]:
-            click.echo(f"roster after change {after.number}: {', '.join(file.names)}")
-            click.echo(f"  with it come: {', '.join(party.name for party in change.add) or 'none'}")
-            click.echo(f"  with it leave: {', '.join(change.remove) or 'none'}")
+        known = file.at(home.approvals.roster_of(file.sha256) or file.sha256)
+        for after, change in list(zip(file.rosters[1:], file.changes, strict=True))[
+            0 if known is None else len(known.changes) :
+        ]:
+            click.echo("\n".join(after.told(change)))
     require_study(home.config.policy, file)
     file.study.scheme.require_runnable(file.agreement)
     home.approvals.approve(file, runs=runs)

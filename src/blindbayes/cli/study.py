@@ -26,7 +26,7 @@ from blindbayes.cli.study_columns import (
     require_new,
 )
 from blindbayes.cli.study_hash import FILE, show_hash
-from blindbayes.cli.study_roster import lines_of, roster, sign_change
+from blindbayes.cli.study_roster import roster, sign_change
 from blindbayes.codebook import Codebook
 from blindbayes.errors import ConfigError, PrivacyError
 from blindbayes.site.approval import approval_of
@@ -187,7 +187,7 @@ def check(path: Path, as_json: bool) -> None:
     for name, value in facts.items():
         click.echo(f"{name.replace('_', ' '):{width}}  {_shown(name, value)}")
     for after, change in zip(study.rosters[1:], study.changes, strict=True):
-        click.echo("\n".join(lines_of(after, change)))
+        click.echo("\n".join(after.told(change)))
     click.echo("\n".join(asked.lines))
 
 

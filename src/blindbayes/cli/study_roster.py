@@ -13,7 +13,7 @@ from blindbayes.errors import ConfigError
 from blindbayes.site.folder import SiteFolder
 from blindbayes.storage.files import write_whole
 from blindbayes.study.file import StudyFile
-from blindbayes.study.roster import Change, Party, Roster
+from blindbayes.study.roster import Change, Party
 from blindbayes.transport.identity import Identity, read_card
 
 
@@ -67,7 +67,7 @@ def change(
     after = study.change(Change(study.roster.sha256, came, remove, moved, party_rows))
     after.study.scheme.require_runnable(after.agreement)
     write_whole(path.resolve(), after.to_toml().encode(), private=False)
-    click.echo("\n".join(lines_of(after.roster, after.changes[-1])))
+    click.echo("\n".join(after.roster.told(after.changes[-1])))
 
 
 @roster.command()
@@ -83,39 +83,13 @@ def show(path: Path, as_json: bool) -> None:
     study = StudyFile.from_toml(path)
     pairs = list(zip(study.rosters[1:], study.changes, strict=True))
     if as_json:
-        print_json(
-            {
-                "study": study.sha256,
-                "roster": study.roster.sha256,
-                "parties": list(study.names),
-                "changes": [{"roster": after.sha256, "missing": _missing(after, each)} for after, each in pairs],
-            }
-        )
+        told = [{"roster": after.sha256, "missing": list(after.require_signed(each, complete=False))} for after, each in pairs]
+        facts = {"study": study.sha256, "roster": study.roster.sha256, "parties": list(study.names)}
+        print_json({**facts, "changes": told})
         return
     click.echo(f"study {study.sha256}: {', '.join(party.name for party in study.parties)}")
     for after, each in pairs:
-        click.echo("\n".join(lines_of(after, each)))
-
-
-def _missing(after: Roster, change: Change) -> list[str]:
-    return list(after.require_signed(change, complete=False))
-
-
-def lines_of(after: Roster, change: Change) -> list[str]:
-    """A change in words."""
-    told = [
-        *(f"  {party.name} comes (identity {party.identity[:16]})" for party in change.add),
-        *(f"  {name} leaves" for name in change.remove),
-        *(f"  {site} hosts the role {role}" for role, site in change.hosts.items()),
-        *([f"  a site has at most {change.party_rows} rows"] if change.party_rows else []),
-    ]
-    missing = ", ".join(_missing(after, change))
-    return [
-        f"change {after.number} of the roster, hash {after.sha256}",
-        *told,
-        f"  then it is: {', '.join(party.name for party in after.parties)}",
-        "  signed by all who must" if not missing else f"  not signed yet by {missing}",
-    ]
+        click.echo("\n".join(after.told(each)))
 
 
 def sign_change(home: SiteFolder, identity: Identity, study: StudyFile, *, instead: bool) -> StudyFile:

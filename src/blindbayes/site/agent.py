@@ -420,7 +420,10 @@ class Agent:
             "fingerprint": self.identity.card.words,
             "peers": {name: self.board.courier.is_up(name) for name in sorted(self.home.peers())},
             "versions": {self.name: dict(VERSIONS)} | {name: dict(told) for name, told in sorted(self.board.versions.items())},
-            "approved": [{"study": study.sha256, "title": study.title} for study in self.home.approvals.all()],
+            "approved": [
+                {"study": study.sha256, "title": study.title, "roster": study.roster.sha256}
+                for study in self.home.approvals.all()
+            ],
             "proposed": [{"study": sha256, "by": site} for sha256, site in self.proposed_studies.items()],
             "pending_predictions": list(self.pending_predictions.values()),
             "runs": [run.show() for run in self.runs.values()],

@@ -131,6 +131,19 @@ class Roster:
             raise ConfigError(f"change {self.number} of the roster is not signed by {', '.join(missing)}: nothing runs on it")
         return missing
 
+    def told(self, change: Change) -> list[str]:
+        """The change that led here, in words."""
+        missing = ", ".join(self.require_signed(change, complete=False))
+        return [
+            f"change {self.number} of the roster, hash {self.sha256}",
+            *(f"  {party.name} comes (identity {party.identity[:16]})" for party in change.add),
+            *(f"  {name} leaves" for name in change.remove),
+            *(f"  {site} hosts the role {role}" for role, site in change.hosts.items()),
+            *([f"  a site has at most {change.party_rows} rows"] if change.party_rows else []),
+            f"  then it is: {', '.join(party.name for party in self.parties)}",
+            "  signed by all who must" if not missing else f"  not signed yet by {missing}",
+        ]
+
 
 def require_party(party: Party) -> Party:
     """Refuse a party whose name or keys are none."""
