@@ -369,7 +369,7 @@ def simulate(frames, *, coins=None, **options):
 def test_coarse_probabilities_over_tables_and_what_the_statement_says():
     frames = tables()
     result = simulate(frames, opening="coarse", fraction=coarse_bits(256), minimum=256, coins=coins("t"))
-    assert result.parameters().terms["v"].log_prob.shape == (3, 2)
+    assert result.model.parameters_.terms["v"].log_prob.shape == (3, 2)
     assert {leak.opened for leak in result.leakage.values()} == {("minimum_reached", "probabilities")}
     fine = simulate(frames, opening="fine", fraction=16, coins=coins("t"))
     assert "opens the counts" in fine.statement
