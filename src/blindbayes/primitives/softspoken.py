@@ -76,7 +76,7 @@ class OtReceiver:
     def session(self, name: bytes) -> ChooserStream:
         """Streams for one session; a name that came before is refused."""
         _take_name(name, self._names)
-        secret = hashlib.sha256(b"softspoken masks" + b"".join(leaf for tree in self.leaves for leaf in tree) + name).digest()
+        secret = hashlib.sha256(b"softspoken masks" + b"".join(map(b"".join, self.leaves)) + name).digest()
         return ChooserStream(name, _Leaves(self.leaves, name), secret)
 
 
