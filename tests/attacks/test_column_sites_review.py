@@ -512,8 +512,8 @@ def test_columns_that_stand_beside_the_classes_belong_to_the_input(tmp_path: Pat
                 work = work_of(
                     agent.home, agent.identity, prediction_run(study.sha256, model, "b"), study, to_builtins(request)
                 )
-                work.read()
-                digests.append(work.digest("insurer"))
+                work.job.read()
+                digests.append(work.job.digest("insurer"))
                 work.close()
             assert digests[0] != digests[1]
 

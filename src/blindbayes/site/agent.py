@@ -323,7 +323,7 @@ class Agent:
     async def _compute(self, run: AgentRun) -> None:
         study, work = run.study, run.work
         self._require_latency(study)  # a run taken up may meet another one
-        await asyncio.to_thread(work.read)
+        await asyncio.to_thread(work.job.read)
         run.state = "running"
         begun = time.monotonic()
         for name in study.seats:
@@ -387,7 +387,7 @@ class Agent:
         with contextlib.suppress(OSError, BlindbayesError):  # on a full disk the error itself still reaches the operator
             kind = "burned" if isinstance(error, LocalProtocolError | IntegrityError) else "failed"
             # A batch that could not even be read, so that no journal was begun, may be asked for again.
-            if run.work.kind != "prediction" or self.home.runs.has_begun(run.run_id):
+            if run.work.job.kind != "prediction" or self.home.runs.has_begun(run.run_id):
                 self.home.runs.end(run.run_id, outcome | {"message": str(error)})
             self.home.audit.append("ended", run=run.run_id, study=run.study.sha256, state=kind, why=str(error))
             if isinstance(error, IntegrityError) and error.evidence is not None:

@@ -39,7 +39,7 @@ class AgentRun:
         """For people and for the console: states, names, times; never a value."""
         shown: dict[str, Any] = {
             "run": self.run_id,
-            "kind": self.work.kind,
+            "kind": self.work.job.kind,
             "study": self.study.sha256,
             "title": self.study.title,
             "proposed_by": self.proposed_by,

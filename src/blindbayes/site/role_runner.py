@@ -71,7 +71,7 @@ class RoleRunner:
         beat, gone = min(base.beat, limits.step / 4), min(base.gone, limits.step)
         self._timing = replace(base, step=limits.step, join=limits.join, run=limits.run, beat=beat, gone=gone)
         most = most_bytes(study) if work.most_bytes is None else work.most_bytes
-        self.journal = self._open_journal(run_id, home, identity, work.digest(name))
+        self.journal = self._open_journal(run_id, home, identity, work.job.digest(name))
         coins = Coins.seeded(self.journal.begun.seed)
         wake = asyncio.Event()
         self.links: dict[str, Link] = {}
@@ -97,15 +97,15 @@ class RoleRunner:
                 told=partial(board.versions.__setitem__, site),
             )
             board.attach(site, self.links[peer])
-        moments = MomentLog(home, study, run_id) if work.kind == "sum" and name in study.contributors else None
+        moments = MomentLog(home, study, run_id) if work.job.kind == "sum" and name in study.contributors else None
         self.driver = RoleDriver(
             run,
-            work.role(name, run, coins),
+            work.job.role(name, run, coins),
             self.journal,
             self.links,
             self._timing,
             wake=wake,
-            required=work.required,
+            required=work.job.required,
             rehearse=lambda: self._look(home, work, rehearse=True),
             before_first_step=lambda: self._look(home, work),
             before_send=moments.before_send if moments else lambda kinds: None,
@@ -121,15 +121,15 @@ class RoleRunner:
         key = (self._run_id, self.name)
         with home.deciding:
             if not rehearse:
-                work.authorise_and_charge(self.name)
+                work.job.authorise_and_charge(self.name)
                 home.promised.pop(key, None)
                 return
             with rehearsal():
                 for other in list(home.promised.values()):
                     with contextlib.suppress(BlindbayesError):  # what fails now will not be paid for either
                         other()
-                work.authorise_and_charge(self.name)
-            home.promised[key] = lambda: work.authorise_and_charge(self.name)
+                work.job.authorise_and_charge(self.name)
+            home.promised[key] = lambda: work.job.authorise_and_charge(self.name)
 
     def _open_journal(self, run_id: str, home: SiteFolder, identity: Identity, data: bytes) -> Journal:
         """The journal of this role. A run whose input or code has changed since it began is burned."""

@@ -14,9 +14,7 @@ from blindbayes.data.persons import Persons
 from blindbayes.data.sources import Source
 from blindbayes.errors import ConfigError, DataError, PrivacyError
 from blindbayes.model.shares import KeptShare, ModelShare, ShareHead
-from blindbayes.primitives.coins import Coins
 from blindbayes.protocol.columns import ColumnsSetup
-from blindbayes.protocol.core import Role, Run
 from blindbayes.scheme.job import Bounded, Charge, Job
 from blindbayes.scheme.prediction import PredictionJob, PredictionTerms, Request
 from blindbayes.site.bases import base_of, most_moved
@@ -253,41 +251,15 @@ class FolderSite:
 
 
 class Work:
-    """One run at this site. `read` and `finish` run in a thread."""
+    """One run at this site: its `job`, and how it is finished, in a thread."""
 
     def __init__(self, study: StudyFile, site: FolderSite, job: Job, run_id: str) -> None:
         self.study, self.site, self.job, self.run_id = study, site, job, run_id
 
     @property
-    def kind(self) -> str:
-        """For people: sum, training, prediction, release."""
-        return self.job.kind
-
-    @property
-    def required(self) -> int:
-        """The fewest roles that must have joined before anything is computed."""
-        return self.job.required
-
-    def read(self) -> None:
-        """Read what this site brings."""
-        self.job.read()
-
-    def digest(self, seat: str) -> bytes:
-        """Keyed digest of the input of a role."""
-        return self.job.digest(seat)
-
-    @property
     def most_bytes(self) -> int | None:
         """What one role may send another, if the job knows."""
         return self.job.most_bytes() if isinstance(self.job, Bounded) else None
-
-    def role(self, seat: str, run: Run, coins: Coins) -> Role[Any]:
-        """The role in a seat that this site hosts."""
-        return self.job.role(seat, run, coins)
-
-    def authorise_and_charge(self, seat: str) -> None:
-        """Everybody has joined: the last look, and payment."""
-        self.job.authorise_and_charge(seat)
 
     def finish(self, finished: Mapping[str, Finished]) -> Path:
         """Keep what the roles returned, then write the release."""
