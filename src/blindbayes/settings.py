@@ -70,9 +70,19 @@ SETTINGS = {
     "site.operator": Setting("host:port for this site's own people; loopback only"),
     "site.ledger": Setting("the site's own record of privacy spent"),
     "site.journal_quota_mb": Setting("how much a run may keep on disk"),
-    "site.rows.source": Setting("a CSV or Parquet path (relative to the site's folder) or a database URL"),
-    "site.rows.table": Setting("the table, for a database"),
+    "site.rows.source": Setting(
+        "a path (relative to the site's folder): CSV, TSV (packed or not), Parquet or Excel; or a database URL"
+    ),
+    "site.rows.table": Setting("the table of a database, or the sheet of a workbook"),
     "site.rows.extra_columns": Setting("`ignore` leaves columns unread that the codebook does not know"),
+    "site.rows.delimiter": Setting("of a text file: one character; none takes what its header shows"),
+    "site.rows.quote": Setting("of a text file: what stands around a cell"),
+    "site.rows.encoding": Setting("of a text file, such as `latin-1`; none takes UTF-8, or what its first bytes say"),
+    "site.rows.decimal": Setting(
+        "of a text file: `,` where numbers have a decimal comma. It is declared, since no row may say how others are read"
+    ),
+    "site.rows.names": Setting("of a text file without a header row: its columns"),
+    "site.rows.map": Setting("columns made of the table's own, under `[rows.map]`; see the page on reading tables"),
     "site.relay.card": Setting("the relay's card"),
     "site.relay.sites": Setting("the sites that are reached through it"),
     "site.tls.authority": Setting("PEM file of the authority's certificates"),

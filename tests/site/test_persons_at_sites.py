@@ -10,6 +10,8 @@ import pytest
 from blindbayes.codebook import Codebook, IdPart, IdRecipe
 from blindbayes.errors import DataError
 from blindbayes.ledger import Ledger
+from blindbayes.site.config import Rows
+from blindbayes.site.tables import Tables
 from blindbayes.site.work import FolderSite, work_of
 from blindbayes.study.file import Privacy
 from support.sites import BOOK, Office, bounded
@@ -65,3 +67,28 @@ def test_the_same_rows_are_refused_by_a_study_without_noise(tmp_path: Path) -> N
                 work_of(site.home, site.identity, "ab" * 8, study).read()
 
     bounded(test)
+
+
+def test_a_site_brings_its_table_as_it_is(tmp_path: Path) -> None:
+    """Semicolons, other names, other codes, pounds: `[rows]` says how it is read, and the study counts what it agreed on."""
+    folder = tmp_path / "rows"
+    folder.mkdir()
+    raw = pd.DataFrame({"Befund": [1, 0, 1, 0] * 10, "Farbe": ["rot", "blau", "gruen", "rot"] * 10, "months": ["480,0"] * 40})
+    raw.to_csv(folder / "t.csv", index=False, sep=";")
+    plain = pd.DataFrame({"class": ["ill", "well"] * 20, "colour": ["red", "blue", "green", "red"] * 10, "age": [40.0] * 40})
+    plain.to_csv(folder / "plain.csv", index=False)
+    rules = {
+        "class": {"from": "Befund", "values": {"1": "ill", "0": "well"}},
+        "colour": {"from": "Farbe", "values": {"rot": "red", "blau": "blue", "gruen": "green"}},
+        "age": "months / 12",
+    }
+    site = Tables(tmp_path, Rows("rows/t.csv", decimal=",", map=rules))
+    counts = [
+        each.count(BOOK, total=total, persons=None)
+        for each in (site, Tables(tmp_path, Rows("rows/plain.csv")))
+        for total in (False, True)
+    ]
+    assert all(each == counts[0] for each in counts)
+    raw.drop(columns="Befund").to_csv(folder / "new.csv", index=False, sep=";")
+    with site.open_batch("rows/new.csv") as batch:  # rows to be classified have no class
+        assert set(batch.columns) == {"colour", "age"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 from rich.markup import escape
@@ -10,6 +11,7 @@ from rich.table import Table
 
 from blindbayes.cli import print_json
 from blindbayes.cli.screen import Screen
+from blindbayes.cli.tables import opened, table_options
 from blindbayes.codebook import DEFAULT_MAX_ROWS, Categorical, Codebook, json_schema
 from blindbayes.errors import ConfigError, DataError
 from blindbayes.storage.files import write_whole
@@ -92,6 +94,7 @@ def schema() -> None:
 @click.option("--bins", type=int, help="Cut every number into this many equal cells, instead of choosing for each.")
 @click.option("--missing", multiple=True, help="A text that stands for a missing value; may be given several times.")
 @click.option("--max-rows", type=int, default=DEFAULT_MAX_ROWS, show_default=True, help="No table may hold more rows.")
+@table_options
 @click.option("--out", type=click.Path(dir_okay=False), help="Write here instead of printing.")
 def draft(
     data: str,
@@ -102,6 +105,7 @@ def draft(
     missing: tuple[str, ...],
     max_rows: int,
     out: str | None,
+    **reading: Any,
 ) -> None:
     """Draft a codebook from a PUBLIC sample, with a reason for each choice.
 
@@ -115,7 +119,7 @@ def draft(
     from blindbayes.data.draft import draft_codebook
     from blindbayes.data.sources import read_public
 
-    public = read_public(data, text=(target,), missing=missing)
+    public = read_public(opened(data, **reading), text=(target,), missing=missing)
     made = draft_codebook(public, target, keep=keep, drop=drop, bins=bins, max_rows=max_rows, missing=missing)
     screen = Screen(stderr=True)
     _write(made.codebook, out, made.to_toml())
@@ -154,9 +158,10 @@ def from_dictionary(dictionary: str, target: str, max_rows: int, out: str | None
 @click.argument("path", type=click.Path(dir_okay=False))
 @click.option("--data", help="A CSV or Parquet path or a database URL to hold against the codebook.")
 @click.option("--ignore-extra", is_flag=True, help="Leave columns unread that the codebook does not know.")
+@table_options
 @click.option("--show-codes", is_flag=True, help="List unmapped codes on this screen. They come from rows: look, do not copy.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON (counts only).")
-def check(path: str, data: str | None, ignore_extra: bool, show_codes: bool, as_json: bool) -> None:
+def check(path: str, data: str | None, ignore_extra: bool, show_codes: bool, as_json: bool, **reading: Any) -> None:
     """Check a codebook, and what in a table does not fit it. Nothing leaves this machine.
 
     \b
@@ -173,8 +178,8 @@ def check(path: str, data: str | None, ignore_extra: bool, show_codes: bool, as_
     from blindbayes.cli.progress import counting
     from blindbayes.data import check as check_data
 
-    with counting("checking") as tell:
-        report = check_data(data, codebook, extra_columns="ignore" if ignore_extra else "refuse", progress=tell)
+    with opened(data, **reading) as source, counting("checking") as tell:
+        report = check_data(source, codebook, extra_columns="ignore" if ignore_extra else "refuse", progress=tell)
     if as_json:
         print_json(report.to_dict())
     else:

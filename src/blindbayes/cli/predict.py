@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import click
 import pyarrow as pa
 import pyarrow.csv as pacsv
 
 from blindbayes.cli.border import table_out
+from blindbayes.cli.tables import opened, table_options
 from blindbayes.errors import ConfigError
 
 
@@ -25,6 +26,7 @@ from blindbayes.errors import ConfigError
 )
 @click.option("--weight", "weights", multiple=True, metavar="LABEL=W", help="How much more an error in a class costs [1].")
 @click.option("--ignore-extra", is_flag=True, help="Leave columns unread that the codebook does not know.")
+@table_options
 @click.option("--json", "as_json", is_flag=True, help="Print JSON lines instead of CSV.")
 def command(
     model_path: str,
@@ -35,6 +37,7 @@ def command(
     weights: tuple[str, ...],
     ignore_extra: bool,
     as_json: bool,
+    **reading: Any,
 ) -> None:
     """Classify the rows of a CSV or Parquet path or a database URL with a model file.
 
@@ -46,7 +49,7 @@ def command(
       blindbayes predict model.json new_patients.csv --weight ill=10
     """
     from blindbayes.cli.progress import counting
-    from blindbayes.data.sources import open_source, require_columns
+    from blindbayes.data.sources import require_columns
     from blindbayes.estimators import load
 
     model = load(model_path)
@@ -58,7 +61,7 @@ def command(
     scratch = None if out is None else Path(out).with_name(Path(out).name + ".part")  # no half-written answers
     sink = table_out() if scratch is None else _writable(scratch)
     try:
-        with open_source(data) as source, counting("classifying") as tell:
+        with opened(data, partly=True, **reading) as source, counting("classifying") as tell:
             require_columns(
                 [name for name in source.columns if name != codebook.target],
                 codebook,

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from blindbayes.cli import print_json
+from blindbayes.cli.tables import opened, table_options
 from blindbayes.codebook import Codebook
 from blindbayes.errors import ConfigError
 
@@ -55,6 +56,8 @@ if TYPE_CHECKING:
 )
 @click.option("--gamma", type=float, help="Of smooth: the exponent of its noise [2].")
 @click.option("--tuning", help="How settings were chosen, for the statement; by default it says: assumed, not checked.")
+@click.option("--ignore-extra", is_flag=True, help="Leave columns unread that the codebook does not know.")
+@table_options
 @click.option("--ledger", type=click.Path(dir_okay=False), help="Ledger file to charge before the release.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(
@@ -78,9 +81,11 @@ def command(
     gamma: float | None,
     tuning: str | None,
     ledger: str | None,
+    ignore_extra: bool,
     as_json: bool,
+    **reading: Any,
 ) -> None:
-    """Fit a model on one table (CSV or Parquet path, or database URL) and write the model file.
+    """Fit a model on one table (path or database URL) and write the model file.
 
     \b
     Example:
@@ -120,8 +125,10 @@ def command(
         allocation=allocation,
         gamma=gamma,
         tuning=tuning,
+        extra_columns="ignore" if ignore_extra else "refuse",
     )
-    model.fit(data)
+    with opened(data, **reading) as table:
+        model.fit(table)
     facts = {"model": out, "release": release, "codebook": model.approved_codebook_, "private": epsilon is not None}
     if out is not None:
         model.save(out)

@@ -124,9 +124,7 @@ def _settled(path: str, dialect: Dialect) -> tuple[tuple[str, ...], Dialect]:
         text = decoder.decode(start).removeprefix("\ufeff")
     except (UnicodeError, OSError, EOFError, zipfile.BadZipFile, lzma.LZMAError, pa.ArrowException):
         said = "UTF-8 text" if dialect.encoding is None else f"{dialect.encoding} text"
-        raise DataError(
-            f"{path!r} is not {said} with a header row; another encoding is declared: latin-1, for example"
-        ) from None
+        raise DataError(f"{path!r} is not {said} with a header row; declare another encoding, such as latin-1") from None
     found = replace(dialect, encoding=encoding)
     if dialect.names is not None:
         return dialect.names, replace(found, delimiter=dialect.delimiter or ",")

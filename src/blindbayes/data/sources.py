@@ -6,7 +6,7 @@ import difflib
 import itertools
 import os
 import re
-from collections.abc import Callable, Container, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -28,6 +28,7 @@ from blindbayes.data.files import (
     parquet_columns,
     settled,
 )
+from blindbayes.data.mapping import mapped
 from blindbayes.data.values import NUMBER_PATTERN, Untyped, untyped
 from blindbayes.errors import ConfigError, DataError
 from blindbayes.lazy import lazy
@@ -59,6 +60,7 @@ class Source:
     _backend: Any = field(default=None, repr=False)
     _owned: bool = field(default=True, repr=False)
     _rows: Callable[[Sequence[str]], Iterator[pa.RecordBatch]] | None = field(default=None, repr=False)  # of a file
+    _mapped: bool = field(default=False, repr=False)
 
     def __enter__(self) -> Source:
         return self
@@ -81,8 +83,8 @@ class Source:
 
     @property
     def is_local(self) -> bool:
-        """Whether its rows are read by this process anyway; a database counts where it lies."""
-        return self.label in _LOCAL
+        """Whether its rows are read by this process anyway. A database counts where it lies, unless its columns are mapped."""
+        return self._mapped or self.label in _LOCAL
 
     def batches(self, names: Sequence[str], codebook: Codebook | None = None, table: Any = None) -> Iterator[dict[str, Any]]:
         """Columns of the rows, by name, in order; or of those of `table`, an expression over the source's.
@@ -94,7 +96,7 @@ class Source:
         while (batch := _safely(partial(next, found, None))) is not None:
             if batch.num_rows:
                 columns = {name: batch.column(name) for name in names}
-                for name in marked & columns.keys():
+                for name in (each for each in columns if each in marked and pa.types.is_string(columns[each].type)):
                     columns[name] = pc.replace_substring(columns[name], ",", ".")
                 yield columns
 
@@ -111,6 +113,7 @@ class Source:
     def rows(self, codebook: Codebook) -> Any:
         """The rows as an Ibis table whose numbers have decimal points."""
         marked = [name for name in self._decimal_columns(codebook) if name in self.columns]
+        marked = [name for name in marked if self.table[name].type().is_string()]
         return self.table.mutate(**{name: self.table[name].replace(",", ".") for name in marked}) if marked else self.table
 
     def require_columns(self, codebook: Codebook, *, extra_columns: str = "refuse", labels: bool = True) -> None:
@@ -133,6 +136,41 @@ def open_source(source: Any, *, table: str | None = None, dialect: Dialect | Non
     if isinstance(source, str):
         return _open_url(source, table) if _URL.match(source) else _open_path(source, dialect or Dialect(), table)
     return _open_frame(source)
+
+
+def open_table(
+    source: Any,
+    *,
+    map: Mapping[str, Any] | None = None,
+    delimiter: str | None = None,
+    quote: str = '"',
+    encoding: str | None = None,
+    decimal: str = ".",
+    names: Sequence[str] | None = None,
+    table: str | None = None,
+    partly: bool = False,
+) -> Source:
+    """A table as it is, for `fit`, `predict`, studies and checks: a path in any dialect, a URL, an Ibis table or a frame.
+
+    `map` renames, recodes and derives columns (`blindbayes.data.mapping`), without changing the table. `delimiter` is decided
+    by the header, `encoding` by the first bytes, where they are not declared; `names` are the columns of a file without header;
+    `table` is that of a database, or the sheet of a workbook. Close it, or use it as a context manager.
+    """
+    dialect = Dialect(delimiter, quote, encoding, decimal, None if names is None else tuple(names))
+    if not map:
+        return open_source(source, table=table, dialect=dialect)
+    opened = _open_frame(source, total=True) if not is_source(source) else open_source(source, table=table, dialect=dialect)
+    try:
+        made = _safely(
+            lambda: mapped(opened.table, map, partly=partly, decimal=decimal), "the map cannot be applied to the table"
+        )
+    except (DataError, ConfigError):
+        if opened is not source:
+            opened.close()
+        raise
+    found = Source(opened.label, tuple(made.columns), opened.dialect, made, opened._backend, opened is not source, _mapped=True)
+    require_distinct(found.columns, fold=True)
+    return found
 
 
 def is_source(source: Any) -> bool:
@@ -160,7 +198,8 @@ def require_columns(
         for name in columns:
             if name not in known:
                 raise DataError(
-                    f"column {name!r} is not in the codebook; drop it, declare it, or leave it unread by extra_columns='ignore'"
+                    f"column {name!r} is not in the codebook; drop it, declare it, or leave it unread: extra_columns='ignore' "
+                    "(--ignore-extra on the command line)"
                 )
     elif extra_columns != "ignore":
         raise ConfigError("extra_columns is 'refuse' or 'ignore'")
@@ -178,19 +217,19 @@ def require_distinct(columns: Sequence[str], *, fold: bool = False) -> None:
         seen[key] = name
 
 
-def read_public(
-    path: str, *, text: Sequence[str] = (), missing: Sequence[str] = (), dialect: Dialect | None = None
-) -> pa.Table:
+def read_public(path: Any, *, text: Sequence[str] = (), missing: Sequence[str] = ()) -> pa.Table:
     """A whole small file as an Arrow table with guessed types. For public tables, from which a codebook is made.
 
     Columns named in `text` stay text; a text of `missing` does not keep a column from being numeric.
     """
-    with open_source(path, dialect=dialect) as source:
+    with open_source(path) as source:
         batches = [pa.table(batch) for batch in source.batches(source.columns)]
         table = pa.concat_tables(batches) if batches else pa.table({name: pa.array([], pa.string()) for name in source.columns})
     if source.dialect is not None:
         for position, name in enumerate(table.column_names):
             column = table.column(position)
+            if not pa.types.is_string(column.type):  # made by a map
+                continue
             present = pc.if_else(pc.is_in(column, value_set=pa.array(["", *missing], pa.string())), None, column)
             present = pc.replace_substring(present, ",", ".") if source.dialect.decimal == "," else present
             if name not in text and pc.all(pc.match_substring_regex(present, NUMBER_PATTERN)).as_py():
@@ -291,8 +330,8 @@ def _open_url(url: str, table: str | None) -> Source:
     return _checked(Source(scheme, tuple(found.columns), None, found, backend))
 
 
-def _open_frame(frame: Any) -> Source:
-    table = to_arrow(frame)
+def _open_frame(frame: Any, *, total: bool = False) -> Source:
+    table = to_arrow(frame, total=total)
     require_distinct(table.column_names, fold=True)
     if not table.column_names:
         raise DataError("the table has no columns")

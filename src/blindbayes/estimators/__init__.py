@@ -105,6 +105,8 @@ class NaiveBayes(FittedModel, ClassifierMixin, BaseEstimator):  # type: ignore[m
         With `epsilon`: the type of `classes_`, "text", "integer", "real" or "boolean". "auto" takes that of the array; what
         objects a list or an object column holds is a fact about its rows, so there it takes integers (or truth values) if all
         of the codebook's classes read so: pass "text" if yours are digits in quotes.
+    extra_columns : str, default="refuse"
+        What happens to columns of a frame or source that the codebook does not know: "refuse" or "ignore".
     priors : mapping or sequence, default=None
         Public probabilities of the classes where the model will be used, by label or in the order of `classes_`, in place of
         the counted ones: 5% ill in deployment, although half of the rows are.
@@ -147,6 +149,7 @@ class NaiveBayes(FittedModel, ClassifierMixin, BaseEstimator):  # type: ignore[m
         labels: str = "auto",
         priors: Mapping[Any, float] | Sequence[float] | None = None,
         class_weight: Mapping[Any, float] | str | None = None,
+        extra_columns: str = "refuse",
     ) -> None:
         self.codebook = codebook
         self.alpha = alpha
@@ -165,6 +168,7 @@ class NaiveBayes(FittedModel, ClassifierMixin, BaseEstimator):  # type: ignore[m
         self.labels = labels
         self.priors = priors
         self.class_weight = class_weight
+        self.extra_columns = extra_columns
 
     # -- fitting -----------------------------------------------------------------------------------------------------
 
@@ -260,7 +264,13 @@ class NaiveBayes(FittedModel, ClassifierMixin, BaseEstimator):  # type: ignore[m
             codebook = counting or self._known_codebook()
             if codebook is None:
                 raise ConfigError("fitting from a path, URL or source needs a codebook; see Codebook.from_toml")
-            statistics = count_table(X, codebook, total=counting is not None, persons=self._persons(codebook))
+            statistics = count_table(
+                X,
+                codebook,
+                total=counting is not None,
+                extra_columns=self.extra_columns,
+                persons=self._persons(codebook),
+            )
             self._adopt_source(codebook)
             return statistics
         if batch and classes is None and self._known_codebook() is None:
@@ -351,7 +361,7 @@ class NaiveBayes(FittedModel, ClassifierMixin, BaseEstimator):  # type: ignore[m
     ) -> dict[str, Any]:
         """The columns of the codebook, which is adopted, or an error if there are others."""
         if names is not None:
-            require_columns(names, codebook, labels=False)
+            require_columns(names, codebook, labels=False, extra_columns=self.extra_columns)
             columns = {name: columns[name] for name in codebook.names}  # an identifier is no feature
         if not hasattr(self, "codebook_"):
             self._adopt_codebook(codebook, label_kind)
@@ -383,7 +393,13 @@ class NaiveBayes(FittedModel, ClassifierMixin, BaseEstimator):  # type: ignore[m
         exact: Statistics | CodedRows
         if release.wants_rows:
             if is_source(X):
-                exact = read_block(X, release.codebook, total=True, persons=self._persons(release.codebook))
+                exact = read_block(
+                    X,
+                    release.codebook,
+                    total=True,
+                    extra_columns=self.extra_columns,
+                    persons=self._persons(release.codebook),
+                )
                 self._adopt_source(release.codebook)
             else:
                 exact = self._private_block(X, y, release.codebook)

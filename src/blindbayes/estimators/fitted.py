@@ -59,6 +59,7 @@ class FittedModel:
         score_epsilon: float | None
         priors: Any
         class_weight: Any
+        extra_columns: str
         get_params: Any
 
         @property
@@ -152,7 +153,8 @@ class FittedModel:
         names, columns = split_columns(X, codebook)
         if names is not None:
             columns = {name: column for name, column in columns.items() if name != codebook.target}
-            require_columns([*columns], codebook, labels=False)
+            require_columns([*columns], codebook, labels=False, extra_columns=self.extra_columns)
+            columns = {name: columns[name] for name in codebook.names}
         self._require_width(columns)
         return columns
 

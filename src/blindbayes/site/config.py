@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import tomlkit
@@ -14,11 +15,20 @@ from blindbayes.site.policy import Policy
 
 
 class Rows(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Where the rows are: a CSV or Parquet path, or a database URL with `table`. Relative paths start at the site's folder."""
+    """Where the rows are: a path, or a database URL with `table`. Relative paths start at the site's folder.
+
+    `map` makes columns of the codebook from the table's own; what is None of a text file is decided by its header.
+    """
 
     source: str
     table: str | None = None
     extra_columns: str = "refuse"
+    delimiter: str | None = None
+    quote: str = '"'
+    encoding: str | None = None
+    decimal: str = "."
+    names: tuple[str, ...] | None = None
+    map: dict[str, Any] = {}
 
 
 class RelayUse(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

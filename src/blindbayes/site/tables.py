@@ -32,7 +32,7 @@ class Tables:
         from blindbayes.data import count_table
 
         rows = self._named()
-        with self.open_batch(rows.source, rows.table) as source:
+        with self.open_batch(rows.source, rows.table, partly=False) as source:
             return count_table(source, codebook, total=total, extra_columns=rows.extra_columns, persons=persons)
 
     def open_columns(self, study: StudyFile, name: str) -> tuple[Source, ColumnSource]:
@@ -40,7 +40,7 @@ class Tables:
         from blindbayes.data.columns import ColumnSource, open_columns
 
         rows, held, book = self._named(), study.holdings, study.book
-        source = self.open_batch(rows.source, rows.table)
+        source = self.open_batch(rows.source, rows.table, partly=False)
         try:
             require_own(study.agreement, name, source.columns, ignore_others=rows.extra_columns == "ignore")
             found = open_columns(source, book, ignore=source.columns)
@@ -50,13 +50,28 @@ class Tables:
             source.close()
             raise
 
-    def open_batch(self, where: str, table: str | None = None) -> Source:
-        """A table by path (relative to the site's folder) or URL. Close it."""
-        from blindbayes.data.sources import open_source
+    def open_batch(self, where: str, table: str | None = None, *, partly: bool = True) -> Source:
+        """A table by path (relative to the site's folder) or URL, read as `[rows]` says. Close it.
+
+        With `partly` a rule of `[rows.map]` is left out where the table lacks what it reads, such as the class.
+        """
+        from blindbayes.data.sources import open_table
 
         if "://" not in where and not os.path.isabs(where):
             where = str(self.folder / where)
-        return open_source(where, table=table)
+        if (rows := self.rows) is None:
+            return open_table(where, table=table)
+        return open_table(
+            where,
+            map=rows.map,
+            delimiter=rows.delimiter,
+            quote=rows.quote,
+            encoding=rows.encoding,
+            decimal=rows.decimal,
+            names=rows.names,
+            table=table,
+            partly=partly,
+        )
 
     def _named(self) -> Rows:
         if self.rows is None:

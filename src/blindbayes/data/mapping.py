@@ -1,0 +1,352 @@
+"""A table as the codebook wants it, without changing the table: columns renamed, recoded, converted and derived.
+
+    mapped(table, {
+        "sex": {"from": "geschlecht", "values": {"m": "male", "w": "female"}},   # rename and recode
+        "weight": "weight_lb * 0.45359237",                                       # convert
+        "age": "years(born, admitted)",                                           # derive
+    })
+
+An expression is read by Python's grammar and can do what is listed here and nothing else: columns by name (or
+`col("odd name")`), numbers, texts, `+ - * /`, comparisons, `and or not`, `a if condition else b`, and the functions of
+`FUNCTIONS`. It is computed row by row, in the engine that holds the rows. What cannot be computed in a row (a text that is no
+number, a division by zero, a date that is none) is missing there; no row is an error, and none changes what another gives.
+Columns that an expression uses are taken out of the table; name them again to keep them.
+"""
+
+from __future__ import annotations
+
+import ast
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from blindbayes.data.values import NUMBER_PATTERN, marker_number
+from blindbayes.errors import ConfigError, DataError
+from blindbayes.lazy import lazy
+
+if TYPE_CHECKING:
+    import ibis
+else:
+    ibis = lazy("ibis")
+
+_LONGEST = 2000
+_ORDERS = {"YMD": (1, 2, 3), "DMY": (3, 2, 1), "MDY": (3, 1, 2)}  # where year, month and day stand
+_YEAR = "([0-9]{3}[1-9]|[0-9]{2}[1-9]0|[0-9][1-9]00|[1-9]000)"
+_MONTH, _DAY = "(0?[1-9]|1[0-2])", "(0?[1-9]|[12][0-9]|3[01])"
+_DATES = {
+    order: r"^\s*" + "[-./]".join(parts) + r"\s*([ T].*)?$"
+    for order, parts in {"YMD": (_YEAR, _MONTH, _DAY), "DMY": (_DAY, _MONTH, _YEAR), "MDY": (_MONTH, _DAY, _YEAR)}.items()
+}
+_TIME = r"[ T]([01]?[0-9]|2[0-3]):([0-5][0-9])"
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """How one column is made."""
+
+    name: str
+    expression: str
+    values: Mapping[str, str] | None = None  # recoded values; others stay, or become `other`
+    other: str | None = None
+
+    @classmethod
+    def of(cls, name: str, made: Any) -> Rule:
+        """From an expression, or a table with `from`, `values` and `other`."""
+        if isinstance(made, str):
+            return cls(name, made)
+        if not isinstance(made, Mapping) or not {"from"} <= {*made} <= {"from", "values", "other"}:
+            raise ConfigError(f"map of {name!r}: an expression, or a table with from, values and other")
+        values, other = made.get("values"), made.get("other")
+        if values is not None and not (isinstance(values, Mapping) and all(isinstance(each, str) for each in values.values())):
+            raise ConfigError(f"map of {name!r}: values is a table of texts")
+        if not isinstance(made["from"], str) or not (other is None or isinstance(other, str)):
+            raise ConfigError(f"map of {name!r}: from and other are texts")
+        return cls(name, made["from"], None if values is None else {str(key): text for key, text in values.items()}, other)
+
+    @property
+    def tree(self) -> ast.expr:
+        """The expression; a `ConfigError` for what is none."""
+        if len(self.expression) > _LONGEST:
+            raise ConfigError(f"map of {self.name!r}: an expression has at most {_LONGEST} characters")
+        try:
+            return ast.parse(self.expression.strip(), mode="eval").body
+        except (SyntaxError, ValueError, RecursionError, MemoryError):
+            raise ConfigError(f"map of {self.name!r}: {self.expression!r} is no expression") from None
+
+    @property
+    def columns(self) -> set[str]:
+        """The columns that it reads."""
+        tree = self.tree
+        functions = {node.func.id for node in ast.walk(tree) if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)}
+        named = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and node.id not in functions}
+        return named | {
+            node.args[0].value
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Name)
+            and node.func.id == "col"
+            and len(node.args) == 1
+            and isinstance(node.args[0], ast.Constant)
+            and isinstance(node.args[0].value, str)
+        }
+
+
+def mapped(table: Any, rules: Mapping[str, Any], *, partly: bool = False, decimal: str = ".") -> Any:
+    """An Ibis table with the columns of `rules`, and those of `table` that no rule uses.
+
+    With `partly` a rule is left out where the table lacks a column that it reads: the class of rows to be classified.
+    """
+    made, used = {}, set()
+    for name, each in rules.items():
+        rule = Rule.of(name, each)
+        columns = rule.columns
+        if missing := sorted(columns - set(table.columns)):
+            if partly:
+                continue
+            raise DataError(f"map of {name!r}: the table has no column {missing[0]!r}")
+        used |= columns
+        made[name] = _recoded(_Reader(table, rule, decimal).read(), rule)
+    kept = [name for name in table.columns if name not in used and name not in made]
+    return table.select(*(table[name] for name in kept), **made)
+
+
+def _recoded(value: Any, rule: Rule) -> Any:
+    if isinstance(value, _Date):
+        raise ConfigError(f"map of {rule.name!r}: a date is no feature; take a part of it, such as year(...), or days(a, b)")
+    if rule.values is None:
+        return value
+    cases = [(_is(value, key), text) for key, text in rule.values.items()]
+    rest = value.cast("string") if rule.other is None else ibis.literal(rule.other)
+    return ibis.cases(*cases, (value.notnull(), rest))
+
+
+def _is(value: Any, key: str) -> Any:
+    """Whether a value reads as a text: 1, 1.0 and "1.0" as 1, true and "True" as true."""
+    kind, number = value.type(), marker_number(key)
+    if kind.is_string():
+        same = value.isin([key, key.upper(), key.capitalize()] if key in ("true", "false") else [key])
+        whole = number is not None and math.isfinite(number) and number == int(number) and str(int(number)) == key
+        return same | value.re_search(f"^{key}[.]0+$") if whole else same
+    if kind.is_boolean():
+        return value == (key == "true") if key in ("true", "false") else ibis.literal(False)
+    return ibis.literal(False) if number is None else value == number
+
+
+@dataclass(frozen=True, slots=True)
+class _Date:
+    """A point in time by its parts, which every engine computes alike; missing where it is none."""
+
+    year: Any
+    month: Any
+    day: Any
+    number: Any  # days since 1970; the 31st of a short month is in the next
+    seconds: Any  # of the day
+
+
+class _Reader:
+    """From a tree to an expression of the engine."""
+
+    def __init__(self, table: Any, rule: Rule, decimal: str) -> None:
+        self.table, self.rule, self.decimal = table, rule, decimal
+
+    def read(self) -> Any:
+        return self._value(self.rule.tree)
+
+    def _refuse(self, why: str) -> ConfigError:
+        return ConfigError(f"map of {self.rule.name!r}: {why}")
+
+    def _value(self, node: ast.expr) -> Any:
+        if isinstance(node, ast.Name):
+            return self._column(node.id)
+        if isinstance(node, ast.Constant) and type(node.value) in (int, float, str, bool):
+            return ibis.literal(float(node.value) if type(node.value) is int else node.value)
+        if isinstance(node, ast.UnaryOp):
+            if isinstance(node.op, ast.Not):
+                return ~self._truth(node.operand)
+            if isinstance(node.op, ast.USub):
+                return -self._number(node.operand)
+        if isinstance(node, ast.BinOp):
+            return self._arithmetic(node)
+        if isinstance(node, ast.Compare) and len(node.ops) == 1:
+            return self._compared(node)
+        if isinstance(node, ast.BoolOp):
+            first, *rest = (self._truth(each) for each in node.values)
+            for each in rest:
+                first = first & each if isinstance(node.op, ast.And) else first | each
+            return first
+        if isinstance(node, ast.IfExp):
+            condition = self._truth(node.test)
+            yes, no = self._value(node.body), self._value(node.orelse)
+            if yes.type().is_string() != no.type().is_string():
+                yes, no = yes.cast("string"), no.cast("string")
+            return ibis.cases((condition, yes), (~condition, no))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and not node.keywords:
+            return self._called(node.func.id, node.args)
+        raise self._refuse("only columns, numbers, texts, + - * /, comparisons, and or not, a if b else c, and functions")
+
+    def _column(self, name: str) -> Any:
+        if name not in self.table.columns:
+            raise DataError(f"map of {self.rule.name!r}: the table has no column {name!r}")
+        column = self.table[name]
+        kind = column.type()
+        if kind.is_date() or kind.is_timestamp():
+            parts = [each.cast("float64") for each in (column.year(), column.month(), column.day())]
+            clock = ibis.literal(0.0)
+            if kind.is_timestamp():
+                clock = (column.hour() * 3600 + column.minute() * 60).cast("float64")
+            number = (column.cast("timestamp").epoch_seconds().cast("float64") / 86400).floor()
+            return _Date(parts[0], parts[1], parts[2], number, clock)
+        if kind.is_decimal():
+            return column.cast("float64")
+        if not (kind.is_string() or kind.is_numeric() or kind.is_boolean()):
+            raise DataError(f"column {name!r} has a type that is neither text, number, truth value nor date; cast it before")
+        return column.nullif("") if kind.is_string() else column  # as an empty cell of a file is
+
+    def _number(self, node: ast.expr) -> Any:
+        value = self._value(node)
+        if isinstance(value, _Date):
+            raise self._refuse("a date is no number; days(a, b) and years(a, b) say how far two are apart")
+        if value.type().is_string():
+            trimmed = value.strip()
+            trimmed = trimmed.replace(",", ".") if self.decimal == "," else trimmed
+            return ibis.ifelse(trimmed.re_search(NUMBER_PATTERN), trimmed, ibis.null("string")).cast("float64")
+        if value.type().is_boolean():
+            return ibis.cases((value, 1.0), (~value, 0.0))
+        return value.cast("float64")
+
+    def _truth(self, node: ast.expr) -> Any:
+        value = self._value(node)
+        if isinstance(value, _Date) or not value.type().is_boolean():
+            raise self._refuse("a condition is a comparison, or a column of truth values")
+        return value
+
+    def _text(self, node: ast.expr) -> Any:
+        value = self._value(node)
+        if isinstance(value, _Date) or not value.type().is_string():
+            raise self._refuse("a text is expected")
+        return value
+
+    def _date(self, node: ast.expr, order: str = "YMD") -> _Date:
+        value = self._value(node)
+        if isinstance(value, _Date):
+            return value
+        if not value.type().is_string():
+            raise self._refuse("a date is expected: dates, or texts such as 2024-12-31 (for others: date(x, 'DMY'))")
+
+        text = ibis.ifelse(value.re_search(_DATES[order]), value, ibis.null("string"))
+        year, month, day = (text.re_extract(_DATES[order], at) for at in _ORDERS[order])
+        first = (year + "-" + month.lpad(2, "0") + "-01").cast("timestamp").epoch_seconds().cast("float64") / 86400
+        timed = ibis.ifelse(value.re_search(_TIME), value, ibis.null("string"))
+        hours, minutes = (timed.re_extract(_TIME, at).cast("float64") for at in (1, 2))
+        year, month, day = (part.cast("float64") for part in (year, month, day))
+        return _Date(year, month, day, first.floor() + day - 1, (hours * 3600 + minutes * 60).coalesce(0.0))
+
+    def _arithmetic(self, node: ast.BinOp) -> Any:
+        left, right = self._number(node.left), self._number(node.right)
+        if isinstance(node.op, ast.Add):
+            return left + right
+        if isinstance(node.op, ast.Sub):
+            return left - right
+        if isinstance(node.op, ast.Mult):
+            return left * right
+        if isinstance(node.op, ast.Div):
+            return left / ibis.ifelse(right == 0, ibis.null("float64"), right)
+        raise self._refuse("arithmetic is + - * /")
+
+    def _compared(self, node: ast.Compare) -> Any:
+        sides = (node.left, node.comparators[0])
+        as_text = any(isinstance(side, ast.Constant) and isinstance(side.value, str) for side in sides)
+        left, right = (self._text(side) if as_text else self._number(side) for side in sides)
+        compared: dict[type, Callable[[], Any]] = {
+            ast.Eq: lambda: left == right,
+            ast.NotEq: lambda: left != right,
+            ast.Lt: lambda: left < right,
+            ast.LtE: lambda: left <= right,
+            ast.Gt: lambda: left > right,
+            ast.GtE: lambda: left >= right,
+        }
+        if type(node.ops[0]) not in compared:
+            raise self._refuse("comparisons are == != < <= > >=")
+        return compared[type(node.ops[0])]()
+
+    def _called(self, name: str, given: list[ast.expr]) -> Any:
+        if name not in FUNCTIONS:
+            raise self._refuse(f"there is no function {name!r}; known: {', '.join(FUNCTIONS)}")
+        least, most = FUNCTIONS[name]
+        if not least <= len(given) <= most:
+            raise self._refuse(f"{name} takes {least if least == most else f'{least} or {most}'} argument(s)")
+        if name in ("year", "month", "day", "hour", "weekday"):
+            return self._part(name, self._date(given[0]))
+        if name in ("days", "years", "hours"):
+            return self._between(name, self._date(given[0]), self._date(given[1]))
+        if name == "col":
+            if not (isinstance(given[0], ast.Constant) and isinstance(given[0].value, str)):
+                raise self._refuse('col takes the name of a column in quotes: col("blood pressure")')
+            return self._column(given[0].value)
+        if name == "date":
+            order = given[1].value if len(given) == 2 and isinstance(given[1], ast.Constant) else "YMD"
+            if not isinstance(order, str) or order not in _ORDERS:
+                raise self._refuse("the order of a date is 'YMD', 'DMY' or 'MDY'")
+            return self._date(given[0], order)
+        if name == "missing":
+            value = self._value(given[0])
+            return (value.year if isinstance(value, _Date) else value).isnull()
+        if name == "lower":
+            return self._text(given[0]).lower().strip()
+        numbers = [self._number(each) for each in given]
+        if name in ("min", "max"):
+            first, second = numbers
+            return ibis.cases(((first <= second) == (name == "min"), first), (second.notnull() & first.notnull(), second))
+        one = numbers[0]
+        if name == "log":
+            return ibis.ifelse(one > 0, one, ibis.null("float64")).ln()
+        if name == "sqrt":
+            return ibis.ifelse(one >= 0, one, ibis.null("float64")).sqrt()
+        made: dict[str, Callable[[], Any]] = {
+            "abs": one.abs,
+            "floor": lambda: one.floor().cast("float64"),
+            "round": lambda: (one + 0.5).floor().cast("float64"),
+            "number": lambda: one,
+        }
+        return made[name]()
+
+    def _part(self, name: str, date: _Date) -> Any:
+        if name == "hour":
+            return (date.seconds / 3600).floor() + 0 * date.year
+        if name == "weekday":  # 1 is Monday; 1970-01-01 was a Thursday
+            shifted = date.number + 3
+            return shifted - (shifted / 7).floor() * 7 + 1
+        return getattr(date, name)
+
+    def _between(self, name: str, start: _Date, end: _Date) -> Any:
+        if name == "years":  # completed ones
+            early = (end.month * 32 + end.day) < (start.month * 32 + start.day)
+            return end.year - start.year - ibis.ifelse(early, 1, 0)
+        days = end.number - start.number
+        return days if name == "days" else days * 24 + (end.seconds - start.seconds) / 3600
+
+
+FUNCTIONS: dict[str, tuple[int, int]] = {
+    "col": (1, 1),
+    "number": (1, 1),
+    "lower": (1, 1),
+    "missing": (1, 1),
+    "abs": (1, 1),
+    "floor": (1, 1),
+    "round": (1, 1),
+    "log": (1, 1),
+    "sqrt": (1, 1),
+    "min": (2, 2),
+    "max": (2, 2),
+    "date": (1, 2),
+    "year": (1, 1),
+    "month": (1, 1),
+    "day": (1, 1),
+    "weekday": (1, 1),
+    "hour": (1, 1),
+    "days": (2, 2),
+    "hours": (2, 2),
+    "years": (2, 2),
+}
+"""Functions of an expression, with the fewest and the most of their arguments."""
