@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import importlib.util
 import json
 import os
@@ -293,3 +294,18 @@ def test_the_page_on_python_lists_the_public_surface_and_nothing_else() -> None:
     for page in pages:
         inner = set(re.findall(r"^\s*from (blindbayes\.\S+) import", page.read_text(encoding="utf-8"), flags=re.MULTILINE))
         assert inner <= {"blindbayes.datasets"}, page
+
+
+def test_the_page_of_every_paper_is_published_whole() -> None:
+    """As the command wrote it: its reference, its claims, its pictures, and no empty value."""
+    from blindbayes.papers import PAPERS, REFERENCES
+
+    index = (ROOT / "docs" / "papers" / "index.md").read_text(encoding="utf-8")
+    for paper in PAPERS:
+        folder = ROOT / "docs" / "papers" / paper
+        page = (folder / "index.html").read_text(encoding="utf-8")
+        assert html.escape(REFERENCES[paper]) in page
+        assert f"({paper}/index.html)" in index
+        assert not re.search(r">[^<]*\bNone\b", page)
+        for name in re.findall(r'<img src="([^"]+)"', page):
+            assert (folder / name).stat().st_size < 250_000, name

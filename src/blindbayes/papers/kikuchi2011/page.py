@@ -63,7 +63,7 @@ def draw(
     axes.legend(fontsize=10)
     _save(figure, out / "figure2.png")
 
-    figure, sides = plt.subplots(1, 2, figsize=(12, 6), sharey=True)
+    figure, sides = plt.subplots(1, 2, figsize=(12, 6.6), sharey=True)
     titles = ("one count and one comparison", f"all {paper.VALUES * paper.CLASSES} counts")
     for axes, rows, title in zip(sides, (one, every), titles, strict=True):
         for at, (scheme, words) in enumerate(SCHEMES.items()):
@@ -87,8 +87,8 @@ def draw(
     sides[0].set_ylabel("CPU seconds of both parties")
     figure.suptitle("Figure 3: cost against N. Lines scale what was measured (dots) linearly")
     handles, labels = sides[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="lower center", ncol=3, fontsize=10)
-    figure.tight_layout(rect=(0, 0.17, 1, 1))
+    figure.legend(handles, labels, loc="lower center", ncol=2, fontsize=10)
+    figure.tight_layout(rect=(0, 0.23, 1, 1))
     _save(figure, out / "figure3.png", tight=False)
 
     figure, axes = plt.subplots(figsize=(7, 4.5))
