@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from blindbayes.transport.driver import Finished
-from blindbayes.transport.link import Timing
-from support.mesh import Mesh
+from blindbayes.transport.envelope import Offer, unpack
+from blindbayes.transport.link import Link, Timing
+from support.mesh import Mesh, Site
 from support.sites import BOOK, Office, bounded
 from support.slow import PollHub
 from transport.test_driver import rounds
@@ -67,3 +68,33 @@ def test_a_study_of_three_sites_completes_over_rounds_of_twenty_seconds(tmp_path
             assert {run.state for run in runs.values()} == {"done"}
 
     bounded(test, 90)
+
+
+def test_two_sides_that_answer_each_others_offers_at_once_come_to_confirm(tmp_path: Path) -> None:
+    """Each frame is taken before the sender's next: an answer that is an offer must not be answered by one for ever."""
+
+    class Immediate:
+        def __init__(self, peer: Link) -> None:
+            self.peer = peer
+
+        def is_up(self) -> bool:
+            return True
+
+        async def send(self, frame: bytes) -> None:
+            found = unpack(frame)
+            (self.peer._take_offer if isinstance(found, Offer) else self.peer._take_sealed)(found)  # type: ignore[arg-type]
+
+    async def test() -> None:
+        mesh = Mesh(tmp_path, NAMES[:2], timing=Timing(retry=100.0))
+        sites = {name: Site(mesh, name, rounds) for name in mesh.names}
+        first, second = (sites[name].links[other] for name, other in (NAMES[:2], NAMES[1::-1]))
+        first._way, second._way = Immediate(second), Immediate(first)
+        for _ in range(6):
+            await first._send_one()
+            await second._send_one()
+        assert first.joined
+        assert second.joined
+        for site in sites.values():
+            site.journal.close()
+
+    bounded(test)

@@ -462,7 +462,10 @@ class Link:
         self._owe(self._pending)
 
     def _owe(self, session: Session) -> None:
-        self._owed, self._owed_offer = session, True
+        # Of a session whose confirmation is still to be sent the offer is not repeated: two sides that answer offers with
+        # offers, each faster than the other confirms, would do nothing else.
+        self._owed_offer = self._owed_offer or self._owed is not session
+        self._owed = session
         self._pump_event.set()
 
     def _renew_key(self) -> AgreementKey:
