@@ -181,9 +181,9 @@ def test_codebook_check_counts_and_exits_with_3_without_values(run: Any, folder:
     assert run("codebook", "check", folder / "codebook.toml", "--data", folder / "rows.csv").code == 0
 
 
-def test_codebook_from_public_warns_of_the_leak_and_never_overwrites(run: Any, folder: Path) -> None:
+def test_codebook_draft_warns_of_the_leak_and_never_overwrites(run: Any, folder: Path) -> None:
     out = folder / "new.toml"
-    done = run("codebook", "from-public", folder / "rows.csv", "--target", "outcome", "--missing", "?", "--out", out)
+    done = run("codebook", "draft", folder / "rows.csv", "--target", "outcome", "--missing", "?", "--out", out)
     assert done.code == 0
     assert "leak" in done.err
     codebook = Codebook.from_toml(out)
@@ -194,15 +194,15 @@ def test_codebook_from_public_warns_of_the_leak_and_never_overwrites(run: Any, f
     # What it wrote accepts the table it was made from.
     assert run("codebook", "check", out, "--data", folder / "rows.csv").code == 0
     before = out.read_bytes()
-    again = run("codebook", "from-public", folder / "rows.csv", "--target", "outcome", "--out", out)
+    again = run("codebook", "draft", folder / "rows.csv", "--target", "outcome", "--out", out)
     assert (again.code, out.read_bytes()) == (2, before)
 
 
-def test_codebook_from_public_reads_labels_and_codes_as_text_stands(run: Any, tmp_path: Path) -> None:
+def test_codebook_draft_reads_labels_and_codes_as_text_stands(run: Any, tmp_path: Path) -> None:
     path = tmp_path / "p.csv"
     path.write_text("zip,level,y\n007,low,1.0\n010,high,2.0\n012,low,1.0\n", encoding="utf-8")
     out = tmp_path / "c.toml"
-    assert run("codebook", "from-public", path, "--target", "y", "--out", out).code == 0
+    assert run("codebook", "draft", path, "--target", "y", "--out", out).code == 0
     assert Codebook.from_toml(out).classes == ("1.0", "2.0")
     assert run("codebook", "check", out, "--data", path).code == 0
 

@@ -136,9 +136,6 @@ def draft(
     screen.print(_LEAK, style="bold red")
 
 
-command.add_command(draft, "from-public")  # its name before
-
-
 @command.command("from-dictionary")
 @click.argument("dictionary", type=click.Path(dir_okay=False))
 @click.option("--target", required=True, help="The class column.")
