@@ -70,7 +70,8 @@ class RoleRunner:
         limits = study.deadlines
         beat, gone = min(base.beat, limits.step / 4), min(base.gone, limits.step)
         self._timing = replace(base, step=limits.step, join=limits.join, run=limits.run, beat=beat, gone=gone)
-        most = most_bytes(study) if work.most_bytes is None else work.most_bytes
+        known = work.most_bytes
+        most = most_bytes(study) if known is None else known
         self.journal = self._open_journal(run_id, home, identity, work.job.digest(name))
         coins = Coins.seeded(self.journal.begun.seed)
         wake = asyncio.Event()
