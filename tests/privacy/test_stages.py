@@ -199,6 +199,14 @@ def test_a_number_on_a_grid_too_fine_for_equal_cells_is_released_all_the_same() 
     assert accuracy(NaiveBayes(book, epsilon=1.0).fit(table), table) > 0.8
 
 
+def test_an_upper_bound_off_the_grid_is_an_edge_like_any_other() -> None:
+    feature = Numeric("x", -2.2072749131897207, -0.7985076962177716, 2**-44)
+    assert feature.grid_high / feature.scale > feature.high
+    counted = public_shape(feature).counted(feature)
+    assert len(counted.edges) == len(public_shape(feature).starts) - 1
+    assert plan_stages(Codebook("y", ("n", "p"), (feature,), max_rows=10**6), epsilon=1).codebook.feature("x") == counted
+
+
 def test_joined_cells_are_about_equally_full_and_a_full_cell_stands_alone() -> None:
     assert joined([0.25] * 4, 2) == (0, 2, 4)
     assert joined([0.6, 0.1, 0.1, 0.1, 0.1], 3) == (0, 1, 3, 5) or joined([0.6, 0.1, 0.1, 0.1, 0.1], 3)[1] == 1

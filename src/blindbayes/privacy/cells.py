@@ -43,7 +43,8 @@ class CellShape:
         """The feature with these cells."""
         if len(self.starts) == feature.width:
             return msgspec.structs.replace(feature, bins=feature.width, spacing="linear")
-        edges = tuple((code + feature.centre) / feature.scale for code in self.starts[1:])
+        # The last grid point may lie above an upper bound that is not on the grid, by less than a step.
+        edges = tuple(min((code + feature.centre) / feature.scale, feature.high) for code in self.starts[1:])
         return msgspec.structs.replace(feature, bins=None, spacing="linear", edges=edges)
 
     def cut(self, feature: Numeric, cells: int, reason: str) -> Cut:
