@@ -249,7 +249,8 @@ def main() -> None:
                 gain = found[method, epsilon].mean(axis=1) - base[:, 0]
                 error = float(gain.std(ddof=1)) / math.sqrt(len(gain)) if len(gain) > 1 else math.inf
                 low = gain.mean() < -2 * error - 1e-12
-                share, spread = (float(value) / max(best - majority, 1e-9) for value in (gain.mean(), error))
+                gap = best - majority if best > majority else math.nan
+                share, spread = (float(value) / gap for value in (gain.mean(), error))
                 cells.append(f"{share:>6.2f} ±{spread:.2f}{'!' if low else ' '}")
                 if large:
                     shares.setdefault((method, epsilon), []).append((share, spread))
