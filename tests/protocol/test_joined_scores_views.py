@@ -31,7 +31,7 @@ from blindbayes.protocol.joined_scores.messages import (
     ScoresGated,
 )
 from blindbayes.protocol.joined_sums.messages import ItemsMasked, SeedsChosen, StoreFilled
-from blindbayes.protocol.shared_argmax import query
+from blindbayes.protocol.shared_argmax import comparing, query
 from blindbayes.protocol.shared_argmax import roles as argmax
 from blindbayes.protocol.shared_argmax.messages import ArgmaxGarbled, EntriesChosen, EntriesMasked, ScoresChosen
 from blindbayes.protocol.transfer.messages import SessionOffered
@@ -190,7 +190,7 @@ def test_a_helper_does_not_notice_that_it_talks_to_the_simulator(to, scope, monk
     helped, links, run = case.helper()
     let_proofs_hold(monkeypatch)
     monkeypatch.setattr(bins, "_commitment", lambda seed: bytes(32))  # public randomness
-    for module in (bins, blocks, match, roles, argmax, query):  # marks name sessions, which are public
+    for module in (bins, blocks, match, roles, argmax, comparing, query):  # marks name sessions, which are public
         monkeypatch.setattr(module, "require_mark", lambda *given: None)
     role = joined_scores.helper(run, case.hidden, helped, links, coins("h"))
     value, opened, read = drive(case, role, coins("simulator"))
