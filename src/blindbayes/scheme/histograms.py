@@ -117,7 +117,7 @@ class NoisyColumns:
 
     @cached_property
     def parts(self) -> dict[str, ReleasePlan]:
-        """Step 1: a record has a row in every table, so a party spends its share of the tables, and the shares add up."""
+        """Step 1. A record has a row in every table: parties spend shares that add up to epsilon.  [by-party]"""
         whole = self.plan
 
         def part(name: str, epsilon: Fraction) -> ReleasePlan:
