@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
+from blindbayes.transport.courier import MemoryHub
 from blindbayes.transport.driver import Finished
-from blindbayes.transport.envelope import Offer, unpack
+from blindbayes.transport.envelope import Offer, Sealed, unpack
 from blindbayes.transport.link import Link, Timing
 from support.mesh import Mesh, Site
 from support.sites import BOOK, Office, bounded
@@ -96,5 +98,30 @@ def test_two_sides_that_answer_each_others_offers_at_once_come_to_confirm(tmp_pa
         assert second.joined
         for site in sites.values():
             site.journal.close()
+
+    bounded(test)
+
+
+def test_a_session_that_stands_is_offered_no_more(tmp_path: Path) -> None:
+    """Two sides that answer each other's offers with offers would do nothing else, thousands of times a second."""
+
+    async def test() -> None:
+        seen: Counter[str] = Counter()
+
+        def count(sender: str, to: str, frame: bytes) -> list[bytes]:
+            envelope = unpack(frame)
+            seen[envelope.step if isinstance(envelope, Sealed) else type(envelope).__name__] += 1
+            return [frame]
+
+        async with Office(tmp_path, NAMES, hub=MemoryHub(count)) as office:
+            study = office.net.make_study(BOOK, protocol="masked_sum")
+            office.net.approve(study)
+            runs = await office.run(study)
+            assert {run.state for run in runs.values()} == {"done"}
+            assert seen["confirm"] <= 40  # 20 pairs of seats at different sites
+            assert seen["Offer"] <= 120
+            before = seen["Offer"] + seen["confirm"]
+            await asyncio.sleep(0.5)
+            assert seen["Offer"] + seen["confirm"] == before
 
     bounded(test)

@@ -445,10 +445,13 @@ class Link:
     def _take_offer(self, offer: Offer) -> None:
         """Join the peer's latest key with my latest one. Each pair of keys makes one session, ever."""
         pending, current = self._pending, self._current
-        for session in (pending, current):
-            if session is not None and session.peer_ephemeral == offer.ephemeral:  # it lacks my answer, or did when it asked
-                self._owe(session)
-                return
+        if pending is not None and pending.peer_ephemeral == offer.ephemeral:  # it lacks my answer, or did when it asked
+            self._owe(pending)
+            return
+        if current is not None and current.peer_ephemeral == offer.ephemeral:
+            self._owed = self._owed or current  # it confirmed, so it has my offer: at most my confirmation was lost
+            self._pump_event.set()
+            return
         self.pair.require_offer(offer)
         key = self._key
         used = current is not None and key is not None and current.my_ephemeral == key.public
