@@ -57,7 +57,7 @@ docs: $(READY)  ## Build the documentation into out/docs, warnings as errors
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 bench: $(READY)  ## Every benchmark, in its short form
-	for file in benchmarks/*.py; do $(BIN)/python $$file --quick || exit 1; done
+	for file in benchmarks/[!_]*.py; do $(BIN)/python $$file --quick || exit 1; done
 
 peers: $(READY)  ## Beside scikit-learn, diffprivlib, python-paillier, openmined.psi, SPU, MPyC, OpenDP, DecLearn: docs/peers.md
 	$(BIN)/python benchmarks/peers/run.py

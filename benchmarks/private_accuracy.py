@@ -7,7 +7,7 @@ Each table is split --splits times into 70% to learn from and 30% to score; each
 times. The share closed is (accuracy - majority) / (best - majority), best being the better of the plain model and one with
 equally full cells, both without privacy, by their means over the splits. Standard errors are over splits, so that they hold
 what the choice of rows and the noise do together. `--tree` measures another version of this package by its sources.
-Tables, and which of them were looked at while tuning: `private_tables.py`.
+Tables, and which of them were looked at while tuning: `_private_tables.py`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from typing import Any
 
 import msgspec
 import numpy as np
-from private_tables import Table, from_frame, part_of, sources
+from _private_tables import Table, from_frame, part_of, sources
 
 from blindbayes import statistics
 from blindbayes.codebook import Categorical, Codebook, Numeric

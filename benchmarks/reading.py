@@ -38,7 +38,10 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=300_000)
     parser.add_argument("--columns", type=int, default=200)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--quick", action="store_true", help="small sizes, to see that it runs")
     given = parser.parse_args()
+    if given.quick:
+        given.rows, given.columns, given.rounds = 2000, 8, 1
     features = tuple(Numeric(f"x{at}", -1000, 1000, 0.01) for at in range(given.columns))
     book = Codebook("y", ("a", "b"), features, max_rows=10**8)
     with tempfile.TemporaryDirectory() as folder:

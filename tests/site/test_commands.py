@@ -7,6 +7,7 @@ import os
 import select
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -169,8 +170,12 @@ def test_from_init_to_release(serving: Path, capsys: pytest.CaptureFixture[str])
     assert call("study", "run", study, "--config", serving / "north", "--json") == 4  # approved for one run
     assert "used up" in answer(capsys)["message"]
     for name in NAMES:
-        events = [json.loads(line) for line in (serving / f"{name}.err").read_text().splitlines()]  # JSON lines, nothing else
-        mine = [event["event"] for event in events if event.get("run") == ended["run"]]
+        for _ in range(200):  # north's command does not wait for the others to write their releases
+            events = [json.loads(line) for line in (serving / f"{name}.err").read_text().splitlines()]  # JSON lines alone
+            mine = [event["event"] for event in events if event.get("run") == ended["run"]]
+            if mine[-1:] == ["run_done"]:
+                break
+            time.sleep(0.1)
         assert mine[0] == "run_joined"
         assert mine[-1] == "run_done"
         assert "agent_started" in {event["event"] for event in events}
