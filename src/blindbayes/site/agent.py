@@ -397,7 +397,17 @@ class Agent:
         self.board.detach(run.run_id)  # who comes later is told that it has ended
         with contextlib.suppress(OSError):
             self.home.runs.erase_journals(run.run_id)
+        if not run.seats:  # its table could not even be read: whoever waits for its roles hears it from here
+            self._tell_all_ended(run, outcome)
         self._remember_ended(run)
+
+    def _tell_all_ended(self, run: AgentRun, outcome: dict[str, Any]) -> None:
+        study = run.study
+        for me in study.seats:
+            for peer in study.seats:
+                if study.host(me) == self.name != (site := study.host(peer)):
+                    bound, identity = study.roster.sha256, study.identity(peer)
+                    self._tell_ended(site, EnvelopePair(bound, run.run_id, me, peer, identity, self.identity.signing), outcome)
 
     def _remember_ended(self, run: AgentRun) -> None:
         run.done.set()
