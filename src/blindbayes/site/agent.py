@@ -299,7 +299,7 @@ class Agent:
         self.home.audit.append("joined", run=run_id, study=study.sha256, proposed_by=proposed_by, roster=study.roster.sha256)
         log_event("run_joined", run=run_id, site=None if proposed_by == "resumed" else proposed_by, study=study.sha256)
         self.pending_predictions.pop(run_id, None)
-        run = self.runs[run_id] = AgentRun(run_id, work, proposed_by)
+        run = self.runs[run_id] = AgentRun(run_id, work, proposed_by, self.logbook.heads())
         run.task = asyncio.create_task(self._carry_out(run), name=f"run {run_id}")
         return run
 
@@ -337,6 +337,7 @@ class Agent:
                     self.board,
                     timing=self._timing,
                     logbook=self.logbook,
+                    heads=run.heads,
                 )
         tasks = {name: asyncio.create_task(seat.drive()) for name, seat in run.seats.items()}
         try:

@@ -21,6 +21,7 @@ class AgentRun:
     run_id: str
     work: Work
     proposed_by: str
+    heads: bytes  # of this site's logs as the run was joined: the same for every peer, and another in every run
     state: str = "reading"  # reading, running, done, failed
     seats: dict[str, RoleRunner] = field(default_factory=dict)
     error: BlindbayesError | None = None

@@ -61,6 +61,7 @@ class RoleRunner:
         *,
         timing: Timing | None,
         logbook: Logbook,
+        heads: bytes,
     ) -> None:
         study = work.study
         self.name, self.study = name, study
@@ -90,7 +91,7 @@ class RoleRunner:
                 wake=wake.set,
                 listen=board.listen(site, name),
                 commit=self._commit,
-                heads=logbook.heads,
+                heads=lambda: heads,
                 witness=partial(logbook.witness, site, peer, run_id),
                 seen=partial(logbook.seen, site),
                 recall=partial(logbook.recall, site),
