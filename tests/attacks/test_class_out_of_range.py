@@ -132,7 +132,10 @@ def steps_taken(labels, name):
 
 
 def test_the_class_holders_work_does_not_depend_on_the_classes():
-    taken = {name: [steps_taken(labels, name) for _ in range(5)] for name, labels in MIXES.items()}
+    taken = {name: [] for name in MIXES}
+    for _ in range(12):  # in turn: whatever else the machine does meets all of them
+        for name, labels in MIXES.items():
+            taken[name].append(steps_taken(labels, name))
     lines = [found for runs in taken.values() for found, _ in runs]
     assert len(lines[0]) > 50
     assert all(found == lines[0] for found in lines)
