@@ -1,7 +1,7 @@
 """Our work beside each peer's, in one run: builds every peer's environment, runs both sides in turn, writes docs/peers.md.
 
     make peers                                  # all of it, into docs/peers.md; environments in .peers
-    python benchmarks/peers/run.py --only OpenDP --rounds 3 --out /tmp/peers.md
+    python benchmarks/peers/run.py --only OpenDP --rounds 3 --out peers.md
 
 Each peer has an environment of its own, since some pin old versions of what others need new. A round does every comparison
 once, ours and theirs in turn, so that a loaded machine slows both; times are CPU seconds of all parties, ratios are taken

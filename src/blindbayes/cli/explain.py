@@ -86,14 +86,7 @@ def command(model: str, feature: str | None, out: str | None, as_json: bool) -> 
             cells = [
                 f"{value:+.2f}" + (f" {bracket(*end)}" if end else "") for value, end in zip(each.values, ends, strict=True)
             ]
-            rows = (
-                ""
-                if each.rows is None
-                else f"{each.rows[0]:,.0f}"
-                if each.rows[0] == each.rows[1]
-                else f"{each.rows[0]:,.0f} to {each.rows[1]:,.0f}"
-            )
-            table.add_row(escape(each.value), rows, *map(escape, cells))
+            table.add_row(escape(each.value), each.rows_in_words, *map(escape, cells))
     else:
         for name, amount in bits.items():
             own = [each for each in found if each.feature == name]

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from blindbayes.codebook import Categorical, Codebook, Feature, Numeric
 from blindbayes.data.encode import arrow_column
-from blindbayes.data.infer import infer_feature, infer_labels
+from blindbayes.data.infer import infer_feature, infer_labels, require_target
 from blindbayes.data.sources import to_arrow
 from blindbayes.data.values import marker_numbers
 from blindbayes.errors import ConfigError, DataError
@@ -74,8 +74,9 @@ def looks_personal(values: Any, name: str) -> str | None:
         present = present.dictionary_decode()
     if not (pa.types.is_string(present.type) or pa.types.is_large_string(present.type)):
         return None
+    values, counts = present.value_counts().flatten()  # each different text is matched once, however often it stands there
     for what, pattern in _PATTERNS.items():
-        if pc.sum(pc.match_substring_regex(present, pattern)).as_py() * 2 > rows:
+        if (pc.sum(counts.filter(pc.match_substring_regex(values, pattern))).as_py() or 0) * 2 > rows:
             return f"its values look like {what}"
     if distinct * 2 > rows:
         return f"{distinct:,} different values in {rows:,} rows: an identifier or free text?"
@@ -94,8 +95,7 @@ def draft_codebook(
 ) -> Draft:
     """From a PUBLIC sample. `keep` takes columns in that look like persons; `drop` leaves others out."""
     table = to_arrow(frame)
-    if target not in table.column_names:
-        raise DataError(f"class column {target!r} is missing from the table; name the column that is to be predicted as target")
+    require_target(table, target)
     if unknown := sorted({*keep, *drop} - set(table.column_names)):
         raise ConfigError(f"the table has no column {unknown[0]!r}")
     features: list[Feature] = []

@@ -40,8 +40,7 @@ def infer_codebook(
 ) -> Codebook:
     """Text, truth values and dictionaries become categories; numbers become numeric features on the grid they lie on."""
     table = to_arrow(frame)
-    if target not in table.column_names:
-        raise DataError(f"class column {target!r} is missing from the table; name the column that is to be predicted as target")
+    require_target(table, target)
     if table.num_rows == 0:
         raise DataError("the frame is empty; a codebook needs rows to take bounds and categories from")
     columns = {name: table.column(name) for name in table.column_names if name != target}
@@ -51,6 +50,12 @@ def infer_codebook(
     return Codebook(
         target, labels, features, max_rows=max_rows, missing=tuple(missing), expected_rows=rows, provenance=provenance
     )
+
+
+def require_target(table: pa.Table, target: str) -> None:
+    """Refuse a table without its class column."""
+    if target not in table.column_names:
+        raise DataError(f"class column {target!r} is missing from the table; name the column that is to be predicted as target")
 
 
 def infer_labels(values: Any, target: str, missing: tuple[str, ...] = ()) -> tuple[str, ...]:

@@ -227,7 +227,7 @@ class JoinSetup:
 class Joined(Trained):
     """What training leaves with one party; the transfers of both directions are ready for prediction."""
 
-    back_planters: dict[str, OtReceiver] = field(default_factory=dict, repr=False)  # the class holder's other direction
+    back_receivers: dict[str, OtReceiver] = field(default_factory=dict, repr=False)  # the class holder's other direction
     back_keeper: OtSender | None = field(default=None, repr=False)  # the attribute holder's
     local: Mapping[str, Any] | None = field(default=None, repr=False)  # own statistics behind a guard, in a left join
     overlaps: dict[str, int] = field(default_factory=dict)  # other party -> the noisy number of joined identifiers, as opened
@@ -290,13 +290,13 @@ def train_class_holder(
             counts[name] = on_counts.Executions(mine[name].matches, matches)
         if join.min_overlap:
             yield from on_counts.enough(counts[name], join.min_overlap, True, coins)
-        trained.sums[name], trained.ot_senders[name], trained.back_planters[name] = share, ot_sender, ot_receiver
+        trained.sums[name], trained.ot_senders[name], trained.back_receivers[name] = share, ot_sender, ot_receiver
     for name in join.holders:  # nothing else is opened or used before every join was found large enough
         if join.overlap_epsilon is not None:
             own_noise, bits = _noise(noise, name), join.noise_bits(name)
             trained.overlaps[name] = yield from on_counts.noisy(counts[name], own_noise, bits, True, coins)
     for name in join.holders:
-        share, both = trained.sums[name], (trained.ot_senders[name], trained.back_planters[name])
+        share, both = trained.sums[name], (trained.ot_senders[name], trained.back_receivers[name])
         sums, layout = _cut(share), columns.layout(name)
         no_counts = any_counts(columns)
         tables = yield from shared_model.class_holder(run, name, sums, no_counts, layout, plan, both, coins, tables_noise)

@@ -40,6 +40,14 @@ class Weight:
             return size, size
         return float(np.maximum(np.maximum(self.low, -self.high), 0.0).max()) * self.share, size
 
+    @property
+    def rows_in_words(self) -> str:
+        """How many rows have it, or between which numbers; nothing where that is not known."""
+        if self.rows is None:
+            return ""
+        low, high = self.rows
+        return f"{low:,.0f}" if low == high else f"{low:,.0f} to {high:,.0f}"
+
     def interval(self, at: int) -> tuple[float, float] | None:
         """The interval of one class; None for an exact model."""
         return None if self.low is None or self.high is None else (float(self.low[at]), float(self.high[at]))

@@ -293,10 +293,7 @@ def model_page(
 
 def _rows(weight: Weight) -> str:
     """How many rows have the value, or where their number lies; else their share."""
-    if weight.rows is None:
-        return "" if weight.share == 1.0 else f"{weight.share:.1%}"
-    low, high = weight.rows
-    return f"{low:,.0f}" if low == high else f"{low:,.0f} to {high:,.0f}"
+    return weight.rows_in_words or ("" if weight.share == 1.0 else f"{weight.share:.1%}")
 
 
 def _moments(classes: tuple[str, ...], term: Gaussian, drawn: Term | None) -> str:

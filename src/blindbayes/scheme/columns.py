@@ -7,8 +7,8 @@ from typing import Any
 
 from blindbayes.data.columns import ColumnSource
 from blindbayes.data.keys import recipe_of
-from blindbayes.errors import BlindbayesError, ConfigError, DataError, PrivacyError
-from blindbayes.scheme.job import Site
+from blindbayes.errors import ConfigError, DataError, PrivacyError
+from blindbayes.scheme.job import Site, refused_reading
 from blindbayes.study.agreement import Agreement, Holdings
 from blindbayes.study.study import Study
 
@@ -77,12 +77,9 @@ def tell_holdings(agreement: Agreement) -> list[str]:
 def dry_run_columns(agreement: Agreement, site: Site, opened: list[str]) -> tuple[dict[str, Any], list[str]]:
     """What a site would read, and whether its rows fit: its job reads them, as in a run."""
     study, scheme = agreement.study, agreement.study.scheme
-    problems: list[str] = []
     table = site.columns(agreement)
     try:
-        scheme.job(agreement, site, "0" * 32).read()
-    except BlindbayesError as error:
-        problems.append(str(error))
+        problems = refused_reading(scheme.job(agreement, site, "0" * 32))
     finally:
         site.close()
     reads = [

@@ -11,20 +11,24 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 
 from blindbayes.codebook import Codebook
 from blindbayes.data.columns import ColumnSource
 from blindbayes.data.persons import Persons
+from blindbayes.errors import BlindbayesError, LocalProtocolError
 from blindbayes.ledger import Ledger, LedgerEntry
 from blindbayes.model.shares import KeptShare, ModelShare
 from blindbayes.primitives.coins import Coins
 from blindbayes.privacy.accounting import Spend
 from blindbayes.protocol.columns import ColumnsSetup
 from blindbayes.protocol.core import Role, Run
+from blindbayes.scheme.part import Scoring, Training
 from blindbayes.statistics import Statistics
 from blindbayes.statistics.feasible import require_feasible
 from blindbayes.study.agreement import Agreement
+
+P = TypeVar("P", bound=Training | Scoring)
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,6 +201,43 @@ class Job(Protocol):
     def result(self, outcome: Any) -> Any:
         """What this site learned, with `files()` for its release and `known` facts for its run.json."""
         ...
+
+
+def refused_reading(job: Job) -> list[str]:
+    """Why the job could not read what it needs, for a dry run: empty, or one sentence."""
+    try:
+        job.read()
+    except BlindbayesError as error:
+        return [str(error)]
+    return []
+
+
+class PartJob(Generic[P]):
+    """A job that does one party's part of training or of a classification, once it has read what the part needs."""
+
+    _unread = "the rows were not read"
+
+    def __init__(self) -> None:
+        self._held: P | None = None
+        self._digest = b""
+
+    def digest(self, seat: str) -> bytes:
+        """Of the coded rows or instances."""
+        return self._digest
+
+    def _part(self) -> P:
+        if self._held is None:
+            raise LocalProtocolError(self._unread)
+        return self._held
+
+    def most_bytes(self) -> int | None:
+        """By the part's public facts."""
+        part = self._part()
+        return part.most_bytes() if isinstance(part, Bounded) else None
+
+    def role(self, seat: str, run: Run, coins: Coins) -> Role[Any]:
+        """This party's role."""
+        return self._part().role(run, coins)
 
 
 class CountingJob:

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from blindbayes.errors import BlindbayesError, ConfigError, LocalProtocolError, PrivacyError
+from blindbayes.errors import ConfigError, LocalProtocolError, PrivacyError
 from blindbayes.primitives.coins import Coins
 from blindbayes.privacy.statement import Deployment
 from blindbayes.protocol import private_maximum
@@ -16,7 +16,7 @@ from blindbayes.protocol.core import Role, Run
 from blindbayes.protocol.oblivious_sum.terms import MINER
 from blindbayes.protocol.registry import SumSetup
 from blindbayes.report import leak_report
-from blindbayes.scheme.job import Charge, CountingJob, Site
+from blindbayes.scheme.job import Charge, CountingJob, Site, refused_reading
 from blindbayes.scheme.result import Learned, about_run, leakage_of
 from blindbayes.study.agreement import Agreement
 from blindbayes.study.schemes import Exposure, Facts, Scheme
@@ -135,11 +135,7 @@ class MaximumScheme(Scheme):
 
     def dry_run(self, agreement: Agreement, site: Site) -> tuple[dict[str, Any], list[str]]:
         """What would leave."""
-        problems = []
-        try:
-            self.job(agreement, site, "0" * 32).read()
-        except BlindbayesError as error:
-            problems.append(str(error))
+        problems = refused_reading(self.job(agreement, site, "0" * 32))
         facts = {"leaves_as": self.facts.leaves[0], "opened": private_maximum.LABEL, "opened_to": list(agreement.names)}
         return {**facts, "refused_because": problems}, [self.facts.leaves[0], "Nothing has left."]
 

@@ -15,13 +15,11 @@ import msgspec
 import numpy as np
 
 from blindbayes.data.columns import ColumnSource
-from blindbayes.errors import ConfigError, LocalProtocolError
+from blindbayes.errors import ConfigError
 from blindbayes.model.shares import KeptShare
-from blindbayes.primitives.coins import Coins
-from blindbayes.protocol.core import Role, Run
 from blindbayes.report import About
 from blindbayes.scheme.classify import RowsAsked, RowScoring, asked_of, scoring
-from blindbayes.scheme.job import AnsweringSite, Bounded
+from blindbayes.scheme.job import AnsweringSite, PartJob
 from blindbayes.scheme.part import Scoring
 from blindbayes.scheme.result import Prediction, about_run, csv_of, leakage_of
 from blindbayes.scheme.scoring import HiddenScoring, describe_prediction, hidden_scoring
@@ -91,16 +89,16 @@ class PredictionTerms:
         return cls(about_run(agreement, run_id), study.reveal_to, bool(study.options.get("compare_all", False)))
 
 
-class PredictionJob:
+class PredictionJob(PartJob[Scoring]):
     """See `job.Job`: a classification that every site's people asked for."""
 
     kind = "prediction"
+    _unread = "the instances were not read"
 
     def __init__(self, terms: PredictionTerms, site: AnsweringSite, run_id: str, request: Request) -> None:
+        super().__init__()
         self.terms, self.site, self.request = terms, site, request
         self._run_id = run_id
-        self._digest = b""
-        self._scoring: Scoring | None = None
         self._columns: Any = None  # who brings which columns of the instances
         self._kept: dict[str, Any] = {}
 
@@ -114,7 +112,7 @@ class PredictionJob:
         request, share = self.request, self.site.share_of(self.request.model)
         self._columns = columns = asked_of(share.public, request.to)
         rows = self.site.instances(request, columns)
-        self._scoring = part = self.part(share, rows)
+        self._held = part = self.part(share, rows)
         self.site.require_queries(share, request.model, self._run_id, part.count)
         self._digest = part.digest(self.site.key)
         if request.keep:
@@ -142,24 +140,6 @@ class PredictionJob:
         if request.scope == "shared":
             self.site.require_matches_revealed()
         return hidden_scoring(found, rows, request.to, request.scope, compare_all=terms.compare_all)
-
-    def digest(self, seat: str) -> bytes:
-        """Of the coded instances."""
-        return self._digest
-
-    def _part(self) -> Scoring:
-        if self._scoring is None:
-            raise LocalProtocolError("the instances were not read")
-        return self._scoring
-
-    def most_bytes(self) -> int | None:
-        """By the part's public facts."""
-        part = self._part()
-        return part.most_bytes() if isinstance(part, Bounded) else None
-
-    def role(self, seat: str, run: Run, coins: Coins) -> Role[Any]:
-        """This party's role."""
-        return self._part().role(run, coins)
 
     def authorise_and_charge(self, seat: str) -> None:
         """Charge the query budget, once per run, and write it down."""

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from blindbayes.codebook import Numeric
-from blindbayes.errors import BlindbayesError, ConfigError, DataError, LocalProtocolError, PrivacyError
+from blindbayes.errors import ConfigError, DataError, LocalProtocolError, PrivacyError
 from blindbayes.lazy import lazy
 from blindbayes.model.file import ModelRecord
 from blindbayes.model.parameters import Gaussian, Histogram, Parameters, Term
@@ -42,7 +42,7 @@ from blindbayes.protocol.private_ratio import (
 from blindbayes.protocol.private_ratio.roles import FINE_BITS, Opening
 from blindbayes.protocol.registry import SumSetup
 from blindbayes.report import leak_report
-from blindbayes.scheme.job import Charge, CountingJob, Site
+from blindbayes.scheme.job import Charge, CountingJob, Site, refused_reading
 from blindbayes.scheme.result import JointResult, Learned, Result, about_run, leakage_of
 from blindbayes.statistics import Statistics
 from blindbayes.study.agreement import Agreement
@@ -283,11 +283,7 @@ class RatioScheme(Scheme):
 
     def dry_run(self, agreement: Agreement, site: Site) -> tuple[dict[str, Any], list[str]]:
         """The shares that would leave."""
-        said, problems = self.shown(agreement), []
-        try:
-            self.job(agreement, site, "0" * 32).read()
-        except BlindbayesError as error:
-            problems.append(str(error))
+        said, problems = self.shown(agreement), refused_reading(self.job(agreement, site, "0" * 32))
         facts = {"leaves_as": self.facts.leaves[0], "opened": said["opened"], "opened_to": said["learners"]}
         follows = _follows(agreement.public)
         return {**facts, "refused_because": problems}, [self.facts.leaves[0], follows, "Nothing has left."]

@@ -10,15 +10,12 @@ from typing import Any, cast
 import msgspec
 
 from blindbayes.data.columns import ColumnSource
-from blindbayes.errors import LocalProtocolError
-from blindbayes.primitives.coins import Coins
 from blindbayes.privacy.accounting import Spend
 from blindbayes.protocol.columns import ColumnsSetup
-from blindbayes.protocol.core import Role, Run
 from blindbayes.scheme.audits import require_audit
 from blindbayes.scheme.columns import dry_run_columns, require_record, tell_holdings
 from blindbayes.scheme.guards import UNIT, noise_of
-from blindbayes.scheme.job import Bounded, Charge, Site
+from blindbayes.scheme.job import Charge, PartJob, Site
 from blindbayes.scheme.part import Training
 from blindbayes.scheme.result import JointResult, Learned, about_run, column_report, leakage_of
 from blindbayes.study.agreement import Agreement
@@ -27,15 +24,14 @@ from blindbayes.study.study import Study
 from blindbayes.transport.memory import Outcome
 
 
-class TrainingJob:
+class TrainingJob(PartJob[Training]):
     """See `job.Job`: training ends in a share, which this site keeps."""
 
     kind = "training"
 
     def __init__(self, agreement: Agreement, site: Site, run_id: str) -> None:
+        super().__init__()
         self.agreement, self.site, self.run_id = agreement, site, run_id
-        self.part: Training | None = None
-        self._digest = b""
 
     @property
     def scheme(self) -> ShareScheme:
@@ -53,26 +49,8 @@ class TrainingJob:
         source = self.site.columns(self.agreement)
         self.site.require_rows(self.agreement, source.rows)
         self.site.require_price(self.scheme.price(self.agreement, self.site.name))
-        self.part = self.scheme.training(self.agreement, self.site.name, source)
-        self._digest = self.part.digest(self.site.key)
-
-    def digest(self, seat: str) -> bytes:
-        """Of the coded rows."""
-        return self._digest
-
-    def _part(self) -> Training:
-        if self.part is None:
-            raise LocalProtocolError("the rows were not read")
-        return self.part
-
-    def most_bytes(self) -> int | None:
-        """By the part's public facts."""
-        part = self._part()
-        return part.most_bytes() if isinstance(part, Bounded) else None
-
-    def role(self, seat: str, run: Run, coins: Coins) -> Role[Any]:
-        """This party's role."""
-        return self._part().role(run, coins)
+        self._held = part = self.scheme.training(self.agreement, self.site.name, source)
+        self._digest = part.digest(self.site.key)
 
     def authorise_and_charge(self, seat: str) -> None:
         """Approval, rate, bits about the overlap, ledger; once per run."""

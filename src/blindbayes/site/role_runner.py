@@ -91,7 +91,7 @@ class RoleRunner:
                 wake=wake.set,
                 listen=board.listen(site, name),
                 commit=self._commit,
-                heads=lambda: heads,
+                heads=heads,
                 witness=partial(logbook.witness, site, peer, run_id),
                 seen=partial(logbook.seen, site),
                 recall=partial(logbook.recall, site),

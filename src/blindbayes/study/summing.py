@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 import numpy as np
@@ -45,15 +45,15 @@ class SumPlanning:
     views: bool
     _plans: dict[tuple[int, int, int], NoisySum]
 
-    @property
-    def scheme(self) -> Scheme:
-        """How the study is run."""
-        raise NotImplementedError
+    if TYPE_CHECKING:  # what the study brings
 
-    @property
-    def params(self) -> msgspec.Struct:
-        """The protocol's options, typed."""
-        raise NotImplementedError
+        @property
+        def scheme(self) -> Scheme:
+            """How the study is run."""
+
+        @property
+        def params(self) -> msgspec.Struct:
+            """The protocol's options, typed."""
 
     def setting(
         self, contributors: Sequence[str], founders: tuple[str, ...] = (), steps: tuple[tuple[str, bool], ...] = ()

@@ -114,7 +114,7 @@ class Link:
         wake: Callable[[], None],
         listen: Callable[[bytes, Link | None], None],
         commit: Callable[[], Awaitable[None]],
-        heads: Callable[[], bytes] = bytes,
+        heads: bytes = b"",
         witness: Callable[[bytes, bytes, bytes], None] = lambda heads, exchange, proof: None,
         seen: Callable[[], bytes] = bytes,
         recall: Callable[[bytes], None] = lambda seen: None,
@@ -339,8 +339,7 @@ class Link:
                 return True
             if not owed.confirmation:
                 stream = self._journal.stream(self.pair.peer)
-                heads = self._heads()
-                seen = b"" if self.joined else self._seen()
+                heads, seen = self._heads, b"" if self.joined else self._seen()
                 counts = (stream.count, stream.digest, self._outbox.acked)
                 body = _Confirm(owed.proof(heads), *counts, heads, seen, dict(self._versions))
                 await self._commit()  # what is said to be held is on disk
@@ -391,7 +390,9 @@ class Link:
             return True
         if now - self._last_sent >= self._beat and not self.passive:
             number = self._beat_number = self._beat_number + 1
-            self._beats = {**self._beats, number: now} if len(self._beats) < _MAX_BEATS else {number: now}
+            if len(self._beats) >= _MAX_BEATS:
+                self._beats.clear()
+            self._beats[number] = now
             beat = _Beat(self.waiting, self.ready, self._outbox.sent, self._on_disk, number, self._echo)
             await self._seal_out(session, BEAT, msgspec.msgpack.encode(beat))
             return True

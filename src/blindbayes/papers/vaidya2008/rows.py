@@ -22,7 +22,7 @@ from typing import Any, Literal
 import numpy as np
 
 from blindbayes.codebook import Codebook, Numeric
-from blindbayes.errors import BlindbayesError, ConfigError, LocalProtocolError, PrivacyError
+from blindbayes.errors import ConfigError, LocalProtocolError, PrivacyError
 from blindbayes.estimators import NaiveBayes
 from blindbayes.model.file import ModelRecord, dump_model
 from blindbayes.model.parameters import Gaussian, Histogram, Parameters, Term
@@ -34,7 +34,7 @@ from blindbayes.privacy.statement import Deployment
 from blindbayes.protocol.core import Role, Run
 from blindbayes.protocol.registry import SumSetup
 from blindbayes.report import LeakReport, leak_report, model_files, run_files
-from blindbayes.scheme.job import CountingJob, Site
+from blindbayes.scheme.job import CountingJob, Site, refused_reading
 from blindbayes.scheme.result import Leak, RunResult, leakage_of
 from blindbayes.statistics import Statistics
 from blindbayes.study.agreement import Agreement
@@ -240,11 +240,7 @@ class PrintedRowsScheme(Scheme):
 
     def dry_run(self, agreement: Agreement, site: Site) -> tuple[dict[str, Any], list[str]]:
         """What would leave."""
-        problems = []
-        try:
-            self.job(agreement, site, "0" * 32).read()
-        except BlindbayesError as error:
-            problems.append(str(error))
+        problems = refused_reading(self.job(agreement, site, "0" * 32))
         said, follows = self.shown(agreement), _follows(agreement.public.plan)
         facts = {
             "leaves_as": "shares of this site's sums",

@@ -188,8 +188,8 @@ def train(run: Run, rows: SharedRowsSetup, vector: U64Array, coins: Coins) -> Ro
 class RowLinks:
     """One party's transfers for classifications that one party asks for: as sender and as chooser, by the other's name."""
 
-    keepers: dict[str, OtSender] = field(default_factory=dict, repr=False)
-    planters: dict[str, OtReceiver] = field(default_factory=dict, repr=False)
+    ot_senders: dict[str, OtSender] = field(default_factory=dict, repr=False)
+    ot_receivers: dict[str, OtReceiver] = field(default_factory=dict, repr=False)
 
 
 def connect(run: Run, rows: SharedRowsSetup, count: int, asker: str, coins: Coins) -> Role[RowLinks]:
@@ -204,9 +204,9 @@ def connect(run: Run, rows: SharedRowsSetup, count: int, asker: str, coins: Coin
         yield from transfer.agree(run, other, "classification", rows.facts() + repr((count, asker)).encode(), coins)
     for sender, chooser in mine:
         if run.me == sender:
-            links.keepers[chooser] = yield from transfer.ot_sender(run, chooser, coins)
+            links.ot_senders[chooser] = yield from transfer.ot_sender(run, chooser, coins)
         else:
-            links.planters[sender] = yield from transfer.ot_receiver(run, sender, coins)
+            links.ot_receivers[sender] = yield from transfer.ot_receiver(run, sender, coins)
     return links
 
 
@@ -236,10 +236,10 @@ def classify(
         session = yield from transfer.agree(run, peer, "private_ratio look-up", back.facts(), coins)
         hash_ = TweakedHash(session)
         if run.me == asker:
-            found = yield from look_up(back, columns, asker, hash_, links.planters[other].session(session))
+            found = yield from look_up(back, columns, asker, hash_, links.ot_receivers[other].session(session))
         else:
-            found = yield from serve(back, asker, own, hash_, links.keepers[asker].session(session))
+            found = yield from serve(back, asker, own, hash_, links.ot_senders[asker].session(session))
         scores = lm.add(scores, found)
     if run.me == holder:
-        return (yield from shared_argmax.class_holder(run, query, scores, {asker: own}, links.keepers, coins))
-    return (yield from shared_argmax.attribute_holder(run, query, scores, columns, links.planters[holder], coins))
+        return (yield from shared_argmax.class_holder(run, query, scores, {asker: own}, links.ot_senders, coins))
+    return (yield from shared_argmax.attribute_holder(run, query, scores, columns, links.ot_receivers[holder], coins))

@@ -226,11 +226,15 @@ class _Party:
         self.steps += 1
         for other in self.run.others:
             yield Send(other, GatesMasked(self._mark(other, GatesMasked), packed))
-        received = yield from receive_all(self.run.others, GatesMasked)
-        total = masked
+        return (yield from self._received(GatesMasked, masked))
+
+    def _received(self, kind: type[GatesMasked] | type[OutputsShared], own: Bits) -> Role[Bits]:
+        """Everybody's bits of this step, added to one's own."""
+        received = yield from receive_all(self.run.others, kind)
+        total = own
         for other, found in received.items():
-            self._require_mark(found.mark, other, GatesMasked)
-            total = total ^ _unpack(found.bits, masked.size, other).reshape(masked.shape)
+            self._require_mark(found.mark, other, kind)
+            total = total ^ _unpack(found.bits, own.size, other).reshape(own.shape)
         return total
 
     def open(self, share: Bits, learners: tuple[str, ...]) -> Role[Bits | None]:
@@ -241,12 +245,7 @@ class _Party:
                 yield Send(other, OutputsShared(self._mark(other, OutputsShared), _pack(share)))
         if self.run.me not in learners:
             return None
-        received = yield from receive_all(self.run.others, OutputsShared)
-        total = share
-        for other, found in received.items():
-            self._require_mark(found.mark, other, OutputsShared)
-            total = total ^ _unpack(found.bits, share.size, other).reshape(share.shape)
-        return total
+        return (yield from self._received(OutputsShared, share))
 
 
 def _pack(bits: Bits) -> U64Array:
