@@ -25,7 +25,7 @@ from blindbayes.scheme.prediction import prediction_run
 from blindbayes.site.policy import Policy
 from blindbayes.study import schemes
 from blindbayes.study.agreement import Holdings
-from blindbayes.study.file import Deadlines, Privacy, StudyFile
+from blindbayes.study.file import Deadlines, Privacy, StudyFile, Thresholds
 from blindbayes.transport.journal import Begun
 from support.column_sites import predict, small
 from support.sites import Office, bounded
@@ -61,6 +61,11 @@ def by_columns(*, noisy: bool = False) -> dict[str, pd.DataFrame]:
     return {"bank": frame[["age", "colour", "class"]], "shop": frame[["smokes", *(["class"] if noisy else [])]]}
 
 
+def by_three() -> dict[str, pd.DataFrame]:
+    frame = small(120)
+    return {"bank": frame[["age", "class"]], "shop": frame[["smokes"]], "club": frame[["colour"]]}
+
+
 def by_people() -> dict[str, pd.DataFrame]:
     frame = small(90).assign(id=[f"person-{at:03}" for at in range(90)])
     bank, shop = frame[:60][["id", "age", "colour", "class"]], frame[30:][["id", "smokes"]]
@@ -77,6 +82,12 @@ def columns_study(
     held = Holdings({"bank": ("age", "colour"), "shop": ("smokes",)}, labelled, rows)
     given = {"partition": "columns", "columns": held, "deadlines": PATIENT, "options": {"queries": 100}, **fields}
     return lambda office: office.net.make_study(WIDE, **given)
+
+
+def three_study(office: Office) -> StudyFile:
+    held = Holdings({"bank": ("age",), "shop": ("smokes",), "club": ("colour",)}, ("bank",), 120)
+    options = {"queries": 100, "compare_all": True}
+    return office.net.make_study(WIDE, partition="columns", columns=held, deadlines=PATIENT, options=options)
 
 
 @dataclass(frozen=True)
@@ -109,6 +120,8 @@ CASES = {
     ),
     "aligned": Case(by_columns, columns_study()),
     "aligned with noise": Case(by_columns, columns_study(privacy=Privacy(epsilon=2.0))),
+    "aligned with small cells at zero": Case(by_columns, columns_study(thresholds=Thresholds(min_cell=5))),
+    "aligned between three": Case(by_three, three_study),
     "joined": Case(by_people, columns_study(rows=None, options=BOUNDS, **KEYED)),
     "matched": Case(
         by_people,
@@ -206,6 +219,7 @@ def compare(
 
 PREDICTIONS: dict[str, list[dict[str, Any]]] = {
     "aligned": [{}],
+    "aligned between three": [{}],
     "matched": [{}],
     "joined": [{}, {"to": "bank"}, {"to": "shop", "scope": "shared"}],
 }
