@@ -28,8 +28,9 @@ from blindbayes.transport.envelope import EnvelopePair
 from blindbayes.transport.grpc_courier import GrpcCourier
 from blindbayes.transport.identity import Identity, pinned
 from blindbayes.transport.journal import Begun, Journal
-from blindbayes.transport.link import Link, Timing
+from blindbayes.transport.link import Link
 from blindbayes.transport.router import Router
+from blindbayes.transport.sessions import Timing
 from blindbayes.wire import Message, Trust
 
 STUDY, RUN = "ab" * 32, "cd" * 16

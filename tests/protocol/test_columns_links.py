@@ -19,7 +19,7 @@ from blindbayes.simulation.columns import JointModel
 from blindbayes.statistics import CodedRows
 from blindbayes.transport.courier import MemoryHub
 from blindbayes.transport.envelope import Sealed, unpack
-from blindbayes.transport.link import Timing
+from blindbayes.transport.sessions import Timing
 from support.columns import Case, book, draw_block
 from support.mesh import Mesh, Site
 from support.two_party import coins

@@ -14,8 +14,9 @@ from blindbayes.transport.driver import Finished, RoleDriver
 from blindbayes.transport.envelope import EnvelopePair
 from blindbayes.transport.identity import Identity
 from blindbayes.transport.journal import Begun, Journal
-from blindbayes.transport.link import Link, Timing
+from blindbayes.transport.link import Link
 from blindbayes.transport.router import Router
+from blindbayes.transport.sessions import Timing
 
 STUDY = "ab" * 32
 FAST = Timing(step=10.0, join=10.0, run=30.0, beat=0.1, retry=0.1)

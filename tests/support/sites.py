@@ -17,7 +17,7 @@ from blindbayes.site.agent_run import AgentRun
 from blindbayes.site.policy import Policy
 from blindbayes.study.file import StudyFile
 from blindbayes.transport.courier import MemoryHub
-from blindbayes.transport.link import Timing
+from blindbayes.transport.sessions import Timing
 
 BOOK = Codebook(
     "class", ("ill", "well"), (Categorical("colour", ("red", "blue", "green")), Numeric("age", 0, 120)), max_rows=100_000

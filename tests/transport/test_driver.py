@@ -15,8 +15,8 @@ from blindbayes.protocol.core import Role, Run, Send, open_value, receive, recei
 from blindbayes.transport.courier import MemoryHub
 from blindbayes.transport.driver import Finished
 from blindbayes.transport.envelope import Sealed, unpack
-from blindbayes.transport.link import Timing
 from blindbayes.transport.memory import run_in_memory
+from blindbayes.transport.sessions import Timing
 from blindbayes.wire import Message, Trust
 from support.mesh import STUDY, Mesh, Site
 

@@ -40,8 +40,8 @@ from blindbayes.transport.envelope import EnvelopePair, Offer, pack
 from blindbayes.transport.events import log_event
 from blindbayes.transport.identity import Identity
 from blindbayes.transport.journal import code_version
-from blindbayes.transport.link import Timing
 from blindbayes.transport.router import Router
+from blindbayes.transport.sessions import Timing
 from blindbayes.transport.versions import VERSIONS
 
 _HASH = re.compile("[0-9a-f]{64}")

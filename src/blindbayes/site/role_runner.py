@@ -23,8 +23,9 @@ from blindbayes.transport.driver import Finished, RoleDriver
 from blindbayes.transport.envelope import EnvelopePair
 from blindbayes.transport.identity import Identity
 from blindbayes.transport.journal import Begun, Journal, code_version
-from blindbayes.transport.link import Link, Timing
+from blindbayes.transport.link import Link
 from blindbayes.transport.router import Router
+from blindbayes.transport.sessions import Timing
 
 
 class Logbook(Protocol):

@@ -17,7 +17,7 @@ from blindbayes.site.operator import OperatorPort
 from blindbayes.transport.authority import Authority
 from blindbayes.transport.grpc_courier import GrpcCourier
 from blindbayes.transport.identity import Identity
-from blindbayes.transport.link import Timing
+from blindbayes.transport.sessions import Timing
 
 
 @contextlib.contextmanager

@@ -24,7 +24,8 @@ from blindbayes.errors import BlindbayesError, LocalProtocolError, PeerLost, Pee
 from blindbayes.protocol.core import Effect, Open, Receive, ReceiveAll, Role, Run, Send
 from blindbayes.protocol.steps import Done, fail, step
 from blindbayes.transport.journal import Decided, Journal
-from blindbayes.transport.link import Link, Timing
+from blindbayes.transport.link import Link
+from blindbayes.transport.sessions import Timing
 from blindbayes.wire import Message, decode, encode
 from blindbayes.wire.transcript import Amount, PartyCost, Way
 

@@ -16,53 +16,22 @@ import asyncio
 import contextlib
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
 from typing import Protocol
 
 import msgspec
 
 from blindbayes.errors import BlindbayesError, IntegrityError, LocalProtocolError, PeerLost, PeerProtocolError
-from blindbayes.primitives.agreement import AgreementKey
-from blindbayes.primitives.coins import Coins
-from blindbayes.transport.envelope import (
-    MAX_PARTS,
-    PART_BYTES,
-    Ended,
-    EnvelopePair,
-    Frame,
-    Offer,
-    Sealed,
-    Session,
-    fresh_key,
-    pack,
-)
+from blindbayes.transport import control
+from blindbayes.transport.envelope import MAX_PARTS, PART_BYTES, Ended, EnvelopePair, Frame, Offer, Sealed, Session, pack
 from blindbayes.transport.journal import Journal, message_digest
 from blindbayes.transport.outbox import Outbox
-from blindbayes.transport.versions import VERSIONS, are_versions, difference
+from blindbayes.transport.sessions import Pulse, Sessions, Timing
+from blindbayes.transport.versions import VERSIONS, difference
 
-CONFIRM, ACK, AGAIN, BEAT, ABORT, READY = "confirm", "ack", "again", "beat", "abort", "ready"
-_CONTROL = frozenset((CONFIRM, ACK, AGAIN, BEAT, ABORT, READY))
 _MAX_FORGERIES = 16
-_MAX_HEADS_BYTES = 512
-_MAX_SEEN_BYTES = 2048
-_MAX_MET = 64
 _MAX_STEP = 64
-_MAX_BEATS = 256
 _ACK_DELAY = 0.005
 _INBOX_BYTES = 48 * 1024**2
-
-
-@dataclass(frozen=True, slots=True)
-class Timing:
-    """Seconds by the monotonic clock, and the window of bytes under way. The calendar clock is never asked."""
-
-    step: float = 60.0  # how long a party may be silent, and how long a quorum step collects
-    join: float = 600.0  # how long the others have to come to the run
-    run: float = 3600.0  # the whole run
-    beat: float = 2.0  # how often a quiet link says that it lives
-    retry: float = 1.0  # how often a session is offered again
-    gone: float = 30.0  # how long a connection that is known to be down is waited for, if a step lasts longer
-    window: int = 8 * 1024**2
 
 
 class Way(Protocol):
@@ -71,34 +40,6 @@ class Way(Protocol):
     async def send(self, frame: bytes) -> None: ...
 
     def is_up(self) -> bool: ...
-
-
-class _Confirm(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    proof: bytes
-    have: int  # messages of yours that I have on disk
-    digest: bytes  # their running digest
-    acked: int  # messages of mine that you told me you have
-    heads: bytes  # of my audit log and ledger, for you to witness
-    seen: bytes = b""  # what you last showed me of yours, with your signature: you must still hold it
-    versions: dict[str, str] = {}
-
-
-_CONFIRM = msgspec.msgpack.Decoder(_Confirm)
-
-
-class _Beat(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """What a quiet link says: also what frames that were lost may have said."""
-
-    waits: bool  # for others
-    ready: bool
-    sent: int  # messages, whole
-    have: int  # messages of yours, on disk
-    number: int  # of this beat
-    echo: int  # the number of your last one that came
-
-
-_BEAT = msgspec.msgpack.Decoder(_Beat)
-_ABORT = _AGAIN = msgspec.msgpack.Decoder(tuple[int, int])
 
 
 class Link:
@@ -129,24 +70,18 @@ class Link:
         self._journal = journal
         self._way = way
         self._wake_driver = wake
-        self._listen = listen  # (session, self) to get its frames, (session, None) to stop
         self._commit = commit
         self._heads = heads
         self._witness = witness  # raises if the peer's logs are older than they were
         self._seen = seen
         self._recall = recall  # raises if this site's own logs are older than the peer saw them
         self._most_bytes = most_bytes  # that the peer's messages of this run may have together
-        self._coins = Coins.system()
         self._loop = asyncio.get_running_loop()
-        # sessions
-        self._key: AgreementKey | None = None
-        self._met: set[bytes] = set()  # the peer's keys that mine was joined with
-        self._owed: Session | None = None  # whose offer and confirmation of mine go out next
-        self._owed_offer = False
-        self._round = 0.0  # seconds from a beat to its echo, smoothed
-        self._beat_number = self._echo = 0
-        self._beats: dict[int, float] = {}  # when those left that were not echoed
-        self._asked_at = 0.0  # when this key was first offered
+        self._pump_event = asyncio.Event()
+        self._sessions = Sessions(
+            pair, timing, self._loop.time, lambda session, mine: listen(session, self if mine else None), self._pump_event.set
+        )
+        self._pulse = Pulse()
         self._posted_at = 0.0  # when the first message left that is not acknowledged
         self._again_due = False  # frames were lost: ask for what they held
         self._again_at = 0.0
@@ -154,10 +89,6 @@ class Link:
         self._fruitless = 0
         self._rewound_at = 0.0
         self._on_disk = 0  # messages of the peer that it was told are on disk here
-        self._pending: Session | None = None
-        self._current: Session | None = None
-        self._next_offer = 0.0
-        self._retry = timing.retry / 4
         self._forgeries = 0
         # outgoing
         self._outbox = Outbox(timing.window)
@@ -184,7 +115,6 @@ class Link:
         self._abort_due: tuple[int, int] | None = None
         self._ready_due = False
         self._last_sent = 0.0
-        self._pump_event = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
         self._closing = False
 
@@ -197,9 +127,7 @@ class Link:
     async def close(self) -> None:
         """Stop; nothing more is sent."""
         self._closing = True
-        for session in (self._pending, self._current):
-            if session is not None:
-                self._listen(session.id, None)
+        self._sessions.unlisten()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -252,9 +180,8 @@ class Link:
     def up(self) -> None:
         """A fresh connection: make a fresh session."""
         self.down_since = None
-        self._forget_sessions()
-        self._retry = self.timing.retry / 4
-        self._next_offer = 0.0
+        self._sessions.restart()
+        self._parts = []
         self._pump_event.set()
 
     def down(self) -> None:
@@ -276,12 +203,12 @@ class Link:
         if not self.joined:
             self._fail(PeerProtocolError(why, party=self.pair.peer))
 
+    @property
+    def _current(self) -> Session | None:
+        return self._sessions.current
+
     def _forget_sessions(self) -> None:
-        for session in (self._pending, self._current):
-            if session is not None:
-                self._listen(session.id, None)
-        self._pending = self._current = self._owed = None
-        self._key = None
+        self._sessions.forget()
         self._parts = []
 
     # -- sending -----------------------------------------------------------------------------------------------------
@@ -303,9 +230,9 @@ class Link:
 
     def _patience(self) -> float:
         now, beat = self._loop.time(), self._beat
-        due = self._last_sent + beat if self._current is not None else self._next_offer
-        if self._pending is not None:
-            due = min(due, self._next_offer)
+        due = self._last_sent + beat if self._current is not None else self._sessions.next_offer
+        if self._sessions.pending is not None:
+            due = min(due, self._sessions.next_offer)
         if self._ack_at is not None and self._current is not None:
             return max(self._ack_at - now, 0.001)
         return min(max(due - now, 0.01), beat) if self._way.is_up() and not self.passive else beat
@@ -313,40 +240,29 @@ class Link:
     @property
     def _beat(self) -> float:
         """A quiet link says that it lives twice in a round at the most."""
-        return max(self.timing.beat, self._round / 2)
+        return max(self.timing.beat, self._pulse.round / 2)
 
     async def _send_one(self) -> bool:
         """Send the most urgent frame. Sealing and sending are one step: the order of counters is the order of frames."""
         now = self._loop.time()
-        silent = now - self.heard > 3 * self._beat + 2 * self.timing.retry + 3 * self._round  # a living one is heard every beat
-        wanted = self._current is None or self._pending is not None or silent
-        if wanted and now >= self._next_offer and not self.passive:
-            self._retry = min(2 * self._retry, max(4 * self.timing.retry, self._round))
-            self._next_offer = now + self._retry
-            key, current = self._key, self._current
-            if self._pending is None and (key is None or (current is not None and current.my_ephemeral == key.public)):
-                key = self._renew_key()
-            self._owed = self._pending
-            self._owed_offer = False
-            if key is not None:
-                await self._way.send(pack(self.pair.offer(key)))
-                return True
-        owed = self._owed
+        patience = 3 * self._beat + 2 * self.timing.retry + 3 * self._pulse.round  # a living one is heard every beat
+        silent = now - self.heard > patience
+        offer = self._sessions.due(now, silent=silent, slowest=self._pulse.round, passive=self.passive)
+        if offer is not None:
+            await self._way.send(pack(offer))
+            return True
+        owed = self._sessions.owed
         if owed is not None:
-            if self._owed_offer and self._key is not None and owed.my_ephemeral == self._key.public:
-                self._owed_offer = False
-                await self._way.send(pack(self.pair.offer(self._key)))
-                return True
             if not owed.confirmation:
                 stream = self._journal.stream(self.pair.peer)
                 heads, seen = self._heads, b"" if self.joined else self._seen()
                 counts = (stream.count, stream.digest, self._outbox.acked)
-                body = _Confirm(owed.proof(heads), *counts, heads, seen, dict(self._versions))
+                body = control.Confirm(owed.proof(heads), *counts, heads, seen, dict(self._versions))
                 await self._commit()  # what is said to be held is on disk
                 if owed.sent == 0:
-                    owed.confirmation = owed.seal(CONFIRM, msgspec.msgpack.encode(body))
-            if self._owed is owed:
-                self._owed = None
+                    owed.confirmation = owed.seal(control.CONFIRM, msgspec.msgpack.encode(body))
+            if self._sessions.owed is owed:
+                self._sessions.owed = None
             await self._way.send(owed.confirmation)
             return True
         if self._current is None:
@@ -356,20 +272,20 @@ class Link:
     async def _send_sealed(self, session: Session, now: float) -> bool:
         if self._abort_due is not None:
             body, self._abort_due = self._abort_due, None
-            await self._seal_out(session, ABORT, msgspec.msgpack.encode(body))
+            await self._seal_out(session, control.ABORT, msgspec.msgpack.encode(body))
             return True
         if self._ready_due:
             self._ready_due = False
-            await self._seal_out(session, READY, b"")
+            await self._seal_out(session, control.READY, b"")
             return True
         if self._ack_at is not None and now >= self._ack_at:
             self._ack_at = None
             have = self._journal.count(self.pair.peer)
             await self._commit()  # what is acknowledged is on disk
             self._on_disk = max(self._on_disk, have)
-            await self._seal_out(session, ACK, msgspec.msgpack.encode(have))
+            await self._seal_out(session, control.ACK, msgspec.msgpack.encode(have))
             return True
-        pace = max(self.timing.retry, self._round)
+        pace = max(self.timing.retry, self._pulse.round)
         if self._again_due and now >= self._again_at:
             self._again_due, self._again_at = False, now + pace
             place = (self._journal.count(self.pair.peer), len(self._parts))
@@ -378,7 +294,7 @@ class Link:
             if self._fruitless > _MAX_FORGERIES:  # whoever carries the frames lets us live, and keeps these from us
                 raise IntegrityError(party=self.pair.peer)
             await self._commit()  # what is said to be held is on disk
-            await self._seal_out(session, AGAIN, msgspec.msgpack.encode(place))
+            await self._seal_out(session, control.AGAIN, msgspec.msgpack.encode(place))
             return True
         if session.gapped and self._outbox.sent > self._outbox.acked and now - self._posted_at > pace + self.timing.retry:
             self._outbox.rewind(self._outbox.acked)  # where frames are lost, those of this side may have been
@@ -389,12 +305,9 @@ class Link:
             await self._seal_out(session, piece.step, piece.body, index=piece.index, part=piece.part, parts=piece.parts)
             return True
         if now - self._last_sent >= self._beat and not self.passive:
-            number = self._beat_number = self._beat_number + 1
-            if len(self._beats) >= _MAX_BEATS:
-                self._beats.clear()
-            self._beats[number] = now
-            beat = _Beat(self.waiting, self.ready, self._outbox.sent, self._on_disk, number, self._echo)
-            await self._seal_out(session, BEAT, msgspec.msgpack.encode(beat))
+            number = self._pulse.beat(now)
+            beat = control.Beat(self.waiting, self.ready, self._outbox.sent, self._on_disk, number, self._pulse.echo)
+            await self._seal_out(session, control.BEAT, msgspec.msgpack.encode(beat))
             return True
         return False
 
@@ -444,44 +357,12 @@ class Link:
         self._wake_driver()
 
     def _take_offer(self, offer: Offer) -> None:
-        """Join the peer's latest key with my latest one. Each pair of keys makes one session, ever."""
-        pending, current = self._pending, self._current
-        if pending is not None and pending.peer_ephemeral == offer.ephemeral:  # it lacks my answer, or did when it asked
-            self._owe(pending)
-            return
-        if current is not None and current.peer_ephemeral == offer.ephemeral:
-            self._owed = self._owed or current  # it confirmed, so it has my offer: at most my confirmation was lost
-            self._pump_event.set()
-            return
-        self.pair.require_offer(offer)
-        key = self._key
-        used = current is not None and key is not None and current.my_ephemeral == key.public
-        if key is None or used or offer.ephemeral in self._met or len(self._met) >= _MAX_MET:
-            key = self._renew_key()
-        if pending is not None:
-            self._listen(pending.id, None)
-        self._met.add(offer.ephemeral)
-        self._pending = self.pair.agree(key, offer)
-        self._listen(self._pending.id, self)
-        self._owe(self._pending)
-
-    def _owe(self, session: Session) -> None:
-        # Of a session whose confirmation is still to be sent the offer is not repeated: two sides that answer offers with
-        # offers, each faster than the other confirms, would do nothing else.
-        self._owed_offer = self._owed_offer or self._owed is not session
-        self._owed = session
-        self._pump_event.set()
-
-    def _renew_key(self) -> AgreementKey:
-        self._key = fresh_key(self._coins)
-        self._met = set()
-        self._asked_at = self._loop.time()
-        return self._key
+        self._sessions.meet(offer)
 
     def _take_sealed(self, frame: Sealed) -> None:
-        pending, current = self._pending, self._current
+        pending, current = self._sessions.pending, self._sessions.current
         if pending is not None and frame.session == pending.id:
-            if frame.step == CONFIRM:  # else the confirmation was lost, and is asked for
+            if frame.step == control.CONFIRM:  # else the confirmation was lost, and is asked for
                 body = pending.open(frame)
                 if body is not None:
                     self._take_confirm(pending, body)
@@ -490,7 +371,7 @@ class Link:
             if body is None:
                 return
             self.heard = self._loop.time()
-            if frame.step in _CONTROL:
+            if frame.step in control.CONTROL:
                 self._take_control(frame.step, body)
             else:
                 self._take_part(frame, body, current)
@@ -504,18 +385,9 @@ class Link:
         self._wake_driver()
 
     def _take_confirm(self, session: Session, body: bytes) -> None:
-        try:
-            confirm = _CONFIRM.decode(body)
-        except msgspec.MsgspecError as cause:
-            raise PeerProtocolError("a session is not well formed", party=self.pair.peer) from cause
-        session.require_proof(confirm.proof, confirm.heads)
+        confirm = control.read_confirm(session, body)
         if not self.joined:
-            if (
-                len(confirm.seen) > _MAX_SEEN_BYTES
-                or len(confirm.heads) > _MAX_HEADS_BYTES
-                or not are_versions(confirm.versions)
-            ):
-                raise PeerProtocolError("says more of logs than there is to say", party=self.pair.peer)
+            control.require_short(confirm, self.pair.peer)
             self._told(confirm.versions)
             if (why := difference(self._versions, confirm.versions)) is not None:
                 raise PeerProtocolError(why, party=self.pair.peer)
@@ -528,16 +400,10 @@ class Link:
             raise PeerProtocolError("remembers less of this run than it said before: was a disk rolled back?", party=peer)
         if confirm.have < 0 or self._outbox.digest(confirm.have) != confirm.digest:
             raise LocalProtocolError("holds other messages of this site than this run makes", party=peer)
-        if self._current is not None:
-            self._listen(self._current.id, None)
-            self.resumed += 1
-        self._current, self._pending = session, None
-        if not session.confirmation:
-            self._owe(session)
-        self._round = self._round or self._loop.time() - self._asked_at
+        self.resumed += self._sessions.stand(session)
+        self._pulse.round = self._pulse.round or self._loop.time() - self._sessions.asked_at
         self._parts = []
         self._ready_due = self.ready
-        self._retry = self.timing.retry / 4
         self._outbox.rewind(confirm.have)
         self._room.set()
         self._acknowledge()  # more may have come by the old session than the confirmation said
@@ -548,36 +414,35 @@ class Link:
 
     def _take_control(self, step: str, body: bytes) -> None:
         try:
-            if step in (ACK, AGAIN):
-                have, part = _AGAIN.decode(body) if step == AGAIN else (msgspec.msgpack.decode(body, type=int), 0)
+            if step in (control.ACK, control.AGAIN):
+                have, part = (
+                    control.PAIRS.decode(body) if step == control.AGAIN else (msgspec.msgpack.decode(body, type=int), 0)
+                )
                 if not self._outbox.acked <= have <= self._outbox.count:
                     raise PeerProtocolError("acknowledged what was not sent", party=self.pair.peer)
                 now = self._loop.time()
                 self._outbox.acknowledge(have)
-                if step == AGAIN and now - self._rewound_at > self._round:  # else those under way may do
+                if step == control.AGAIN and now - self._rewound_at > self._pulse.round:  # else those under way may do
                     self._rewound_at = now
                     self._outbox.rewind(have, part)
                     self._pump_event.set()
                 self._room.set()
-            elif step == BEAT:
-                beat = _BEAT.decode(body)
+            elif step == control.BEAT:
+                beat = control.BEATS.decode(body)
                 if not beat.have <= self._outbox.count:
                     raise PeerProtocolError("acknowledged what was not sent", party=self.pair.peer)
                 self._outbox.acknowledge(beat.have)
                 self.peer_ready = self.peer_ready or beat.ready
                 lacking = beat.sent > self._journal.count(self.pair.peer)
                 self.waits = beat.waits and not lacking  # whoever waits for what was lost waits for us to say so
-                self._echo = max(self._echo, beat.number)
-                if (left := self._beats.pop(beat.echo, None)) is not None:
-                    self._round = (self._round + self._loop.time() - left) / 2
-                    self._beats = {number: at for number, at in self._beats.items() if number > beat.echo}
+                self._pulse.heard(beat.number, beat.echo, self._loop.time())
                 self._again_due = self._again_due or lacking
                 self._room.set()
                 self._pump_event.set()
-            elif step == ABORT:
-                self.aborted = _ABORT.decode(body)
+            elif step == control.ABORT:
+                self.aborted = control.PAIRS.decode(body)
                 self._room.set()
-            elif step == READY:
+            elif step == control.READY:
                 self.peer_ready = True
             else:
                 raise PeerProtocolError("a session was confirmed twice", party=self.pair.peer)
