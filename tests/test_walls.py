@@ -1,6 +1,6 @@
 """The walls between the rooms of the package, held by reading the imports and calls of every source file.
 
-Tables and rows stop at `statistics`; I/O stops at `storage`, `transport`, `site`, `data`, `ledger`, `cli`, `web`; randomness
+Rows stop at `statistics`; I/O stops at `storage`, `transport`, `site`, `data`, `ledger`, `cli`, `console`; randomness
 enters at `primitives.coins`. What stands outside a wall for a reason is listed here with the reason, and must still be there.
 """
 
@@ -81,7 +81,7 @@ def offenders(names: Iterator[tuple[str, set[str]]], allowed: dict[str, str]) ->
 # -- the walls ---------------------------------------------------------------------------------------------------------
 
 TABLES = ("ibis", "duckdb", "pandas", "polars", "pyarrow", "narwhals", "blindbayes.data", "sqlglot", "dask", "pyspark")
-NO_TABLES = ("primitives", "wire", "statistics", "protocol", "privacy", "ledger", "model", "errors", "web")
+NO_TABLES = ("primitives", "wire", "statistics", "protocol", "privacy", "ledger", "model", "errors", "console")
 
 
 @pytest.mark.parametrize("room", NO_TABLES)
@@ -113,9 +113,9 @@ NETWORK = (
 )
 PROCESSES = ("subprocess", "multiprocessing", "threading", "concurrent", "signal", "pty")
 CLOCK = ("time", "datetime")
-UPPER = ("study", "scheme", "simulation", "report", "transport", "site", "cli", "web", "demo", "papers")
+UPPER = ("study", "scheme", "simulation", "report", "transport", "site", "cli", "console", "demo", "papers")
 SHELLS = tuple(f"{PACKAGE}.{room}" for room in UPPER)
-IO_ROOMS = ("storage", "transport", "site", "demo", "data", "ledger", "cli", "web", "papers")
+IO_ROOMS = ("storage", "transport", "site", "demo", "data", "ledger", "cli", "console", "papers")
 
 
 def test_the_network_and_processes_stop_at_transport_and_the_shells() -> None:

@@ -68,6 +68,9 @@ SETTINGS = {
     # -- site.toml: the site decides -----------------------------------------------------------------------------------
     "site.listen": Setting("host:port for the other sites; without it this site only dials out"),
     "site.operator": Setting("host:port for this site's own people; loopback only"),
+    "site.metrics": Setting(
+        "one more host:port, for `/healthz`, `/readyz` and `/metrics` alone; the last asks for the token in metrics.token"
+    ),
     "site.ledger": Setting("the site's own record of privacy spent"),
     "site.journal_quota_mb": Setting("how much a run may keep on disk"),
     "site.rows.source": Setting(

@@ -11,10 +11,10 @@ from typing import Any
 import duckdb
 import pytest
 
+from blindbayes.console.probes import metrics
 from blindbayes.errors import DataError, LedgerError, LocalProtocolError, PeerLost, PrivacyError
 from blindbayes.primitives.signatures import verify
 from blindbayes.site.audit_log import AuditLog
-from blindbayes.site.operator import metrics
 from blindbayes.site.policy import Policy
 from blindbayes.storage.chain import ChainFormat
 from blindbayes.study.file import Deadlines, Privacy, StudyFile, Thresholds

@@ -293,7 +293,7 @@ def test_the_operators_port_asks_for_the_token_and_for_loopback(net: Loopback) -
     client = net.sites["north"].operator
     host, _, port = client.address.rpartition(":")
 
-    def ask(headers: dict[str, str], path: str = "/status") -> int:
+    def ask(headers: dict[str, str], path: str = "/api/status") -> int:
         connection = http.client.HTTPConnection(host, int(port), timeout=10)
         connection.request("GET", path, headers=headers)
         status = connection.getresponse().status
@@ -305,7 +305,7 @@ def test_the_operators_port_asks_for_the_token_and_for_loopback(net: Loopback) -
     assert ask({}) == 401
     assert ask({"Authorization": "Bearer wrong"}) == 401
     assert ask({"Authorization": f"Bearer {token}", "Host": "evil.example"}) == 403
-    assert ask({"Authorization": f"Bearer {token}"}, "/nothing") == 404
+    assert ask({"Authorization": f"Bearer {token}"}, "/api/nothing") == 404
     assert (net.sites["north"].home.folder / "operator.token").stat().st_mode & 0o077 == 0
 
 

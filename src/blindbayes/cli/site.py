@@ -291,6 +291,7 @@ def serve_command(config: Path, passphrase_file: Path | None, as_json: bool, jso
     """
     if json_log:
         log_as_json()
+    from blindbayes.console.port import ConsolePort
     from blindbayes.site.serve import serve
 
     home = SiteFolder.open(config)
@@ -305,7 +306,7 @@ def serve_command(config: Path, passphrase_file: Path | None, as_json: bool, jso
             if not home.peers():
                 click.echo("Nobody is pinned, so nobody can come: `blindbayes site pin` the others' cards and start again.")
 
-    asyncio.run(serve(home, identity, ready=ready))
+    asyncio.run(serve(home, identity, ConsolePort, ready=ready))
 
 
 @command.command()

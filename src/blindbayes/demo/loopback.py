@@ -227,6 +227,7 @@ def _main(folder: str) -> None:
     """The agent of one folder, in this process; one line on standard output when it is ready."""
     import asyncio
 
+    from blindbayes.console.port import ConsolePort
     from blindbayes.site.serve import serve
 
     home = SiteFolder.open(Path(folder))
@@ -235,7 +236,7 @@ def _main(folder: str) -> None:
         sys.stdout.write(json.dumps({"operator": operator, "port": port}) + "\n")
         sys.stdout.flush()
 
-    asyncio.run(serve(home, Identity.load(home.folder), ready=ready))
+    asyncio.run(serve(home, Identity.load(home.folder), ConsolePort, ready=ready))
 
 
 if __name__ == "__main__":

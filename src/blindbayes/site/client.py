@@ -11,7 +11,7 @@ from typing import Any
 from urllib.parse import quote
 
 from blindbayes.errors import ConfigError
-from blindbayes.foreign import read_json, read_json_table
+from blindbayes.foreign import read_json
 from blindbayes.storage.files import read_private
 
 
@@ -29,25 +29,22 @@ class OperatorClient:
         self.address, _, self._token = read_private(folder / "operator.token").decode().partition(" ")
 
     def call(self, method: str, path: str, body: dict[str, Any] | None = None) -> Any:
-        """One call; the decoded answer, or the text of /metrics."""
+        """One call of the site's API; the decoded answer. What the agent refused has `state` refused."""
         host, _, port = self.address.rpartition(":")
         connection = http.client.HTTPConnection(host.strip("[]"), int(port), timeout=60)
         try:
             payload = None if body is None else json.dumps(body)
-            connection.request(method, path, payload, {"Authorization": f"Bearer {self._token}"})
+            connection.request(method, f"/api{path}", payload, {"Authorization": f"Bearer {self._token}"})
             answer = connection.getresponse()
             text = answer.read().decode()
         except OSError:
             raise ConfigError("the agent of this site does not answer: start it again with `blindbayes site serve`") from None
         finally:
             connection.close()
-        if answer.status != 200:
-            raise ConfigError(f"the agent refused: {read_json_table(text, 'its answer').get('message', answer.status)}")
-        return (
-            read_json(text, "the agent's answer")
-            if answer.getheader("Content-Type", "").startswith("application/json")
-            else text
-        )
+        found = read_json(text, "the agent's answer")
+        if answer.status != 200 and (not isinstance(found, dict) or found.get("state") != "refused"):
+            raise ConfigError(f"the agent refused: {found.get('message', answer.status)}")
+        return found
 
     def follow(self, run: dict[str, Any], tell: Any = None) -> dict[str, Any]:
         """Wait for the end of a run; `tell` gets every line of progress that says something new."""

@@ -50,6 +50,7 @@ class SiteConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     listen: str | None = None
     operator: str = "127.0.0.1:7441"
+    metrics: str | None = None
     rows: Rows | None = None
     relay: RelayUse | None = None
     tls: Tls | None = None

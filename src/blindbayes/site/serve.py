@@ -9,15 +9,24 @@ import os
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Protocol
 
 from blindbayes.errors import ConfigError
 from blindbayes.site.agent import Agent
 from blindbayes.site.folder import SiteFolder
-from blindbayes.site.operator import OperatorPort
 from blindbayes.transport.authority import Authority
 from blindbayes.transport.grpc_courier import GrpcCourier
 from blindbayes.transport.identity import Identity
 from blindbayes.transport.sessions import Timing
+
+
+class Port(Protocol):
+    """Where this site's own people reach the agent: `console.port.ConsolePort`."""
+
+    address: str
+
+    async def start(self) -> None: ...
+    async def stop(self) -> None: ...
 
 
 @contextlib.contextmanager
@@ -48,6 +57,7 @@ def make_courier(home: SiteFolder, identity: Identity) -> GrpcCourier:
 async def serve(
     home: SiteFolder,
     identity: Identity,
+    make_port: Callable[[Agent], Port],
     *,
     ready: Callable[[str, int], None] = lambda operator, port: None,
     timing: Timing | None = None,
@@ -60,7 +70,7 @@ async def serve(
     with sole_agent(home.folder):
         courier = make_courier(home, identity)
         agent = Agent(home, identity, courier, timing=timing)
-        port = OperatorPort(agent)
+        port = make_port(agent)
         await agent.start()
         try:
             await port.start()
