@@ -19,6 +19,8 @@ BITS = 24
 class SharedTweak(TweakedHash):
     """The mutant: one tweak per half gate, shared by all lanes."""
 
+    kernel = None
+
     def outer(self, inner, domain, indices, *, keep=True):
         if domain == Domain.GATE:
             indices = indices // np.uint64(LANES) * np.uint64(LANES)

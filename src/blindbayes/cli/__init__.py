@@ -67,12 +67,25 @@ class _Commands(click.Group):
             formatter.write_dl(sorted(COMMANDS.items()))
 
 
-@click.command(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(__version__, "--version")
+@click.command(
+    cls=_Commands,
+    invoke_without_command=True,
+    no_args_is_help=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+@click.option("--version", is_flag=True, help="Show the version; with -v also which kernels are in use.")
 @click.option("-v", "--verbose", count=True, help="Say more; twice for debugging.")
-def root(verbose: int) -> None:
+@click.pass_context
+def root(context: click.Context, version: bool, verbose: int) -> None:
     """Naive Bayes on data that nobody may pool."""
     set_up_logging(verbose)
+    if version:
+        click.echo(f"blindbayes, version {__version__}")
+        if verbose:
+            click.echo(import_module("blindbayes.kernels").describe())
+        context.exit()
+    if context.invoked_subcommand is None:
+        context.fail("Missing command.")
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -13,6 +13,7 @@ import pyarrow as pa
 from rich.box import SIMPLE
 from rich.table import Table
 
+from blindbayes import kernels
 from blindbayes.cli import print_json
 from blindbayes.cli.progress import counting
 from blindbayes.cli.screen import Screen
@@ -68,7 +69,7 @@ def command(path: str | None, parties: int, rows: int, instances: int, chosen: t
         if base and line["protocol"] in registry.ROWS and "cpu_seconds" in line:
             line["times_reference"] = round(line["cpu_seconds"] / base, 1)
     if as_json:
-        print_json({"codebook": codebook.sha256, "rows": rows, "measured": lines})
+        print_json({"codebook": codebook.sha256, "kernels": kernels.describe(), "rows": rows, "measured": lines})
     else:
         _show(lines, rows)
 
@@ -187,6 +188,7 @@ def _show(lines: list[dict[str, Any]], rows: int) -> None:
                 f"{line['bytes'] / 1000:,.1f}",
             )
     console.print(table)
+    console.print(kernels.describe(), markup=False)
     for line in lines:
         if "why" in line:
             console.print(f"{line['protocol']} was not measured: {line['why']}", markup=False)

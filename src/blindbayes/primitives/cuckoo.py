@@ -39,6 +39,8 @@ def fixed_words(hash_: TweakedHash, items: Block128, words: int) -> npt.NDArray[
     """(n, words) pseudo-random words of the item and the session alone, whatever its place: TMMO with tweaks 1, 2, .."""
     if not len(items):
         return np.empty((0, words), dtype=np.uint64)
+    if hash_.kernel is not None:
+        return hash_.kernel.expand(hash_.schedule, np.ascontiguousarray(items), 0, words, first=1)
     inner = hash_.permute(np.ascontiguousarray(items))
     blocks = -(-words // 2)
     out = np.empty((len(items), 2 * blocks), dtype=np.uint64)

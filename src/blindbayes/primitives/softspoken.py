@@ -28,6 +28,7 @@ import numpy as np
 import numpy.typing as npt
 from cryptography.hazmat.primitives.ciphers import Cipher, CipherContext, algorithms, modes
 
+from blindbayes import kernels
 from blindbayes.errors import IntegrityError, LocalProtocolError, PeerProtocolError
 from blindbayes.primitives.coins import Coins
 from blindbayes.primitives.linear_hash import DIGEST_BYTES, HASH_BYTES, MASK_BITS, LinearHash, digest
@@ -127,6 +128,8 @@ class _Leaves:
         self._head: tuple[TweakedHash, Block128] | None = None  # the hash, and the leaves as its seeds
         self._at = 0
         self._streams: list[list[CipherContext | None]] | None = None
+        self._schedules: Bytes | None = None
+        self._counter = 0  # block of the ciphers' streams, where kernels make them
         self._scratch: dict[str, U64Array] = {}
 
     def buffer(self, name: str, words: int) -> U64Array:
@@ -137,7 +140,7 @@ class _Leaves:
 
     def head(self, width: int) -> U64Array | None:
         """The next `width` bytes of all streams, (trees, leaves, words), or None if they come from the ciphers."""
-        if self._streams is not None or self._at + width > _HEAD_BYTES:
+        if self._streams is not None or self._schedules is not None or self._at + width > _HEAD_BYTES:
             return None
         if self._head is None:
             flat = [leaf or bytes(KEY_BYTES) for tree in self._keys for leaf in tree]
@@ -145,22 +148,41 @@ class _Leaves:
             self._head = hash_, np.frombuffer(b"".join(flat), dtype="<u8").astype(np.uint64).reshape(-1, 2)
         hash_, seeds = self._head
         # Block by block, as they are needed: a single query takes a few of the 32.
-        blocks = np.arange(self._at // 16, (self._at + width) // 16, dtype=np.uint64)
-        stream = hash_.at(np.repeat(seeds, len(blocks), axis=0), Domain.STREAM, self._tweaks(blocks))
+        stream = hash_.expand_at(seeds, Domain.STREAM, self._tweaks(self._at // 16), width // 8)
         part = stream.reshape(TREES, LEAVES, width // 8)
-        if self._keys[0][0] is None:  # the missing leaf stands first in every tree
+        if self.misses:
             part[:, 0] = 0
         self._at += width
         return part
 
-    def _tweaks(self, blocks: U64Array) -> U64Array:
-        """One per tree, leaf and block; the same for both parties, whatever order they keep the leaves in."""
+    @property
+    def misses(self) -> bool:
+        """Whether the first leaf of every tree is missing."""
+        return self._keys[0][0] is None
+
+    def schedules(self, kernel: kernels.Kernels) -> Bytes:
+        """The ciphers' keys, expanded; a missing leaf has some key, whose stream is not used."""
+        if self._schedules is None:
+            self._schedules = kernel.schedules(
+                b"".join([self._key(leaf or bytes(KEY_BYTES)) for row in self._keys for leaf in row])
+            )
+        return self._schedules
+
+    def take_blocks(self, count: int) -> int:
+        """The number of the first of the next `count` blocks of the ciphers' streams."""
+        self._counter += count
+        return self._counter - count
+
+    def _tweaks(self, block: int) -> U64Array:
+        """Of one block of each tree and leaf; the same for both parties, whatever order they keep the leaves in."""
         leaf = np.arange(LEAVES, dtype=np.uint64) ^ self._missing[:, None].astype(np.uint64)
         number = np.arange(TREES, dtype=np.uint64)[:, None] * np.uint64(LEAVES) + leaf
-        return (number.reshape(-1, 1) * np.uint64(_HEAD_BYTES // 16) + blocks).reshape(-1)
+        return number.reshape(-1) * np.uint64(_HEAD_BYTES // 16) + np.uint64(block)
 
     def fill(self, tree: int, zeros: Bytes, out: Bytes) -> None:
         """The next bytes of one tree's streams from the ciphers, (leaves, width and a spare block)."""
+        if self._schedules is not None:
+            raise LocalProtocolError("the kernels were turned off in the middle of a session")
         if self._streams is None:
             self._streams = [[None if leaf is None else self._cipher(leaf) for leaf in row] for row in self._keys]
         for position, stream in enumerate(self._streams[tree]):
@@ -170,8 +192,10 @@ class _Leaves:
                 stream.update_into(zeros.data, out[position].data)
 
     def _cipher(self, leaf: bytes) -> CipherContext:
-        key = hashlib.blake2b(self._name, key=leaf, digest_size=16, person=b"softspoken").digest()
-        return Cipher(algorithms.AES(key), modes.CTR(bytes(16))).encryptor()
+        return Cipher(algorithms.AES(self._key(leaf)), modes.CTR(bytes(16))).encryptor()
+
+    def _key(self, leaf: bytes) -> bytes:
+        return hashlib.blake2b(self._name, key=leaf, digest_size=16, person=b"softspoken").digest()
 
 
 # -- setup -------------------------------------------------------------------------------------------------------------
@@ -382,8 +406,11 @@ def _fold(source: _Leaves, width: int) -> tuple[Bytes, Bytes]:
     padded = source.buffer("folded", BASE_COUNT * (words + 8)).reshape(TREES, TREE_BITS, words + 8)
     folded = padded[:, :, :words]
     rest = np.empty((TREES, words), dtype=np.uint64)
-    head = source.head(width)
-    if head is not None:
+    head, kernel, flat = source.head(width), kernels.active(), padded.view(np.uint8).reshape(BASE_COUNT, -1)
+    if kernel is not None:
+        keys, counter = (None, 0) if head is not None else (source.schedules(kernel), source.take_blocks(width // 16))
+        kernel.fold(flat, rest.view(np.uint8), given=head, schedules=keys, counter=counter, missing=source.misses)
+    elif head is not None:
         _fold_level(head, folded, rest)
     else:
         leaves = source.buffer("leaves", LEAVES * (words + 2)).view(np.uint8).reshape(LEAVES, width + 16)
@@ -392,7 +419,7 @@ def _fold(source: _Leaves, width: int) -> tuple[Bytes, Bytes]:
         for tree in range(TREES):
             source.fill(tree, zeros, leaves)
             _fold_level(level, folded[tree : tree + 1], rest[tree : tree + 1])
-    return padded.view(np.uint8).reshape(BASE_COUNT, -1)[:, :width], rest.view(np.uint8)
+    return flat[:, :width], rest.view(np.uint8)
 
 
 def _fold_level(level: U64Array, folded: U64Array, rest: U64Array) -> None:
@@ -420,6 +447,10 @@ _STRIP = 1 << 12  # bytes of a row at once: keeps the swaps in the cache
 
 def _transpose(rows: Bytes, *, source: _Leaves, out: Block128) -> None:
     """(128, n/8) bytes, bits little-endian, to (n, 2) words: two bands of 64 rows, each by swaps of 64 x 64 bits."""
+    kernel = kernels.active()
+    if kernel is not None:
+        kernel.transpose(rows, out)
+        return
     for low in range(0, rows.shape[1], _STRIP):
         part = rows[:, low : low + _STRIP]
         words = part.shape[1] // 8

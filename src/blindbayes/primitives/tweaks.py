@@ -13,13 +13,15 @@ shared one tweak over all lanes opened its secret offset (tests/attacks/test_lan
 from __future__ import annotations
 
 import enum
+import functools
 import hashlib
 from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+from cryptography.hazmat.primitives.ciphers import Cipher, CipherContext, algorithms, modes
 
+from blindbayes import kernels
 from blindbayes.errors import LocalProtocolError
 
 Block128: TypeAlias = npt.NDArray[np.uint64]
@@ -42,11 +44,27 @@ class TweakedHash:
 
     def __init__(self, session: bytes) -> None:
         self.session = session
-        key = hashlib.sha256(b"blindbayes tmmo v1" + session).digest()[:16]
-        # ECB here is the bare permutation that the construction asks for; nothing is encrypted with it.
-        self._permutation = Cipher(algorithms.AES(key), modes.ECB()).encryptor()  # noqa: S305
+        self._key = hashlib.sha256(b"blindbayes tmmo v1" + session).digest()[:16]  # public
         self._next = dict.fromkeys(Domain, 0)
         self._scratch = [np.zeros(0, dtype=np.uint8) for _ in range(3)]
+
+    @functools.cached_property
+    def _permutation(self) -> CipherContext:
+        # ECB here is the bare permutation that the construction asks for; nothing is encrypted with it.
+        return Cipher(algorithms.AES(self._key), modes.ECB()).encryptor()  # noqa: S305
+
+    @property
+    def kernel(self) -> kernels.Kernels | None:
+        """The kernels in use, or None for numpy. Whoever watches or changes `outer` overrides it: kernels do not call that."""
+        return kernels.active()
+
+    @functools.cached_property
+    def schedule(self) -> npt.NDArray[np.uint8]:
+        """The permutation's key as kernels take it. Ask only where there are kernels."""
+        kernel = self.kernel
+        if kernel is None:
+            raise LocalProtocolError("there are no kernels to make a key for")
+        return kernel.schedules(self._key)
 
     @classmethod
     def of_block(cls, session: bytes, index: int) -> TweakedHash:
@@ -80,24 +98,11 @@ class TweakedHash:
 
         With `keep` false the result stands in scratch memory, and is gone at the next call.
         """
-        if blocks.shape[0] == 0:
-            return np.empty((0, 2), dtype=np.uint64)
-        return self.outer(self.permute(np.ascontiguousarray(blocks), into=0), domain, indices, keep=keep)
-
-    def outer(self, inner: Block128, domain: Domain, indices: npt.NDArray[np.uint64], *, keep: bool = True) -> Block128:
-        """The same from P of each block: whoever hashes one block under several tweaks makes P once."""
-        tweaked = self._buffer(1, inner.nbytes).view(np.uint64).reshape(inner.shape)
-        # One pass over whole blocks: numpy is slow where it steps over every other word.
-        tweaked[:, 0] = indices
-        tweaked[:, 1] = domain
-        tweaked ^= inner
-        out = self.permute(tweaked, into=None if keep else 2)
-        out ^= inner
-        return out
+        return self.expand_at(blocks, domain, indices, 2, keep=keep)
 
     def run(self, blocks: Block128, domain: Domain, first: int, *, keep: bool = True) -> Block128:
         """H of each of (n, 2) blocks under consecutive tweaks from `first`."""
-        return self.at(blocks, domain, np.arange(first, first + blocks.shape[0], dtype=np.uint64), keep=keep)
+        return self.expand(blocks, domain, first, 2, keep=keep)
 
     def expand(self, seeds: Block128, domain: Domain, first: int, words: int, *, keep: bool = True) -> npt.NDArray[np.uint64]:
         """(n, words) pseudo-random words from (n, 2) seeds; block b of row r has the tweak first + r * blocks + b.
@@ -105,15 +110,28 @@ class TweakedHash:
         The same hash as `at`, with the inner permutation made once per seed. An odd number of words drops half a block. With
         `keep` false the result stands in scratch memory, and is gone at the next call.
         """
-        blocks = -(-words // 2)
-        return self._expanded(seeds, domain, np.arange(first, first + seeds.shape[0] * blocks, dtype=np.uint64), words, keep)
+        rows, blocks = seeds.shape[0], -(-words // 2)
+        kernel = self.kernel
+        if kernel is not None:
+            seeds, out = np.ascontiguousarray(seeds), self._out(rows, words, keep)
+            return kernel.expand(self.schedule, seeds, domain, words, first=first, step=blocks, out=out)
+        return self._expanded(seeds, domain, np.arange(first, first + rows * blocks, dtype=np.uint64), words, keep)
 
     def expand_at(
         self, seeds: Block128, domain: Domain, firsts: npt.NDArray[np.uint64], words: int, *, keep: bool = True
     ) -> npt.NDArray[np.uint64]:
         """The same where block b of row r has the tweak firsts[r] + b."""
+        kernel = self.kernel
+        if kernel is not None:
+            seeds, out = np.ascontiguousarray(seeds), self._out(len(seeds), words, keep)
+            return kernel.expand(self.schedule, seeds, domain, words, firsts=np.ascontiguousarray(firsts), out=out)
+        if words <= 2:
+            return self._expanded(seeds, domain, firsts, words, keep)
         indices = np.add(firsts[:, None], np.arange(-(-words // 2), dtype=np.uint64), dtype=np.uint64)
         return self._expanded(seeds, domain, indices.reshape(-1), words, keep)
+
+    def _out(self, rows: int, words: int, keep: bool) -> npt.NDArray[np.uint64] | None:
+        return None if keep else self._buffer(2, 8 * rows * words).view(np.uint64).reshape(rows, words)
 
     def _expanded(
         self, seeds: Block128, domain: Domain, indices: npt.NDArray[np.uint64], words: int, keep: bool
@@ -125,3 +143,14 @@ class TweakedHash:
         if blocks > 1:  # laid out in full: stretched over its blocks, a seed of two words would cost more than the hashes
             inner = np.repeat(inner, blocks, axis=0)
         return self.outer(inner, domain, indices, keep=keep).reshape(rows, 2 * blocks)[:, :words]
+
+    def outer(self, inner: Block128, domain: Domain, indices: npt.NDArray[np.uint64], *, keep: bool = True) -> Block128:
+        """H from P of each block, without kernels."""
+        tweaked = self._buffer(1, inner.nbytes).view(np.uint64).reshape(inner.shape)
+        # One pass over whole blocks: numpy is slow where it steps over every other word.
+        tweaked[:, 0] = indices
+        tweaked[:, 1] = domain
+        tweaked ^= inner
+        out = self.permute(tweaked, into=None if keep else 2)
+        out ^= inner
+        return out

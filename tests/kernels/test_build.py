@@ -1,0 +1,147 @@
+"""Kernels are built where there is a compiler, left out where there is none, and never used if they come from other sources."""
+
+import os
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from blindbayes import kernels
+from blindbayes.errors import ConfigError
+from blindbayes.kernels import build
+
+ROOT = Path(__file__).parents[2]
+HAS_COMPILER = shutil.which("cc") is not None
+
+
+def python(*command, **environment):
+    return subprocess.run(
+        [sys.executable, *command],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+        env={**os.environ, "PYTHONPATH": str(ROOT / "src"), **environment},
+    )
+
+
+@pytest.fixture
+def clone(tmp_path):
+    """A source tree of its own, without a library."""
+    for name in ("pyproject.toml", "hatch_build.py", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, tmp_path)
+    shutil.copytree(ROOT / "src", tmp_path / "src", ignore=shutil.ignore_patterns("__pycache__", "_kernels.so*"))
+    return tmp_path
+
+
+def test_without_a_compiler_one_line_says_so_and_numpy_does_the_work(clone, tmp_path):
+    (tmp_path / "empty").mkdir()
+    hidden = {"PATH": str(tmp_path / "empty"), "PYTHONPATH": str(clone / "src"), "CC": "", "BLINDBAYES_KERNELS": ""}
+    built = python("-m", "blindbayes.kernels.build", **hidden)
+    assert built.stdout == "kernels are left out, numpy does the work: there is no C compiler (cc)\n"
+    assert built.stderr == ""
+    shown = python("-m", "blindbayes", "--version", "-v", **hidden)
+    assert shown.stdout.splitlines()[1] == "kernels: none, numpy does the work (not built)"
+    hashed = (
+        "import numpy as np; from blindbayes.primitives.tweaks import Domain, TweakedHash\n"
+        "print(TweakedHash(b'').run(np.zeros((1, 2), np.uint64), Domain.GATE, 0))"
+    )
+    assert python("-c", hashed, **hidden).stdout == python("-c", hashed).stdout != ""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("what", ["demo", "test"])
+def test_without_a_compiler_the_demo_and_the_protocols_run(clone, tmp_path, what):
+    (tmp_path / "empty").mkdir()
+    hidden = {"PATH": str(tmp_path / "empty"), "PYTHONPATH": str(clone / "src"), "CC": "", "BLINDBAYES_KERNELS": ""}
+    command = {
+        "demo": ("-m", "blindbayes", "demo", "hospitals", "--rows", "1000", "--out", str(tmp_path / "out")),
+        "test": ("-m", "pytest", "-q", "-x", str(ROOT / "tests/primitives"), str(ROOT / "tests/protocol/test_class_sums.py")),
+    }[what]
+    done = python(*command, **hidden)
+    assert done.returncode == 0, (done.stdout + done.stderr)[-2000:]
+
+
+@pytest.mark.slow
+def test_a_wheel_without_a_compiler_is_pure_python(clone, tmp_path):
+    out = tmp_path / "made"
+    (tmp_path / "empty").mkdir()
+    done = subprocess.run(
+        [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(out)],
+        cwd=clone,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+        env={**os.environ, "PATH": str(tmp_path / "empty"), "CC": ""},
+    )
+    assert done.returncode == 0, done.stderr
+    assert "kernels are left out" in done.stdout + done.stderr
+    (wheel,) = out.glob("*.whl")
+    assert wheel.name.endswith("-py3-none-any.whl")
+    assert not [name for name in zipfile.ZipFile(wheel).namelist() if name.endswith(".so")]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not HAS_COMPILER, reason="there is no compiler")
+def test_a_wheel_has_the_library_and_fits_every_python_of_the_platform(clone, tmp_path):
+    out = tmp_path / "made"
+    done = subprocess.run(
+        [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(out)],
+        cwd=clone,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    (wheel,) = out.glob("*.whl")
+    assert "-py3-none-" in wheel.name
+    assert not wheel.name.endswith("-any.whl")
+    assert "blindbayes/kernels/_kernels.so" in zipfile.ZipFile(wheel).namelist()
+    zipfile.ZipFile(wheel).extractall(tmp_path / "installed")
+    shown = python("-m", "blindbayes", "--version", "-v", PYTHONPATH=str(tmp_path / "installed"), BLINDBAYES_KERNELS="")
+    assert shown.stdout.splitlines()[1].startswith("kernels: ")
+    assert "none" not in shown.stdout
+
+
+@pytest.mark.skipif(not kernels.available(), reason="no kernels are built")
+def test_a_library_of_other_sources_is_left_out(clone):
+    tree = {"PYTHONPATH": str(clone / "src"), "BLINDBAYES_KERNELS": ""}
+    shutil.copy(build.LIBRARY, clone / "src/blindbayes/kernels")
+    assert "none" not in python("-m", "blindbayes", "--version", "-v", **tree).stdout
+    source = clone / "src/blindbayes/kernels/lanes.c"
+    source.write_text(source.read_text() + "\n")
+    shown = python("-m", "blindbayes", "--version", "-v", **tree)
+    assert "built from other sources" in shown.stdout
+
+
+def test_a_library_that_cannot_be_loaded_is_left_out(clone):
+    (clone / "src/blindbayes/kernels/_kernels.so").write_bytes(b"no library")
+    shown = python("-m", "blindbayes", "--version", "-v", PYTHONPATH=str(clone / "src"), BLINDBAYES_KERNELS="")
+    assert "cannot be loaded" in shown.stdout
+
+
+def test_the_variable_turns_them_off_pins_one_and_refuses_what_is_not_there():
+    assert "kernels: none" in python("-m", "blindbayes", "--version", "-v", BLINDBAYES_KERNELS="off").stdout
+    for name in kernels.available()[:1]:
+        assert f"kernels: {name} " in python("-m", "blindbayes", "--version", "-v", BLINDBAYES_KERNELS=name).stdout
+    for name in kernels.available():
+        with kernels.using(name):
+            assert kernels.describe().startswith(f"kernels: {name} ")
+    done = python("-m", "blindbayes", "--version", "-v", BLINDBAYES_KERNELS="no-such-set")
+    assert (done.returncode, done.stdout.splitlines()) == (2, ["blindbayes, version 0.1.0"])
+    assert "there are no such kernels here, only auto, off" in done.stderr
+    with pytest.raises(ConfigError, match="no such kernels"), kernels.using("mmx"):
+        pass
+
+
+def test_the_version_alone_says_nothing_of_kernels():
+    assert python("-m", "blindbayes", "--version").stdout == "blindbayes, version 0.1.0\n"
+
+
+def test_every_source_is_in_the_digest():
+    assert {path.name for path in build.FOLDER.glob("*.[ch]")} == set(build.SOURCES)
