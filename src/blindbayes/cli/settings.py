@@ -18,6 +18,7 @@ STRUCTS: dict[str, type[msgspec.Struct]] = {
     "site": config.SiteConfig,
     "site.rows": config.Rows,
     "site.relay": config.RelayUse,
+    "site.carrier": config.Carrier,
     "site.tls": config.Tls,
     "site.policy": Policy,
     "study": file.StudyFile,

@@ -224,6 +224,8 @@ class Agent:
             require_few_idle(self.home.config.policy, self.home.history.idle_joins(site), time.time())
         except BlindbayesError as error:
             self.counters["offers_refused"] += 1
+            if isinstance(error, IntegrityError) and not self.board.courier.vouches(site):
+                return  # anyone may have written that name: no line in the log for it
             if run_id not in self._refused and len(self._refused) < 1024:
                 self._refused.add(run_id)
                 shown = run_id[:64] if run_id.isalnum() and run_id.isascii() else "no run id"  # nothing for a terminal to obey

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 import tomlkit
@@ -38,6 +38,14 @@ class RelayUse(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     sites: tuple[str, ...]
 
 
+class Carrier(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """An engine that carries the frames: where its process meets the agent, and what the engine calls the other sites."""
+
+    socket: str = "carrier.sock"
+    latency: Literal["milliseconds", "seconds"] = "seconds"
+    sites: dict[str, str] = {}
+
+
 class Tls(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """PEM files: the authority's certificates, and the chain that it made for this site's key (`blindbayes site request`)."""
 
@@ -53,6 +61,7 @@ class SiteConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     metrics: str | None = None
     rows: Rows | None = None
     relay: RelayUse | None = None
+    carrier: Carrier | None = None
     tls: Tls | None = None
     policy: Policy = Policy()
     ledger: str = "ledger.jsonl"
@@ -62,6 +71,8 @@ class SiteConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         host = self.operator.rpartition(":")[0].strip("[]")
         if host not in ("127.0.0.1", "::1", "localhost"):
             raise ConfigError("the operator's port is for this machine only: use 127.0.0.1")
+        if self.carrier is not None and (self.listen, self.relay, self.tls) != (None, None, None):
+            raise ConfigError("with [carrier] an engine carries all frames: leave out listen, [relay] and [tls]")
 
     @classmethod
     def read(cls, path: Path) -> SiteConfig:

@@ -15,6 +15,8 @@ from blindbayes.errors import ConfigError
 from blindbayes.site.agent import Agent
 from blindbayes.site.folder import SiteFolder
 from blindbayes.transport.authority import Authority
+from blindbayes.transport.carrier import CarrierCourier
+from blindbayes.transport.courier import Latency
 from blindbayes.transport.grpc_courier import GrpcCourier
 from blindbayes.transport.identity import Identity
 from blindbayes.transport.sessions import Timing
@@ -43,8 +45,12 @@ def sole_agent(folder: Path) -> Iterator[None]:
         os.close(handle)
 
 
-def make_courier(home: SiteFolder, identity: Identity) -> GrpcCourier:
+def make_courier(home: SiteFolder, identity: Identity) -> GrpcCourier | CarrierCourier:
     """The courier that site.toml asks for."""
+    carrier = home.config.carrier
+    if carrier is not None:
+        names = {site: carrier.sites.get(site, site) for site in home.peers()}
+        return CarrierCourier(home.folder / carrier.socket, names, Latency(carrier.latency))
     use = home.config.relay
     via = frozenset(use.sites) if use is not None else frozenset()
     tls, authority = home.config.tls, None

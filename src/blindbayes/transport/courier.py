@@ -1,16 +1,18 @@
 """Couriers move opaque frames between sites and know nothing else.
 
 A courier is best effort: while a connection lasts, frames arrive whole and in order; when it breaks, what was under way may
-be lost. Whoever needs more (`link`) numbers, acknowledges and repeats. A frame handed to the listener comes from the site
-whose pinned certificate the connection has; the envelope proves it again, end to end.
+be lost. Whoever needs more (`link`) numbers, acknowledges and repeats. Where a courier vouches for a site, a frame handed to
+the listener comes from whoever has its pinned certificate; elsewhere (a relay, an engine) the sender's name is a claim. The
+envelope proves it either way, end to end.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import enum
-from collections.abc import Callable
-from typing import Protocol
+from collections.abc import Awaitable, Callable
+from typing import Any, Protocol
 
 from blindbayes.errors import ConfigError, PeerLost
 
@@ -22,6 +24,7 @@ class Latency(enum.Enum):
     SECONDS = "seconds"
 
 
+_QUEUE_FRAMES = 32
 SLOW_STEP = 60.0
 """Seconds of silence that a study must bear if one message may take seconds: polling engines were measured at 14 a round."""
 
@@ -66,6 +69,68 @@ class Courier(Protocol):
         ...
 
     def is_up(self, peer: str) -> bool: ...
+
+    def vouches(self, peer: str) -> bool:
+        """Whether frames in this site's name are known to be its own."""
+        ...
+
+
+class Connection:
+    """One connection to one site: a short outgoing queue, and a way to close it."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.outgoing: asyncio.Queue[bytes] = asyncio.Queue(_QUEUE_FRAMES)
+        self.closed = asyncio.Event()
+
+    async def put(self, frame: bytes) -> None:
+        """Wait for room; raises `PeerLost` if the connection closes first."""
+        if self.closed.is_set():
+            raise PeerLost("not connected", party=self.name)
+        with contextlib.suppress(asyncio.QueueFull):
+            self.outgoing.put_nowait(frame)
+            return
+        putting = asyncio.ensure_future(self.outgoing.put(frame))
+        closing = asyncio.ensure_future(self.closed.wait())
+        try:
+            await asyncio.wait({putting, closing}, return_when=asyncio.FIRST_COMPLETED)
+            if not putting.done():
+                raise PeerLost("the connection closed", party=self.name)
+        finally:
+            putting.cancel()
+            closing.cancel()
+
+    async def serve(
+        self,
+        read: Callable[[], Awaitable[Any]],
+        write: Callable[[bytes], Awaitable[Any]],
+        arrived: Callable[[bytes], Any],
+    ) -> None:
+        """Carry frames both ways until either side ends."""
+
+        async def writing() -> None:
+            while True:
+                await write(await self.outgoing.get())
+
+        async def reading() -> None:
+            while True:
+                frame = await read()
+                if not isinstance(frame, bytes):  # gRPC's end of stream
+                    return
+                waits = arrived(frame)
+                if waits is not None:
+                    await waits
+
+        tasks = {asyncio.ensure_future(writing()), asyncio.ensure_future(reading()), asyncio.ensure_future(self.closed.wait())}
+        try:
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                task.exception()  # every error of a connection means the same: it is gone
+        finally:
+            self.closed.set()
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
 
 
 Filter = Callable[[str, str, bytes], list[bytes]]
@@ -145,3 +210,6 @@ class MemoryCourier:
 
     def is_up(self, peer: str) -> bool:
         return self._hub._is_up(self.name, peer)
+
+    def vouches(self, peer: str) -> bool:
+        return True

@@ -35,6 +35,7 @@ Event = Literal[
     "run_failed",
     "relay_started",
     "relay_stopped",
+    "carrier_refused",
 ]
 
 _RUN = re.compile("[0-9a-f]{16,64}")

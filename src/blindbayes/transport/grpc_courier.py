@@ -8,7 +8,6 @@ only dials; two such sites meet at a relay, which sees envelopes and forwards th
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
@@ -20,13 +19,12 @@ from grpc import aio
 
 from blindbayes.errors import ConfigError, PeerLost, PeerProtocolError
 from blindbayes.transport.authority import Authority, key_digest, key_names
-from blindbayes.transport.courier import Latency, Listener
+from blindbayes.transport.courier import Connection, Latency, Listener
 from blindbayes.transport.envelope import MAX_ENVELOPE_BYTES
 from blindbayes.transport.events import log_event
 from blindbayes.transport.identity import Card, Identity
 
 METHOD = "/blindbayes.Courier/Frames"
-_QUEUE_FRAMES = 32
 _ADDRESS_BYTES = 41
 _BACKOFF = (0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0)
 MAX_CARRIED_BYTES = MAX_ENVELOPE_BYTES + _ADDRESS_BYTES
@@ -63,64 +61,6 @@ def parse_addressed(raw: bytes) -> tuple[str, bytes]:
         return raw[1 : 1 + size].decode("ascii"), raw[1 + size :]
     except UnicodeDecodeError as cause:
         raise PeerProtocolError("a relayed frame has no address") from cause
-
-
-class Connection:
-    """One connection to one site: a short outgoing queue, and a way to close it."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.outgoing: asyncio.Queue[bytes] = asyncio.Queue(_QUEUE_FRAMES)
-        self.closed = asyncio.Event()
-
-    async def put(self, frame: bytes) -> None:
-        """Wait for room; raises `PeerLost` if the connection closes first."""
-        if self.closed.is_set():
-            raise PeerLost("not connected", party=self.name)
-        with contextlib.suppress(asyncio.QueueFull):
-            self.outgoing.put_nowait(frame)
-            return
-        putting = asyncio.ensure_future(self.outgoing.put(frame))
-        closing = asyncio.ensure_future(self.closed.wait())
-        try:
-            await asyncio.wait({putting, closing}, return_when=asyncio.FIRST_COMPLETED)
-            if not putting.done():
-                raise PeerLost("the connection closed", party=self.name)
-        finally:
-            putting.cancel()
-            closing.cancel()
-
-    async def serve(
-        self,
-        read: Callable[[], Awaitable[Any]],
-        write: Callable[[bytes], Awaitable[Any]],
-        arrived: Callable[[bytes], Any],
-    ) -> None:
-        """Carry frames both ways until either side ends."""
-
-        async def writing() -> None:
-            while True:
-                await write(await self.outgoing.get())
-
-        async def reading() -> None:
-            while True:
-                frame = await read()
-                if not isinstance(frame, bytes):  # gRPC's end of stream
-                    return
-                waits = arrived(frame)
-                if waits is not None:
-                    await waits
-
-        tasks = {asyncio.ensure_future(writing()), asyncio.ensure_future(reading()), asyncio.ensure_future(self.closed.wait())}
-        try:
-            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-            for task in done:
-                task.exception()  # every error of a connection means the same: it is gone
-        finally:
-            self.closed.set()
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def caller(context: Any, names: Mapping[bytes, str]) -> str | None:
@@ -251,6 +191,9 @@ class GrpcCourier:
     def is_up(self, peer: str) -> bool:
         name = self._relay.name if peer in self._via_relay and self._relay is not None else peer
         return name in self._streams
+
+    def vouches(self, peer: str) -> bool:
+        return peer not in self._via_relay
 
     def _arrived(self, name: str, raw: bytes) -> None:
         if self._listener is None:

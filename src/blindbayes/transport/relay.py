@@ -13,8 +13,9 @@ from typing import Any
 import grpc
 
 from blindbayes.errors import PeerLost, PeerProtocolError
+from blindbayes.transport.courier import Connection
 from blindbayes.transport.events import log_event
-from blindbayes.transport.grpc_courier import Connection, addressed, caller, certificate_names, open_port, parse_addressed
+from blindbayes.transport.grpc_courier import addressed, caller, certificate_names, open_port, parse_addressed
 from blindbayes.transport.identity import Card, Identity
 
 _PATIENCE = 5.0
