@@ -94,7 +94,7 @@ def closing_box(spec: Spec) -> str:
 def commands_page() -> str:
     """Every command with its help, as the program prints it."""
     parts = ["# Commands", "", "As `--help` prints them. Exit codes: 0 done, 1 unexpected, 2 configuration, 3 data, 4 privacy,",
-             "5 to 8 protocol, 9 ledger.", ""]  # fmt: skip
+             "5 to 8 protocol, 9 ledger, 10 stopped by people.", ""]  # fmt: skip
     for path, command in walk(root, ("blindbayes",)):
         context = click.Context(command, info_name=" ".join(path), max_content_width=96)
         parts += [f"{'#' * min(len(path), 3)}# {' '.join(path)}", "", "```text", command.get_help(context).rstrip(), "```", ""]

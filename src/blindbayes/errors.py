@@ -77,6 +77,12 @@ class PeerLost(ProtocolError):
     code = 8
 
 
+class RunStopped(ProtocolError):
+    """People stopped the run, at this site or at `party`'s."""
+
+    code = 10
+
+
 class LedgerError(PrivacyError):
     """The ledger cannot be read, was tampered with, or cannot be written."""
 

@@ -1,6 +1,7 @@
 """The command line. Each command lives in a module of its own and is imported only when it is called.
 
-Exit codes: 0 done; 1 unexpected; 2 configuration; 3 data; 4 privacy; 5 to 8 protocol (ours, theirs, integrity, lost); 9 ledger.
+Exit codes: 0 done; 1 unexpected; 2 configuration; 3 data; 4 privacy; 5 to 8 protocol (ours, theirs, integrity, lost); 9 ledger;
+10 stopped by people.
 """
 
 from __future__ import annotations

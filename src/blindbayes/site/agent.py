@@ -24,6 +24,7 @@ from blindbayes.errors import (
     LocalProtocolError,
     PrivacyError,
     ProtocolError,
+    RunStopped,
 )
 from blindbayes.primitives.coins import Coins
 from blindbayes.scheme.prediction import Request, model_of, prediction_run
@@ -95,6 +96,9 @@ class Agent:
         await self.board.courier.start(self.board)
         interrupted = self.home.runs.interrupted()
         log_event("agent_started", site=self.name, pinned=len(self.home.peers()), interrupted=len(interrupted))
+        for run_id in self.home.history.stopped_runs():
+            self._burn(run_id, "it was stopped by its people", state="stopped", exit_code=RunStopped.code)
+            interrupted = [each for each in interrupted if each != run_id]
         for run_id in self.home.history.open_runs():
             if run_id not in interrupted:  # what it opened is not known, and it can never say
                 self._burn(run_id, "its journal is gone")
@@ -290,9 +294,9 @@ class Agent:
         log_event("run_resumed", run=run_id, study=study.sha256)
         self._launch(run_id, work, "resumed")
 
-    def _burn(self, run_id: str, why: str) -> None:
-        self.home.runs.end(run_id, {"state": "burned", "message": why})
-        self.home.audit.append("burned", run=run_id, why=why)
+    def _burn(self, run_id: str, why: str, *, state: str = "burned", exit_code: int = LocalProtocolError.code) -> None:
+        self.home.runs.end(run_id, {"state": state, "message": why, "exit_code": exit_code})
+        self.home.audit.append("burned" if state == "burned" else "ended", run=run_id, state=state, why=why)
         log_event("run_burned", level=logging.WARNING, run=run_id)
         self.home.runs.erase_journals(run_id)
 
@@ -326,6 +330,8 @@ class Agent:
         study, work = run.study, run.work
         self._require_latency(study)  # a run taken up may meet another one
         await asyncio.to_thread(work.job.read)
+        with run.gate.passing():
+            pass
         run.state = "running"
         begun = time.monotonic()
         for name in study.seats:
@@ -340,6 +346,7 @@ class Agent:
                     timing=self._timing,
                     logbook=self.logbook,
                     heads=run.heads,
+                    gate=run.gate,
                 )
         tasks = {name: asyncio.create_task(seat.drive()) for name, seat in run.seats.items()}
         try:
@@ -349,6 +356,7 @@ class Agent:
                 task.cancel()
             await asyncio.gather(*tasks.values(), return_exceptions=True)
         run.protocol_seconds = time.monotonic() - begun
+        run.gate.leave()
         try:
             run.release = release = await asyncio.to_thread(work.finish, finished)
             self.home.audit.append("ended", run=run.run_id, study=study.sha256, state="done")
@@ -375,6 +383,25 @@ class Agent:
         self.board.detach(run.run_id)
         self._remember_ended(run)
 
+    async def stop_run(self, run_id: str, why: str, who: str) -> AgentRun:
+        """People end a run, at any step: nothing of it is paid for or leaves from here on, and every site is told.
+
+        What had left or was paid for before stands in the log, and counts. A run stopped here does not begin again.
+        """
+        run = self.runs.get(run_id)
+        if run is None or run.done.is_set():
+            raise ConfigError("no run of that id is under way here: see `blindbayes site runs`")
+        word = RunStopped(f"the run was stopped by its people at {self.name} ({who}): {why}", party=self.name)
+        facts = {"run": run_id, "study": run.study.sha256, "who": who, "why": why}
+        await asyncio.to_thread(run.gate.close, word, lambda: self.home.audit.append("stopped", **facts))
+        log_event("run_stopped", level=logging.WARNING, run=run_id, study=run.study.sha256)
+        run.stopping = True
+        for seat in run.seats.values():
+            seat.driver.stop(word)
+        if not run.seats:  # it reads its table; the others need not wait for that
+            self._tell_all_ended(run, {"state": "stopped", "exit_code": word.code})
+        return run
+
     async def _fail(self, run: AgentRun, error: BlindbayesError) -> None:
         run.error, run.state = error, "failed"
         self.counters["runs_failed"] += 1
@@ -386,9 +413,15 @@ class Agent:
             if all(seat.abort_sent for seat in run.seats.values()):
                 break
             await asyncio.sleep(0.05)
-        outcome = {"state": "failed", "study": run.study.sha256, "error": type(error).__name__, "exit_code": error.code}
+        is_stop = isinstance(error, RunStopped)
+        outcome = {
+            "state": "stopped" if is_stop else "failed",
+            "study": run.study.sha256,
+            "error": type(error).__name__,
+            "exit_code": error.code,
+        }
         with contextlib.suppress(OSError, BlindbayesError):  # on a full disk the error itself still reaches the operator
-            kind = "burned" if isinstance(error, LocalProtocolError | IntegrityError) else "failed"
+            kind = "burned" if isinstance(error, LocalProtocolError | IntegrityError) else outcome["state"]
             # A batch that could not even be read, so that no journal was begun, may be asked for again.
             if run.work.job.kind != "prediction" or self.home.runs.has_begun(run.run_id):
                 self.home.runs.end(run.run_id, outcome | {"message": str(error)})

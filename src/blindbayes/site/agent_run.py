@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from blindbayes.errors import BlindbayesError, ProtocolError
+from blindbayes.site.gate import Gate
 from blindbayes.site.role_runner import RoleRunner
 from blindbayes.site.work import Work
 from blindbayes.study.file import StudyFile
@@ -30,6 +31,8 @@ class AgentRun:
     done: asyncio.Event = field(default_factory=asyncio.Event)
     began: float = field(default_factory=time.monotonic)
     protocol_seconds: float = 0.0
+    gate: Gate = field(default_factory=Gate)
+    stopping: bool = False  # people said so, and it has not come to its end
 
     @property
     def study(self) -> StudyFile:
@@ -64,6 +67,8 @@ class AgentRun:
 
     def text(self) -> str:
         """One line: `2 of 3 sites, waiting for south, 8 min to deadline`."""
+        if self.stopping and self.error is None:
+            return "stopping"
         if self.state != "running":
             return self.state if self.error is None else f"failed: {self.error}"
         waiting: dict[str, float] = {}

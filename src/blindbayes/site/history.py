@@ -113,6 +113,11 @@ class History:
         said = [entry["event"] for entry in self.entries() if entry.get("study") == study]
         return next((each == "withdrew" for each in reversed(said) if each in ("withdrew", "returned")), False)
 
+    def stopped_runs(self) -> list[str]:
+        """Runs that people stopped and that have no end in the log: the agent ended first."""
+        ended = {entry["run"] for entry in self.entries() if entry["event"] in ("ended", "burned")}
+        return [entry["run"] for entry in self.entries() if entry["event"] == "stopped" and entry["run"] not in ended]
+
     def open_runs(self) -> list[str]:
         """Runs that began to compute and have no end in the log."""
         ended = {entry["run"] for entry in self.entries() if entry["event"] in ("ended", "burned")}

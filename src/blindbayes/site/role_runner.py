@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, Protocol
@@ -14,6 +15,7 @@ from blindbayes.protocol import registry
 from blindbayes.protocol.core import Run
 from blindbayes.report.formula import value_of
 from blindbayes.site.folder import SiteFolder
+from blindbayes.site.gate import Gate
 from blindbayes.site.moments import MomentLog
 from blindbayes.site.work import Work
 from blindbayes.storage.chain import rehearsal
@@ -63,8 +65,10 @@ class RoleRunner:
         timing: Timing | None,
         logbook: Logbook,
         heads: bytes,
+        gate: Gate,
     ) -> None:
         study = work.study
+        self._gate = gate
         self.name, self.study = name, study
         self._home, self._run_id = home, run_id
         self._board = board
@@ -111,10 +115,16 @@ class RoleRunner:
             required=work.job.required,
             rehearse=lambda: self._look(home, work, rehearse=True),
             before_first_step=lambda: self._look(home, work),
-            before_send=moments.before_send if moments else lambda kinds: None,
+            before_send=lambda kinds: self._leaving(moments, kinds),
             on_message=moments.on_message if moments else lambda message: None,
             host=study.host,
         )
+
+    def _leaving(self, moments: MomentLog | None, kinds: Sequence[str]) -> None:
+        """Messages of these kinds are about to leave."""
+        with self._gate.passing():
+            if moments is not None:
+                moments.before_send(kinds)
 
     def _look(self, home: SiteFolder, work: Work, *, rehearse: bool = False) -> None:
         """The last look, in a thread: one run of the site at a time, so that none misses what another is about to open.
@@ -122,7 +132,7 @@ class RoleRunner:
         In a rehearsal the runs that were promised before come first: whatever this site promises, it can keep together.
         """
         key = (self._run_id, self.name)
-        with home.deciding:
+        with home.deciding, self._gate.passing():
             if not rehearse:
                 work.job.authorise_and_charge(self.name)
                 home.promised.pop(key, None)

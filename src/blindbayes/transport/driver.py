@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from blindbayes import errors
-from blindbayes.errors import BlindbayesError, LocalProtocolError, PeerLost, PeerProtocolError, ProtocolError
+from blindbayes.errors import BlindbayesError, LocalProtocolError, PeerLost, PeerProtocolError, ProtocolError, RunStopped
 from blindbayes.protocol.core import Effect, Open, Receive, ReceiveAll, Role, Run, Send
 from blindbayes.protocol.steps import Done, fail, step
 from blindbayes.transport.journal import Decided, Journal
@@ -113,6 +113,7 @@ class RoleDriver:
         self._opened: list[str] = []
         self._traffic: dict[Way, Amount] = {}
         self._live = False  # false while replaying
+        self._stopped: RunStopped | None = None
         self.progress = Progress()
 
     # -- the whole run -----------------------------------------------------------------------------------------------
@@ -134,6 +135,13 @@ class RoleDriver:
             with contextlib.suppress(ValueError):  # it may still be computing in its thread, and ends there
                 self._role.close()
 
+    def stop(self, word: RunStopped) -> None:
+        """People say so: the others are told at once, the role ends at its next step."""
+        self._stopped = word
+        if self._live:
+            self._abort(word)
+        self._wake.set()
+
     async def _drive(self) -> Finished:
         restarted = JOINED in self._journal.decisions
         if not restarted:
@@ -151,7 +159,7 @@ class RoleDriver:
                     break
                 value = await self._perform(batch.effect)
             except BlindbayesError as error:
-                if isinstance(batch.effect, Done):
+                if isinstance(batch.effect, Done) or isinstance(error, RunStopped):
                     raise
                 value = error
             batch = await asyncio.to_thread(self._advance, value)
@@ -187,6 +195,8 @@ class RoleDriver:
         size, begun = 0, time.thread_time()
         try:
             while True:
+                if self._stopped is not None:
+                    raise self._stopped
                 effect: Effect | Done | None
                 effect = fail(self._role, value) if isinstance(value, BlindbayesError) else step(self._role, value)
                 value = None
@@ -382,10 +392,22 @@ class RoleDriver:
         self.progress.arrived, self.progress.wanted, self.progress.deadline = wanted - len(missing), wanted, deadline
 
     def _raise_failures(self) -> None:
-        """A broken link ends the run, unless the role went on without that party."""
+        """A broken link ends the run, unless the role went on without that party; so does the word of people, here or there.
+
+        A site that stops may be in the sum already, and any member can end a run: whose people stop it, stop it for all.
+        """
+        if self._stopped is not None:
+            raise self._stopped
         for name, link in self._links.items():
-            if link.failure is not None and name not in self._out:
+            if name in self._out:
+                continue
+            if link.failure is not None:
                 raise link.failure
+            if link.aborted is not None and link.aborted[0] == RunStopped.code:
+                about = link.aborted[1]
+                who = self._run.parties[about] if 0 <= about < len(self._run.parties) else name
+                told = "the run was stopped" if who in (name, self._run.me) else "says that the run was stopped"
+                raise RunStopped(f"{told} by its people at {self._host(who)}", party=name)
 
     async def _join(self) -> None:
         """Nothing is computed before enough parties have joined with the same study and run."""
@@ -451,6 +473,8 @@ class RoleDriver:
     async def _drain(self) -> None:
         """Stay until the others have on disk what was sent, at most one step of silence."""
         while True:
+            if self._stopped is not None:
+                raise self._stopped
             waiting = [
                 name
                 for name, link in self._links.items()

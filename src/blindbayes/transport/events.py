@@ -33,6 +33,7 @@ Event = Literal[
     "run_opened",
     "run_done",
     "run_failed",
+    "run_stopped",
     "relay_started",
     "relay_stopped",
     "carrier_refused",
