@@ -161,6 +161,10 @@ class Ledger:
         last = self.entries()[-1]
         return Head(last.n, last.hash)
 
+    def hash_at(self, number: int) -> str | None:
+        """The hash of an entry; None: there is none."""
+        return self._chain.hash_at(number)
+
     def verify(self, head: Head | None = None) -> Head:
         """Check every line, the chain, and that it still holds `head`. Raises `LedgerError`; returns the head of now."""
         entries = self._ledger(self._chain.verify())

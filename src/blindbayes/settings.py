@@ -140,6 +140,7 @@ SETTINGS = {
     "site.policy.reveal_matches": Setting(
         "let another site learn whom of its people this site has too", "keyed", 'By scope shared, or `reveal = "matching"`'
     ),
+    "site.policy.approvers": Setting("how many stewards of the site's people.toml must say yes to a study; 2 for four eyes"),
     "site.policy.min_colluders": Setting(
         "how many sites a study must bear that pool what they saw and learn nothing of the others",
         "rows",

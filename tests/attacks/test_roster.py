@@ -35,13 +35,13 @@ def force(home: Any, study: StudyFile) -> None:
     def anything(self: Approvals, given: StudyFile) -> None:
         return None
 
-    real, Approvals._require_next = Approvals._require_next, anything  # type: ignore[method-assign]
+    real, Approvals.require_next = Approvals.require_next, anything  # type: ignore[method-assign]
     unsigned, StudyFile.require_changes = StudyFile.require_changes, lambda self: None  # type: ignore[method-assign]
     try:
         home.approvals.approve(study, runs=1000)
         assert home.approvals.find(study.sha256) is not None
     finally:
-        Approvals._require_next, StudyFile.require_changes = real, unsigned  # type: ignore[method-assign]
+        Approvals.require_next, StudyFile.require_changes = real, unsigned  # type: ignore[method-assign]
 
 
 def opened(club: Consortium, run_id: str, *, but: str) -> list[str]:

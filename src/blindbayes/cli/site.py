@@ -14,7 +14,7 @@ from blindbayes.site.approval import approval_of
 from blindbayes.site.client import OperatorClient
 from blindbayes.site.config import Rows, SiteConfig
 from blindbayes.site.folder import SiteFolder
-from blindbayes.site.policy import Policy, require_study
+from blindbayes.site.policy import Policy
 from blindbayes.study.file import StudyFile
 from blindbayes.transport.events import log_json
 from blindbayes.transport.identity import Card, Identity, pin, read_card
@@ -32,6 +32,7 @@ PASSPHRASE = click.option(
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="File whose first line opens the keys.",
 )
+AS = click.option("--as", "who", help="Your name in the site's people.toml; without it that of your account.")
 JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
@@ -179,9 +180,10 @@ def peers(config: Path, as_json: bool) -> None:
 @click.argument("study")
 @click.option("--hash", "sha256", help="The hash you agreed on; refused if the file has another.")
 @click.option("--runs", type=int, help="For how many runs from now on: 1; if only the roster is new, as many as were left.")
+@AS
 @FOLDER
 @JSON
-def approve(study: str, sha256: str | None, runs: int | None, config: Path, as_json: bool) -> None:
+def approve(study: str, sha256: str | None, runs: int | None, who: str | None, config: Path, as_json: bool) -> None:
     """Say yes to a STUDY with its newest roster: its file, or the hash of a file in the site's folder studies/.
 
     It says which settings are not the default and how many colluding sites the study bears. Policy is checked now and again
@@ -192,7 +194,7 @@ def approve(study: str, sha256: str | None, runs: int | None, config: Path, as_j
       blindbayes site approve study.toml --hash HASH --config north
     """
     home = SiteFolder.open(config)
-    file = _find_study(home, study)
+    file = find_study(home, study)
     if sha256 is not None and sha256 != file.roster.sha256:
         raise ConfigError(
             f"the file has another hash than the one you agreed on: {file.roster.sha256}; ask who wrote it for the file you "
@@ -207,37 +209,41 @@ def approve(study: str, sha256: str | None, runs: int | None, config: Path, as_j
             0 if known is None else len(known.changes) :
         ]:
             click.echo("\n".join(after.told(change)))
-    require_study(home.config.policy, file)
-    file.study.scheme.require_runnable(file.agreement)
-    home.approvals.approve(file, runs=runs)
+    done = home.decisions.approve(file, runs=runs, who=who)
     if as_json:
-        print_json({"approved": file.sha256, "runs": runs, "approval": asked.to_dict()})
+        facts = {"approved": file.sha256, "runs": runs, "runs_left": done.runs_left, "by": done.by, "wanted": done.wanted}
+        print_json({**facts, "approval": asked.to_dict()})
+    elif done.wanted:
+        click.echo(f"{', '.join(done.by)} said yes; {done.wanted} more of the site's stewards must, for as many runs.")
     else:
-        left = (home.approvals.find(file.sha256) or (file, 0))[1] - len(home.history.starts(file.sha256))
-        click.echo(f"Approved {file.roster.sha256} for {left} run(s): {file.title}")
+        click.echo(f"Approved {file.roster.sha256} for {done.runs_left} run(s): {file.title}")
 
 
-def _find_study(home: SiteFolder, text: str) -> StudyFile:
+def find_study(home: SiteFolder, text: str) -> StudyFile:
     if Path(text).is_file():
         return StudyFile.from_toml(text)
     for path in sorted((home.folder / "studies").glob("*.toml")):
         found = StudyFile.from_toml(path)
         if found.sha256 == text:
             return found
+    if (approved := home.approvals.stored(text)) is not None:
+        return approved
     raise ConfigError(f"there is no file {text!r}, and no study of that hash in the site's folder studies/")
 
 
 @command.command()
 @click.argument("sha256")
+@click.option("--reason", help="Why; it stands in the audit log.")
+@AS
 @FOLDER
-def revoke(sha256: str, config: Path) -> None:
+def revoke(sha256: str, reason: str | None, who: str | None, config: Path) -> None:
     """Take an approval back.
 
     \b
     Example:
       blindbayes site revoke HASH --config north
     """
-    SiteFolder.open(config).approvals.revoke(sha256)
+    SiteFolder.open(config).decisions.revoke(sha256, why=reason, who=who)
     click.echo(f"Revoked {sha256}")
 
 
@@ -354,7 +360,8 @@ def log(must_hold: str | None, config: Path, as_json: bool) -> None:
         print_json({"entries": entries, "head": home.audit.head})
         return
     for entry in entries:
-        about = " ".join(f"{key}={entry[key]}" for key in ("site", "run", "study", "state", "why") if key in entry)
+        told = ("site", "run", "study", "state", "who", "why")
+        about = " ".join(f"{key}={entry[key]}" for key in told if entry.get(key) is not None)
         click.echo(f"{entry['time']}  {entry['event']:10} {about}")
     click.echo(f"{number} entries, chain intact, head {home.audit.head}")
 
@@ -372,4 +379,5 @@ def show_policy(config: Path) -> None:
     print_json({name: getattr(policy, name) for name in Policy.__struct_fields__})
 
 
-import blindbayes.cli.site_history  # noqa: E402, F401 - adds its commands
+import blindbayes.cli.site_history  # noqa: E402
+import blindbayes.cli.site_runs  # noqa: E402, F401 - both add their commands

@@ -7,10 +7,11 @@ from pathlib import Path
 import click
 
 from blindbayes.cli import print_json
-from blindbayes.cli.site import FOLDER, JSON, command
+from blindbayes.cli.site import AS, FOLDER, JSON, command
 from blindbayes.errors import ConfigError
 from blindbayes.foreign import shown
 from blindbayes.site.folder import SiteFolder
+from blindbayes.site.people import require_reason
 from blindbayes.transport.identity import read_card
 
 _RISK = """\
@@ -63,8 +64,9 @@ def unsettled(config: Path, as_json: bool) -> None:
 @click.option("--nothing", is_flag=True, help="No sum was opened in that run.")
 @click.option("--included", help="Names of the sites whose sum was opened, separated by commas.")
 @click.option("--reason", required=True, help="How this is known; it stands in the audit log.")
+@AS
 @FOLDER
-def settle(run: str, nothing: bool, included: str | None, reason: str, config: Path) -> None:
+def settle(run: str, nothing: bool, included: str | None, reason: str, who: str | None, config: Path) -> None:
     """Write down what a run that ended without a word opened. The difference rule believes it.
 
     \b
@@ -72,13 +74,13 @@ def settle(run: str, nothing: bool, included: str | None, reason: str, config: P
       blindbayes site settle 8f0c... --nothing --reason "the server's disk is wiped, no site has a release" --config north
     """
     home = SiteFolder.open(config)
+    who = home.people.require("manage", who)
     known = {each.run: (first, each) for first, each in home.history.unsettled()}
     if run not in known:
         raise ConfigError("no run of that id is unsettled here: see `blindbayes site unsettled`")
     if nothing == (included is not None):
         raise ConfigError("say --nothing, or --included with the names of the sites")
-    if not reason.strip():
-        raise ConfigError("a reason is needed: whoever reads the log later has nothing else")
+    why = require_reason(reason)
     first, past = known[run]
     identities = {name: identity for identity, name in _names(home).items()}
     chosen = [name.strip() for name in (included or "").split(",") if name.strip()]
@@ -87,7 +89,7 @@ def settle(run: str, nothing: bool, included: str | None, reason: str, config: P
     if chosen and len(chosen) < (past.quorum_size or 0):
         raise ConfigError(f"the run's quorum was {past.quorum_size}: it cannot have opened a sum of fewer sites")
     home.audit.append(
-        "settled", run=run, study=first["study"], included=[identities[name] for name in chosen], why=reason.strip()[:500]
+        "settled", run=run, study=first["study"], included=[identities[name] for name in chosen], why=why, who=who
     )
     what = f"the sum over {', '.join(sorted(chosen))}" if chosen else "nothing"
     click.echo(f"Run {run} counts as having opened {what}. If that is wrong, later sums may open a single site's statistics.")
@@ -96,8 +98,9 @@ def settle(run: str, nothing: bool, included: str | None, reason: str, config: P
 @command.command()
 @click.argument("site")
 @click.option("--reason", required=True, help="Why its older logs are accepted; it stands in the audit log.")
+@AS
 @FOLDER
-def forget(site: str, reason: str, config: Path) -> None:
+def forget(site: str, reason: str, who: str | None, config: Path) -> None:
     """Forget which heads of its logs a site has shown: it lost them, and its people and yours agree to go on.
 
     What it spent after its backup was made is then not in its ledger: let its people charge it there first
@@ -110,18 +113,18 @@ def forget(site: str, reason: str, config: Path) -> None:
     home = SiteFolder.open(config)
     if site not in home.peers():
         raise ConfigError(f"no site called {site!r} is pinned here: see `blindbayes site peers`")
-    if not reason.strip():
-        raise ConfigError("a reason is needed: whoever reads the log later has nothing else")
+    why = require_reason(reason)
     count = len(home.history.witnessed(site))
-    home.audit.append("forgot", site=site, why=reason.strip()[:500])
+    home.audit.append("forgot", site=site, why=why, who=home.people.require("manage", who))
     click.echo(f"Forgot {count} heads of {site}. What it shows next counts as the newest.")
 
 
 @command.command()
 @click.argument("study")
 @click.option("--undo", is_flag=True, help="Bring the rows again, such as after coming back.")
+@AS
 @FOLDER
-def withdraw(study: str, undo: bool, config: Path) -> None:
+def withdraw(study: str, undo: bool, who: str | None, config: Path) -> None:
     """Take this site's rows back from the totals of a STUDY (its hash): the next run with a base tells them as gone.
 
     After that run the site leaves the roster. Totals that others learned before stay what they are.
@@ -135,6 +138,6 @@ def withdraw(study: str, undo: bool, config: Path) -> None:
         raise ConfigError("no study of that hash is approved here")
     if home.history.has_withdrawn(study) != undo:
         raise ConfigError("there is nothing to undo" if undo else "the rows are taken back already")
-    home.audit.append("returned" if undo else "withdrew", study=study)
+    home.audit.append("returned" if undo else "withdrew", study=study, who=home.people.require("revoke", who))
     again = "Its rows count again." if undo else "Its rows count as gone in the next run with a base."
     click.echo(f"Study {study[:16]}: {again}")

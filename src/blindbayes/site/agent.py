@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import math
 import re
 import time
 from collections import Counter, deque
@@ -29,15 +28,17 @@ from blindbayes.errors import (
 from blindbayes.primitives.coins import Coins
 from blindbayes.scheme.prediction import Request, model_of, prediction_run
 from blindbayes.site.agent_run import AgentRun
+from blindbayes.site.answers import Answers
 from blindbayes.site.bases import name_of
 from blindbayes.site.folder import SiteFolder
 from blindbayes.site.heads import SharedHeads
+from blindbayes.site.people import require_name, require_reason
 from blindbayes.site.policy import require_few_idle, require_rate, require_study
 from blindbayes.site.role_runner import RoleRunner
 from blindbayes.site.work import Work, work_of
 from blindbayes.study.file import StudyFile
 from blindbayes.transport.courier import Courier, require_latency
-from blindbayes.transport.envelope import EnvelopePair, Offer, pack
+from blindbayes.transport.envelope import EnvelopePair, Offer
 from blindbayes.transport.events import log_event
 from blindbayes.transport.identity import Identity
 from blindbayes.transport.journal import code_version
@@ -45,11 +46,10 @@ from blindbayes.transport.router import Router
 from blindbayes.transport.sessions import Timing
 from blindbayes.transport.versions import VERSIONS
 
+_USED_UP = "the approved number of runs of this study is used up"
 _HASH = re.compile("[0-9a-f]{64}")
 _KEEP_ENDED = 16
 _KEEP_SEEN = 16  # per site: one that asks for much hides its own wishes, not those of others
-_KEEP_TOLD = 64  # answers to one site that are under way
-_TELL_SECONDS = 1.0  # one answer at a time for a role of an ended run, and no more than one a second
 
 
 class _Unwritten(Exception):
@@ -63,6 +63,10 @@ class _Unwritten(Exception):
         )
 
 
+class _NotNow(PrivacyError):
+    """What may be otherwise in a minute, or should not be talked about: silence, and the other side asks again."""
+
+
 class Agent:
     """See the module's docstring. All methods run on one event loop."""
 
@@ -70,6 +74,7 @@ class Agent:
         self.home = home
         self.identity = identity
         self.board = Router(identity.name, courier, unknown_offer=self._unknown_offer)
+        self.answers = Answers(self.board, identity)
         self.runs: dict[str, AgentRun] = {}
         self.counters: Counter[str] = Counter()
         self.pending_predictions: dict[
@@ -80,8 +85,6 @@ class Agent:
         self._timing = timing  # heartbeat and retry; the study sets the deadlines
         self._ended: deque[str] = deque()
         self._refused: set[str] = set()
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._telling: dict[tuple[str, ...], float] = {}  # (site, run, its role, ours): until when it is not told again
 
     @property
     def name(self) -> str:
@@ -171,7 +174,7 @@ class Agent:
                 )
         require_study(self.home.config.policy, study)
         if sum(1 for run in self.runs.values() if not run.done.is_set()) >= self.home.config.policy.max_running:
-            raise PrivacyError(f"this site has {self.home.config.policy.max_running} runs under way, as many as it allows")
+            raise _NotNow(f"this site has {self.home.config.policy.max_running} runs under way, as many as it allows")
 
     def _require_latency(self, study: StudyFile) -> None:
         patient = study.study.scheme.facts.few_rounds
@@ -179,7 +182,7 @@ class Agent:
 
     def _require_runs_left(self, study: StudyFile, runs: int) -> None:
         if len(self.home.history.starts(study.sha256)) >= runs:
-            raise PrivacyError("the approved number of runs of this study is used up: `blindbayes site approve` it once more")
+            raise PrivacyError(_USED_UP + ": `blindbayes site approve` it once more")
         require_rate(self.home.config.policy, self.home.history.starts(), time.time())
 
     def _unknown_offer(self, site: str, offer: Offer) -> None:
@@ -192,7 +195,9 @@ class Agent:
 
     def _consider(self, site: str, offer: Offer) -> None:
         run_id = offer.run_id
-        found = self.home.approvals.find_roster(offer.study)
+        found, why = self.home.approvals.find_roster(offer.study), ""
+        if found is None and (refusal := self.home.decisions.refusal(offer.study)) is not None:
+            found, why = (refusal[0], 0), refusal[1]
         if found is None:
             full = Counter(self.proposed_studies.values())[site] >= _KEEP_SEEN
             if offer.study not in self.proposed_studies and not full and _HASH.fullmatch(offer.study):
@@ -201,20 +206,23 @@ class Agent:
             self.counters["offers_refused"] += 1
             return
         study, runs = found
+        pair: EnvelopePair | None = None
         try:
             if offer.receiver not in study.seats or offer.sender not in study.seats:
                 raise ConfigError("no such roles")
             if study.host(offer.receiver) != self.name or study.host(offer.sender) != site:
                 raise ConfigError("another site hosts this role")
-            if self._telling.get((site, run_id, offer.sender, offer.receiver), 0.0) > time.monotonic():
-                return  # it was told, or is being told
-            pair = EnvelopePair(
-                study.roster.sha256, run_id, offer.receiver, offer.sender, study.identity(offer.sender), self.identity.signing
-            )
-            pair.require_offer(offer)
+            if self.answers.was_told(site, run_id, offer.sender, offer.receiver):
+                return
+            identity = study.identity(offer.sender)
+            asked = EnvelopePair(study.roster.sha256, run_id, offer.receiver, offer.sender, identity, self.identity.signing)
+            asked.require_offer(offer)
+            pair = asked
+            if why:  # people said no: this party of the study is told, once for each run that it asks for
+                raise PrivacyError(why)
             outcome = self.home.runs.outcome(run_id) or self._ended_in_memory(run_id)
             if outcome is not None:
-                self._tell_ended(site, pair, outcome)
+                self.answers.tell_ended(site, pair, outcome)
                 raise PrivacyError("the run has ended here: it does not begin again")
             if run_id in self.runs:
                 return
@@ -225,7 +233,7 @@ class Agent:
                 return
             self._require_party(study)
             self._require_runs_left(study, runs)
-            require_few_idle(self.home.config.policy, self.home.history.idle_joins(site), time.time())
+            require_few_idle(self.home.config.policy, self.home.history.idle_joins(site), time.time(), _NotNow)
         except BlindbayesError as error:
             self.counters["offers_refused"] += 1
             if isinstance(error, IntegrityError) and not self.board.courier.vouches(site):
@@ -235,12 +243,21 @@ class Agent:
                 shown = run_id[:64] if run_id.isalnum() and run_id.isascii() else "no run id"  # nothing for a terminal to obey
                 self.home.audit.append("refused", run=shown, study=study.sha256, site=site, why=str(error))
                 log_event("offer_refused", level=logging.WARNING, run=run_id, site=site, study=study.sha256, error=error)
+            if pair is not None and not isinstance(error, _NotNow):
+                self._answer(site, pair, why, error)
             return
         try:
             self._launch(run_id, work_of(self.home, self.identity, run_id, study), site)
         except BlindbayesError as error:  # its log cannot be written: the others need not wait for their deadline
-            self._tell_ended(site, pair, {"state": "failed", "exit_code": error.code})
+            self.answers.tell_ended(site, pair, {"state": "failed", "exit_code": error.code})
             raise
+
+    def _answer(self, site: str, pair: EnvelopePair, why: str, error: BlindbayesError) -> None:
+        """A party of a study that people here decided about is told at once; the policy's words stay here."""
+        if why or _USED_UP in str(error):
+            self.answers.tell(site, pair, pair.refused(why or f"{_USED_UP} at {self.name}: its people can approve more"))
+        else:
+            self.answers.tell_ended(site, pair, {"state": "failed", "exit_code": error.code})
 
     def _ended_in_memory(self, run_id: str) -> dict[str, Any] | None:
         """How a run ended whose end could not be written: on a full disk the others need not wait for their deadline."""
@@ -257,26 +274,6 @@ class Agent:
         ):
             self.pending_predictions[run_id] = {"run": run_id, "by": site, "study": study, "model": model}
             log_event("prediction_proposed", run=run_id, site=site, study=study)
-
-    def _tell_ended(self, site: str, pair: EnvelopePair, outcome: dict[str, Any]) -> None:
-        """A party of the study asks for a run that has ended here: it need not wait for its deadline."""
-        code = 0 if outcome["state"] == "done" else int(outcome.get("exit_code", LocalProtocolError.code))
-
-        key, now = (site, pair.run_id, pair.peer, pair.me), time.monotonic()
-        self._telling = {each: until for each, until in self._telling.items() if until > now}
-        if key in self._telling or sum(each[0] == site for each in self._telling) >= _KEEP_TOLD:
-            return
-        self._telling[key] = math.inf
-
-        async def send_ended() -> None:
-            try:
-                with contextlib.suppress(BlindbayesError):
-                    await self.board.way(site).send(pack(pair.ended(code)))
-            finally:
-                self._telling[key] = time.monotonic() + _TELL_SECONDS
-
-        self._tasks.add(task := asyncio.get_running_loop().create_task(send_ended()))
-        task.add_done_callback(self._tasks.discard)
 
     def _resume(self, run_id: str) -> None:
         folder = self.home.runs.folder(run_id)
@@ -302,7 +299,8 @@ class Agent:
 
     def _launch(self, run_id: str, work: Work, proposed_by: str) -> AgentRun:
         study = work.study
-        self.home.audit.append("joined", run=run_id, study=study.sha256, proposed_by=proposed_by, roster=study.roster.sha256)
+        facts = {"proposed_by": proposed_by, "kind": work.job.kind, "title": study.title[:80]}
+        self.home.audit.append("joined", run=run_id, study=study.sha256, roster=study.roster.sha256, **facts)
         log_event("run_joined", run=run_id, site=None if proposed_by == "resumed" else proposed_by, study=study.sha256)
         self.pending_predictions.pop(run_id, None)
         run = self.runs[run_id] = AgentRun(run_id, work, proposed_by, self.logbook.heads())
@@ -388,7 +386,7 @@ class Agent:
 
         What had left or was paid for before stands in the log, and counts. A run stopped here does not begin again.
         """
-        run = self.runs.get(run_id)
+        who, why, run = require_name(who), require_reason(why), self.runs.get(run_id)
         if run is None or run.done.is_set():
             raise ConfigError("no run of that id is under way here: see `blindbayes site runs`")
         word = RunStopped(f"the run was stopped by its people at {self.name} ({who}): {why}", party=self.name)
@@ -399,7 +397,7 @@ class Agent:
         for seat in run.seats.values():
             seat.driver.stop(word)
         if not run.seats:  # it reads its table; the others need not wait for that
-            self._tell_all_ended(run, {"state": "stopped", "exit_code": word.code})
+            self.answers.tell_all_ended(run.study, run.run_id, {"state": "stopped", "exit_code": word.code})
         return run
 
     async def _fail(self, run: AgentRun, error: BlindbayesError) -> None:
@@ -434,16 +432,8 @@ class Agent:
         with contextlib.suppress(OSError):
             self.home.runs.erase_journals(run.run_id)
         if not run.seats:  # its table could not even be read: whoever waits for its roles hears it from here
-            self._tell_all_ended(run, outcome)
+            self.answers.tell_all_ended(run.study, run.run_id, outcome)
         self._remember_ended(run)
-
-    def _tell_all_ended(self, run: AgentRun, outcome: dict[str, Any]) -> None:
-        study = run.study
-        for me in study.seats:
-            for peer in study.seats:
-                if study.host(me) == self.name != (site := study.host(peer)):
-                    bound, identity = study.roster.sha256, study.identity(peer)
-                    self._tell_ended(site, EnvelopePair(bound, run.run_id, me, peer, identity, self.identity.signing), outcome)
 
     def _remember_ended(self, run: AgentRun) -> None:
         run.done.set()
@@ -471,6 +461,8 @@ class Agent:
                 for study in self.home.approvals.all()
             ],
             "proposed": [{"study": sha256, "by": site} for sha256, site in self.proposed_studies.items()],
+            "waiting_approvals": self.home.decisions.waiting(),
+            "refused": self.home.audit.of("event", "refused")[-_KEEP_ENDED:],
             "pending_predictions": list(self.pending_predictions.values()),
             "runs": [run.show() for run in self.runs.values()],
             "audit_head": self.home.audit.head,

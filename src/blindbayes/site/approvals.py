@@ -24,32 +24,45 @@ class Approvals:
     audit: AuditLog
     _read: dict[str, tuple[int, StudyFile]] = field(default_factory=dict, repr=False)  # by hash, with mtime
 
-    def approve(self, study: StudyFile, *, runs: int | None = None) -> None:
+    def approve(self, study: StudyFile, *, runs: int | None = None, who: str | None = None) -> None:
         """Say yes to a study with its newest roster, for a number of runs from now on.
 
         Without a number: one more; and if only the roster is new, as many as were left.
         """
-        self._require_next(study)
+        self.require_next(study)
         folder, path = make_private_folder(self.folder), self.folder / f"{study.sha256}.runs"
         if runs is not None or self.roster_of(study.sha256) in (None, study.roster.sha256) or not path.exists():
-            used = sum(entry["event"] == "computing" and entry["study"] == study.sha256 for entry in self.audit.entries())
-            write_whole(path, str(used + (1 if runs is None else runs)).encode())
+            write_whole(path, str(self._used(study.sha256) + (1 if runs is None else runs)).encode())
         write_whole(folder / f"{study.sha256}.toml", study.to_toml().encode())
         now = study.roster
-        self.audit.append("approved", study=study.sha256, runs=runs, roster=now.sha256, change=now.number)
+        self.audit.append("approved", study=study.sha256, runs=runs, roster=now.sha256, change=now.number, who=who)
+
+    def runs_left(self, sha256: str) -> int:
+        """How many more runs of a study are approved."""
+        found = self.find(sha256)
+        return 0 if found is None else max(0, found[1] - self._used(sha256))
+
+    def _used(self, sha256: str) -> int:
+        return sum(entry["study"] == sha256 for entry in self.audit.of("event", "computing"))
+
+    def _runs(self, sha256: str) -> int | None:
+        try:
+            return int((self.folder / f"{sha256}.runs").read_text())
+        except (OSError, ValueError):
+            return None
 
     def roster_of(self, study: str) -> str | None:
         """The hash of the roster of a study that was approved last, by the audit log."""
-        found = [entry for entry in self.audit.entries() if entry["event"] == "approved" and entry["study"] == study]
+        found = [entry for entry in self.audit.of("event", "approved") if entry["study"] == study]
         return str(found[-1].get("roster", study)) if found else None
 
-    def _require_next(self, study: StudyFile) -> None:
+    def require_next(self, study: StudyFile) -> None:
         """Refuse a roster that is not signed, or does not go on from the one that was approved last."""
         study.require_changes()
         last = self.roster_of(study.sha256)
         if last is None or study.at(last) is not None:
             return
-        known = self._stored(study.sha256)
+        known = self.stored(study.sha256)
         if known is None or len(study.changes) < len(known.changes):
             raise ConfigError(
                 "this file has an older roster than the one approved here, or another one: ask the others for the file with "
@@ -62,31 +75,28 @@ class Approvals:
             f"two futures, and {', '.join(both) or 'nobody'} signed both. Nothing was approved; talk to the others"
         )
 
-    def revoke(self, sha256: str) -> None:
+    def revoke(self, sha256: str, *, who: str | None = None, why: str | None = None) -> None:
         """Take an approval back."""
         path = self.folder / f"{sha256}.toml"
         if not path.exists():
             raise ConfigError("no study of that hash is approved here")
         path.unlink()
         (self.folder / f"{sha256}.runs").unlink(missing_ok=True)
-        self.audit.append("revoked", study=sha256)
+        self.audit.append("revoked", study=sha256, who=who, why=why)
 
     def find(self, sha256: str) -> tuple[StudyFile, int] | None:
         """The approved study of that hash and for how many runs in all, or None. Unknown and unapproved are one."""
-        study = self._stored(sha256)
-        if study is None or study.roster.sha256 != self.roster_of(sha256):
+        study, runs = self.stored(sha256), self._runs(sha256)
+        if study is None or runs is None or study.roster.sha256 != self.roster_of(sha256):
             return None
-        try:
-            return study, int((self.folder / f"{sha256}.runs").read_text())
-        except (OSError, ValueError):
-            return None
+        return study, runs
 
     def find_roster(self, roster: str) -> tuple[StudyFile, int] | None:
         """The approved study whose newest roster has that hash."""
         found = (self.find(path.stem) for path in sorted(self.folder.glob("*.toml")))
         return next((each for each in found if each is not None and each[0].roster.sha256 == roster), None)
 
-    def _stored(self, sha256: str) -> StudyFile | None:
+    def stored(self, sha256: str) -> StudyFile | None:
         """The study in the folder, whether or not its roster is the approved one."""
         if len(sha256) != 64 or not set(sha256) <= set("0123456789abcdef"):
             return None

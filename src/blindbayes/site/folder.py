@@ -2,6 +2,7 @@
 
 site.toml           what the agent listens on, where the rows are, what is allowed
 card.toml keys/     who this site is                peers/      whom it knows
+people.toml         who may decide                  refused/    studies its people said no to
 approved/<hash>     studies its people said yes to  runs/<id>/  journals of runs under way, outcomes of ended ones
 audit.log           what happened                   releases/   what runs ended in
 shares/<run>.share  this site's shares of models over columns, by training run; never part of a release
@@ -20,8 +21,10 @@ from blindbayes.site.approvals import Approvals
 from blindbayes.site.audit_log import AuditLog
 from blindbayes.site.bases import Bases
 from blindbayes.site.config import SiteConfig
+from blindbayes.site.decisions import Decisions
 from blindbayes.site.history import History
 from blindbayes.site.payments import Payments
+from blindbayes.site.people import People
 from blindbayes.site.policy import require_rate
 from blindbayes.site.runs import RunFolders
 from blindbayes.site.shares import ShareFolder
@@ -40,6 +43,8 @@ class SiteFolder:
     audit: AuditLog = field(init=False)
     ledger: Ledger = field(init=False)
     approvals: Approvals = field(init=False)
+    people: People = field(init=False)
+    decisions: Decisions = field(init=False)
     history: History = field(init=False)
     payments: Payments = field(init=False)
     bases: Bases = field(init=False)
@@ -53,6 +58,8 @@ class SiteFolder:
         self.audit = AuditLog(self.folder / "audit.log")
         self.ledger = Ledger(self.folder / self.config.ledger)
         self.approvals = Approvals(self.folder / "approved", self.audit)
+        self.people = People(self.folder / "people.toml", self.audit)
+        self.decisions = Decisions(self.folder / "refused", self.config, self.audit, self.approvals, self.people)
         self.history = History(self.audit)
         self.payments = Payments(self.ledger)
         self.bases = Bases(self.folder / "bases")

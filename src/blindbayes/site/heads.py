@@ -101,11 +101,9 @@ class SharedHeads:
             heads = _read(shown.heads)
         except (msgspec.MsgspecError, IntegrityError, BlindbayesError, KeyError, TypeError, ValueError):
             return  # not this site's own word: no reason to stop
-        audit = [entry["hash"] for entry in self._home.audit.entries()]
-        ledger = [entry.hash for entry in self._home.ledger.entries()]
-        for name, held in (("audit log", audit), ("ledger", ledger)):
+        for name, held in (("audit log", self._home.audit.hash_at), ("ledger", self._home.ledger.hash_at)):
             number, head = heads[name]
-            if head != GENESIS and (number >= len(held) or held[number] != head):
+            if head != GENESIS and held(number) != head:
                 raise LedgerError(
                     f"this site's {name} lacks entry {number}, which {site} has seen with this site's signature: the folder "
                     "came back from a backup, or another copy of it runs. Nothing is spent; stop the other copy, or bring back "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import calendar
+import itertools
 import time
 from dataclasses import dataclass
 from typing import Any
@@ -12,6 +13,7 @@ from blindbayes.site.audit_log import AuditLog
 from blindbayes.site.bases import NAME
 from blindbayes.site.difference import Data, PastSum
 
+_COMPUTES, _ENDS = ("computing", "classifying"), ("ended", "burned")
 _NEWEST = 64  # heads of one site that are compared: more than runs and roles can be under way at once
 
 
@@ -27,30 +29,28 @@ class History:
 
     def starts(self, study: str | None = None) -> list[float]:
         """When runs (of a study) began to compute, by the calendar. Classifications have a budget of their own."""
-        return [_when(entry) for entry in self.entries() if entry["event"] == "computing" and study in (None, entry["study"])]
+        return [_when(entry) for entry in self.audit.of("event", "computing") if study in (None, entry["study"])]
 
     def has_computed(self, run_id: str) -> bool:
         """Whether a run came so far that this site looked at it, and charged for it."""
-        return any(entry["event"] in ("computing", "classifying") and entry["run"] == run_id for entry in self.entries())
+        return any(entry["event"] in _COMPUTES for entry in self.of_run(run_id))
 
     def idle_joins(self, site: str) -> list[float]:
         """When another site began runs here that never came to compute."""
-        computed = {entry["run"] for entry in self.entries() if entry["event"] in ("computing", "classifying")}
-        joined = [entry for entry in self.entries() if entry["event"] == "joined" and entry["proposed_by"] == site]
-        return [_when(entry) for entry in joined if entry["run"] not in computed]
+        joined = [entry for entry in self.audit.of("event", "joined") if entry["proposed_by"] == site]
+        return [_when(entry) for entry in joined if not self.has_computed(entry["run"])]
 
     def overlap_bits(self) -> list[tuple[float, str]]:
         """When a bit about the overlap with another site was told, and which (identity)."""
         return [
             (_when(entry), partner)
-            for entry in self.entries()
-            if entry["event"] == "computing"
+            for entry in self.audit.of("event", "computing")
             for partner in entry.get("overlap_bits_with") or ()
         ]
 
     def of_run(self, run_id: str) -> list[dict[str, Any]]:
         """What the log says of one run."""
-        return [entry for entry in self.entries() if entry.get("run") == run_id]
+        return self.audit.of("run", run_id)
 
     def past_sums(self) -> list[PastSum]:
         """Exact sums this site put a vector into, or may have.
@@ -58,13 +58,8 @@ class History:
         A run that has ended before anything of the vector left opened nothing. One whose survivors were confirmed opened those,
         or nothing. Of any other whose end is not known every set counts that its quorum allowed; people can settle it.
         """
-        begun: dict[str, dict[str, dict[str, Any]]] = {}
-        for entry in self.entries():
-            if entry["event"] == "computing" and entry.get("exact") and not entry.get("base"):
-                begun[entry["run"]] = {"computing": entry}
-            elif entry.get("run") in begun:
-                begun[entry["run"]][entry["event"]] = entry
-        found = (_past_sum(run, events) for run, events in begun.items())
+        runs = [e["run"] for e in self.audit.of("event", "computing") if e.get("exact") and not e.get("base")]
+        found = (_past_sum(run, {entry["event"]: entry for entry in self.of_run(run)}) for run in runs)
         return [each for each in found if each is not None]
 
     def included(self, run_id: str) -> frozenset[str] | None:
@@ -81,7 +76,7 @@ class History:
 
     def releases(self, study: str, identity: str) -> list[tuple[str, str | None]]:
         """Runs of a study that told of this site's data, or may have: their names, and since which run each told changes."""
-        runs = [entry for entry in self.entries() if entry["event"] == "computing" and entry["study"] == study]
+        runs = self._computed(study)
         told = ((entry, self.included(entry["run"])) for entry in runs if "fewest" in entry)
         return [(e["run"][-NAME:], e.get("since")) for e, included in told if included is None or identity in included]
 
@@ -90,8 +85,7 @@ class History:
 
         Raises `PrivacyError` if this site is in the total before `base` and not, or not for certain, in `base`.
         """
-        began = [entry for entry in self.entries() if entry["event"] == "computing" and entry["study"] == study]
-        runs = [entry for entry in began if entry["run"] != but]
+        runs = [entry for entry in self._computed(study) if entry["run"] != but]
         if any(e["run"][-NAME:] == base and identity in (self.included(e["run"]) or ()) for e in runs):
             return base
         told = {name for name, _ in self.releases(study, identity)}
@@ -105,58 +99,92 @@ class History:
 
     def data_at(self, name: str | None) -> Data | None:
         """The state of this site's data in the run of that name."""
-        found = (e for e in self.entries() if e["event"] == "computing" and name is not None and e["run"][-NAME:] == name)
+        found = (e for e in self.audit.of("event", "computing") if name is not None and e["run"][-NAME:] == name)
         return next((_data_of(entry) for entry in found), None)
 
     def has_withdrawn(self, study: str) -> bool:
         """Whether this site's people took its rows back from a study, and did not bring them again."""
-        said = [entry["event"] for entry in self.entries() if entry.get("study") == study]
+        said = [entry["event"] for entry in self.audit.of("study", study)]
         return next((each == "withdrew" for each in reversed(said) if each in ("withdrew", "returned")), False)
+
+    def runs(self, *, study: str | None = None, last: int | None = None) -> list[dict[str, Any]]:
+        """Runs that this site joined, newest first, by the log: who asked, when it computed, how it ended."""
+        joined = reversed(self.audit.of("event", "joined") if study is None else self.audit.of("study", study))
+        named = dict.fromkeys(entry["run"] for entry in joined if entry["event"] == "joined")
+        return [_summary(self.of_run(run)) for run in itertools.islice(named, last)]
+
+    def run(self, run_id: str) -> dict[str, Any] | None:
+        """One run, as `runs` shows it."""
+        entries = self.of_run(run_id)
+        return _summary(entries) if any(entry["event"] == "joined" for entry in entries) else None
 
     def stopped_runs(self) -> list[str]:
         """Runs that people stopped and that have no end in the log: the agent ended first."""
-        ended = {entry["run"] for entry in self.entries() if entry["event"] in ("ended", "burned")}
-        return [entry["run"] for entry in self.entries() if entry["event"] == "stopped" and entry["run"] not in ended]
+        return [entry["run"] for entry in self.audit.of("event", "stopped") if self.end_of(entry["run"]) is None]
 
     def open_runs(self) -> list[str]:
         """Runs that began to compute and have no end in the log."""
-        ended = {entry["run"] for entry in self.entries() if entry["event"] in ("ended", "burned")}
-        begun = [entry["run"] for entry in self.entries() if entry["event"] in ("computing", "classifying")]
-        return [run for run in dict.fromkeys(begun) if run not in ended]
+        begun = dict.fromkeys(entry["run"] for event in _COMPUTES for entry in self.audit.of("event", event))
+        return [run for run in begun if self.end_of(run) is None]
+
+    def end_of(self, run_id: str) -> dict[str, Any] | None:
+        """What the log says of a run's end."""
+        return next((entry for entry in self.of_run(run_id) if entry["event"] in _ENDS), None)
+
+    def _computed(self, study: str) -> list[dict[str, Any]]:
+        """How runs of a study began to compute."""
+        return [entry for entry in self.audit.of("event", "computing") if entry["study"] == study]
 
     def unsettled(self) -> list[tuple[dict[str, Any], PastSum]]:
         """Ended runs that may have opened one of several sets: how they began, and what they count as."""
-        ended = {entry["run"]: entry for entry in self.entries() if entry["event"] in ("ended", "burned")}
-        begun = {entry["run"]: entry for entry in self.entries() if entry["event"] == "computing"}
-        return [(begun[each.run], each) for each in self.past_sums() if each.quorum_size is not None and each.run in ended]
+        begun = {entry["run"]: entry for entry in self.audit.of("event", "computing")}
+        found = (each for each in self.past_sums() if each.quorum_size is not None)
+        return [(begun[each.run], each) for each in found if self.end_of(each.run) is not None]
 
     def witnessed(self, site: str) -> list[tuple[dict[str, Any], bool]]:
         """What another site showed of its logs, and whether the run in which it did is over.
 
         Since people said to forget it, or pinned another card under its name.
         """
-        entries, start, card = self.entries(), 0, None
+        entries, start, card = self.audit.of("site", site), 0, None
         for at, entry in enumerate(entries):
-            if entry["event"] in ("forgot", "pinned") and entry["site"] == site:
+            if entry["event"] in ("forgot", "pinned"):
                 is_other = entry["event"] == "pinned" and card not in (None, entry["fingerprint"])
                 card = entry.get("fingerprint", card)
                 start = at + 1 if is_other or entry["event"] == "forgot" else start
-        since = entries[start:]
-        over = {entry["run"] for entry in since if entry["event"] in ("ended", "burned")}
-        shown = [entry for entry in since if entry["event"] == "witnessed" and entry["site"] == site]
-        return [(entry, entry["run"] in over) for entry in shown[-_NEWEST:]]
+        shown = [entry for entry in entries[start:] if entry["event"] == "witnessed"]
+        return [(entry, self.end_of(entry["run"]) is not None) for entry in shown[-_NEWEST:]]
 
     def was_destroyed(self, run_id: str) -> bool:
         """Whether this site's people said that its share of a model shall be no more."""
-        return any(entry["event"] == "destroyed" and entry["run"] == run_id for entry in self.entries())
+        return any(entry["event"] == "destroyed" for entry in self.of_run(run_id))
 
     def classified(self, model: str, *, but: str = "") -> int:
         """Instances classified with a model, by the audit log; without the run `but`."""
         return sum(
             entry["instances"]
-            for entry in self.entries()
-            if entry["event"] == "classifying" and entry["model"] == model and entry["run"] != but
+            for entry in self.audit.of("event", "classifying")
+            if entry["model"] == model and entry["run"] != but
         )
+
+
+def _summary(entries: list[dict[str, Any]]) -> dict[str, Any]:
+    """What the log says of one run, for people. A run without an end is `open`: under way, or interrupted."""
+    events = {entry["event"]: entry for entry in entries}
+    first = next(entry for entry in entries if entry["event"] == "joined")
+    computing = next((events[name] for name in _COMPUTES if name in events), None)
+    end = events.get("ended") or events.get("burned")
+    facts = {name: first.get(name) for name in ("run", "study", "roster", "title", "kind", "proposed_by")}
+    return {
+        **facts,
+        "joined": first["time"],
+        "computing": None if computing is None else computing["time"],
+        "ended": None if end is None else end["time"],
+        "state": "open" if end is None else end.get("state", end["event"]),
+        "why": None if end is None else end.get("why"),
+        "stopped_by": events["stopped"]["who"] if "stopped" in events else None,
+        "resumed": sum(entry["event"] == "joined" for entry in entries) - 1,
+    }
 
 
 def _when(entry: dict[str, Any]) -> float:

@@ -43,6 +43,7 @@ class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     noise_in_shares: bool = False
     reveal_matches: bool = False
     require_all_signatures: bool = False
+    approvers: int = 1
     min_colluders: int = 1
     weaker_options: bool = False
     given_modulus: bool = False
@@ -162,9 +163,9 @@ def require_overlap_bits(policy: Policy, told: Iterable[tuple[float, str]], part
         )
 
 
-def require_few_idle(policy: Policy, joins: Iterable[float], now: float) -> None:
+def require_few_idle(policy: Policy, joins: Iterable[float], now: float, error: type[PrivacyError] = PrivacyError) -> None:
     """The limit of runs per day that another site begins here and lets end before anything is computed."""
     if sum(1 for join in joins if join > now - 86400) >= policy.max_idle_joins_per_day:
-        raise PrivacyError(
+        raise error(
             f"that site began {policy.max_idle_joins_per_day} runs here today that were never computed; no more of them today"
         )

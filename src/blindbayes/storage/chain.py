@@ -159,6 +159,17 @@ class Chain:
         with self._open(write=False) as handle:
             return self._with_rehearsed([] if handle is None else self._load(handle).known())
 
+    def hash_at(self, number: int) -> str | None:
+        """The hash of an entry; None: there is none."""
+        count, entries, _ = self.grown(max(number, 0))
+        return str(entries[0]["hash"]) if 0 <= number < count else None
+
+    def grown(self, since: int) -> tuple[int, list[Entry], list[Entry]]:
+        """How many entries there are, those from number `since` on, and those that were only rehearsed."""
+        with self._open(write=False) as handle:
+            known = _Read() if handle is None else self._load(handle)
+        return known.count, known.entries[since : known.count], self._with_rehearsed([])
+
     def _with_rehearsed(self, entries: list[Entry]) -> list[Entry]:
         """The entries, and those that were only rehearsed."""
         return [*entries, *(_rehearsed.get() or {}).get(self.path, ())]

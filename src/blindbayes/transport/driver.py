@@ -363,6 +363,8 @@ class RoleDriver:
                 return Decided(number, lost=name, reason=why)
             return Decided(number, lost=name, reason="no answer before the deadline")
         code, about = aborted
+        if self._links[name].refusal:
+            return Decided(number, lost=name, reason=f"does not take part: {self._links[name].refusal}")
         culprit = self._run.parties[about] if 0 <= about < len(self._run.parties) else name
         if code == 0:
             return Decided(number, lost=name, reason="has ended the run at its site already")

@@ -70,7 +70,18 @@ class Ended(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=
     signature: bytes
 
 
-Frame = Offer | Sealed | Ended
+class Refused(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag=4):
+    """A party's word that its people do not take part in the study, or in more runs of it, and why."""
+
+    study: str
+    run_id: str
+    sender: str
+    receiver: str
+    reason: str
+    signature: bytes
+
+
+Frame = Offer | Sealed | Ended | Refused
 _DECODER = msgspec.msgpack.Decoder(Frame)
 
 
@@ -137,6 +148,21 @@ class EnvelopePair:
         if (ended.study, ended.run_id, ended.sender, ended.receiver) != (self.study, self.run_id, self.peer, self.me):
             raise IntegrityError(party=self.peer)
         verify(self.peer_identity, self._ended_bytes(self.peer, ended.code), ended.signature, party=self.peer)
+
+    def _refused_bytes(self, sender: str, reason: str) -> bytes:
+        run = (self.study.encode(), self.run_id.encode())
+        return framed(b"blindbayes refused v1", *run, *self.names(sender), reason.encode())
+
+    def refused(self, reason: str) -> Refused:
+        """My signed word that this site's people refuse, and why."""
+        signature = self.signing.sign(self._refused_bytes(self.me, reason))
+        return Refused(self.study, self.run_id, self.me, self.peer, reason, signature)
+
+    def require_refused(self, word: Refused) -> None:
+        """Raise unless the peer's identity signed that it refuses this run, for this reason."""
+        if (word.study, word.run_id, word.sender, word.receiver) != (self.study, self.run_id, self.peer, self.me):
+            raise IntegrityError(party=self.peer)
+        verify(self.peer_identity, self._refused_bytes(self.peer, word.reason), word.signature, party=self.peer)
 
     def agree(self, key: AgreementKey, offer: Offer) -> Session:
         """The session that my key and the peer's offer make. Checks the offer first."""

@@ -20,15 +20,28 @@ from typing import Protocol
 
 import msgspec
 
-from blindbayes.errors import BlindbayesError, IntegrityError, LocalProtocolError, PeerLost, PeerProtocolError
+from blindbayes.errors import BlindbayesError, IntegrityError, LocalProtocolError, PeerLost, PeerProtocolError, PrivacyError
+from blindbayes.foreign import shown
 from blindbayes.transport import control
-from blindbayes.transport.envelope import MAX_PARTS, PART_BYTES, Ended, EnvelopePair, Frame, Offer, Sealed, Session, pack
+from blindbayes.transport.envelope import (
+    MAX_PARTS,
+    PART_BYTES,
+    Ended,
+    EnvelopePair,
+    Frame,
+    Offer,
+    Refused,
+    Sealed,
+    Session,
+    pack,
+)
 from blindbayes.transport.journal import Journal, message_digest
 from blindbayes.transport.outbox import Outbox
 from blindbayes.transport.sessions import Pulse, Sessions, Timing
 from blindbayes.transport.versions import VERSIONS, difference
 
 _MAX_FORGERIES = 16
+_MAX_REASON = 300
 _MAX_STEP = 64
 _ACK_DELAY = 0.005
 _INBOX_BYTES = 48 * 1024**2
@@ -108,6 +121,7 @@ class Link:
         self.heard = self._loop.time()
         self.waits = False  # the peer says that it waits for others
         self.aborted: tuple[int, int] | None = None
+        self.refusal = ""  # why the peer's people do not take part
         self.failure: BlindbayesError | None = None
         self.waiting = False  # we wait for others; told to the peer
         self.resumed = 0
@@ -331,6 +345,8 @@ class Link:
                         self._take_offer(frame)
                     elif isinstance(frame, Sealed):
                         self._take_sealed(frame)
+                    elif isinstance(frame, Refused):
+                        self._take_refused(frame)
                     else:
                         self._take_ended(frame)
                 except IntegrityError as error:
@@ -384,6 +400,15 @@ class Link:
         self.aborted = self.aborted or (ended.code, -1)
         self._room.set()
         self._wake_driver()
+
+    def _take_refused(self, word: Refused) -> None:
+        """The peer's people do not take part."""
+        self.pair.require_refused(word)
+        if not self.joined:
+            self.refusal = self.refusal or shown(word.reason[:_MAX_REASON])
+            self.aborted = self.aborted or (PrivacyError.code, -1)
+            self._room.set()
+            self._wake_driver()
 
     def _take_confirm(self, session: Session, body: bytes) -> None:
         confirm = control.read_confirm(session, body)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from blindbayes.errors import PeerProtocolError
 from blindbayes.transport.courier import Courier
-from blindbayes.transport.envelope import Ended, Offer, unpack
+from blindbayes.transport.envelope import Ended, Offer, Refused, unpack
 from blindbayes.transport.events import log_event
 from blindbayes.transport.link import Link
 from blindbayes.transport.versions import ENVELOPE
@@ -87,7 +87,7 @@ class Router:
             self.refused_frames[sender] = self.refused_frames.get(sender, 0) + 1
             self._another_version(sender, frame)
             return
-        if isinstance(envelope, Offer | Ended):
+        if isinstance(envelope, Offer | Ended | Refused):
             found = self._links.get((envelope.run_id, envelope.receiver, envelope.sender))
             if found is None and isinstance(envelope, Offer) and self._unknown_offer is not None:
                 self._unknown_offer(sender, envelope)

@@ -1,0 +1,148 @@
+"""`blindbayes site runs`, `stop`, `collect`, `refuse`, `people`: what ran here, and what people decide."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import click
+
+from blindbayes.cli import print_json
+from blindbayes.cli.site import AS, FOLDER, JSON, command, find_study
+from blindbayes.cli.study_columns import not_copied, require_new
+from blindbayes.errors import ConfigError
+from blindbayes.foreign import shown
+from blindbayes.site.client import OperatorClient
+from blindbayes.site.folder import SiteFolder
+from blindbayes.site.people import ROLES, Person, PersonRole
+
+
+@command.command()
+@click.option("--study", help="Only runs of this study, by its hash.")
+@click.option("--last", type=click.IntRange(1), default=20, show_default=True, help="How many, newest first.")
+@FOLDER
+@JSON
+def runs(study: str | None, last: int, config: Path, as_json: bool) -> None:
+    """The runs that this site took part in, and how they ended.
+
+    \b
+    Example:
+      blindbayes site runs --config north
+    """
+    found = SiteFolder.open(config).history.runs(study=study, last=last)
+    if as_json:
+        print_json(found)
+        return
+    for each in found:
+        about = f": {shown(each['why'])}" if each.get("why") else ""
+        click.echo(f"{each['joined']}  {each['run']}  {each['kind'] or 'run'} of {each['study'][:16]}  {each['state']}{about}")
+    if not found:
+        click.echo("No runs yet.")
+
+
+@command.command()
+@click.argument("run")
+@click.option("--reason", required=True, help="Why; it stands in the audit log. The other sites hear that people stopped it.")
+@AS
+@FOLDER
+@JSON
+def stop(run: str, reason: str, who: str | None, config: Path, as_json: bool) -> None:
+    """Stop a RUN at any step, for all sites. What it has paid for or let out stays paid for, and in the log.
+
+    \b
+    Example:
+      blindbayes site stop RUN --reason "the wrong month was loaded" --config north
+    """
+    home = SiteFolder.open(config)
+    by = home.people.require("stop", who)
+    client = OperatorClient(home.folder)
+    ended = client.follow(client.call("POST", f"/runs/{run}/stop", {"why": reason, "who": by}))
+    if as_json:
+        print_json(ended)
+    else:
+        click.echo(f"Run {run}: {ended.get('message', ended['state'])}")
+
+
+@command.command()
+@click.argument("run")
+@click.option("--out", required=True, type=click.Path(file_okay=False, path_type=Path), help="Copy the release folder there.")
+@FOLDER
+def collect(run: str, out: Path, config: Path) -> None:
+    """Copy what an ended RUN left at this site.
+
+    \b
+    Example:
+      blindbayes site collect RUN --out release --config north
+    """
+    home = SiteFolder.open(config)
+    found = home.history.run(run)
+    if found is None:
+        raise ConfigError("no run of that id is known here: see `blindbayes site runs`")
+    folder = home.folder / "releases" / run
+    if not folder.is_dir():
+        why = f": {found['why']}" if found["why"] else ""
+        raise ConfigError(f"the run left no release here; it is {found['state']}{why}")
+    require_new(out)
+    try:
+        shutil.copytree(folder, out)
+    except OSError as problem:
+        raise not_copied(out, folder, problem) from None
+    click.echo(f"Copied the release of run {run} to {out}.")
+
+
+@command.command()
+@click.argument("study")
+@click.option("--reason", required=True, help="Why; its parties are told when they ask for a run of it.")
+@AS
+@FOLDER
+def refuse(study: str, reason: str, who: str | None, config: Path) -> None:
+    """Say no to a STUDY: its file, or the hash of a file in the site's folder studies/. An approval ends.
+
+    The reason goes, signed, to those parties of the study that ask this site for a run, and to nobody else.
+
+    \b
+    Example:
+      blindbayes site refuse study.toml --reason "the ethics board has not decided" --config north
+    """
+    home = SiteFolder.open(config)
+    file = find_study(home, study)
+    home.decisions.refuse(file, reason, who=who)
+    click.echo(f"Refused {file.sha256}: {shown(file.title)}")
+
+
+@command.command()
+@click.option("--add", "added", metavar="NAME", help="Add a person, or give one another role.")
+@click.option("--remove", "removed", metavar="NAME", help="Remove a person.")
+@click.option("--role", type=click.Choice(ROLES), default="steward", show_default=True, help="Of the person added.")
+@click.option("--account", help="The person's account of the operating system, so that --as can be left out.")
+@AS
+@FOLDER
+@JSON
+def people(
+    added: str | None,
+    removed: str | None,
+    role: PersonRole,
+    account: str | None,
+    who: str | None,
+    config: Path,
+    as_json: bool,
+) -> None:
+    """Who may decide here: stewards approve, officers refuse and revoke, analysts run. If nobody is named, everybody may.
+
+    \b
+    Example:
+      blindbayes site people --add "Ada Lovelace" --role steward --account ada --config north
+    """
+    home = SiteFolder.open(config)
+    if added is not None:
+        home.people.add(Person(added.strip(), role, account), who=who)
+    if removed is not None:
+        home.people.remove(removed, who=who)
+    found = home.people.all()
+    if as_json:
+        print_json([{"name": each.name, "role": each.role, "account": each.account} for each in found])
+        return
+    for each in found:
+        click.echo(f"{shown(each.name)}  {each.role}" + (f"  account {shown(each.account)}" if each.account else ""))
+    if not found:
+        click.echo("Nobody is named: whoever can write the site's folder may decide, under the name of their account.")

@@ -1,0 +1,202 @@
+"""People decide, by name: approvals by two, refusals that travel, used-up approvals answered at once; and the history."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from blindbayes.errors import ConfigError, PeerLost, PrivacyError
+from blindbayes.site.audit_log import AuditLog
+from blindbayes.site.history import History
+from blindbayes.site.people import Person, account
+from blindbayes.site.policy import Policy
+from blindbayes.study.file import Deadlines, StudyFile, Thresholds
+from blindbayes.transport.envelope import pack
+from support.sites import BOOK, Office, bounded
+
+NAMES = ("north", "south", "west")
+LONG = Deadlines(step=30, join=60, run=90)  # whoever waits for one of these fails the test
+
+
+def study_of(office: Office, **fields: Any) -> StudyFile:
+    study: StudyFile = office.net.make_study(BOOK, **{"deadlines": LONG, "thresholds": Thresholds(quorum=3), **fields})
+    return study
+
+
+def test_two_stewards_approve_and_one_alone_does_not(tmp_path: Path) -> None:
+    office = Office(tmp_path, NAMES, policy=Policy(approvers=2))
+    home, study = office.net.sites["north"].home, study_of(office)
+    with pytest.raises(ConfigError, match="asks for 2 stewards"):
+        home.decisions.approve(study, who="Ada")
+    home.people.add(Person("Ada", "steward"))
+    home.people.add(Person("Ben", "steward"), who="Ada")
+    home.people.add(Person("Cleo", "analyst"), who="Ben")
+    for stranger in ("Cleo", "Dan"):
+        with pytest.raises(PrivacyError):
+            home.decisions.approve(study, who=stranger)
+    for _ in range(2):  # twice the same pair of eyes is one pair
+        assert home.decisions.approve(study, runs=3, who="Ada").wanted == 1
+        assert home.approvals.find(study.sha256) is None
+    assert [entry["who"] for entry in home.decisions.waiting()] == ["Ada"]
+    assert home.decisions.approve(study, runs=4, who="Ben").wanted == 1  # another number of runs is another question
+    assert home.decisions.approve(study, runs=4, who="Ada").runs_left == 4
+    assert home.audit.of("event", "approved")[-1]["who"] == "Ben, Ada"
+    assert home.decisions.waiting() == []
+
+
+def test_half_an_approval_of_somebody_who_left_does_not_count(tmp_path: Path) -> None:
+    office = Office(tmp_path, NAMES, policy=Policy(approvers=2))
+    home, study = office.net.sites["north"].home, study_of(office)
+    for name in ("Ada", "Ben", "Eve"):
+        home.people.add(Person(name, "steward"), who=None if name == "Ada" else "Ada")
+    home.decisions.approve(study, who="Eve")
+    home.people.remove("Eve", who="Ada")
+    assert home.decisions.approve(study, who="Ben").wanted == 1
+
+
+def test_without_a_list_of_people_the_account_stands_in_the_log(tmp_path: Path) -> None:
+    office = Office(tmp_path, NAMES)
+    home, study = office.net.sites["north"].home, study_of(office)
+    home.decisions.approve(study)
+    home.decisions.revoke(study.sha256, why="a mistake", who="Ada")
+    assert home.audit.of("event", "approved")[-1]["who"] == account()
+    assert (home.audit.of("event", "revoked")[-1]["who"], home.audit.of("event", "revoked")[-1]["why"]) == ("Ada", "a mistake")
+    for bad in ("", "  ", "A\nB", "A\x1b[31m", "x" * 81):
+        with pytest.raises(ConfigError):
+            home.decisions.approve(study, who=bad)
+
+
+def test_the_last_steward_stays_and_the_first_person_is_one(tmp_path: Path) -> None:
+    people = Office(tmp_path, NAMES).net.sites["north"].home.people
+    with pytest.raises(ConfigError, match="first"):
+        people.add(Person("Ada", "analyst"))
+    people.add(Person("Ada", "steward"))
+    with pytest.raises(ConfigError, match="last steward"):
+        people.remove("Ada", who="Ada")
+
+
+def test_a_refusal_reaches_the_proposer_with_its_reason_at_once(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with Office(tmp_path, NAMES) as office:
+            study = study_of(office)
+            office.net.approve(study)
+            south = office.net.sites["south"].home
+            south.decisions.refuse(study, "the ethics board has not met", who="Ada")
+            begun = time.monotonic()
+            runs = await office.run(study)
+            assert time.monotonic() - begun < 20
+            assert "south" not in runs
+            for run in runs.values():
+                assert isinstance(run.error, PeerLost)
+            assert "does not take part: the ethics board has not met" in str(runs["north"].error)
+            south.decisions.approve(study)
+            office.net.sites["north"].home.approvals.approve(study)
+            office.net.sites["west"].home.approvals.approve(study)
+            assert {run.state for run in (await office.run(study)).values()} == {"done"}
+
+    bounded(test)
+
+
+def test_a_refusal_is_not_told_to_a_site_that_is_no_party(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test() -> None:
+        told: list[tuple[str, str]] = []
+        async with Office(tmp_path, (*NAMES, "east")) as office:
+            parties = tuple(party for party in study_of(office).parties if party.name != "east")
+            study = study_of(office, parties=parties, hosts={"server": "north"})
+            south = office.agents["south"]
+            south.home.decisions.refuse(study, "no", who="Ada")
+            real = south.answers.tell
+
+            def note(site: str, pair: Any, word: Any) -> None:
+                told.append((site, pair.peer))
+                real(site, pair, word)
+
+            monkeypatch.setattr(south.answers, "tell", note)
+            east, north = office.agents["east"], office.agents["north"]
+            north.home.approvals.approve(study)
+            run = north.begin(study.sha256)
+            while not told:
+                await asyncio.sleep(0.01)
+            offers = [link for seat in run.seats.values() for link in seat.links.values() if link.pair.peer == "south"]
+            stolen = offers[0].pair.offer(offers[0]._renew_key())
+            told.clear()
+            await east.board.way("south").send(pack(stolen))
+            await asyncio.sleep(0.2)
+            assert "east" not in {site for site, _ in told}
+            await run.done.wait()
+
+    bounded(test)
+
+
+def test_a_used_up_approval_is_answered_at_once_and_names_the_site(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with Office(tmp_path, NAMES) as office:
+            study = study_of(office)
+            office.net.approve(study)
+            assert {run.state for run in (await office.run(study)).values()} == {"done"}
+            office.net.sites["north"].home.approvals.approve(study)
+            begun = time.monotonic()
+            runs = await office.run(study, by="north")
+            assert time.monotonic() - begun < 20
+            assert "does not take part: the approved number of runs of this study is used up at" in str(runs["north"].error)
+            shown = office.agents["south"].show()["refused"]
+            assert any("used up" in entry["why"] for entry in shown)
+
+    bounded(test)
+
+
+def test_runs_are_listed_after_a_restart(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with Office(tmp_path, NAMES) as office:
+            study = study_of(office)
+            office.net.approve(study, runs=2)
+            first, second = [(await office.run(study))["north"].run_id for _ in range(2)]
+            await office.stop("north")
+            north = await office.start("north")
+            assert north.runs == {}
+            found = north.home.history.runs()
+            assert [(each["run"], each["state"], each["kind"]) for each in found] == [
+                (second, "done", "sum"),
+                (first, "done", "sum"),
+            ]
+            assert found[0]["joined"] <= found[0]["computing"] <= found[0]["ended"]
+            assert north.home.history.runs(study="0" * 64) == []
+
+    bounded(test)
+
+
+def test_a_long_history_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """1,000 runs and more entries around them: asking again neither reads nor hashes what is known."""
+    log = AuditLog(tmp_path / "audit.log")
+    monkeypatch.setattr("blindbayes.storage.chain.os.fsync", lambda handle: None)
+    for number in range(1000):
+        run = f"{number:032x}"
+        log.append("joined", run=run, study="ab" * 32, proposed_by="north", roster="ab" * 32)
+        log.append("computing", run=run, study="ab" * 32, exact=False)
+        log.append("witnessed", run=run, site="south", heads="{}")
+        log.append("ended", run=run, study="ab" * 32, state="done")
+    fresh = AuditLog(tmp_path / "audit.log")
+    history = History(fresh)
+    assert len(history.runs()) == 1000
+    hashed = 0
+    real = type(fresh._chain.form).digest
+
+    def counting(form: Any, fields: Any) -> str:
+        nonlocal hashed
+        hashed += 1
+        return real(form, fields)
+
+    monkeypatch.setattr(type(fresh._chain.form), "digest", counting)
+    begun = time.process_time()
+    for _ in range(100):
+        assert len(history.runs(last=20)) == 20
+        assert history.has_computed("0" * 31 + "7")
+        assert len(history.witnessed("south")) == 64
+    assert time.process_time() - begun < 2
+    assert hashed == 0
+    fresh.append("ended", run="f" * 32, study="cd" * 32, state="done")
+    assert hashed == 1
