@@ -10,12 +10,13 @@ from typing import Any
 import pytest
 
 from blindbayes.errors import ConfigError, PeerLost, PrivacyError
+from blindbayes.primitives.coins import Coins
 from blindbayes.site.audit_log import AuditLog
 from blindbayes.site.history import History
 from blindbayes.site.people import Person, account
 from blindbayes.site.policy import Policy
 from blindbayes.study.file import Deadlines, StudyFile, Thresholds
-from blindbayes.transport.envelope import pack
+from blindbayes.transport.envelope import fresh_key, pack
 from support.sites import BOOK, Office, bounded
 
 NAMES = ("north", "south", "west")
@@ -122,7 +123,7 @@ def test_a_refusal_is_not_told_to_a_site_that_is_no_party(tmp_path: Path, monkey
             while not told:
                 await asyncio.sleep(0.01)
             offers = [link for seat in run.seats.values() for link in seat.links.values() if link.pair.peer == "south"]
-            stolen = offers[0].pair.offer(offers[0]._renew_key())
+            stolen = offers[0].pair.offer(fresh_key(Coins.system()))
             told.clear()
             await east.board.way("south").send(pack(stolen))
             await asyncio.sleep(0.2)

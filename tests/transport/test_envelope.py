@@ -72,13 +72,13 @@ def test_a_relay_that_swaps_keys_is_noticed() -> None:
 
 def test_the_end_of_a_run_is_signed_for_its_pair_run_and_code() -> None:
     ended = pair(SOUTH, NORTH).ended(7)
-    pair().require_ended(ended)
+    pair().require_word(ended)
     assert unpack(pack(ended)) == ended
     for changed in ({"code": 0}, {"run_id": "run-2"}, {"sender": "evil"}, {"signature": bytes(64)}):
         with pytest.raises(IntegrityError):
-            pair().require_ended(msgspec.structs.replace(ended, **changed))
+            pair().require_word(msgspec.structs.replace(ended, **changed))
     with pytest.raises(IntegrityError):
-        pair().require_ended(pair(EVIL, NORTH).ended(7))
+        pair().require_word(pair(EVIL, NORTH).ended(7))
 
 
 def test_a_low_order_key_is_refused() -> None:

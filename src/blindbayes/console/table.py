@@ -42,6 +42,18 @@ class Predict(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defa
     scope: str = "everybody"
 
 
+class Stop(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A reason for the log, and who says so: with the folder's token that is the command's word."""
+
+    why: str
+    who: str | None = None
+
+
+async def stop(desk: Desk, run: str, why: str, who: str | None) -> dict[str, Any]:
+    by = desk.agent.home.people.require("stop", who)
+    return (await desk.agent.stop_run(run, why, by)).show()
+
+
 def status(desk: Desk) -> dict[str, Any]:
     return desk.agent.show()
 
@@ -71,6 +83,7 @@ CALLS: tuple[View | Action, ...] = (
     View("/status", status, "The state of the site"),
     View("/runs/{run}", one_run, "One run; with `after` it waits for news", query=After),
     Action("/runs", begin, "Begin a run of an approved study", Begin, (ANALYST,), "/runs/{run}"),
+    Action("/runs/{run}/stop", stop, "Stop a run; every site is told", Stop),
     Action("/predictions", predict, "Classify a batch with a model over columns", Predict, (ANALYST,), "/runs/{run}"),
 )
 __all__ = ["CALLS", "ROLES"]

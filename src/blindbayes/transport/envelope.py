@@ -16,7 +16,8 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from blindbayes.errors import IntegrityError, PeerProtocolError
+from blindbayes.errors import IntegrityError, PeerProtocolError, PrivacyError
+from blindbayes.foreign import shown
 from blindbayes.primitives.aead import TAG_BYTES, seal, unseal
 from blindbayes.primitives.agreement import AgreementKey
 from blindbayes.primitives.coins import Coins
@@ -26,6 +27,7 @@ from blindbayes.transport.identity import framed
 from blindbayes.transport.versions import ENVELOPE
 from blindbayes.wire import MAX_FRAME_BYTES
 
+_MAX_REASON = 300
 PART_BYTES = 256 * 1024
 MAX_PARTS = MAX_FRAME_BYTES // PART_BYTES + 1
 MAX_ENVELOPE_BYTES = PART_BYTES + TAG_BYTES + 1024
@@ -81,7 +83,8 @@ class Refused(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_field
     signature: bytes
 
 
-Frame = Offer | Sealed | Ended | Refused
+Word = Ended | Refused
+Frame = Offer | Sealed | Word
 _DECODER = msgspec.msgpack.Decoder(Frame)
 
 
@@ -143,12 +146,6 @@ class EnvelopePair:
         signature = self.signing.sign(self._ended_bytes(self.me, code))
         return Ended(self.study, self.run_id, self.me, self.peer, code, signature)
 
-    def require_ended(self, ended: Ended) -> None:
-        """Raise unless the peer's identity signed that this run has ended at its site."""
-        if (ended.study, ended.run_id, ended.sender, ended.receiver) != (self.study, self.run_id, self.peer, self.me):
-            raise IntegrityError(party=self.peer)
-        verify(self.peer_identity, self._ended_bytes(self.peer, ended.code), ended.signature, party=self.peer)
-
     def _refused_bytes(self, sender: str, reason: str) -> bytes:
         run = (self.study.encode(), self.run_id.encode())
         return framed(b"blindbayes refused v1", *run, *self.names(sender), reason.encode())
@@ -158,11 +155,18 @@ class EnvelopePair:
         signature = self.signing.sign(self._refused_bytes(self.me, reason))
         return Refused(self.study, self.run_id, self.me, self.peer, reason, signature)
 
-    def require_refused(self, word: Refused) -> None:
-        """Raise unless the peer's identity signed that it refuses this run, for this reason."""
+    def require_word(self, word: Word) -> tuple[int, str]:
+        """Raise unless the peer's identity signed that this run has ended at its site, or that its people refuse it.
+
+        The error's code, and of a refusal the reason, for a screen.
+        """
         if (word.study, word.run_id, word.sender, word.receiver) != (self.study, self.run_id, self.peer, self.me):
             raise IntegrityError(party=self.peer)
+        if isinstance(word, Ended):
+            verify(self.peer_identity, self._ended_bytes(self.peer, word.code), word.signature, party=self.peer)
+            return word.code, ""
         verify(self.peer_identity, self._refused_bytes(self.peer, word.reason), word.signature, party=self.peer)
+        return PrivacyError.code, shown(word.reason[:_MAX_REASON]) or "no reason given"
 
     def agree(self, key: AgreementKey, offer: Offer) -> Session:
         """The session that my key and the peer's offer make. Checks the offer first."""

@@ -20,28 +20,15 @@ from typing import Protocol
 
 import msgspec
 
-from blindbayes.errors import BlindbayesError, IntegrityError, LocalProtocolError, PeerLost, PeerProtocolError, PrivacyError
-from blindbayes.foreign import shown
+from blindbayes.errors import BlindbayesError, IntegrityError, LocalProtocolError, PeerLost, PeerProtocolError
 from blindbayes.transport import control
-from blindbayes.transport.envelope import (
-    MAX_PARTS,
-    PART_BYTES,
-    Ended,
-    EnvelopePair,
-    Frame,
-    Offer,
-    Refused,
-    Sealed,
-    Session,
-    pack,
-)
+from blindbayes.transport.envelope import MAX_PARTS, PART_BYTES, EnvelopePair, Frame, Offer, Sealed, Session, Word, pack
 from blindbayes.transport.journal import Journal, message_digest
 from blindbayes.transport.outbox import Outbox
 from blindbayes.transport.sessions import Pulse, Sessions, Timing
 from blindbayes.transport.versions import VERSIONS, difference
 
 _MAX_FORGERIES = 16
-_MAX_REASON = 300
 _MAX_STEP = 64
 _ACK_DELAY = 0.005
 _INBOX_BYTES = 48 * 1024**2
@@ -345,10 +332,8 @@ class Link:
                         self._take_offer(frame)
                     elif isinstance(frame, Sealed):
                         self._take_sealed(frame)
-                    elif isinstance(frame, Refused):
-                        self._take_refused(frame)
                     else:
-                        self._take_ended(frame)
+                        self._take_word(frame)
                 except IntegrityError as error:
                     if isinstance(frame, Sealed):  # an unsigned offer or end may come from anyone: it changes nothing
                         self._forged(error)
@@ -394,19 +379,12 @@ class Link:
                 self._take_part(frame, body, current)
         # a frame of a session that is gone: the peer will notice and begin a new one
 
-    def _take_ended(self, ended: Ended) -> None:
-        """The peer's site has ended the run and has no link any more."""
-        self.pair.require_ended(ended)
-        self.aborted = self.aborted or (ended.code, -1)
-        self._room.set()
-        self._wake_driver()
-
-    def _take_refused(self, word: Refused) -> None:
-        """The peer's people do not take part."""
-        self.pair.require_refused(word)
-        if not self.joined:
-            self.refusal = self.refusal or shown(word.reason[:_MAX_REASON])
-            self.aborted = self.aborted or (PrivacyError.code, -1)
+    def _take_word(self, word: Word) -> None:
+        """The peer's site has ended the run and has no link any more, or its people do not take part."""
+        code, reason = self.pair.require_word(word)
+        if not (reason and self.joined):
+            self.refusal = self.refusal or reason
+            self.aborted = self.aborted or (code, -1)
             self._room.set()
             self._wake_driver()
 
