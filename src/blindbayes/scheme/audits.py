@@ -62,8 +62,9 @@ def describe_audits(columns: ColumnsSetup, *, compare_all: bool = False) -> list
         "Comparisons, which all parties make together, are not audited: a party that deviates there flips classes and learns "
         "nothing."
         if compare_all
-        else f"In the comparison at least {rate:.1%} of the places hold decoys with made-up scores, at places that only the "
-        "evaluating party knows: a class holder that garbles another comparison, or enters other shares than it was left with, "
+        else f"In the comparison at least {rate:.1%} of the places hold decoys, "
+        f"{'with made-up scores' if noisy else 'the same instances that it looked up'}, at places that only the evaluating "
+        "party knows: a class holder that garbles another comparison, or enters other shares than it was left with, "
         "for m instances so that a decoy's class changes with probability q, is caught in the same way."
     )
     return [

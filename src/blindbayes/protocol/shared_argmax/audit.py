@@ -23,8 +23,9 @@ from blindbayes.primitives import merkle, signatures
 from blindbayes.primitives.coins import Coins
 from blindbayes.primitives.limbs import Limbs
 from blindbayes.primitives.softspoken import ChooserStream, SenderStream
-from blindbayes.primitives.tweaks import TweakedHash
+from blindbayes.primitives.tweaks import Block128, Domain, TweakedHash
 from blindbayes.protocol.core import Role, Run, Send, open_value, receive
+from blindbayes.protocol.shared_argmax.decoys import Placed, fresh, offer_places, place_decoys
 from blindbayes.protocol.shared_argmax.messages import (
     DummiesCommitted,
     DummiesOpened,
@@ -196,8 +197,14 @@ def _hashed(seed: bytes, session: bytes) -> bytes:
     return hashlib.sha256(b"blindbayes dummies" + session + seed).digest()
 
 
-def _share_digest(salt: bytes, at: int, share: bytes) -> bytes:
-    return hashlib.sha256(b"blindbayes sums" + salt + at.to_bytes(8, "big") + share).digest()
+def _hidden(session: bytes, seeds: Block128, places: Codes, shares: U64Array) -> U64Array:
+    """Commitments to shares (n, width), of the instances at these places: 256 bits that bind to a seed each, and the share
+    under what else comes out of it."""
+    step = -(-shares.shape[1] // 2) + 2
+    hash_ = TweakedHash(hashlib.sha256(b"blindbayes sums" + session).digest())
+    words = hash_.expand_at(seeds, Domain.OUTPUT, places.astype(np.uint64) * np.uint64(step), 4 + shares.shape[1])
+    words[:, 4:] ^= shares
+    return words
 
 
 class _Heard:
@@ -227,9 +234,10 @@ class _Heard:
         elif isinstance(message, EntriesMasked):
             self._answered.update(np.ascontiguousarray(message.entries).data)
 
-    def digest(self, run: Run, holder: str, other: str, session: bytes, digests: bytes) -> bytes:
+    def digest(self, run: Run, holder: str, other: str, session: bytes, digests: U64Array) -> bytes:
         """What the class holder signs before it knows the dummies."""
-        parts = (session, self._asked.digest(), self._answered.digest(), hashlib.sha256(digests).digest())
+        hashed = hashlib.sha256(digests.astype("<u8").tobytes()).digest()
+        parts = (session, self._asked.digest(), self._answered.digest(), hashed)
         return run.context("audited look-ups", holder, other) + b"".join(parts)
 
 
@@ -277,10 +285,8 @@ def serve_audited(
     yield Send(holder, DummiesSeeded(mark(session, DummiesSeeded, 0), mine))
     heard = _Heard(run)
     shares = yield from heard.over(serve(_widened(query), holder, tables, hash_, stream))
-    raw, size = coins.bytes(merkle.SALT_BYTES * len(shares)), merkle.SALT_BYTES
-    salts = [raw[at : at + size] for at in range(0, len(raw), size)]
-    flat = [row.tobytes() for row in shares.astype("<u8")]
-    digests = b"".join(_share_digest(salt, at, row) for at, (salt, row) in enumerate(zip(salts, flat, strict=True)))
+    seeds = coins.words(2 * len(shares)).reshape(-1, 2)
+    digests = _hidden(session, seeds, np.arange(len(shares)), shares.reshape(len(shares), -1)).reshape(-1)
     signature = _sign(run, heard.digest(run, run.me, holder, session, digests))
     yield Send(holder, SharesCommitted(mark(session, SharesCommitted, 0), digests, signature))
     told = yield from receive(holder, DummiesRevealed)
@@ -294,7 +300,7 @@ def serve_audited(
     opened = DummiesOpened(
         mark(session, DummiesOpened, 0),
         shares[drawn.places].reshape(-1),
-        b"".join(salts[at] for at in drawn.places),
+        seeds[drawn.places].astype("<u8").tobytes(),
         np.concatenate(entries) if entries else np.zeros(0, dtype=np.uint64),
         b"".join(opening.salt for opening in openings),
         b"".join(opening.path for opening in openings),
@@ -319,12 +325,12 @@ def look_up_audited(
     me = run.me
     if not query.dummies or not query.shared.get(me, ()):
         return (yield from look_up(query, columns, me, hash_, stream))
-    if pledge is None or (pledge.references is None and not query.opens_cells):
-        raise LocalProtocolError("an audit needs what training left for it: the commitment to the tables, the references")
-    if pledge.references is not None and not query.opens_cells:
-        asked = Asked.draw(query, pledge.references, coins)
+    if not query.opens_cells:
+        asked = Asked.draw(query, _references(pledge), coins)
         looked = yield from look_up(_widened(query), among(asked, columns), me, hash_, stream)
-        return (yield from asked.check(run, query, looked, hash_, stream, coins))
+        return (yield from asked.check(run, query, looked, hash_, stream))
+    if pledge is None:
+        raise LocalProtocolError(_NOTHING_LEFT)
     session, sender, root = hash_.session, query.class_holder, pledge.root
     mine = coins.bytes(_SEED)
     yield Send(sender, DummiesCommitted(mark(session, DummiesCommitted, 0), _hashed(mine, session)))
@@ -337,7 +343,7 @@ def look_up_audited(
     shares = yield from heard.over(look_up(_widened(query), among(drawn, columns), me, hash_, stream))
     promised = yield from receive(sender, SharesCommitted)
     require_mark(promised.mark, session, SharesCommitted, 0, sender)
-    if len(promised.digests) != 32 * len(shares):
+    if promised.digests.size != (4 + shares[0].size) * len(shares):
         raise PeerProtocolError("the commitments to shares have the wrong length", party=sender)
     answered = heard.digest(run, sender, me, session, promised.digests)
     _verify(run, sender, answered, promised.signature)
@@ -346,7 +352,7 @@ def look_up_audited(
     require_mark(opened.mark, session, DummiesOpened, 0, sender)
     _verify(run, sender, _opened_payload(run, sender, me, session, opened), opened.signature)
     try:
-        cells = _check(query, me, drawn, shares[drawn.places], promised.digests, opened, root)
+        cells = _check(query, me, drawn, shares[drawn.places], promised, session, opened, root)
     except IntegrityError as error:
         facts = Evidence(
             run.study,
@@ -366,24 +372,76 @@ def look_up_audited(
     return np.ascontiguousarray(shares[drawn.others])
 
 
+_NOTHING_LEFT = "an audit needs what training left for it: the commitment to the tables, the references"
+
+
+def _references(pledge: Pledge | None) -> References:
+    if pledge is None or pledge.references is None:
+        raise LocalProtocolError(_NOTHING_LEFT)
+    return pledge.references
+
+
+def place_audited(
+    run: Run,
+    query: SharedArgmaxSetup,
+    shares: Limbs,
+    columns: Mapping[str, Codes],
+    pledge: Pledge | None,
+    hash_: TweakedHash,
+    stream: ChooserStream,
+    coins: Coins,
+) -> Role[Placed]:
+    """The evaluator's look-ups and its decoys: without noise in the shares they are the same, references at the places of
+    decoys. `shares`: what else it has of the instances' scores."""
+    if query.opens_cells or not query.shared.get(run.me, ()):
+        shares = lm.add(shares, (yield from look_up_audited(run, query, columns, pledge, hash_, stream, coins)))
+        made = fresh(query, coins)
+    else:
+        made = _references(pledge).pick(query.decoys, coins)
+    return (yield from place_decoys(query, shares, columns, made, hash_, stream, coins))
+
+
+def offer_audited(
+    run: Run,
+    query: SharedArgmaxSetup,
+    shares: Limbs,
+    tables: Tables,
+    committed: Committed | None,
+    hash_: TweakedHash,
+    stream: SenderStream,
+    coins: Coins,
+) -> Role[tuple[Limbs, Block128]]:
+    """The class holder's side of it."""
+    first = query.holders[0]
+    if query.opens_cells:
+        shares = lm.add(shares, (yield from serve_audited(run, query, first, tables, committed, hash_, stream, coins)))
+    return (yield from offer_places(query, shares, tables, hash_, stream))
+
+
 def _check(
-    query: SharedArgmaxSetup, me: str, drawn: Dummies, mine: Limbs, digests: bytes, opened: DummiesOpened, root: bytes
+    query: SharedArgmaxSetup,
+    me: str,
+    drawn: Dummies,
+    mine: Limbs,
+    promised: SharesCommitted,
+    session: bytes,
+    opened: DummiesOpened,
+    root: bytes,
 ) -> dict[str, Limbs]:
     """The class holder's entries that the dummies touched; an error that names it if anything is not as committed to."""
     plan, sender, count = query.plan, query.class_holder, len(drawn.places)
     touched, (starts, size) = drawn.touched(plan), _places(query.shared[me], plan)
     width = (plan.classes - 1) * plan.limbs
-    salts, paths, read = opened.salts, opened.paths, 0
-    lengths = (opened.shares.size, len(salts), opened.entries.size, len(opened.entry_salts))
+    paths, read = opened.paths, 0
+    lengths = (opened.shares.size, len(opened.salts), opened.entries.size, len(opened.entry_salts))
     expected = (count * width, count * merkle.SALT_BYTES, len(touched) * width, len(touched) * merkle.SALT_BYTES)
     if lengths != expected:
         raise PeerProtocolError("what was opened has the wrong length", party=sender)
     theirs = opened.shares.reshape(mine.shape)
-    for at, place in enumerate(drawn.places):
-        salt = salts[merkle.SALT_BYTES * at : merkle.SALT_BYTES * (at + 1)]
-        row = theirs[at].astype("<u8").tobytes()
-        if _share_digest(salt, int(place), row) != digests[32 * place : 32 * (place + 1)]:
-            raise IntegrityError(party=sender)
+    seeds = np.frombuffer(opened.salts, dtype="<u8").astype(np.uint64).reshape(-1, 2)
+    found = _hidden(session, seeds, drawn.places, opened.shares.reshape(count, width))
+    if not np.array_equal(found, promised.digests.reshape(-1, 4 + width)[drawn.places]):
+        raise IntegrityError(party=sender)
     tables = {
         name: np.zeros((own.selectors, own.entries, plan.classes - 1, plan.limbs), dtype=np.uint64)
         for name in query.shared[me]

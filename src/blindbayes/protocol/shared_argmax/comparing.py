@@ -10,14 +10,13 @@ import numpy.typing as npt
 from blindbayes.errors import IntegrityError, PeerProtocolError
 from blindbayes.primitives import circuits as c
 from blindbayes.primitives import limbs as lm
-from blindbayes.primitives.coins import Coins
 from blindbayes.primitives.garbling import Evaluator, Garbler, Gates, Plain, Wires
 from blindbayes.primitives.limbs import Limbs
 from blindbayes.primitives.softspoken import ChooserStream, SenderStream
-from blindbayes.primitives.tweaks import TweakedHash
+from blindbayes.primitives.tweaks import Block128, TweakedHash
 from blindbayes.protocol.core import Role, Send, receive
 from blindbayes.protocol.shared_argmax.compare_all import class_numbers
-from blindbayes.protocol.shared_argmax.decoys import hear_decoys, offer_places, place_decoys, widened
+from blindbayes.protocol.shared_argmax.decoys import Placed, hear_decoys, widened
 from blindbayes.protocol.shared_argmax.messages import ArgmaxGarbled, DecoysTagged, LabelsReturned, ScoresChosen
 from blindbayes.protocol.shared_argmax.query import SharedArgmaxSetup
 from blindbayes.protocol.transfer import mark, require_mark
@@ -62,13 +61,18 @@ def _classes(bits: npt.NDArray[np.uint8], query: SharedArgmaxSetup, other: str) 
     return found
 
 
-def garble(query: SharedArgmaxSetup, shares: Limbs, hash_: TweakedHash, stream: SenderStream, me: str) -> Role[Classes | None]:
-    """Steps 4 to 6, the class holder's side."""
+def garble(
+    query: SharedArgmaxSetup,
+    shares: Limbs,
+    hash_: TweakedHash,
+    stream: SenderStream,
+    me: str,
+    chosen_places: Block128 | None = None,
+) -> Role[Classes | None]:
+    """Steps 4 to 6, the class holder's side. `shares`: of the instances or, with what their choices are checked by, of all
+    places."""
     plan, other, classes = query.plan, query.holders[0], []
-    wide, chosen_places = query, None
-    if query.decoys:
-        wide = widened(query)
-        shares, chosen_places = yield from offer_places(query, shares, hash_, stream)
+    wide = query if chosen_places is None else widened(query)
     outputs = []
     garbler = Garbler(hash_, stream.delta)
     for index, part in enumerate(wide.chunks()):
@@ -100,19 +104,17 @@ def garble(query: SharedArgmaxSetup, shares: Limbs, hash_: TweakedHash, stream: 
 
 def evaluate(
     query: SharedArgmaxSetup,
-    total: Limbs,
+    total: Limbs | Placed,
     hash_: TweakedHash,
     stream: ChooserStream,
     me: str,
-    coins: Coins,
     later: Callable[[int], Role[Limbs]] | None = None,
 ) -> Role[Classes | None]:
-    """Steps 4 to 6, the evaluator's side. `total`: its shares of the scores; `later` adds what a chunk still waits for, without
-    decoys."""
+    """Steps 4 to 6, the evaluator's side. `total`: its shares of the scores, of the instances or of all places; `later` adds
+    what a chunk still waits for."""
     plan, other, wide, placed = query.plan, query.class_holder, query, None
-    if query.decoys:
-        wide, placed = widened(query), (yield from place_decoys(query, total, hash_, stream, coins))
-        total = placed.shares
+    if isinstance(total, Placed):
+        wide, placed, total = widened(query), total, total.shares
     waiting = []
     for at, part in enumerate(wide.chunks()):
         shares = total[part]

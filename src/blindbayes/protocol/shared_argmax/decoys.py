@@ -1,15 +1,17 @@
-"""Decoys among the comparisons: a class holder that garbles another comparison, or enters other shares than its own, is caught.
-See SPEC.md, "Audits".
+"""Decoys among what is looked up and compared: a class holder that garbles another comparison, enters other shares than its own
+or answers out of other tables is caught. See SPEC.md, "Audits".
 
-Among every few instances the evaluator puts one decoy, at a place that it alone knows. It chooses, by transfers, what of the
-class holder's scores stands at each place: an instance's, or nothing. So it knows the score of a decoy, which it makes up, and
-the class that has to come out. Nothing of the model is opened for that.
+Among every few instances the evaluator puts one decoy, at a place that it alone knows: a reference instance, or scores that it
+makes up. It knows the class that has to come out. By one transfer per place it chooses whether the class holder's scores of the
+instance at that place stand there, or nothing; what was taken away stands at the first place of the group. Nothing of the
+model is opened for that.
 """
 
 from __future__ import annotations
 
 import hashlib
 import hmac
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -19,20 +21,16 @@ from blindbayes.errors import IntegrityError, PeerProtocolError
 from blindbayes.primitives import limbs as lm
 from blindbayes.primitives.coins import Coins
 from blindbayes.primitives.limbs import Limbs
-from blindbayes.primitives.ot import bits_for, choice_bits
 from blindbayes.primitives.softspoken import ChooserStream, SenderStream
 from blindbayes.primitives.tweaks import Block128, TweakedHash
-from blindbayes.protocol import lookups
 from blindbayes.protocol.core import Role, Send, receive
-from blindbayes.protocol.shared_argmax.messages import DecoysTold, PlacesChosen, PlacesMasked
-from blindbayes.protocol.shared_argmax.query import SharedArgmaxSetup
+from blindbayes.protocol.shared_argmax.messages import DecoysTold
+from blindbayes.protocol.shared_argmax.query import Gate, SharedArgmaxSetup, look_up, serve
 from blindbayes.protocol.shared_model.score_layout import ScoreLayout
+from blindbayes.protocol.shared_model.tables import Tables
 from blindbayes.protocol.transfer import mark, require_mark
 from blindbayes.wire import U64Array
 
-_AT_ONCE = 1 << 22  # bytes of a message, about
-_ENTRIES = 3  # of a place: nothing, the instance at its number in the group, the one before
-_BITS = bits_for(_ENTRIES)
 Codes = npt.NDArray[np.int64]
 
 
@@ -41,78 +39,90 @@ def widened(query: SharedArgmaxSetup) -> SharedArgmaxSetup:
     return replace(query, count=query.count + query.decoys, audit_rate=0.0)
 
 
-def _chunks(query: SharedArgmaxSetup) -> list[slice]:
-    """The places, cut: of each little is sent, so in longer pieces than the comparison."""
-    total, each = query.count + query.decoys, 8 * (_ENTRIES - 1) * (query.plan.classes - 1) * query.plan.limbs
-    size = max(1, _AT_ONCE // each)
-    return [slice(low, min(total, low + size)) for low in range(0, total, size)]
+def _asked(query: SharedArgmaxSetup) -> SharedArgmaxSetup:
+    """What is looked up at all places: with noise in the shares nothing, look-ups have dummies of their own."""
+    wide = widened(query)
+    return replace(wide, shared={}) if query.opens_cells else wide
 
 
 def _groups(query: SharedArgmaxSetup) -> tuple[Codes, Codes]:
-    """Per place its group, and its number in the group; each group has up to `query.apart` instances and one decoy."""
+    """Per place its group, and its number in the group; each group has a first place and one for each of its instances."""
     return np.divmod(np.arange(query.count + query.decoys), query.apart + 1)
 
 
 def _instances(query: SharedArgmaxSetup, decoys: Codes) -> Codes:
-    """Which of all places hold instances, in order. `decoys`: per group, the decoy's number."""
+    """The places of the instances, in order. `decoys`: per group, the number of its decoy, for which the instance that stood
+    there went to the first place."""
     group, number = _groups(query)
-    return np.flatnonzero(number != decoys[group])
+    own = np.flatnonzero(number)
+    return np.where(number[own] == decoys[group[own]], group[own] * (query.apart + 1), own)
 
 
-def _digest(session: bytes, labels: Block128) -> bytes:
-    return hashlib.sha256(b"blindbayes places" + session + labels.tobytes()).digest()
+def _choices(number: Codes, decoys: Codes) -> U64Array:
+    """1 where the class holder's scores stay."""
+    return np.not_equal(number, decoys).astype(np.uint64)
+
+
+def _moved(query: SharedArgmaxSetup, shares: Limbs, taken: Limbs) -> Limbs:
+    """Shares at all places, with what was taken away in each group at its first place."""
+    number = _groups(query)[1]
+    rows = np.zeros((query.decoys * (query.apart + 1), *taken.shape[1:]), dtype=np.uint64)
+    rows[: len(taken)] = np.where((number > 0)[:, None, None], taken, np.uint64(0))
+    found = shares.copy()
+    found[number == 0] = lm.total(rows.reshape(query.decoys, -1, *taken.shape[1:]), axis=1)
+    return found
+
+
+def _digest(session: bytes, transfers: Block128) -> bytes:
+    return hashlib.sha256(b"blindbayes places" + session + transfers.tobytes()).digest()
+
+
+def _hash(hash_: TweakedHash) -> TweakedHash:
+    return TweakedHash(hashlib.sha256(b"blindbayes placed" + hash_.session).digest())
 
 
 # -- the class holder --------------------------------------------------------------------------------------------------------
 
 
 def offer_places(
-    query: SharedArgmaxSetup, shares: Limbs, hash_: TweakedHash, stream: SenderStream
+    query: SharedArgmaxSetup, shares: Limbs, tables: Tables, hash_: TweakedHash, stream: SenderStream
 ) -> Role[tuple[Limbs, Block128]]:
-    """Its shares of the scores at all places, from those of the instances; and what the evaluator's choices are checked by."""
-    other, plan = query.holders[0], query.plan
-    group, number = _groups(query)
-    here = group * query.apart + number
-    candidates = [here, here - 1]
-    is_there = [(number < query.apart) & (here < query.count), number > 0]
-    found, kept = [], []
-    for index, part in enumerate(_chunks(query)):
-        count = part.stop - part.start
-        chosen = yield from receive(other, PlacesChosen)
-        require_mark(chosen.mark, hash_.session, PlacesChosen, index, other)
-        q = stream.extend(chosen.corrections, count * _BITS, other)
-
-        def pick(value: int, part: slice = part) -> Limbs:
-            if value == 0:
-                return np.zeros((part.stop - part.start, 1, plan.classes - 1, plan.limbs), dtype=np.uint64)
-            own = shares[np.clip(candidates[value - 1][part], 0, query.count - 1)]
-            return np.where(is_there[value - 1][part, None, None], own, np.uint64(0))[:, None]
-
-        shape = plan.classes - 1, plan.limbs
-        share, sent = lookups.offer(hash_, q.reshape(count, _BITS, 2), stream.delta, _ENTRIES, pick, shape, count)
-        yield Send(other, PlacesMasked(mark(hash_.session, PlacesMasked, index), sent))
-        found.append(share)
-        kept.append(q)
-    return np.concatenate(found), np.concatenate(kept)
+    """Its shares of the scores at all places, from those of the instances, and of what is looked up there; and what the
+    evaluator's choices are checked by."""
+    number = _groups(query)[1]
+    whole = np.zeros((len(number), *shares.shape[1:]), dtype=np.uint64)
+    whole[number > 0] = shares
+    gate = Gate.offering(whole.copy())
+    looked = yield from serve(_asked(query), query.holders[0], tables, _hash(hash_), stream, gate)
+    placed = _moved(query, gate.scores, lm.subtract(whole, gate.scores))
+    return lm.add(looked, placed), np.concatenate(gate.transfers)
 
 
 def hear_decoys(query: SharedArgmaxSetup, q: Block128, hash_: TweakedHash, stream: SenderStream) -> Role[Codes]:
-    """Which places hold instances, once everything is garbled; an error if the evaluator chose otherwise than it says."""
+    """The places of the instances, once everything is garbled; an error if the evaluator chose otherwise than it says."""
     other = query.holders[0]
     told = yield from receive(other, DecoysTold)
     require_mark(told.mark, hash_.session, DecoysTold, 0, other)
     decoys = told.decoys.astype(np.int64)
     group, number = _groups(query)
-    if decoys.shape != (query.decoys,) or (told.decoys > np.uint64(query.apart)).any():
+    if decoys.shape != (query.decoys,) or (told.decoys >= np.bincount(group).astype(np.uint64)).any():
         raise PeerProtocolError("the places of decoys do not fit the query", party=other)
-    bits = choice_bits(_choices(number, decoys[group]), _ENTRIES).reshape(-1)
-    labels = q ^ (bits.astype(np.uint64)[:, None] * stream.delta)
-    if not hmac.compare_digest(_digest(hash_.session, labels), told.digest):
+    transfers = q ^ (_choices(number, decoys[group])[:, None] * stream.delta)
+    if not hmac.compare_digest(_digest(hash_.session, transfers), told.digest):
         raise IntegrityError(party=other)  # it would ask twice about an instance, where a decoy was due
     return _instances(query, decoys)
 
 
 # -- the evaluator -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Decoys:
+    """What is asked at the places of decoys: values, the evaluator's shares of the scores, the classes that must come out."""
+
+    columns: Mapping[str, Codes] = field(repr=False)
+    shares: Limbs = field(repr=False)
+    classes: Codes = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,12 +134,12 @@ class Placed:
     decoys: Codes  # of each group, the number of its decoy
     places: Codes  # of the decoys
     classes: Codes = field(repr=False)  # that have to come out there
-    labels: Block128 = field(repr=False)
+    transfers: Block128 = field(repr=False)
 
     def tell(self, other: str, session: bytes) -> Role[None]:
         """Which were decoys, with what shows that nothing else was chosen."""
         numbers: U64Array = self.decoys.astype(np.uint64)
-        yield Send(other, DecoysTold(mark(session, DecoysTold, 0), numbers, _digest(session, self.labels)))
+        yield Send(other, DecoysTold(mark(session, DecoysTold, 0), numbers, _digest(session, self.transfers)))
 
     def require(self, classes: Codes, other: str) -> None:
         """Refuse other classes of decoys than those that their scores have."""
@@ -138,37 +148,30 @@ class Placed:
 
 
 def place_decoys(
-    query: SharedArgmaxSetup, shares: Limbs, hash_: TweakedHash, stream: ChooserStream, coins: Coins
+    query: SharedArgmaxSetup,
+    shares: Limbs,
+    columns: Mapping[str, Codes],
+    made: Decoys,
+    hash_: TweakedHash,
+    stream: ChooserStream,
+    coins: Coins,
 ) -> Role[Placed]:
-    """Choose the places, and take what stands there. `shares`: the evaluator's, of the instances."""
-    other, plan = query.class_holder, query.plan
+    """Choose the places, take what stands there and look up. `shares`: the evaluator's, of the instances."""
+    me, plan = query.holders[0], query.plan
     group, number = _groups(query)
-    sizes = np.bincount(group)
-    decoys = np.array([coins.below(int(size)) for size in sizes], dtype=np.int64)
+    decoys = np.array([coins.below(int(size)) for size in np.bincount(group)], dtype=np.int64)
     instances, places = _instances(query, decoys), np.flatnonzero(number == decoys[group])
-    scores, classes = made_up(plan, query.decoys, coins)
     total = np.empty((len(number), plan.classes - 1, plan.limbs), dtype=np.uint64)
-    total[instances], total[places] = shares, scores
-    choices = _choices(number, decoys[group])
-    asked = []
-    for index, part in enumerate(_chunks(query)):
-        corrections, t = stream.extend(choice_bits(choices[part], _ENTRIES).reshape(-1))
-        yield Send(other, PlacesChosen(mark(hash_.session, PlacesChosen, index), corrections))
-        asked.append(t)
-    for index, part in enumerate(_chunks(query)):
-        count, shape = part.stop - part.start, (plan.classes - 1, plan.limbs)
-        masked = yield from receive(other, PlacesMasked)
-        require_mark(masked.mark, hash_.session, PlacesMasked, index, other)
-        if masked.entries.size != (_ENTRIES - 1) * count * shape[0] * shape[1]:
-            raise PeerProtocolError("masked scores have the wrong length", party=other)
-        t = asked[index].reshape(count, _BITS, 2)
-        total[part] = lm.add(total[part], lookups.take(hash_, t, choices[part], _ENTRIES, masked.entries, shape, count))
-    return Placed(total, instances, decoys, places, classes, np.concatenate(asked))
-
-
-def _choices(number: Codes, decoys: Codes) -> U64Array:
-    """Before its group's decoy stand instances at their numbers, behind it those one further."""
-    return np.where(number == decoys, 0, np.where(number < decoys, 1, 2)).astype(np.uint64)
+    total[instances], total[places] = shares, made.shares
+    mixed = {}
+    for name, own in made.columns.items():
+        mixed[name] = np.empty(len(number), dtype=np.int64)
+        mixed[name][instances], mixed[name][places] = columns[name], own
+    gate = Gate.choosing(_choices(number, decoys[group]), plan)
+    looked = yield from look_up(_asked(query), mixed, me, _hash(hash_), stream, gate)
+    moved = _moved(query, gate.scores, lm.subtract(np.zeros_like(gate.scores), gate.scores))
+    total = lm.add(lm.add(total, looked), moved)
+    return Placed(total, instances, decoys, places, made.classes, np.concatenate(gate.transfers))
 
 
 def made_up(plan: ScoreLayout, count: int, coins: Coins) -> tuple[Limbs, Codes]:
@@ -182,3 +185,8 @@ def made_up(plan: ScoreLayout, count: int, coins: Coins) -> tuple[Limbs, Codes]:
     table = np.array(values, dtype=object).reshape(count, plan.classes - 1)
     classes = np.array([int(np.argmax([0, *row])) for row in table], dtype=np.int64)
     return lm.cut(lm.from_integers(values, plan.limbs), plan.bits).reshape(count, plan.classes - 1, plan.limbs), classes
+
+
+def fresh(query: SharedArgmaxSetup, coins: Coins) -> Decoys:
+    """Decoys of made-up scores alone."""
+    return Decoys({}, *made_up(query.plan, query.decoys, coins))

@@ -129,12 +129,12 @@ class DummiesSeeded(Message, frozen=True):
 
 
 class SharesCommitted(Message, frozen=True):
-    """A salted hash of the class holder's share of the sums of each instance that was looked up, dummies among them; signed,
+    """A commitment to the class holder's share of the sums of each instance that was looked up, dummies among them; signed,
     together with what was asked and what was answered."""
 
     trust: ClassVar[Trust] = Trust.KEY
     mark: int
-    digests: bytes
+    digests: U64Array
     signature: bytes
 
 
@@ -165,22 +165,6 @@ class DummiesOpened(Message, frozen=True):
     entry_salts: bytes
     paths: bytes
     signature: bytes
-
-
-class PlacesChosen(Message, frozen=True):
-    """Corrections of the transfers by which the evaluator chooses at which places of a comparison the instances stand."""
-
-    trust: ClassVar[Trust] = Trust.MASKED
-    mark: int
-    corrections: U64Array
-
-
-class PlacesMasked(Message, frozen=True):
-    """The class holder's shares of the scores that may stand at each place, under transfer pads."""
-
-    trust: ClassVar[Trust] = Trust.MASKED
-    mark: int
-    entries: U64Array
 
 
 class DecoysTold(Message, frozen=True):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +16,7 @@ from blindbayes.primitives.limbs import Limbs
 from blindbayes.primitives.ot import bits_for, choice_bits, chooser_pads, sender_pads
 from blindbayes.primitives.softspoken import ChooserStream, SenderStream
 from blindbayes.primitives.tweaks import Block128, TweakedHash
+from blindbayes.protocol import lookups
 from blindbayes.protocol.core import Role, Send, receive
 from blindbayes.protocol.shared_argmax.messages import EntriesChosen, EntriesMasked
 from blindbayes.protocol.shared_model.score_layout import ScoreLayout
@@ -117,22 +118,54 @@ def _groups(query: SharedArgmaxSetup, holder: str) -> list[tuple[int, list[str]]
     return sorted(sizes.items())
 
 
+def _pieces(query: SharedArgmaxSetup, groups: list[tuple[int, list[str]]]) -> list[slice]:
+    """The batch, cut; of a gate alone little is sent, and at once."""
+    return query.chunks() if groups else [slice(0, query.count)]
+
+
 def _look_up_shape(query: SharedArgmaxSetup, holder: str) -> list[tuple[int, int]]:
     """(entries, selectors) of each group."""
     plan = query.plan
     return [(entries, sum(plan.features[name].selectors for name in names)) for entries, names in _groups(query, holder)]
 
 
-def serve(query: SharedArgmaxSetup, holder: str, tables: Tables, hash_: TweakedHash, stream: SenderStream) -> Role[Limbs]:
-    """Steps 2 and 3, the class holder's side: its shares of the looked-up sums, (count, K - 1, limbs)."""
+@dataclass(slots=True)
+class Gate:
+    """One more transfer per instance, by which the chooser says whether some scores of the sender's stand there or nothing."""
+
+    scores: Limbs = field(repr=False)  # (count, K - 1, limbs) of the sender; the chooser's shares, once they came
+    choices: U64Array = field(repr=False)  # (count,) of the chooser: 1 where the scores stand
+    transfers: list[Block128] = field(default_factory=list, repr=False)  # q, or t
+
+    @classmethod
+    def offering(cls, scores: Limbs) -> Gate:
+        """The sender's."""
+        return cls(scores, np.zeros(0, dtype=np.uint64))
+
+    @classmethod
+    def choosing(cls, choices: U64Array, plan: ScoreLayout) -> Gate:
+        """The chooser's."""
+        return cls(np.zeros((len(choices), plan.classes - 1, plan.limbs), dtype=np.uint64), choices)
+
+
+def serve(
+    query: SharedArgmaxSetup,
+    holder: str,
+    tables: Tables,
+    hash_: TweakedHash,
+    stream: SenderStream,
+    gate: Gate | None = None,
+) -> Role[Limbs]:
+    """Steps 2 and 3, the class holder's side: its shares of the looked-up sums, (count, K - 1, limbs). The scores of a gate
+    become its shares of them."""
     plan, groups = query.plan, _groups(query, holder)
     total = np.zeros((query.count, plan.classes - 1, plan.limbs), dtype=np.uint64)
-    if not groups:
+    if not groups and gate is None:
         return total
     shape = _look_up_shape(query, holder)
-    per_instance = sum(selectors * bits_for(entries) for entries, selectors in shape)
+    per_instance = sum(selectors * bits_for(entries) for entries, selectors in shape) + (gate is not None)
     stacked = [np.concatenate([tables[name] for name in names]) for _, names in groups]
-    for index, part in enumerate(query.chunks()):
+    for index, part in enumerate(_pieces(query, groups)):
         count = part.stop - part.start
         chosen = yield from receive(holder, EntriesChosen)
         require_mark(chosen.mark, hash_.session, EntriesChosen, index, holder)
@@ -148,6 +181,14 @@ def serve(query: SharedArgmaxSetup, holder: str, tables: Tables, hash_: TweakedH
             for value in range(1, entries):
                 masked = lm.subtract(np.broadcast_to(table[None, :, value], pads[0].shape), pads[0])
                 sent.append(lm.subtract(masked, pads[value]).reshape(-1))
+        if gate is not None:
+            gate.transfers.append(q[at:])
+            all_of_it = lookups.gated(gate.scores[part], np.zeros(count, dtype=np.uint64))
+            shares, words = lookups.offer(
+                block, q[at:, None], stream.delta, 2, all_of_it, (plan.classes - 1, plan.limbs), count
+            )
+            gate.scores[part] = shares
+            sent.append(words)
         yield Send(holder, EntriesMasked(mark(hash_.session, EntriesMasked, index), np.concatenate(sent)))
     return total
 
@@ -160,24 +201,32 @@ class PendingLookup:
     part: slice
     choices: list[U64Array]
     t: Block128
+    gate: Gate | None
 
 
 def ask(
-    query: SharedArgmaxSetup, columns: Mapping[str, npt.NDArray[np.int64]], me: str, hash_: TweakedHash, stream: ChooserStream
+    query: SharedArgmaxSetup,
+    columns: Mapping[str, npt.NDArray[np.int64]],
+    me: str,
+    hash_: TweakedHash,
+    stream: ChooserStream,
+    gate: Gate | None = None,
 ) -> Role[list[PendingLookup]]:
     """Step 2: an attribute holder's choices, chunk by chunk."""
     plan, groups, asked = query.plan, _groups(query, me), []
-    if not groups:
+    if not groups and gate is None:
         return []
-    for index, part in enumerate(query.chunks()):
+    for index, part in enumerate(_pieces(query, groups)):
         choices = [
             np.concatenate([plan.features[name].choices(columns[name][part]) for name in names], axis=1).reshape(-1)
             for _, names in groups
         ]
         bits = [choice_bits(own, entries).reshape(-1) for own, (entries, _) in zip(choices, groups, strict=True)]
+        if gate is not None:
+            bits.append(gate.choices[part].astype(np.uint8))
         corrections, t = stream.extend(np.concatenate(bits))
         yield Send(query.class_holder, EntriesChosen(mark(hash_.session, EntriesChosen, index), corrections))
-        asked.append(PendingLookup(index, part, choices, t))
+        asked.append(PendingLookup(index, part, choices, t, gate))
     return asked
 
 
@@ -188,7 +237,8 @@ def hear(query: SharedArgmaxSetup, me: str, asked: PendingLookup, hash_: Tweaked
     total = np.zeros((count, plan.classes - 1, plan.limbs), dtype=np.uint64)
     masked = yield from receive(sender, EntriesMasked)
     require_mark(masked.mark, hash_.session, EntriesMasked, asked.index, sender)
-    expected = sum(count * selectors * (entries - 1) for entries, selectors in shape) * _width(plan)
+    gate, entered = asked.gate, sum(selectors * (entries - 1) for entries, selectors in shape)
+    expected = count * (entered + (gate is not None)) * _width(plan)
     if masked.entries.size != expected:
         raise PeerProtocolError("masked table entries have the wrong length", party=sender)
     at, read, block = 0, 0, TweakedHash.of_block(hash_.session, asked.index)
@@ -205,15 +255,24 @@ def hear(query: SharedArgmaxSetup, me: str, asked: PendingLookup, hash_: Tweaked
         zero = (index == 0)[:, None, None]
         share = np.where(zero, lm.subtract(np.zeros_like(pads), pads), lm.add(picked, pads))
         total = lm.add(total, lm.total(share.reshape(count, selectors, *pads.shape[1:]), axis=1))
+    if gate is not None:
+        t, words, chosen = asked.t[at:], masked.entries[read:], gate.choices[asked.part]
+        gate.transfers.append(t)
+        gate.scores[asked.part] = lookups.take(block, t[:, None], chosen, 2, words, total.shape[1:], count)
     return total
 
 
 def look_up(
-    query: SharedArgmaxSetup, columns: Mapping[str, npt.NDArray[np.int64]], me: str, hash_: TweakedHash, stream: ChooserStream
+    query: SharedArgmaxSetup,
+    columns: Mapping[str, npt.NDArray[np.int64]],
+    me: str,
+    hash_: TweakedHash,
+    stream: ChooserStream,
+    gate: Gate | None = None,
 ) -> Role[Limbs]:
     """Steps 2 and 3 for the whole batch."""
     total = np.zeros((query.count, query.plan.classes - 1, query.plan.limbs), dtype=np.uint64)
-    for asked in (yield from ask(query, columns, me, hash_, stream)):
+    for asked in (yield from ask(query, columns, me, hash_, stream, gate)):
         total[asked.part] = yield from hear(query, me, asked, hash_)
     return total
 

@@ -22,7 +22,7 @@ from blindbayes.primitives.softspoken import ChooserStream, OtReceiver, OtSender
 from blindbayes.primitives.tweaks import TweakedHash
 from blindbayes.protocol.core import Role, Run, Send, open_value, receive
 from blindbayes.protocol.shared_argmax.comparing import evaluate, garble
-from blindbayes.protocol.shared_argmax.decoys import made_up
+from blindbayes.protocol.shared_argmax.decoys import Decoys, made_up
 from blindbayes.protocol.shared_argmax.messages import DummiesPlaced
 from blindbayes.protocol.shared_argmax.query import SharedArgmaxSetup, look_up, serve
 from blindbayes.protocol.shared_model.score_layout import GaussianLayout, ScoreLayout
@@ -67,6 +67,12 @@ class References:
             raise DataError("the share file holds no whole set of reference instances")
         return cls(*_drawn(kept[:_SEED], plan, tables, names), classes)
 
+    def pick(self, count: int, coins: Coins) -> Decoys:
+        """Any of them, so many times."""
+        picked = (coins.words(count) % np.uint64(COUNT)).astype(np.int64)
+        columns = {name: codes[picked] for name, codes in self.columns.items()}
+        return Decoys(columns, self.shares[picked], self.classes[picked])
+
 
 def _drawn(seed: bytes, plan: ScoreLayout, tables: Tables, names: Sequence[str]) -> tuple[dict[str, Codes], Limbs]:
     coins = Coins.seeded(seed)
@@ -88,7 +94,7 @@ def ask_references(
     session = yield from agree(run, server, _STEP, setup.facts(), coins)
     hash_, stream = TweakedHash(session), ot_receiver.session(session)
     shares = lm.add(shares, (yield from look_up(setup, columns, run.me, hash_, stream)))
-    classes = yield from evaluate(setup, shares, hash_, stream, run.me, coins)
+    classes = yield from evaluate(setup, shares, hash_, stream, run.me)
     yield from open_value(LABEL, classes)
     return seed + np.asarray(classes).astype("<u2").tobytes()
 
@@ -135,30 +141,29 @@ class Asked:
 
     places: Codes
     others: Codes
-    picked: Codes
-    references: References = field(repr=False)
+    picked: Decoys = field(repr=False)
 
     @classmethod
     def draw(cls, query: SharedArgmaxSetup, references: References, coins: Coins) -> Asked:
         """Any references, at any places."""
         order = np.argsort(coins.words(query.count + query.dummies), kind="stable")
-        picked = (coins.words(query.dummies) % np.uint64(COUNT)).astype(np.int64)
-        return cls(np.sort(order[: query.dummies]), np.sort(order[query.dummies :]), picked, references)
+        picked = references.pick(query.dummies, coins)
+        return cls(np.sort(order[: query.dummies]), np.sort(order[query.dummies :]), picked)
 
     @property
-    def columns(self) -> dict[str, Codes]:
+    def columns(self) -> Mapping[str, Codes]:
         """Values of the dummies."""
-        return {name: codes[self.picked] for name, codes in self.references.columns.items()}
+        return self.picked.columns
 
     def check(
-        self, run: Run, query: SharedArgmaxSetup, shares: Limbs, hash_: TweakedHash, stream: ChooserStream, coins: Coins
+        self, run: Run, query: SharedArgmaxSetup, shares: Limbs, hash_: TweakedHash, stream: ChooserStream
     ) -> Role[Limbs]:
         """Tell the places, compare, look at the classes; the shares of the instances."""
         server = query.class_holder
         yield Send(server, DummiesPlaced(mark(hash_.session, DummiesPlaced, 0), self.places.astype(np.uint64)))
         setup, fresh = _apart(query, run.me, hash_)
-        total = lm.add(shares[self.places], self.references.shares[self.picked])
-        classes = yield from evaluate(setup, total, fresh, stream, run.me, coins)
-        if classes is None or not np.array_equal(classes, self.references.classes[self.picked]):
+        total = lm.add(shares[self.places], self.picked.shares)
+        classes = yield from evaluate(setup, total, fresh, stream, run.me)
+        if classes is None or not np.array_equal(classes, self.picked.classes):
             raise IntegrityError(party=server)
         return np.ascontiguousarray(shares[self.others])

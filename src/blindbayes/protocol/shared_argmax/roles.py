@@ -19,9 +19,17 @@ from blindbayes.primitives.limbs import Limbs
 from blindbayes.primitives.softspoken import OtReceiver, OtSender
 from blindbayes.primitives.tweaks import TweakedHash
 from blindbayes.protocol.core import Role, Run, Send, open_value, receive
-from blindbayes.protocol.shared_argmax.audit import Committed, Pledge, look_up_audited, serve_audited
+from blindbayes.protocol.shared_argmax.audit import (
+    Committed,
+    Pledge,
+    look_up_audited,
+    offer_audited,
+    place_audited,
+    serve_audited,
+)
 from blindbayes.protocol.shared_argmax.compare_all import Mesh, compare
 from blindbayes.protocol.shared_argmax.comparing import Classes, evaluate, garble
+from blindbayes.protocol.shared_argmax.decoys import Placed
 from blindbayes.protocol.shared_argmax.messages import ClassesTold, ScoresBlinded, ScoresHanded
 from blindbayes.protocol.shared_argmax.query import PendingLookup, SharedArgmaxSetup, ask, hear
 from blindbayes.protocol.shared_model.tables import Tables
@@ -51,15 +59,18 @@ def class_holder(
     first = query.holders[0]
     hashes = {name: TweakedHash(session) for name, session in sessions.items()}
     streams = {name: ot_senders[name].session(session) for name, session in sessions.items()}
-    for name in query.holders:
-        committed = (commitments or {}).get(name)
-        total = lm.add(
-            total,
-            (yield from serve_audited(run, query, name, tables.get(name, {}), committed, hashes[name], streams[name], coins)),
-        )
+    checked_by = None
+    for name in reversed(query.holders):  # the first one last: with decoys among its look-ups stand all other shares
+        committed, their = (commitments or {}).get(name), tables.get(name, {})
+        if name == first and query.decoys:
+            offered = offer_audited(run, query, total, their, committed, hashes[name], streams[name], coins)
+            total, checked_by = yield from offered
+        else:
+            served = serve_audited(run, query, name, their, committed, hashes[name], streams[name], coins)
+            total = lm.add(total, (yield from served))
         if query.blinds(name):
             total = lm.subtract(total, (yield from _hear_blinds(query, name, sessions[name])))
-    classes = yield from garble(query, total, hashes[first], streams[first], run.me)
+    classes = yield from garble(query, total, hashes[first], streams[first], run.me, checked_by)
     for name in query.holders[1:]:  # step 7
         if name in query.learners and classes is not None:
             told = ClassesTold(mark(sessions[name], ClassesTold, 0), classes.astype(np.uint64))
@@ -101,9 +112,7 @@ def attribute_holder(
             raise PeerProtocolError("the told classes do not fit the query", party=sender)
         return (yield from open_value(LABEL, told.classes.astype(np.int64)))
     total, later = local, None
-    if query.dummies:
-        total = lm.add(local, (yield from look_up_audited(run, query, columns, pledge, hash_, stream, coins)))
-    else:
+    if not query.decoys:
         asked = yield from ask(query, columns, run.me, hash_, stream)
         if asked:  # each chunk goes on to step 4 as soon as its look-ups are done
             later = functools.partial(_hear, query, run.me, asked, hash_)
@@ -113,7 +122,10 @@ def attribute_holder(
         if handed.shares.size != total.size:
             raise PeerProtocolError("handed shares have the wrong length", party=name)
         total = lm.add(total, handed.shares.reshape(total.shape))
-    classes = yield from evaluate(query, total, hash_, stream, run.me, coins, later)
+    placed: Limbs | Placed = total
+    if query.decoys:
+        placed = yield from place_audited(run, query, total, columns, pledge, hash_, stream, coins)
+    classes = yield from evaluate(query, placed, hash_, stream, run.me, later)
     return (yield from open_value(LABEL, classes)) if run.me in query.learners else None
 
 
