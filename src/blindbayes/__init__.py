@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from blindbayes.codebook import Categorical, Codebook, Numeric
+from blindbayes.codebook import Categorical, Codebook, Numeric, Text
 
 if TYPE_CHECKING:
     from blindbayes.data import encode, open_table
@@ -76,6 +76,7 @@ __all__ = [
     "Result",
     "RowStudy",
     "Study",
+    "Text",
     "Thresholds",
     "Vanish",
     "__version__",

@@ -414,7 +414,7 @@ def census(rows: int = 50_000, *, seed: int = 1940) -> Synthetic:
             columns[feature.name] = pa.array(
                 np.array(feature.values, dtype=object)[_draw(generator, labels, tables[feature.name])]
             )
-        else:
+        elif isinstance(feature, Numeric):
             drawn = generator.normal(np.array(means[feature.name])[labels], np.array(deviations[feature.name])[labels])
             columns[feature.name] = pa.array(_grid(drawn, feature))
     columns["employed"] = pa.array(np.array(codebook.classes, dtype=object)[labels])

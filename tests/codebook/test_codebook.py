@@ -235,7 +235,7 @@ RULES = {
     "class twice": (lambda: Codebook("y", ("a", "a"), K), "class column 'y'.*twice"),
     "empty class": (lambda: Codebook("y", ("",), K), "class column 'y'.*empty text"),
     "no features": (lambda: Codebook("y", ("a",), ()), "at least one feature"),
-    "features of another type": (lambda: Codebook("y", ("a",), ("k",)), "Categorical or a Numeric"),
+    "features of another type": (lambda: Codebook("y", ("a",), ("k",)), "a Categorical, a Numeric or a Text"),
     "feature twice": (lambda: Codebook("y", ("a",), K + K), "name 'k' stands twice"),
     "feature named as the class": (lambda: Codebook("k", ("a",), K), "name 'k' stands twice"),
     "names that differ in case": (lambda: Codebook("K", ("a",), K), "'K' and 'k' differ in upper and lower case"),

@@ -24,7 +24,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from blindbayes import Categorical, Codebook, NaiveBayes, Numeric
+from blindbayes import Categorical, Codebook, NaiveBayes, Numeric, Text
 from blindbayes.data import count_table
 from blindbayes.data.columns import open_columns
 from blindbayes.statistics import Layout, Statistics, count_block
@@ -38,6 +38,8 @@ BOOK = Codebook(
         Numeric("x", 0, 10, 1.0, optional=True),
         Numeric("w", -3, 3, 0.5, bins=4),
         Numeric("m", 0, 100, 1.0),
+        Text("t", ("true", "99", "300", "rest", "nan"), most_words=2),
+        Text("s", buckets=3, model="bernoulli", optional=True, most_words=2),
     ),
     max_rows=1000,
     missing=("?", "0.0", "-9"),
@@ -65,6 +67,8 @@ TEXTS = [
     "nan",
     "é",
     "x",
+    "Rest, rest; TRUE 300?",
+    "true true true 99 300 nan",
 ]
 ODD = [None, True, False, Decimal("1.0"), Decimal("NaN"), Decimal("0.50"), 10**400, 2**64, datetime.date(2020, 1, 2), b"1", [1]]
 
@@ -107,8 +111,8 @@ UNTYPED: dict[str, Callable[[list[Row]], Statistics]] = {
     ),
 }
 CELL = st.one_of(st.sampled_from(NUMBERS), st.sampled_from(TEXTS), st.sampled_from(ODD))
-ROW = st.tuples(*[CELL] * 5, st.one_of(st.sampled_from(["0", "1", "true", 0, 1, 1.0, True]), CELL))
-PLAIN = st.tuples(*[st.sampled_from([0, 1, 7, 3.0])] * 5, st.sampled_from([0, 1]))
+ROW = st.tuples(*[CELL] * 7, st.one_of(st.sampled_from(["0", "1", "true", 0, 1, 1.0, True]), CELL))
+PLAIN = st.tuples(*[st.sampled_from([0, 1, 7, 3.0])] * 7, st.sampled_from([0, 1]))
 
 
 @pytest.mark.parametrize("reader", UNTYPED)
@@ -200,7 +204,7 @@ class Engines:
             connection.execute("DROP TABLE IF EXISTS cells")
             connection.execute(f"CREATE TABLE cells ({', '.join(f'{name} {kind}' for name in NAMES)})")
             rows = list(zip(*(column.to_pylist() for column in table.columns), strict=True))
-            connection.cursor().executemany("INSERT INTO cells VALUES (%s, %s, %s, %s, %s, %s)", rows)
+            connection.cursor().executemany("INSERT INTO cells VALUES (%s, %s, %s, %s, %s, %s, %s, %s)", rows)
         return count_table(f"{url}#public.cells", BOOK, total=True)
 
 
@@ -223,7 +227,7 @@ def test_every_engine_counts_cells_alike_and_row_by_row(kind: str, engine: str, 
     """One table that holds every cell in every column; its counts, and what its last rows add, as objects in a list give."""
     make, cells = TYPED[kind]
     labels = ["0", "1", "1.0", "true", "?", "zz"] if kind == "text" else [0, 1, 1.0, 0.5, None, 7]
-    rows = [(*[cells[(at + shift) % len(cells)] for shift in range(5)], labels[at % 6]) for at in range(3 * len(cells))]
+    rows = [(*[cells[(at + shift) % len(cells)] for shift in range(7)], labels[at % 6]) for at in range(3 * len(cells))]
     read: Callable[[pa.Table], Statistics] = getattr(engines, engine)
     expected = UNTYPED["list of lists"]
     assert read(make(rows)) == expected(rows)

@@ -17,7 +17,7 @@ from blindbayes import kernels
 from blindbayes.cli import print_json
 from blindbayes.cli.progress import counting
 from blindbayes.cli.screen import Screen
-from blindbayes.codebook import Categorical, Codebook, Feature, IdPart, IdRecipe
+from blindbayes.codebook import Categorical, Codebook, Feature, IdPart, IdRecipe, Numeric
 from blindbayes.errors import BlindbayesError, ConfigError
 from blindbayes.primitives.coins import Coins
 from blindbayes.privacy.forecast import synthetic_proxy
@@ -159,10 +159,9 @@ def _table(codebook: Codebook, block: CodedRows) -> pa.Table:
         codes = block.columns[feature.name]
         if isinstance(feature, Categorical):
             columns[feature.name] = pa.array(np.array(feature.values, dtype=object)[codes])
-            continue
-        if feature.bins is not None:
-            codes = np.array(feature.starts)[codes]
-        columns[feature.name] = pa.array((codes + feature.centre) / feature.scale)
+        elif isinstance(feature, Numeric):
+            codes = codes if feature.bins is None else np.array(feature.starts)[codes]
+            columns[feature.name] = pa.array((codes + feature.centre) / feature.scale)
     if block.labels is not None:
         columns[codebook.target] = pa.array(np.array(codebook.classes, dtype=object)[block.labels])
     columns[_KEY] = pa.array(range(block.rows)).cast(pa.string())

@@ -12,7 +12,7 @@ from rich.table import Table
 from blindbayes.cli import print_json
 from blindbayes.cli.screen import Screen
 from blindbayes.cli.tables import opened, table_options
-from blindbayes.codebook import DEFAULT_MAX_ROWS, Categorical, Codebook, json_schema
+from blindbayes.codebook import DEFAULT_MAX_ROWS, Categorical, Codebook, Numeric, Text, json_schema
 from blindbayes.errors import ConfigError, DataError
 from blindbayes.storage.files import write_whole
 
@@ -56,6 +56,13 @@ def show(path: str, as_json: bool) -> None:
         if isinstance(feature, Categorical):
             shown = ", ".join(feature.values[:6]) + (f", ... ({feature.size} values)" if feature.size > 6 else "")
             table.add_row(escape(feature.name), "categorical", escape(shown), "yes" if feature.optional else "")
+        elif isinstance(feature, Text):
+            shown = (
+                ", ".join(feature.words[:6]) + f", ... ({feature.size} words)" if feature.words else f"{feature.size} buckets"
+            )
+            bound = f"; at most {feature.most_words} of a document" if feature.most_words else ""
+            kind = f"text, {feature.model}"
+            table.add_row(escape(feature.name), kind, escape(shown + bound), "yes" if feature.optional else "")
         else:
             domain = f"{feature.low:g} to {feature.high:g} by {feature.precision:g} {feature.unit}".rstrip()
             kind = f"numeric, {feature.bins} bins" if feature.bins else "numeric"
@@ -126,7 +133,8 @@ def draft(
     if out is not None:
         table = Table("column", "described as", "why")
         for feature in made.codebook.features:
-            kind = "categorical" if isinstance(feature, Categorical) else "numbers in cells" if feature.bins else "numbers"
+            numbers = "numbers in cells" if isinstance(feature, Numeric) and feature.bins else "numbers"
+            kind = numbers if isinstance(feature, Numeric) else "categorical"
             table.add_row(escape(feature.name), kind, escape(made.reasons[feature.name]))
         for name, why in made.left_out.items():
             table.add_row(escape(name), "[bold]left out[/]", escape(why))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from blindbayes.codebook.codebook import DEFAULT_MAX_ROWS, Codebook, json_schema
-from blindbayes.codebook.features import MAX_NAME_LENGTH, Categorical, Feature, IdPart, IdRecipe, Numeric, log_points
+from blindbayes.codebook.features import MAX_NAME_LENGTH, Categorical, Feature, IdPart, IdRecipe, Numeric, Text, log_points
 
 __all__ = [
     "DEFAULT_MAX_ROWS",
@@ -14,6 +14,7 @@ __all__ = [
     "IdPart",
     "IdRecipe",
     "Numeric",
+    "Text",
     "json_schema",
     "log_points",
 ]

@@ -28,6 +28,7 @@ from blindbayes.codebook.features import (
     Feature,
     IdRecipe,
     Numeric,
+    Text,
     finite,
     require_distinct,
     require_labels,
@@ -67,7 +68,7 @@ class Codebook(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=Tru
         if not self.features:
             raise ConfigError("features: at least one feature is needed; add a [[features]] table")
         if not all(isinstance(feature, Feature) for feature in self.features):
-            raise ConfigError("features: each is a Categorical or a Numeric")
+            raise ConfigError("features: each is a Categorical, a Numeric or a Text")
         if len(self.features) > MAX_FEATURES:
             raise ConfigError(f"features: at most {MAX_FEATURES:,}; choose those that matter")
         cells = len(self.classes) * (1 + sum(feature.columns for feature in self.features))
@@ -110,6 +111,26 @@ class Codebook(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=Tru
         if not isinstance(feature, Numeric):
             raise ConfigError(f"feature {name!r} is not a number")
         return feature
+
+    def text(self, name: str) -> Text:
+        """The feature of that name, which is text."""
+        feature = self.feature(name)
+        if not isinstance(feature, Text):
+            raise ConfigError(f"feature {name!r} is not text")
+        return feature
+
+    @property
+    def texts(self) -> tuple[Text, ...]:
+        """The features that are text."""
+        return tuple(feature for feature in self.features if isinstance(feature, Text))
+
+    def require_one_value(self, what: str) -> None:
+        """Refuse text where a row must have one value of each feature."""
+        for feature in self.texts:
+            raise ConfigError(
+                f"feature {feature.name!r} is text: {what} takes features that have one value in a row, and a document has "
+                "many words; leave it out, or make categories of it"
+            )
 
     def markers(self, feature: Feature) -> tuple[str, ...]:
         """Texts that stand for a missing value in this feature, besides null, NaN and the empty text."""

@@ -1,7 +1,7 @@
 """Kinds of features, and how an identifier is made of columns.
 
-A kind says how many numbers per class its statistics have (`columns`), and whether they are counts of values (`counted`) or
-moments.
+A kind says how many numbers per class its statistics have (`columns`), and whether they are counts of values (`counted`), of
+which a row has one at most; moments and words are not.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from blindbayes.foreign import require_seen
 
 MAX_NAME_LENGTH = 256
 MAX_CODE = 2**46  # what the statistics' two-limb squares carry exactly
+MOST_WORDS = 2**20  # of a document, where its bound is not declared
 LARGEST = 1e150  # its square, and the square of its inverse, are still ordinary floats
 
 
@@ -245,7 +246,80 @@ def _thinned(points: list[int], cells: int) -> list[int]:
     return [points[0], *sorted(kept)]
 
 
-Feature: TypeAlias = Categorical | Numeric
+class Text(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="text", tag_field="kind"):
+    """A feature whose value is a document, read as a bag of words: how often each word of a public vocabulary stands in it.
+
+    A text is put in lower case and cut into runs of two or more letters, digits or underscores, which is scikit-learn's
+    default; a row of a sparse matrix is its counts. Words that are not listed do not count. With `buckets` instead of `words`
+    every word counts, in the bucket that BLAKE2b gives it. `model` is how classes differ: by how often a word is used
+    (`multinomial`), by whether it is (`bernoulli`), or by how often all other classes use it (`complement`).
+
+    Of a document with more than `most_words` words (`bernoulli`: different ones) so many count, chosen by a public rule from
+    the document alone. A private release needs the bound: it is what one document can change.
+    """
+
+    name: str
+    words: tuple[str, ...] = ()
+    buckets: int | None = None
+    model: Literal["multinomial", "bernoulli", "complement"] = "multinomial"
+    most_words: int | None = None
+    optional: bool = False
+    missing: tuple[str, ...] = ()
+    description: str = ""
+
+    def __post_init__(self) -> None:
+        require_name(self.name, "feature")
+        where = f"feature {self.name!r}"
+        settle_texts(self, where, "words", "missing")
+        if (self.buckets is None) == (not self.words):
+            raise ConfigError(f"{where}: give its words, or the number of buckets that they are hashed into; one of the two")
+        if self.words:
+            require_labels(self.words, where, "words")
+        for field, most in (("buckets", 2**22), ("most_words", MOST_WORDS)):
+            number = getattr(self, field)
+            if number is not None and not (type(number) is int and 1 <= number <= most):
+                raise ConfigError(f"{where}: {field} must be a whole number from 1 to {most:,}, or absent")
+        if self.model not in ("multinomial", "bernoulli", "complement"):
+            raise ConfigError(f"{where}: model is multinomial, bernoulli or complement")
+        for text in (" ".join(self.description.split()), *self.missing):
+            require_text(text, f"{where}: description and missing markers")
+
+    @property
+    def columns(self) -> int:
+        """How many numbers per class the statistics keep: one per word, and where it is needed the number of documents."""
+        return self.size + self.has_documents
+
+    @property
+    def has_documents(self) -> bool:
+        """Whether the documents are counted too: for words that are there or not, where a document may be missing."""
+        return self.once and self.optional
+
+    @property
+    def counted(self) -> bool:
+        """A document has many words, so that they do not add up to the rows."""
+        return False
+
+    @property
+    def size(self) -> int:
+        """Number of words, or of buckets."""
+        return self.buckets or len(self.words)
+
+    @property
+    def once(self) -> bool:
+        """Whether a word counts once in a document, however often it stands there."""
+        return self.model == "bernoulli"
+
+    @property
+    def reach(self) -> int:
+        """The most words of a document that count."""
+        return self.most_words or (self.size if self.once else MOST_WORDS)
+
+    def word(self, at: int) -> str:
+        """The word at a position; of a bucket its number."""
+        return self.words[at] if self.words else f"bucket {at}"
+
+
+Feature: TypeAlias = Categorical | Numeric | Text
 
 
 class IdPart(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

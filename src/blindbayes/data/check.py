@@ -10,9 +10,9 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
-from blindbayes.codebook import Codebook, Feature
+from blindbayes.codebook import Codebook, Feature, Text
 from blindbayes.data.counting import Progress
-from blindbayes.data.encode import encode_column, encode_labels
+from blindbayes.data.encode import encode_column, encode_labels, encode_text
 from blindbayes.data.misfits import Misfit, Misfits
 from blindbayes.data.sources import open_source
 from blindbayes.errors import DataError
@@ -84,6 +84,8 @@ def check(source: Any, codebook: Codebook, *, extra_columns: str = "refuse", pro
 def _look(column: Any, feature: Feature | None, codebook: Codebook, misfits: Misfits) -> None:
     if feature is None:
         encode_labels(column, codebook, misfits=misfits)
+    elif isinstance(feature, Text):
+        encode_text(column, feature, codebook.markers(feature), training=True, misfits=misfits)
     else:
         encode_column(column, feature, codebook.markers(feature), training=True, misfits=misfits)
 

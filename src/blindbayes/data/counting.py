@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from blindbayes.codebook import Categorical, Codebook, Numeric
+from blindbayes.codebook import Categorical, Codebook, Numeric, Text
 from blindbayes.data.encode import encode
 from blindbayes.data.expressions import grouped, numeric
 from blindbayes.data.misfits import Misfit, Misfits
 from blindbayes.data.persons import Persons, bounded
-from blindbayes.data.sources import open_source
+from blindbayes.data.sources import batches_of, open_source
 from blindbayes.data.values import ABSENT, UNKNOWN, Listed, is_whole, plain_text
 from blindbayes.errors import DataError
 from blindbayes.statistics import Layout, Statistics, count_block
@@ -92,7 +92,9 @@ def _count_there(table: Any, codebook: Codebook, total: bool, progress: Progress
     for done, feature in enumerate(codebook.features, start=1):
         _tell(progress, done, steps, feature.name)
         misfit = Misfit(feature.name)
-        if isinstance(feature, Categorical):
+        if isinstance(feature, Text):
+            _count_text(table, layout, feature, vector, misfit, total=total)
+        elif isinstance(feature, Categorical):
             _count_categorical(table, layout, feature, labels, vector, misfit, every=total)
         else:
             _count_numeric(table, layout, feature, labels, vector, misfit, total=total)
@@ -134,6 +136,18 @@ def _count_categorical(
         row = labels.position(plain_text(item.label))
         if at >= 0 and row >= 0:
             vector[group.start + row * group.columns + at] += item.rows
+
+
+def _count_text(table: Any, layout: Layout, feature: Text, vector: npt.NDArray[Any], misfit: Misfit, *, total: bool) -> None:
+    """Words are cut by one rule, which is Python's: documents come here in batches, and are gone when they are counted."""
+    book = layout.codebook.with_features([feature])
+    misfits = Misfits({feature.name: misfit})
+    for batch in batches_of(table, [book.target, feature.name]):
+        columns = {name: batch.column(name) for name in batch.schema.names}
+        block = encode(columns, book, training=True, labels=columns[book.target], total=total, misfits=misfits)
+        own = count_block(Layout(book), block)
+        for group in own.layout.groups[1:]:
+            vector[layout.slice(layout.require(group.kind, feature.name))] += own.vector[own.layout.slice(group)]
 
 
 def _count_numeric(

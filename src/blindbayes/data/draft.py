@@ -134,7 +134,7 @@ def draft_codebook(
 
 
 def _described(feature: Feature, column: Any, missing: tuple[str, ...]) -> tuple[Feature, str]:
-    if isinstance(feature, Categorical):
+    if not isinstance(feature, Numeric):
         return feature, f"{feature.size} values, all that the sample holds: add those that it happens to lack"
     numbers = np.asarray(arrow_column(column, feature.name).drop_null().to_numpy(zero_copy_only=False), dtype=np.float64)
     numbers = numbers[np.isfinite(numbers) & ~np.isin(numbers, list(marker_numbers(missing)))]

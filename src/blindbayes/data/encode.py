@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from blindbayes.codebook import Categorical, Codebook, Feature, Numeric
+from blindbayes.codebook import Categorical, Codebook, Feature, Numeric, Text
 from blindbayes.data.misfits import Misfit, Misfits
 from blindbayes.data.values import (
     ABSENT,
@@ -28,9 +28,10 @@ from blindbayes.data.values import (
     plain_text,
     untyped,
 )
-from blindbayes.errors import DataError
+from blindbayes.data.words import read_texts
+from blindbayes.errors import ConfigError, DataError
 from blindbayes.lazy import lazy
-from blindbayes.statistics import MISSING, CodedRows, cells_of
+from blindbayes.statistics import MISSING, Bags, CodedRows, cells_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -70,17 +71,23 @@ def encode(
             columns[item.name], item, codebook.markers(item), training=training, total=total, misfits=found
         )
         for item in chosen
+        if not isinstance(item, Text)
+    }
+    bags = {
+        item.name: encode_text(columns[item.name], item, codebook.markers(item), training=training, total=total, misfits=found)
+        for item in chosen
+        if isinstance(item, Text)
     }
     if misfits is None:
         found.require_clean(codebook)
-    rows = {len(column) for column in coded.values()}
+    rows = {*map(len, coded.values()), *map(len, bags.values())}
     if coded_labels is not None:
         rows.add(len(coded_labels))
     if len(rows) != 1:
         raise DataError("columns of different lengths")
     if coded_labels is not None and every_row:
         coded_labels = np.maximum(coded_labels, 0)
-    block = CodedRows(coded_labels, coded, rows.pop())
+    block = CodedRows(coded_labels, coded, rows.pop(), bags)
     if coded_labels is not None and (coded_labels < 0).any():
         return block.take(np.flatnonzero(coded_labels >= 0))
     return block
@@ -113,8 +120,30 @@ def encode_column(
     return found
 
 
+def encode_text(
+    values: Any,
+    feature: Text,
+    markers: tuple[str, ...],
+    *,
+    training: bool,
+    total: bool = False,
+    misfits: Misfits | None = None,
+) -> Bags:
+    """The words of a feature that is text. In strict training a missing document is an error, unless it is optional."""
+    if isinstance(values, Bags):
+        return values.counting(feature)
+    misfit = Misfit(feature.name) if misfits is None else misfits[feature.name]
+    column = read_column(values, feature.name, total=total)
+    found = read_texts(column, feature, markers, misfit if training and not total else None)
+    if misfits is None:
+        misfit.require_clean(feature)
+    return found
+
+
 def _codes(values: Any, feature: Feature, markers: tuple[str, ...], *, total: bool, misfit: Misfit | None) -> IntColumn:
     """Codes; what does not fit is told to `misfit`, and counts as missing or at a bound."""
+    if isinstance(feature, Text):
+        raise ConfigError(f"feature {feature.name!r} is text, which has no single code")
     if isinstance(feature, Categorical):
         if misfit is None and (direct := _whole_positions(values, feature, markers)) is not None:
             return direct

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 from blindbayes.codebook import Codebook, Feature, Numeric
 from blindbayes.errors import DataError
@@ -70,8 +72,8 @@ class Misfit:
 class Misfits(dict[str, Misfit]):
     """By column; with `codes` the unmapped ones are listed."""
 
-    def __init__(self, *, codes: bool = False) -> None:
-        super().__init__()
+    def __init__(self, known: Mapping[str, Misfit] = MappingProxyType({}), *, codes: bool = False) -> None:
+        super().__init__(known)
         self._codes = codes
 
     def __missing__(self, name: str) -> Misfit:

@@ -138,6 +138,13 @@ def open_source(source: Any, *, table: str | None = None, dialect: Dialect | Non
     return _open_frame(source)
 
 
+def batches_of(table: Any, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    """The rows of an Ibis table, some columns of them. An engine's error text may quote a row: only its kind goes on."""
+    found = _safely(lambda: iter(table.select(*names).to_pyarrow_batches(chunk_size=BATCH)))
+    while (batch := _safely(partial(next, found, None))) is not None:
+        yield batch
+
+
 def open_table(
     source: Any,
     *,

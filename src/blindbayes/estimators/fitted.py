@@ -21,7 +21,7 @@ from blindbayes.foreign import read_json_table
 from blindbayes.ledger import Ledger
 from blindbayes.model.explain import Explanation, NoiseInterval, explain
 from blindbayes.model.file import ModelRecord, dump_model, parse_model
-from blindbayes.model.parameters import FloatArray, Gaussian, Histogram, Parameters
+from blindbayes.model.parameters import FloatArray, Gaussian, Histogram, Parameters, Words
 from blindbayes.primitives.coins import Coins
 from blindbayes.privacy.accounting import Spend
 from blindbayes.privacy.exact_events import as_decimal
@@ -168,8 +168,9 @@ class FittedModel:
 
     @property
     def feature_log_prob_(self) -> dict[str, FloatArray]:
-        """ln P(value | class) by categorical or binned feature, shaped (classes, values)."""
-        return {name: term.log_prob for name, term in self._parameters().terms.items() if isinstance(term, Histogram)}
+        """ln P(value | class) by categorical or binned feature, and by text what its words add: (classes, values or words)."""
+        terms = self._parameters().terms.items()
+        return {name: term.log_prob for name, term in terms if isinstance(term, Histogram | Words)}
 
     @property
     def theta_(self) -> dict[str, FloatArray]:
@@ -268,6 +269,7 @@ class FittedModel:
         tags.input_tags.allow_nan = True
         tags.input_tags.string = True
         tags.input_tags.categorical = True
+        tags.input_tags.sparse = self.codebook is None or (isinstance(self.codebook, Codebook) and bool(self.codebook.texts))
         return tags
 
 

@@ -13,18 +13,21 @@ import pyarrow as pa
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_array, column_or_1d
 
-from blindbayes.codebook import DEFAULT_MAX_ROWS, Categorical, Codebook
+from blindbayes.codebook import DEFAULT_MAX_ROWS, Categorical, Codebook, Text
 from blindbayes.data.draft import looks_personal
 from blindbayes.data.infer import infer_feature, infer_labels
 from blindbayes.data.sources import frame_columns, to_arrow
 from blindbayes.data.table import object_rows
 from blindbayes.data.values import Untyped, plain_text, untyped
+from blindbayes.data.words import read_matrix
 from blindbayes.errors import DataError
+from blindbayes.statistics import Bags
 
 if TYPE_CHECKING:
     pass
 
 _TARGET = "class"
+WORDS = "words"  # the feature that a sparse matrix without a codebook is
 _MAX_WEIGHT = 2**31
 _ROWS_AT_ONCE = 1 << 14
 _WHOLE = re.compile(r"0|-?[1-9][0-9]{0,17}")
@@ -54,6 +57,8 @@ def labels_apart(
 
 def private_columns(X: Any, codebook: Codebook) -> tuple[list[Any] | None, dict[str, Any]]:
     """Column names and columns of objects or of one type; no row has a say in how another is read."""
+    if (bags := matrix_columns(X, codebook, total=True)) is not None:
+        return None, bags
     if hasattr(X, "columns") or isinstance(X, pa.Table):
         if isinstance(X, pa.Table | pa.RecordBatch) or all(isinstance(name, str) for name in X.columns):
             columns = frame_columns(X)
@@ -99,8 +104,8 @@ def listed_kind(codebook: Codebook) -> str:
 
 def split_columns(X: Any, codebook: Codebook | None) -> tuple[list[Any] | None, dict[str, Any]]:
     """Column names (None for an unnamed array) and one array per column."""
-    if hasattr(X, "toarray") or hasattr(X, "tocsr"):
-        raise TypeError("Sparse data was passed, but dense data is required. Use '.toarray()' to convert to a dense array.")
+    if (bags := matrix_columns(X, codebook)) is not None:
+        return None, bags
     if hasattr(X, "columns") or isinstance(X, pa.Table):
         if not isinstance(X, pa.Table | pa.RecordBatch) and not all(isinstance(name, str) for name in X.columns):
             return None, array_columns(np.asarray(X), codebook)
@@ -110,6 +115,38 @@ def split_columns(X: Any, codebook: Codebook | None) -> tuple[list[Any] | None, 
         table = to_arrow(X)
         return list(table.column_names), {name: table.column(name) for name in table.column_names}
     return None, array_columns(X, codebook)
+
+
+def matrix_columns(X: Any, codebook: Codebook | None, *, total: bool = False) -> dict[str, Any] | None:
+    """The bags of words of a matrix with a column per word, for the one feature that is text; None for other data.
+
+    Without a codebook a sparse matrix of counts is such a feature, its words known by their columns.
+    """
+    sparse = hasattr(X, "tocsr")
+    if codebook is None and sparse:
+        feature: Any = Text(WORDS, buckets=X.shape[1])
+    elif codebook is not None and len(codebook.features) == 1:
+        feature = codebook.features[0]
+    else:
+        feature = None
+    if not isinstance(feature, Text) or not (sparse or _counts_like(X, feature)):
+        if sparse:
+            raise TypeError(
+                "Sparse data was passed, but dense data is required: a sparse matrix is one feature of kind text. Declare it "
+                "in the codebook, by itself, or use '.toarray()' to convert to a dense array."
+            )
+        return None
+    try:
+        return {feature.name: read_matrix(X, feature, total=total)}
+    except DataError:
+        if codebook is not None:
+            raise
+    raise TypeError("Sparse data must hold counts, whole numbers from 0 on; use '.toarray()' for other numbers.")
+
+
+def _counts_like(X: Any, feature: Text) -> bool:
+    """Whether this is an array with a column per word."""
+    return isinstance(X, np.ndarray) and X.ndim == 2 and X.dtype.kind in "biuf" and X.shape[1] == feature.size
 
 
 def array_columns(X: Any, codebook: Codebook | None) -> dict[str, Any]:
@@ -202,7 +239,10 @@ def native_labels(classes: tuple[str, ...], kind: str) -> npt.NDArray[Any]:
 def infer(columns: Mapping[str, Any], labels: pa.Array, classes: Any, label_kind: str) -> Codebook:
     """An inferred codebook with room around the numbers seen, for later batches and queries."""
     listed = labels if classes is None else plain_labels(np.unique(np.asarray(classes)))[0]
-    features = tuple(infer_feature(str(name), column, room=True) for name, column in columns.items())
+    features = tuple(
+        Text(str(name), buckets=column.size) if isinstance(column, Bags) else infer_feature(str(name), column, room=True)
+        for name, column in columns.items()
+    )
     for column, feature in zip(
         columns.values(), features, strict=True
     ):  # a number leaves no list of its values in the model, a text does

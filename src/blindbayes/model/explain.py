@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from blindbayes.errors import ConfigError
-from blindbayes.model.parameters import FloatArray, Gaussian, Histogram, Parameters, Term
-from blindbayes.statistics import CodedRows
+from blindbayes.model.parameters import FloatArray, Gaussian, Histogram, Parameters, Term, Words
+from blindbayes.statistics import Bags, CodedRows
 
 COVERAGE = 0.9
 _ROWS_AT_ONCE = 4096
+WordDraws: TypeAlias = Callable[[npt.NDArray[np.int64]], FloatArray]
 
 
 @dataclass(frozen=True)
@@ -21,12 +24,29 @@ class NoiseInterval:
     """Models that the exact table may have given, behind a private one: draws along the first axis of every array.
 
     `terms` maps a feature to log-probabilities (draws, classes, values) or to means and variances (draws, classes), and to
-    None where the feature was not released. `edges` are the cells, in fine ones, that a histogram was released in.
+    None where the feature was not released. `edges` are the cells, in fine ones, that a histogram was released in. `words`
+    gives the log-probabilities of the words of a text that are asked for, (draws, classes, words).
     """
 
     log_prior: FloatArray = field(repr=False)
     terms: Mapping[str, Term | None] = field(repr=False)
     edges: Mapping[str, tuple[int, ...]] = field(default_factory=dict, repr=False)
+    words: Mapping[str, WordDraws] = field(default_factory=dict, repr=False)
+
+    def score_bags(self, own: Words, name: str, bags: Bags) -> FloatArray:
+        """What the words of some documents add, (draws, documents, classes); nan where they were not released."""
+        draws, classes = self.log_prior.shape
+        if name not in self.words:
+            return np.full((draws, len(bags), classes), np.nan)
+        words, at = np.unique(bags.words, return_inverse=True)
+        log = self.words[name](words)
+        if own.once:
+            log = log - np.log1p(-np.exp(np.minimum(log, -1e-12)))
+        absent = np.log1p(-np.exp(own.log_prob)).sum(axis=1) if own.once else np.zeros(classes)
+        found = np.empty((draws, len(bags), classes))
+        for row, (start, end) in enumerate(pairwise(bags.ends.tolist())):
+            found[:, row] = log[:, :, at[start:end]] @ bags.times[start:end] + absent * bags.present[row]
+        return found
 
     def score(self, parameters: Parameters, name: str, codes: npt.NDArray[np.int64]) -> FloatArray:
         """ln P(value | class) of some codes, (draws, codes, classes); nan where the feature was not released."""
@@ -37,6 +57,8 @@ class NoiseInterval:
         if isinstance(term, Histogram):
             table = np.concatenate([term.log_prob, np.zeros((draws, classes, 1))], axis=2)  # the last answers code -1
             return np.asarray(table.take(codes, axis=2, mode="wrap").transpose(0, 2, 1))
+        if not isinstance(term, Gaussian):
+            raise ConfigError(f"feature {name!r}: text is scored by its words")
         scored = [
             parameters.score(name, Gaussian(mean, variance), codes)
             for mean, variance in zip(term.mean, term.variance, strict=True)
@@ -99,8 +121,12 @@ class Explanation:
             part = slice(start, min(start + _ROWS_AT_ONCE, rows))
             total = np.repeat(prior[:, None], part.stop - start, axis=1)
             for at, name in enumerate(self.parts[1:], start=1):
-                codes, where = np.unique(self.block.columns[name][part], return_inverse=True)
-                scores = noise_interval.score(self.parameters, name, codes)
+                if isinstance(own := self.parameters.terms[name], Words):
+                    scores = noise_interval.score_bags(own, name, self.block.bags[name][part])
+                    where = np.arange(part.stop - start)
+                else:
+                    codes, where = np.unique(self.block.columns[name][part], return_inverse=True)
+                    scores = noise_interval.score(self.parameters, name, codes)
                 drawn = scores[:, :, one] - scores[:, :, other]
                 ends = between(drawn, coverage)
                 low[part, at], high[part, at] = ends[0][where], ends[1][where]
@@ -128,5 +154,5 @@ def explain(parameters: Parameters, block: CodedRows, noise: Callable[[], NoiseI
     terms = np.empty((block.rows, len(names) + 1, len(parameters.log_prior)))
     terms[:, 0, :] = parameters.log_prior
     for at, name in enumerate(names, start=1):
-        terms[:, at, :] = parameters.score(name, parameters.terms[name], block.columns[name])
+        terms[:, at, :] = parameters.score(name, parameters.terms[name], block.values(name))
     return Explanation(("(prior)", *names), parameters.codebook.classes, terms, parameters, block, noise)

@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from blindbayes.codebook import Codebook, Numeric
+from blindbayes.codebook import Codebook, Numeric, Text
 from blindbayes.errors import ConfigError
 from blindbayes.foreign import read_json
 from blindbayes.model.histograms import histograms
-from blindbayes.model.parameters import Gaussian, Histogram, Parameters, Term, estimate
+from blindbayes.model.parameters import Gaussian, Histogram, Parameters, Term, Words, estimate
 from blindbayes.statistics import Statistics
 
 FORMAT = "blindbayes.model/1"
@@ -83,11 +83,13 @@ def _record(document: dict[str, Any]) -> ModelRecord:
     terms: dict[str, Term] = {}
     for feature in codebook.features:
         fields = section["terms"][feature.name]
-        if feature.counted:
+        if feature.counted or isinstance(feature, Text):
             table = np.array([_numbers(row) for row in fields["log_prob"]])
             if set(fields) != {"log_prob"} or table.shape != (classes, feature.size):
                 raise ConfigError(f"feature {feature.name!r}: the model file's table has the wrong shape")
-            terms[feature.name] = Histogram(table)
+            if isinstance(feature, Text) and feature.once and (table >= 0).any():
+                raise ConfigError(f"feature {feature.name!r}: the model file holds a probability that is not below one")
+            terms[feature.name] = Words(table, feature.once) if isinstance(feature, Text) else Histogram(table)
         elif isinstance(feature, Numeric):
             mean = _numbers(fields["mean"])
             variance = _numbers(fields["variance"], null=math.inf)
@@ -125,7 +127,7 @@ def _require_same(stated: Parameters, made: Parameters) -> None:
     pairs = [(stated.log_prior, made.log_prior)]
     for name, term in stated.terms.items():
         other = made.terms[name]
-        if isinstance(term, Histogram) and isinstance(other, Histogram):
+        if isinstance(term, Histogram | Words) and isinstance(other, Histogram | Words):
             pairs.append((term.log_prob, other.log_prob))
         elif isinstance(term, Gaussian) and isinstance(other, Gaussian):
             pairs += [(term.mean, other.mean), (term.variance, other.variance)]
@@ -149,7 +151,7 @@ def _numbers(values: Any, *, null: float | None = None) -> npt.NDArray[np.float6
 
 
 def _dump_term(term: Term) -> dict[str, Any]:
-    if isinstance(term, Histogram):
+    if isinstance(term, Histogram | Words):
         return {"log_prob": term.log_prob.tolist()}
     return {"mean": term.mean.tolist(), "variance": [_finite(value) for value in term.variance]}
 

@@ -10,6 +10,8 @@ What happens at the edges, once and for all:
 - A class that has rows but no present value of a Gaussian feature takes the mean and variance of all classes together; a
   feature without any value contributes nothing.
 - A missing value contributes nothing.
+- Text, as scikit-learn has it: multinomial ln(uses + alpha) - ln(all uses + alpha * words), bernoulli ln(documents + alpha) -
+  ln(all documents + 2 alpha), where a word that is absent speaks too; complement minus the multinomial of all other classes.
 """
 
 from __future__ import annotations
@@ -23,9 +25,9 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from blindbayes.codebook import Codebook, Numeric
+from blindbayes.codebook import Codebook, Numeric, Text
 from blindbayes.errors import ConfigError, DataError
-from blindbayes.statistics import MISSING, CodedRows, Statistics
+from blindbayes.statistics import MISSING, Bags, CodedRows, Statistics
 
 FloatArray: TypeAlias = npt.NDArray[np.float64]
 _TABLE_WIDTH = 1 << 16  # a Gaussian feature with fewer grid points is scored by table look-up
@@ -46,7 +48,27 @@ class Gaussian:
     variance: FloatArray
 
 
-Term: TypeAlias = Histogram | Gaussian
+@dataclass(frozen=True, slots=True)
+class Words:
+    """What a word of a document adds to the score of each class, shaped (classes, words): ln P(word | class), or for
+    `complement` minus that of the others. With `once` it is ln P(word occurs | class), and absent words are scored too."""
+
+    log_prob: FloatArray
+    once: bool = False
+
+    def score(self, bags: Bags) -> FloatArray:
+        """Of some documents, (documents, classes); 0 where there is none."""
+        absent = np.log1p(-np.exp(self.log_prob)) if self.once else None
+        rows, scores = bags.rows, np.empty((len(bags), len(self.log_prob)))
+        for at, own in enumerate(self.log_prob):
+            speaks = own if absent is None else own - absent[at]
+            scores[:, at] = np.bincount(rows, bags.times * speaks[bags.words], minlength=len(bags))
+            if absent is not None:
+                scores[:, at] += absent[at].sum() * bags.present
+        return scores
+
+
+Term: TypeAlias = Histogram | Gaussian | Words
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,11 +123,15 @@ class Parameters:
         scores = np.empty((block.rows, len(self.log_prior)))
         scores[:] = self.log_prior
         for name, term in self.terms.items():
-            scores += self.score(name, term, block.columns[name])
+            scores += self.score(name, term, block.values(name))
         return scores
 
-    def score(self, name: str, term: Term, codes: npt.NDArray[np.int64]) -> FloatArray:
-        """ln P(value | class) of one feature's codes, shaped (rows, classes); 0 where missing."""
+    def score(self, name: str, term: Term, codes: npt.NDArray[np.int64] | Bags) -> FloatArray:
+        """ln P(value | class) of one feature's codes or words, shaped (rows, classes); 0 where missing."""
+        if isinstance(term, Words) and isinstance(codes, Bags):
+            return term.score(codes)
+        if isinstance(term, Words) or isinstance(codes, Bags):
+            raise ConfigError(f"feature {name!r}: text is scored by its words")
         if isinstance(term, Histogram):
             table = np.vstack([term.log_prob.T, np.zeros(len(self.log_prior))])  # the last row answers code -1
             return table.take(codes, axis=0, mode="wrap")
@@ -160,9 +186,22 @@ def estimate(
             counts = statistics.counts[feature.name].astype(np.float64)
             totals = counts.sum(axis=1, keepdims=True)
             terms[feature.name] = Histogram(np.log(counts + alpha) - np.log(totals + alpha * counts.shape[1]))
+        elif isinstance(feature, Text):
+            documents = statistics.documents(feature.name).astype(np.float64)
+            terms[feature.name] = words_term(feature, statistics.bags[feature.name].astype(np.float64), documents, alpha)
         elif isinstance(feature, Numeric):
             terms[feature.name] = _gaussian(statistics, feature, added, less=1 if divisor == "n-1" else 0)
     return Parameters(codebook, log_prior, terms)
+
+
+def words_term(feature: Text, uses: FloatArray, documents: FloatArray, alpha: float) -> Words:
+    """The term of a feature that is text from how often each class uses each word."""
+    if feature.once:
+        return Words(np.log(uses + alpha) - np.log(documents + 2 * alpha)[:, None], once=True)
+    if feature.model == "complement" and len(uses) > 1:
+        uses = uses.sum(axis=0) - uses
+    log = np.log(uses + alpha) - np.log(uses.sum(axis=1, keepdims=True) + alpha * uses.shape[1])
+    return Words(-log if feature.model == "complement" else log)
 
 
 def _scale(feature: Numeric) -> Fraction:

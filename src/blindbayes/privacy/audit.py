@@ -21,13 +21,14 @@ from typing import Any, Literal, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from blindbayes.codebook import Categorical, Codebook, Feature
+from blindbayes.codebook import Categorical, Codebook, Feature, Numeric, Text
 from blindbayes.errors import ConfigError
 from blindbayes.primitives.coins import Coins
 from blindbayes.privacy import fits, gaussian
 from blindbayes.privacy.evidence import ALPHA, Bound, epsilon_lower, low_bits
 from blindbayes.privacy.mechanisms import DiscreteGaussian, Mechanism
 from blindbayes.privacy.sensitivity import ADJACENCY, IntVector, Sensitivity, SensitivityBlock
+from blindbayes.statistics import Bags
 from blindbayes.statistics.layout import Layout
 
 Part = Literal["samplers", "loss", "low bits", "sensitivity"]
@@ -254,13 +255,26 @@ class ClaimedRelease(Protocol):
     def apply(self, vector: IntVector) -> IntVector: ...
 
 
-Record = tuple[int, tuple[int | None, ...]]  # a class, and a value index, a code or None for each feature
+Value = int | tuple[int, ...] | None  # a value index, a code, the words of a document, or missing
+Record = tuple[int, tuple[Value, ...]]  # a class, and a value for each feature
 
 
-def _values(feature: Feature) -> list[int | None]:
-    """All values of a small domain; of a large numeric one both ends, their neighbours, the middle, and the edges of bins."""
-    if isinstance(feature, Categorical):
-        values: list[int | None] = list(range(feature.size))
+def _values(feature: Feature) -> list[Value]:
+    """All values of a small domain; of a large numeric one both ends, their neighbours, the middle, and the edges of bins; of
+    text no words, one word often, each word once, and documents longer than the bound."""
+    values: list[Value]
+    if isinstance(feature, Text):
+        long, every = 3 * feature.reach, tuple(range(feature.size))
+        values = [
+            (),
+            (0,),
+            (0,) * feature.reach,
+            (feature.size - 1,) * long,
+            every,
+            tuple(at % feature.size for at in range(long)),
+        ]
+    elif isinstance(feature, Categorical):
+        values = list(range(feature.size))
     elif feature.width <= 16:
         values = list(range(feature.code_low, feature.code_high + 1))
     else:
@@ -297,11 +311,22 @@ def statistics_of(codebook: Codebook, table: Sequence[Record]) -> IntVector:
             value = values[place[group.feature.name]]
             if value is None:
                 continue
-            if group.kind == "count":
+            if isinstance(group.feature, Text) and isinstance(value, tuple):
+                vector[at : at + group.columns] += 1 if group.kind == "n" else _counted_words(value, group.feature)
+            elif isinstance(group.feature, Text) or isinstance(value, tuple):
+                raise ConfigError("a document belongs to a feature that is text")
+            elif group.kind == "count":
                 vector[at + (value if isinstance(group.feature, Categorical) else group.feature.bin_of(value))] += 1
             else:
                 vector[at] += {"n": 1, "sum": value, "square": value * value}[group.kind]
     return vector
+
+
+def _counted_words(document: tuple[int, ...], feature: Text) -> npt.NDArray[np.int64]:
+    """What a document adds, word by word, by the code that reads tables."""
+    words, one = np.array(document, dtype=np.int64), np.ones(1, dtype=bool)
+    bags = Bags.of_tokens(np.zeros(len(words), dtype=np.int64), words, one, feature.size).counting(feature)
+    return np.bincount(bags.words, bags.times, minlength=feature.size).astype(np.int64)
 
 
 def audit_sensitivity(released: ClaimedRelease) -> Iterator[Check]:
@@ -367,11 +392,13 @@ def worst_pairs(codebook: Codebook, rows: int = 12) -> list[NeighbouringTables]:
 def _example(feature: Feature, end: int) -> Any:
     if isinstance(feature, Categorical):
         return feature.values[end]
+    if isinstance(feature, Text):  # an empty mail would be a missing one
+        return "---" if end == 0 else " ".join(feature.words * (3 * feature.reach))
     return feature.low if end == 0 else feature.high
 
 
 def _arrays(table: Sequence[tuple[list[Any], str]], codebook: Codebook) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
-    numeric = not any(isinstance(feature, Categorical) for feature in codebook.features)
+    numeric = all(isinstance(feature, Numeric) for feature in codebook.features)
     X = np.array([row for row, _ in table], dtype=np.float64 if numeric else object)
     return X, np.array([label for _, label in table])
 

@@ -21,7 +21,8 @@ diluted  the two-sided geometric with probability beta, else 0 (Shi et al. 2011,
 "auto" takes the smaller variance of polya and skellam: about polya up to 8 touched cells and skellam from 10 on, at delta 1e-6.
 More than `honest` honest shares only add independent noise, which cannot hurt privacy. Fewer do: see `remaining`.
 
-Why. A row moves at most `touched` cells, cell j by at most bounds[j]; a unit has `reach` rows. polya: the rate in cell j is
+Why. A row moves at most `touched` cells, cell j by at most bounds[j]; or, of a text's words (`touched` counts them as one),
+several cells of one bound by at most that bound together. A unit has `reach` rows. polya: the rate in cell j is
 epsilon / (touched reach bounds[j]), so the log-ratio of the sum's law at two neighbours is at most sum |move_j| rate_j <=
 epsilon. diluted: the same once every moved cell has one honest geometric variable, which fails with at most
 (1 - beta)^honest <= exp(-beta honest) = delta / moved in each of the `moved` cells that a unit can change: `touched` for a row,

@@ -15,7 +15,7 @@ from fractions import Fraction
 import numpy as np
 import numpy.typing as npt
 
-from blindbayes.codebook import Categorical, Codebook, Numeric
+from blindbayes.codebook import Codebook, Numeric, Text
 from blindbayes.errors import ConfigError
 from blindbayes.lazy import lazy
 from blindbayes.model.parameters import Parameters, estimate
@@ -78,13 +78,15 @@ def in_cells(block: CodedRows, declared: Codebook, counted: Codebook) -> CodedRo
     """Codes of the declared codebook, joined into the cells of a plan's codebook."""
     columns = {}
     for feature, target in zip(declared.features, counted.features, strict=True):
+        if isinstance(feature, Text):
+            continue
         codes = block.columns[feature.name]
         if isinstance(target, Numeric) and isinstance(feature, Numeric) and feature.bins is None and target.bins is not None:
             present = codes != MISSING
             binned = cells_of(np.where(present, codes, target.code_low), target)
             codes = np.where(present, binned, -1)
         columns[feature.name] = codes
-    return CodedRows(block.labels, columns, block.rows)
+    return CodedRows(block.labels, columns, block.rows, block.bags)
 
 
 def _accuracy(parameters: Parameters, block: CodedRows) -> float:
@@ -157,11 +159,12 @@ def synthetic_proxy(codebook: Codebook, rows: int, coins: Coins, *, strength: fl
     def normal(*shape: int) -> npt.NDArray[np.float64]:
         return np.asarray(special.ndtri(uniform(*shape)))
 
+    codebook.require_one_value("a made-up table")
     classes = len(codebook.classes)
     labels = below(coins, np.full(rows, classes))
     columns: dict[str, npt.NDArray[np.int64]] = {}
     for feature in codebook.features:
-        if isinstance(feature, Categorical) or feature.bins is not None:
+        if not isinstance(feature, Numeric) or feature.bins is not None:
             logits = normal(1, feature.size) + strength * normal(classes, feature.size)
             edges = np.cumsum(np.exp(logits), axis=1) / np.exp(logits).sum(axis=1, keepdims=True)
             drawn = (uniform(rows)[:, None] > edges[labels]).sum(axis=1)

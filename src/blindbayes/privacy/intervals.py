@@ -10,7 +10,8 @@ since T* - T and T* - (T* - Z) have the same law, and first-order for their loga
 - categorical features, and bins of the codebook: ln P(value | class) with Laplace smoothing, as without privacy;
 - a number that was released in cells: the cell's share, likewise; where within the cell a number lies is scored as the model
   scores it, since the release says nothing about it;
-- a number that was released by its moments: mean and variance; a feature that was not released: nothing is known.
+- a number that was released by its moments: mean and variance; a feature that was not released: nothing is known;
+- text: each word that is asked for; those that a document lacks are scored as the model scores them.
 
 Where a noisy count was hidden (`min_cell`), the interval is without end.
 """
@@ -23,20 +24,24 @@ import json
 import math
 from collections.abc import Mapping
 from fractions import Fraction
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from blindbayes.codebook import Codebook, Numeric
+from blindbayes.codebook import Codebook, Numeric, Text
 from blindbayes.errors import ConfigError
-from blindbayes.model.explain import NoiseInterval
+from blindbayes.lazy import lazy
+from blindbayes.model.explain import NoiseInterval, WordDraws
 from blindbayes.model.parameters import Gaussian, Histogram, Parameters
 from blindbayes.primitives.coins import Coins
 from blindbayes.privacy import samplers
 from blindbayes.privacy.classwise import Classwise
 from blindbayes.privacy.distributed import DistributedNoise
-from blindbayes.privacy.released import Cut, NoisyStatistics, ReleasePlan, Sized
+from blindbayes.privacy.released import Cut, NoisyStatistics, ReleaseItem, ReleasePlan, Sized
+
+special = lazy("scipy.special")
 
 Floats = npt.NDArray[np.float64]
 DRAWS = 199
@@ -57,7 +62,7 @@ def record_of(noisy: NoisyStatistics, drawn: DistributedNoise | None = None, sha
         "delta": plan.delta,
         "rows_per_unit": plan.rows_per_unit,
         "cuts": [[cut.feature, cut.kind, list(cut.edges), cut.missing] for cut in plan.cuts],
-        "tables": [_listed(noisy, item.name, item.kind, table) for item, table in zip(plan.items, noisy.tables, strict=True)],
+        "tables": [_listed(noisy, item, table) for item, table in zip(plan.items, noisy.tables, strict=True)],
     }
     if plan.sized is not None:
         found["sized"] = {"counts": list(plan.sized.counts), "scale": str(plan.sized.scale), "recounted": plan.recounted}
@@ -67,12 +72,12 @@ def record_of(noisy: NoisyStatistics, drawn: DistributedNoise | None = None, sha
     return found
 
 
-def _listed(noisy: NoisyStatistics, name: str, kind: str, table: Floats) -> list[list[float | None]]:
+def _listed(noisy: NoisyStatistics, item: ReleaseItem, table: Floats) -> list[list[float | None]]:
     hidden = np.zeros(table.shape, dtype=bool)
-    if noisy.min_cell and kind in ("classes", "cells", "n"):
-        hidden = table < noisy.min_cell
+    if noisy.min_cell and item.kind in ("classes", "cells", "n", "words"):
+        hidden = table * item.bound < noisy.min_cell
     elif noisy.min_cell:  # moments of too small a class
-        present = noisy.moments(name)[3]
+        present = noisy.moments(item.name)[3]
         hidden |= ((noisy.class_counts if present is None else present) < noisy.min_cell)[:, None]
     return [
         [None if gone else float(value) for value, gone in zip(*row, strict=True)] for row in zip(table, hidden, strict=True)
@@ -139,10 +144,14 @@ class Released:
         text = json.dumps(record, sort_keys=True, separators=(",", ":"))
         return cls(plan, tables, drawn, shares, hashlib.sha256(text.encode()).digest())
 
-    def noise(self, draws: int) -> list[Floats]:
-        """Fresh draws of the noise, by item: (draws, classes, cells), in counts or in units of a moment's bound."""
-        coins = Coins.seeded(self.seed)
-        shapes = [(draws, *table.shape) for table in self.tables]
+    def noise(self, draws: int, words: Mapping[str, int] = MappingProxyType({})) -> list[Floats]:
+        """Fresh draws of the noise, by item: (draws, classes, cells), in counts or in units of a bound.
+
+        Of a text so many words as `words` says, or one: to draw for all of them would be in vain.
+        """
+        coins = Coins.seeded(hashlib.sha256(self.seed + repr(sorted(words.items())).encode()).digest() if words else self.seed)
+        cells = [words.get(item.name, 1) if item.kind == "words" else item.cells for item in self.plan.items]
+        shapes = [(draws, len(table), width) for table, width in zip(self.tables, cells, strict=True)]
         if self.drawn is not None:
             return [_by_law(self.drawn.table(self.shares), coins, shape) for shape in shapes]
         law = self.plan.noise
@@ -151,8 +160,11 @@ class Released:
             zero = [np.zeros(table.shape, dtype=np.int64) for table in self.tables]
             each = [law.release(zero, bounds, coins) for _ in range(draws)]
             return [np.stack([one[at] for one in each]) for at in range(len(shapes))]
+        blocks = zip(law.sensitivity.blocks, shapes, strict=True)
+        sizes = tuple(dataclasses.replace(block, size=shape[1] * shape[2]) for block, shape in blocks)
+        law = dataclasses.replace(law, sensitivity=dataclasses.replace(law.sensitivity, blocks=sizes))
         grid = law.noise(coins, draws).astype(np.float64)
-        pieces = np.split(grid, np.cumsum([table.size for table in self.tables])[:-1], axis=1)
+        pieces = np.split(grid, np.cumsum([block.size for block in sizes])[:-1], axis=1)
         step = float(law.step)
         return [
             piece.reshape(shape) / (step if step > 1 else bound)
@@ -181,16 +193,21 @@ def noise_interval(privacy: Mapping[str, Any] | None, parameters: Parameters, al
     if not isinstance(record, Mapping):
         return None
     released = Released.of(record, parameters.codebook)
-    tables = [table - drawn for table, drawn in zip(released.tables, released.noise(DRAWS), strict=True)]
+    drawn = zip(released.plan.items, released.tables, released.noise(DRAWS), strict=True)
+    tables = [noise if item.kind == "words" else table - noise for item, table, noise in drawn]
     rows = _class_counts(released, tables)
     with np.errstate(invalid="ignore"):
         log_prior = np.log(np.maximum(rows, _LEAST_ROWS) / np.maximum(rows, _LEAST_ROWS).sum(axis=1, keepdims=True))
     terms: dict[str, Histogram | Gaussian | None] = {}
+    words: dict[str, WordDraws] = {}
     for feature, cut in zip(parameters.codebook.features, released.plan.cuts, strict=True):
         parts: dict[str, Floats] = {
             item.kind: table for item, table in zip(released.plan.items, tables, strict=True) if item.name == cut.feature
         }
         own = parameters.terms[feature.name]
+        if cut.kind == "words" and isinstance(feature, Text):
+            documents = parts["n"][:, :, 0] if "n" in parts else rows
+            words[feature.name] = _word_draws(released, feature, np.maximum(documents, _LEAST_ROWS), alpha)
         if cut.kind == "moments" and isinstance(feature, Numeric):
             terms[feature.name] = _moments(feature, parts, rows, parameters.codebook.variance_floor)
         elif "cells" in parts and isinstance(own, Histogram):
@@ -198,7 +215,34 @@ def noise_interval(privacy: Mapping[str, Any] | None, parameters: Parameters, al
             terms[feature.name] = _cells(cut, parts["cells"], rows, alpha, None if exact else own)
         else:
             terms[feature.name] = None
-    return NoiseInterval(log_prior, terms, {cut.feature: cut.edges for cut in released.plan.cuts if cut.kind == "cells"})
+    edges = {cut.feature: cut.edges for cut in released.plan.cuts if cut.kind == "cells"}
+    return NoiseInterval(log_prior, terms, edges, words)
+
+
+def _word_draws(released: Released, feature: Text, documents: Floats, alpha: float) -> WordDraws:
+    """ln P(word | class) of the words asked for, (draws, classes, words), from plausible counts. Their totals hold the noise of
+    every word, which is many: normal."""
+    at = next(at for at, each in enumerate(released.plan.items) if each.name == feature.name and each.kind == "words")
+    bound, table = released.plan.items[at].bound, released.tables[at]
+    deviation = released.drawn.deviation(released.shares) if released.drawn is not None else released.plan.deviations[at]
+    points = Coins.seeded(hashlib.sha256(b"words" + released.seed).digest()).words(documents.size).astype(np.float64)
+    spread = special.ndtri((points + 0.5) / 2.0**64).reshape(documents.shape) * deviation * math.sqrt(feature.size)
+    totals = np.maximum(np.nansum(table, axis=1) - spread, 1.0) * bound
+
+    def draw(words: npt.NDArray[np.int64]) -> Floats:
+        noise = released.noise(DRAWS, {feature.name: len(words)})[at]
+        uses = np.maximum((table[None, :, words] - noise) * bound, 0.0)
+        if feature.once:
+            return np.asarray(
+                np.log(np.minimum(uses, documents[:, :, None]) + alpha) - np.log(documents + 2 * alpha)[:, :, None]
+            )
+        other = feature.model == "complement" and len(table) > 1
+        uses = uses.sum(axis=1, keepdims=True) - uses if other else uses
+        every = totals.sum(axis=1, keepdims=True) - totals if other else totals
+        log = np.log(uses + alpha) - np.log(every + alpha * feature.size)[:, :, None]
+        return np.asarray(-log if feature.model == "complement" else log)
+
+    return draw
 
 
 def _class_counts(released: Released, tables: list[Floats]) -> Floats:

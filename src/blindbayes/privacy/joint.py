@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 
 import msgspec
 
-from blindbayes.codebook import Categorical, Codebook, Feature, Numeric
+from blindbayes.codebook import Categorical, Codebook, Feature, Numeric, Text
 from blindbayes.errors import ConfigError, PrivacyError
 from blindbayes.privacy.cells import FINE, CellShape, even_shape, public_shape
 from blindbayes.privacy.exact_events import Number, budget_floor
@@ -83,7 +83,9 @@ def plan_release(
     if rows_per_unit < 1:
         raise ConfigError("rows_per_unit must be at least one: declare how many rows one person may have")
     if mechanism == "auto":
-        names = [name for name in JOINT_MECHANISMS if name != "discrete_gaussian" or delta > 0]
+        unfit = {"discrete_gaussian"} if not delta else set()
+        unfit |= {"knorm"} if codebook.texts else set()  # it has no form for words, of which a record moves several
+        names = [name for name in JOINT_MECHANISMS if name not in unfit]
     else:
         names = [mechanism]
     if mechanism == "discrete_gaussian" and not delta:
@@ -201,12 +203,18 @@ def _why_mechanism(chosen: str, noises: Mapping[str, float], asked: str) -> str:
 
 
 def _signal(plan: ReleasePlan, rows: int, *, average_cell: bool = False) -> float:
-    """Rows per class (or in the average cell of a class) over the noise of a cell: root mean square over features."""
-    squares = []
+    """Rows per class (or in the average cell of a class) over the noise of a cell: root mean square over features.
+
+    A word is rare by nature: text counts only where there is nothing else, and by the noise of one word.
+    """
+    squares, words = [], []
     for item, deviation in zip(plan.items, plan.deviations, strict=True):
-        if item.kind != "classes":
+        if item.kind == "words":
+            words.append((deviation * item.bound) ** 2)
+        elif item.kind != "classes":
             centred = 1.0 if plan.mechanism == "knorm" or item.number else (item.cells - 1) / item.cells
             squares.append(deviation**2 * centred * (item.cells**2 if average_cell else 1))
+    squares = squares or words
     noise = math.sqrt(sum(squares) / len(squares)) if squares else 0.0
     return rows / len(plan.declared.classes) / noise if noise > 0 else math.inf
 
@@ -214,6 +222,8 @@ def _signal(plan: ReleasePlan, rows: int, *, average_cell: bool = False) -> floa
 def _cut(
     feature: Feature, shapes: Mapping[str, CellShape], rule: Callable[[Numeric], tuple[int, str]], values: int | None = None
 ) -> Cut:
+    if isinstance(feature, Text):
+        return Cut(feature.name, "words", (0, feature.size), reason="its words")
     if isinstance(feature, Categorical):
         count = feature.size if values is None else min(values, feature.size)
         even = tuple(round(feature.size * at / count) for at in range(count + 1))
@@ -237,7 +247,7 @@ def _cut(
 
 def _counted(feature: Feature, cut: Cut) -> Feature:
     """The feature as it is counted: with fine cells where it is released in cells."""
-    if isinstance(feature, Categorical) or feature.bins is not None or cut.kind == "moments":
+    if not isinstance(feature, Numeric) or feature.bins is not None or cut.kind == "moments":
         return feature
     if cut.places:
         return public_shape(feature).counted(feature)

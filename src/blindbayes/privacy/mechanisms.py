@@ -5,11 +5,13 @@ noise to all cells at once. Proofs are in PROOFS.md under the names in brackets.
 
 Values first go to a public integer grid on which every block has the same bound: u = round(v step / bound). Where all bounds
 are one and the mechanism allows it, step = 1 and u = v. Rounding to a grid never moves a record's contribution by more than
-the bound on it [grid]; going back, v = round(u bound / step), is post-processing.
+the bound on it [grid]; of words, of which a record moves several, nothing is rounded: the step is a multiple of their bounds.
+Going back, v = round(u bound / step), is post-processing.
 """
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from fractions import Fraction
@@ -136,6 +138,16 @@ class Mechanism(ABC):
         return _nearest((noise.astype(object) + grid) * bounds, self.step)
 
     @cached_property
+    def _fine(self) -> int:
+        """Grid points per bound where blocks have different bounds: a multiple of those whose cells must not be rounded."""
+        even = math.lcm(*(block.bound for block in self.sensitivity.blocks if block.spread))
+        if even > 1 << 32:
+            raise ConfigError(
+                "the bounds of the texts have no small common multiple: choose the same most_words, or round ones"
+            )
+        return -(-FINE // even) * even
+
+    @cached_property
     def _unit_bounds(self) -> bool:
         return all(block.bound == 1 for block in self.sensitivity.blocks)
 
@@ -173,7 +185,7 @@ class DiscreteLaplace(Mechanism):
 
     @property
     def step(self) -> int:
-        return 1 if self._unit_bounds else FINE
+        return 1 if self._unit_bounds else self._fine
 
     @cached_property
     def scales(self) -> tuple[Fraction, ...]:
@@ -213,13 +225,15 @@ class KNorm(Mechanism):
     def _prepare(self) -> None:
         if self.delta:
             raise ConfigError("knorm is pure: leave delta at zero")
+        if any(block.spread for block in self.sensitivity.blocks):
+            raise ConfigError("knorm has no form for text: take discrete_laplace, discrete_gaussian or auto")
         if len({block.share for block in self.sensitivity.blocks}) > 1:
             raise ConfigError("knorm spends one budget on all blocks together: leave the shares equal")
 
     @cached_property
     def step(self) -> int:
         needed = 4 * self.sensitivity.size * self.epsilon / self.sensitivity.rows_per_unit
-        step = 64 if self._unit_bounds else FINE
+        step = 64 if self._unit_bounds else self._fine
         while step < needed:
             step *= 2
         return step
@@ -253,12 +267,12 @@ class DiscreteGaussian(Mechanism):
 
     @property
     def step(self) -> int:
-        return 1 if self._unit_bounds else FINE
+        return 1 if self._unit_bounds else self._fine
 
     @cached_property
     def variance(self) -> Fraction:
         """Variance of the noise in each cell, in grid points."""
-        single = self.sensitivity.rows_per_unit == 1
+        single = self.sensitivity.rows_per_unit == 1 and not any(block.spread for block in self.sensitivity.blocks)
         return gaussian.variance_for(self.epsilon, self.delta, len(self.sensitivity.blocks), self.reach, cells=single)
 
     @property
@@ -291,7 +305,8 @@ def choose(sensitivity: Sensitivity, epsilon: Number, delta: float = 0.0) -> Mec
     equal = len({block.share for block in sensitivity.blocks}) == 1
     options: list[Mechanism] = [DiscreteLaplace(sensitivity, exact)]
     if equal:
-        options.append(KNorm(sensitivity, exact))
+        if not any(block.spread for block in sensitivity.blocks):
+            options.append(KNorm(sensitivity, exact))
         if delta:
             options.append(DiscreteGaussian(sensitivity, exact, delta))
     return min(options, key=relative_noise)

@@ -90,6 +90,8 @@ class NoisySum:
         mechanism: Mechanism | str = "auto",
     ) -> NoisySum:
         """Plan for `parties` shares in the sum, of which `honest` may be relied on. `rows` is the declared total."""
+        if mechanism == "diluted":
+            codebook.require_one_value("diluted noise")
         counted = codebook.with_features(narrow(feature) for feature in codebook.features)
         effective = float(epsilon)
         for _ in range(_ROUNDS):  # the noise depends on the tables, and how fine they are on the noise

@@ -8,9 +8,9 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from blindbayes.codebook import Categorical, Numeric
+from blindbayes.codebook import Numeric, Text
 from blindbayes.errors import ConfigError
-from blindbayes.model.parameters import Gaussian, Histogram, Parameters, Term
+from blindbayes.model.parameters import Gaussian, Histogram, Parameters, Term, Words, words_term
 from blindbayes.privacy import postprocess
 from blindbayes.privacy.cells import FINE
 from blindbayes.privacy.released import Cut, NoisyStatistics
@@ -35,8 +35,10 @@ def fit_parameters(noisy: NoisyStatistics, *, alpha: float = 1.0) -> Parameters:
     for feature, cut in zip(plan.codebook.features, plan.cuts, strict=True):
         if cut.kind == "moments":
             terms[feature.name] = _gaussian(noisy, plan.codebook.numeric(feature.name), plan.codebook.variance_floor)
+        elif isinstance(feature, Text):
+            terms[feature.name] = _words(noisy, feature, alpha if cut.kind == "words" else None)
         elif cut.kind == "nothing" or len(cut.edges) == 2:
-            width = feature.size if isinstance(feature, Categorical) or feature.bins is not None else 1
+            width = feature.size if not isinstance(feature, Numeric) or feature.bins is not None else 1
             terms[feature.name] = Histogram(np.full((classes, width), -math.log(width)))
         else:
             cells, deviation = noisy.cells(feature.name)
@@ -64,6 +66,19 @@ def fit_parameters(noisy: NoisyStatistics, *, alpha: float = 1.0) -> Parameters:
                 log = base + belief * (term.log_prob - base)
                 terms[name] = Histogram(log - np.log(np.exp(log).sum(axis=1, keepdims=True)))
     return Parameters(plan.codebook, sizes.log_prior, {name: terms[name] for name in plan.codebook.names})
+
+
+def _words(noisy: NoisyStatistics, feature: Text, alpha: float | None) -> Words:
+    """Words' noisy counts, those that noise hides drawn to what all classes together say; None: nothing was released."""
+    rows = noisy.sizes.rows
+    if alpha is None:
+        flat = np.ones((len(rows), feature.size))
+        return words_term(feature, flat, np.full(len(rows), 2.0), 1e-9)
+    uses, deviation, documents = noisy.words(feature.name)
+    total = postprocess.class_sizes(uses.sum(axis=1), deviation * math.sqrt(feature.size), None)
+    level = uses + ((total.rows - uses.sum(axis=1)) / feature.size)[:, None]
+    kept = postprocess.shrink_histogram(level, total, deviation, alpha) * total.rows[:, None]
+    return words_term(feature, np.minimum(kept, documents[:, None]) if feature.once else kept, documents, alpha)
 
 
 def _belief(noisy: NoisyStatistics) -> float:

@@ -6,7 +6,8 @@ table, so after it no rule may be broken by more than the noise explains. The ru
     a count is at least 0; all counts of one released table together are at most max_rows (a row is counted once or not);
     class by class, a table holds at most as many rows as one that counts every row (class counts, or cells with one for
     missing values), and just as many if it counts every row too;
-    a sum of m values within +-w lies within +-m w; the release of squares likewise, within +-m w^2.
+    a sum of m values within +-w lies within +-m w; the release of squares likewise, within +-m w^2;
+    the words of m documents are at most m times what one may have, and no word is counted below 0.
 
 Every rule is a linear inequality in cells with independent noise: the sum of r cells of one bound carries r times as many
 shares as one cell, so `DistributedNoise.tail(p, r * shares, bound)` bounds its noise with chance 1 - p. With p =
@@ -18,6 +19,7 @@ The check is post-processing of what was opened: it costs no epsilon. It cannot 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cache
 
 import numpy as np
 import numpy.typing as npt
@@ -34,11 +36,10 @@ _Rule = tuple[str, int, int, tuple[_Noise, ...]]  # words, left side, the most i
 def require_possible(plan: NoisySum, total: npt.NDArray[np.int64], *, shares: int, alarm: float = FALSE_ALARM) -> None:
     """Raise `DataError` naming the table and rule if no table gives this total with `shares` parties' noise, up to `alarm`."""
     rules = list(_rules(plan, [int(value) for value in total]))
+    tail = cache(plan.noise.tail)
     for words, left, most, noises in rules:
         chance = alarm / (len(rules) * len(noises))
-        if left > most and left > most + sum(
-            factor * plan.noise.tail(chance, cells * shares, bound) for factor, cells, bound in noises
-        ):
+        if left > most and left > most + sum(factor * tail(chance, cells * shares, bound) for factor, cells, bound in noises):
             raise DataError(words)
 
 
@@ -52,6 +53,13 @@ def _rules(plan: NoisySum, total: list[int]) -> Iterator[_Rule]:
         at += classes * item.cells
         if item.kind in ("sum", "square"):
             moments.append((item.name, item.bound, [row[0] for row in cells]))
+            continue
+        if item.kind == "words":
+            where = f"feature {item.name!r}: its words"
+            for cell in (value for row in cells for value in row):
+                yield f"{where} are further below 0 than noise explains", -cell, 0, ((1, 1, item.bound),)
+            together, noise = sum(sum(row) for row in cells), ((1, classes * item.cells, item.bound),)
+            yield f"{where} are more than the study's max_rows documents have", together, rows * item.bound, noise
             continue
         where = "class counts" if item.kind == "classes" else f"feature {item.name!r}"
         for cell in (value for row in cells for value in row):

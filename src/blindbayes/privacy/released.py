@@ -19,7 +19,7 @@ from blindbayes.privacy import postprocess
 from blindbayes.privacy.classwise import Classwise, ReleasePart
 from blindbayes.privacy.exact_events import cost_ceiling, require_delta
 from blindbayes.privacy.mechanisms import Mechanism, Price, laplace_variance, make
-from blindbayes.privacy.sensitivity import ADJACENCY, Sensitivity, SensitivityBlock
+from blindbayes.privacy.sensitivity import ADJACENCY, Sensitivity, SensitivityBlock, require_most_words
 from blindbayes.statistics import Statistics
 from blindbayes.statistics.layout import Layout
 
@@ -36,10 +36,10 @@ def require_small_delta(codebook: Codebook, delta: float, rows: int | None) -> N
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """How a feature is released: `cells` (a histogram with these edges, in fine cells), `moments`, or `nothing`."""
+    """How a feature is released: `cells` (a histogram with these edges, in fine cells), `moments`, `words`, or `nothing`."""
 
     feature: str
-    kind: Literal["cells", "moments", "nothing"]
+    kind: Literal["cells", "moments", "words", "nothing"]
     edges: tuple[int, ...] = ()
     missing: bool = False  # a last cell counts the rows without a value
     reason: str = ""
@@ -57,11 +57,11 @@ class Cut:
 
 
 @dataclass(frozen=True)
-class _Item:
-    """One table of the released vector: (classes, cells), or one number per class."""
+class ReleaseItem:
+    """One table of the released vector: (classes, cells), or one number per class. Of words a record moves several cells."""
 
     name: str
-    kind: Literal["classes", "cells", "n", "sum", "square"]
+    kind: Literal["classes", "cells", "n", "sum", "square", "words"]
     cells: int
     bound: int
     cut: Cut | None = None
@@ -110,22 +110,33 @@ class ReleasePlan:
     # -- what is released ------------------------------------------------------------------------------------------------
 
     @cached_property
-    def items(self) -> tuple[_Item, ...]:
+    def items(self) -> tuple[ReleaseItem, ...]:
         """The tables of the released vector, in order."""
         classwise = self.mechanism == "knorm"
-        tables = [_Item(cut.feature, "cells", cut.cells, 1, cut) for cut in self.cuts if cut.kind == "cells" and cut.cells > 1]
+        tables = [
+            ReleaseItem(cut.feature, "cells", cut.cells, 1, cut) for cut in self.cuts if cut.kind == "cells" and cut.cells > 1
+        ]
         # Independent noise gets the class counts from the histograms, which add up to them; centred ones do not hold them.
-        own = (classwise and (self.sized is None or self.recounted)) or not tables
-        items = [_Item("class counts", "classes", 1, 1)] if own else []
+        told = bool(tables) or (self.sized is not None and any(cut.kind == "words" for cut in self.cuts))
+        own = (classwise and (self.sized is None or self.recounted)) or not told
+        items = [ReleaseItem("class counts", "classes", 1, 1)] if own else []
         for cut in self.cuts:
             if cut.kind == "cells" and cut.cells > 1:
-                items.append(_Item(cut.feature, "cells", cut.cells, 1, cut))
+                items.append(ReleaseItem(cut.feature, "cells", cut.cells, 1, cut))
             elif cut.kind == "moments":
                 width = self.codebook.numeric(cut.feature).width - 1
                 if cut.missing:
-                    items.append(_Item(cut.feature, "n", 1, 1, cut))
-                items.append(_Item(cut.feature, "sum", 1, width, cut))
-                items.append(_Item(cut.feature, "square", 1, width * width, cut))
+                    items.append(ReleaseItem(cut.feature, "n", 1, 1, cut))
+                items.append(ReleaseItem(cut.feature, "sum", 1, width, cut))
+                items.append(ReleaseItem(cut.feature, "square", 1, width * width, cut))
+            elif cut.kind == "words":
+                text = self.codebook.text(cut.feature)
+                if text.has_documents:
+                    items.append(ReleaseItem(cut.feature, "n", 1, 1, cut))
+                most = require_most_words(text)
+                if text.once and self.mechanism == "discrete_gaussian":  # as a Euclidean distance: m cells by 1 each
+                    most = math.isqrt(most - 1) + 1
+                items.append(ReleaseItem(cut.feature, "words", text.size, most, cut))
         return tuple(items)
 
     @cached_property
@@ -144,7 +155,10 @@ class ReleasePlan:
                 for item in self.items
             )
             return Classwise(parts, self.epsilon, self.rows_per_unit)
-        blocks = tuple(SensitivityBlock(f"{item.name} {item.kind}", classes * item.cells, item.bound) for item in self.items)
+        blocks = tuple(
+            SensitivityBlock(f"{item.name} {item.kind}", classes * item.cells, item.bound, spread=item.kind == "words")
+            for item in self.items
+        )
         return make(self.mechanism, Sensitivity(blocks, self.rows_per_unit), self.epsilon, self._delta)
 
     @property
@@ -194,7 +208,11 @@ class ReleasePlan:
             sampler = "exact K-norm by class on centred histograms: radius by rejection from exact geometrics, uniform point"
         else:
             shares, sampler = None, self.noise.sampler
-        spread = {item.name: value for item, value in zip(self.items, self.deviations, strict=True) if item.kind == "cells"}
+        spread = {
+            item.name: value * item.bound
+            for item, value in zip(self.items, self.deviations, strict=True)
+            if item.kind in ("cells", "words")
+        }
         return {
             "mechanism": self.mechanism,
             "epsilon": float(self.epsilon),
@@ -207,7 +225,7 @@ class ReleasePlan:
             "features": {
                 cut.feature: {
                     "released_as": cut.kind,
-                    "cells": cut.cells if cut.kind == "cells" else None,
+                    "cells": {"cells": cut.cells, "words": cut.fine}.get(cut.kind),
                     "noise": spread.get(cut.feature),  # standard deviation in a cell, in counts
                     "why": cut.reason,
                 }
@@ -237,6 +255,10 @@ class ReleasePlan:
                 if item.cut.missing:
                     joined = np.column_stack([joined, classes - counts.sum(axis=1)])
                 out.append(joined)
+                continue
+            if item.cut.kind == "words":
+                own = statistics.documents(item.name)[:, None] if item.kind == "n" else statistics.bags[item.name]
+                out.append(own.astype(object))
                 continue
             feature = self.codebook.numeric(item.name)
             n = statistics.n[item.name].astype(object)
@@ -337,6 +359,17 @@ class NoisyStatistics:
         kept = (self.class_counts if present is None else present) >= self.min_cell if self.min_cell else np.True_
         return found["sum"][0] * kept, found["square"][0] * kept, max(found["sum"][1], found["square"][1]), present
 
+    def words(self, name: str) -> tuple[Floats, float, Floats]:
+        """Noisy counts of a text's words, (classes, words), the noise deviation of one, and the documents of each class."""
+        found = {
+            item.kind: (item, table, deviation)
+            for item, table, deviation in zip(self.plan.items, self.tables, self.plan.deviations, strict=True)
+            if item.name == name
+        }
+        item, table, deviation = found["words"]
+        documents = np.maximum(self._kept(found["n"][1][:, 0]), 0.5) if "n" in found else self.sizes.rows
+        return self._kept(table * item.bound), deviation * item.bound, documents
+
     @cached_property
     def statistics(self) -> Statistics:
         """Whole-number statistics for the record: cells spread evenly over the fine cells of `plan.codebook`."""
@@ -365,6 +398,13 @@ class NoisyStatistics:
                 vector[where] = whole.ravel()
                 continue
             if cut.kind == "nothing":
+                continue
+            if cut.kind == "words":
+                uses, _, documents = self.words(cut.feature)
+                most = documents[:, None] if plan.codebook.text(cut.feature).once else math.inf
+                found = documents[:, None] if group.kind == "n" else np.clip(uses, 0, most)
+                found = np.where((rows == 0)[:, None], 0.0, found)
+                vector[where] = np.floor(found + 0.5).astype(np.int64).ravel()
                 continue
             feature = plan.codebook.numeric(cut.feature)
             first, second, _, present = self.moments(cut.feature)

@@ -4,7 +4,8 @@ Everything here follows from the codebook alone; no data is read. Adjacency is *
 one is the other without one record (or without all records of one person, of which there are at most `rows_per_unit`).
 
 The released vector is cut into blocks such that **one record moves at most one cell of each block, by at most the block's
-bound**. Then, for a unit of R records, every cell change d of two neighbours satisfies, with w_b the bound of block b:
+bound**; of a block of words (`spread`) it moves several cells, by at most the bound together. Then, for a unit of R records,
+every cell change d of two neighbours satisfies, with w_b the bound of block b:
 
     sum over the cells of block b of |d_i| <= R w_b                                  (block norm)
     L1 <= R sum_b w_b        L2 <= R sqrt(sum_b w_b^2)        Linf <= R max_b w_b
@@ -24,25 +25,29 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from blindbayes.codebook import Codebook, Numeric
-from blindbayes.errors import ConfigError
+from blindbayes.codebook import Codebook, Numeric, Text
+from blindbayes.errors import ConfigError, PrivacyError
 from blindbayes.statistics.layout import Layout
 
 ADJACENCY = "add or remove"
 IntVector = npt.NDArray[Any]  # int64, or object arrays of Python integers
 Floats = npt.NDArray[np.float64]
-BlockKind = Literal["class_count", "count", "n", "sum", "square", "other"]
+BlockKind = Literal["class_count", "count", "n", "sum", "square", "word", "other"]
 
 
 @dataclass(frozen=True, slots=True)
 class SensitivityBlock:
-    """Cells of which one record moves at most one, by at most `bound`. `share`: its part of the budget, relative to others."""
+    """Cells of which one record moves at most one, by at most `bound`; or several, by `bound` together (`spread`).
+
+    `share`: its part of the budget, relative to others.
+    """
 
     name: str
     size: int
     bound: int = 1
     share: Fraction = Fraction(1)
     kind: BlockKind = "other"
+    spread: bool = False
 
     def __post_init__(self) -> None:
         if self.size < 1 or self.bound < 1 or self.share <= 0:
@@ -170,6 +175,12 @@ class Query:
                 missing = group.kind == "count" and feature.optional and not self.has_class_counts
                 size = classes * (group.columns + missing)
                 parts.append(_Counts(block(feature.name, size, 1, group.kind), cells, group.columns, missing))
+            elif isinstance(feature, Text):
+                most = require_most_words(feature)
+                made = SensitivityBlock(
+                    feature.name, classes * group.columns, most, share.get("word", Fraction(1)), "word", spread=True
+                )
+                parts.append(_Counts(made, cells, group.columns))
             elif isinstance(feature, Numeric):
                 power = 1 if group.kind == "sum" else 2
                 if (width := feature.code_high - feature.code_low) == 0:
@@ -275,6 +286,16 @@ class Query:
                 else:
                     self._view(out, "square", part.feature.name)[:] = (piece + float(width) ** 4 * n) / 64
         return out
+
+
+def require_most_words(feature: Text) -> int:
+    """What one document can change; refused where nobody declared it."""
+    if feature.most_words is None:
+        raise PrivacyError(
+            f"feature {feature.name!r}: declare most_words, the most words of a document that count: without a bound one "
+            "document could change everything, and no noise hides that"
+        )
+    return feature.most_words
 
 
 def _divide(values: IntVector, by: int) -> IntVector:

@@ -38,7 +38,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from blindbayes.codebook import Categorical, Codebook, Numeric
+from blindbayes.codebook import Codebook, Numeric
 from blindbayes.errors import ConfigError, PrivacyError
 from blindbayes.model.parameters import Gaussian, Histogram, Parameters, Term
 from blindbayes.primitives.coins import Coins
@@ -184,7 +184,7 @@ class ParameterPlan:
         terms: dict[str, Term] = {}
         for feature in self.codebook.features:
             codes = block.columns[feature.name]
-            if isinstance(feature, Categorical) or feature.bins is not None:
+            if not isinstance(feature, Numeric) or feature.bins is not None:
                 present = codes >= 0
                 cells = np.bincount(labels[present] * feature.size + codes[present], minlength=classes * feature.size)
                 noisy = cells + samplers.discrete_laplace(coins, scale, cells.size)
@@ -255,7 +255,7 @@ class ParameterPlan:
         counts = part("class_count", None)
         terms: dict[str, Term] = {}
         for feature in self.codebook.features:
-            if isinstance(feature, Categorical) or feature.bins is not None:
+            if not isinstance(feature, Numeric) or feature.bins is not None:
                 terms[feature.name] = _histogram(part("count", feature.name).reshape(len(counts), -1), alpha)
                 continue
             n = np.maximum(part("n", feature.name) if feature.optional else counts, 1.0)
@@ -287,5 +287,6 @@ def plan_parameters(
     rows_per_unit: int = 1,
 ) -> ParameterPlan:
     """The plan of a per-parameter release."""
+    codebook.require_one_value(f"the mechanism {mechanism}")
     exact = budget_floor(epsilon)
     return ParameterPlan(codebook, exact, mechanism, allocation, positive(gamma, "gamma"), rows_per_unit)

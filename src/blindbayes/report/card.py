@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from blindbayes.codebook import Categorical
+from blindbayes.codebook import Categorical, Text
 from blindbayes.foreign import markdown
 from blindbayes.model.parameters import Parameters
 
@@ -39,6 +39,10 @@ def model_card(parameters: Parameters, facts: Mapping[str, Any], approved: str |
         optional = "yes" if feature.optional else "no"
         if isinstance(feature, Categorical):
             lines.append(f"| {name} | categorical | {feature.size} values | {optional} |")
+        elif isinstance(feature, Text):
+            what = f"{feature.size:,} {'words' if feature.words else 'buckets of hashed words'}"
+            most = f", {feature.most_words:,} of a document" if feature.most_words else ""
+            lines.append(f"| {name} | text, {feature.model} | {what}{most} | {optional} |")
         else:
             kind = "numeric, binned" if feature.bins else "numeric, Gaussian"
             unit = f" {markdown(feature.unit)}" if feature.unit else ""
@@ -49,7 +53,8 @@ def model_card(parameters: Parameters, facts: Mapping[str, Any], approved: str |
         "",
         "- Features are taken as independent within a class; probabilities are therefore too sure of themselves where they are "
         "not. Use the ranking, or calibrate on data of your own.",
-        "- A value outside the codebook counts as missing; a number outside its bounds is clamped.",
+        "- A value outside the codebook counts as missing; a number outside its bounds is clamped; a word that is not listed "
+        "does not count.",
         "- The model says nothing about why; it carries whatever bias its rows had.",
     ]
     return "\n".join(lines) + "\n"

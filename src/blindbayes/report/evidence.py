@@ -8,12 +8,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from blindbayes.codebook import Categorical, Feature, Numeric
+from blindbayes.codebook import Categorical, Feature, Numeric, Text
 from blindbayes.model.explain import NoiseInterval, between
-from blindbayes.model.parameters import Gaussian, Histogram, Parameters
+from blindbayes.model.parameters import Gaussian, Histogram, Parameters, Words
 from blindbayes.statistics import Statistics
 
 MOST_RANGES = 12  # a number in finer cells is shown in this many ranges
+TOP_WORDS = 12  # of a text, for each class, those that speak most for it
 POINTS = 5  # a number with a normal law is shown at this many values
 Floats = npt.NDArray[np.float64]
 
@@ -59,7 +60,8 @@ def weights(
     noise_interval: NoiseInterval | None = None,
     statistics: Statistics | None = None,
 ) -> list[Weight]:
-    """Every value of every categorical feature, ranges or values of every number, in the codebook's order.
+    """Every value of every categorical feature, ranges or values of every number, the words of a text that speak most for each
+    class, in the codebook's order.
 
     With `noise_interval`, each has its interval, and the ranges are the cells that were released (or some of them together).
     With `statistics` (exact, or the noisy ones that were released), each says how many rows have it.
@@ -83,7 +85,10 @@ def weights(
                 with np.errstate(invalid="ignore"):  # nan: a hidden count
                     drawn = np.logaddexp.reduceat(other.log_prob, starts, axis=2).transpose(0, 2, 1)
             held = None if statistics is None else np.add.reduceat(statistics.counts[feature.name].sum(axis=0), starts)
-        elif isinstance(feature, Numeric):
+        elif isinstance(feature, Text) and isinstance(term, Words):
+            found += _words(parameters, feature, term, noise_interval, statistics)
+            continue
+        elif isinstance(feature, Numeric) and isinstance(term, Gaussian):
             codes = _points(term, feature, present)
             names = [f"at {(code + feature.centre) / feature.scale:.6g}" for code in codes.tolist()]
             own = parameters.score(feature.name, term, codes)
@@ -98,11 +103,34 @@ def weights(
     return found
 
 
+def _words(
+    parameters: Parameters, feature: Text, term: Words, noise_interval: NoiseInterval | None, statistics: Statistics | None
+) -> list[Weight]:
+    """The words that speak most for a class, by what they say times how often they are used."""
+    present = np.isfinite(parameters.log_prior)
+    odds = term.log_prob - term.log_prob[present].mean(axis=0)
+    uses = None if statistics is None else statistics.bags[feature.name].sum(axis=0).astype(np.float64)
+    likely = np.exp(parameters.log_prior) @ np.exp(-np.abs(term.log_prob)) if uses is None else uses / max(uses.sum(), 1.0)
+    strength = np.where(present[:, None], odds, 0.0) * likely
+    best = [at for row in strength for at in np.argsort(-row)[:TOP_WORDS].tolist() if row[at] > 0]
+    chosen = np.unique(np.array(best, dtype=np.int64))
+    drawn, noisy = None, noise_interval is not None
+    if noise_interval is not None and feature.name in noise_interval.words and len(chosen):
+        drawn = noise_interval.words[feature.name](chosen).transpose(0, 2, 1)
+    names = [feature.word(int(at)) for at in chosen]
+    some = _weights(feature.name, names, term.log_prob[:, chosen].T, drawn, present, noisy)
+    ends = [None] * len(chosen) if uses is None or noisy else [(float(uses[at]), float(uses[at])) for at in chosen]
+    return [replace(weight, share=float(likely[at]), rows=rows) for weight, at, rows in zip(some, chosen, ends, strict=True)]
+
+
 def information(parameters: Parameters) -> dict[str, float]:
     """What each feature tells about the class by itself, in bits of mutual information: most first."""
     prior, found = np.exp(parameters.log_prior), {}
     for feature in parameters.codebook.features:
         term = parameters.terms[feature.name]
+        if isinstance(term, Words):
+            found[feature.name] = _information_of_words(prior, term)
+            continue
         if isinstance(term, Histogram):
             joint = prior[:, None] * np.exp(term.log_prob)
         elif isinstance(feature, Numeric):
@@ -117,6 +145,19 @@ def information(parameters: Parameters) -> dict[str, float]:
         some = joint > 0
         found[feature.name] = max(float((joint[some] * np.log2(joint[some] / apart[some])).sum()), 0.0)
     return dict(sorted(found.items(), key=lambda item: -item[1]))
+
+
+def _information_of_words(prior: Floats, term: Words) -> float:
+    """Of one word of a document; where words are there or not, of all of them as if each were a feature of its own."""
+    if term.once:
+        given = np.exp(term.log_prob)
+        tables = np.stack([given, 1 - given]) * prior[:, None]
+    else:
+        likely = np.exp(-np.abs(term.log_prob))  # a complement's terms are minus those of the others
+        tables = (likely / likely.sum(axis=1, keepdims=True) * prior[:, None])[None]
+    apart = tables.sum(axis=1, keepdims=True) * prior[:, None]
+    some = tables > 0
+    return max(float((tables[some] * np.log2(tables[some] / np.broadcast_to(apart, tables.shape)[some])).sum()), 0.0)
 
 
 def _occurrence(
@@ -185,8 +226,8 @@ def _starts(feature: Feature, cells: int, cut: tuple[int, ...] | None) -> list[i
 
 def _name(feature: Feature, start: int, end: int) -> str:
     """A category, or the first and last number of the grid that fall into the cells."""
-    if isinstance(feature, Categorical):
-        return str(feature.values[start])
+    if not isinstance(feature, Numeric):
+        return str(feature.values[start]) if isinstance(feature, Categorical) else feature.word(start)
     starts = [*feature.starts, feature.code_high + 1]
     first, last = starts[start], starts[end] - 1
     low, high = ((code + feature.centre) / feature.scale for code in (first, last))

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from blindbayes.data.columns import ColumnSource, open_columns
 from blindbayes.data.keys import read_digests, recipe_of
 from blindbayes.errors import ConfigError, LocalProtocolError
-from blindbayes.model.parameters import Histogram, Parameters
+from blindbayes.model.parameters import Gaussian, Histogram, Parameters
 from blindbayes.model.shares import ModelShare
 from blindbayes.primitives import limbs as lm
 from blindbayes.primitives.coins import Coins
@@ -178,7 +178,7 @@ def whole_tables(parameters: Parameters, plan: ScoreLayout) -> dict[str, Limbs]:
         own = plan.features[name]
         if isinstance(term, Histogram):
             entries = term.log_prob.T[None]  # (1, values, K)
-        elif isinstance(own, GaussianLayout):
+        elif isinstance(own, GaussianLayout) and isinstance(term, Gaussian):
             scale, centre = float(own.feature.scale), float(own.feature.centre)
             finite = np.isfinite(term.variance)
             variance = np.where(finite, term.variance, 1.0) * scale * scale

@@ -83,6 +83,7 @@ class SumScheme(Scheme):
             allowed=said.get("allowed", True),
             offered=said.get("offered", True),
             small_cells=True,
+            texts=True,
             goes_on=True,
             living=True,
             sums=True,

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from blindbayes.codebook import Categorical
+from blindbayes.codebook import Text
 from blindbayes.errors import PrivacyError
 from blindbayes.site.determined import Finding, Question, TooManySums, find_determined
 from blindbayes.site.policy import Policy
@@ -73,14 +73,15 @@ def _tables(statistics: Statistics) -> dict[str, dict[str, Any]]:
     book, named = statistics.codebook, statistics.by_name()
     found: dict[str, dict[str, Any]] = {}
     for feature in book.features:
-        values = feature.values if isinstance(feature, Categorical) else None
+        values = getattr(feature, "words", None) if isinstance(feature, Text) else getattr(feature, "values", None)
+        counts = named.get("words" if isinstance(feature, Text) else "counts", {}).get(feature.name)
         for at, label in enumerate(book.classes):
             cells: dict[str, int] = {}
             for kind in ("n", "sums", "squares"):
                 if feature.name in named[kind]:
                     cells[kind] = named[kind][feature.name][at]
-            for place, count in enumerate(named["counts"].get(feature.name, [()] * len(book.classes))[at]):
-                cells[f"value {values[place] if values is not None and place < len(values) else place}"] = count
+            for place, count in enumerate(() if counts is None else counts[at]):
+                cells[f"value {values[place] if values else place}"] = count
             found.setdefault(feature.name, {})[label] = {name: count for name, count in cells.items() if count}
     return found
 

@@ -4,8 +4,9 @@ Rows stop here: what leaves this room is integers. `CodedRows` is a batch of row
 a block up, `Layout` maps names to positions, `Statistics` is the vector with its names.
 """
 
+from blindbayes.statistics.bags import Bags
 from blindbayes.statistics.block import MISSING, CodedRows, cells_of, count_block
 from blindbayes.statistics.layout import Cell, Layout
 from blindbayes.statistics.statistics import Statistics
 
-__all__ = ["MISSING", "Cell", "CodedRows", "Layout", "Statistics", "cells_of", "count_block"]
+__all__ = ["MISSING", "Bags", "Cell", "CodedRows", "Layout", "Statistics", "cells_of", "count_block"]

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from blindbayes.codebook import Numeric
+from blindbayes.codebook import Numeric, Text
 from blindbayes.errors import DataError
+from blindbayes.statistics.bags import Bags, count_words
 from blindbayes.statistics.layout import Layout
 from blindbayes.statistics.statistics import Statistics
 
@@ -22,11 +23,17 @@ _ROWS_AT_ONCE = 1 << 16
 @dataclass(frozen=True, slots=True)
 class CodedRows:
     """Codes of some rows. `labels` holds class positions; per feature, positions of values or bins (-1: missing), or for a
-    Gaussian feature centred grid codes (`MISSING`: missing). `labels` is None where the class is not at hand."""
+    Gaussian feature centred grid codes (`MISSING`: missing). `labels` is None where the class is not at hand. Features that
+    are text stand in `bags`."""
 
     labels: npt.NDArray[np.int64] | None
     columns: Mapping[str, npt.NDArray[np.int64]]
     rows: int
+    bags: Mapping[str, Bags] = field(default_factory=dict)
+
+    def values(self, name: str) -> npt.NDArray[np.int64] | Bags:
+        """The codes, or the words, of a feature."""
+        return self.bags[name] if name in self.bags else self.columns[name]
 
     @property
     def known_labels(self) -> npt.NDArray[np.int64]:
@@ -37,7 +44,8 @@ class CodedRows:
 
     def take(self, rows: npt.NDArray[np.int64]) -> CodedRows:
         """Some rows, by position, with their labels."""
-        return CodedRows(self.known_labels[rows], {name: codes[rows] for name, codes in self.columns.items()}, len(rows))
+        columns = {name: codes[rows] for name, codes in self.columns.items()}
+        return CodedRows(self.known_labels[rows], columns, len(rows), {name: each[rows] for name, each in self.bags.items()})
 
     def __repr__(self) -> str:
         return f"Block(rows={self.rows}, columns={len(self.columns)})"
@@ -56,7 +64,7 @@ def count_block(layout: Layout, block: CodedRows, weights: npt.NDArray[np.int64]
     vector = np.zeros(layout.size, dtype=object)
     for start in range(0, block.rows, _ROWS_AT_ONCE):
         part = slice(start, start + _ROWS_AT_ONCE)
-        _add_part(layout, vector, labels[part], block.columns, part, None if weights is None else weights[part])
+        _add_part(layout, vector, labels[part], block, part, None if weights is None else weights[part])
     return Statistics(layout, vector).require_bounds()
 
 
@@ -64,7 +72,7 @@ def _add_part(
     layout: Layout,
     vector: npt.NDArray[Any],
     labels: npt.NDArray[np.int64],
-    columns: Mapping[str, npt.NDArray[np.int64]],
+    block: CodedRows,
     part: slice,
     weights: npt.NDArray[np.int64] | None,
 ) -> None:
@@ -74,7 +82,14 @@ def _add_part(
         if group.feature is None:
             vector[where] += _tally(labels, classes, weights)
             continue
-        codes = columns[group.feature.name][part]
+        if isinstance(group.feature, Text):
+            bags = block.bags[group.feature.name][part]
+            if group.kind == "n":
+                vector[where] += _tally(labels[bags.present], classes, None if weights is None else weights[bags.present])
+            else:
+                vector[where] += count_words(labels, bags, classes, weights)
+            continue
+        codes = block.columns[group.feature.name][part]
         if group.kind == "count":
             present = codes >= 0
             cells = labels * group.columns + codes

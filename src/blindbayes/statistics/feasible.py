@@ -2,13 +2,14 @@
 
 The rules that every table obeys, whatever its rows: counts are not negative; a feature's counts per class add up to the
 class count (at most, where values may be missing); sums and sums of squares of n codes within +-C obey |s| <= n C,
-q <= n C^2 and, by Cauchy-Schwarz, s^2 <= n q; q has the parity of s. The rules are necessary, not sufficient: a party that
+q <= n C^2 and, by Cauchy-Schwarz, s^2 <= n q; q has the parity of s; n documents use a word that counts once in at most n of
+them, and have at most n times their bound of words together. The rules are necessary, not sufficient: a party that
 lies with the statistics of a made-up table passes.
 """
 
 from __future__ import annotations
 
-from blindbayes.codebook import Numeric
+from blindbayes.codebook import Numeric, Text
 from blindbayes.errors import DataError
 from blindbayes.statistics import Statistics
 
@@ -33,6 +34,14 @@ def require_feasible(statistics: Statistics, *, complete: bool = True) -> Statis
                     raise DataError(f"{where}: the counts of a class do not add up to its rows")
         elif isinstance(feature, Numeric):
             _require_moments(statistics, feature, class_counts)
+        elif isinstance(feature, Text):
+            table, documents = statistics.bags[feature.name], statistics.documents(feature.name)
+            if (documents < 0).any() or (documents > statistics.class_counts).any():
+                raise DataError(f"{where}: the number of documents of a class does not fit its rows")
+            if (table < 0).any() or (feature.once and (table > documents[:, None]).any()):
+                raise DataError(f"{where}: the count of a word does not fit the documents of its class")
+            if (table.astype(object).sum(axis=1) > documents.astype(object) * feature.reach).any():
+                raise DataError(f"{where}: more words than the documents of a class can have")
     return statistics
 
 

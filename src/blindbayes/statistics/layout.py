@@ -2,11 +2,13 @@
 
 Order: the class counts; then, feature by feature in the codebook's order, for a categorical or binned feature its counts
 (class by class, value by value), for a Gaussian feature the number of present values (only if the feature is optional:
-otherwise it is the class count), the sums of codes and the sums of squared codes, each class by class.
+otherwise it is the class count), the sums of codes and the sums of squared codes, each class by class; for text the number of
+documents (only where it may be missing and words count once), then its words (class by class, word by word).
 
-No overflow: at most `max_rows` rows are counted, each adds at most 1 to a count, at most C = max |code| to a sum and at most
-C^2 to a sum of squares, so every cell is bounded by max_rows * C^2. A cell whose bound fits in 63 bits is one 64-bit word;
-a wider one is cut into 32-bit limbs, each in a word of its own, so that words of up to 2^31 parties add up without carry.
+No overflow: at most `max_rows` rows are counted, each adds at most 1 to a count, at most C = max |code| to a sum, at most C^2
+to a sum of squares and at most its length to a word, so every cell is bounded by max_rows times that. A cell whose bound fits
+in 63 bits is one 64-bit word; a wider one is cut into 32-bit limbs, each in a word of its own, so that words of up to 2^31
+parties add up without carry.
 """
 
 from __future__ import annotations
@@ -19,10 +21,10 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from blindbayes.codebook import Categorical, Codebook, Feature
+from blindbayes.codebook import Categorical, Codebook, Feature, Text
 from blindbayes.errors import DataError
 
-Kind: TypeAlias = Literal["class_count", "count", "n", "sum", "square"]
+Kind: TypeAlias = Literal["class_count", "count", "n", "sum", "square", "word"]
 _LIMB_BITS = 32
 
 
@@ -63,6 +65,11 @@ class Layout:
         rows = codebook.max_rows
         add("class_count", None, 1, rows)
         for feature in codebook.features:
+            if isinstance(feature, Text):
+                if feature.has_documents:
+                    add("n", feature, 1, rows)
+                add("word", feature, feature.size, rows * (1 if feature.once else feature.reach))
+                continue
             if isinstance(feature, Categorical) or feature.bins is not None:
                 add("count", feature, feature.size, rows)
                 continue
@@ -91,6 +98,8 @@ class Layout:
                     value = None
                     if group.kind == "count":
                         value = feature.values[column] if isinstance(feature, Categorical) else str(column)
+                    elif group.kind == "word" and isinstance(feature, Text):
+                        value = feature.word(column)
                     cells.append(Cell(group.kind, label, feature.name if feature else None, value))
         return tuple(cells)
 
@@ -138,7 +147,7 @@ class Layout:
     @cached_property
     def word_count(self) -> int:
         """Length of the word vector that protocols add up modulo 2^64."""
-        return sum(self._limbs)
+        return sum(self._limbs) if self.is_wide else self.size
 
     def words(self, vector: npt.NDArray[Any]) -> npt.NDArray[np.uint64]:
         """The vector as words modulo 2^64; adding words adds vectors."""

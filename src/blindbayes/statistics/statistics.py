@@ -18,7 +18,9 @@ IntArray = npt.NDArray[Any]  # int64, or object arrays of Python integers where 
 
 
 class Statistics:
-    """Class counts, value x class counts, and per class n, sum and sum of squares of codes. Immutable; `+` merges.
+    """Class counts, value x class counts, word x class counts, and per class n, sum and squares of codes.
+
+    Immutable; `+` merges.
 
     Exact statistics of tables are never negative in their counts and obey the codebook's bounds (`require_bounds`); noisy
     ones need not.
@@ -109,6 +111,15 @@ class Statistics:
         """Per Gaussian feature: sum of squared codes per class."""
         return self._by_feature("square")
 
+    @cached_property
+    def bags(self) -> Mapping[str, IntArray]:
+        """Per feature that is text: how often each word stands in each class, (classes, words)."""
+        return self._by_feature("word", flat=False)
+
+    def documents(self, name: str) -> IntArray:
+        """Documents per class of a feature that is text."""
+        return self._by_feature("n").get(name, self.class_counts)
+
     def _by_feature(self, kind: Kind, *, flat: bool = True) -> Mapping[str, IntArray]:
         found = {}
         for group in self.layout.groups:
@@ -126,23 +137,26 @@ class Statistics:
 
     def by_name(self) -> dict[str, Any]:
         """Plain lists by name, as the model file keeps them."""
-        return {
+        named: dict[str, Any] = {
             "class_counts": [int(value) for value in self.class_counts],
             "counts": {name: [[int(cell) for cell in row] for row in table] for name, table in self.counts.items()},
             "n": {name: [int(value) for value in row] for name, row in self._by_feature("n").items()},
             "sums": {name: [int(value) for value in row] for name, row in self.sums.items()},
             "squares": {name: [int(value) for value in row] for name, row in self.squares.items()},
         }
+        if self.bags:
+            named["words"] = {name: table.tolist() for name, table in self.bags.items()}
+        return named
 
     @classmethod
     def from_names(cls, codebook: Codebook, named: Mapping[str, Any]) -> Statistics:
         """The inverse of `by_name`; refuses anything that does not fit the codebook's layout."""
         layout = Layout(codebook)
         vector = np.zeros(layout.size, dtype=layout.dtype)
-        expected = {"class_counts", "counts", "n", "sums", "squares"}
+        keys = {"count": "counts", "n": "n", "sum": "sums", "square": "squares"} | ({"word": "words"} if codebook.texts else {})
+        expected = {"class_counts", *keys.values()}
         if set(named) != expected:
             raise DataError("statistics: the sections must be " + ", ".join(sorted(expected)))
-        keys = {"count": "counts", "n": "n", "sum": "sums", "square": "squares"}
         used = 1
         for group in layout.groups:
             if group.feature is None:

@@ -196,6 +196,8 @@ class Study(SumPlanning):
                 f"{self.protocol} is for rows that {'line up' if facts.aligned else 'are matched by an identifier'}; "
                 "change aligned or protocol"
             )
+        if not facts.texts:
+            self.codebook.require_one_value(f"a study over {self.kind_described} by {self.protocol}")
         if self.epsilon is not None and not (_is_number(self.epsilon) and self.epsilon > 0):
             raise PrivacyError("epsilon must be a positive number, or None for an exact sum")
         if not _is_number(self.delta):

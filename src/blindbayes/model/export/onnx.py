@@ -1,7 +1,8 @@
 """ONNX: the same arithmetic as `Parameters`, as a graph.
 
 One input per feature, shaped (rows, 1): text for a categorical feature (a text that the codebook does not list counts as
-missing, as in prediction), a double for a numeric one (NaN is missing; a number is put on the grid and clamped). Outputs:
+missing, as in prediction), a double for a numeric one (NaN is missing; a number is put on the grid and clamped). Text is shaped
+(rows, words): doubles that count its words. Outputs:
 `label`, shaped (rows,), and `probabilities`, shaped (rows, classes), in the codebook's order.
 """
 
@@ -13,7 +14,7 @@ import numpy as np
 
 from blindbayes.codebook import Categorical, Feature, Numeric
 from blindbayes.errors import ConfigError
-from blindbayes.model.parameters import Gaussian, Histogram, Parameters
+from blindbayes.model.parameters import Gaussian, Histogram, Parameters, Words
 
 _OPSET = 18
 _ML_OPSET = 3
@@ -32,9 +33,14 @@ def to_onnx(parameters: Parameters, *, label_kind: str = "text") -> Any:
     for at, feature in enumerate(codebook.features):
         source = f"input_{at}"
         kind = TensorProto.STRING if isinstance(feature, Categorical) else TensorProto.DOUBLE
-        inputs.append(helper.make_tensor_value_info(feature.name, kind, ["rows", 1]))
-        graph.node("Reshape", [feature.name, graph.constant(f"flat_{at}", np.array([-1]))], source)
-        term = _feature_term(graph, feature, parameters.terms[feature.name], source, at)
+        own = parameters.terms[feature.name]
+        wide = own.log_prob.shape[1] if isinstance(own, Words) else 1
+        inputs.append(helper.make_tensor_value_info(feature.name, kind, ["rows", wide]))
+        if isinstance(own, Words):
+            term = _words_term(graph, own, feature.name, at)
+        else:
+            graph.node("Reshape", [feature.name, graph.constant(f"flat_{at}", np.array([-1]))], source)
+            term = _feature_term(graph, feature, own, source, at)
         scores = graph.node("Add", [scores, term], f"score_{at}")
     best = graph.node("ArgMax", [scores], "best", axis=1, keepdims=0, select_last_index=0)
     whole = label_kind == "integer"
@@ -94,6 +100,8 @@ def _feature_term(graph: _Graph, feature: Feature, term: Histogram | Gaussian, s
             default_int64=feature.size,
         )
         return _look_up(graph, term, codes, at)
+    if not isinstance(feature, Numeric):
+        raise ConfigError(f"feature {feature.name!r} has no form in ONNX")
     missing = graph.node("IsNaN", [source], f"missing_{at}")
     present = graph.node("Where", [missing, graph.constant(f"filler_{at}", np.array(0.0)), source], f"present_{at}")
     scaled = graph.node("Mul", [present, graph.constant(f"scale_{at}", np.array(feature.scale))], f"scaled_{at}")
@@ -117,6 +125,18 @@ def _feature_term(graph: _Graph, feature: Feature, term: Histogram | Gaussian, s
     density = graph.node("Add", [graph.node("Mul", [square, weight], f"weighted_{at}"), base], f"density_{at}")
     wide = graph.node("Unsqueeze", [missing, graph.constant(f"wide_{at}", np.array([1]))], f"absent_{at}")
     return graph.node("Where", [wide, graph.constant(f"zero_{at}", np.array(0.0)), density], f"term_{at}")
+
+
+def _words_term(graph: _Graph, term: Words, source: str, at: int) -> str:
+    """What the words of each document add, shaped (rows, classes); a word that counts once is there or not."""
+    log, base = term.log_prob, np.zeros(len(term.log_prob))
+    if term.once:
+        there = graph.node("Greater", [source, graph.constant(f"none_{at}", np.array(0.0))], f"there_{at}")
+        source = graph.node("Cast", [there], f"once_{at}", to=graph.types.DOUBLE)
+        absent = np.log1p(-np.exp(log))
+        log, base = log - absent, absent.sum(axis=1)
+    spoken = graph.node("MatMul", [source, graph.constant(f"words_{at}", log.T)], f"spoken_{at}")
+    return graph.node("Add", [spoken, graph.constant(f"base_{at}", base[np.newaxis, :])], f"term_{at}")
 
 
 def _cell(graph: _Graph, feature: Numeric, point: str, at: int) -> str:

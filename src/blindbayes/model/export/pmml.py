@@ -22,6 +22,7 @@ _SMALLEST = 1e-300  # PMML has no probability 0 in a Naive Bayes prior
 def to_pmml(parameters: Parameters, *, label_kind: str = "text") -> str:
     """The model as PMML text."""
     codebook = parameters.codebook
+    codebook.require_one_value("PMML's Naive Bayes")
     root = tree.Element("PMML", {"xmlns": _NAMESPACE, "version": "4.4"})
     header = tree.SubElement(root, "Header", {"description": f"Naive Bayes; codebook {codebook.sha256}"})
     tree.SubElement(header, "Application", {"name": "blindbayes"})

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from blindbayes.codebook import Categorical, Feature, Numeric
+from blindbayes.codebook import Feature, Numeric
 from blindbayes.data.columns import ColumnSource
 from blindbayes.errors import ConfigError, DataError
 from blindbayes.model.parameters import estimate
@@ -47,7 +47,7 @@ _TERMS = ("key_bits", "toy_keys", "degree", "const_bits", "divisor")
 
 def attribute_of(feature: Feature, variance_floor: float) -> Attribute:
     """A feature as the protocol sees it: codes of values or bins, or whole numbers from 0."""
-    if isinstance(feature, Categorical) or feature.bins is not None:
+    if not isinstance(feature, Numeric) or feature.bins is not None:
         return Nominal(feature.name, feature.size)
     floor = Fraction(variance_floor) * Fraction(feature.scale) ** 2
     return Measured(feature.name, feature.code_high - feature.code_low, floor)

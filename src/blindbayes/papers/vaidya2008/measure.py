@@ -212,7 +212,7 @@ def _codebook(nominal: int, numeric: int, classes: int) -> Codebook:
 def _block(book: Codebook, rows: int) -> CodedRows:
     columns = {}
     for feature in book.features:
-        if isinstance(feature, Categorical):
+        if not isinstance(feature, Numeric):
             columns[feature.name] = np.arange(rows, dtype=np.int64) % VALUES
         else:
             columns[feature.name] = np.arange(rows, dtype=np.int64) * 37 % SPAN + feature.code_low

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from scipy.optimize import brentq
 from scipy.stats import norm
 
-from blindbayes.codebook import Categorical, Codebook
+from blindbayes.codebook import Categorical, Codebook, Numeric
 from blindbayes.statistics import MISSING, CodedRows
 
 Floats = npt.NDArray[np.float64]
@@ -59,7 +59,7 @@ class Table:
             if isinstance(feature, Categorical):
                 categories.append(codes)
                 sizes.append(feature.size)
-            else:
+            elif isinstance(feature, Numeric):
                 z = 2 * (codes - feature.code_low) / (feature.width - 1) - 1
                 numbers.append(np.where(codes == MISSING, np.nan, z))
                 widths.append(feature.width)
