@@ -91,9 +91,10 @@ def test_duplicate_entries_add_up_and_the_callers_matrix_stays_as_it_is() -> Non
     assert made.nnz == 3
 
 
-def test_without_a_codebook_a_sparse_matrix_of_counts_is_text() -> None:
+def test_without_a_codebook_the_error_says_how_to_write_one() -> None:
     X, y = drawn(60, 30, 3, seed=2)
-    np.testing.assert_allclose(NaiveBayes().fit(X, y).predict_proba(X), MultinomialNB().fit(X, y).predict_proba(X), rtol=1e-9)
+    with pytest.raises(TypeError, match=r"Codebook\('class', labels, \(Text\('words', vectorizer"):
+        NaiveBayes().fit(X, y)
 
 
 @pytest.mark.parametrize("value", [0.5, -1, np.nan, np.inf])
@@ -101,13 +102,11 @@ def test_what_is_no_count_is_refused(value: float) -> None:
     X = sp.csr_array(np.array([[0, value, 0, 0, 0, 0, 1.0]]))
     with pytest.raises(DataError, match="must hold counts"):
         NaiveBayes(book()).fit(X, ["ham"])
-    with pytest.raises(TypeError, match="Sparse data must hold counts"):
-        NaiveBayes().fit(X, ["ham"])
 
 
 def test_a_sparse_matrix_beside_other_features_is_refused_in_words() -> None:
     mixed = Codebook("class", ("ham", "spam"), (Text("body", WORDS), Categorical("from", ("in", "out"))))
-    with pytest.raises(TypeError, match="one feature of kind text"):
+    with pytest.raises(TypeError, match="the one feature, of kind text"):
         NaiveBayes(mixed).fit(sp.csr_array((2, 7), dtype=int), ["ham", "spam"])
 
 
@@ -318,5 +317,5 @@ def test_fifty_thousand_words_cost_eight_bytes_a_cell() -> None:
     ],
 )
 def test_where_a_row_needs_one_value_text_is_refused_in_plain_words(study: dict[str, Any]) -> None:
-    with pytest.raises(ConfigError, match="'body' is text: a study over .* a document has many words"):
+    with pytest.raises(ConfigError, match=r"'body' is text: a study over .* a document has many words"):
         Study(book(), **study)

@@ -269,7 +269,7 @@ class FittedModel:
         tags.input_tags.allow_nan = True
         tags.input_tags.string = True
         tags.input_tags.categorical = True
-        tags.input_tags.sparse = self.codebook is None or (isinstance(self.codebook, Codebook) and bool(self.codebook.texts))
+        tags.input_tags.sparse = isinstance(self.codebook, Codebook) and bool(self.codebook.texts)
         return tags
 
 

@@ -21,13 +21,11 @@ from blindbayes.data.table import object_rows
 from blindbayes.data.values import Untyped, plain_text, untyped
 from blindbayes.data.words import read_matrix
 from blindbayes.errors import DataError
-from blindbayes.statistics import Bags
 
 if TYPE_CHECKING:
     pass
 
 _TARGET = "class"
-WORDS = "words"  # the feature that a sparse matrix without a codebook is
 _MAX_WEIGHT = 2**31
 _ROWS_AT_ONCE = 1 << 14
 _WHOLE = re.compile(r"0|-?[1-9][0-9]{0,17}")
@@ -118,30 +116,18 @@ def split_columns(X: Any, codebook: Codebook | None) -> tuple[list[Any] | None, 
 
 
 def matrix_columns(X: Any, codebook: Codebook | None, *, total: bool = False) -> dict[str, Any] | None:
-    """The bags of words of a matrix with a column per word, for the one feature that is text; None for other data.
-
-    Without a codebook a sparse matrix of counts is such a feature, its words known by their columns.
-    """
-    sparse = hasattr(X, "tocsr")
-    if codebook is None and sparse:
-        feature: Any = Text(WORDS, buckets=X.shape[1])
-    elif codebook is not None and len(codebook.features) == 1:
+    """The bags of words of a matrix with a column per word, for a codebook of one feature, which is text; else None."""
+    sparse, feature = hasattr(X, "tocsr"), None
+    if codebook is not None and len(codebook.features) == 1:
         feature = codebook.features[0]
-    else:
-        feature = None
-    if not isinstance(feature, Text) or not (sparse or _counts_like(X, feature)):
-        if sparse:
-            raise TypeError(
-                "Sparse data was passed, but dense data is required: a sparse matrix is one feature of kind text. Declare it "
-                "in the codebook, by itself, or use '.toarray()' to convert to a dense array."
-            )
-        return None
-    try:
+    if isinstance(feature, Text) and (sparse or _counts_like(X, feature)):
         return {feature.name: read_matrix(X, feature, total=total)}
-    except DataError:
-        if codebook is not None:
-            raise
-    raise TypeError("Sparse data must hold counts, whole numbers from 0 on; use '.toarray()' for other numbers.")
+    if sparse:
+        raise TypeError(
+            "Sparse data was passed, but dense data is required. A sparse matrix is the one feature, of kind text, of a "
+            "codebook: Codebook('class', labels, (Text('words', vectorizer.get_feature_names_out()),)). Or use '.toarray()'."
+        )
+    return None
 
 
 def _counts_like(X: Any, feature: Text) -> bool:
@@ -239,10 +225,7 @@ def native_labels(classes: tuple[str, ...], kind: str) -> npt.NDArray[Any]:
 def infer(columns: Mapping[str, Any], labels: pa.Array, classes: Any, label_kind: str) -> Codebook:
     """An inferred codebook with room around the numbers seen, for later batches and queries."""
     listed = labels if classes is None else plain_labels(np.unique(np.asarray(classes)))[0]
-    features = tuple(
-        Text(str(name), buckets=column.size) if isinstance(column, Bags) else infer_feature(str(name), column, room=True)
-        for name, column in columns.items()
-    )
+    features = tuple(infer_feature(str(name), column, room=True) for name, column in columns.items())
     for column, feature in zip(
         columns.values(), features, strict=True
     ):  # a number leaves no list of its values in the model, a text does
