@@ -225,7 +225,7 @@ class ReleasePlan:
             "features": {
                 cut.feature: {
                     "released_as": cut.kind,
-                    "cells": {"cells": cut.cells, "words": cut.fine}.get(cut.kind),
+                    "cells": cut.cells if cut.kind == "cells" else cut.fine if cut.kind == "words" else None,
                     "noise": spread.get(cut.feature),  # standard deviation in a cell, in counts
                     "why": cut.reason,
                 }
