@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 
 from blindbayes import kernels
-from blindbayes.errors import LocalProtocolError
-from blindbayes.primitives import cuckoo
+from blindbayes.errors import LocalProtocolError, PeerProtocolError
+from blindbayes.primitives import circuits, cuckoo, okvs, oprf, ot
+from blindbayes.primitives.garbling import Evaluator, Garbler
 from blindbayes.primitives.tweaks import Domain, TweakedHash
 from support.two_party import coins, transfer_pair
 
@@ -33,7 +34,7 @@ def words(label, *shape):
     return coins(label).words(int(np.prod(shape))).reshape(shape)
 
 
-# -- hashes ------------------------------------------------------------------------------------------------------------------
+# -- hashes ----------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("rows", [0, 1, 7, 8, 9, 16, 17, 63, 64, 65, 200])
@@ -59,7 +60,7 @@ def test_keys_are_expanded_as_the_standard_says(isa):
     assert made[0, -16:].tobytes().hex() == "d014f9a8c9ee2589e13f0cc8b6630ca6"
 
 
-# -- correlated transfers ------------------------------------------------------------------------------------------------------
+# -- correlated transfers ----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("counts", [[1], [128, 129], [4000, 96, 1], [5000, 40_000]])
@@ -100,7 +101,124 @@ def test_kernels_that_are_turned_off_in_the_middle_of_a_session_end_it(isa):
         chooser.extend(np.zeros(5000, dtype=np.uint8))
 
 
-# -- the border ----------------------------------------------------------------------------------------------------------------
+# -- pads, sums by class -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("entries", "width"), [(1, 1), (2, 1), (2, 2), (5, 2), (11, 3), (16, 1), (17, 4), (33, 26)])
+@pytest.mark.parametrize("rows", [0, 1, 15, 64, 130])
+def test_pads_of_transfers_are_alike(isa, entries, width, rows):
+    bits = ot.bits_for(entries)
+    q, delta, choices = words("q", rows, bits, 2), words("delta", 2), words("choices", rows) % np.uint64(entries)
+
+    def work():
+        hash_ = TweakedHash(b"s")
+        hash_.reserve(Domain.TRANSFER, 77)
+        return [ot.sender_pads(hash_, q, delta, entries, width), ot.chooser_pads(hash_, q, choices, entries, width)]
+
+    alike(isa, work)
+
+
+@pytest.mark.parametrize("minus", [False, True])
+@pytest.mark.parametrize("size", [1, 2, 3, 26, 127, 300, 2048, 2049])
+@pytest.mark.parametrize("rows", [0, 1, 70])
+def test_expanded_rows_are_added_and_taken_off_alike(isa, rows, size, minus):
+    seeds = words("seeds", rows, 2)
+
+    def work():
+        own, total = words("rows", rows, size), words("total", size)
+        TweakedHash(b"s").accumulate(seeds, Domain.LEAF, 99, own, total, minus=minus)
+        return [own, total]
+
+    alike(isa, work)
+
+
+def test_rows_go_to_the_class_they_have(isa):
+    rows, own = words("rows", 300, 7), np.random.default_rng(1).integers(0, 5, 300)
+    share = words("share", 5, 7)
+    wanted = share + np.stack([rows[own == label].sum(axis=0, dtype=np.uint64) for label in range(5)])
+    with kernels.using(isa):
+        kernels.active().add_by_class(rows, own, share)
+    assert np.array_equal(share, wanted)
+
+
+# -- gates -------------------------------------------------------------------------------------------------------------------
+
+
+def random_circuit(g, mine, theirs):
+    """Every kind of gate and chain that circuits have."""
+    total = circuits.add(g, mine, theirs)
+    less = circuits.is_less(g, mine, theirs, signed=True)
+    picked = circuits.select(g, less, circuits.subtract(g, mine, theirs, bits=len(mine)), theirs)
+    yield np.concatenate([total, less[None], picked, circuits.sign_of_sum(g, mine, theirs)[None]])
+    yield circuits.multiply(g, mine[:3], theirs[:2])
+
+
+@pytest.mark.parametrize(("bits", "lanes"), [(3, 1), (5, 3), (4, 8), (7, 17), (3, 100), (3, 4096), (3, 4097), (3, 9000)])
+def test_circuits_are_garbled_and_evaluated_alike(isa, bits, lanes):
+    mine = words("mine", bits, lanes).astype(np.uint8) & 1
+    delta, labels = words("delta", 2) | np.uint64(1), words("labels", bits, lanes, 2)
+    bit = words("theirs", bits, lanes)[..., None] & np.uint64(1)
+    active_labels = labels ^ (bit * np.uint64(MOST) & delta)
+
+    def work():
+        garbler, evaluator = Garbler(TweakedHash(b"g"), delta), Evaluator(TweakedHash(b"g"))
+        out = list(random_circuit(garbler, garbler.own(mine), labels))
+        tables = garbler.take_tables()
+        evaluator.give_tables(tables)
+        got = list(random_circuit(evaluator, evaluator.own((bits, lanes)), active_labels))
+        evaluator.require_finished()
+        made = [*out, tables, *got]
+        for wires, found in zip(out, got, strict=True):
+            tags = garbler.tags(wires)
+            made += [tags, evaluator.read(found, tags)]
+        return made
+
+    alike(isa, work)
+
+
+def test_tables_that_end_too_early_are_refused_before_a_kernel_reads_them(isa):
+    with kernels.using(isa):
+        evaluator = Evaluator(TweakedHash(b"g"), "other")
+        evaluator.give_tables(np.zeros(4 * 4 * 8 - 1, dtype=np.uint64))
+        labels = words("labels", 4, 8, 2)
+        with pytest.raises(PeerProtocolError, match="fewer garbled tables"):
+            evaluator.carries(labels, labels)
+
+
+# -- joins ---------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", [2, 3, 8])
+@pytest.mark.parametrize("rows", [0, 1, 3, 4, 5, 101])
+def test_outputs_of_the_oblivious_function_are_alike(isa, rows, size):
+    own, bins = words("rows", rows, 8), np.arange(rows) * 7
+    for session in (b"s", b"s" * 16, b"s" * 32):
+        alike(isa, lambda session=session: [oprf.hashed(session, own, bins, size)])
+
+
+@pytest.mark.parametrize("count", [64, 128, 1024])
+def test_planes_and_rows_of_the_oblivious_function_are_alike(isa, count):
+    rows, planes = words("rows", count, 8), words("planes", 512, count // 64).view(np.uint8)
+    alike(isa, lambda: [oprf.to_planes(rows), oprf.to_rows(planes), oprf.to_rows(planes[:, : count // 16 // 8 * 8])])
+    alike(isa, lambda: [oprf.to_planes(rows[:8])])  # too few for the kernel
+
+
+@pytest.mark.parametrize("width", [1, 2, 3])
+@pytest.mark.parametrize("rate", [145, 124])  # as it is, and so tight that keys are left for the dense part
+def test_stores_are_encoded_and_decoded_alike(isa, width, rate):
+    count = 3000
+    size = 64 + rate * count // 100
+    keys, values = words("keys", count, 2), words("values", count, width)
+
+    def work():
+        at = okvs.places(b"s", keys, size)
+        table = okvs.encode(at, values, size, coins("store"))
+        return [at.sparse, at.dense, table, okvs.decode(table, at), okvs.decode(table, at.part(slice(5, 5)))]
+
+    assert np.array_equal(alike(isa, work)[3].reshape(-1), values.reshape(-1))
+
+
+# -- the border --------------------------------------------------------------------------------------------------------------
 
 
 def test_what_does_not_fit_is_refused_before_a_kernel_sees_it(isa):
@@ -138,6 +256,39 @@ def test_what_does_not_fit_is_refused_before_a_kernel_sees_it(isa):
             lambda: kernel.transpose(np.zeros((64, 8), np.uint8), np.zeros((63, 8), np.uint8)),
             lambda: kernel.transpose(np.zeros((64, 8), np.uint8)[::-1], np.zeros((64, 8), np.uint8)),
             lambda: kernel.transpose(np.zeros((64, 16), np.uint8)[:, ::2], np.zeros((64, 8), np.uint8)),
+            lambda: kernel.sender_pads(schedule, seeds[:, None], seeds[0], 3, 1, 0, 1),
+            lambda: kernel.sender_pads(schedule, seeds[:, None], seeds[0], 0, 1, 0, 1),
+            lambda: kernel.sender_pads(schedule, seeds[:, None], seeds[:2], 2, 1, 0, 1),
+            lambda: kernel.chooser_pads(schedule, seeds[:, None], seeds[:7, 0].copy(), 1, 0, 1),
+            lambda: kernel.accumulate(schedule, seeds[:7], 0, 1, out, out[0].copy(), minus=True),
+            lambda: kernel.accumulate(schedule, seeds, 0, 1, out, out[0, :3].copy(), minus=True),
+            lambda: kernel.accumulate(schedule, seeds, 0, 1, locked, out[0].copy(), minus=True),
+            lambda: kernel.accumulate(
+                schedule, seeds[:1], 0, 1, np.zeros((1, 2049), np.uint64), np.zeros(2049, np.uint64), minus=True
+            ),
+            lambda: kernel.add_by_class(out, np.zeros(7, np.int64), out[:2].copy()),
+            lambda: kernel.add_by_class(out, np.zeros(8, np.int64), out[:2, :3].copy()),
+            lambda: kernel.gates(
+                schedule, None, out.reshape(2, 8, 2), seeds[None], None, out, chunk=64, first=0, domain=4, every=True
+            ),
+            lambda: kernel.gates(
+                schedule, None, seeds[None], seeds[None], None, out[None, :7], chunk=64, first=0, domain=4, every=True
+            ),
+            lambda: kernel.gates(
+                schedule, seeds[0], seeds[None], seeds[None], None, locked[None], chunk=64, first=0, domain=4, every=True
+            ),
+            lambda: kernel.gates(
+                schedule, None, seeds[None], seeds[None], None, out[None], chunk=65, first=0, domain=4, every=True
+            ),
+            lambda: kernel.blake2b_rows(np.zeros((3, 7), np.uint64), np.zeros(3, np.int64), bytes(64), 2),
+            lambda: kernel.blake2b_rows(np.zeros((3, 8), np.uint64), np.zeros(3, np.int64), bytes(63), 2),
+            lambda: kernel.blake2b_rows(np.zeros((3, 8), np.uint64), np.zeros(3, np.int64), bytes(64), 9),
+            lambda: kernel.store_order(np.full((3, 3), 9), 9),
+            lambda: kernel.store_order(np.full((3, 3), -1), 9),
+            lambda: kernel.store_assign(np.zeros((3, 3), np.int64), np.array([3]), np.array([0]), out[:3], out),
+            lambda: kernel.store_assign(np.zeros((3, 3), np.int64), np.array([0]), np.array([8]), out[:3], out),
+            lambda: kernel.store_decode(np.zeros((63, 1), np.uint64), None, np.zeros(1, np.uint64)),
+            lambda: kernel.store_decode(np.zeros((64, 1), np.uint64), np.full((1, 3), 64), np.zeros(1, np.uint64)),
         ]
         for call in bad:
             with pytest.raises(LocalProtocolError, match="fit"):

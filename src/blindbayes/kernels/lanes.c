@@ -211,3 +211,292 @@ KERNEL(transpose)(const uint8_t *in, size_t stride, size_t rows, size_t width, u
         }
     }
 }
+
+/* -- pads of one-of-n transfers ------------------------------------------------------------------------------------------------ */
+
+/* x times X in GF(2^128), X^128 = X^7 + X^2 + X + 1. */
+INLINE block doubled(block x)
+{
+    block top = x >> 63;
+    return (x << 1) ^ (block){top[1] * 0x87, top[0]};
+}
+
+/* (n, bits) transfers to n keys: the sum of X^b times transfer b. */
+INLINE void combine(const uint8_t *transfers, size_t n, size_t bits, uint8_t *out)
+{
+    for (size_t r = 0; r < n; r++) {
+        block total = load_block(transfers + 16 * (r * bits + bits - 1));
+        for (size_t bit = bits - 1; bit-- > 0;) total = doubled(total) ^ load_block(transfers + 16 * (r * bits + bit));
+        store_block(out + 16 * r, total);
+    }
+}
+
+/* All pads, (entries, n, words), from q (n, bits, 2). */
+KERNEL(sender_pads)(const uint8_t *schedule, const uint8_t *q, const uint8_t *delta, size_t n, size_t bits, size_t entries,
+                    size_t words, uint64_t first, uint64_t domain, uint64_t *out)
+{
+    keys k;
+    uint8_t own[16 * TILE], inner[16 * TILE] = {0};
+    uint64_t at[TILE] = {0}, blocks = (words + 1) / 2;
+    load_keys(&k, schedule);
+    for (size_t low = 0; low < n; low += TILE) {
+        size_t here = n - low < TILE ? n - low : TILE;
+        combine(q + 16 * low * bits, here, bits, own);
+        for (size_t value = 0; value < entries; value++) {
+            block offset = {0, 0}, power = load_block(delta);
+            for (size_t bit = 0; bit < bits; bit++, power = doubled(power))
+                offset ^= power & (block){0 - (value >> bit & 1), 0 - (value >> bit & 1)}; /* public: the entry's number */
+            for (size_t r = 0; r < here; r++) {
+                store_block(inner + 16 * r, load_block(own + 16 * r) ^ offset);
+                at[r] = first + (value * n + low + r) * blocks;
+            }
+            permute_tile(&k, inner, here);
+            expand_tile(&k, inner, at, domain, here, words, out + (value * n + low) * words);
+        }
+    }
+    wipe(own, sizeof own);
+    wipe(inner, sizeof inner);
+}
+
+/* The pads of the choices (n,), (n, words), from t (n, bits, 2). */
+KERNEL(chooser_pads)(const uint8_t *schedule, const uint8_t *t, const uint64_t *choices, size_t n, size_t bits, size_t words,
+                     uint64_t first, uint64_t domain, uint64_t *out)
+{
+    keys k;
+    uint8_t inner[16 * TILE] = {0};
+    uint64_t at[TILE] = {0}, blocks = (words + 1) / 2;
+    load_keys(&k, schedule);
+    for (size_t low = 0; low < n; low += TILE) {
+        size_t here = n - low < TILE ? n - low : TILE;
+        combine(t + 16 * low * bits, here, bits, inner);
+        for (size_t r = 0; r < here; r++) at[r] = first + (choices[low + r] * n + low + r) * blocks;
+        permute_tile(&k, inner, here);
+        expand_tile(&k, inner, at, domain, here, words, out + low * words);
+    }
+    wipe(inner, sizeof inner);
+    wipe(at, sizeof at);
+}
+
+/* -- sums by class ------------------------------------------------------------------------------------------------------------- */
+
+#define BUFFER 2048 /* words of pads at once; no row has more */
+
+/* Expands seeds (n, 2) into rows of words, block b of row r with the tweak first + r * blocks + b; adds them to rows (n, words) and
+   takes them off total (words,), or with `minus` the other way round. */
+KERNEL(accumulate)(const uint8_t *schedule, const uint8_t *seeds, uint64_t first, uint64_t domain, size_t n, size_t words,
+                   int minus, uint64_t *rows, uint64_t *total)
+{
+    keys k;
+    uint8_t inner[16 * TILE] = {0};
+    uint64_t at[TILE] = {0}, pads[BUFFER], sum[BUFFER] = {0}, blocks = (words + 1) / 2;
+    size_t some = BUFFER / words / STEP * STEP, each = some > TILE ? TILE : some ? some : 1;
+    load_keys(&k, schedule);
+    for (size_t low = 0; low < n; low += each) {
+        size_t here = n - low < each ? n - low : each;
+        memcpy(inner, seeds + 16 * low, 16 * here);
+        permute_tile(&k, inner, here);
+        for (size_t r = 0; r < here; r++) at[r] = first + (low + r) * blocks;
+        expand_tile(&k, inner, at, domain, here, words, pads);
+        uint64_t *to = rows + low * words;
+        if (minus) for (size_t i = 0; i < here * words; i++) to[i] -= pads[i];
+        else for (size_t i = 0; i < here * words; i++) to[i] += pads[i];
+        for (size_t r = 0; r < here; r++)
+            for (size_t w = 0; w < words; w++) sum[w] += pads[r * words + w];
+    }
+    for (size_t w = 0; w < words; w++) total[w] += minus ? sum[w] : 0 - sum[w];
+    wipe(inner, sizeof inner);
+    wipe(pads, sizeof pads);
+}
+
+/* share[class of the row] += row, for rows (n, words) and share (classes, words): the same steps whatever the classes are. */
+KERNEL(add_by_class)(const uint64_t *rows, const int64_t *own, size_t n, size_t words, size_t classes, uint64_t *share)
+{
+    for (size_t r = 0; r < n; r++)
+        for (size_t label = 0; label < classes; label++) {
+            uint64_t mask = (uint64_t)own[r] ^ label;
+            mask = ((mask | (0 - mask)) >> 63) - 1; /* ones if equal */
+            for (size_t w = 0; w < words; w++) share[label * words + w] += rows[r * words + w] & mask;
+        }
+}
+
+/* -- half gates ------------------------------------------------------------------------------------------------------------------ */
+
+#ifdef __clang__
+#define SHUFFLED(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
+#else
+#define SHUFFLED(a, b, ...) __builtin_shuffle(a, b, (vec){__VA_ARGS__})
+#endif
+
+#if V == 2
+#define LOW_WORDS(x) SHUFFLED(x, x, 0, 0, 2, 2)
+#else
+#define LOW_WORDS(x) SHUFFLED(x, x, 0, 0)
+#endif
+
+/* Ones in each block whose colour, the lowest bit, is 1. */
+INLINE vec colour(vec x) { return 0 - (LOW_WORDS(x) & 1); }
+
+INLINE void load_step(vec *x, const uint8_t *from, size_t n)
+{
+    uint8_t rest[16 * STEP];
+    if (n < STEP) {
+        memset(rest, 0, sizeof rest);
+        memcpy(rest, from, 16 * n);
+        from = rest;
+    }
+    EACH(j) x[j] = load(from + 16 * V * j);
+}
+
+INLINE void store_step(uint8_t *to, const vec *x, size_t n)
+{
+    uint8_t rest[16 * STEP];
+    if (n >= STEP) EACH(j) store(to + 16 * V * j, x[j]);
+    else {
+        EACH(j) store(rest + 16 * V * j, x[j]);
+        memcpy(to, rest, 16 * n);
+    }
+}
+
+/* One step of AND gates: labels of 0 in, tables (STEP, 2, 2) and labels of 0 out. Tweaks count from tl and tr. */
+static __attribute__((noinline)) void garble_step(const keys *k, vec delta, const vec *left, const vec *right, uint64_t tl,
+                                                  uint64_t tr, uint64_t domain, uint8_t *tables, vec *out)
+{
+    vec t[U], x[U], g[U];
+    tweaks(t, tl, 1, domain);
+    EACH(j) x[j] = left[j];
+    hash(x, t, k);
+    EACH(j) { out[j] = x[j]; g[j] = x[j] ^ (colour(right[j]) & delta); x[j] = left[j] ^ delta; }
+    hash(x, t, k);
+    EACH(j) { g[j] ^= x[j]; out[j] ^= colour(left[j]) & g[j]; x[j] = right[j]; }
+    tweaks(t, tr, 1, domain);
+    hash(x, t, k);
+    vec e[U];
+    EACH(j) { e[j] = x[j]; out[j] ^= x[j]; x[j] = right[j] ^ delta; }
+    hash(x, t, k);
+    EACH(j) {
+        e[j] ^= x[j];
+        out[j] ^= colour(right[j]) & e[j];
+        e[j] ^= left[j];
+#if V == 2
+        store(tables + 64 * j, SHUFFLED(g[j], e[j], 0, 1, 4, 5));
+        store(tables + 64 * j + 32, SHUFFLED(g[j], e[j], 2, 3, 6, 7));
+#else
+        store(tables + 32 * j, g[j]);
+        store(tables + 32 * j + 16, e[j]);
+#endif
+    }
+}
+
+static __attribute__((noinline)) void evaluate_step(const keys *k, const vec *left, const vec *right, uint64_t tl, uint64_t tr,
+                                                    uint64_t domain, const uint8_t *tables, vec *out)
+{
+    vec t[U], x[U];
+    tweaks(t, tl, 1, domain);
+    EACH(j) x[j] = left[j];
+    hash(x, t, k);
+    EACH(j) { out[j] = x[j]; x[j] = right[j]; }
+    tweaks(t, tr, 1, domain);
+    hash(x, t, k);
+    EACH(j) {
+#if V == 2
+        vec a = load(tables + 64 * j), b = load(tables + 64 * j + 32);
+        vec g = SHUFFLED(a, b, 0, 1, 4, 5), e = SHUFFLED(a, b, 2, 3, 6, 7);
+#else
+        vec g = load(tables + 32 * j), e = load(tables + 32 * j + 16);
+#endif
+        out[j] ^= x[j] ^ (colour(left[j]) & g) ^ (colour(right[j]) & (e ^ left[j]));
+    }
+}
+
+/* `bits` AND gates one after the other over `lanes` lanes: carry := carry ^ ((left ^ carry) & (right ^ carry)), from carry (lanes, 2)
+   or 0; gate b has left[b], right[b] of (bits, lanes, 2). With bits 1 and no carry, an AND. The carries out of every bit go to
+   `out`, `apart` bytes from bit to bit (0: the last alone is kept). Tables (bits, lanes, 4). Lanes have their tweaks in chunks:
+   those of the left labels of a chunk, then those of the right. delta NULL: evaluate. */
+KERNEL(gates)(const uint8_t *schedule, const uint8_t *delta, const uint8_t *left, const uint8_t *right, const uint8_t *carry,
+              size_t bits, size_t lanes, size_t chunk, uint64_t first, uint64_t domain, uint8_t *tables, uint8_t *out,
+              size_t apart)
+{
+    keys k;
+    vec d = delta ? spread(load_block(delta)) : pairs(0, 0), c[U], l[U], r[U], o[U];
+    uint8_t rest[32 * STEP];
+    load_keys(&k, schedule);
+    for (size_t low = 0; low < lanes; low += STEP) { /* chunks are multiples of STEP */
+        size_t begun = low / chunk * chunk, size = lanes - begun < chunk ? lanes - begun : chunk;
+        size_t here = lanes - low < STEP ? lanes - low : STEP;
+        EACH(j) c[j] = pairs(0, 0);
+        if (carry) load_step(c, carry + 16 * low, here);
+        for (size_t bit = 0; bit < bits; bit++) {
+            size_t place = bit * lanes + low;
+            uint64_t tl = first + 2 * (bit * lanes + begun) + (low - begun), tr = tl + size;
+            uint8_t *table = here == STEP ? tables + 32 * place : rest;
+            load_step(l, left + 16 * place, here);
+            load_step(r, right + 16 * place, here);
+            EACH(j) { l[j] ^= c[j]; r[j] ^= c[j]; }
+            if (delta) {
+                garble_step(&k, d, l, r, tl, tr, domain, table, o);
+                if (table == rest) memcpy(tables + 32 * place, rest, 32 * here);
+            } else {
+                if (table == rest) {
+                    memset(rest, 0, sizeof rest);
+                    memcpy(rest, tables + 32 * place, 32 * here);
+                }
+                evaluate_step(&k, l, r, tl, tr, domain, table, o);
+            }
+            EACH(j) c[j] ^= o[j];
+            if (apart || bit + 1 == bits) store_step(out + bit * apart + 16 * low, c, here);
+        }
+    }
+    wipe(c, sizeof c);
+    wipe(l, sizeof l);
+    wipe(r, sizeof r);
+    wipe(o, sizeof o);
+}
+
+/* -- BLAKE2b (RFC 7693) of many short messages, one block each -------------------------------------------------------------------- */
+
+static const uint64_t IV[8] = {0x6a09e667f3bcc908ull, 0xbb67ae8584caa73bull, 0x3c6ef372fe94f82bull, 0xa54ff53a5f1d36f1ull,
+                               0x510e527fade682d1ull, 0x9b05688c2b3e6c1full, 0x1f83d9abfb41bd6bull, 0x5be0cd19137e2179ull};
+static const uint8_t SIGMA[12][16] = {
+    {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15}, {14, 10, 4, 8, 9, 15, 13, 6, 1, 12, 0, 2, 11, 7, 5, 3},
+    {11, 8, 12, 0, 5, 2, 15, 13, 10, 14, 3, 6, 7, 1, 9, 4}, {7, 9, 3, 1, 13, 12, 11, 14, 2, 6, 5, 10, 4, 0, 15, 8},
+    {9, 0, 5, 7, 2, 4, 10, 15, 14, 1, 11, 12, 6, 8, 3, 13}, {2, 12, 6, 10, 0, 11, 8, 3, 4, 13, 7, 5, 15, 14, 1, 9},
+    {12, 5, 1, 15, 14, 13, 4, 10, 0, 7, 6, 3, 9, 2, 8, 11}, {13, 11, 7, 14, 12, 1, 3, 9, 5, 0, 15, 4, 8, 6, 2, 10},
+    {6, 15, 14, 9, 11, 3, 0, 8, 12, 2, 13, 7, 1, 4, 10, 5}, {10, 2, 8, 4, 7, 6, 1, 5, 15, 11, 9, 14, 3, 12, 13, 0},
+    {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15}, {14, 10, 4, 8, 9, 15, 13, 6, 1, 12, 0, 2, 11, 7, 5, 3}};
+
+#define ROTATED(x, n) (((x) >> (n)) | ((x) << (64 - (n))))
+#define MIX(a, b, c, d, x, y) \
+    a += b + (x); d = ROTATED(d ^ a, 32); c += d; b = ROTATED(b ^ c, 24); \
+    a += b + (y); d = ROTATED(d ^ a, 16); c += d; b = ROTATED(b ^ c, 63);
+
+/* Digests of `out_words` words of n messages of 8 words and a number each (72 bytes), four at a time. `parameters`: the first
+   block of BLAKE2b, 64 bytes. */
+KERNEL(blake2b_rows)(const uint64_t *rows, const uint64_t *numbers, size_t n, const uint64_t *parameters, size_t out_words,
+                     uint64_t *out)
+{
+    for (size_t low = 0; low < n; low += 4) {
+        four m[16] = {{0}}, h[8], v[16];
+        size_t here = n - low < 4 ? n - low : 4;
+        for (size_t r = 0; r < here; r++) {
+            for (int i = 0; i < 8; i++) m[i][r] = rows[8 * (low + r) + (size_t)i];
+            m[8][r] = numbers[low + r];
+        }
+        for (int i = 0; i < 8; i++) {
+            uint64_t x = IV[i] ^ parameters[i];
+            h[i] = v[i] = (four){x, x, x, x};
+            v[i + 8] = (four){IV[i], IV[i], IV[i], IV[i]};
+        }
+        v[12] ^= (four){72, 72, 72, 72};
+        v[14] = ~v[14];
+        _Pragma("GCC unroll 12") for (int r = 0; r < 12; r++) {
+            const uint8_t *s = SIGMA[r];
+            MIX(v[0], v[4], v[8], v[12], m[s[0]], m[s[1]]) MIX(v[1], v[5], v[9], v[13], m[s[2]], m[s[3]])
+            MIX(v[2], v[6], v[10], v[14], m[s[4]], m[s[5]]) MIX(v[3], v[7], v[11], v[15], m[s[6]], m[s[7]])
+            MIX(v[0], v[5], v[10], v[15], m[s[8]], m[s[9]]) MIX(v[1], v[6], v[11], v[12], m[s[10]], m[s[11]])
+            MIX(v[2], v[7], v[8], v[13], m[s[12]], m[s[13]]) MIX(v[3], v[4], v[9], v[14], m[s[14]], m[s[15]])
+        }
+        for (int i = 0; i < 8; i++) h[i] ^= v[i] ^ v[i + 8];
+        for (size_t r = 0; r < here; r++)
+            for (size_t w = 0; w < out_words; w++) out[out_words * (low + r) + w] = h[w][r];
+    }
+}

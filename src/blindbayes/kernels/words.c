@@ -1,4 +1,4 @@
-/* What needs no vectors of blocks: which processor this is, and later kernels on words. Compiled once. */
+/* What needs no vectors of blocks: which processor this is, and the kernels on words. Compiled once. */
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
@@ -41,4 +41,70 @@ EXPORT const char *kernels_sets(void)
     if (getauxval(AT_HWCAP) & 1 << 3) return "portable armv8"; /* HWCAP_AES */
 #endif
     return "portable";
+}
+
+/* -- the oblivious key-value store. Its cells are read where the owner's own keys say, as numpy does ------------------------------ */
+
+/* Rounds: every cell with one waiting user frees that user; of several cells of one user the lowest counts. sparse: (n, 3) places
+   below size. order, pivots: (n,), the keys as they are freed and their cells; returns how many. work: 4 * size + 7 * n zeros. */
+EXPORT size_t store_peel(const int64_t *sparse, size_t n, size_t size, int64_t *order, int64_t *pivots, int64_t *work)
+{
+    int64_t *degree = work, *users = degree + size, *now = users + size, *next = now + size + 3 * n, *pivot = next + size + 3 * n;
+    size_t singles = 0, freed = 0;
+    for (size_t i = 0; i < 3 * n; i++) { degree[sparse[i]]++; users[sparse[i]] ^= (int64_t)(i / 3); }
+    for (size_t cell = 0; cell < size; cell++) if (degree[cell] == 1) now[singles++] = (int64_t)cell;
+    for (size_t i = 0; i < n; i++) pivot[i] = -1;
+    while (singles) {
+        size_t begun = freed, found = 0;
+        for (size_t i = 0; i < singles; i++) { /* a cell may stand here twice */
+            int64_t cell = now[i], key = users[cell];
+            if (pivot[key] < 0) { pivot[key] = cell; order[freed++] = key; }
+            else if (cell < pivot[key]) pivot[key] = cell;
+        }
+        for (size_t i = begun; i < freed; i++) {
+            pivots[i] = pivot[order[i]];
+            for (int j = 0; j < 3; j++) { int64_t cell = sparse[3 * order[i] + j]; degree[cell]--; users[cell] ^= order[i]; }
+        }
+        for (size_t i = begun; i < freed; i++)
+            for (int j = 0; j < 3; j++) { int64_t cell = sparse[3 * order[i] + j]; if (degree[cell] == 1) next[found++] = cell; }
+        int64_t *swap = now;
+        now = next;
+        next = swap;
+        singles = found;
+    }
+    return freed;
+}
+
+/* table[pivot] := wanted ^ the key's other two cells, last freed first. */
+EXPORT void store_assign(const int64_t *sparse, const int64_t *order, const int64_t *pivots, size_t freed, size_t width,
+                         const uint64_t *wanted, uint64_t *table)
+{
+    for (size_t i = freed; i-- > 0;) {
+        const int64_t *at = sparse + 3 * order[i];
+        for (size_t w = 0; w < width; w++) {
+            uint64_t *to = table + (size_t)pivots[i] * width + w;
+            *to = 0;
+            *to = wanted[(size_t)order[i] * width + w] ^ table[(size_t)at[0] * width + w] ^ table[(size_t)at[1] * width + w] ^
+                  table[(size_t)at[2] * width + w];
+        }
+    }
+}
+
+/* What the store gives: the dense cells of the mask, and three sparse cells unless sparse is NULL. sums: 2048 * width words. */
+EXPORT void store_decode(const uint64_t *table, const int64_t *sparse, const uint64_t *dense, size_t n, size_t width, uint64_t *out,
+                         uint64_t *sums)
+{
+    for (size_t value = 0; value < 2048; value++)
+        for (size_t w = 0; w < width; w++) {
+            uint64_t x = 0;
+            for (size_t bit = 0; bit < 8; bit++) x ^= (0 - (value >> bit & 1)) & table[(value / 256 * 8 + bit) * width + w];
+            sums[value * width + w] = x;
+        }
+    for (size_t i = 0; i < n; i++)
+        for (size_t w = 0; w < width; w++) {
+            uint64_t x = 0;
+            for (size_t byte = 0; byte < 8; byte++) x ^= sums[(256 * byte + (dense[i] >> (8 * byte) & 255)) * width + w];
+            for (size_t j = 0; sparse && j < 3; j++) x ^= table[(size_t)sparse[3 * i + j] * width + w];
+            out[i * width + w] = x;
+        }
 }

@@ -85,14 +85,10 @@ def add(g: Gates, left: Number, right: Number, *, bits: int | None = None, carry
     left, right = widen(left, bits), widen(right, bits)
     out = left ^ right
     known = min(bits - 1, whole - 1)  # above the operands there is nothing left to carry
-    for bit in range(known):
-        if carry is None:
-            carry = g.and_(left[bit], right[bit])
-        else:
-            out[bit] ^= carry
-            carry = carry ^ g.and_(left[bit] ^ carry, right[bit] ^ carry)
-    if carry is not None and bits > known:
-        out[known] ^= carry
+    if carry is not None:
+        out[0] ^= carry
+    if known:
+        out[1 : known + 1] ^= g.carries(left[:known], right[:known], carry)
     return out
 
 
@@ -111,14 +107,8 @@ def negate_if(g: Gates, condition: Wires, number: Number) -> Number:
 
 def sign_of_sum(g: Gates, left: Number, right: Number) -> Wires:
     """The top bit of left + right modulo 2^n: the sign, if they are shares of a signed number. n - 1 AND."""
-    carry: Wires | None = None
-    for bit in range(len(left) - 1):
-        if carry is None:
-            carry = g.and_(left[bit], right[bit])
-        else:
-            carry = carry ^ g.and_(left[bit] ^ carry, right[bit] ^ carry)
     top: Wires = left[-1] ^ right[-1]
-    return top if carry is None else top ^ carry
+    return top ^ g.carries(left[:-1], right[:-1], every=False)[0] if len(left) > 1 else top
 
 
 def sign_of_many(g: Gates, numbers: Sequence[Number]) -> Wires:
@@ -148,12 +138,9 @@ def is_less(g: Gates, left: Number, right: Number, *, signed: bool = False) -> W
     """1 where left < right. n AND."""
     carry = public(g, 1, 1, lanes_of(left))[0]
     other = g.not_(right)
-    for bit in range(len(left)):
-        mine, theirs = left[bit], other[bit]
-        if signed and bit == len(left) - 1:
-            mine, theirs = g.not_(mine), g.not_(theirs)
-        carry = carry ^ g.and_(mine ^ carry, theirs ^ carry)
-    return g.not_(carry)
+    if signed:  # the top bits count the other way round
+        left, other = np.concatenate([left[:-1], g.not_(left[-1:])]), np.concatenate([other[:-1], g.not_(other[-1:])])
+    return g.not_(g.carries(left, other, carry, every=False)[0])
 
 
 def select(g: Gates, condition: Wires, yes: Number, no: Number) -> Number:

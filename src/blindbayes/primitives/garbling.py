@@ -37,6 +37,8 @@ class Gates(Protocol):
 
     def and_(self, left: Wires, right: Wires) -> Wires: ...
 
+    def carries(self, left: Wires, right: Wires, carry: Wires | None = None, *, every: bool = True) -> Wires: ...
+
     def not_(self, wires: Wires) -> Wires: ...
 
     def constant(self, bits: npt.NDArray[np.uint8], lanes: int) -> Wires: ...
@@ -61,7 +63,23 @@ def _rows(left: Wires, right: Wires) -> tuple[tuple[int, ...], Block128, Block12
     return left.shape, left.reshape(-1, 2), right.reshape(-1, 2)
 
 
-class Plain:
+class CarryChain:
+    """Carry chains, gate after gate: for whoever has `and_` alone."""
+
+    def and_(self, left: Wires, right: Wires) -> Wires:
+        raise NotImplementedError
+
+    def carries(self, left: Wires, right: Wires, carry: Wires | None = None, *, every: bool = True) -> Wires:
+        """The carries out of every bit of left + right (+ carry), numbers of one width; without `every` the last alone, as a
+        stack of one. One AND per bit: carry ^ ((left ^ carry) & (right ^ carry))."""
+        made = []
+        for mine, theirs in zip(left, right, strict=True):
+            carry = self.and_(mine, theirs) if carry is None else carry ^ self.and_(mine ^ carry, theirs ^ carry)
+            made.append(carry)
+        return np.stack(made if every else made[-1:])
+
+
+class Plain(CarryChain):
     """Bits in clear: what the circuit computes. The oracle of the tests, and the counter of gates."""
 
     def __init__(self) -> None:
@@ -82,7 +100,27 @@ class Plain:
         return np.repeat(bits.astype(np.uint8)[..., None], lanes, axis=-1)
 
 
-class Garbler:
+def _kernel_gates(
+    hash_: TweakedHash,
+    delta: Block128 | None,
+    left: Wires,
+    right: Wires,
+    carry: Wires | None,
+    tables: npt.NDArray[np.uint64],
+    first: int,
+    *,
+    every: bool,
+) -> Wires:
+    if hash_.kernel is None:
+        raise LocalProtocolError("there are no kernels")
+    left, right = np.ascontiguousarray(left), np.ascontiguousarray(right)
+    into = None if carry is None else np.ascontiguousarray(carry)
+    shaped = tables.reshape(*left.shape[:2], ROW_WORDS)
+    size = {"chunk": _ROWS_AT_ONCE, "first": first, "domain": Domain.GATE}
+    return hash_.kernel.gates(hash_.schedule, delta, left, right, into, shaped, every=every, **size)
+
+
+class Garbler(CarryChain):
     """Labels of 0, and the tables that the evaluator needs, in the order of the gates."""
 
     def __init__(self, hash_: TweakedHash, delta: Block128) -> None:
@@ -120,7 +158,9 @@ class Garbler:
         self.and_count += rows
         first = self.hash_.reserve(Domain.GATE, 2 * rows)
         tables = np.empty((rows, ROW_WORDS), dtype=np.uint64)
-        if rows <= _ROWS_AT_ONCE:
+        if self.hash_.kernel is not None:
+            out = _kernel_gates(self.hash_, self._delta, left[None], right[None], None, tables, first, every=False)
+        elif rows <= _ROWS_AT_ONCE:
             out = self._and(left, right, first, tables)
         else:
             out = np.empty((rows, 2), dtype=np.uint64)
@@ -129,6 +169,17 @@ class Garbler:
                 out[part] = self._and(left[part], right[part], first + 2 * low, tables[part])
         self._tables.append(tables.reshape(-1))
         return out.reshape(shape)
+
+    def carries(self, left: Wires, right: Wires, carry: Wires | None = None, *, every: bool = True) -> Wires:
+        """A whole chain in one call, where there are kernels."""
+        if self.hash_.kernel is None or left.ndim != 3:
+            return super().carries(left, right, carry, every=every)
+        bits, lanes = left.shape[:2]
+        self.and_count += bits * lanes
+        first = self.hash_.reserve(Domain.GATE, 2 * bits * lanes)
+        tables = np.empty((bits * lanes, ROW_WORDS), dtype=np.uint64)
+        self._tables.append(tables.reshape(-1))
+        return _kernel_gates(self.hash_, self._delta, left, right, carry, tables, first, every=every)
 
     def _and(self, left: Block128, right: Block128, first: int, tables: npt.NDArray[np.uint64]) -> Block128:
         rows = left.shape[0]
@@ -190,7 +241,7 @@ class Garbler:
         return is_one.astype(np.uint8).reshape(wires.shape[:-1])
 
 
-class Evaluator:
+class Evaluator(CarryChain):
     """Active labels, and the tables that came from the garbler."""
 
     def __init__(self, hash_: TweakedHash, party: str | None = None) -> None:
@@ -228,12 +279,9 @@ class Evaluator:
         shape, left, right = _rows(left, right)
         rows = left.shape[0]
         self.and_count += rows
-        first = self.hash_.reserve(Domain.GATE, 2 * rows)
-        end = self._at + ROW_WORDS * rows
-        if end > len(self._tables):
-            raise PeerProtocolError("there are fewer garbled tables than gates", party=self._party)
-        tables = self._tables[self._at : end].reshape(rows, ROW_WORDS)
-        self._at = end
+        first, tables = self.hash_.reserve(Domain.GATE, 2 * rows), self._next_tables(rows)
+        if self.hash_.kernel is not None:
+            return _kernel_gates(self.hash_, None, left[None], right[None], None, tables, first, every=False).reshape(shape)
         if rows <= _ROWS_AT_ONCE:
             return self._and(left, right, first, tables).reshape(shape)
         out = np.empty((rows, 2), dtype=np.uint64)
@@ -241,6 +289,23 @@ class Evaluator:
             part = slice(low, low + _ROWS_AT_ONCE)
             out[part] = self._and(left[part], right[part], first + 2 * low, tables[part])
         return out.reshape(shape)
+
+    def _next_tables(self, rows: int) -> npt.NDArray[np.uint64]:
+        end = self._at + ROW_WORDS * rows
+        if end > len(self._tables):
+            raise PeerProtocolError("there are fewer garbled tables than gates", party=self._party)
+        tables = self._tables[self._at : end].reshape(rows, ROW_WORDS)
+        self._at = end
+        return tables
+
+    def carries(self, left: Wires, right: Wires, carry: Wires | None = None, *, every: bool = True) -> Wires:
+        """A whole chain in one call, where there are kernels."""
+        if self.hash_.kernel is None or left.ndim != 3:
+            return super().carries(left, right, carry, every=every)
+        bits, lanes = left.shape[:2]
+        self.and_count += bits * lanes
+        first = self.hash_.reserve(Domain.GATE, 2 * bits * lanes)
+        return _kernel_gates(self.hash_, None, left, right, carry, self._next_tables(bits * lanes), first, every=every)
 
     def _and(self, left: Block128, right: Block128, first: int, tables: npt.NDArray[np.uint64]) -> Block128:
         rows = left.shape[0]

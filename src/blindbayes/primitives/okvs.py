@@ -26,6 +26,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from blindbayes import kernels
 from blindbayes.errors import LocalProtocolError
 from blindbayes.primitives.coins import Coins
 from blindbayes.primitives.cuckoo import Positions, distinct_triples, fixed_words
@@ -67,20 +68,27 @@ def encode(at: Places, values: U64Array, size: int, coins: Coins) -> U64Array:
     """The store (size, width) of values (n, width). Keys must differ."""
     count, width = values.shape
     order, left = _peel(at.sparse, size)
+    if sum(len(keys) for keys, _ in order) + len(left) != count:
+        raise LocalProtocolError("a key of the store was lost")
     table = coins.words(size * width).reshape(size, width)  # cells that no key fixes must look like all others
     if len(left):
         _solve(at, values, left, table)
     wanted = values ^ _dense(table, at.dense)
+    kernel = kernels.active()
     for keys, pivots in reversed(order):
+        if kernel is not None:
+            kernel.store_assign(at.sparse, keys, pivots, wanted, table)
+            continue
         table[pivots] = 0
         table[pivots] = wanted[keys] ^ _sparse(table, at.sparse[keys])
-    if sum(len(keys) for keys, _ in order) + len(left) != count:
-        raise LocalProtocolError("a key of the store was lost")
     return table
 
 
 def decode(table: U64Array, at: Places) -> U64Array:
     """The values (n, width) that the store gives for some keys."""
+    kernel = kernels.active()
+    if kernel is not None:
+        return kernel.store_decode(table, at.sparse, at.dense)
     return _sparse(table, at.sparse) ^ _dense(table, at.dense)
 
 
@@ -93,6 +101,9 @@ def _sparse(table: U64Array, positions: Positions) -> U64Array:
 
 def _dense(table: U64Array, masks: U64Array) -> U64Array:
     """XOR of the dense cells in each mask, by one look-up per byte of the mask."""
+    kernel = kernels.active()
+    if kernel is not None:
+        return kernel.store_decode(table, None, masks)
     out = np.zeros((len(masks), table.shape[1]), dtype=np.uint64)
     parts = masks.astype("<u8").view(np.uint8).reshape(-1, 8)
     for byte in range(8):
@@ -104,13 +115,19 @@ def _dense(table: U64Array, masks: U64Array) -> U64Array:
 
 
 def _peel(sparse: Positions, size: int) -> tuple[list[tuple[Positions, Positions]], Positions]:
-    """Rounds of (keys, the cell that only this key still used), and the keys that are left."""
+    """Rounds of (keys, the cell that only this key still used), and the keys that are left. A kernel puts all in one round:
+    they are then taken one by one, the last first."""
     count = len(sparse)
+    waiting = np.ones(count, dtype=np.bool_)
+    kernel = kernels.active()
+    if kernel is not None:
+        freed, cells_of = kernel.store_order(np.ascontiguousarray(sparse), size)
+        waiting[freed] = False
+        return [(freed, cells_of)], np.flatnonzero(waiting)
     flat = sparse.reshape(-1)
     degree = np.bincount(flat, minlength=size)
     users = np.zeros(size, dtype=np.int64)  # XOR of the keys that use a cell: with one user, the user
     np.bitwise_xor.at(users, flat, np.repeat(np.arange(count), 3))
-    waiting = np.ones(count, dtype=np.bool_)
     order: list[tuple[Positions, Positions]] = []
     single = np.flatnonzero(degree == 1)
     while len(single):

@@ -27,6 +27,7 @@ import numpy as np
 import numpy.typing as npt
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
+from blindbayes import kernels
 from blindbayes.errors import IntegrityError, LocalProtocolError, PeerProtocolError
 from blindbayes.primitives.linear_hash import DIGEST_BYTES, HASH_BYTES, MASK_BITS, LinearHash, digest
 from blindbayes.primitives.tweaks import Block128
@@ -157,6 +158,11 @@ def hashed(session: bytes, rows: U64Array, bins: npt.NDArray[np.int64], words: i
     """H(j, row), (n, words)."""
     if not 2 <= words <= MOST_WORDS:
         raise LocalProtocolError("an output has 128 to 512 bits")
+    kernel = kernels.active()
+    if kernel is not None:
+        # Digest length, no key, fan-out and depth 1; salt and person: the parameter block of BLAKE2b.
+        head = bytes([8 * words, 0, 1, 1]) + bytes(28) + session[:16].ljust(16, b"\0") + b"blindbayes oprf\0"
+        return kernel.blake2b_rows(np.ascontiguousarray(rows), np.ascontiguousarray(bins), head, words)
     framed = np.empty((len(rows), ROW_WORDS + 1), dtype=np.uint64)
     framed[:, :ROW_WORDS] = rows
     framed[:, ROW_WORDS] = bins
@@ -201,6 +207,11 @@ def _swap(blocks: U64Array) -> None:
 def to_rows(planes: Bytes) -> U64Array:
     """(bits, n/8) bytes of bit planes to n rows of so many bits, (n, bits/64) words."""
     width, across = planes.shape[1], planes.shape[0] // 8
+    kernel = kernels.active()
+    if kernel is not None and width % 8 == 0 and across % 8 == 0:
+        rows = np.empty((8 * width, across // 8), dtype=np.uint64)
+        kernel.transpose(np.ascontiguousarray(planes) if planes.strides[1] != 1 else planes, rows)
+        return rows
     blocks = np.ascontiguousarray(planes.reshape(across, 8, width).transpose(2, 0, 1)).view(np.uint64).reshape(-1)
     _swap(blocks)
     turned = blocks.view(np.uint8).reshape(width, across, 8).transpose(0, 2, 1)
@@ -210,6 +221,11 @@ def to_rows(planes: Bytes) -> U64Array:
 def to_planes(rows: U64Array) -> Bytes:
     """The inverse of `to_rows`."""
     count, across = len(rows), 8 * rows.shape[1]
+    kernel = kernels.active()
+    if kernel is not None and count % 64 == 0:
+        planes = np.empty((8 * across, count // 8), dtype=np.uint8)
+        kernel.transpose(np.ascontiguousarray(rows).view(np.uint8), planes)
+        return planes
     parts = np.ascontiguousarray(rows).view(np.uint8).reshape(count // 8, 8, across)
     blocks = np.ascontiguousarray(parts.transpose(2, 0, 1)).reshape(-1, 8).view(np.uint64).reshape(-1)
     _swap(blocks)

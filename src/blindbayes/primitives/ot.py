@@ -116,6 +116,9 @@ def sender_pads(hash_: TweakedHash, q: Block128, delta: Block128, entries: int, 
     """All pads: (entries, rows, width) words from q of shape (rows, bits, 2). The chooser can compute one per row."""
     rows, blocks = q.shape[0], -(-width // 2)
     first = hash_.reserve(Domain.TRANSFER, rows * entries * blocks)
+    if hash_.kernel is not None:
+        own = np.ascontiguousarray(q)
+        return hash_.kernel.sender_pads(hash_.schedule, own, delta, entries, width, first, Domain.TRANSFER)
     offsets = _combined(np.where(choice_bits(np.arange(entries, dtype=np.uint64), entries)[..., None], delta, np.uint64(0)))
     pads = np.empty((entries, rows, width), dtype=np.uint64)
     for low in range(0, rows, _ROWS_AT_ONCE):
@@ -132,6 +135,9 @@ def chooser_pads(hash_: TweakedHash, t: Block128, choices: U64Array, entries: in
     """The pads of the chosen entries: (rows, width) words from t of shape (rows, bits, 2)."""
     rows, blocks = t.shape[0], -(-width // 2)
     first = hash_.reserve(Domain.TRANSFER, rows * entries * blocks)
+    if hash_.kernel is not None:
+        own, chosen = np.ascontiguousarray(t), np.ascontiguousarray(choices)
+        return hash_.kernel.chooser_pads(hash_.schedule, own, chosen, width, first, Domain.TRANSFER)
     pads = np.empty((rows, width), dtype=np.uint64)
     for low in range(0, rows, _ROWS_AT_ONCE):
         part = slice(low, min(rows, low + _ROWS_AT_ONCE))

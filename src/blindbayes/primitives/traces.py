@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from blindbayes.primitives.garbling import Wires
+from blindbayes.primitives.garbling import CarryChain, Wires
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class Gate:
 
 
 @dataclass(slots=True)
-class RecordedCircuit:
+class RecordedCircuit(CarryChain):
     """Gates in the order they were asked for, and the layer of every base wire."""
 
     gates: list[Gate] = field(default_factory=list)

@@ -13,7 +13,7 @@ from blindbayes.errors import IntegrityError, LocalProtocolError, PeerProtocolEr
 from blindbayes.primitives.coins import Coins
 from blindbayes.primitives.ot import bits_for, chooser_pads, sender_pads
 from blindbayes.primitives.softspoken import OtReceiver, OtSender
-from blindbayes.primitives.tweaks import Block128, Domain, TweakedHash
+from blindbayes.primitives.tweaks import Block128, Domain, TweakedHash, column_sums
 from blindbayes.protocol.class_sums.messages import ClassesChosen, RowsCounted, RowsMasked
 from blindbayes.protocol.core import Role, Run, Send, receive
 from blindbayes.protocol.transfer import agree, mark, require_mark
@@ -80,9 +80,7 @@ def attribute_holder(
             part = slice(low, min(count, low + _ROWS_AT_ONCE))
             for label, leaf in enumerate(leaves):
                 at = first + (label * count + low) * blocks_per_leaf
-                pad = hash_.expand(leaf[part], Domain.LEAF, at, shape.words + 1, keep=False)
-                share[label] += _down(pad)
-                masked[part] -= pad
+                hash_.accumulate(leaf[part], Domain.LEAF, at, masked[part], share[label], minus=True)
         yield Send(class_holder_name, RowsMasked(mark(session, RowsMasked, index), levels.reshape(-1), masked.reshape(-1)))
     source.require_end()
     counted = np.ascontiguousarray(share[:, -1])
@@ -128,15 +126,16 @@ def class_holder(
             total = masked[part].copy()
             for label, leaf in enumerate(leaves):  # the same operations for every row, whatever its class
                 at = first + (label * count + low) * blocks_per_leaf
-                pad = hash_.expand(leaf[part], Domain.LEAF, at, shape.words + 1, keep=False)
-                share[label] -= _down(pad)
-                total += pad
+                hash_.accumulate(leaf[part], Domain.LEAF, at, total, share[label], minus=False)
             # The leaf of a row's own class is unknown. What stands in its place was taken off the class's share, and is in the
             # row's total: so the share grows by row - g_c, as it should.
-            picked, rest = scratch[: len(total)], _down(total)
+            if hash_.kernel is not None:
+                hash_.kernel.add_by_class(total, own[part], share)
+                continue
+            picked, rest = scratch[: len(total)], column_sums(total)
             for label in range(1, shape.classes):
                 mine = np.uint64(0) - (own[part] == label).astype(np.uint64)[:, None]
-                found = _down(np.bitwise_and(total, mine, out=picked))
+                found = column_sums(np.bitwise_and(total, mine, out=picked))
                 share[label] += found
                 rest -= found
             share[0] += rest
@@ -178,14 +177,6 @@ class _Blocks:
     def require_end(self) -> None:
         if len(self._rest) or next(self._blocks, None) is not None:
             raise LocalProtocolError("there are more rows than declared")
-
-
-def _down(rows: U64Array) -> U64Array:
-    """Column sums. 32 rows at a time lie side by side, since numpy adds long rows three times as fast as short ones."""
-    whole, width = len(rows) // 32 * 32, rows.shape[1]
-    wide = rows[:whole].reshape(whole // 32, 32 * width).sum(axis=0, dtype=np.uint64).reshape(32, width)
-    total: U64Array = wide.sum(axis=0, dtype=np.uint64) + rows[whole:].sum(axis=0, dtype=np.uint64)
-    return total
 
 
 # -- trees ---------------------------------------------------------------------------------------------------------------

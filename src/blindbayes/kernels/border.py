@@ -1,0 +1,249 @@
+"""The border. A kernel sees nothing but arrays and lengths that were checked here: contiguous, of the right kind and size, and
+writable where it writes; whoever hands in anything else gets a `LocalProtocolError`.
+
+cffi, which `cryptography` brings along, makes the calls: they let go of the interpreter's lock, and cost a third of ctypes'.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from blindbayes.errors import LocalProtocolError
+
+SCHEDULE = 176  # bytes of an expanded AES-128 key
+MOST_WORDS = 2048  # of a row that is accumulated
+U64Array = npt.NDArray[np.uint64]
+I64Array = npt.NDArray[np.int64]
+Bytes = npt.NDArray[np.uint8]
+
+DECLARED = """
+void schedules_{0}(void *, size_t, void *);
+void expand_{0}(void *, void *, void *, uint64_t, uint64_t, uint64_t, size_t, size_t, void *);
+void fold_{0}(void *, void *, uint64_t, int, size_t, void *, size_t, void *);
+void transpose_{0}(void *, size_t, size_t, size_t, void *);
+void sender_pads_{0}(void *, void *, void *, size_t, size_t, size_t, size_t, uint64_t, uint64_t, void *);
+void chooser_pads_{0}(void *, void *, void *, size_t, size_t, size_t, uint64_t, uint64_t, void *);
+void accumulate_{0}(void *, void *, uint64_t, uint64_t, size_t, size_t, int, void *, void *);
+void add_by_class_{0}(void *, void *, size_t, size_t, size_t, void *);
+void gates_{0}(void *, void *, void *, void *, void *, size_t, size_t, size_t, uint64_t, uint64_t, void *, void *, size_t);
+void blake2b_rows_{0}(void *, void *, size_t, void *, size_t, void *);
+"""
+DECLARED_ONCE = """
+const char *kernels_digest(void);
+const char *kernels_sets(void);
+size_t store_peel(void *, size_t, size_t, void *, void *, void *);
+void store_assign(void *, void *, void *, size_t, size_t, void *, void *);
+void store_decode(void *, void *, void *, size_t, size_t, void *, void *);
+"""
+_UNFIT = "arrays handed to a kernel do not fit it, or one another"
+
+
+def _require(fits: bool) -> None:
+    if not fits:
+        raise LocalProtocolError(_UNFIT)
+
+
+class Kernels:
+    """The kernels for one instruction set."""
+
+    def __init__(self, name: str, library: Any, ffi: Any) -> None:
+        self.name = name
+        self._from_buffer, self._pointer, self._cast, self._null = ffi.from_buffer, ffi.typeof("uint8_t[]"), ffi.cast, ffi.NULL
+        names = [line.split("(")[0].split()[-1].removesuffix("_{0}") for line in DECLARED.strip().splitlines()]
+        self._call = {kernel: getattr(library, f"{kernel}_{name}") for kernel in names}
+        self._peel, self._assign, self._decode = library.store_peel, library.store_assign, library.store_decode
+
+    def _memory(self, array: Any, *, writes: bool = False) -> Any:
+        """cffi refuses what is not contiguous, and what is not writable where it must be."""
+        try:
+            return self._from_buffer(self._pointer, array, writes)
+        except (ValueError, BufferError, TypeError):
+            raise LocalProtocolError(_UNFIT) from None
+
+    def _array(self, array: npt.NDArray[Any], shape: tuple[int, ...], kind: Any = np.uint64, *, writes: bool = False) -> Any:
+        """The memory of an array of exactly that shape and kind."""
+        if array.shape != shape or array.dtype != kind:
+            raise LocalProtocolError(_UNFIT)
+        return self._memory(array, writes=writes)
+
+    def _key(self, schedule: Bytes) -> Any:
+        return self._array(schedule, (1, SCHEDULE), np.uint8)
+
+    def schedules(self, keys: bytes) -> Bytes:
+        """AES-128 keys, one after the other, expanded: (n, 176)."""
+        _require(len(keys) % 16 == 0)
+        out = np.empty((len(keys) // 16, SCHEDULE), dtype=np.uint8)
+        self._call["schedules"](self._memory(keys), len(out), self._memory(out, writes=True))
+        return out
+
+    def expand(
+        self,
+        schedule: Bytes,
+        seeds: U64Array,
+        domain: int,
+        words: int,
+        *,
+        firsts: U64Array | None = None,
+        first: int = 0,
+        step: int = 0,
+        out: U64Array | None = None,
+    ) -> U64Array:
+        """(n, words) of hashes of (n, 2) seeds; block b of row r has the tweak firsts[r] + b, or first + r * step + b."""
+        rows = len(seeds)
+        _require(words > 0)
+        out = np.empty((rows, words), dtype=np.uint64) if out is None else out
+        given = self._null if firsts is None else self._array(firsts, (rows,))
+        to = self._array(out, (rows, words), writes=True)
+        key, own = self._key(schedule), self._array(seeds, (rows, 2))
+        self._call["expand"](key, own, given, first, step, domain, rows, words, to)
+        return out
+
+    # -- correlated transfers ------------------------------------------------------------------------------------------
+
+    def fold(
+        self, folded: Bytes, rest: Bytes, *, given: U64Array | None = None, schedules: Bytes | None, counter: int, missing: bool
+    ) -> None:
+        """Leaf streams, `given` (32, 16, words) or in counter mode from block `counter`, to `folded` (128, at least the width
+        of `rest`) and `rest` (32, width). With `missing` the first leaf of each tree is zeros."""
+        width, stride = rest.shape[1], folded.shape[1]
+        _require(stride >= width and width % 16 == 0)
+        streams = self._null if given is None else self._array(given, (32, 16, width // 8))
+        keys = self._null
+        if given is None:
+            _require(schedules is not None)
+            keys = self._array(schedules, (512, SCHEDULE), np.uint8)  # type: ignore[arg-type]
+        to = self._array(folded, (128, stride), np.uint8, writes=True)
+        also = self._array(rest, (32, width), np.uint8, writes=True)
+        self._call["fold"](streams, keys, counter, missing, width, to, stride, also)
+
+    def transpose(self, rows: Bytes, out: npt.NDArray[Any]) -> None:
+        """(n, width) bytes of bits, little-endian, to 8 * width rows of n bits in `out`. Rows may lie apart."""
+        count, width = rows.shape
+        stride, inner = rows.strides
+        _require(rows.dtype == np.uint8 and count % 64 == 0 and width % 8 == 0 and inner == 1 and stride >= width)
+        _require(out.nbytes == count * width)
+        start = self._cast("uint8_t *", rows.__array_interface__["data"][0])
+        self._call["transpose"](start, stride, count, width, self._memory(out, writes=True))
+
+    # -- pads ----------------------------------------------------------------------------------------------------------
+
+    def sender_pads(
+        self, schedule: Bytes, q: U64Array, delta: U64Array, entries: int, words: int, first: int, domain: int
+    ) -> U64Array:
+        """(entries, n, words) from q (n, bits, 2); see `primitives.ot`."""
+        rows, bits, _ = q.shape
+        _require(0 < bits < 64 and 0 < entries <= 1 << bits and words > 0)
+        out = np.empty((entries, rows, words), dtype=np.uint64)
+        key, own, offset, to = self._key(schedule), self._array(q, (rows, bits, 2)), self._array(delta, (2,)), self._memory(out)
+        self._call["sender_pads"](key, own, offset, rows, bits, entries, words, first, domain, to)
+        return out
+
+    def chooser_pads(self, schedule: Bytes, t: U64Array, choices: U64Array, words: int, first: int, domain: int) -> U64Array:
+        """(n, words) from t (n, bits, 2) and choices (n,)."""
+        rows, bits, _ = t.shape
+        _require(0 < bits < 64 and words > 0)
+        out = np.empty((rows, words), dtype=np.uint64)
+        key, own, chosen = self._key(schedule), self._array(t, (rows, bits, 2)), self._array(choices, (rows,))
+        self._call["chooser_pads"](key, own, chosen, rows, bits, words, first, domain, self._memory(out))
+        return out
+
+    # -- sums by class ---------------------------------------------------------------------------------------------------
+
+    def accumulate(
+        self, schedule: Bytes, seeds: U64Array, first: int, domain: int, rows: U64Array, total: U64Array, *, minus: bool
+    ) -> None:
+        """Expand (n, 2) seeds into rows; add them to `rows` (n, words) and take them off `total` (words,), or the reverse."""
+        count, words = rows.shape
+        _require(0 < words <= MOST_WORDS)
+        key, own = self._key(schedule), self._array(seeds, (count, 2))
+        to, off = self._array(rows, (count, words), writes=True), self._array(total, (words,), writes=True)
+        self._call["accumulate"](key, own, first, domain, count, words, minus, to, off)
+
+    def add_by_class(self, rows: U64Array, own: I64Array, share: U64Array) -> None:
+        """Add each of (n, words) rows to the line of its class in `share` (classes, words)."""
+        (count, words), classes = rows.shape, len(share)
+        to = self._array(share, (classes, words), writes=True)
+        labels = self._array(own, (count,), np.int64)
+        self._call["add_by_class"](self._array(rows, (count, words)), labels, count, words, classes, to)
+
+    # -- half gates --------------------------------------------------------------------------------------------------------
+
+    def gates(
+        self,
+        schedule: Bytes,
+        delta: U64Array | None,
+        left: U64Array,
+        right: U64Array,
+        carry: U64Array | None,
+        tables: U64Array,
+        *,
+        chunk: int,
+        first: int,
+        domain: int,
+        every: bool,
+    ) -> U64Array:
+        """The carries of a chain of AND gates on (bits, lanes, 2) labels: (bits, lanes, 2), or unless `every` those of the last
+        alone, (1, lanes, 2). Without `delta` they are evaluated. `tables`: (bits, lanes, 4)."""
+        bits, lanes, _ = left.shape
+        _require(bits > 0 and chunk > 0 and chunk % 64 == 0)
+        out = np.empty((bits if every else 1, lanes, 2), dtype=np.uint64)
+        offset = self._null if delta is None else self._array(delta, (2,))
+        own, other = self._array(left, (bits, lanes, 2)), self._array(right, (bits, lanes, 2))
+        before = self._null if carry is None else self._array(carry, (lanes, 2))
+        made = self._array(tables, (bits, lanes, 4), writes=delta is not None)
+        apart = 16 * lanes if every else 0
+        key, to = self._key(schedule), self._memory(out)
+        self._call["gates"](key, offset, own, other, before, bits, lanes, chunk, first, domain, made, to, apart)
+        return out
+
+    # -- joins -------------------------------------------------------------------------------------------------------------
+
+    def blake2b_rows(self, rows: U64Array, numbers: I64Array, parameters: bytes, words: int) -> U64Array:
+        """BLAKE2b of (n, 8) rows, each with a number behind it: (n, words)."""
+        count = len(rows)
+        _require(0 < words <= 8 and len(parameters) == 64)
+        out = np.empty((count, words), dtype=np.uint64)
+        own, behind = self._array(rows, (count, 8)), self._array(numbers, (count,), np.int64)
+        self._call["blake2b_rows"](own, behind, count, self._memory(parameters), words, self._memory(out))
+        return out
+
+    def store_order(self, sparse: I64Array, size: int) -> tuple[I64Array, I64Array]:
+        """The keys that peeling frees, in order, and the cell of each."""
+        count = len(sparse)
+        _require(not count or bool(sparse.min() >= 0 and sparse.max() < size))
+        order, pivots = np.empty((2, count), dtype=np.int64)
+        work = np.zeros(4 * size + 7 * count, dtype=np.int64)
+        freed = self._peel(
+            self._array(sparse, (count, 3), np.int64),
+            count,
+            size,
+            self._memory(order),
+            self._memory(pivots),
+            self._memory(work),
+        )
+        return order[:freed], pivots[:freed]
+
+    def store_assign(self, sparse: I64Array, order: I64Array, pivots: I64Array, wanted: U64Array, table: U64Array) -> None:
+        """Give every cell of `pivots` what its key is still short of, the last first."""
+        (size, width), count, freed = table.shape, len(sparse), len(order)
+        for places, bound in ((sparse, size), (pivots, size), (order, count)):
+            _require(not places.size or bool(places.min() >= 0 and places.max() < bound))
+        at, cells = self._array(sparse, (count, 3), np.int64), self._array(pivots, (freed,), np.int64)
+        values, to = self._array(wanted, (count, width)), self._array(table, (size, width), writes=True)
+        self._assign(at, self._array(order, (freed,), np.int64), cells, freed, width, values, to)
+
+    def store_decode(self, table: U64Array, sparse: I64Array | None, dense: U64Array) -> U64Array:
+        """What a store gives, (n, width); without `sparse` the dense part alone."""
+        (size, width), count = table.shape, len(dense)
+        _require(size >= 64)
+        at = self._null
+        if sparse is not None:
+            _require(not count or bool(sparse.min() >= 0 and sparse.max() < size))
+            at = self._array(sparse, (count, 3), np.int64)
+        out, sums = np.empty((count, width), dtype=np.uint64), np.empty((2048, width), dtype=np.uint64)
+        own, masks = self._array(table, (size, width)), self._array(dense, (count,))
+        self._decode(own, at, masks, count, width, self._memory(out), self._memory(sums))
+        return out
