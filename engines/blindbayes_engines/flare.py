@@ -1,13 +1,14 @@
 """NVIDIA FLARE 2.9: frames of the site's agent in request/reply messages between the job's processes.
 
 One message is under way to each site; it holds what has queued up meanwhile. Messages are numbered, because one that was given
-up may still arrive after the next; agents make good whatever is lost. FLARE's calls do not raise: an empty answer, or one with
-a return code, means that the site is down until a ping is answered. The sender's name is what the sender wrote; no agent
-believes it. Nothing of a frame is ever logged.
+up may still arrive after the next. FLARE's calls do not raise: after an empty answer, or one with a return code, the message is
+repeated, and then the site is down until a ping is answered; agents make good what was lost. The sender's name is what the
+sender wrote; no agent believes it. Nothing of a frame is ever logged.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import queue
 import threading
@@ -24,7 +25,8 @@ from nvflare.app_common.logging.constants import is_log_streaming_allowed
 from blindbayes_engines import records
 
 TASK, TOPIC = "blindbayes_carry", "blindbayes.frames"
-_REPLY, _PING, _IDLE, _AGENT = 10.0, 1.0, 10.0, 10.0  # seconds
+_REPLY, _PING, _IDLE, _AGENT = 5.0, 1.0, 10.0, 10.0  # seconds
+_AGAIN = (0.05, 0.5, 1.0)  # seconds after which a message that was not answered is repeated, and the site is down
 _BATCH_BYTES = 1 << 20
 
 
@@ -41,14 +43,12 @@ class _Peer(threading.Thread):
     def run(self) -> None:
         while not self._carry.ended.is_set():
             frames = self._gather()
-            arrived = self._ask(frames)
+            arrived = self._deliver(frames)
             if arrived != self._up:
                 self._up = arrived
                 self._carry.tell(records.UP if arrived else records.DOWN, self._site)
             if frames:
                 self._carry.tell(records.TAKEN, self._site, records.taken(len(frames)))
-            if not arrived:
-                self._carry.ended.wait(_PING)
 
     def renew(self) -> None:
         """Another agent process listens: it has to hear that this site is up."""
@@ -69,10 +69,19 @@ class _Peer(threading.Thread):
         except queue.Empty:
             return frames
 
-    def _ask(self, frames: list[bytes]) -> bool:
+    def _deliver(self, frames: list[bytes]) -> bool:
+        """Whether the site has them. A message that was not answered is repeated with its number, and taken once."""
+        number, self._number = self._number, self._number + 1
+        for pause in _AGAIN if self._up else (_PING,):
+            with contextlib.suppress(Exception):  # its calls do not raise; if one does, this thread goes on
+                if self._ask(frames, number):
+                    return True
+            self._carry.ended.wait(pause)
+        return False
+
+    def _ask(self, frames: list[bytes], number: int) -> bool:
         message = Shareable()
-        message["frames"], message["life"], message["number"] = records.join(frames), self._life, self._number
-        self._number += 1
+        message["frames"], message["life"], message["number"] = records.join(frames), self._life, number
         engine = self._carry.engine
         with engine.new_context() as context:
             answers = engine.send_aux_request(

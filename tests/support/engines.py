@@ -42,7 +42,7 @@ def engine_python(engine: str) -> Path:
 
 
 class Processes:
-    """Programs of a test, each the leader of its own group: what they start ends with them."""
+    """Programs of a test; what they start ends with them."""
 
     def __init__(self, folder: Path, environment: Mapping[str, str]) -> None:
         self.folder, self._environment = folder, dict(environment)
@@ -72,14 +72,27 @@ class Processes:
     def kill(self, name: str) -> None:
         """End one, and all that it started, without a word."""
         process = self._started.pop(name)
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
+        for pid in [process.pid, *descendants(process.pid)]:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
         process.wait()
 
     def stop(self) -> None:
         """End all."""
         for name in list(self._started):
             self.kill(name)
+
+
+def descendants(pid: int) -> list[int]:
+    """The processes that a process started, and that those started."""
+    parents: dict[int, list[int]] = {}
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            parents.setdefault(int(path.read_text().rpartition(")")[2].split()[1]), []).append(int(path.parent.name))
+    found = list(parents.get(pid, []))
+    for child in found:
+        found.extend(parents.get(child, []))
+    return found
 
 
 def until(what: str, condition: Callable[[], object], seconds: float) -> None:

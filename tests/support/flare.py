@@ -51,6 +51,7 @@ class Flare:
     def __init__(self, folder: Path, sockets: Mapping[str, Path], *, allow: str = "blindbayes_engines.flare.") -> None:
         self.python = engine_python("flare")
         self.folder, self.sockets = folder, dict(sockets)
+        self.admin: subprocess.Popen[str] | None = None
         folder.mkdir(parents=True)
         environment = {"PYTHONPATH": str(ENGINES), "HOME": str(folder), "PATH": f"{self.python.parent}:/usr/bin:/bin"}
         self.processes = Processes(folder, environment)
@@ -83,6 +84,9 @@ class Flare:
 
     def __exit__(self, *_: object) -> None:
         self.processes.stop()
+        if self.admin is not None and self.admin.poll() is None:
+            self.admin.kill()
+            self.admin.communicate()
 
     def _start(self, name: str, kind: str, **environment: str) -> None:
         module = f"nvflare.private.fed.app.{kind}.{kind}_train"
@@ -110,7 +114,7 @@ class Flare:
         until("the job is submitted", lambda: self._said("submitted"), 90)
 
     def _said(self, word: str) -> bool:
-        if self.admin.stdout is None:
+        if self.admin is None or self.admin.stdout is None:
             return False
         for line in self.admin.stdout:
             if line.startswith(word):
@@ -119,6 +123,7 @@ class Flare:
 
     def end(self) -> str:
         """Abort the job; what the administrator's session says of it."""
+        assert self.admin is not None
         said, _ = self.admin.communicate("", timeout=90)
         return said
 
