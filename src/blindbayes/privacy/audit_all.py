@@ -10,7 +10,15 @@ from blindbayes.privacy.audit import DRAWS as MECHANISM_DRAWS
 from blindbayes.privacy.audit import HARD_SHAPES, Report, audit_mechanism, audit_samplers, audit_sensitivity
 from blindbayes.privacy.audit_columns import audit_columns
 from blindbayes.privacy.audit_parameters import PER_PARAMETER, audit_per_parameter
-from blindbayes.privacy.audit_release import DRAWS, HARD_BOOK, audit_plan_loss, audit_plan_sensitivity, audit_stages
+from blindbayes.privacy.audit_release import (
+    DRAWS,
+    HARD_BOOK,
+    SHORT_BOOK,
+    TEXT_BOOK,
+    audit_plan_loss,
+    audit_plan_sensitivity,
+    audit_stages,
+)
 from blindbayes.privacy.classwise import Classwise
 from blindbayes.privacy.exact_events import Number, budget_floor
 from blindbayes.privacy.joint import plan_release
@@ -46,12 +54,16 @@ def audit(
         report.checks += audit_plan_sensitivity(plan)
         if isinstance(plan.noise, Classwise):  # other noise is that of the hard shapes above
             report.checks += audit_plan_loss(plan, coins, min(draws, DRAWS))
-        if codebook is not None:
+        if name != "knorm":  # which has no form for text
+            plan = plan_release(TEXT_BOOK, epsilon=claimed, delta=delta, mechanism=name, rows=10**6)
+            report.checks += audit_plan_sensitivity(plan, "text")
+            short = plan_release(SHORT_BOOK, epsilon=claimed, delta=delta, mechanism=name, rows=10**6)
+            report.checks += audit_plan_loss(short, coins, min(draws, DRAWS), "text")
+        if codebook is not None and not (name == "knorm" and codebook.texts):
             own = plan_release(codebook, epsilon=claimed, delta=delta, mechanism=name)
             report.checks += audit_plan_sensitivity(own, "codebook given")
     if "knorm" in mechanisms:
         report.checks += audit_stages(coins, claimed, min(draws, DRAWS))
         report.checks += audit_columns(coins, epsilon=claimed, count=min(draws, DRAWS))
-    if codebook is not None:
-        report.checks += audit_sensitivity(Query(codebook))
+    report.checks += [each for book in (TEXT_BOOK, codebook) if book is not None for each in audit_sensitivity(Query(book))]
     return report

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from blindbayes.codebook import Categorical, Codebook, Numeric
+from blindbayes.codebook import Categorical, Codebook, Numeric, Text
 from blindbayes.primitives.coins import Coins
 from blindbayes.privacy.audit import LESS_NOISE, Check, Claim, Record, looked_twice, records, statistics_of, told
 from blindbayes.privacy.classwise import Classwise
@@ -39,6 +39,17 @@ HARD_BOOK = Codebook(
 """Small enough for the loss of a single record to show, with a cell for missing values and bounds far from zero."""
 
 
+TEXT_BOOK = Codebook(
+    "y",
+    ("a",),
+    (Text("t", ("p", "q"), most_words=3), Text("s", ("p", "q", "r", "s"), model="bernoulli", most_words=4, optional=True)),
+    max_rows=1000,
+)
+"""Documents, of which one record moves several cells: by their bound together, or one by one up to so many."""
+SHORT_BOOK = Codebook("y", ("a",), (Text("t", ("p", "q"), model="bernoulli", most_words=2),), max_rows=1000)
+"""Text for which the loss of a single record shows: it moves both cells."""
+
+
 def exact_tables(plan: ReleasePlan, table: Sequence[Record]) -> Tables:
     """The integers that the plan adds noise to, for a table of records of its codebook."""
     layout = Layout(plan.codebook)
@@ -49,6 +60,7 @@ def part_norms(plan: ReleasePlan, tables: Sequence[npt.NDArray[Any]]) -> Floats:
     """The norm of each part in each class: (parts, ..., classes).
 
     A number: its absolute value. A histogram under class-wise noise: its least L1 norm up to a constant; otherwise its L1 norm.
+    Words under Gaussian noise: their Euclidean norm.
     """
     centred = isinstance(plan.noise, Classwise)
     out = []
@@ -56,7 +68,8 @@ def part_norms(plan: ReleasePlan, tables: Sequence[npt.NDArray[Any]]) -> Floats:
         values = np.asarray(table, dtype=np.float64)
         if not item.number and centred:
             values = values - np.sort(values, axis=-1)[..., [(values.shape[-1] - 1) // 2]]
-        out.append(np.abs(values).sum(axis=-1))
+        euclid = item.kind == "words" and plan.mechanism == "discrete_gaussian"
+        out.append(np.sqrt((values**2).sum(axis=-1)) if euclid else np.abs(values).sum(axis=-1))
     return np.array(out)
 
 
@@ -81,7 +94,7 @@ def audit_plan_sensitivity(plan: ReleasePlan, where: str = "") -> Iterator[Check
 def audit_plan_loss(plan: ReleasePlan, coins: Coins, draws: int = DRAWS, where: str = "") -> Iterator[Check]:
     """Part 2 for a plan of pure noise: whole releases of neighbouring tables."""
     claim = Claim(float(plan.epsilon), plan.price.delta)
-    record = records(plan.codebook)[0]
+    record = _largest(plan)
     label = f"{plan.mechanism} plan{', ' + where if where else ''}"
     bound = looked_twice(lambda: attack_plan(plan, [record], [], claim, coins, draws), claim)
     passed = bound.epsilon <= claim.epsilon
@@ -89,6 +102,14 @@ def audit_plan_loss(plan: ReleasePlan, coins: Coins, draws: int = DRAWS, where: 
     bound = attack_plan(replace(plan, epsilon=plan.epsilon * LESS_NOISE), [record], [], claim, coins, draws)
     name = f"{label}: control with a fifth less noise is refuted"
     yield Check("loss", name, bound.epsilon > claim.epsilon, told(bound, claim), bound.epsilon, claim.epsilon, control=True)
+
+
+def _largest(plan: ReleasePlan) -> Record:
+    """The record that moves most, each part in units of its bound."""
+    bounds = np.array([item.bound for item in plan.items], dtype=np.float64)
+    return max(
+        records(plan.codebook), key=lambda each: float((part_norms(plan, exact_tables(plan, [each]))[:, 0] / bounds).sum())
+    )
 
 
 def attack_plan(
@@ -117,6 +138,8 @@ def exponent(plan: ReleasePlan, noisy: Sequence[Floats], exact: Tables) -> Float
             values = values - values.mean(axis=1, keepdims=True)  # as released: up to a constant
         distance.append(part - values)
     norms = part_norms(plan, distance)  # (parts, draws, classes)
+    if plan.mechanism == "discrete_gaussian":
+        return np.asarray((norms**2).sum(axis=(0, 2)))
     if not isinstance(plan.noise, Classwise):
         return np.asarray(norms.sum(axis=(0, 2)))
     total = np.zeros(norms.shape[1])

@@ -144,6 +144,8 @@ class ReleasePlan:
         """The mechanism with its price; asking it reads no data."""
         classes = len(self.declared.classes)
         if self.mechanism == "knorm":
+            if any(item.kind == "words" for item in self.items):
+                raise ConfigError("knorm has no form for text: take discrete_laplace, discrete_gaussian or auto")
             # Errors are weighed by what they do to a share: an average cell of r holds 1/r of the rows, so an error there
             # weighs r times as much. One in a class count is spread over every histogram, 1/r of it in each cell; a moment
             # counts like a table of four.
