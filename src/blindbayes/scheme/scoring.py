@@ -204,16 +204,17 @@ def whole_tables(parameters: Parameters, plan: ScoreLayout) -> dict[str, Limbs]:
 def what_follows(hidden: JoinedScoresSetup) -> tuple[str, ...]:
     """What can be concluded from scoring over a hidden join, in plain words."""
     to, others = hidden.to, " and ".join(hidden.helpers)
+    know = "knows" if len(hidden.helpers) == 1 else "know"
     lines = [
         f"{others} learned that {to} asked, and that it knows at most {hidden.count} people: neither whom, nor how many, "
         "nor who is shared, nor a class.",
     ]
     if hidden.scope == "shared":
-        lines.append(f"{to} learned which of its people {others} knows too (shared_identifiers), and the class of those.")
+        lines.append(f"{to} learned which of its people {others} {know} too (shared_identifiers), and the class of those.")
     else:
         lines.append(
             f"{to} learned a class for everybody it knows, and was not told who is shared. A class that is not the one its own "
-            f"columns give shows that {others} knows that person."
+            f"columns give shows that {others} {know} that person."
         )
     if len(hidden.helpers) > 1:
         lines.append(describe_coalitions(hidden.join, compare_all=hidden.compare_all))
