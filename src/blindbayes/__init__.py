@@ -87,6 +87,10 @@ __all__ = [
 ]
 
 
+def __dir__() -> list[str]:
+    return __all__
+
+
 def __getattr__(name: str) -> Any:
     """scikit-learn and Ibis take a second to import; a command that needs neither does not pay for them."""
     if name in _LAZY:

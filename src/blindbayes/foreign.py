@@ -8,14 +8,17 @@ and what cannot be read ends in an error of `blindbayes.errors`. A leaf: imports
 from __future__ import annotations
 
 import contextlib
+import difflib
 import json
 import math
 import re
 import tomllib
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from html import escape
-from typing import Any
+from typing import Any, TypeVar
+
+import msgspec
 
 from blindbayes.errors import BlindbayesError, ConfigError, DataError
 
@@ -32,6 +35,11 @@ _OPEN, _CLOSE = frozenset(b"[{"), frozenset(b"]}")
 _NOT_MARKS = bytes(set(range(256)) - set(b'[]{}"'))
 # Keys within keys, a.b.c: the standard library's reader takes time and memory by the square of their number.
 _DOTTED = re.compile(r"""(?<![\w-])(?:(?:[\w-]+|"[^"\n]*"|'[^'\n]*')[ \t]*\.[ \t]*)""" + f"{{{MOST_DEPTH}}}")
+
+
+_Record = TypeVar("_Record")
+_PLACE = re.compile(r" - at `\$([^`]*)`$")
+_STRANGE = re.compile(r"unknown field `([^`]*)`")
 
 
 class _Unreadable(Exception):
@@ -99,6 +107,58 @@ def read_toml(
     except (ValueError, RecursionError, OverflowError):  # ValueError: a number of thousands of digits, a year 0
         raise error(_sentence(f"{what} is not valid TOML", hint)) from None
     return found
+
+
+def convert(fields: Any, kind: type[_Record], what: str, plain: Callable[[str], str] = str) -> _Record:
+    """The record that builtins stand for. Raises `ConfigError`, naming `what` and what would fit; `plain` rewords the place."""
+    try:
+        return msgspec.convert(fields, kind, strict=True)
+    except msgspec.ValidationError as cause:
+        if isinstance(cause.__cause__, BlindbayesError):
+            raise cause.__cause__ from None
+        raise ConfigError(f"{what}: {plain(str(cause))}{_what_fits(str(cause), kind)}") from None
+
+
+def _what_fits(problem: str, kind: type) -> str:
+    """After a name or a value that a record does not know: the nearest ones that it does."""
+    place = _PLACE.search(problem)
+    path = re.findall(r"\.(\w+)|(\[)", place[1]) if place else []
+    if strange := _STRANGE.search(problem):
+        known = sorted({each.encode_name for one in _at(kind, path) for each in getattr(one, "fields", ())})
+        near = difflib.get_close_matches(strange[1], known, 1)
+        return f"; did you mean `{near[0]}`?" if near else f"; known: {', '.join(known)}" if known else ""
+    if problem.startswith("Invalid"):
+        own = [value for one in _at(kind, path) for value in getattr(one, "values", ())]
+        tags = [one.tag for one in _at(kind, path[:-1]) if path and getattr(one, "tag_field", None) == path[-1][0]]
+        known = sorted({str(value) for value in own or tags})
+        return f"; it is one of {', '.join(known)}" if known else ""
+    return ""
+
+
+def _at(kind: type, path: list[tuple[str, str]]) -> list[Any]:
+    """The types that may stand at a place of a record."""
+    found = _choices(msgspec.inspect.type_info(kind))
+    for name, _ in path:
+        inner = [
+            getattr(one, "item_type", None) or getattr(one, "value_type", None)
+            if not name or not hasattr(one, "fields")
+            else next((each.type for each in one.fields if each.encode_name == name), None)
+            for one in found
+        ]
+        found = [choice for one in inner if one is not None for choice in _choices(one)]
+    return found
+
+
+def _choices(kind: Any) -> list[Any]:
+    return [*kind.types] if isinstance(kind, msgspec.inspect.UnionType) else [kind]
+
+
+def require_port(place: str, what: str) -> None:
+    """A host and a port, such as 127.0.0.1:7440 or [::1]:0. gRPC takes a port modulo 65,536, and 443 where there is none."""
+    host, colon, port = place.rpartition(":")
+    bare = host[1:-1] if host.startswith("[") and host.endswith("]") else host
+    if not (colon and bare and (":" not in bare or bare != host) and port.isdecimal() and int(port) < 1 << 16):
+        raise ConfigError(f"{what} is a host and a port from 0 to 65535, such as 127.0.0.1:7440")
 
 
 @contextlib.contextmanager

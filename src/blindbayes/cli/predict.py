@@ -101,7 +101,7 @@ def _writable(path: Path) -> BinaryIO:
     try:
         return path.open("wb")
     except OSError as cause:
-        raise ConfigError(f"{os.fspath(path)!r} cannot be written ({type(cause).__name__})") from None
+        raise ConfigError(f"{os.fspath(path).removesuffix('.part')!r} cannot be written ({type(cause).__name__})") from None
 
 
 def _named(given: tuple[str, ...], option: str) -> dict[str, float]:

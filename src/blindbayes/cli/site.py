@@ -10,6 +10,7 @@ import click
 
 from blindbayes.cli import print_json
 from blindbayes.errors import ConfigError
+from blindbayes.foreign import require_port
 from blindbayes.site.approval import approval_of
 from blindbayes.site.client import OperatorClient
 from blindbayes.site.config import Rows, SiteConfig
@@ -105,6 +106,8 @@ def init(
             f"note: {table!r} does not exist; put it into the site's folder under that name or mend `source` in site.toml",
             err=True,
         )
+    if address:
+        require_port(address, "--address")
     config = SiteConfig(listen=listen, operator=operator, rows=None if table is None else Rows(table))
     phrase = passphrase_of(passphrase_file)
     home, identity = SiteFolder.create(

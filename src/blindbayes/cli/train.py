@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from blindbayes.report import Cover
 
 
+PROMISES_LITTLE = 10.0  # an epsilon above this is said to
+
+
 @click.command()
 @click.argument("data")
 @click.option("--codebook", "codebook_path", required=True, type=click.Path(dir_okay=False), help="The codebook file.")
@@ -144,6 +147,14 @@ def command(
         click.echo(
             f"release written to {release} ({signed}), codebook {model.approved_codebook_[:12]}; "
             f"open {Path(release) / 'index.html'}"
+        )
+    if epsilon is None and (model.statistics_.class_counts > 0).sum() < 2:
+        click.echo("note: all rows have one class, so this model answers with it; is this the whole table?", err=True)
+    if epsilon is not None and float(epsilon) > PROMISES_LITTLE:
+        click.echo(
+            f"note: epsilon {epsilon:g} promises little: what the release shows may be e^{epsilon:g} times as likely with a "
+            "person's row as without; 1 is usual, 10 is much",
+            err=True,
         )
     if epsilon is not None and ledger is None:
         click.echo("no ledger was charged: nobody keeps count of what this table has spent; --ledger does", err=True)

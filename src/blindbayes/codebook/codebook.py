@@ -37,7 +37,7 @@ from blindbayes.codebook.features import (
 )
 from blindbayes.codebook.toml import document_of
 from blindbayes.errors import ConfigError
-from blindbayes.foreign import read_toml
+from blindbayes.foreign import convert, read_toml
 
 _INFERENCE = "blindbayes.data.infer"
 DEFAULT_MAX_ROWS = 10**9
@@ -164,12 +164,7 @@ class Codebook(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=Tru
         """From plain builtins, as TOML or JSON give them. Unknown fields are refused."""
         if "parties" in fields and "features" not in fields:
             raise ConfigError("this is a study, not a codebook; the codebook is the file that it was made with")
-        try:
-            return msgspec.convert(dict(fields), cls, strict=True)
-        except msgspec.ValidationError as cause:
-            if isinstance(cause.__cause__, ConfigError):
-                raise cause.__cause__ from None
-            raise ConfigError(f"codebook: {_plain(str(cause), fields)}") from None
+        return convert(dict(fields), cls, "codebook", lambda problem: _plain(problem, fields))
 
     @classmethod
     def from_toml(cls, path: str | os.PathLike[str]) -> Codebook:
@@ -182,7 +177,9 @@ class Codebook(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=Tru
             ) from None
         except (OSError, UnicodeDecodeError) as cause:
             raise ConfigError(f"codebook file {os.fspath(path)!r} cannot be read as UTF-8 text") from cause
-        return cls.from_dict(read_toml(text, f"codebook file {os.fspath(path)!r}", wide=True))
+        tabular = Path(path).suffix.lower() in (".csv", ".tsv", ".txt")
+        hint = "a table is no codebook: `blindbayes codebook draft` or `from-dictionary` makes one" if tabular else ""
+        return cls.from_dict(read_toml(text, f"codebook file {os.fspath(path)!r}", wide=True, hint=hint))
 
     @classmethod
     def from_frame(

@@ -106,9 +106,10 @@ def _count_there(table: Any, codebook: Codebook, total: bool, progress: Progress
 
 def _place(listed: Listed, raw: Any, rows: int, misfit: Misfit) -> int:
     """Position of a raw value; what does not fit is told to `misfit`."""
-    at = listed.position(plain_text(raw))
+    at = listed.position(text := plain_text(raw))
     misfit.missing += rows if at == ABSENT else 0
     misfit.unmapped += rows if at == UNKNOWN else 0
+    misfit.case |= at == UNKNOWN and listed.differs_in_case(text)
     misfit.fractional |= at == UNKNOWN and isinstance(raw, float) and not is_whole(raw)
     return at
 

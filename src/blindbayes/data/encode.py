@@ -255,6 +255,7 @@ def _positions(column: pa.Array | Untyped, listed: Listed, misfit: Misfit | None
         misfit.unmapped += int(rows[places == UNKNOWN].sum())
         for value, text, place, times in zip(values, plain, places, rows, strict=False):
             if place == UNKNOWN and times:
+                misfit.case |= listed.differs_in_case(text)
                 if isinstance(value, float) and not is_whole(value):
                     misfit.fractional = True
                 elif misfit.codes is not None:

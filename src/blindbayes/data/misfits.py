@@ -21,6 +21,7 @@ class Misfit:
     unreadable: int = 0
     outside: int = 0
     fractional: bool = False  # a fractional number where a category is expected
+    case: bool = False  # a category or label that differs from a listed one in case or blanks only
     many: bool = False  # more distinct values than were looked at
     codes: Counter[str] | None = field(default=None, repr=False)  # unmapped ones, for a screen whose reader may see rows
 
@@ -42,7 +43,7 @@ class Misfit:
             more = "more than " if self.many else ""
             raise DataError(
                 f"feature {self.name!r}: {more}{self.unmapped} rows hold a category that the codebook does not list; "
-                "add it to values or map it before"
+                f"add it to values or map it before{self._hint()}"
             )
         if self.unreadable:
             raise DataError(
@@ -65,8 +66,11 @@ class Misfit:
         if self.unmapped:
             raise DataError(
                 f"class column {self.name!r}: {self.unmapped} rows hold a label that the codebook does not list; "
-                "add it to classes or drop the rows"
+                f"add it to classes or drop the rows{self._hint()}"
             )
+
+    def _hint(self) -> str:
+        return " (one differs from a listed one in case or blanks only)" if self.case else ""
 
 
 class Misfits(dict[str, Misfit]):

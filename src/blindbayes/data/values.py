@@ -104,6 +104,11 @@ class Listed:
         self._markers = frozenset(markers)
         self._numbers = frozenset(marker_numbers(markers))
         self._unlisted = UNKNOWN if other is None else self._at[other]
+        self._folded = frozenset(value.strip(SPACE).casefold() for value in values)
+
+    def differs_in_case(self, text: str | None) -> bool:
+        """Whether a text that is not listed differs from one that is in case or blanks only."""
+        return text is not None and text.strip(SPACE).casefold() in self._folded
 
     def position(self, text: str | None) -> int:
         """Where a plain text stands; ABSENT for a missing one, that of `other` or UNKNOWN for one that is not listed."""

@@ -29,7 +29,7 @@ Integers = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 Number = int | float | str | Decimal | Fraction
 
-SMALLEST_BUDGET, LARGEST_BUDGET = Fraction(1, 10**12), Fraction(10**9)
+SMALLEST_BUDGET, LARGEST_BUDGET = Fraction(1, 10**12), Fraction(1000)
 FIRST_BITS = 16
 MORE_BITS = 64
 _CHUNK = 1 << 16

@@ -65,8 +65,8 @@ class SumSetup:
     steps: tuple[tuple[str, bool], ...] = ()  # and who left (False) or came (True) since, in order
 
     def __post_init__(self) -> None:
-        if len(set(self.contributors)) != len(self.contributors):
-            raise ConfigError("a contributor stands twice in the setting")
+        if twice := [name for name in set(self.contributors) if self.contributors.count(name) > 1]:
+            raise ConfigError(f"contributor {min(twice)!r} stands twice in the setting")
         if self.length < 1:
             raise ConfigError("a vector has at least one word")
         if self.length * 8 > MAX_FRAME_BYTES - FRAME_ROOM:

@@ -16,6 +16,7 @@ import numpy as np
 
 from blindbayes.data.columns import ColumnSource
 from blindbayes.errors import ConfigError
+from blindbayes.foreign import convert
 from blindbayes.model.shares import KeptShare
 from blindbayes.report import About
 from blindbayes.scheme.classify import RowsAsked, RowScoring, asked_of, scoring
@@ -45,10 +46,7 @@ class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> Request:
         """From plain builtins."""
-        try:
-            found = msgspec.convert(dict(fields), cls, strict=True)
-        except msgspec.ValidationError as cause:
-            raise ConfigError(f"the request: {cause}") from None
+        found = convert(dict(fields), cls, "the request")
         if len(found.model) != _HALF or not set(found.model) <= set("0123456789abcdef"):
             raise ConfigError(f"a model is named by its training run, {_HALF} hexadecimal digits: see `blindbayes site shares`")
         if not found.batch or len(found.batch) > _MOST_NAME or not found.batch.isprintable():

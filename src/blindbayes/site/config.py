@@ -9,7 +9,7 @@ import msgspec
 import tomlkit
 
 from blindbayes.errors import ConfigError
-from blindbayes.foreign import read_toml
+from blindbayes.foreign import convert, read_toml, require_port
 from blindbayes.settings import annotate, no_none
 from blindbayes.site.policy import Policy
 
@@ -68,6 +68,9 @@ class SiteConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     journal_quota_mb: int = 4096
 
     def __post_init__(self) -> None:
+        for name in ("listen", "operator", "metrics"):
+            if (place := getattr(self, name)) is not None:
+                require_port(place, name)
         host = self.operator.rpartition(":")[0].strip("[]")
         if host not in ("127.0.0.1", "::1", "localhost"):
             raise ConfigError("the operator's port is for this machine only: use 127.0.0.1")
@@ -78,16 +81,11 @@ class SiteConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def read(cls, path: Path) -> SiteConfig:
         """From a file."""
         try:
-            table = read_toml(path.read_bytes(), path.name)
-            return msgspec.convert(table, cls, strict=True)
+            return convert(read_toml(path.read_bytes(), path.name), cls, path.name)
         except FileNotFoundError:
             raise ConfigError(
                 f"there is no {path.name}; name the site's folder with --config, or make a site with `blindbayes site init`"
             ) from None
-        except msgspec.ValidationError as cause:
-            if isinstance(cause.__cause__, ConfigError):
-                raise cause.__cause__ from None
-            raise ConfigError(f"{path.name}: {cause}") from None
 
     def to_toml(self, name: str) -> bytes:
         """The file of a new site."""

@@ -31,7 +31,7 @@ from blindbayes.site.shares import ShareFolder
 from blindbayes.site.tables import Tables
 from blindbayes.storage.files import make_private_folder, write_whole
 from blindbayes.study.file import StudyFile
-from blindbayes.transport.identity import Card, Identity, pinned, read_card
+from blindbayes.transport.identity import Card, Identity, pinned, read_card, require_name
 
 
 @dataclass(slots=True)
@@ -87,6 +87,7 @@ class SiteFolder:
         delta: str = "0.00001",
     ) -> tuple[SiteFolder, Identity]:
         """A new site: keys, card, site.toml, and a ledger with its budget."""
+        require_name(name)
         make_private_folder(folder)
         identity = Identity.create(folder, name, address=address, passphrase=passphrase)
         write_whole(folder / "site.toml", config.to_toml(name), replace=False)

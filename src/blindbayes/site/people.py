@@ -17,7 +17,7 @@ import msgspec
 import tomlkit
 
 from blindbayes.errors import ConfigError, PrivacyError
-from blindbayes.foreign import read_toml, require_seen
+from blindbayes.foreign import convert, read_toml, require_seen
 from blindbayes.site.audit_log import AuditLog
 from blindbayes.storage.files import write_whole
 
@@ -66,11 +66,9 @@ class People:
     def all(self) -> tuple[Person, ...]:
         """Those in the file; none without one."""
         try:
-            return msgspec.convert(read_toml(self.path.read_bytes(), self.path.name), _File, strict=True).people
+            return convert(read_toml(self.path.read_bytes(), self.path.name), _File, self.path.name).people
         except FileNotFoundError:
             return ()
-        except msgspec.ValidationError as cause:
-            raise ConfigError(f"{self.path.name}: {cause}") from None
 
     def find(self, name: str) -> Person | None:
         """A person by name."""

@@ -298,6 +298,8 @@ class Chain:
             entry = form.verified(raw[at:newline], len(entries), head)
             if entry is None:
                 if not raw[at:newline].endswith(CANCEL):
+                    if not entries and not raw.lstrip().startswith(b"{"):
+                        raise LedgerError(f"{name}: this is no {form.noun}")
                     raise LedgerError(f"{name}: entry {len(entries)} does not verify: the {form.noun} was altered")
             else:
                 debris = raw[end:at]

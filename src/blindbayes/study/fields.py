@@ -14,7 +14,7 @@ import msgspec
 
 from blindbayes.codebook import Codebook
 from blindbayes.errors import ConfigError
-from blindbayes.foreign import read_toml
+from blindbayes.foreign import convert, read_toml
 from blindbayes.study.agreement import Holdings
 from blindbayes.study.roster import Change, Party, Roster, rosters_of
 
@@ -172,12 +172,7 @@ class StudyFields(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=
         for part, names in (*((part, {"rows": now}) for part, now in _ONCE_ROWS.items()), ("options", OPTIONS_ONCE)):
             if isinstance(fields.get(part), Mapping):
                 fields[part] = renamed(fields[part], names)
-        try:
-            return msgspec.convert(fields, cls, strict=True)
-        except msgspec.ValidationError as cause:
-            if isinstance(cause.__cause__, ConfigError):
-                raise cause.__cause__ from None
-            raise ConfigError(f"study: {cause}") from None
+        return convert(fields, cls, "study")
 
     @classmethod
     def from_text(cls, text: str) -> Self:

@@ -22,6 +22,7 @@ from blindbayes.codebook import Codebook
 from blindbayes.data.persons import Persons, require_identifier, require_rows_per_person
 from blindbayes.errors import ConfigError, PrivacyError
 from blindbayes.primitives.coins import Coins
+from blindbayes.privacy.exact_events import budget_floor
 from blindbayes.privacy.noisy_sum import NoisySum
 from blindbayes.privacy.released import require_small_delta
 from blindbayes.study import schemes
@@ -187,6 +188,8 @@ class Study(SumPlanning):
 
     def _require(self) -> None:
         """Refuse what is nonsense, and what does not apply, now: whoever signs must know what a setting does."""
+        if not isinstance(self.codebook, Codebook):
+            raise ConfigError("codebook must be a Codebook; read one with Codebook.from_toml")
         scheme, facts = self.scheme, self.scheme.facts
         if self.kind not in facts.partitions:
             known = schemes.known(self.kind)
@@ -200,6 +203,8 @@ class Study(SumPlanning):
             self.codebook.require_one_value(f"a study over {self.kind_described} by {self.protocol}")
         if self.epsilon is not None and not (_is_number(self.epsilon) and self.epsilon > 0):
             raise PrivacyError("epsilon must be a positive number, or None for an exact sum")
+        if self.epsilon is not None:
+            budget_floor(self.epsilon)
         if not _is_number(self.delta):
             raise PrivacyError("delta lies between 0 and 1")
         require_small_delta(self.codebook, self.delta, self.expected_rows)
@@ -347,6 +352,8 @@ class Study(SumPlanning):
         anything is sent; `policies` to what their sites allow (`site.policy.Policy`; by default whatever the study says).
         Returns a `Result` with the model, or a `JointResult` with its shares.
         """
+        if not isinstance(sources, Mapping):
+            raise ConfigError("sources maps the name of each party to its table")
         run = import_module(SIMULATION).simulate
         return run(
             self,

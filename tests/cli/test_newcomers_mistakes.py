@@ -1,0 +1,144 @@
+"""Mistakes of a first hour: the message names what to do, and nothing is lost."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from click.testing import CliRunner
+
+import blindbayes
+from blindbayes import Categorical, Codebook, NaiveBayes, Numeric, Study
+from blindbayes.cli import root
+from blindbayes.errors import BlindbayesError, ConfigError, PrivacyError
+from blindbayes.foreign import require_port
+from blindbayes.ledger import Ledger
+from blindbayes.site.config import SiteConfig
+
+BOOK = Codebook("bought", ("no", "yes"), (Categorical("job", ("clerk", "nurse")), Numeric("age", 0, 120)), expected_rows=40)
+ROWS = pd.DataFrame({"job": ["clerk", "nurse"] * 20, "age": range(20, 60), "bought": ["no", "no", "yes", "yes"] * 10})
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    BOOK.to_toml("book.toml")
+    ROWS.to_csv("rows.csv", index=False)
+    return tmp_path
+
+
+@dataclass(frozen=True)
+class Told:
+    output: str
+    error: BaseException | None
+
+
+def run(*arguments: str) -> Told:
+    done = CliRunner().invoke(root, arguments)
+    assert done.exception is None or isinstance(done.exception, BlindbayesError), repr(done.exception)
+    return Told(f"{done.output}{done.exception or ''}", done.exception)
+
+
+def train(table: str = "rows.csv", *more: str, book: str = "book.toml") -> Told:
+    return run("train", table, "--codebook", book, "--out", "model.json", *more)
+
+
+def test_a_table_given_for_a_codebook_is_told_how_to_make_one() -> None:
+    assert "codebook draft" in train(book="rows.csv").output
+
+
+@pytest.mark.parametrize("column", ["bought", "job"])
+def test_a_value_that_differs_in_case_only_is_said_to(column: str) -> None:
+    ROWS.assign(**{column: ROWS[column].str.title()}).to_csv("title.csv", index=False)
+    for source in ("title.csv", "title.parquet"):
+        if source.endswith("parquet"):
+            pd.read_csv("title.csv").to_parquet(source)
+        assert "case or blanks only" in train(source).output
+    with pytest.raises(BlindbayesError, match="case or blanks only"):
+        NaiveBayes(BOOK).fit(pd.read_csv("title.csv"))
+    assert "case" not in train(_other()).output
+
+
+def _other() -> str:
+    ROWS.assign(job="pilot").to_csv("other.csv", index=False)
+    return "other.csv"
+
+
+def test_one_class_is_noted_but_never_of_a_private_release() -> None:
+    ROWS.assign(bought="no").to_csv("one.csv", index=False)
+    assert "all rows have one class" in train("one.csv").output
+    private = train("one.csv", "--epsilon", "1")
+    assert private.error is None
+    assert "one class" not in private.output
+
+
+def test_an_absurd_epsilon_is_refused_before_the_ledger_pays() -> None:
+    Ledger.create("ledger.jsonl", epsilon=10**7)
+    refused = train("rows.csv", "--epsilon", "1e6", "--ledger", "ledger.jsonl")
+    assert "epsilon lies between" in refused.output
+    assert [entry.kind for entry in Ledger("ledger.jsonl").entries()] == ["budget"]
+    with pytest.raises(PrivacyError, match="epsilon lies between"):
+        Study(BOOK, epsilon=1e6)
+    for mechanism in ("auto", "discrete_laplace", "smooth", "global"):
+        with pytest.raises(PrivacyError, match="epsilon lies between"):
+            NaiveBayes(BOOK, epsilon=1e6, mechanism=mechanism).fit(ROWS.drop(columns="bought"), ROWS["bought"])
+
+
+def test_a_large_epsilon_is_said_to_promise_little() -> None:
+    assert "promises little" in train("rows.csv", "--epsilon", "50").output
+
+
+def test_a_table_given_for_a_ledger_is_no_ledger() -> None:
+    assert "this is no ledger" in train("rows.csv", "--epsilon", "1", "--ledger", "rows.csv").output
+
+
+def test_predict_names_the_file_that_was_asked_for() -> None:
+    assert train().error is None
+    output = run("predict", "model.json", "rows.csv", "--ignore-extra", "--out", "nosuch/classes.csv").output
+    assert "classes.csv" in output
+    assert ".part" not in output
+
+
+@pytest.mark.parametrize("place", ["127.0.0.1:99999", "localhost", ":7440", "127.0.0.1:", "::1:7440", "host:-1", "host:http"])
+def test_a_place_without_a_port_is_refused_before_anything_is_made(place: str, folder: Path) -> None:
+    for option in ("--listen", "--address", "--operator"):
+        refused = run("site", "init", "north", "--name", "north", option, place)
+        assert "a host and a port" in refused.output
+    assert not (folder / "north").exists()
+
+
+@pytest.mark.parametrize("place", ["127.0.0.1:7440", "[::1]:0", "north.example:65535"])
+def test_a_place_with_a_port_is_taken(place: str) -> None:
+    require_port(place, "listen")
+
+
+def test_a_site_with_a_bad_name_leaves_no_folder(folder: Path) -> None:
+    assert run("site", "init", "bad", "--name", "Bad!").error
+    assert not (folder / "bad").exists()
+
+
+def test_a_misspelt_setting_is_met_with_the_nearest_one(folder: Path) -> None:
+    (folder / "site.toml").write_text("[policy]\nmin_row = 3\n")
+    with pytest.raises(ConfigError, match="did you mean `min_rows`"):
+        SiteConfig.read(folder / "site.toml")
+    text = (folder / "book.toml").read_text()
+    (folder / "book.toml").write_text(text.replace("values", "valeus"))
+    assert "did you mean `values`" in train().output
+    (folder / "book.toml").write_text(text.replace('kind = "numeric"', 'kind = "birthdate"'))
+    assert "it is one of categorical, numeric" in train().output.replace("words, ", "")
+
+
+def test_wrong_kinds_of_arguments_are_refused_by_name() -> None:
+    for wrong in ("book.toml", None, {"target": "bought"}):
+        with pytest.raises(ConfigError, match="must be a Codebook"):
+            Study(wrong)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="maps the name of each party"):
+        Study(BOOK).simulate(["rows.csv"])  # type: ignore[arg-type]
+    with pytest.raises(PrivacyError, match="positive number"):
+        Study(BOOK, epsilon="1")  # type: ignore[arg-type]
+
+
+def test_completion_finds_the_public_names() -> None:
+    assert set(dir(blindbayes)) == set(blindbayes.__all__)
