@@ -8,8 +8,8 @@ from pathlib import Path
 import click
 
 from blindbayes.cli import print_json
+from blindbayes.cli.copies import not_copied, require_new
 from blindbayes.cli.site import AS, FOLDER, JSON, command, find_study
-from blindbayes.cli.study_columns import not_copied, require_new
 from blindbayes.errors import ConfigError
 from blindbayes.foreign import shown
 from blindbayes.site.client import OperatorClient

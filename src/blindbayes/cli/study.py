@@ -13,6 +13,7 @@ import msgspec
 from click.core import ParameterSource
 
 from blindbayes.cli import print_json, wizard
+from blindbayes.cli.copies import not_copied, require_new
 from blindbayes.cli.settings import option
 from blindbayes.cli.site import FOLDER, JSON, PASSPHRASE, passphrase_of
 from blindbayes.cli.study_columns import (
@@ -20,10 +21,8 @@ from blindbayes.cli.study_columns import (
     ColumnOptions,
     error_of,
     make_columns,
-    not_copied,
     options_of,
     predict,
-    require_new,
 )
 from blindbayes.cli.study_hash import FILE, show_hash
 from blindbayes.cli.study_roster import roster, sign_change

@@ -13,6 +13,7 @@ import click
 import msgspec
 
 from blindbayes.cli import print_json
+from blindbayes.cli.copies import not_copied, require_new
 from blindbayes.cli.site import FOLDER, JSON
 from blindbayes.codebook import Codebook
 from blindbayes.errors import BlindbayesError, ConfigError
@@ -209,20 +210,6 @@ def _only_model(home: SiteFolder, study: StudyFile) -> str:
         what = "several models of this study" if found else "no share of a model of this study"
         raise ConfigError(f"this site has {what}: `blindbayes site shares` lists them; name one with --model")
     return found[0]
-
-
-def require_new(out: Path) -> None:
-    """Refuses, before a run is begun, a path where its result could not be written."""
-    if out.exists():
-        raise ConfigError(f"{out} exists already; nothing was begun or overwritten: take another name for --out")
-    above = next(folder for folder in out.resolve().parents if folder.exists())
-    if not above.is_dir() or not os.access(above, os.W_OK | os.X_OK):
-        raise ConfigError(f"you may not write in {above}; nothing was begun: take another place for --out")
-
-
-def not_copied(out: Path, kept: object, problem: OSError) -> ConfigError:
-    """The run is done, its copy failed: nothing is lost."""
-    return ConfigError(f"the run is done, but {out} cannot be written ({problem.strerror}); what it left is {kept}")
 
 
 def _copy(classes: Path, out: Path) -> None:
