@@ -72,13 +72,26 @@ def test_a_relay_that_swaps_keys_is_noticed() -> None:
 
 def test_the_end_of_a_run_is_signed_for_its_pair_run_and_code() -> None:
     ended = pair(SOUTH, NORTH).ended(7)
-    pair().require_word(ended)
+    assert pair().require_word(ended) == ((7, -1), "")
+    assert pair().require_word(pair(SOUTH, NORTH).ended(10 | 3 << 8)) == ((10, 2), "")
     assert unpack(pack(ended)) == ended
     for changed in ({"code": 0}, {"run_id": "run-2"}, {"sender": "evil"}, {"signature": bytes(64)}):
         with pytest.raises(IntegrityError):
             pair().require_word(msgspec.structs.replace(ended, **changed))
     with pytest.raises(IntegrityError):
         pair().require_word(pair(EVIL, NORTH).ended(7))
+
+
+def test_a_refusal_is_signed_for_its_pair_run_and_reason_and_shown_in_plain_signs() -> None:
+    word = pair(SOUTH, NORTH).refused("no\x1b[31m" + "x" * 1000)
+    assert unpack(pack(word)) == word
+    (code, about), reason = pair().require_word(word)
+    assert (code, about) == (4, -1)
+    assert reason.isprintable()
+    assert len(reason) < 320
+    for changed in ({"reason": "yes"}, {"run_id": "run-2"}, {"sender": "evil"}, {"signature": bytes(64)}):
+        with pytest.raises(IntegrityError):
+            pair().require_word(msgspec.structs.replace(word, **changed))
 
 
 def test_a_low_order_key_is_refused() -> None:

@@ -411,12 +411,13 @@ class Agent:
             if all(seat.abort_sent for seat in run.seats.values()):
                 break
             await asyncio.sleep(0.05)
-        is_stop = isinstance(error, RunStopped)
+        is_stop, seats = isinstance(error, RunStopped), run.study.seats
         outcome = {
             "state": "stopped" if is_stop else "failed",
             "study": run.study.sha256,
             "error": type(error).__name__,
             "exit_code": error.code,
+            "about": seats.index(party) if is_stop and party in seats else -1,
         }
         with contextlib.suppress(OSError, BlindbayesError):  # on a full disk the error itself still reaches the operator
             kind = "burned" if isinstance(error, LocalProtocolError | IntegrityError) else outcome["state"]

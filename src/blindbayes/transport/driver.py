@@ -408,8 +408,8 @@ class RoleDriver:
             if link.aborted is not None and link.aborted[0] == RunStopped.code:
                 about = link.aborted[1]
                 who = self._run.parties[about] if 0 <= about < len(self._run.parties) else name
-                told = "the run was stopped" if who in (name, self._run.me) else "says that the run was stopped"
-                raise RunStopped(f"{told} by its people at {self._host(who)}", party=name)
+                told = "" if self._host(who) == self._host(name) else f", as {name} says"
+                raise RunStopped(f"the run was stopped by its people at {self._host(who)}{told}", party=who)
 
     async def _join(self) -> None:
         """Nothing is computed before enough parties have joined with the same study and run."""

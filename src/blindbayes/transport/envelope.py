@@ -62,7 +62,10 @@ class Sealed(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields
 
 
 class Ended(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag=3):
-    """A party's word that a run has ended at its site: an error code, or 0. Final, so that repeating it does no harm."""
+    """A party's word that a run has ended at its site: an error code, or 0. Final, so that repeating it does no harm.
+
+    The code's bits above the eighth are the place of whom the error is about, plus one.
+    """
 
     study: str
     run_id: str
@@ -155,18 +158,18 @@ class EnvelopePair:
         signature = self.signing.sign(self._refused_bytes(self.me, reason))
         return Refused(self.study, self.run_id, self.me, self.peer, reason, signature)
 
-    def require_word(self, word: Word) -> tuple[int, str]:
+    def require_word(self, word: Word) -> tuple[tuple[int, int], str]:
         """Raise unless the peer's identity signed that this run has ended at its site, or that its people refuse it.
 
-        The error's code, and of a refusal the reason, for a screen.
+        The error's code and whom it is about, by place or -1; of a refusal the reason, for a screen.
         """
         if (word.study, word.run_id, word.sender, word.receiver) != (self.study, self.run_id, self.peer, self.me):
             raise IntegrityError(party=self.peer)
         if isinstance(word, Ended):
             verify(self.peer_identity, self._ended_bytes(self.peer, word.code), word.signature, party=self.peer)
-            return word.code, ""
+            return (word.code & 255, (word.code >> 8) - 1), ""
         verify(self.peer_identity, self._refused_bytes(self.peer, word.reason), word.signature, party=self.peer)
-        return PrivacyError.code, shown(word.reason[:_MAX_REASON]) or "no reason given"
+        return (PrivacyError.code, -1), shown(word.reason[:_MAX_REASON]) or "no reason given"
 
     def agree(self, key: AgreementKey, offer: Offer) -> Session:
         """The session that my key and the peer's offer make. Checks the offer first."""

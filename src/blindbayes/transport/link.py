@@ -381,10 +381,10 @@ class Link:
 
     def _take_word(self, word: Word) -> None:
         """The peer's site has ended the run and has no link any more, or its people do not take part."""
-        code, reason = self.pair.require_word(word)
+        told, reason = self.pair.require_word(word)
         if not (reason and self.joined):
             self.refusal = self.refusal or reason
-            self.aborted = self.aborted or (code, -1)
+            self.aborted = self.aborted or told
             self._room.set()
             self._wake_driver()
 
