@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from fractions import Fraction
@@ -181,6 +181,21 @@ class Ledger:
         """Budget and spending."""
         return _balance(self.entries())
 
+    def after(self, epsilon: float, delta: float, runs: int = 1) -> Balance:
+        """The balance as it would be after so many more charges, by their texts alone."""
+        spend = Spend(Fraction(str(epsilon)), Fraction(str(delta)))
+        return _balance(self.entries(), [spend] * runs if epsilon or delta else ())
+
+    def timeline(self, last: int = 200) -> list[dict[str, Any]]:
+        """Budgets and charges, oldest first, the last so many: what was asked, for what, what was spent and left after it."""
+        entries, found = self.entries(), []
+        for entry in [each for each in entries if each.kind in ("budget", "charge")][-last:]:
+            now = _balance(entries[: entry.n + 1])
+            about = {name: entry.fields.get(name) for name in ("epsilon", "delta", "purpose", "reason", "run", "study")}
+            amounts = {"spent": now.spent_epsilon, "left": now.left, "budget": float(now.epsilon)}
+            found.append({"n": entry.n, "time": entry.time, "kind": entry.kind, **about, **amounts})
+        return found
+
     # -- writing ---------------------------------------------------------------------------------------------------------
 
     def charge(
@@ -316,8 +331,9 @@ def _added(entries: tuple[LedgerEntry, ...]) -> tuple[Account, Mapping[str, Any]
     return account.add(*[_spend(entry) for entry in entries if entry.kind == "charge"]), budget
 
 
-def _balance(entries: tuple[LedgerEntry, ...]) -> Balance:
+def _balance(entries: tuple[LedgerEntry, ...], more: Sequence[Spend] = ()) -> Balance:
     account, budget = _account(entries)
+    account = account.add(*more)
     if not all(isinstance(budget.get(name), str) for name in ("unit", "adjacency", "composition")):
         raise LedgerError("the ledger does not say whom its budget protects")
     basic_epsilon, basic_delta = account.basic()

@@ -18,8 +18,8 @@ import pytest
 from blindbayes.demo.loopback import Loopback, LoopbackSite
 from blindbayes.errors import BlindbayesError, ConfigError
 from blindbayes.primitives.coins import Coins
+from blindbayes.site.lock import sole_agent
 from blindbayes.site.policy import Policy
-from blindbayes.site.serve import sole_agent
 from blindbayes.study.file import Deadlines, Privacy, StudyFile
 from blindbayes.transport.grpc_courier import GrpcCourier
 from blindbayes.transport.identity import Identity

@@ -15,6 +15,7 @@ from blindbayes.site.approval import approval_of
 from blindbayes.site.client import OperatorClient
 from blindbayes.site.config import Rows, SiteConfig
 from blindbayes.site.folder import SiteFolder
+from blindbayes.site.lock import ask_to_reload
 from blindbayes.site.policy import Policy
 from blindbayes.study.file import StudyFile
 from blindbayes.transport.events import log_json
@@ -125,8 +126,9 @@ def init(
 @click.argument("card", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option("--words", help="The words as read out by the other site; without them you are asked.")
 @click.option("--replace", is_flag=True, help="Replace an older card of the same name.")
+@AS
 @FOLDER
-def pin_card(card: Path, words: str | None, replace: bool, config: Path) -> None:
+def pin_card(card: Path, words: str | None, replace: bool, who: str | None, config: Path) -> None:
     """Trust another site's CARD from now on.
 
     \b
@@ -140,9 +142,11 @@ def pin_card(card: Path, words: str | None, replace: bool, config: Path) -> None
         # Not shown here: whoever sees them copies them, and nothing is compared.
         words = click.prompt(f"Telephone {shown.name} and type the words that it reads out")
     require_words(shown, words)
+    home.people.require("manage", who)
     pin(home.folder, shown, replace=replace)
-    home.audit.append("pinned", site=shown.name, fingerprint=shown.words)
-    click.echo(f"Pinned {shown.name}. A running agent knows it after a restart.")
+    home.audit.append("pinned", site=shown.name, fingerprint=shown.words, who=home.people.require("manage", who))
+    told = " The running agent knows it now." if ask_to_reload(home.folder) else ""
+    click.echo(f"Pinned {shown.name}.{told}")
 
 
 @command.command("request")

@@ -14,6 +14,7 @@ from blindbayes.errors import ConfigError
 from blindbayes.foreign import shown
 from blindbayes.site.client import OperatorClient
 from blindbayes.site.folder import SiteFolder
+from blindbayes.site.lock import ask_to_reload
 from blindbayes.site.people import ROLES, Person, PersonRole
 
 
@@ -108,6 +109,21 @@ def refuse(study: str, reason: str, who: str | None, config: Path) -> None:
     file = find_study(home, study)
     home.decisions.refuse(file, reason, who=who)
     click.echo(f"Refused {file.sha256}: {shown(file.title)}")
+
+
+@command.command()
+@FOLDER
+def reload(config: Path) -> None:
+    """Let the running agent take up changed settings, policy and pins; runs go on. What needs a restart is said.
+
+    \b
+    Example:
+      blindbayes site reload --config north
+    """
+    home = SiteFolder.open(config)
+    if not ask_to_reload(home.folder):
+        raise ConfigError("no agent of this site is running; it reads its settings when it starts")
+    click.echo("Told the agent. A change of listen, operator, relay, tls or ledger counts after a restart.")
 
 
 @command.command()

@@ -27,12 +27,11 @@ from blindbayes.cli.study_columns import (
 from blindbayes.cli.study_hash import FILE, show_hash
 from blindbayes.cli.study_roster import roster, sign_change
 from blindbayes.codebook import Codebook
-from blindbayes.errors import ConfigError, PrivacyError
+from blindbayes.errors import ConfigError
+from blindbayes.site import preview
 from blindbayes.site.approval import approval_of
 from blindbayes.site.client import OperatorClient
 from blindbayes.site.folder import SiteFolder
-from blindbayes.site.policy import require_study
-from blindbayes.site.work import FolderSite
 from blindbayes.storage.files import write_whole
 from blindbayes.study import RowStudy, schemes
 from blindbayes.study.file import Deadlines, Privacy, StudyFile, Thresholds
@@ -166,18 +165,7 @@ def check(path: Path, as_json: bool) -> None:
       blindbayes study check study.toml
     """
     study = StudyFile.from_toml(path)
-    signed = study.require_signatures()
-    study.study.scheme.require_runnable(study.agreement)
-    facts: dict[str, Any] = {
-        "study": study.sha256,
-        **({"roster": study.roster.sha256} if study.changes else {}),
-        "codebook": study.book.sha256,
-        "title": study.title,
-        "protocol": study.protocol,
-        **study.study.scheme.shown(study.agreement),
-        "signed": list(signed),
-        "not_signed": [party.name for party in study.parties if party.name not in signed],
-    }
+    facts = preview.check(study)
     asked = approval_of(study)
     if as_json:
         print_json({**facts, "approval": asked.to_dict()})
@@ -246,20 +234,13 @@ def dry_run(path: Path, config: Path, as_json: bool) -> None:
       blindbayes study dry-run study.toml --config north
     """
     home, study = SiteFolder.open(config), StudyFile.from_toml(path)
-    problems: list[str] = []
-    try:
-        require_study(home.config.policy, study)
-    except PrivacyError as error:
-        problems.append(str(error))
-    site = FolderSite(home, read_card(home.folder / "card.toml").name, study)
-    found, lines = study.study.scheme.dry_run(study.agreement, site)
-    problems += found["refused_because"]
+    found = preview.dry_run(home, read_card(home.folder / "card.toml").name, study)
+    lines = found.pop("lines")
     if as_json:
-        facts = {"study": study.sha256, "protocol": study.protocol, **found, "refused_because": problems}
-        print_json({**facts, "approval": approval_of(study).to_dict()})
+        print_json(found)
         return
-    refused = [f"Policy would refuse: {problem}" for problem in problems]
-    click.echo("\n".join([f"Study {study.sha256}", *lines, *approval_of(study).lines, *refused]))
+    refused = [f"Policy would refuse: {problem}" for problem in found["refused_because"]]
+    click.echo("\n".join([f"Study {study.sha256}", *lines, *approval_of(study).lines, *found["past"], *refused]))
 
 
 @command.command()

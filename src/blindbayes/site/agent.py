@@ -32,12 +32,12 @@ from blindbayes.site.answers import Answers
 from blindbayes.site.bases import name_of
 from blindbayes.site.folder import SiteFolder
 from blindbayes.site.heads import SharedHeads
-from blindbayes.site.people import require_name, require_reason
+from blindbayes.site.people import account, require_name, require_reason
 from blindbayes.site.policy import require_few_idle, require_rate, require_study
 from blindbayes.site.role_runner import RoleRunner
 from blindbayes.site.work import Work, work_of
 from blindbayes.study.file import StudyFile
-from blindbayes.transport.courier import Courier, require_latency
+from blindbayes.transport.courier import Courier, Repinned, require_latency
 from blindbayes.transport.envelope import EnvelopePair, Offer
 from blindbayes.transport.events import log_event
 from blindbayes.transport.identity import Identity
@@ -95,6 +95,7 @@ class Agent:
     async def start(self) -> None:
         """Connect, and take up the runs that a crash interrupted."""
         self.home.runs.erase_leftovers()
+        self.home.note_policy(account())
         await asyncio.to_thread(code_version)  # reads all sources once; every journal names it
         await self.board.courier.start(self.board)
         interrupted = self.home.runs.interrupted()
@@ -119,6 +120,16 @@ class Agent:
                 await seat.close()
         await self.board.courier.stop()
         log_event("agent_stopped", site=self.name, kept=sum(1 for run in self.runs.values() if not run.done.is_set()))
+
+    async def reload(self, who: str) -> dict[str, Any]:
+        """Take up changed settings, policy and pins while runs go on: what changed, and what needs a restart."""
+        later = self.home.reload()
+        changed = self.home.note_policy(require_name(who))
+        peers = self.home.peers()
+        courier = self.board.courier
+        is_new = isinstance(courier, Repinned) and await courier.repin(peers)
+        log_event("agent_reloaded", site=self.name, pinned=len(peers), policy=len(changed), restart=len(later))
+        return {"policy": changed, "pins": sorted(peers) if is_new else None, "after_restart": later}
 
     # -- beginning -----------------------------------------------------------------------------------------------------
 

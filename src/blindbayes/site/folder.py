@@ -15,6 +15,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import msgspec
+
 from blindbayes.errors import PrivacyError
 from blindbayes.ledger import Ledger
 from blindbayes.site.approvals import Approvals
@@ -32,6 +34,8 @@ from blindbayes.site.tables import Tables
 from blindbayes.storage.files import make_private_folder, write_whole
 from blindbayes.study.file import StudyFile
 from blindbayes.transport.identity import Card, Identity, pinned, read_card, require_name
+
+_AT_START = ("listen", "operator", "relay", "carrier", "tls", "ledger")  # what an agent reads once
 
 
 @dataclass(slots=True)
@@ -95,6 +99,24 @@ class SiteFolder:
         Ledger.create(home.ledger.path, epsilon=epsilon, delta=delta, owner=name)
         home.audit.append("site made", site=name, fingerprint=identity.card.words)
         return home, identity
+
+    def reload(self) -> list[str]:
+        """Take up what site.toml says now, where that needs no restart; the names of what does."""
+        new, old = SiteConfig.read(self.folder / "site.toml"), self.config
+        later = [name for name in _AT_START if getattr(new, name) != getattr(old, name)]
+        self.config = msgspec.structs.replace(new, **{name: getattr(old, name) for name in _AT_START})
+        self.decisions.config = self.config
+        self.tables = Tables(self.folder, self.config.rows)
+        return later
+
+    def note_policy(self, who: str) -> list[str]:
+        """Write the policy into the log if it is another than the log says; what changed."""
+        rules = [f"{name} = {value!r}" for name, value in sorted(msgspec.structs.asdict(self.config.policy).items())]
+        last = self.audit.of("event", "policy")
+        changed = sorted(set(rules) - set(last[-1]["rules"] if last else ()))
+        if not last or last[-1]["rules"] != rules:
+            self.audit.append("policy", rules=rules, changed=changed if last else [], who=who)
+        return changed if last else []
 
     def peers(self) -> dict[str, Card]:
         """Pinned sites."""

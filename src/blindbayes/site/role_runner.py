@@ -201,9 +201,16 @@ class RoleRunner:
     def show(self) -> dict[str, Any]:
         """Counts and names for people."""
         progress = self.driver.progress
+        waits = bool(progress.waiting_for) and progress.state not in ("done", "failed")
+        now = asyncio.get_running_loop().time()
         return {
             "state": progress.state,
-            "waiting_for": list(progress.waiting_for),
+            "waiting_for": list(progress.waiting_for) if waits else [],
+            "kind": progress.kind if waits else "",
+            "arrived": progress.arrived if waits else 0,
+            "wanted": progress.wanted if waits else 0,
+            "waits_seconds": round(now - progress.since, 1) if waits else 0.0,
+            "deadline_seconds": round(max(0.0, progress.deadline - now), 1) if waits and progress.deadline else None,
             "messages_in": progress.messages_in,
             "messages_out": progress.messages_out,
             "bytes_in": progress.bytes_in,

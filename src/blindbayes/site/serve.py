@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import fcntl
-import os
 import signal
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from typing import Protocol
 
-from blindbayes.errors import ConfigError
+from blindbayes.errors import BlindbayesError
 from blindbayes.site.agent import Agent
 from blindbayes.site.folder import SiteFolder
+from blindbayes.site.lock import sole_agent
+from blindbayes.site.people import account
 from blindbayes.transport.authority import Authority
 from blindbayes.transport.carrier import CarrierCourier
 from blindbayes.transport.courier import Latency
@@ -31,18 +30,9 @@ class Port(Protocol):
     async def stop(self) -> None: ...
 
 
-@contextlib.contextmanager
-def sole_agent(folder: Path) -> Iterator[None]:
-    """One agent per folder: two would answer for one site with two memories."""
-    handle = os.open(folder / "agent.lock", os.O_RDWR | os.O_CREAT, 0o600)
-    try:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise ConfigError("an agent of this site is running already") from None
-        yield
-    finally:
-        os.close(handle)
+async def _reload(agent: Agent) -> None:
+    with contextlib.suppress(BlindbayesError):  # a file that cannot be read changes nothing; `site reload` says why
+        await agent.reload(account())
 
 
 def make_courier(home: SiteFolder, identity: Identity) -> GrpcCourier | CarrierCourier:
@@ -69,7 +59,7 @@ async def serve(
     timing: Timing | None = None,
 ) -> None:
     """Run the agent until SIGTERM or SIGINT. Runs under way are kept in their journals and taken up at the next start."""
-    stop = asyncio.Event()
+    stop, reloading = asyncio.Event(), set[asyncio.Task[None]]()
     loop = asyncio.get_running_loop()
     for name in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(name, stop.set)
@@ -77,6 +67,7 @@ async def serve(
         courier = make_courier(home, identity)
         agent = Agent(home, identity, courier, timing=timing)
         port = make_port(agent)
+        loop.add_signal_handler(signal.SIGHUP, lambda: reloading.add(asyncio.create_task(_reload(agent))))
         await agent.start()
         try:
             await port.start()

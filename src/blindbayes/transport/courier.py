@@ -11,10 +11,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import enum
-from collections.abc import Awaitable, Callable
-from typing import Any, Protocol
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Protocol, runtime_checkable
 
 from blindbayes.errors import ConfigError, PeerLost
+from blindbayes.transport.identity import Card
 
 
 class Latency(enum.Enum):
@@ -53,6 +54,15 @@ class Listener(Protocol):
     def peer_up(self, peer: str) -> None: ...
 
     def peer_down(self, peer: str) -> None: ...
+
+
+@runtime_checkable
+class Repinned(Protocol):
+    """A courier that knows sites by their cards."""
+
+    async def repin(self, peers: Mapping[str, Card]) -> bool:
+        """Know these sites from now on, and no others; whether that is new. Connections may break, and come again."""
+        ...
 
 
 class Courier(Protocol):

@@ -44,7 +44,8 @@ class Progress:
     waiting_for: tuple[str, ...] = ()
     arrived: int = 0
     wanted: int = 0
-    deadline: float | None = None  # by the loop's clock
+    since: float = 0.0  # by the loop's clock: when this wait began
+    deadline: float | None = None
     messages_in: int = 0
     messages_out: int = 0
     bytes_in: int = 0
@@ -336,6 +337,7 @@ class RoleDriver:
                 await self._sleep(max(0.0, deadline - self._loop.time()))
         finally:
             self._say_waiting(False)
+            self.progress.waiting_for = ()
 
     def _late(self, missing: Sequence[str], begun: float, *, collecting: bool) -> tuple[list[str], float]:
         """Who is past the deadline, and when the next one will be."""
@@ -390,6 +392,8 @@ class RoleDriver:
             link.waiting = waiting
 
     def _show(self, kind: str, missing: Sequence[str], wanted: int, deadline: float) -> None:
+        if (kind, wanted) != (self.progress.kind, self.progress.wanted) or not self.progress.waiting_for:
+            self.progress.since = self._loop.time()
         self.progress.kind, self.progress.waiting_for = kind, tuple(missing)
         self.progress.arrived, self.progress.wanted, self.progress.deadline = wanted - len(missing), wanted, deadline
 
@@ -469,6 +473,7 @@ class RoleDriver:
                 raise PeerLost(decided.reason, party=decided.lost)
             self._show("", missing, len(self._links), deadline)
             await self._sleep(max(0.01, deadline - self._loop.time()) if missing else self._timing.beat)
+        self.progress.waiting_for = ()
         self._journal.decide(Decided(ALL_READY))
         await self._commit()
 

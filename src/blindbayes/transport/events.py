@@ -20,6 +20,7 @@ log = logging.getLogger("blindbayes.events")
 Event = Literal[
     "agent_started",
     "agent_stopped",
+    "agent_reloaded",
     "site_up",
     "site_down",
     "dialling_failed",

@@ -142,8 +142,7 @@ class GrpcCourier:
         self._via_relay = via_relay
         self._listen = listen
         self._authority = authority  # for sites; a relay is known by its card alone
-        direct = {name: card for name, card in peers.items() if name not in via_relay}
-        self._names = key_names(direct) if authority else certificate_names(direct)
+        self._names = self._names_of(peers)
         self._streams: dict[str, Connection] = {}
         self._tasks: list[asyncio.Task[None]] = []
         self._server: aio.Server | None = None
@@ -164,6 +163,23 @@ class GrpcCourier:
                 self._tasks.append(asyncio.create_task(self._dial(name, card, self._authority)))
         if self._relay is not None:
             self._tasks.append(asyncio.create_task(self._dial(self._relay.name, self._relay)))
+
+    def _names_of(self, peers: Mapping[str, Card]) -> dict[bytes, str]:
+        direct = {name: card for name, card in peers.items() if name not in self._via_relay}
+        return key_names(direct) if self._authority else certificate_names(direct)
+
+    async def repin(self, peers: Mapping[str, Card]) -> bool:
+        """Know these sites from now on, and no others; whether that is new. Connections break, and come again."""
+        if dict(peers) == self._peers or not self._via_relay <= set(peers):
+            return False
+        if self._listener is not None:
+            await self.stop()
+            if self.port and self._listen is not None:
+                self._listen = f"{self._listen.rpartition(':')[0]}:{self.port}"
+        self._peers, self._names = dict(peers), self._names_of(peers)
+        if self._listener is not None:
+            await self.start(self._listener)
+        return True
 
     def _dials(self, name: str) -> bool:
         return self._listen is None or self._identity.name < name
