@@ -324,6 +324,7 @@ class RoleDriver:
                 self._raise_failures()
                 missing = [name for name in senders if not self._has(name)]
                 if not missing:
+                    self.progress.waiting_for = ()
                     return None
                 late, deadline = self._late(missing, begun, collecting=quorum is not None)
                 self._show(kind, missing, len(senders), deadline)
@@ -337,7 +338,6 @@ class RoleDriver:
                 await self._sleep(max(0.0, deadline - self._loop.time()))
         finally:
             self._say_waiting(False)
-            self.progress.waiting_for = ()
 
     def _late(self, missing: Sequence[str], begun: float, *, collecting: bool) -> tuple[list[str], float]:
         """Who is past the deadline, and when the next one will be."""
