@@ -67,7 +67,9 @@ hooks: $(READY)  ## Run lint before every commit (installs a hook of pre-commit,
 
 lock: $(READY)  ## Renew requirements.lock (needs uv in the environment)
 	$(BIN)/uv pip compile pyproject.toml --universal --python-version 3.11 --all-extras --group dev --generate-hashes \
-		--no-emit-index-url --no-header --quiet --output-file requirements.lock
+		--no-emit-index-url --no-header --quiet --no-emit-package pyspark --output-file requirements.lock
+	echo 'pyspark>=4,<4.1' | $(BIN)/uv pip compile - --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
+		--no-header --quiet --output-file engines/spark.lock
 
 clean:  ## Remove the virtual environment and caches
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis out

@@ -75,7 +75,8 @@ SETTINGS = {
     "site.ledger": Setting("the site's own record of privacy spent"),
     "site.journal_quota_mb": Setting("how much a run may keep on disk"),
     "site.rows.source": Setting(
-        "a path (relative to the site's folder): CSV, TSV (packed or not), Parquet or Excel; or a database URL"
+        "a path (relative to the site's folder): CSV, TSV (packed or not), Parquet or Excel; or a database URL, "
+        "`spark://host:7077` or `sc://host:15002`"
     ),
     "site.rows.table": Setting("the table of a database, or the sheet of a workbook"),
     "site.rows.extra_columns": Setting("`ignore` leaves columns unread that the codebook does not know"),
@@ -87,6 +88,9 @@ SETTINGS = {
     ),
     "site.rows.names": Setting("of a text file without a header row: its columns"),
     "site.rows.map": Setting("columns made of the table's own, under `[rows.map]`; see the page on reading tables"),
+    "site.rows.spark": Setting(
+        "settings of the Spark session, under `[rows.spark]`, such as `spark.master`; see the page on reading tables"
+    ),
     "site.relay.card": Setting("the relay's card"),
     "site.relay.sites": Setting("the sites that are reached through it"),
     "site.carrier.socket": Setting("the socket file where the engine's process meets this agent"),

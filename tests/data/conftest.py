@@ -1,12 +1,14 @@
-"""One PostgreSQL server for the tests on data sources."""
+"""One PostgreSQL server, and one Spark, for the tests on data sources."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
 from support.postgres import IN_CI, Unavailable, postgres_server
+from support.spark import spark_session
 
 
 @pytest.fixture(scope="session")
@@ -19,3 +21,9 @@ def postgres() -> Iterator[str]:
         if IN_CI:
             pytest.fail(f"under CI=true this must be there: {reason}")
         pytest.skip(str(reason))
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    with spark_session(tmp_path_factory.mktemp("warehouse")) as session:
+        yield session

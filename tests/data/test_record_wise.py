@@ -28,6 +28,7 @@ from blindbayes import Categorical, Codebook, NaiveBayes, Numeric, Text
 from blindbayes.data import count_table
 from blindbayes.data.columns import open_columns
 from blindbayes.statistics import Layout, Statistics, count_block
+from support.databases import Engines as Held
 
 BOOK = Codebook(
     "y",
@@ -196,16 +197,7 @@ class Engines:
             there.disconnect()
 
     def postgres(self, table: pa.Table) -> Statistics:
-        import psycopg
-
-        kind = "text" if pa.types.is_string(table.schema[0].type) else "double precision"
-        url = self.request.getfixturevalue("postgres")
-        with psycopg.connect(url.replace("postgres://", "postgresql://"), autocommit=True) as connection:
-            connection.execute("DROP TABLE IF EXISTS cells")
-            connection.execute(f"CREATE TABLE cells ({', '.join(f'{name} {kind}' for name in NAMES)})")
-            rows = list(zip(*(column.to_pylist() for column in table.columns), strict=True))
-            connection.cursor().executemany("INSERT INTO cells VALUES (%s, %s, %s, %s, %s, %s, %s, %s)", rows)
-        return count_table(f"{url}#public.cells", BOOK, total=True)
+        return count_table(Held(self.folder, self.request).hold("postgres", table), BOOK, total=True)
 
 
 ENGINES = ["arrow", "pandas", "polars", "array", "columns", "csv", "parquet", "duckdb", "ibis", "postgres"]

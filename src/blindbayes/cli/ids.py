@@ -32,6 +32,7 @@ def check(path: str, data: str, as_json: bool) -> None:
     Example:
       blindbayes ids check codebook.toml --data customers.parquet
     """
+    from blindbayes.data.engines import fetched
     from blindbayes.data.identifiers import identify
     from blindbayes.data.sources import open_source
     from blindbayes.errors import DataError
@@ -44,7 +45,7 @@ def check(path: str, data: str, as_json: bool) -> None:
         for name in names:
             if name not in source.columns:
                 raise DataError(f"identifier column {name!r} is missing from the table; add it or change the recipe")
-        table = source.table.select(*names).to_pyarrow()
+        table = fetched(source.table.select(*names))
     _, report = identify({name: table.column(name) for name in names}, codebook.identifier)
     if as_json:
         print_json(report.to_dict())

@@ -33,6 +33,7 @@ from blindbayes.codebook.features import (
     require_distinct,
     require_labels,
     require_name,
+    require_text,
     settle_texts,
 )
 from blindbayes.codebook.toml import document_of
@@ -89,6 +90,8 @@ class Codebook(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=Tru
             msgspec.structs.force_setattr(self, "variance_floor", finite(self.variance_floor, "variance_floor"))
             if not 1 / LARGEST <= self.variance_floor <= LARGEST:
                 raise ConfigError("variance_floor must be a positive number, or absent")
+        for marker in self.missing:
+            require_text(marker, "a missing marker")
         for feature in self.features:
             if isinstance(feature, Categorical) and (clash := sorted(set(self.missing) & set(feature.values))):
                 raise ConfigError(f"feature {feature.name!r}: {clash[0]!r} is a value and a missing marker of the codebook")

@@ -1,8 +1,9 @@
 """The only room that knows tables.
 
-`open_table` takes a frame (pandas, polars, Arrow), a file in any dialect (`files`), a database URL or an Ibis table, and maps
-its columns (`mapping`); `count_table` turns any of them into exact statistics: files and frames in batches of integer codes
-(`encode`), databases where they lie. `check` lists what does not fit the codebook. What one cell means stands in `values`.
+`open_table` takes a frame (pandas, polars, Arrow), a file in any dialect (`files`), a database URL, or a table of Ibis or Spark
+(`engines`), and maps its columns (`mapping`); `count_table` turns any of them into exact statistics: files and frames in
+batches of integer codes (`encode`), databases where they lie. `check` lists what does not fit the codebook. What one cell means
+stands in `values`.
 """
 
 from blindbayes.data.check import CheckReport, ColumnReport, check

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from blindbayes.codebook import Codebook, Feature, Text
-from blindbayes.data.counting import Progress
+from blindbayes.data.counting import Progress, look_there
 from blindbayes.data.encode import encode_column, encode_labels, encode_text
 from blindbayes.data.misfits import Misfit, Misfits
 from blindbayes.data.sources import open_source
@@ -60,7 +60,9 @@ def check(source: Any, codebook: Codebook, *, extra_columns: str = "refuse", pro
     misfits, rows = Misfits(codes=True), 0
     try:
         opened.require_columns(codebook, extra_columns=extra_columns)
-        for columns in opened.batches([codebook.target, *codebook.names], codebook):
+        if not opened.is_local:
+            rows = look_there(opened, codebook, misfits, wrong, progress)
+        for columns in opened.batches([codebook.target, *codebook.names], codebook) if opened.is_local else ():
             rows += len(columns[codebook.target])
             for feature in (None, *codebook.features):
                 name = codebook.target if feature is None else feature.name
@@ -96,7 +98,7 @@ def _report(found: Misfit, codebook: Codebook, feature: Feature | None, wrong: d
     problems = (
         (found.name in wrong, wrong.get(found.name, "")),
         (found.fractional, "fractional numbers where categories are expected"),
-        (len(report.unmapped_codes) > _MANY, "far more distinct values than the codebook lists"),
+        (found.many or len(report.unmapped_codes) > _MANY, "far more distinct values than the codebook lists"),
         (found.unmapped, "categories that the codebook does not list"),
         (found.unreadable, "texts that are not numbers"),
         (found.outside, "out of bounds"),

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from blindbayes.codebook import Codebook, Feature
 from blindbayes.data.encode import encode
+from blindbayes.data.engines import fetched, fetched_batches, require_order
 from blindbayes.data.sources import frame_columns, is_source, open_source, to_arrow
 from blindbayes.data.values import Untyped
 from blindbayes.errors import ConfigError, DataError
@@ -63,7 +64,8 @@ class ColumnSource:
             for low in range(0, self.rows, size):
                 yield self._table.select(list(names)).slice(low, size)
             return
-        for batch in self._table.select(*names).to_pyarrow_batches(chunk_size=size):
+        require_order(self._table)
+        for batch in fetched_batches(self._table.select(*names), size):
             yield pa.table(batch)
 
 
@@ -81,7 +83,7 @@ def open_columns(source: Any, codebook: Codebook, *, ignore: Sequence[str] = ())
     else:
         opened = open_source(source)
         table, names = opened.rows(codebook), opened.columns
-        rows = int(table.count().execute())
+        rows = int(fetched(table.aggregate(rows=table.count()))["rows"][0].as_py())
     known = {*codebook.names, codebook.target, *ignore}
     for name in names:
         if name not in known:

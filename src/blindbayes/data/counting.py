@@ -17,7 +17,7 @@ from blindbayes.data.encode import encode
 from blindbayes.data.expressions import grouped, numeric
 from blindbayes.data.misfits import Misfit, Misfits
 from blindbayes.data.persons import Persons, bounded
-from blindbayes.data.sources import batches_of, open_source
+from blindbayes.data.sources import Source, batches_of, open_source
 from blindbayes.data.values import ABSENT, UNKNOWN, Listed, is_whole, plain_text
 from blindbayes.errors import DataError
 from blindbayes.statistics import Layout, Statistics, count_block
@@ -45,7 +45,7 @@ def count(
         if opened.is_local:
             wanted = [*codebook.names, codebook.target]
             return count_batches(opened.batches(wanted, codebook, table), codebook, total, progress)
-        return _count_there(opened.rows(codebook) if table is None else table, codebook, total, progress)
+        return _count_there(opened.rows(codebook) if table is None else table, codebook, total, progress)[0].require_bounds()
     finally:
         if opened is not source:
             opened.close()
@@ -74,43 +74,67 @@ def require_rows(rows: int, codebook: Codebook) -> None:
         raise DataError(f"more rows than the codebook's max_rows = {codebook.max_rows}; raise it in the codebook")
 
 
-def _count_there(table: Any, codebook: Codebook, total: bool, progress: Progress | None) -> Statistics:
+def look_there(source: Source, codebook: Codebook, misfits: Misfits, wrong: dict[str, str], progress: Progress | None) -> int:
+    """How many rows a database has, and what in them does not fit: in `misfits` by column, in `wrong` where none can."""
+    return _count_there(source.rows(codebook), codebook, False, progress, misfits, wrong)[1]
+
+
+def _count_there(
+    table: Any,
+    codebook: Codebook,
+    total: bool,
+    progress: Progress | None,
+    misfits: Misfits | None = None,
+    wrong: dict[str, str] | None = None,
+) -> tuple[Statistics, int]:
+    """The statistics, and how many rows there are. With `misfits` what does not fit is counted there, else it is an error."""
     layout = Layout(codebook)
     vector = np.zeros(layout.size, dtype=object)
     steps = len(codebook.features) + 1
-    _tell(progress, 0, steps, codebook.target)
     labels = Listed(codebook.classes, codebook.label_markers)
-    misfit = Misfit(codebook.target)
-    groups, misfit.many = grouped(table, codebook, None, every=total)
-    for item in groups:
-        at = _place(labels, item.label, item.rows, misfit)
-        if at >= 0:
-            vector[at] += item.rows
-    if not total:
-        misfit.require_clean(None)
-    require_rows(int(vector.sum()), codebook)
-    for done, feature in enumerate(codebook.features, start=1):
-        _tell(progress, done, steps, feature.name)
-        misfit = Misfit(feature.name)
-        if isinstance(feature, Text):
-            _count_text(table, layout, feature, vector, misfit, total=total)
-        elif isinstance(feature, Categorical):
-            _count_categorical(table, layout, feature, labels, vector, misfit, every=total)
-        else:
-            _count_numeric(table, layout, feature, labels, vector, misfit, total=total)
-        if not total:
+    rows = 0
+    for done, feature in enumerate((None, *codebook.features)):
+        name = codebook.target if feature is None else feature.name
+        misfit = Misfit(name) if misfits is None else misfits[name]
+        _tell(progress, done, steps, name)
+        try:
+            if feature is None:
+                groups, misfit.many = grouped(table, codebook, None, every=total)
+                rows = sum(item.rows for item in groups)
+                for item in groups:
+                    at = _place(labels, item.label, item.rows, misfit)
+                    if at >= 0:
+                        vector[at] += item.rows
+            elif isinstance(feature, Text):
+                _count_text(table, layout, feature, vector, misfit, total=total)
+            elif isinstance(feature, Categorical):
+                _count_categorical(table, layout, feature, labels, vector, misfit, every=total)
+            else:
+                _count_numeric(table, layout, feature, labels, vector, misfit, total=total)
+        except DataError as problem:
+            if wrong is None:
+                raise
+            wrong[name] = str(problem)
+        if misfits is None and not total:
             misfit.require_clean(feature)
+        if feature is None and misfits is None:
+            require_rows(int(vector.sum()), codebook)
     _tell(progress, steps, steps, "")
-    return Statistics(layout, vector).require_bounds()
+    return Statistics(layout, vector), rows
 
 
 def _place(listed: Listed, raw: Any, rows: int, misfit: Misfit) -> int:
     """Position of a raw value; what does not fit is told to `misfit`."""
-    at = listed.position(text := plain_text(raw))
+    text = plain_text(raw)
+    at = listed.position(text)
     misfit.missing += rows if at == ABSENT else 0
-    misfit.unmapped += rows if at == UNKNOWN else 0
-    misfit.case |= at == UNKNOWN and listed.differs_in_case(text)
-    misfit.fractional |= at == UNKNOWN and isinstance(raw, float) and not is_whole(raw)
+    if at == UNKNOWN:
+        misfit.unmapped += rows
+        misfit.case |= listed.differs_in_case(text)
+        fractional = isinstance(raw, float) and not is_whole(raw)
+        misfit.fractional |= fractional
+        if misfit.codes is not None and not fractional:
+            misfit.codes[str(text)] += rows
     return at
 
 
@@ -175,5 +199,7 @@ def _count_numeric(
             if kind == "count":
                 if row["cell"] is not None:
                     vector[group.start + at * group.columns + int(row["cell"])] += int(row["rows"])
-            else:
-                vector[group.start + at] += int(row[kind])
+            elif (value := row[kind]) is not None:
+                vector[group.start + at] += int(value)
+            elif row["n"]:
+                raise DataError(f"column {feature.name!r}: the sum has more digits than the engine")

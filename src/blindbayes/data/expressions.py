@@ -6,11 +6,13 @@ column is put on the grid in SQL by floor(x * scale + 0.5), since engines round 
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from blindbayes.codebook import Categorical, Codebook, Numeric
-from blindbayes.data.values import NUMBER_PATTERN, marker_numbers
+from blindbayes.data.engines import fetched, number_text, squared
+from blindbayes.data.values import marker_numbers
 from blindbayes.errors import DataError
 from blindbayes.lazy import lazy
 
@@ -21,6 +23,7 @@ else:
     ibis = lazy("ibis")
     dt = lazy("ibis.expr.datatypes")
 
+_LARGEST = sys.float_info.max
 MAX_GROUPS = 100_000  # groups beyond those of the codebook; more means the wrong column
 
 
@@ -58,34 +61,29 @@ def numeric(
     `wide` says whether sums, and squares, need more than 63 bits; those are added as decimals of 38 digits. With `total` a
     number out of bounds is clipped, and what is none, or infinite, is missing.
     """
-    numbers, missing, unreadable = _numbers(table, codebook, feature, total=total)
+    read = _read(table, codebook, feature, total=total)
     # Clipped to just outside the bounds first: engines refuse to scale, or to cast, what is too large for them.
     margin = 0 if total else 2 * feature.precision
-    point = (numbers.clip(feature.low - margin, feature.high + margin) * feature.scale + 0.5).floor()
+    grid = (read.number.clip(feature.low - margin, feature.high + margin) * feature.scale + 0.5).floor()
+    read = read.mutate(point=grid.cast("float64"))
+    point, fits = read.point, ~read.missing & ~read.unreadable
     inside = ibis.literal(True) if total else (point >= float(feature.grid_low)) & (point <= float(feature.grid_high))
-    usable = ~missing & ~unreadable & inside
-    code = ibis.ifelse(usable, point, ibis.null("float64")).cast("int64") - feature.centre
-    flags = {
-        "label": _key(table, codebook.target),
-        "absent": _one(missing),
-        "unreadable": _one(unreadable),
-        "outside": _one(~missing & ~unreadable & ~inside),
-    }
+    flagged = read.select(
+        "label",
+        absent=_one(read.missing),
+        unreadable=_one(read.unreadable),
+        outside=_one(fits & ~inside),
+        code=ibis.ifelse(fits & inside, point, ibis.null("float64")).cast("int64") - feature.centre,
+    )
+    code = flagged.code
     if feature.bins is not None:
-        cell = (
-            ((code - feature.code_low) * feature.bins) // feature.width if feature.equal_cells else _cell(code, feature.starts)
-        )
-        flagged = table.select(**flags, cell=cell)
-        keys = ["label", "cell"]
-        sums: dict[str, Any] = {}
+        equal = ((code - feature.code_low) * feature.bins) // feature.width if feature.equal_cells else None
+        flagged = flagged.mutate(cell=_cell(code, feature.starts) if equal is None else equal)
+        keys, sums = ["label", "cell"], {}
     else:
-        flagged = table.select(**flags, code=code)
         keys = ["label"]
-        sums = {
-            "n": flagged.code.count(),
-            "sum": _total(flagged.code, wide[0]),
-            "square": _total(_squared(flagged.code, wide[1]), wide[1]),
-        }
+        square = _total(squared(code, wide=wide[1]), wide[1])
+        sums = {"n": code.count(), "sum": _total(code, wide[0]), "square": square}
     query = flagged.group_by(keys).agg(
         rows=flagged.count(),
         absent=flagged.absent.sum(),
@@ -107,7 +105,7 @@ def _cell(code: Any, starts: tuple[int, ...], first: int = 0) -> Any:
 def run(query: Any, name: str) -> list[dict[str, Any]]:
     """Rows of a query about a column. An engine's error text may quote a row, so only its kind goes on."""
     try:
-        rows: list[dict[str, Any]] = query.to_pyarrow().to_pylist()
+        rows: list[dict[str, Any]] = fetched(query).to_pylist()
     except Exception as cause:
         problem = type(cause).__name__
     else:
@@ -119,51 +117,41 @@ def _one(flag: Any) -> Any:
     return ibis.ifelse(flag, 1, 0).cast("int64")  # PostgreSQL does not cast truth values to 64 bits
 
 
-def _squared(code: Any, wide: bool) -> Any:
-    if wide:
-        code = code.cast("decimal(19, 0)")
-        return (code * code).cast("decimal(38, 0)")
-    return code * code
-
-
 def _total(values: Any, wide: bool) -> Any:
-    if wide:
-        return values.cast("decimal(38, 0)").sum().coalesce(ibis.literal(0).cast("decimal(38, 0)"))
-    return values.sum().coalesce(0)
+    return (values.cast("decimal(38, 0)") if wide else values).sum()  # null of no rows, and of more than Spark can hold
 
 
-def _numbers(table: Any, codebook: Codebook, feature: Numeric, *, total: bool) -> tuple[Any, Any, Any]:
-    """Numbers, which rows are missing, and which hold something else; with `total` those are missing too.
+def _read(table: Any, codebook: Codebook, feature: Numeric, *, total: bool) -> Any:
+    """The label and the number of each row, whether it is missing, and whether it holds something else.
 
-    An expression stands in the query as often as it is used, so each is used sparingly.
+    With `total` that is missing too. An expression stands in a query as often as it is used: so each step has a query.
     """
-    column = table[feature.name]
+    column, label = table[feature.name], _key(table, codebook.target)
     kind = column.type()
     markers = codebook.markers(feature)
     gone = marker_numbers(markers)
-    never = ibis.literal(False)
     if kind.is_string():
         marked = (column.isnull() | column.isin(markers)).coalesce(True)
-        trimmed = column.strip()  # of ASCII space, as SPACE in the Arrow path
-        readable = (~marked & trimmed.re_search(NUMBER_PATTERN)).coalesce(False)
-        numbers = ibis.ifelse(readable, trimmed, ibis.null("string")).cast("float64")
-        missing = ~readable if total else marked
-        if gone:
-            missing = missing | numbers.isin(gone).coalesce(False)
-        return numbers.coalesce(0.0), missing, never if total else ~marked & ~readable
+        read = table.select(label=label, marked=marked, text=ibis.ifelse(marked, ibis.null("string"), column))
+        read = read.select("label", "marked", number=number_text(read.text).cast("float64"))
+        missing = read.number.isnull() if total else read.marked
+        odd = ibis.literal(False) if total else ~read.marked & read.number.isnull()
+        missing = missing | read.number.isin(gone).coalesce(False) if gone else missing
+        return read.select("label", number=read.number.coalesce(0.0), missing=missing, unreadable=odd)
+    if kind.is_boolean():
+        raise DataError(f"feature {feature.name!r}: numeric in the codebook, truth values in the table")
     if not kind.is_numeric():
-        raise DataError(f"feature {feature.name!r}: numeric in the codebook, {type(kind).__name__.lower()} in the table")
+        raise _odd_type(feature.name)
     if kind.is_decimal() and (kind.precision is None or kind.precision > 15):
         column = column.cast("string")  # longer decimals than 2^53 are rounded twice by some engines, their text once
-    numbers = column.cast("float64")
-    missing = numbers.isnull()
+    read = table.select(label=label, number=column.cast("float64"))
+    missing = read.number.isnull()
     if kind.is_floating() or kind.is_decimal():  # PostgreSQL's decimals know NaN too
-        missing = missing | numbers.isnan()
-        missing = missing | numbers.isinf() if total else missing
-    if gone:
-        missing = missing | numbers.isin(gone)
-    missing = missing.coalesce(True)
-    return ibis.ifelse(missing, 0.0, numbers), missing, never
+        missing = missing | read.number.isnan()
+        missing = missing | (read.number > _LARGEST) | (read.number < -_LARGEST) if total else missing  # isinf is none on Spark
+    missing = missing | read.number.isin(gone) if gone else missing
+    read = read.mutate(missing=missing.coalesce(True))
+    return read.select("label", "missing", number=ibis.ifelse(read.missing, 0.0, read.number), unreadable=ibis.literal(False))
 
 
 def _key(table: Any, name: str) -> Any:
@@ -171,5 +159,9 @@ def _key(table: Any, name: str) -> Any:
     column = table[name]
     kind = column.type()
     if not isinstance(kind, dt.String | dt.Boolean | dt.Integer | dt.Floating | dt.Decimal):
-        raise DataError(f"column {name!r} has a type that is neither text, number nor truth value; cast it before")
+        raise _odd_type(name)
     return column.cast("float64") if kind.is_decimal() else column
+
+
+def _odd_type(name: str) -> DataError:
+    return DataError(f"column {name!r} has a type that is neither text, number nor truth value; cast it before")

@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from blindbayes.codebook import Codebook, IdPart, IdRecipe
 from blindbayes.data.columns import ColumnSource
+from blindbayes.data.engines import fetched
 from blindbayes.data.identifiers import digests, identify
 from blindbayes.errors import ConfigError, DataError
 from blindbayes.lazy import lazy
@@ -46,7 +47,7 @@ def read_digests(source: ColumnSource, recipe: IdRecipe, salt: bytes) -> list[by
         if name not in there:
             raise DataError(f"identifier column {name!r} is missing from the table; add it or change the recipe")
     if not isinstance(table, pa.Table):
-        source._table = table = table.to_pyarrow()
+        source._table = table = fetched(table)
         if table.num_rows != source.rows:
             raise DataError("the table changed while it was read; read from a table that stands still")
     identifiers, _ = identify({name: table.column(name) for name in names}, recipe)
@@ -56,5 +57,5 @@ def read_digests(source: ColumnSource, recipe: IdRecipe, salt: bytes) -> list[by
 def rows_at(source: ColumnSource, places: npt.NDArray[np.int64]) -> pa.Table:
     """The columns of the codebook at some rows, in that order."""
     names = [feature.name for feature in source.features] + ([source.codebook.target] if source.labelled else [])
-    table = source._table.select(names) if isinstance(source._table, pa.Table) else source._table.select(*names).to_pyarrow()
+    table = source._table.select(names) if isinstance(source._table, pa.Table) else fetched(source._table.select(*names))
     return table.take(pa.array(places))

@@ -17,6 +17,17 @@ import numpy as np
 
 from blindbayes.codebook import Codebook, Numeric
 from blindbayes.data.encode import as_text
+from blindbayes.data.engines import (
+    SCHEMES,
+    engine_of,
+    fetched_batches,
+    is_spark,
+    require_engine,
+    require_order,
+    require_sound,
+    spark_session,
+    spark_table,
+)
 from blindbayes.data.files import (
     BATCH,
     KINDS,
@@ -61,6 +72,7 @@ class Source:
     _owned: bool = field(default=True, repr=False)
     _rows: Callable[[Sequence[str]], Iterator[pa.RecordBatch]] | None = field(default=None, repr=False)  # of a file
     _mapped: bool = field(default=False, repr=False)
+    _ended: Callable[[], Any] | None = field(default=None, repr=False)  # of a table in a session that goes on
 
     def __enter__(self) -> Source:
         return self
@@ -72,7 +84,9 @@ class Source:
         """Disconnect, if the connection was made here."""
         if self._backend is not None and self._owned:
             self._backend.disconnect()
-        self._backend = self._table = None
+        if self._ended is not None:
+            self._ended()
+        self._backend = self._table = self._ended = None
 
     @property
     def table(self) -> Any:
@@ -86,11 +100,20 @@ class Source:
         """Whether its rows are read by this process anyway. A database counts where it lies, unless its columns are mapped."""
         return self._mapped or self.label in _LOCAL
 
-    def batches(self, names: Sequence[str], codebook: Codebook | None = None, table: Any = None) -> Iterator[dict[str, Any]]:
+    def require_order(self) -> None:
+        """Refuse rows that come in another order each time."""
+        if self.label == "spark":
+            require_order(self.table)
+
+    def batches(
+        self, names: Sequence[str], codebook: Codebook | None = None, table: Any = None, *, any_order: bool = False
+    ) -> Iterator[dict[str, Any]]:
         """Columns of the rows, by name, in order; or of those of `table`, an expression over the source's.
 
         With a decimal comma, the numeric features of `codebook` come with points.
         """
+        if not any_order:
+            self.require_order()
         marked = self._decimal_columns(codebook)
         found = _safely(partial(self._batches, names, table))
         while (batch := _safely(partial(next, found, None))) is not None:
@@ -103,7 +126,7 @@ class Source:
     def _batches(self, names: Sequence[str], table: Any) -> Iterator[pa.RecordBatch]:
         if self._rows is not None and self._table is None and table is None:
             return self._rows(names)
-        return iter((self.table if table is None else table).select(*names).to_pyarrow_batches(chunk_size=BATCH))
+        return fetched_batches((self.table if table is None else table).select(*names), BATCH)
 
     def _decimal_columns(self, codebook: Codebook | None) -> set[str]:
         if codebook is None or self.dialect is None or self.dialect.decimal == ".":
@@ -121,26 +144,35 @@ class Source:
         require_columns(self.columns, codebook, extra_columns=extra_columns, labels=labels)
 
 
-def open_source(source: Any, *, table: str | None = None, dialect: Dialect | None = None) -> Source:
-    """Open a frame, a CSV, Excel or Parquet path (wildcards allowed), a database URL, or an Ibis table.
+def open_source(
+    source: Any, *, table: str | None = None, dialect: Dialect | None = None, spark: Mapping[str, Any] | None = None
+) -> Source:
+    """Open a frame, a CSV, Excel or Parquet path (wildcards allowed), a database URL, an Ibis table, or a table of Spark.
 
     A database URL names its table in the fragment or in `table`: ``postgres://user@host/db#schema.visits``,
-    ``duckdb:///path/to/file.duckdb#visits``.
+    ``duckdb:///path/to/file.duckdb#visits``, ``spark://host:7077#db.visits``, ``sc://host:15002#visits``.
+    Of Spark, a DataFrame will do too, or a session and `table`; `spark` holds settings of a session that is begun here.
     """
     if isinstance(source, Source):
         return source
-    if isinstance(source, ibis.Table):
+    if isinstance(source, ibis.Table) and engine_of(source) != "pyspark":
+        require_engine(engine_of(source))
+        require_sound(source._find_backend(use_default=True))
         return _checked(Source("ibis table", tuple(source.columns), None, source, None, False))
+    if isinstance(source, ibis.Table) or is_spark(source):
+        return _open_spark(source, table)
     if isinstance(source, os.PathLike):
         source = os.fspath(source)
     if isinstance(source, str):
-        return _open_url(source, table) if _URL.match(source) else _open_path(source, dialect or Dialect(), table)
+        if _URL.match(source):
+            return _open_url(source, table, spark or {})
+        return _open_path(source, dialect or Dialect(), table)
     return _open_frame(source)
 
 
 def batches_of(table: Any, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
     """The rows of an Ibis table, some columns of them. An engine's error text may quote a row: only its kind goes on."""
-    found = _safely(lambda: iter(table.select(*names).to_pyarrow_batches(chunk_size=BATCH)))
+    found = _safely(lambda: fetched_batches(table.select(*names), BATCH))
     while (batch := _safely(partial(next, found, None))) is not None:
         yield batch
 
@@ -156,18 +188,25 @@ def open_table(
     names: Sequence[str] | None = None,
     table: str | None = None,
     partly: bool = False,
+    spark: Mapping[str, Any] | None = None,
 ) -> Source:
     """A table as it is, for `fit`, `predict`, studies and checks: a path in any dialect, a URL, an Ibis table or a frame.
 
     `map` renames, recodes and derives columns (`blindbayes.data.mapping`), without changing the table. `delimiter` is decided
     by the header, `encoding` by the first bytes, where they are not declared; `names` are the columns of a file without header;
-    `table` is that of a database, or the sheet of a workbook. Close it, or use it as a context manager.
+    `table` is that of a database, or the sheet of a workbook; `spark` holds settings for a session of Spark. Close it, or use
+    it as a context manager.
     """
     dialect = Dialect(delimiter, quote, encoding, decimal, None if names is None else tuple(names))
     if not map:
-        return open_source(source, table=table, dialect=dialect)
-    opened = _open_frame(source, total=True) if not is_source(source) else open_source(source, table=table, dialect=dialect)
+        return open_source(source, table=table, dialect=dialect, spark=spark)
+    if is_source(source):
+        opened = open_source(source, table=table, dialect=dialect, spark=spark)
+    else:
+        opened = _open_frame(source, total=True)
     try:
+        if opened.label == "spark":
+            raise ConfigError("a map is not applied in Spark: make a view there that has the codebook's columns, and name it")
         made = _safely(
             lambda: mapped(opened.table, map, partly=partly, decimal=decimal), "the map cannot be applied to the table"
         )
@@ -181,8 +220,8 @@ def open_table(
 
 
 def is_source(source: Any) -> bool:
-    """Whether this is a path, URL, opened source or Ibis table, which are counted where they lie; a frame is not."""
-    return isinstance(source, str | os.PathLike | Source | ibis.Table)
+    """Whether this is a path, URL, opened source, Ibis table or Spark's: counted where they lie; a frame is not."""
+    return isinstance(source, str | os.PathLike | Source | ibis.Table) or is_spark(source)
 
 
 def require_columns(
@@ -299,10 +338,21 @@ def _open_path(path: str, dialect: Dialect, table: str | None) -> Source:
     return _checked(Source("parquet", columns, _rows=partial(parquet_batches, path)))
 
 
-def _open_url(url: str, table: str | None) -> Source:
+def _open_spark(source: Any, name: str | None) -> Source:
+    table, ended = _safely(partial(spark_table, source, name), "the Spark table cannot be read")
+    try:
+        require_distinct(table.columns, fold=True)
+        return _checked(Source("spark", tuple(table.columns), None, table, None, False, _ended=ended))
+    except DataError:
+        ended()
+        raise
+
+
+def _open_url(url: str, table: str | None, spark: Mapping[str, Any]) -> Source:
     parts = urlsplit(url)
     name = table or unquote(parts.fragment)
     scheme = parts.scheme.lower()
+    engine = require_engine(SCHEMES.get(scheme, scheme))
     if not name:
         raise ConfigError("a database URL names its table after #, for example postgres://user@host/db#visits")
     bare = urlunsplit((parts.scheme, parts.netloc, parts.path, parts.query, ""))
@@ -313,28 +363,36 @@ def _open_url(url: str, table: str | None) -> Source:
             "duckdb://visits.duckdb#table for one from the folder where the command was started"
         )
     try:
-        if scheme == "duckdb":
-            backend = ibis.duckdb.connect(file, read_only=True)
-        else:
-            backend = ibis.connect(bare)
+        if engine == "Spark":
+            return _open_spark(spark_session(url.partition("#")[0], spark), name)
+        backend = ibis.duckdb.connect(file, read_only=True) if scheme == "duckdb" else ibis.connect(bare)
+    except (ConfigError, DataError):
+        raise
     except Exception as cause:  # drivers put the URL, and so its password, into their messages
         if scheme == "duckdb":
             raise DataError(
                 f"the DuckDB file {Path(file).name!r} cannot be read ({type(cause).__name__}): close it where it is open for "
                 "writing; DuckDB lets nobody else in meanwhile"
             ) from None
-        raise DataError(
-            f"the {scheme} database cannot be opened ({type(cause).__name__}); check the URL, its server and the driver extra"
-        ) from None
+        if isinstance(cause, ImportError):
+            raise ConfigError(f"{engine} needs an extra: pip install 'blindbayes[{scheme.removesuffix('ql')}]'") from None
+        raise DataError(f"{engine} cannot be opened ({type(cause).__name__}); check the URL and its server") from None
     schema, _, last = name.rpartition(".")
     try:
         found = backend.table(last, database=schema or None)
     except Exception as cause:
         backend.disconnect()
         raise DataError(
-            f"the {scheme} database has no readable table of that name ({type(cause).__name__}); it stands after # in the URL"
+            f"{engine} has no readable table of that name ({type(cause).__name__}); it stands after # in the URL"
         ) from None
-    return _checked(Source(scheme, tuple(found.columns), None, found, backend))
+    opened = Source(scheme, tuple(found.columns), None, found, backend)
+    try:
+        if scheme != "duckdb":
+            require_sound(backend)
+        return _checked(opened)
+    except DataError:
+        opened.close()
+        raise
 
 
 def _open_frame(frame: Any, *, total: bool = False) -> Source:

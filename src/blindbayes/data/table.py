@@ -89,7 +89,7 @@ def read_block(
         opened.require_columns(codebook, extra_columns=extra_columns)
         table = None if persons is None else bounded(opened.rows(codebook), codebook, persons)
         wanted = [*codebook.names, codebook.target]
-        parts = [pa.table(batch) for batch in opened.batches(wanted, codebook, table)]
+        parts = [pa.table(batch) for batch in opened.batches(wanted, codebook, table, any_order=True)]
     finally:
         if opened is not source:
             opened.close()

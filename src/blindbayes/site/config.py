@@ -17,7 +17,8 @@ from blindbayes.site.policy import Policy
 class Rows(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Where the rows are: a path, or a database URL with `table`. Relative paths start at the site's folder.
 
-    `map` makes columns of the codebook from the table's own; what is None of a text file is decided by its header.
+    `map` makes columns of the codebook from the table's own; what is None of a text file is decided by its header. `spark`
+    holds settings of the session that is begun for a table of Spark.
     """
 
     source: str
@@ -29,6 +30,7 @@ class Rows(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     decimal: str = "."
     names: tuple[str, ...] | None = None
     map: dict[str, Any] = {}
+    spark: dict[str, Any] = {}
 
 
 class RelayUse(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

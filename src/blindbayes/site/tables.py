@@ -71,6 +71,7 @@ class Tables:
             names=rows.names,
             table=table,
             partly=partly,
+            spark=rows.spark,
         )
 
     def _named(self) -> Rows:

@@ -208,6 +208,7 @@ class FolderSite:
             raise DataError(f"the instances lack column {missing[0]!r}; add it")
         if columns.codebook.target in request.keep or "row" in request.keep:
             raise ConfigError(f"--keep takes no column called 'row' or {columns.codebook.target!r}: the release has its own")
+        source.require_order()
         rows = int(source.table.count().execute())
         if not held and request.to is None:
             return rows

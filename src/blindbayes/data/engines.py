@@ -1,0 +1,199 @@
+"""Engines that count rows where they lie: those that have passed tests/data's conformance suite, and no other.
+
+An engine may round a sum, fold the case of a text, or read `12f` as 12, and say nothing. So any other is refused by its name,
+and one of ours counts a few telling texts when it is opened: a session's settings can change what it reads.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from itertools import count, islice
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+from weakref import WeakSet
+
+from blindbayes.data.values import NUMBER_PATTERN
+from blindbayes.errors import ConfigError, DataError
+from blindbayes.lazy import lazy
+
+if TYPE_CHECKING:
+    import ibis
+    import pyarrow as pa
+else:
+    ibis = lazy("ibis")
+    pa = lazy("pyarrow")
+
+PASSED = {"duckdb": "DuckDB", "postgres": "PostgreSQL", "pyspark": "Spark"}
+SCHEMES = {"duckdb": "duckdb", "postgres": "postgres", "postgresql": "postgres", "spark": "pyspark", "sc": "pyspark"}
+_SPARK = {  # of a session that is begun here; what the site sets goes before
+    "spark.master": "local[*]",
+    "spark.app.name": "blindbayes",
+    "spark.ui.enabled": "false",  # a port that is open to all
+    "spark.ui.showConsoleProgress": "false",
+}
+_LOOPBACK = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}  # where master and driver are one
+_BLANKS = r"[ \t-\r]*"  # SPACE of `values`, for every engine
+_TELLING = {"12": 12.0, "12f": None, "V12": None, "v12": None, " 1e2\t": 100.0, "-.5 ": -0.5, "12\u2028": None, "a\\'b": None}
+_LARGE = 3_037_000_499  # its square has 64 bits
+_views = count()
+_sound: WeakSet[Any] = WeakSet()  # Spark sessions that read as they should
+
+
+def require_engine(name: str) -> str:
+    """The name in prose of an engine of Ibis, if it has passed."""
+    if name not in PASSED:
+        raise ConfigError(
+            f"the engine {name!r} has not passed the conformance suite, and might count wrong without a word: take "
+            f"{', '.join(PASSED.values())}, or a file or frame"
+        )
+    return PASSED[name]
+
+
+def engine_of(table: Any) -> str:
+    """The engine of an Ibis expression, by Ibis' name."""
+    return str(table._find_backend(use_default=True).name)
+
+
+def fetched(query: Any, backend: Any = None) -> pa.Table:
+    """The rows of a query. Those of Spark without a frame in between, which would make floats of whole numbers."""
+    backend = query._find_backend(use_default=True) if backend is None else backend
+    if backend.name == "pyspark":
+        return backend._session.sql(backend.compile(query)).toArrow()
+    return backend.to_pyarrow(query)
+
+
+def fetched_batches(query: Any, size: int) -> Iterator[pa.RecordBatch]:
+    """The rows of a query, in pieces: of Spark one partition after the other, so that memory stays flat."""
+    backend = query._find_backend(use_default=True)
+    if backend.name != "pyspark":
+        yield from backend.to_pyarrow_batches(query, chunk_size=size)
+        return
+    schema, rows = query.schema().to_pyarrow(), backend._session.sql(backend.compile(query)).toLocalIterator()
+    while piece := list(islice(rows, size)):
+        columns = zip(*piece, strict=True)
+        yield pa.record_batch([pa.array(each, kind) for each, kind in zip(columns, schema.types, strict=True)], schema=schema)
+
+
+def require_sound(backend: Any) -> None:
+    """Refuse an engine that does not read a few telling texts, and add large squares, as every other does."""
+    texts = ibis.array([*_TELLING]).unnest().name("text").as_table()
+    large = texts.text.length().cast("int64") + _LARGE
+    read = texts.mutate(number=number_text(texts.text).cast("float64"), square=squared(large, wide=True))
+    query = read.group_by("text").agg(number=read.number.max(), square=read.square.sum())
+    try:
+        rows = fetched(query, backend).to_pylist()
+    except Exception as cause:
+        problem = f" ({type(cause).__name__})"
+    else:
+        found = {row["text"]: (row["number"], int(row["square"])) for row in rows}
+        if found == {text: (number, (len(text) + _LARGE) ** 2) for text, number in _TELLING.items()}:
+            return
+        problem = ""
+    raise DataError(f"{PASSED[backend.name]} does not read as its conformance suite says{problem}: undo the session's settings")
+
+
+def squared(code: Any, *, wide: bool) -> Any:
+    """The square of a whole number; a wide one as a decimal of 38 digits."""
+    if wide:
+        code = code.cast("decimal(19, 0)")
+        return (code * code).cast("decimal(38, 0)")
+    return code * code
+
+
+def require_order(table: Any) -> None:
+    """Refuse rows that come in another order each time, where they stand beside others' rows or answers beside them."""
+    if engine_of(table) == "pyspark":
+        raise DataError(
+            "rows of a Spark table come in no order, and here something stands beside each: match them by identifier "
+            "(aligned = false), or bring a Parquet file that is sorted as it should be"
+        )
+
+
+def number_text(text: Any) -> Any:
+    """The number that a text is, with blanks around it, as a text; null where it is none.
+
+    The match must be the whole text: `$` of Java stands before a last line separator too.
+    """
+    whole = f"^{_BLANKS}({NUMBER_PATTERN[1:-1]}){_BLANKS}$"
+    return ibis.ifelse(text.re_extract(whole, 0) == text, text.re_extract(whole, 1), ibis.null("string"))
+
+
+# -- Spark -----------------------------------------------------------------------------------------------------------------
+
+
+def is_spark(source: Any) -> bool:
+    """Whether this is a DataFrame or a session of Spark. Spark itself is not loaded."""
+    if "pyspark" not in sys.modules:
+        return False
+    kinds = {each.__name__ for each in type(source).__mro__ if each.__module__.startswith("pyspark.sql")}
+    return bool(kinds & {"DataFrame", "SparkSession"})
+
+
+def spark_table(source: Any, name: str | None = None) -> tuple[Any, Callable[[], Any]]:
+    """An Ibis table for a DataFrame, a session and a name in its catalogue, or Spark's Ibis table; and what ends its use.
+
+    The session is left as it was found: Ibis sets its time zone.
+    """
+    if isinstance(source, ibis.Table):
+        backend = source._find_backend()
+        frame = backend._session.sql(backend.compile(source))
+    elif hasattr(source, "sparkSession"):
+        frame = source
+    elif name:
+        frame = source.table(name)
+    else:
+        raise ConfigError("a Spark session holds many tables: name one with table")
+    session = frame.sparkSession
+    for field in frame.schema.fields:  # a collation would group texts that differ
+        if getattr(field.dataType, "collation", "UTF8_BINARY") not in (None, "UTF8_BINARY"):
+            raise DataError(f"column {field.name!r} has a collation, by which different texts are one; cast it before")
+    view = f"blindbayes_{os.getpid()}_{next(_views)}"
+    frame.createOrReplaceTempView(view)
+    kept = {key: session.conf.get(key) for key in ("spark.sql.session.timeZone", "spark.sql.mapKeyDedupPolicy")}
+    backend = ibis.pyspark.connect(session)
+    table = backend.table(view)
+    for key, value in kept.items():
+        session.conf.set(key, value)
+    if session not in _sound:
+        require_sound(backend)
+        _sound.add(session)
+    return table, lambda: session.catalog.dropTempView(view)
+
+
+def spark_session(url: str, options: Mapping[str, Any]) -> Any:
+    """The session of a URL: Spark Connect (sc://), a master (spark://host:7077), or by `spark.master` of the options.
+
+    One for the life of this process: Spark hands out the same again.
+    """
+    try:
+        from pyspark.sql import SparkSession
+    except ImportError:
+        raise ConfigError("Spark tables need an extra: pip install 'blindbayes[spark]'; and Java 17 or later") from None
+    settings = _flat(options)
+    if url.startswith("sc:"):
+        builder = SparkSession.builder.remote(url)
+    else:
+        host = urlsplit(url).netloc
+        settings = {**_SPARK, **({"spark.master": url} if host not in ("", "local") else {}), **settings}
+        settings = {**(_LOOPBACK if settings["spark.master"].startswith("local") else {}), **settings}
+        builder = SparkSession.builder
+    fresh = SparkSession.getActiveSession() is None
+    for key, value in settings.items():
+        builder = builder.config(key, value)
+    session = builder.getOrCreate()
+    if fresh and not url.startswith("sc:"):
+        session.sparkContext.setLogLevel("OFF")  # Spark writes cells into its log
+    return session
+
+
+def _flat(options: Mapping[str, Any], before: str = "") -> dict[str, str]:
+    """Settings by their dotted names; TOML reads unquoted dots as tables in tables."""
+    found: dict[str, str] = {}
+    for key, value in options.items():
+        if isinstance(value, Mapping):
+            found |= _flat(value, f"{before}{key}.")
+        else:
+            found[before + key] = str(value).lower() if isinstance(value, bool) else str(value)
+    return found
