@@ -34,6 +34,19 @@ def on_files(files: Files, config: Any) -> Files:
     return files
 
 
+SHIM = "https://unpkg.com/iframe-worker/shim"  # what the theme's search would fetch; docs/worker.js does it here
+
+
+def on_post_page(output: str, page: Any, config: Any) -> str:
+    """Nothing is fetched from elsewhere."""
+    return output.replace(SHIM, "../" * page.url.count("/") + "worker.js")
+
+
+def on_post_template(output_content: str, template_name: str, config: Any) -> str:
+    """The same, for pages without a source."""
+    return output_content.replace(SHIM, "worker.js")
+
+
 def protocol_index() -> str:
     rows = [
         f"| [{name}]({name}.md) | {', '.join(f'`{label}`' for label in read_spec(name).opened) or 'nothing'} | "

@@ -10,12 +10,14 @@ import re
 import shlex
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 
 import click
 import msgspec
 import pytest
+from playwright.sync_api import sync_playwright
 
 from blindbayes.cli import root
 from blindbayes.report import protocols
@@ -123,7 +125,9 @@ def test_the_two_companies_run_as_they_are_pasted(tmp_path: Path) -> None:
     assert "4096 of 5000 queries used" in said
 
 
-def test_the_site_builds_with_warnings_as_errors(tmp_path: Path) -> None:
+def test_the_site_builds_with_warnings_as_errors_and_is_searched_from_its_folder(
+    tmp_path: Path, tool: Callable[[str], str]
+) -> None:
     for module in ("mkdocs", "material", "mkdocstrings_handlers.python"):
         if os.environ.get("CI") != "true":
             pytest.importorskip(module, reason="the documentation's tools are not installed: pip install --group docs")
@@ -143,6 +147,22 @@ def test_the_site_builds_with_warnings_as_errors(tmp_path: Path) -> None:
     for page in (tmp_path / "site").rglob("*.html"):
         fetched = re.findall(r'<(?:script|link|img)[^>]+(?:src|href)="(https?:[^"]+)"', page.read_text(encoding="utf-8"))
         assert fetched == [], f"{page.name} fetches from elsewhere"
+    search_in_a_folder(tmp_path / "site", tool("chromium"))
+
+
+def search_in_a_folder(site: Path, chromium: str) -> None:
+    """No server, no other host, no error on the console."""
+    with sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        page = browser.new_page()
+        told: list[str] = []
+        page.on("console", lambda message: told.append(message.text))
+        page.on("request", lambda request: told.append(request.url) if not request.url.startswith("file:") else None)
+        page.goto((site / "how-to" / "codebook.html").as_uri())
+        page.fill("input.md-search__input", "smooth sensitivity")
+        page.wait_for_selector(".md-search-result__item", timeout=30_000, state="attached")
+        assert told == []
+        browser.close()
 
 
 def commands(command: click.Command, path: str) -> list[tuple[str, click.Command]]:
