@@ -25,12 +25,15 @@ import time
 from pathlib import Path
 from typing import Any
 
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # small matrices: threads cost more than they save
+
 import msgspec
 import numpy as np
 from _private_tables import Table, from_frame, part_of, sources
 
 from blindbayes import statistics
 from blindbayes.codebook import Categorical, Codebook, Numeric
+from blindbayes.errors import BlindbayesError
 from blindbayes.model.parameters import Parameters, estimate
 from blindbayes.primitives.coins import Coins
 from blindbayes.privacy import forecast
@@ -216,7 +219,12 @@ def main() -> None:
     epsilons = tuple(float(value) for value in options.epsilons.split(","))
     if options.worker:
         for table in _tables(options):
-            for (_, epsilon), found in ours(table, options.worker, epsilons, options.splits, options.draws).items():
+            try:
+                scores = ours(table, options.worker, epsilons, options.splits, options.draws)
+            except BlindbayesError as reason:  # an older version may refuse a table
+                print(f"{table.name}: {options.worker} refuses it, {reason}", file=sys.stderr)
+                continue
+            for (_, epsilon), found in scores.items():
                 print(json.dumps({"table": table.name, "epsilon": epsilon, "accuracy": found.tolist()}), flush=True)
         return
     methods = [*options.methods.split(","), *(each.split("=")[0] for each in options.tree)]

@@ -36,15 +36,20 @@ def test_positive_mean_against_integration() -> None:
         assert post.positive_mean(np.array(mean), deviation) == pytest.approx((x * density).sum() / density.sum(), rel=1e-3)
 
 
+def _shrunk(cells: np.ndarray, sizes: post.ClassSizes, deviation: float, empty: bool = False) -> np.ndarray:
+    contrast = post.Contrast.of(cells, sizes, deviation, 1.0)
+    return post.shrink_histogram(contrast, post.learn_effects([contrast]), 1.0, empty=empty)
+
+
 def test_a_histogram_without_noise_keeps_its_shares() -> None:
     cells = np.array([[80.0, 15.0, 5.0], [10.0, 30.0, 60.0]])
     sizes = post.ClassSizes(cells.sum(axis=1), 1e-9)
-    assert post.shrink_histogram(cells, sizes, 1e-9, 1.0) == pytest.approx(cells / 100, rel=1e-6)
+    assert _shrunk(cells, sizes, 1e-9) == pytest.approx(cells / 100, rel=1e-6)
 
 
 def test_no_cell_falls_below_half_of_alpha() -> None:
     cells = np.array([[100.0, 0.0], [50.0, 50.0]])
-    table = post.shrink_histogram(cells, post.ClassSizes(cells.sum(axis=1), 1e-9), 1e-9, 1.0)
+    table = _shrunk(cells, post.ClassSizes(cells.sum(axis=1), 1e-9), 1e-9)
     assert table[0, 1] == pytest.approx(0.5 / 100.5)
 
 
@@ -54,10 +59,53 @@ def test_an_attribute_that_is_pure_noise_says_nothing_on_average() -> None:
     for _ in range(200):
         cells = np.full((2, 5), 100.0) + generator.normal(0, 30, (2, 5))
         cells += ((500 - cells.sum(axis=1)) / 5)[:, None]
-        table = post.shrink_histogram(cells, post.ClassSizes(np.array([500.0, 500.0]), 0.0), 30 * np.sqrt(0.8), 1.0)
+        table = _shrunk(cells, post.ClassSizes(np.array([500.0, 500.0]), 0.0), 30 * np.sqrt(0.8))
         ratios.append(np.abs(np.log(table[0] / table[1])).max())
         raw.append(np.abs(np.log(np.maximum(cells[0], 1) / np.maximum(cells[1], 1))).max())
     assert np.mean(ratios) < 0.5 * np.mean(raw)
+
+
+def test_a_feature_is_believed_less_among_features_that_show_nothing() -> None:
+    generator = np.random.default_rng(8)
+    sizes = post.ClassSizes(np.array([300.0, 300.0]), 1.0)
+
+    def feature(gap: float) -> post.Contrast:
+        return post.Contrast.of(np.array([[150 + gap, 150 - gap], [150 - gap, 150 + gap]]), sizes, 40.0, 1.0)
+
+    def tilt(others: list[float]) -> float:
+        contrasts = [feature(60.0), *(feature(gap) for gap in others)]
+        table = post.shrink_histogram(contrasts[0], post.learn_effects(contrasts), 1.0)
+        return float(np.log(table[0, 0] / table[1, 0]))
+
+    noise = [float(value) for value in generator.normal(0, 40 / np.sqrt(2), 30)]
+    alone, among_noise, among_likes = tilt([]), tilt(noise), tilt([60.0] * 30)
+    assert among_noise < 0.7 * alone < alone < among_likes
+
+
+def test_thirty_features_of_noise_do_not_outvote_the_largest_class() -> None:
+    generator = np.random.default_rng(9)
+    sizes = post.ClassSizes(np.array([700.0, 300.0]), 5.0)
+    against = []
+    for _ in range(30):
+        exact = np.outer(sizes.rows, [0.5, 0.5])
+        tilt = generator.normal(0, 60, (30, 2))
+        contrasts = [post.Contrast.of(exact + np.stack([one, -one], axis=1), sizes, 60.0, 1.0) for one in tilt]
+        weights = post.learn_effects(contrasts)
+        tables = [post.shrink_histogram(each, weights, 1.0) for each in contrasts]
+        logs = np.array([np.log(table[1] / table[0]) for table in tables])
+        values = generator.integers(0, 2, (200, 30))  # rows
+        against.append((logs[np.arange(30), values].sum(axis=1) > np.log(7 / 3)).mean())
+    assert np.mean(against) < 0.12
+
+
+def test_a_value_that_a_class_never_has_is_taken_as_absent_where_noise_is_small() -> None:
+    sizes = post.ClassSizes(np.array([1000.0, 1000.0]), 1.0)
+    for deviation, least in ((5.0, 0.0015), (400.0, 0.1)):  # a noise of 5 of 300 rows hides nothing, one of 400 all of it
+        for count in (-4.0, 0.0, 4.0):
+            cells = np.array([[300.0, 400.0, 300.0], [count, 600.0 - count, 400.0]])
+            share = _shrunk(cells, sizes, deviation, empty=True)[1, 0]
+            assert (share <= least) == (deviation == 5.0)
+            assert share <= _shrunk(cells, sizes, deviation)[1, 0]
 
 
 def test_tables_are_distributions_for_any_noise() -> None:
@@ -66,7 +114,7 @@ def test_tables_are_distributions_for_any_noise() -> None:
         classes, width = int(generator.integers(2, 5)), int(generator.integers(2, 9))
         deviation = float(10 ** generator.uniform(-2, 4))
         sizes = post.class_sizes(generator.uniform(1, 500, classes), deviation, 500)
-        table = post.shrink_histogram(generator.normal(50, deviation, (classes, width)), sizes, deviation, 1.0)
+        table = _shrunk(generator.normal(50, deviation, (classes, width)), sizes, deviation, empty=True)
         assert (table > 0).all()
         assert table.sum(axis=1) == pytest.approx(np.ones(classes))
 

@@ -40,7 +40,7 @@ MANY_CELLS = 4
 """A feature with this many times as many cells as most is the first to be left out where noise would bury all."""
 MOST_EQUAL_POINTS = 2**52 // FINE
 """Grid points beyond which engines cannot divide them into fine cells of equal width."""
-_CELLS = ((3.0, 2), (15.0, 3), (40.0, 4), (80.0, 6), (100.0, 12), (300.0, 16), (600.0, 24), (math.inf, 48))  # by signal
+_CELLS = ((2.0, 2), (5.0, 3), (12.0, 4), (40.0, 6), (100.0, 12), (300.0, 16), (600.0, 24), (math.inf, 48))  # by signal
 _VALUES = ((2.0, 2), (4.0, 3), (8.0, 4))
 """By signal, into how many cells the values of a category are joined, in the codebook's order; above, each has its own."""
 _MOMENT_SIGNAL = 300.0

@@ -20,8 +20,6 @@ MANY_GRID_POINTS = 20_000
 """A number with more grid points than this spans too many orders of magnitude for equal cells, or for one normal law."""
 _FIT_SIGNAL = 60.0
 _FIT_ROWS = 5000.0
-_BELIEF = (2.0, 2.5)
-"""Deviations of chance below which the features are not believed at all, and from there to where they are believed in full."""
 
 
 def fit_parameters(noisy: NoisyStatistics, *, alpha: float = 1.0) -> Parameters:
@@ -32,6 +30,12 @@ def fit_parameters(noisy: NoisyStatistics, *, alpha: float = 1.0) -> Parameters:
     classes = len(plan.codebook.classes)
     terms: dict[str, Term] = {}
     ordered: dict[tuple[int, ...], list[Cut]] = {}
+    contrasts = {
+        cut.feature: postprocess.Contrast.of(*_with_sizes(noisy, cut.feature), alpha)
+        for cut in plan.cuts
+        if cut.kind == "cells" and len(cut.edges) > 2
+    }
+    effects = postprocess.learn_effects(list(contrasts.values()))
     for feature, cut in zip(plan.codebook.features, plan.cuts, strict=True):
         if cut.kind == "moments":
             terms[feature.name] = _gaussian(noisy, plan.codebook.numeric(feature.name), plan.codebook.variance_floor)
@@ -41,8 +45,8 @@ def fit_parameters(noisy: NoisyStatistics, *, alpha: float = 1.0) -> Parameters:
             width = feature.size if not isinstance(feature, Numeric) or feature.bins is not None else 1
             terms[feature.name] = Histogram(np.full((classes, width), -math.log(width)))
         else:
-            cells, deviation = noisy.cells(feature.name)
-            table = postprocess.shrink_histogram(cells, sizes, deviation, alpha)[:, : len(cut.edges) - 1]
+            empty = not isinstance(feature, Numeric)
+            table = postprocess.shrink_histogram(contrasts[feature.name], effects, alpha, empty=empty)[:, : len(cut.edges) - 1]
             table = table / table.sum(axis=1, keepdims=True)
             terms[feature.name] = Histogram(np.log(postprocess.spread_cells(table, cut.edges)))
             if isinstance(feature, Numeric) and (cut.places or feature.width <= MANY_GRID_POINTS):
@@ -51,20 +55,13 @@ def fit_parameters(noisy: NoisyStatistics, *, alpha: float = 1.0) -> Parameters:
     signal = plan.signal * sizes.total / plan.planned_rows  # of the table as it turned out
     trust = 1 / (1 + signal / _FIT_SIGNAL) / (1 + sizes.total / classes / _FIT_ROWS)
     if trust > 0.1 and ordered:
-        for cut, law in _fitted(noisy, ordered, alpha):
+        for cut, law in _fitted(noisy, ordered, effects, alpha):
             old = terms[cut.feature]
             if not isinstance(old, Histogram):
                 continue
             log = trust * np.log(law) + (1 - trust) * old.log_prob
             top = log.max(axis=1, keepdims=True)
             terms[cut.feature] = Histogram(log - top - np.log(np.exp(log - top).sum(axis=1, keepdims=True)))
-    belief = _belief(noisy)
-    if belief < 1:
-        for name, term in terms.items():
-            if isinstance(term, Histogram):
-                base = np.average(term.log_prob, axis=0, weights=sizes.rows)
-                log = base + belief * (term.log_prob - base)
-                terms[name] = Histogram(log - np.log(np.exp(log).sum(axis=1, keepdims=True)))
     return Parameters(plan.codebook, sizes.log_prior, {name: terms[name] for name in plan.codebook.names})
 
 
@@ -77,33 +74,14 @@ def _words(noisy: NoisyStatistics, feature: Text, alpha: float | None) -> Words:
     uses, deviation, documents = noisy.words(feature.name)
     total = postprocess.class_sizes(uses.sum(axis=1), deviation * math.sqrt(feature.size), None)
     level = uses + ((total.rows - uses.sum(axis=1)) / feature.size)[:, None]
-    kept = postprocess.shrink_histogram(level, total, deviation, alpha) * total.rows[:, None]
+    contrast = postprocess.Contrast.of(level, total, deviation, alpha)
+    kept = postprocess.shrink_histogram(contrast, postprocess.learn_effects([contrast]), alpha) * total.rows[:, None]
     return words_term(feature, np.minimum(kept, documents[:, None]) if feature.once else kept, documents, alpha)
 
 
-def _belief(noisy: NoisyStatistics) -> float:
-    """How far the features are to be believed at all, 0 to 1: not, where all their differences together look like noise.
-
-    Then the model predicts the largest class, which noise hides last.
-    """
-    sizes = noisy.sizes
-    part = postprocess.chance_of(sizes)[:, None]
-    total = expected = spread = 0.0
-    for cut in noisy.plan.cuts:
-        if cut.kind != "cells" or cut.cells < 2 or len(part) < 2:
-            continue
-        cells, deviation = noisy.cells(cut.feature)
-        width = cells.shape[1]
-        pooled = cells.sum(axis=0) / sizes.total
-        away = cells - np.outer(sizes.rows, pooled)
-        variance = max(deviation, 1e-9) ** 2 + (sizes.deviation * (pooled - 1 / width)) ** 2
-        total += float((away**2 / variance).sum())
-        own = float(part.sum()) * width
-        expected += own
-        spread += 2 * own**2 / ((width - 1) * (len(part) - 1))
-    if not spread:
-        return 1.0
-    return min(1.0, max(0.0, ((total - expected) / math.sqrt(spread) + _BELIEF[0]) / _BELIEF[1]))
+def _with_sizes(noisy: NoisyStatistics, name: str) -> tuple[Floats, postprocess.ClassSizes, float]:
+    cells, deviation = noisy.cells(name)
+    return cells, noisy.sizes, deviation
 
 
 def _even_edges(cut: Cut) -> tuple[int, ...]:
@@ -128,7 +106,7 @@ def _in_fine_cells(law: Floats, cut: Cut) -> Floats:
 
 
 def _fitted(
-    noisy: NoisyStatistics, ordered: Mapping[tuple[int, ...], Sequence[Cut]], alpha: float
+    noisy: NoisyStatistics, ordered: Mapping[tuple[int, ...], Sequence[Cut]], effects: Floats, alpha: float
 ) -> Iterator[tuple[Cut, Floats]]:
     """P(fine cell | class) of features, from normal laws fitted to noisy cells; `ordered` has those cut alike together."""
     sizes = noisy.sizes
@@ -142,7 +120,8 @@ def _fitted(
             if cut.missing:
                 absent = found[at][0][:, width]
                 table = np.stack([absent, sizes.rows - absent], axis=1)
-                rows[at] *= postprocess.shrink_histogram(table, sizes, deviations[at], alpha)[:, 1]
+                contrast = postprocess.Contrast.of(table, sizes, deviations[at], alpha)
+                rows[at] *= postprocess.shrink_histogram(contrast, effects, alpha)[:, 1]
         parts.append(postprocess.Ordered(np.stack([table[:, :width] for table, _ in found]), rows, deviations, edges))
     for cuts, part, laws in zip(ordered.values(), parts, postprocess.fit_normal(parts, sizes.deviation), strict=True):
         for cut, law, cells, rows, deviation in zip(cuts, laws, part.cells, part.rows, part.deviations, strict=True):

@@ -3,8 +3,9 @@
 Noise of known variance is treated as what it is, a source of error to be weighed, never as data:
 
 - class sizes: posterior mean under the noise and a flat prior, never below half a row;
-- histograms: deviations from the pooled (class-free) histogram are shrunk by the positive-part James-Stein factor of the
-  whole attribute, so that an attribute that shows nothing above its noise says nothing;
+- histograms: deviations from the pooled (class-free) histogram are shrunk by how much classes may differ in a feature, an
+  effect of which the feature itself tells something, and all features together how common it is; what neither tells is
+  averaged over. A feature that shows nothing above its noise says nothing, least of all in a table of such features;
 - ordered cells: a normal law for each class is fitted to the noisy cells by Bayes' rule on a grid of means and deviations,
   with a hierarchical prior that pulls the classes together, and *integrated over* what the noise leaves open. A few wide
   cells then score a number at full resolution. With more signal the fit gives way to the cells themselves.
@@ -29,6 +30,10 @@ Floats = npt.NDArray[np.float64]
 
 _TINY = 1e-300
 _LEAST_CELL = 1e-12
+
+
+def _rows_to_one(table: Floats) -> Floats:
+    return np.asarray(table / table.sum(axis=-1, keepdims=True))
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,49 +81,95 @@ def class_sizes(counts: Floats, deviation: float, rows: int | None) -> ClassSize
     return ClassSizes(np.asarray(sizes * total / sizes.sum()), left * math.sqrt(weight))
 
 
-def chance_of(sizes: ClassSizes) -> Floats:
-    """Per class, the share of a cell's noise variance that is left in its difference from the pooled shape.
-
-    With w the class's part of all rows, noise Z becomes Z_c - w_c (sum of all Z): variance 1 - 2 w_c + K w_c^2.
-    """
-    part = sizes.rows / sizes.total
-    return np.asarray(1 - 2 * part + len(part) * part**2)
-
-
 # -- histograms --------------------------------------------------------------------------------------------------------
 
+_EFFECTS = np.array([0.0, 0.004, 0.015, 0.05, 0.15, 0.5, 1.5, 5.0])
+"""How much classes may differ in a feature: variance of P(cell | class) / P(cell) between classes."""
+_EFFECT_PRIOR = np.array([0.10, 0.05, 0.08, 0.13, 0.20, 0.25, 0.17, 0.02])
+"""How often, as in the features of the tuning tables without noise (`benchmarks/private_accuracy.py`)."""
+_PRIOR_FEATURES = 4.0
+"""How many features of the table at hand weigh as much as what is believed beforehand of how much features tell."""
+_EMPTY = 0.5
+"""Share of the classes' differences in a category that is put down to values which never occur in a class."""
 
-def shrink_histogram(cells: Floats, sizes: ClassSizes, deviation: float, alpha: float) -> Floats:
-    """P(cell | class) from noisy counts (classes, cells) that add up to the class sizes.
 
-    No cell falls below alpha / 2 counts, nor, where noise is large against an average cell, below a part of its deviation.
+@dataclass(frozen=True, slots=True)
+class Contrast:
+    """A feature's noisy cells (classes, cells) beside what they would be if classes did not differ (`base`).
+
+    `noise` is the variance of their difference where classes are alike; `reach`, times an effect, the variance that classes
+    add to it. Classes that deviate alike from a common centre deviate by 1 - 2 w + sum w^2 from the pooled shape, w being a
+    class's part of all rows, since the pooled shape holds the class itself; their noise likewise by 1 - 2 w + K w^2.
     """
-    classes, width = cells.shape
-    if width == 1:
-        return np.ones((classes, 1))
-    total, rows = sizes.total, sizes.rows[:, None]
-    pooled = cells.sum(axis=0) / total
-    noise = deviation * math.sqrt(classes) / total
-    offset = pooled - 1 / width
-    weight = max(0.0, 1 - width * noise**2 / max(float((offset**2).sum()), _TINY))
-    pooled = 1 / width + weight * offset
-    pooled = np.maximum(pooled, min(0.25 * noise * weight + 0.5 * alpha / total, 0.5 / width))
-    pooled = pooled / pooled.sum()
-    base = rows * pooled
-    away = cells - base
-    # A wrong class size moves uneven cells as if the class differed; that is noise too.
-    variance = max(deviation, 1e-9) ** 2 + (sizes.deviation * (pooled - 1 / width)) ** 2
-    part = chance_of(sizes)[:, None]
-    # Cells differ from the pooled shape by a share of what they hold: one that holds little cannot show much.
-    effect = max(0.0, float((away**2 - part * variance).sum()) / float((base**2).sum()))
-    # A small class may differ by more than the large ones, if it shows so beyond a deviation of chance.
-    chance = part[:, 0] * variance.sum() * (1 + math.sqrt(2 / (width - 1)))
-    own = ((away**2).sum(axis=1) - chance) / (base**2).sum(axis=1)
-    told = np.maximum(own, effect)[:, None] * base**2
-    weight = told / (told + variance)
-    kept = positive_mean(base + weight * away, np.sqrt(weight * variance) + 1e-9 * base + _LEAST_CELL)
+
+    cells: Floats
+    base: Floats
+    noise: Floats
+    reach: Floats
+    log_likelihood: Floats  # of each effect
+
+    @classmethod
+    def of(cls, cells: Floats, sizes: ClassSizes, deviation: float, alpha: float) -> Contrast:
+        """Of noisy counts that add up to the class sizes."""
+        classes, width = cells.shape
+        total, part = sizes.total, sizes.rows[:, None] / sizes.total
+        pooled = cells.sum(axis=0) / total
+        noise = deviation * math.sqrt(classes) / total
+        offset = pooled - 1 / width
+        weight = max(0.0, 1 - width * noise**2 / max(float((offset**2).sum()), _TINY))
+        pooled = 1 / width + weight * offset
+        pooled = np.maximum(pooled, min(0.25 * noise * weight + 0.5 * alpha / total, 0.5 / width))
+        pooled = pooled / pooled.sum()
+        base = total * part * pooled
+        # A wrong class size moves uneven cells as if the class differed; that is noise too.
+        variance = max(deviation, 1e-9) ** 2 + (sizes.deviation * (pooled - 1 / width)) ** 2
+        variance = np.maximum(1 - 2 * part + classes * part**2, 1e-9) * variance
+        reach = (1 - 2 * part + (part**2).sum()) * base**2
+        spread = _EFFECTS[:, None, None] * reach + variance
+        free = (classes - 1) / classes * (width - 1) / width
+        log = -0.5 * free * ((cells - base) ** 2 / spread + np.log(spread)).sum(axis=(1, 2))
+        return cls(cells, base, variance, reach, log - log.max())
+
+
+def learn_effects(contrasts: Sequence[Contrast]) -> Floats:
+    """How often features of this table differ by each effect: what is believed beforehand, and what all of them show.
+
+    Where all features look like noise, "classes do not differ" is learned for each, and the model predicts the largest class.
+    """
+    return _learned(np.exp([each.log_likelihood for each in contrasts]).reshape(-1, len(_EFFECTS)), _EFFECT_PRIOR)
+
+
+def _learned(likelihood: Floats, prior: Floats) -> Floats:
+    """Weights of a mixture by expectation and maximisation from likelihoods (features, parts), with a Dirichlet prior."""
+    weights = prior
+    for _ in range(12):
+        found = _rows_to_one(likelihood * weights).sum(axis=0)
+        weights = (found + _PRIOR_FEATURES * prior) / (len(likelihood) + _PRIOR_FEATURES)
+    return weights
+
+
+def shrink_histogram(contrast: Contrast, weights: Floats, alpha: float, *, empty: bool = False) -> Floats:
+    """P(cell | class): the mean of what it may be given the noisy cells, over effects with these weights.
+
+    `empty`: values may never occur in a class. Then a cell with little in it, where the other classes have far more than
+    noise, is taken to hold nothing. No cell falls below alpha / 2 counts.
+    """
+    cells, base, noise = contrast.cells, contrast.base, contrast.noise
+    if cells.shape[1] == 1:
+        return np.ones(cells.shape)
+    belief = _rows_to_one(np.exp(contrast.log_likelihood) * weights)[:, None, None]
+    told = _EFFECTS[:, None, None] * contrast.reach
+    weight = (belief * (told / (told + noise))).sum(axis=0)
+    kept = positive_mean(base + weight * (cells - base), np.sqrt(weight * noise) + 1e-9 * base + _LEAST_CELL)
+    if empty:
+        relative = told / base**2
+        seldom = _EMPTY * relative / (1 + relative)
+        some = (1 - seldom) * np.exp(-0.5 * (cells - base) ** 2 / (told + noise)) / np.sqrt(told + noise)
+        none = seldom * np.exp(-0.5 * np.maximum(cells, 0) ** 2 / noise) / np.sqrt(noise)
+        absent = (belief * (none / (none + some + _TINY))).sum(axis=0)
+        kept = kept + absent * (np.minimum(alpha, kept) - kept)
     kept = np.maximum(kept, np.minimum(0.5 * alpha, base))
-    return np.asarray(kept / kept.sum(axis=1, keepdims=True))
+    return _rows_to_one(kept)
 
 
 # -- ordered cells -----------------------------------------------------------------------------------------------------
@@ -128,10 +179,6 @@ _DEVIATIONS = np.geomspace(0.03, 0.8, 9)
 _CLASS_SPREADS = (0.01, 0.1, 0.25, 0.6)  # of class means about their centre
 _RATIO_SPREADS = (0.02, 0.5)  # of log deviations about their centre
 _POWERS = (1.0, 0.5)  # the number itself, or its square root above the lower bound (skewed attributes)
-
-
-def _rows_to_one(table: Floats) -> Floats:
-    return np.asarray(table / table.sum(axis=-1, keepdims=True))
 
 
 _MEAN_PRIOR = np.stack(
@@ -170,34 +217,35 @@ class Ordered:
 def fit_normal(parts: Sequence[Ordered], size_deviation: float) -> list[Floats]:
     """P(fine cell | class), integrated over normal laws, of each part: (attributes, classes, fine).
 
-    Two families (`_POWERS`) are weighed by their evidence, attribute by attribute.
+    Two families (`_POWERS`) and two priors of deviations are weighed by their evidence, attribute by attribute; how far
+    classes lie apart (`_CLASS_SPREADS`) also by what all attributes show.
     """
     ends = np.cumsum([len(part.rows) for part in parts])[:-1]
-    laws: list[list[Floats]] = [[] for _ in parts]
-    evidences = []
+    forms, logs = [], []
     for power in _POWERS:
         log = np.concatenate([_log_likelihood(part, power, size_deviation) for part in parts])
         top = log.max(axis=(2, 3), keepdims=True)
         likelihood = np.exp(log - top)  # (attributes, classes, means, deviations)
-        posteriors, logs = [], []
         for ratio in _DEVIATION_PRIOR:
-            blurred = likelihood @ ratio.T
-            evidence = np.einsum("tom,acmu->atocu", _MEAN_PRIOR, blurred, optimize=True) + _TINY
+            evidence = np.einsum("tom,acmu->atocu", _MEAN_PRIOR, likelihood @ ratio.T, optimize=True) + _TINY
             joint = np.log(evidence).sum(axis=3)  # over classes: (attributes, spreads, centres, deviations)
-            peak = joint.max(axis=(1, 2, 3), keepdims=True)
+            peak = joint.max(axis=(2, 3), keepdims=True)
             weight = np.exp(joint - peak)
-            mass = weight.sum(axis=(1, 2, 3), keepdims=True)
-            logs.append((peak + np.log(mass))[:, 0, 0, 0])
-            pull = np.einsum("atocu,tom->acmu", (weight / mass)[:, :, :, None, :] / evidence, _MEAN_PRIOR, optimize=True)
-            posterior = (pull @ ratio) * likelihood
-            posteriors.append(posterior / posterior.sum(axis=(2, 3), keepdims=True))
-        mixed, log_evidence = _mix(posteriors, logs)
-        evidences.append(log_evidence + top.sum(axis=1)[:, 0, 0])
-        for found, part, own in zip(laws, parts, np.split(mixed, ends), strict=True):
+            mass = weight.sum(axis=(2, 3), keepdims=True)
+            logs.append((peak + np.log(mass))[:, :, 0, 0] + top.sum(axis=1)[:, :, 0])
+            forms.append((power, ratio, likelihood, evidence, weight / mass))
+    log = np.stack(logs)  # (forms, attributes, spreads)
+    shown = np.exp(log - log.max(axis=(0, 2), keepdims=True))
+    belief = shown * _learned(shown.sum(axis=0), np.full(len(_CLASS_SPREADS), 1 / len(_CLASS_SPREADS)))
+    belief /= belief.sum(axis=(0, 2), keepdims=True)
+    laws: list[Floats] = [np.zeros(()) for _ in parts]
+    for own, (power, ratio, likelihood, evidence, weight) in zip(belief, forms, strict=True):
+        weight = weight * own[:, :, None, None]
+        pull = np.einsum("atocu,tom->acmu", weight[:, :, :, None, :] / evidence, _MEAN_PRIOR, optimize=True)
+        for at, (part, posterior) in enumerate(zip(parts, np.split((pull @ ratio) * likelihood, ends), strict=True)):
             fine = part.edges[-1]
-            found.append(own.reshape(*own.shape[:2], -1) @ _law(power, fine).reshape(-1, fine))
-    shares = [np.split(evidence, ends) for evidence in evidences]
-    return [_mix(found, own)[0] for found, own in zip(laws, zip(*shares, strict=True), strict=True)]
+            laws[at] = laws[at] + posterior.reshape(*posterior.shape[:2], -1) @ _law(power, fine).reshape(-1, fine)
+    return laws
 
 
 def _log_likelihood(part: Ordered, power: float, size_deviation: float) -> Floats:
@@ -208,16 +256,6 @@ def _log_likelihood(part: Ordered, power: float, size_deviation: float) -> Float
     variance = noise**2 + size * p * (1 - p) + (size_deviation * (p - 1 / width)) ** 2 + 1.0 + (0.01 * size) ** 2 * np.sqrt(p)
     gap = part.cells[:, :, None, None, :] - size * p
     return np.asarray(-0.5 * (gap**2 / variance + np.log(variance)).sum(axis=4) * ((width - 1) / width))
-
-
-def _mix(laws: Sequence[Floats], logs: Sequence[Floats]) -> tuple[Floats, Floats]:
-    """Mixture of laws by their log evidence, attribute by attribute, and the log evidence of the mixture."""
-    log = np.stack(logs)
-    top = log.max(axis=0)
-    weight = np.exp(log - top)
-    total = weight.sum(axis=0)
-    shaped = (weight / total).reshape(weight.shape + (1,) * (laws[0].ndim - 1))
-    return np.asarray((shaped * np.stack(laws)).sum(axis=0)), np.asarray(top + np.log(total))
 
 
 def blend_cells(fitted: Floats, cells: Floats, rows: Floats, deviation: float, edges: Sequence[int], alpha: float) -> Floats:
