@@ -11,6 +11,7 @@ a whole new one: only heads kept elsewhere do.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 from collections.abc import Mapping, Sequence
@@ -161,6 +162,10 @@ class Ledger:
         last = self.entries()[-1]
         return Head(last.n, last.hash)
 
+    def held(self) -> contextlib.AbstractContextManager[bytes]:
+        """The file's bytes; nobody writes meanwhile."""
+        return self._chain.held()
+
     def hash_at(self, number: int) -> str | None:
         """The hash of an entry; None: there is none."""
         return self._chain.hash_at(number)
@@ -256,6 +261,13 @@ class Ledger:
                 raise ConfigError(f"a charge says {min(clash)!r} itself: give the fact another name")
             entry = {name: value for name, value in {**fields, **facts}.items() if value is not None}
             return _entry(writer.append("charge", entry))
+
+    def book(self, epsilon: float, delta: float, *, purpose: str) -> LedgerEntry:
+        """Count as spent what may have been, even if that is all there is."""
+        with self._chain.writing() as writer:
+            unit = _account(self._ledger(writer.entries()))[1]["unit"]
+            amounts = {"epsilon": _text(Fraction(str(epsilon))), "delta": _text(Fraction(str(delta)))}
+            return _entry(writer.append("charge", {"purpose": purpose, **amounts, "unit": unit}))
 
     def note(self, kind: str, **fields: Any) -> LedgerEntry:
         """Record something that costs nothing: a run approved, a head countersigned. Public facts only."""

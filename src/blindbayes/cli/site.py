@@ -386,5 +386,6 @@ def show_policy(config: Path) -> None:
     print_json({name: getattr(policy, name) for name in Policy.__struct_fields__})
 
 
+import blindbayes.cli.site_backup  # noqa: E402
 import blindbayes.cli.site_history  # noqa: E402
-import blindbayes.cli.site_runs  # noqa: E402, F401 - both add their commands
+import blindbayes.cli.site_runs  # noqa: E402, F401 - each adds its commands

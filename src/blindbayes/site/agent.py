@@ -171,6 +171,11 @@ class Agent:
 
     def _require_party(self, study: StudyFile) -> None:
         """This site, its pins, its courier and its policy allow the study now."""
+        if (restored := self.home.history.behind()) is not None:
+            raise PrivacyError(
+                f"this site came back from a backup of {restored['of']}, and what it spent since is not known: nothing runs "
+                "until its people say `blindbayes site acknowledge`"
+            )
         if self.name not in study.names:
             raise ConfigError("this site is no party of the study")
         if study.party(self.name).identity != self.identity.card.identity.hex():
@@ -310,7 +315,13 @@ class Agent:
 
     def _launch(self, run_id: str, work: Work, proposed_by: str) -> AgentRun:
         study = work.study
-        facts = {"proposed_by": proposed_by, "kind": work.job.kind, "title": study.title[:80]}
+        self.logbook.require_ledger()
+        facts = {
+            "proposed_by": proposed_by,
+            "kind": work.job.kind,
+            "title": study.title[:80],
+            "ledger": str(self.home.ledger.head),
+        }
         self.home.audit.append("joined", run=run_id, study=study.sha256, roster=study.roster.sha256, **facts)
         log_event("run_joined", run=run_id, site=None if proposed_by == "resumed" else proposed_by, study=study.sha256)
         self.pending_predictions.pop(run_id, None)

@@ -6,6 +6,7 @@ each other their heads at the start of every run and keep what they were shown (
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections import defaultdict
 from pathlib import Path
@@ -47,6 +48,10 @@ class AuditLog:
     def entries(self) -> list[dict[str, Any]]:
         """Every entry, verified; each once, as long as this process lives."""
         return self._chain.entries()
+
+    def held(self) -> contextlib.AbstractContextManager[bytes]:
+        """The file's bytes; nobody writes meanwhile."""
+        return self._chain.held()
 
     def hash_at(self, number: int) -> str | None:
         """The hash of an entry; None: there is none."""

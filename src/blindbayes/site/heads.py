@@ -22,6 +22,7 @@ from blindbayes.transport.envelope import require_heads_proof
 from blindbayes.transport.identity import Identity
 
 _MAX_BYTES = 1024
+_HELD = 8  # heads that a site showed before the last one
 
 
 class _Seen(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
@@ -41,23 +42,33 @@ class SharedHeads:
 
     def heads(self) -> bytes:
         """Of this site's own logs, now."""
-        number, head = self._home.audit.numbered_head
-        shown = {"audit": head, "audit_number": number, "ledger": str(self._home.ledger.head)}
-        return json.dumps(shown).encode()
+        joined = self._home.audit.of("event", "joined")[-_HELD - 1 :]
+        number, head = (joined[-1]["number"], joined[-1]["hash"]) if joined else self._home.audit.numbered_head
+        held = [f"{entry['number']}:{entry['hash'][:16]}" for entry in joined[:-1]]
+        shown = {"audit": head, "audit_number": number, "held": held, "ledger": str(self._home.ledger.head)}
+        return json.dumps(shown, separators=(",", ":")).encode()
+
+    def require_ledger(self) -> None:
+        """Raise unless the ledger holds what the audit log last saw of it: one of the two may come from a backup."""
+        joined = self._home.audit.of("event", "joined")[-1:]
+        head = Head.parse(joined[0]["ledger"]) if joined and "ledger" in joined[0] else None
+        if head is not None and self._home.ledger.hash_at(head.n) != head.hash:
+            raise LedgerError(f"the ledger lacks entry {head.n}, which this site's audit log has seen: was it replaced?")
 
     def witness(self, site: str, seat: str, run_id: str, heads: bytes, exchange: bytes, proof: bytes) -> None:
         """Another site showed its heads: keep them, with its signature. Raises if it showed newer ones before."""
         if site == self._identity.name:
             return
         try:
-            shown = _read(heads)
+            shown, held = _read(heads), _held(heads)
         except (BlindbayesError, KeyError, TypeError, ValueError):
             raise PeerProtocolError("does not show the heads of its logs", party=site) from None
-        for name, before, now in self._older(site, shown):
+        for name, before, now in self._older(site, shown, held):
             self._home.audit.append("older log", run=run_id, site=site, log=name, before=before, now=now)
+            kind = "older" if now <= before else "other"
             raise PeerProtocolError(
-                f"shows an older {name} than it showed before (entry {before}, now {now}): it came back from a backup, or runs "
-                f"twice. Ask its people; `blindbayes site forget {site}` if all agree to go on",
+                f"shows an {kind} {name} than it showed before (entry {before}, now {now}): it came back from a backup, or "
+                f"runs twice. Ask its people; `blindbayes site forget {site}` if all agree to go on",
                 party=site,
             )
         self._home.audit.append(
@@ -71,11 +82,20 @@ class SharedHeads:
             proof=proof.hex(),
         )
 
-    def _older(self, site: str, shown: dict[str, tuple[int, str]]) -> list[tuple[str, int, int]]:
-        """Logs that were further before. Within runs under way heads may overtake each other: only other hashes count there."""
+    def _older(self, site: str, shown: dict[str, tuple[int, str]], held: dict[int, str] | None) -> list[tuple[str, int, int]]:
+        """Logs that were further before. Within runs under way heads may overtake each other: only other hashes count there.
+
+        A site that came back and wrote more than it lost shows a larger number. It also says which heads it showed last, and
+        the one that was seen here is not among them.
+        """
         found = []
         for entry, is_over in self._home.history.witnessed(site):
             before = _read(entry["heads"].encode())
+            number, head = before["audit log"]
+            if held is not None and number < shown["audit log"][0] and _held(entry["heads"].encode()) is not None:
+                covers = len(held) < _HELD or number >= min(held)
+                if covers and held.get(number) != head[:16]:
+                    found.append(("audit log", number, shown["audit log"][0]))
             for name, (number, head) in before.items():
                 now, hash_now = shown[name]
                 if (is_over and now < number) or (now == number and hash_now != head):
@@ -109,6 +129,15 @@ class SharedHeads:
                     "came back from a backup, or another copy of it runs. Nothing is spent; stop the other copy, or bring back "
                     f"the newest folder, or ask the people of {site} to `blindbayes site forget` this site"
                 )
+
+
+def _held(heads: bytes) -> dict[int, str] | None:
+    """The heads that a site says it showed before, by number; None: of a release that does not say."""
+    told = read_json_table(heads, "heads", most_bytes=_MAX_BYTES).get("held")
+    if told is None:
+        return None
+    pairs = [str(each).partition(":") for each in told]
+    return {int(number): head for number, _, head in pairs}
 
 
 def _read(heads: bytes) -> dict[str, tuple[int, str]]:

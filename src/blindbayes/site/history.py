@@ -118,6 +118,16 @@ class History:
         entries = self.of_run(run_id)
         return _summary(entries) if any(entry["event"] == "joined" for entry in entries) else None
 
+    def behind(self) -> dict[str, Any] | None:
+        """The entry that says that this site came back from a backup, unless people have said since what that means."""
+        restored, said = self.audit.of("event", "restored"), self.audit.of("event", "acknowledged")
+        last = restored[-1] if restored else None
+        return None if last is None or any(entry["number"] > last["number"] for entry in said) else last
+
+    def lost_sums(self) -> bool:
+        """Whether exact sums may have been opened of which this log does not know."""
+        return any(not entry["exact_sums"] for entry in self.audit.of("event", "acknowledged"))
+
     def stopped_runs(self) -> list[str]:
         """Runs that people stopped and that have no end in the log: the agent ended first."""
         return [entry["run"] for entry in self.audit.of("event", "stopped") if self.end_of(entry["run"]) is None]

@@ -131,6 +131,11 @@ class FolderSite:
             facts |= {"base": base_of(run_id), "since": since}
         if state is not None and quorum_size is not None:
             if exact:
+                if home.history.lost_sums():
+                    raise PrivacyError(
+                        "this site came back from a backup, and which exact sums were opened since it was made is not known: "
+                        "another one may tell the difference. Give the study an epsilon"
+                    )
                 own, names = (
                     self.identity.card.identity.hex(),
                     {card.identity.hex(): name for name, card in home.peers().items()},

@@ -159,6 +159,15 @@ class Chain:
         with self._open(write=False) as handle:
             return self._with_rehearsed([] if handle is None else self._load(handle).known())
 
+    @contextlib.contextmanager
+    def held(self) -> Iterator[bytes]:
+        """The file's bytes, verified; nobody writes meanwhile."""
+        with self._open(write=True) as handle:
+            if handle is None:  # pragma: no cover - a writer always has a file
+                raise LedgerError(f"{self.path.name}: the {self.form.noun} cannot be opened")
+            self._recover(handle)
+            yield _read_all(handle)
+
     def hash_at(self, number: int) -> str | None:
         """The hash of an entry; None: there is none."""
         count, entries, _ = self.grown(max(number, 0))
