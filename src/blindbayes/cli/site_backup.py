@@ -59,9 +59,7 @@ def restore(file: Path, folder: Path, passphrase_file: Path) -> None:
 
 @command.command()
 @click.option("--reason", required=True, help="What is known, and from whom; it stands in the audit log.")
-@click.option(
-    "--charges", type=click.IntRange(0), help="Entries that the ledger lost, as others saw; 0: nothing ran since."
-)
+@click.option("--charges", type=click.IntRange(0), help="Entries that the ledger lost, as others saw; 0: nothing ran since.")
 @AS
 @FOLDER
 def acknowledge(reason: str, charges: int | None, who: str | None, config: Path) -> None:
