@@ -295,7 +295,8 @@ def destroy_share(run: str, config: Path) -> None:
 @PASSPHRASE
 @JSON
 @click.option("--log-json", "json_log", is_flag=True, help="Log to standard error as JSON lines: events, names, counts.")
-def serve_command(config: Path, passphrase_file: Path | None, as_json: bool, json_log: bool) -> None:
+@click.option("--console", "with_console", is_flag=True, help="Print a code to sign in to the site console with a browser.")
+def serve_command(config: Path, passphrase_file: Path | None, as_json: bool, json_log: bool, with_console: bool) -> None:
     """Run the agent until it is stopped. Runs that were interrupted go on.
 
     \b
@@ -305,6 +306,7 @@ def serve_command(config: Path, passphrase_file: Path | None, as_json: bool, jso
     if json_log:
         log_as_json()
     from blindbayes.console.port import ConsolePort
+    from blindbayes.site.agent import Agent
     from blindbayes.site.serve import serve
 
     home = SiteFolder.open(config)
@@ -318,8 +320,38 @@ def serve_command(config: Path, passphrase_file: Path | None, as_json: bool, jso
             click.echo(f"{identity.name} {where}; operator at {operator}; {len(home.peers())} sites pinned")
             if not home.peers():
                 click.echo("Nobody is pinned, so nobody can come: `blindbayes site pin` the others' cards and start again.")
+            if with_console:
+                _tell_code(operator, ports[0].door.new_code())
 
-    asyncio.run(serve(home, identity, ConsolePort, ready=ready))
+    ports: list[ConsolePort] = []
+
+    def make_port(agent: Agent) -> ConsolePort:
+        ports.append(ConsolePort(agent))
+        return ports[0]
+
+    asyncio.run(serve(home, identity, make_port, ready=ready))
+
+
+def _tell_code(operator: str, code: str) -> None:
+    click.echo(f"Site console: http://{operator}\nSign in with this code, once, within ten minutes:  {code}")
+
+
+@command.command("console")
+@FOLDER
+@JSON
+def console_command(config: Path, as_json: bool) -> None:
+    """Print the address of the running agent's console and a code to sign in there with a browser, once.
+
+    \b
+    Example:
+      blindbayes site console --config north
+    """
+    client = OperatorClient(SiteFolder.open(config).folder)
+    code = client.call("POST", "/codes", {})["code"]
+    if as_json:
+        print_json({"address": f"http://{client.address}", "code": code})
+    else:
+        _tell_code(client.address, code)
 
 
 @command.command()

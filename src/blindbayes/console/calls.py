@@ -40,6 +40,11 @@ class Desk:
     agent: Agent
     visitor: Visitor
 
+    @property
+    def who(self) -> str | None:
+        """The name for the log; None: whoever may read the site's folder."""
+        return self.visitor.name or None
+
 
 @dataclass(frozen=True, slots=True)
 class View:
@@ -60,8 +65,11 @@ class Action:
     do: Callable[..., Any]  # of a Desk, the parts of the path by name, and the body
     summary: str
     body: type[msgspec.Struct] = Nothing
-    roles: Sequence[str] = ROLES
-    then: str = ""  # where the page goes afterwards; {name}: from the path or the answer
+    roles: Sequence[str] = ROLES  # who may, where the site has people by name
+    back: str = "/"  # the page whose form it is: shown again, with what was wrong
+    then: str = "/"  # the page that follows; {name}: from the path or the answer
+    told: str = ""  # what that page says; the answer's own `told` counts more
+    page: str = ""  # a template for the answer itself, instead of a page that follows
 
 
 def arguments(kind: type[msgspec.Struct], fields: dict[str, Any], *, strict: bool) -> dict[str, Any]:

@@ -14,13 +14,16 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
-from urllib.parse import parse_qsl
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from blindbayes.console.upload import fields_of
+from blindbayes.errors import ConfigError
 from blindbayes.primitives.coins import Coins
+from blindbayes.primitives.passwords import is_password
+from blindbayes.site.people import People, Person
 
 STEWARD, ANALYST, OFFICER = "steward", "analyst", "officer"
 ROLES = (STEWARD, ANALYST, OFFICER)
@@ -35,13 +38,15 @@ _MOST_SESSIONS = 64
 _TRIES, _TRY_SECONDS = 5, 60.0
 _ALPHABET = "23456789abcdefghjkmnpqrstuvwxyz"  # none that look alike
 
+_NOBODY = Person("nobody", "analyst")
+
 HEADERS = {
     "content-security-policy": "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; img-src 'self'; "
     "form-action 'self'; frame-ancestors 'none'; base-uri 'none'",
     "cache-control": "no-store",
     "cross-origin-opener-policy": "same-origin",
     "cross-origin-resource-policy": "same-origin",
-    "referrer-policy": "no-referrer",
+    "referrer-policy": "same-origin",  # with none at all browsers say Origin: null on forms
     "x-content-type-options": "nosniff",
     "x-frame-options": "DENY",
 }
@@ -63,17 +68,17 @@ class Door:
     def __init__(self, metrics_token: str) -> None:
         self.token = _secret()
         self._metrics = metrics_token
-        self._codes: dict[str, tuple[float, Visitor]] = {}
+        self._codes: dict[str, float] = {}  # until when each counts
         self._sessions: dict[str, Visitor] = {}
         self._tries: list[float] = []
 
-    def new_code(self, name: str = "", roles: frozenset[str] = frozenset(ROLES)) -> str:
+    def new_code(self) -> str:
         """A code that signs one person in, once, within ten minutes: twelve signs in three groups, 59 bits."""
         coins = Coins.system()
         signs = [_ALPHABET[coins.below(len(_ALPHABET))] for _ in range(12)]
         code = "-".join("".join(signs[at : at + 4]) for at in (0, 4, 8))
-        self._codes = {known: given for known, given in self._codes.items() if given[0] > time.monotonic()}
-        self._codes[code] = (time.monotonic() + _CODE_SECONDS, Visitor(name, roles))
+        self._codes = {known: until for known, until in self._codes.items() if until > time.monotonic()}
+        self._codes[code] = time.monotonic() + _CODE_SECONDS
         return code
 
     def may_try(self) -> bool:
@@ -83,15 +88,27 @@ class Door:
         self._tries.append(now)
         return len(self._tries) <= _TRIES
 
-    def redeem(self, code: str) -> Visitor | None:
-        """Whom a code lets in; it is used up."""
+    def redeem(self, code: str) -> bool:
+        """Whether a code counts; it is used up."""
         said = "".join(code.lower().split()).replace("-", "")
-        found = None
-        for known, (until, visitor) in list(self._codes.items()):
-            if hmac.compare_digest(known.replace("-", "").encode(), said.encode()) and until > time.monotonic():
-                found = visitor
-                del self._codes[known]
-        return found
+        right = [known for known in self._codes if _is_same(known.replace("-", ""), said)]
+        return any(self._codes.pop(known) > time.monotonic() for known in right)
+
+    def enter(self, people: People, form: Mapping[str, str]) -> tuple[str, Visitor] | None:
+        """The cookie of whoever signs in with this form, if it is right: a code, or a person's name and password.
+
+        Where the site has people by name a code lets in one of them, and nobody else; elsewhere the name is what they say.
+        """
+        known, name = people.all(), form.get("name", "").strip()[:80]
+        person = next((each for each in known if each.name == name), None)
+        if form.get("password"):
+            if not is_password(form["password"], (person or _NOBODY).secret) or person is None:
+                return None
+        elif not self.redeem(form.get("code", "")) or (known and person is None):
+            return None
+        roles = frozenset(ROLES) if person is None else frozenset((person.role,))
+        key = self.sign_in(name, roles)
+        return key, self._sessions[key]
 
     def sign_in(self, name: str, roles: frozenset[str]) -> str:
         """A new session; its cookie."""
@@ -184,7 +201,7 @@ class Guard:
                 return _refused(request, 401, "the token is missing or wrong")
             return RedirectResponse("/login", 303)
         if request.method not in ("GET", "HEAD") and visitor.csrf:
-            given = headers.get("x-csrf-token") or form_of(body).get("csrf", "")
+            given = headers.get("x-csrf-token") or _csrf_of(request, body)
             if not _is_same(given, visitor.csrf):
                 return _refused(request, 403, "the form is stale: load the page again")
         return None
@@ -195,9 +212,11 @@ def is_api(request: Request) -> bool:
     return request.url.path.startswith("/api/")
 
 
-def form_of(body: bytes) -> dict[str, str]:
-    """The fields of a form; Starlette's own reader wants one more package."""
-    return dict(parse_qsl(body.decode("utf-8", "replace"), keep_blank_values=True, max_num_fields=256))
+def _csrf_of(request: Request, body: bytes) -> str:
+    try:
+        return fields_of(request.headers.get("content-type", ""), body).get("csrf", "")
+    except ConfigError:
+        return ""
 
 
 def _refused(request: Request, status: int, message: str) -> Response:

@@ -11,13 +11,14 @@ from pathlib import Path
 import uvicorn
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from blindbayes import __version__
 from blindbayes.console.calls import api_route, describe, unexpected
-from blindbayes.console.door import Door, Guard
+from blindbayes.console.door import Door, Guard, is_api
+from blindbayes.console.pages import Pages
 from blindbayes.console.probes import probes
 from blindbayes.console.table import CALLS
 from blindbayes.errors import ConfigError
@@ -42,19 +43,21 @@ class ConsolePort:
     def __init__(self, agent: Agent) -> None:
         self._agent = agent
         self.door = Door(_metrics_token(agent.home.folder))
+        self._pages = Pages(agent, self.door)
         self._servers: list[tuple[_Server, asyncio.Task[None]]] = []
         self.address = ""
 
     async def start(self) -> None:
         """Listen, and write the token and the address where only the owner of the folder can read them."""
         config = self._agent.home.config
-        self.address = await self._serve(Guard(console(self._agent, self.door), self.door), config.operator)
+        self.address = await self._serve(Guard(console(self._agent, self.door, self._pages), self.door), config.operator)
         if config.metrics is not None:
             await self._serve(Starlette(routes=probes(self._agent, self.door.may_measure)), config.metrics)
         write_whole(self._token_path, f"{self.address} {self.door.token}".encode())
 
     async def stop(self) -> None:
         """Close the ports; the token is void."""
+        await self._pages.live.close()
         for server, _ in self._servers:
             server.should_exit = True
         await asyncio.gather(*(task for _, task in self._servers), return_exceptions=True)
@@ -100,20 +103,29 @@ class ConsolePort:
         return address
 
 
-def console(agent: Agent, door: Door) -> Starlette:
+def console(agent: Agent, door: Door, pages: Pages) -> Starlette:
     """The application, without its guard."""
     described = describe(CALLS, __version__)
 
     async def description(_: Request) -> Response:
         return JSONResponse(described)
 
-    async def no_such_call(_: Request, __: Exception) -> Response:
-        return JSONResponse({"message": "no such call"}, 404)
+    async def new_code(request: Request) -> Response:
+        if request.scope["visitor"].csrf:  # a browser: who is in lets nobody else in
+            return JSONResponse({"message": "codes are for whoever may read the site's folder"}, 403)
+        return JSONResponse({"code": door.new_code()})
+
+    async def no_such_call(request: Request, _: Exception) -> Response:
+        if is_api(request):
+            return JSONResponse({"message": "no such call"}, 404)
+        return PlainTextResponse("no such page", 404)
 
     routes = [
         *probes(agent, door.may_measure),
         Route("/api/openapi.json", description),
+        Route("/api/codes", new_code, methods=["POST"]),
         *(api_route(agent, call) for call in CALLS),
+        *pages.routes(),
     ]
     return Starlette(routes=routes, exception_handlers={404: no_such_call, Exception: unexpected})
 

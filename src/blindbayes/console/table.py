@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 from typing import Any
 
 import msgspec
 
-from blindbayes.console.calls import Action, Desk, Missing, View
-from blindbayes.console.door import ANALYST, ROLES
-from blindbayes.site.client import substance
-
-_NEWS_SECONDS = 20.0
+from blindbayes.console import actions, facts, records
+from blindbayes.console.calls import Action, Desk, View
+from blindbayes.console.door import ANALYST, OFFICER, STEWARD
 
 
 class After(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -21,69 +17,53 @@ class After(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     after: str | None = None
 
 
-class Begin(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A run of an approved study; with a base one that adds to the result of that run."""
+class Page(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Which page of a long list; the first has the newest."""
 
-    study: str
-    base: str | None = None
-
-
-class Predict(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """A batch to classify with a model over columns; see `blindbayes study predict`."""
-
-    study: str
-    model: str
-    batch: str
-    rows: str | None = None
-    table: str | None = None
-    count: int | None = None
-    keep: tuple[str, ...] = ()
-    to: str | None = None
-    scope: str = "everybody"
+    page: int = 1
 
 
-class Stop(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A reason for the log, and who says so: with the folder's token that is the command's word."""
+class Entries(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Which entries of the log."""
 
-    why: str
-    who: str | None = None
-
-
-async def stop(desk: Desk, run: str, why: str, who: str | None) -> dict[str, Any]:
-    by = desk.agent.home.people.require("stop", who)
-    return (await desk.agent.stop_run(run, why, by)).show()
+    page: int = 1
+    event: str | None = None
+    about: str | None = None
 
 
 def status(desk: Desk) -> dict[str, Any]:
+    """The state of the site."""
     return desk.agent.show()
 
 
-async def one_run(desk: Desk, run: str, after: str | None = None) -> dict[str, Any]:
-    found = desk.agent.runs.get(run)
-    if found is None:
-        raise Missing("no such run")
-    if after is not None:
-        loop = asyncio.get_running_loop()
-        until = loop.time() + _NEWS_SECONDS
-        while not found.done.is_set() and substance(found.text()) == substance(after) and loop.time() < until:
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(found.done.wait(), 0.1)
-    return found.show()
-
-
-def begin(desk: Desk, study: str, base: str | None) -> dict[str, Any]:
-    return desk.agent.begin(study, base).show()
-
-
-def predict(desk: Desk, study: str, **asked: Any) -> dict[str, Any]:
-    return desk.agent.predict(study, asked).show()
-
+_S, _SA, _SO = (STEWARD,), (STEWARD, ANALYST), (STEWARD, OFFICER)
+_STUDY, _RUN = "/studies/{study}", "/runs/{run}"
 
 CALLS: tuple[View | Action, ...] = (
     View("/status", status, "The state of the site"),
-    View("/runs/{run}", one_run, "One run; with `after` it waits for news", query=After),
-    Action("/runs", begin, "Begin a run of an approved study", Begin, (ANALYST,), "/runs/{run}"),
-    Action("/runs/{run}/stop", stop, "Stop a run; every site is told", Stop),
-    Action("/predictions", predict, "Classify a batch with a model over columns", Predict, (ANALYST,), "/runs/{run}"),
+    View("/", facts.today, "What waits, what runs, what went wrong, what is left of the budget", "today.html"),
+    View("/studies", facts.studies, "Studies by state", "studies.html"),
+    View(_STUDY, facts.study, "One study: what people must see before they say yes or no", "study.html"),
+    View("/runs", facts.runs, "Every run, the newest first", "runs.html", Page),
+    View(_RUN, facts.run, "One run; with `after` it waits for news", "run.html", After),
+    View("/predictions", facts.predictions, "Batches that others wish for, and models to ask", "predictions.html"),
+    View("/releases", records.releases, "What runs ended in, the newest first", "releases.html", Page),
+    View("/releases/{run}", records.release, "One release: files, signatures, statement", "release.html"),
+    View("/ledger", records.ledger, "What was spent, over time, and who has seen it", "ledger.html"),
+    View("/shares", records.shares, "Shares of models over columns", "shares.html"),
+    View("/data", records.data, "What this site's table can be held against", "data.html"),
+    View("/log", records.log, "The audit log, the newest first", "log.html", Entries),
+    View("/identities", records.identities, "Own words, pinned sites, people", "identities.html"),
+    View("/settings", records.settings, "What this site allows", "settings.html"),
+    Action("/runs", actions.begin, "Begin a run of an approved study", actions.Begin, _SA, "/studies", _RUN),
+    Action("/runs/{run}/stop", actions.stop, "Stop a run, at every site", actions.Why, back=_RUN, then=_RUN, told="stopped"),
+    Action("/studies", actions.keep_study, "Bring a study's file", actions.Text, back="/studies", then=_STUDY, told="kept"),
+    Action("/studies/{study}/approve", actions.approve, "Approve a study", actions.Approve, _S, _STUDY, _STUDY),
+    Action("/studies/{study}/refuse", actions.refuse, "Refuse a study", actions.Why, _SO, _STUDY, _STUDY, "refused"),
+    Action("/studies/{study}/revoke", actions.revoke, "Take a yes back", actions.MaybeWhy, _SO, _STUDY, _STUDY, "revoked"),
+    Action("/studies/{study}/dry-run", actions.dry_run, "What would leave this site", back=_STUDY, page="dry_run.html"),
+    Action("/predictions", actions.predict, "Ask to classify a batch", actions.Predict, _SA, "/predictions", _RUN),
+    Action("/shares/{run}/destroy", actions.destroy, "Destroy a share", actions.Sure, _S, "/shares", "/shares", "destroyed"),
+    Action("/data", records.check_data, "Hold the table against a codebook", actions.Of, back="/data", page="data.html"),
+    Action("/peers", actions.pin_card, "Pin a card", actions.Pin, _S, "/identities", "/identities", "pinned"),
 )
-__all__ = ["CALLS", "ROLES"]

@@ -7,6 +7,7 @@ in `ColumnReport.unmapped_codes` for a screen whose reader may see the rows.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -53,19 +54,29 @@ class CheckReport:
         return {"rows": self.rows, "ok": self.ok, "columns": [column.to_dict() for column in self.columns]}
 
 
-def check(source: Any, codebook: Codebook, *, extra_columns: str = "refuse", progress: Progress | None = None) -> CheckReport:
-    """Go through every column and count what does not fit, instead of stopping at the first."""
+def check(
+    source: Any,
+    codebook: Codebook,
+    *,
+    extra_columns: str = "refuse",
+    only: Collection[str] | None = None,
+    progress: Progress | None = None,
+) -> CheckReport:
+    """Go through every column and count what does not fit, instead of stopping at the first; through `only` some of them."""
     opened = open_source(source)
+    every: dict[str, Feature | None] = {codebook.target: None, **{feature.name: feature for feature in codebook.features}}
+    wanted = {name: feature for name, feature in every.items() if only is None or name in only}
     wrong: dict[str, str] = {}
     misfits, rows = Misfits(codes=True), 0
     try:
-        opened.require_columns(codebook, extra_columns=extra_columns)
-        if not opened.is_local:
+        if only is None:
+            opened.require_columns(codebook, extra_columns=extra_columns)
+        is_here = opened.is_local or only is not None
+        if not is_here:
             rows = look_there(opened, codebook, misfits, wrong, progress)
-        for columns in opened.batches([codebook.target, *codebook.names], codebook) if opened.is_local else ():
-            rows += len(columns[codebook.target])
-            for feature in (None, *codebook.features):
-                name = codebook.target if feature is None else feature.name
+        for columns in opened.batches(list(wanted), codebook) if is_here else ():
+            rows += len(columns[next(iter(wanted))])
+            for name, feature in wanted.items():
                 try:
                     if name not in wrong:
                         _look(columns[name], feature, codebook, misfits)
@@ -76,8 +87,7 @@ def check(source: Any, codebook: Codebook, *, extra_columns: str = "refuse", pro
     finally:
         if opened is not source:
             opened.close()
-    reports = [_report(misfits[codebook.target], codebook, None, wrong)]
-    reports += [_report(misfits[feature.name], codebook, feature, wrong) for feature in codebook.features]
+    reports = [_report(misfits[name], codebook, feature, wrong) for name, feature in wanted.items()]
     if rows > codebook.max_rows:
         reports[0].problem = f"more rows than max_rows = {codebook.max_rows}"
     return CheckReport(rows, reports)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from blindbayes.codebook import Codebook
 from blindbayes.errors import ConfigError
@@ -34,6 +34,17 @@ class Tables:
         rows = self._named()
         with self.open_batch(rows.source, rows.table, partly=False) as source:
             return count_table(source, codebook, total=total, extra_columns=rows.extra_columns, persons=persons)
+
+    def check(self, study: StudyFile, name: str) -> dict[str, Any]:
+        """What of this site's table does not fit a study's codebook: numbers of rows by column, for its own people."""
+        from blindbayes.data import check
+
+        rows, book = self._named(), study.book
+        with self.open_batch(rows.source, rows.table, partly=False) as source:
+            only = None
+            if (held := study.columns) is not None:
+                only = {*held.holds.get(name, ()), *([book.target] if name in held.labelled else ())}
+            return check(source, book, extra_columns=rows.extra_columns, only=only).to_dict()
 
     def open_columns(self, study: StudyFile, name: str) -> tuple[Source, ColumnSource]:
         """This site's columns of a study, and the source to close."""

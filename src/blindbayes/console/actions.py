@@ -1,0 +1,195 @@
+"""What people and programs can do through the console. Each leaves a line in the log, with a name."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import msgspec
+
+from blindbayes.console.calls import Desk
+from blindbayes.console.facts import find_study, lanes
+from blindbayes.errors import ConfigError, PrivacyError
+from blindbayes.site.approval import approval_of
+from blindbayes.site.people import require_reason
+from blindbayes.site.policy import require_study
+from blindbayes.site.work import FolderSite
+from blindbayes.storage.files import make_private_folder, write_whole
+from blindbayes.study.file import StudyFile
+from blindbayes.transport.identity import Card, pin, speak
+
+_MOST_STUDIES = 200
+
+
+class Begin(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A run of an approved study; with a base one that adds to the result of that run."""
+
+    study: str
+    base: str | None = None
+
+
+class Predict(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A batch to classify with a model over columns; see `blindbayes study predict`."""
+
+    study: str
+    model: str
+    batch: str
+    rows: str | None = None
+    table: str | None = None
+    count: int | None = None
+    keep: tuple[str, ...] = ()
+    to: str | None = None
+    scope: str = "everybody"
+
+
+class Approve(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Yes, for so many runs; with words or digits of the hash as another site read them out."""
+
+    compared: str
+    runs: int | None = None
+
+
+class Why(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A reason, for the log and for whoever is told."""
+
+    why: str
+
+
+class MaybeWhy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A reason, or none."""
+
+    why: str | None = None
+
+
+class Text(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A file's text."""
+
+    text: str
+
+
+class Pin(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A card, and the words that its site read out."""
+
+    card: str
+    words: str
+    replace: bool = False
+
+
+class Sure(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The first eight signs of what is to go, typed."""
+
+    typed: str
+
+
+class Of(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A study."""
+
+    study: str
+
+
+def begin(desk: Desk, study: str, base: str | None) -> dict[str, Any]:
+    """Begin a run of an approved study"""
+    desk.agent.home.people.require("run", desk.who)
+    return lanes(desk.agent, desk.agent.begin(study, base))
+
+
+def predict(desk: Desk, study: str, **asked: Any) -> dict[str, Any]:
+    """Ask to classify a batch with a model over columns; it begins when every site's people have asked"""
+    desk.agent.home.people.require("run", desk.who)
+    return lanes(desk.agent, desk.agent.predict(study, asked))
+
+
+async def stop(desk: Desk, run: str, why: str) -> dict[str, Any]:
+    """Stop a run; every site is told"""
+    who = desk.agent.home.people.require("stop", desk.who)
+    return lanes(desk.agent, await desk.agent.stop_run(run, require_reason(why), who))
+
+
+def keep_study(desk: Desk, text: str) -> dict[str, Any]:
+    """Put a study's file into this site's inbox; nothing is approved by that"""
+    study = StudyFile.from_text(text)
+    study.require_signatures()
+    study.require_changes()
+    if desk.agent.name not in study.names:
+        raise ConfigError("this site is no party of that study")
+    folder = make_private_folder(desk.agent.home.folder / "studies")
+    if len(list(folder.glob("*.toml"))) >= _MOST_STUDIES:
+        raise ConfigError(f"the folder studies/ holds {_MOST_STUDIES} files: take some out first")
+    write_whole(folder / f"{study.sha256}.toml", study.to_toml().encode())
+    desk.agent.home.audit.append("study kept", study=study.sha256, who=desk.who)
+    return {"study": study.sha256, "title": study.title}
+
+
+def approve(desk: Desk, study: str, compared: str, runs: int | None) -> dict[str, Any]:
+    """Approve a study for so many more runs, after its hash was compared with another site"""
+    file = find_study(desk.agent.home, study)
+    _require_compared(file, compared)
+    decided = desk.agent.home.decisions.approve(file, runs=runs, who=desk.who)
+    told = "asked" if decided.wanted else "approved"
+    return {"study": study, "runs_left": decided.runs_left, "by": list(decided.by), "wanted": decided.wanted, "told": told}
+
+
+def _require_compared(file: StudyFile, said: str) -> None:
+    """At least two words or eight digits of the hash, from its beginning, as another site read them out."""
+    words = "-".join(said.lower().replace("-", " ").split())
+    right = speak(bytes.fromhex(file.roster.sha256)[:16])
+    by_words = words.count("-") >= 1 and (right == words or right.startswith(words + "-"))
+    digits = words.replace("-", "")
+    if not by_words and not (len(digits) >= 8 and file.roster.sha256.startswith(digits)):
+        raise ConfigError(
+            "this is not the beginning of this study's hash: ask another site to read out the first two words (or eight "
+            "digits) of its own copy; if they differ, you have different studies. Nothing was approved"
+        )
+
+
+def refuse(desk: Desk, study: str, why: str) -> dict[str, Any]:
+    """Refuse a study with a reason, which its parties are told when they ask for a run"""
+    desk.agent.home.decisions.refuse(find_study(desk.agent.home, study), why, who=desk.who)
+    desk.agent.proposed_studies.pop(study, None)
+    return {"study": study}
+
+
+def revoke(desk: Desk, study: str, why: str | None) -> dict[str, Any]:
+    """Take an approval back"""
+    desk.agent.home.decisions.revoke(study, why=why, who=desk.who)
+    return {"study": study}
+
+
+async def dry_run(desk: Desk, study: str) -> dict[str, Any]:
+    """What would leave this site, by kind of cell, without anything leaving; reads the rows to see that they fit"""
+    home, file = desk.agent.home, find_study(desk.agent.home, study)
+    problems: list[str] = []
+    try:
+        require_study(home.config.policy, file)
+    except PrivacyError as error:
+        problems.append(str(error))
+    site = FolderSite(home, desk.agent.name, file)
+    found, lines = await asyncio.to_thread(file.study.scheme.dry_run, file.agreement, site)
+    problems += found["refused_because"]
+    told = {"study": study, "title": file.title, "protocol": file.protocol, **found, "refused_because": problems}
+    return told | {"lines": lines, "approval": approval_of(file).to_dict()}
+
+
+def destroy(desk: Desk, run: str, typed: str) -> dict[str, Any]:
+    """Destroy this site's share of a model: nobody can classify with it any more"""
+    desk.agent.home.people.require("manage", desk.who)
+    if len(typed.strip()) < 8 or not run.startswith(typed.strip().lower()):
+        raise ConfigError("type the first eight signs of the run whose share is to go; nothing was destroyed")
+    desk.agent.home.shares.destroy(run)
+    return {"run": run}
+
+
+def pin_card(desk: Desk, card: str, words: str, replace: bool) -> dict[str, Any]:
+    """Trust another site's card, after its words were compared by telephone"""
+    home, shown = desk.agent.home, Card.from_toml(card)
+    who = home.people.require("manage", desk.who)
+    if shown.identity == desk.agent.identity.card.identity:
+        raise ConfigError("this is the site's own card; pin those of the others")
+    if "-".join(words.lower().replace("-", " ").split()) != shown.words:
+        raise ConfigError(
+            f"the words are not those of this card: ask {shown.name} to read them out again from its own page Identities; if "
+            "they still differ, the card was changed on its way: do not trust it"
+        )
+    pin(home.folder, shown, replace=replace)
+    home.audit.append("pinned", site=shown.name, fingerprint=shown.words, who=who)
+    return {"site": shown.name}

@@ -1,0 +1,385 @@
+"""What the console shows of now: today, studies, runs, predictions. Names, hashes, states, counts; never a value of a row."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from blindbayes.console.calls import Desk, Missing
+from blindbayes.errors import BlindbayesError, ConfigError, LedgerError
+from blindbayes.site.agent import Agent
+from blindbayes.site.agent_run import AgentRun
+from blindbayes.site.approval import approval_of, learners_of
+from blindbayes.site.client import substance
+from blindbayes.site.folder import SiteFolder
+from blindbayes.site.policy import require_study
+from blindbayes.study.file import StudyFile
+from blindbayes.transport.identity import speak
+
+PAGE = 50
+_NEWS_SECONDS = 20.0
+_MOST_FILES = 200
+_RECENT = timedelta(days=7)
+_read: dict[Path, tuple[int, StudyFile | str]] = {}
+
+
+# -- studies ---------------------------------------------------------------------------------------------------------------
+
+
+def inbox(home: SiteFolder) -> tuple[dict[str, StudyFile], dict[str, str]]:
+    """The files in `studies/`, by hash; and those that cannot be read, by name, with what is wrong."""
+    found: dict[str, StudyFile] = {}
+    wrong: dict[str, str] = {}
+    for path in sorted((home.folder / "studies").glob("*.toml"))[:_MOST_FILES]:
+        kept = _study_at(path)
+        if isinstance(kept, StudyFile):
+            found[kept.sha256] = kept
+        elif kept:
+            wrong[path.name] = kept
+    return found, wrong
+
+
+def _study_at(path: Path) -> StudyFile | str:
+    """A study's file, read once per change of it; or what is wrong with it."""
+    try:
+        changed = path.stat().st_mtime_ns
+        if _read.get(path, (None,))[0] != changed:
+            try:
+                study = StudyFile.from_toml(path)
+                study.require_signatures()
+                study.require_changes()
+                _read[path] = (changed, study)
+            except BlindbayesError as error:
+                _read[path] = (changed, str(error))
+        return _read[path][1]
+    except OSError:
+        return ""
+
+
+def find_study(home: SiteFolder, sha256: str) -> StudyFile:
+    """A study that is approved here, waits here, or was refused or run here."""
+    found = home.approvals.stored(sha256) or inbox(home)[0].get(sha256)
+    if found is None and len(sha256) == 64 and set(sha256) <= set("0123456789abcdef"):
+        runs = [entry["run"] for entry in home.audit.of("study", sha256) if entry["event"] == "joined"]
+        places = [home.folder / "refused" / f"{sha256}.toml", *(home.folder / "releases" / run / "study.toml" for run in runs)]
+        kept = (_study_at(path) for path in places)
+        found = next((each for each in kept if isinstance(each, StudyFile) and each.sha256 == sha256), None)
+    if found is None:
+        raise Missing("no study of that hash is here")
+    return found
+
+
+def _state_of(home: SiteFolder, study: StudyFile) -> str:
+    if home.approvals.find(study.sha256) is not None:
+        return "approved"
+    said = [e["event"] for e in home.audit.of("study", study.sha256) if e["event"] in ("approved", "revoked", "study refused")]
+    return "refused" if said and said[-1] == "study refused" else "revoked" if said and said[-1] == "revoked" else "waiting"
+
+
+def studies(desk: Desk) -> dict[str, Any]:
+    """Studies by state; those that others proposed and whose file is not here, by hash."""
+    home = desk.agent.home
+    files, wrong = inbox(home)
+    known = {study.sha256: study for study in home.approvals.all()} | files
+    waiting = {entry["study"]: entry for entry in home.decisions.waiting()}
+    rows = []
+    for sha256, study in known.items():
+        rows.append(
+            {
+                "study": sha256,
+                "title": study.title,
+                "state": _state_of(home, study),
+                "parties": list(study.names),
+                "protocol": study.protocol,
+                "runs_left": home.approvals.runs_left(sha256),
+                "runs": len(home.history.starts(sha256)),
+                "epsilon": study.privacy.epsilon,
+                "half": waiting[sha256]["who"] if sha256 in waiting else None,
+            }
+        )
+    proposed = [{"study": each, "by": by} for each, by in desk.agent.proposed_studies.items() if each not in known]
+    rows.sort(key=lambda row: (("waiting", "approved", "revoked", "refused").index(row["state"]), row["title"]))
+    return {"studies": rows, "proposed": proposed, "unreadable": wrong}
+
+
+def study(desk: Desk, study: str) -> dict[str, Any]:
+    """What people must see before they say yes or no."""
+    home, file = desk.agent.home, find_study(desk.agent.home, study)
+    scheme, agreement = file.study.scheme, file.agreement
+    policy = ""
+    try:
+        require_study(home.config.policy, file)
+        scheme.require_runnable(agreement)
+    except BlindbayesError as error:
+        policy = str(error)
+    asked, said, opens = approval_of(file), scheme.shown(agreement), scheme.exposure(agreement)
+    state = _state_of(home, file)
+    half = next((entry for entry in home.decisions.waiting() if entry["study"] == study), None)
+    return {
+        "study": file.sha256,
+        "title": file.title,
+        "state": state,
+        "turn": state,
+        "words": speak(bytes.fromhex(file.roster.sha256)[:16]),
+        "roster": file.roster.sha256,
+        "changes": [line for after, change in zip(file.rosters[1:], file.changes, strict=True) for line in after.told(change)],
+        "protocol": file.protocol,
+        "about_protocol": scheme.facts.line,
+        "parties": _parties(desk.agent, file),
+        "opened": said["opened"],
+        "learners": list(learners_of(file)),
+        "said": {name: value for name, value in said.items() if name not in ("opened", "learners", "epsilon")},
+        "leaves": list(scheme.facts.leaves),
+        "columns": [feature.name for feature in file.book.features],
+        "target": file.book.target,
+        "codebook": file.book.sha256,
+        "approval": asked.to_dict(),
+        "epsilon": opens.epsilon,
+        "delta": opens.delta,
+        "budget": budget(home),
+        "queries": opens.queries,
+        "policy": policy,
+        "runs_left": home.approvals.runs_left(study),
+        "half": None if half is None else half["who"],
+        "approvers": home.config.policy.approvers,
+        "refusal": _refusal(home, study) if state == "refused" else None,
+        "runs": [_past_run(desk.agent, entry) for entry in _joined(home, study)[:10]],
+        "in_shares": scheme.facts.shares,
+        "is_party": desk.agent.name in file.names,
+    }
+
+
+def _refusal(home: SiteFolder, study: str) -> dict[str, Any] | None:
+    found = [entry for entry in home.audit.of("study", study) if entry["event"] == "study refused"]
+    return {"why": found[-1]["why"], "who": found[-1]["who"], "time": found[-1]["time"]} if found else None
+
+
+def _parties(agent: Agent, file: StudyFile) -> list[dict[str, Any]]:
+    pins, signed, found = agent.home.peers(), file.signatures, []
+    for party in file.members:
+        card = agent.identity.card if party.name == agent.name else pins.get(party.name)
+        same = card is not None and card.identity.hex() == party.identity and party.key in (None, card.agreement.hex())
+        found.append(
+            {
+                "name": party.name,
+                "mine": party.name == agent.name,
+                "brings_rows": party.name in file.contributors,
+                "signed": party.name in signed,
+                "pinned": same,
+                "another": card is not None and not same,
+                "words": card.words if card is not None and same else "",
+                "connected": party.name == agent.name or agent.board.courier.is_up(party.name),
+            }
+        )
+    return found
+
+
+# -- runs ------------------------------------------------------------------------------------------------------------------
+
+
+def _joined(home: SiteFolder, study: str | None = None) -> list[dict[str, Any]]:
+    """How runs began here, the newest first; a run that was taken up again counts once."""
+    entries = home.audit.of("event", "joined")
+    found = {entry["run"]: entry for entry in entries if study in (None, entry["study"])}
+    return list(reversed(found.values()))
+
+
+def _past_run(agent: Agent, joined: dict[str, Any]) -> dict[str, Any]:
+    run, end = joined["run"], agent.home.history.end_of(joined["run"])
+    live = agent.runs.get(run)
+    state = live.state if live is not None and not live.done.is_set() else "unknown"
+    if end is not None:
+        state = end.get("state", "burned")
+    return {
+        "run": run,
+        "study": joined["study"],
+        "title": joined.get("title", joined["study"][:12]),
+        "kind": joined.get("kind", ""),
+        "proposed_by": joined["proposed_by"],
+        "began": joined["time"],
+        "ended": None if end is None else end["time"],
+        "state": state,
+        "why": "" if end is None else end.get("why") or "",
+    }
+
+
+def runs(desk: Desk, page: int = 1) -> dict[str, Any]:
+    """Every run of this site, the newest first."""
+    rows = _joined(desk.agent.home)
+    last = max(1, -(-len(rows) // PAGE))
+    page = min(max(page, 1), last)
+    shown = [_past_run(desk.agent, entry) for entry in rows[(page - 1) * PAGE : page * PAGE]]
+    return {"runs": shown, "page": page, "last": last, "all": len(rows), "running": _running(desk.agent)}
+
+
+def _running(agent: Agent) -> list[dict[str, Any]]:
+    return [lanes(agent, run) for run in agent.runs.values() if not run.done.is_set()]
+
+
+async def run(desk: Desk, run: str, after: str | None = None) -> dict[str, Any]:
+    """One run: under way with its lanes, or as it ended."""
+    found = desk.agent.runs.get(run)
+    if found is None:
+        entry = next(iter(_joined_run(desk.agent.home, run)), None)
+        if entry is None:
+            raise Missing("no such run")
+        past = _past_run(desk.agent, entry)
+        kept = (desk.agent.home.folder / "releases" / run).is_dir()
+        text = past["state"] if not past["why"] else f"{past['state']}: {past['why']}"
+        return {**past, "text": text, "lanes": [], "seats": {}, "turn": past["state"], "released": kept, "under_way": False}
+    if after is not None:
+        loop = asyncio.get_running_loop()
+        until = loop.time() + _NEWS_SECONDS
+        while not found.done.is_set() and substance(found.text()) == substance(after) and loop.time() < until:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(found.done.wait(), 0.1)
+    return lanes(desk.agent, found)
+
+
+def _joined_run(home: SiteFolder, run: str) -> list[dict[str, Any]]:
+    return [entry for entry in home.audit.of("run", run) if entry["event"] == "joined"][-1:]
+
+
+def lanes(agent: Agent, run: AgentRun) -> dict[str, Any]:
+    """A run that this agent remembers, with one lane per site."""
+    shown, study = run.show(), run.study
+    waited: dict[str, float] = {}
+    now = asyncio.get_running_loop().time()
+    for seat in run.seats.values():
+        progress = seat.driver.progress
+        if progress.deadline is not None and not run.done.is_set():
+            for name in progress.waiting_for:
+                waited[study.host(name)] = max(0.0, progress.deadline - now)
+    found = []
+    for name in study.names:
+        mine = name == agent.name
+        seats = [shown["seats"][seat] for seat in study.seats if study.host(seat) == name and seat in shown["seats"]]
+        found.append(
+            {
+                "site": name,
+                "mine": mine,
+                "roles": [seat for seat in study.seats if study.host(seat) == name],
+                "connected": mine or agent.board.courier.is_up(name),
+                "waited_for": waited.get(name),
+                "state": run.state if run.done.is_set() else ", ".join(dict.fromkeys(each["state"] for each in seats)),
+                "messages_in": sum(each["messages_in"] for each in seats),
+                "messages_out": sum(each["messages_out"] for each in seats),
+                "bytes_in": sum(each["bytes_in"] for each in seats),
+                "bytes_out": sum(each["bytes_out"] for each in seats),
+            }
+        )
+    ended = run.done.is_set()
+    released = run.release is not None and run.release.is_dir()
+    more = {"lanes": found, "turn": shown["state"] if ended else "under way", "released": released, "under_way": not ended}
+    return shown | more | {"protocol": study.protocol, "deadline": study.deadlines.run}
+
+
+# -- today -----------------------------------------------------------------------------------------------------------------
+
+
+def budget(home: SiteFolder) -> dict[str, Any]:
+    """What is spent and left; or what is wrong with the ledger."""
+    try:
+        found = home.ledger.balance()
+    except (LedgerError, ConfigError) as error:
+        return {"problem": str(error), "epsilon": 0.0, "spent": 0.0, "left": 0.0, "delta": 0.0, "charges": 0}
+    spent, total = float(found.spent_epsilon), float(found.epsilon)
+    return {
+        "problem": "",
+        "epsilon": total,
+        "spent": spent,
+        "left": max(0.0, total - spent),
+        "delta": float(found.delta),
+        "charges": found.charges,
+    }
+
+
+def waiting(agent: Agent) -> list[dict[str, Any]]:
+    """What waits for somebody of this site."""
+    home = agent.home
+    known = inbox(home)[0]
+    found: list[dict[str, Any]] = [
+        {"what": "study", "study": sha256, "title": study.title, "by": agent.proposed_studies.get(sha256, "")}
+        for sha256, study in known.items()
+        if _state_of(home, study) == "waiting"
+    ]
+    half = {entry["study"]: entry for entry in home.decisions.waiting()}
+    found = [each | {"half": half[each["study"]]["who"]} if each["study"] in half else each for each in found]
+    approved = {study.sha256 for study in home.approvals.all()}
+    for sha256, by in agent.proposed_studies.items():
+        if sha256 not in known and sha256 not in approved:
+            found.append({"what": "unknown study", "study": sha256, "by": by})
+    for wish in agent.pending_predictions.values():
+        found.append({"what": "prediction", **wish})
+    for begun, _ in home.history.unsettled():
+        found.append({"what": "unsettled", "run": begun["run"], "study": begun["study"]})
+    return found
+
+
+def badges(agent: Agent) -> dict[str, int]:
+    """How much waits, by page."""
+    try:
+        found = waiting(agent)
+    except BlindbayesError:
+        return {}
+    return {
+        "/studies": sum(each["what"] in ("study", "unknown study") for each in found),
+        "/predictions": len(agent.pending_predictions),
+        "/runs": sum(not run.done.is_set() for run in agent.runs.values()),
+    }
+
+
+def today(desk: Desk) -> dict[str, Any]:
+    """What waits, what runs, what went wrong, what is left of the budget."""
+    agent, home = desk.agent, desk.agent.home
+    facts: dict[str, Any] = {"budget": budget(home), "running": _running(agent), "waiting": [], "wrong": [], "done": []}
+    problems = [facts["budget"]["problem"]] if facts["budget"]["problem"] else []
+    try:
+        facts["waiting"] = waiting(agent)
+        since = (datetime.now(UTC) - _RECENT).strftime("%Y-%m-%dT%H:%M:%SZ")
+        past = [_past_run(agent, entry) for entry in _joined(home)[:30]]
+        facts["wrong"] = [each for each in past if each["state"] in ("failed", "burned", "stopped") and each["began"] >= since][
+            :5
+        ]
+        facts["done"] = [each for each in past if each["state"] == "done"][:5]
+        for entry in home.audit.of("event", "older log")[-3:]:
+            if entry["time"] >= since:
+                problems.append(f"{entry['site']} showed an older {entry['log']} than before: it came back from a backup")
+    except LedgerError as error:
+        problems.append(str(error))
+    facts["problems"] = problems
+    facts["peers"] = [{"name": name, "connected": agent.board.courier.is_up(name)} for name in sorted(home.peers())]
+    facts["turn"] = ""
+    return facts
+
+
+# -- predictions -----------------------------------------------------------------------------------------------------------
+
+
+def predictions(desk: Desk) -> dict[str, Any]:
+    """Batches that others wish for, models to classify with, and batches so far."""
+    agent, home = desk.agent, desk.agent.home
+    models = []
+    for share in home.shares.all():
+        found = home.approvals.find(share["study"])
+        file = None if found is None else found[0]
+        models.append(
+            {
+                **share,
+                "title": share["study"][:12] if file is None else file.title,
+                "approved": file is not None,
+                "parties": [] if file is None else list(file.names),
+                "reveal_to": None if file is None else file.reveal_to,
+                "holds_columns": file is None or bool(_held(file, agent.name)),
+            }
+        )
+    past = [_past_run(agent, entry) for entry in _joined(home) if entry.get("kind") == "prediction"][:PAGE]
+    return {"wishes": list(agent.pending_predictions.values()), "models": models, "batches": past, "turn": ""}
+
+
+def _held(file: StudyFile, name: str) -> tuple[str, ...]:
+    """The columns that a site holds in a study over columns; of one over rows, all."""
+    return tuple(feature.name for feature in file.book.features) if file.columns is None else file.columns.holds.get(name, ())

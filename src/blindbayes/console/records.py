@@ -1,0 +1,241 @@
+"""What the console shows of the past and of the site itself: releases, ledger, shares, log, identities, settings, data."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import msgspec
+
+from blindbayes.console.calls import Desk, Missing
+from blindbayes.console.facts import PAGE, budget, find_study, inbox
+from blindbayes.console.words import EVENTS, plain
+from blindbayes.errors import BlindbayesError, ConfigError
+from blindbayes.foreign import read_json_table
+from blindbayes.report import vouched
+from blindbayes.settings import line_of
+from blindbayes.site.approval import learners_of
+from blindbayes.site.folder import SiteFolder
+from blindbayes.site.policy import Policy
+from blindbayes.site.runs import require_run_id
+from blindbayes.storage.folder import read_folder
+from blindbayes.study.file import StudyFile
+
+_FIELDS = ("site", "run", "study", "state", "who", "why")
+
+
+def _release_folders(home: SiteFolder) -> list[str]:
+    folder = home.folder / "releases"
+    found = [path.name for path in folder.iterdir() if not path.name.startswith(".")] if folder.is_dir() else []
+    ends = {name: (home.history.end_of(name) or {}).get("time", "") for name in found}
+    return sorted(found, key=lambda name: (ends[name], name), reverse=True)
+
+
+def releases(desk: Desk, page: int = 1) -> dict[str, Any]:
+    """What runs ended in, the newest first."""
+    home = desk.agent.home
+    names = _release_folders(home)
+    last = max(1, -(-len(names) // PAGE))
+    page = min(max(page, 1), last)
+    rows = []
+    for name in names[(page - 1) * PAGE : page * PAGE]:
+        joined = next((e for e in home.audit.of("run", name) if e["event"] == "joined"), {})
+        end = home.history.end_of(name) or {}
+        rows.append(
+            {
+                "run": name,
+                "study": joined.get("study", ""),
+                "title": joined.get("title", joined.get("study", "")[:12]),
+                "kind": joined.get("kind", ""),
+                "time": end.get("time", ""),
+            }
+        )
+    return {"releases": rows, "page": page, "last": last, "all": len(names)}
+
+
+async def release(desk: Desk, run: str) -> dict[str, Any]:
+    """One release: its files, whether they are what was signed, what was promised."""
+    home = desk.agent.home
+    folder = home.folder / "releases" / _run_id(run)
+    if not folder.is_dir():
+        raise Missing("no release of that run is here")
+    files = await asyncio.to_thread(read_folder, folder)
+    problem, found = "", None
+    try:
+        file = StudyFile.from_text(files["study.toml"].decode()) if "study.toml" in files else find_study(home, run)
+        cards = {desk.agent.name: desk.agent.identity.card, **home.peers()}
+        keys = {name: card.identity for name, card in cards.items()}
+        named = {party.name: bytes.fromhex(party.identity) for party in file.members}
+        found = vouched(files, named, learners_of(file), keys)
+    except (BlindbayesError, UnicodeDecodeError) as error:
+        problem = str(error)
+    known = read_json_table(files["run.json"], "run.json") if "run.json" in files and not problem else {}
+    return {
+        "run": run,
+        "title": str(known.get("title", "")),
+        "study": str(known.get("study", "")),
+        "files": [{"name": name, "size": len(data)} for name, data in sorted(files.items())],
+        "problem": problem,
+        "made_by": [] if found is None else list(found.makers),
+        "signed": [] if found is None else list(found.signed),
+        "missing": [] if found is None else list(found.missing),
+        "strangers": [] if found is None else list(found.strangers),
+        "open": [] if found is None else list(found.not_covered),
+        "statement": files["statement.md"].decode() if "statement.md" in files and not problem else "",
+        "pages": [name for name in ("index.html", "leakage.html", "explain.html") if name in files],
+    }
+
+
+def _run_id(run: str) -> str:
+    try:
+        return require_run_id(run)
+    except ConfigError as error:
+        raise Missing(str(error)) from None
+
+
+def ledger(desk: Desk) -> dict[str, Any]:
+    """What was spent, over time, and which heads other sites have seen."""
+    home = desk.agent.home
+    facts: dict[str, Any] = {"budget": budget(home), "entries": [], "head": "", "line": [], "witnesses": _witnesses(home)}
+    if facts["budget"]["problem"]:
+        return facts
+    spent = 0.0
+    for entry in home.ledger.entries():
+        fields = dict(entry.fields)
+        cost = float(_number(fields.get("epsilon", "0"))) if entry.kind == "charge" else 0.0
+        spent += cost
+        facts["entries"].append(
+            {"number": entry.n, "time": entry.time, "kind": entry.kind, "epsilon": cost, "spent": spent,
+             "purpose": str(fields.get("purpose", fields.get("reason", ""))), "study": str(fields.get("study", ""))}
+        )  # fmt: skip
+    facts["entries"].reverse()
+    facts["line"] = [each["spent"] for each in reversed(facts["entries"])][-400:]
+    facts["line"] += facts["line"][-1:]  # until now
+    facts["head"] = str(home.ledger.head)
+    return facts
+
+
+def _number(text: Any) -> float:
+    first, _, second = str(text).partition("/")
+    return float(first) / float(second) if second else float(first)
+
+
+def _witnesses(home: SiteFolder) -> list[dict[str, Any]]:
+    """Other sites' logs as they last showed them; what they keep of ours they show at the next run."""
+    found = []
+    for name in sorted(home.peers()):
+        shown = [entry for entry in home.audit.of("site", name) if entry["event"] in ("witnessed", "older log")]
+        last = shown[-1] if shown else None
+        bad = last is not None and last["event"] == "older log"
+        found.append({"site": name, "time": None if last is None else last["time"], "older": bad})
+    return found
+
+
+def shares(desk: Desk) -> dict[str, Any]:
+    """Models over columns of which this site holds a share."""
+    home = desk.agent.home
+    found = []
+    for each in home.shares.all():
+        known = home.approvals.find(each["study"])
+        found.append({**each, "title": each["study"][:12] if known is None else known[0].title})
+    return {"shares": found}
+
+
+def log(desk: Desk, page: int = 1, event: str | None = None, about: str | None = None) -> dict[str, Any]:
+    """The audit log, the newest first; of one kind of event, or about one run, study or site."""
+    home = desk.agent.home
+    if about:
+        entries = home.audit.of("run", about) or home.audit.of("study", about) or home.audit.of("site", about)
+        entries = [entry for entry in entries if event in (None, entry["event"])]
+    else:
+        entries = home.audit.of("event", event) if event else home.audit.entries()
+    last = max(1, -(-len(entries) // PAGE))
+    page = min(max(page, 1), last)
+    stop = len(entries) - (page - 1) * PAGE
+    rows = [
+        {
+            "number": entry["number"],
+            "time": entry["time"],
+            "event": entry["event"],
+            "words": EVENTS.get(entry["event"], entry["event"]),
+            **{name: entry.get(name) or "" for name in _FIELDS},
+        }
+        for entry in reversed(entries[max(0, stop - PAGE) : stop])
+    ]
+    return {
+        "entries": rows,
+        "page": page,
+        "last": last,
+        "all": len(entries),
+        "head": home.audit.head,
+        "event": event or "",
+        "about": about or "",
+        "events": EVENTS,
+    }
+
+
+def identities(desk: Desk) -> dict[str, Any]:
+    """This site's own words, and those of the sites that it trusts."""
+    agent = desk.agent
+    peers = []
+    for name, card in sorted(agent.home.peers().items()):
+        told = dict(agent.board.versions.get(name, {}))
+        peers.append(
+            {
+                "name": name,
+                "words": card.words,
+                "address": card.address,
+                "connected": agent.board.courier.is_up(name),
+                "version": str(told.get("blindbayes", "")),
+            }
+        )
+    people = [{"name": each.name, "role": each.role, "password": each.secret is not None} for each in agent.home.people.all()]
+    return {
+        "name": agent.name,
+        "words": agent.identity.card.words,
+        "address": agent.identity.card.address,
+        "card": agent.identity.card.to_toml(),
+        "peers": peers,
+        "people": people,
+    }
+
+
+def settings(desk: Desk) -> dict[str, Any]:
+    """What this site allows, in plain words, beside the strict defaults."""
+    config = desk.agent.home.config
+    rows = []
+    usual = Policy()
+    for field in msgspec.structs.fields(Policy):
+        value, default = getattr(config.policy, field.name), getattr(usual, field.name)
+        rows.append(
+            {
+                "name": field.name,
+                "value": plain(value),
+                "default": plain(default),
+                "changed": value != default,
+                "words": line_of(f"site.policy.{field.name}"),
+            }
+        )
+    ours = [
+        {"name": name, "value": plain(getattr(config, name)), "words": line_of(f"site.{name}")}
+        for name in ("listen", "operator", "metrics", "ledger", "journal_quota_mb")
+    ]
+    return {"policy": rows, "site": ours, "rows": None if config.rows is None else config.rows.extra_columns}
+
+
+def data(desk: Desk) -> dict[str, Any]:
+    """Which studies this site's table can be held against; the check itself is asked for."""
+    home = desk.agent.home
+    known = {study.sha256: study.title for study in home.approvals.all()}
+    known |= {sha256: study.title for sha256, study in inbox(home)[0].items()}
+    return {"studies": [{"study": sha256, "title": title} for sha256, title in known.items()],
+            "has_rows": home.config.rows is not None, "report": None, "study": ""}  # fmt: skip
+
+
+async def check_data(desk: Desk, study: str) -> dict[str, Any]:
+    """Hold this site's table against a study's codebook: numbers of rows, by column, for this site's people only."""
+    home = desk.agent.home
+    file = find_study(home, study)
+    report = await asyncio.to_thread(home.tables.check, file, desk.agent.name)
+    home.audit.append("data checked", study=study, who=desk.visitor.name or None)
+    return data(desk) | {"report": report, "study": study}
