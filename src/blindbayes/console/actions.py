@@ -55,6 +55,13 @@ class Why(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     why: str
 
 
+class Stop(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A reason for the log; and who says so, which only counts with the folder's token."""
+
+    why: str
+    who: str | None = None
+
+
 class MaybeWhy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A reason, or none."""
 
@@ -89,20 +96,18 @@ class Of(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 def begin(desk: Desk, study: str, base: str | None) -> dict[str, Any]:
     """Begin a run of an approved study"""
-    desk.agent.home.people.require("run", desk.who)
     return lanes(desk.agent, desk.agent.begin(study, base))
 
 
 def predict(desk: Desk, study: str, **asked: Any) -> dict[str, Any]:
     """Ask to classify a batch with a model over columns; it begins when every site's people have asked"""
-    desk.agent.home.people.require("run", desk.who)
     return lanes(desk.agent, desk.agent.predict(study, asked))
 
 
-async def stop(desk: Desk, run: str, why: str) -> dict[str, Any]:
+async def stop(desk: Desk, run: str, why: str, who: str | None) -> dict[str, Any]:
     """Stop a run; every site is told"""
-    who = desk.agent.home.people.require("stop", desk.who)
-    return lanes(desk.agent, await desk.agent.stop_run(run, require_reason(why), who))
+    by = desk.agent.home.people.require("stop", desk.who or who)
+    return lanes(desk.agent, await desk.agent.stop_run(run, require_reason(why), by))
 
 
 def keep_study(desk: Desk, text: str) -> dict[str, Any]:

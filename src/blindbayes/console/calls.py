@@ -17,10 +17,11 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from blindbayes.console.door import ROLES, Visitor
+from blindbayes.console.door import Visitor
 from blindbayes.errors import BlindbayesError, ConfigError
 from blindbayes.foreign import read_json_table
 from blindbayes.site.agent import Agent
+from blindbayes.site.people import MAY, ROLES, Act
 
 log = logging.getLogger("blindbayes.console")
 
@@ -65,11 +66,20 @@ class Action:
     do: Callable[..., Any]  # of a Desk, the parts of the path by name, and the body
     summary: str
     body: type[msgspec.Struct] = Nothing
-    roles: Sequence[str] = ROLES  # who may, where the site has people by name
+    act: Act | None = None  # what people need a role for, where the site has people by name
     back: str = "/"  # the page whose form it is: shown again, with what was wrong
     then: str = "/"  # the page that follows; {name}: from the path or the answer
     told: str = ""  # what that page says; the answer's own `told` counts more
     page: str = ""  # a template for the answer itself, instead of a page that follows
+
+    @property
+    def roles(self) -> tuple[str, ...]:
+        """Who may."""
+        return ROLES if self.act is None else MAY[self.act]
+
+    def refusal(self, visitor: Visitor) -> str:
+        """Why a visitor may not; empty: they may."""
+        return "" if visitor.roles & set(self.roles) else f"this is for: {', '.join(self.roles)}"
 
 
 def arguments(kind: type[msgspec.Struct], fields: dict[str, Any], *, strict: bool) -> dict[str, Any]:
@@ -103,8 +113,8 @@ def api_route(agent: Agent, call: View | Action) -> Route:
             if isinstance(call, View):
                 asked = arguments(call.query, dict(request.query_params), strict=False)
                 return JSONResponse(await settle(call.facts(desk, **request.path_params, **asked)))
-            if not visitor.roles & set(call.roles):
-                return JSONResponse({"message": f"this is for: {', '.join(call.roles)}"}, 403)
+            if problem := call.refusal(visitor):
+                return JSONResponse({"message": problem}, 403)
             body = await request.body()
             given = read_json_table(body, "the request") if body else {}
             asked = arguments(call.body, given, strict=True)

@@ -23,10 +23,8 @@ from blindbayes.console.upload import fields_of
 from blindbayes.errors import ConfigError
 from blindbayes.primitives.coins import Coins
 from blindbayes.primitives.passwords import is_password
-from blindbayes.site.people import People, Person
+from blindbayes.site.people import ROLES, People, Person
 
-STEWARD, ANALYST, OFFICER = "steward", "analyst", "officer"
-ROLES = (STEWARD, ANALYST, OFFICER)
 COOKIE = "blindbayes"
 MOST_BODY = 1 << 20
 _HOSTS = frozenset(("127.0.0.1", "localhost", "[::1]"))
@@ -104,7 +102,7 @@ class Door:
         if form.get("password"):
             if not is_password(form["password"], (person or _NOBODY).secret) or person is None:
                 return None
-        elif not self.redeem(form.get("code", "")) or (known and person is None):
+        elif not self.redeem(form.get("code", "")) or not name or (known and person is None):
             return None
         roles = frozenset(ROLES) if person is None else frozenset((person.role,))
         key = self.sign_in(name, roles)

@@ -7,6 +7,9 @@ import contextlib
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 
+from blindbayes.console.calls import Missing
+from blindbayes.errors import BlindbayesError
+
 SECONDS = 0.4  # between looks: people see no more
 _MOST = 128
 _BEAT = 15.0  # a comment, so that a browser that went away is noticed
@@ -17,7 +20,7 @@ class Live:
 
     def __init__(self, render: Callable[[str], Awaitable[str]]) -> None:
         self._render = render
-        self._looking: dict[str, set[asyncio.Queue[str | None]]] = {}
+        self._looking: dict[str, dict[asyncio.Queue[str | None], str]] = {}  # by path: who, and what they know
         self._task: asyncio.Task[None] | None = None
 
     async def follow(self, path: str) -> AsyncIterator[str]:
@@ -25,7 +28,7 @@ class Live:
         if sum(map(len, self._looking.values())) >= _MOST:
             return
         queue: asyncio.Queue[str | None] = asyncio.Queue(1)
-        self._looking.setdefault(path, set()).add(queue)
+        self._looking.setdefault(path, {})[queue] = ""
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._watch(), name="live pages")
         yield "retry: 2000\n\n"
@@ -40,24 +43,21 @@ class Live:
                     return
                 yield f"data: {news}\n\n"
         finally:
-            self._looking[path].discard(queue)
+            self._looking[path].pop(queue, None)
             if not self._looking[path]:
                 del self._looking[path]
 
     async def _watch(self) -> None:
-        last: dict[str, str] = {}
         while self._looking:
             for path in list(self._looking):
-                with contextlib.suppress(Exception):  # what the page itself would say; the next look may be better
+                with contextlib.suppress(BlindbayesError, Missing, OSError):  # as the page itself would say
                     news = await self._render(path)
-                    if last.get(path, news) != news:
-                        for queue in self._looking.get(path, ()):
-                            with contextlib.suppress(asyncio.QueueEmpty):
-                                queue.get_nowait()  # the newest counts
-                            queue.put_nowait(news)
-                    last[path] = news
-            for path in set(last) - set(self._looking):
-                del last[path]
+                    looking = self._looking.get(path, {})
+                    for queue in [each for each, known in looking.items() if known != news]:
+                        with contextlib.suppress(asyncio.QueueEmpty):
+                            queue.get_nowait()  # the newest counts
+                        queue.put_nowait(news)
+                        looking[queue] = news
             await asyncio.sleep(SECONDS)
 
     async def close(self) -> None:

@@ -73,7 +73,10 @@ class Pages:
         self._look.filters.update(FILTERS)
         self._look.tests["downloadable"] = may_download
         self.live = Live(self._render_live)
-        self._views = [(compile_path(call.path)[0], call) for call in CALLS if isinstance(call, View) and call.page]
+        shown = [call for call in CALLS if isinstance(call, View) and call.page]
+        self._views = [(compile_path(view.path)[0], view) for view in shown]
+        parts = set(self._look.list_templates())
+        self._live_views = [each for each in self._views if each[1].page.replace(".html", "_live.html") in parts]
 
     def routes(self) -> list[Route]:
         """All of them."""
@@ -120,8 +123,8 @@ class Pages:
             fields = fields_of(request.headers.get("content-type", ""), await request.body())
             back = action.back.format(**request.path_params)
             try:
-                if not visitor.roles & set(action.roles):
-                    raise BlindbayesError(f"this is for: {', '.join(action.roles)}")
+                if problem := action.refusal(visitor):
+                    raise BlindbayesError(problem)
                 fields.pop("csrf", None)
                 asked = arguments(action.body, fields, strict=False)
                 found = await settle(action.do(Desk(self._agent, visitor), **request.path_params, **asked))
@@ -180,18 +183,17 @@ class Pages:
 
     async def _events(self, request: Request) -> Response:
         path = request.query_params.get("of", "")
-        if not any(form.match(path) for form, _ in self._views):
+        if not any(form.match(path) for form, _ in self._live_views):
             return Response("no such page", 404, media_type="text/plain")
         return StreamingResponse(self.live.follow(path), media_type="text/event-stream")
 
     async def _render_live(self, path: str) -> str:
         """The live part of a page; it holds nothing that is for one visitor alone."""
-        for form, view in self._views:
+        for form, view in self._live_views:
             if found := form.match(path):
                 facts = await settle(view.facts(Desk(self._agent, Visitor()), **found.groupdict()))
-                template = self._look.get_template(view.page)
-                context = template.new_context({"x": facts, "word": WORD, "site": self._agent.name})
-                return event(str(facts.get("turn", "")), "".join(template.blocks["live"](context)))
+                part = self._look.get_template(view.page.replace(".html", "_live.html"))
+                return event(str(facts.get("turn", "")), part.render(x=facts))
         raise Missing(path)
 
 

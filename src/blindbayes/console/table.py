@@ -8,7 +8,6 @@ import msgspec
 
 from blindbayes.console import actions, facts, records
 from blindbayes.console.calls import Action, Desk, View
-from blindbayes.console.door import ANALYST, OFFICER, STEWARD
 
 
 class After(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -36,8 +35,7 @@ def status(desk: Desk) -> dict[str, Any]:
     return desk.agent.show()
 
 
-_S, _SA, _SO = (STEWARD,), (STEWARD, ANALYST), (STEWARD, OFFICER)
-_STUDY, _RUN = "/studies/{study}", "/runs/{run}"
+_STUDY, _RUN, _SHARES = "/studies/{study}", "/runs/{run}", "/shares"
 
 CALLS: tuple[View | Action, ...] = (
     View("/status", status, "The state of the site"),
@@ -50,20 +48,31 @@ CALLS: tuple[View | Action, ...] = (
     View("/releases", records.releases, "What runs ended in, the newest first", "releases.html", Page),
     View("/releases/{run}", records.release, "One release: files, signatures, statement", "release.html"),
     View("/ledger", records.ledger, "What was spent, over time, and who has seen it", "ledger.html"),
-    View("/shares", records.shares, "Shares of models over columns", "shares.html"),
+    View(_SHARES, records.shares, "Shares of models over columns", "shares.html"),
     View("/data", records.data, "What this site's table can be held against", "data.html"),
     View("/log", records.log, "The audit log, the newest first", "log.html", Entries),
     View("/identities", records.identities, "Own words, pinned sites, people", "identities.html"),
     View("/settings", records.settings, "What this site allows", "settings.html"),
-    Action("/runs", actions.begin, "Begin a run of an approved study", actions.Begin, _SA, "/studies", _RUN),
-    Action("/runs/{run}/stop", actions.stop, "Stop a run, at every site", actions.Why, back=_RUN, then=_RUN, told="stopped"),
+    Action("/runs", actions.begin, "Begin a run of an approved study", actions.Begin, "run", "/studies", _RUN),
+    Action(
+        "/runs/{run}/stop",
+        actions.stop,
+        "Stop a run, at every site",
+        actions.Stop,
+        "stop",
+        back=_RUN,
+        then=_RUN,
+        told="stopped",
+    ),
     Action("/studies", actions.keep_study, "Bring a study's file", actions.Text, back="/studies", then=_STUDY, told="kept"),
-    Action("/studies/{study}/approve", actions.approve, "Approve a study", actions.Approve, _S, _STUDY, _STUDY),
-    Action("/studies/{study}/refuse", actions.refuse, "Refuse a study", actions.Why, _SO, _STUDY, _STUDY, "refused"),
-    Action("/studies/{study}/revoke", actions.revoke, "Take a yes back", actions.MaybeWhy, _SO, _STUDY, _STUDY, "revoked"),
+    Action("/studies/{study}/approve", actions.approve, "Approve a study", actions.Approve, "approve", _STUDY, _STUDY),
+    Action("/studies/{study}/refuse", actions.refuse, "Refuse a study", actions.Why, "refuse", _STUDY, _STUDY, "refused"),
+    Action("/studies/{study}/revoke", actions.revoke, "Take a yes back", actions.MaybeWhy, "revoke", _STUDY, _STUDY, "revoked"),
     Action("/studies/{study}/dry-run", actions.dry_run, "What would leave this site", back=_STUDY, page="dry_run.html"),
-    Action("/predictions", actions.predict, "Ask to classify a batch", actions.Predict, _SA, "/predictions", _RUN),
-    Action("/shares/{run}/destroy", actions.destroy, "Destroy a share", actions.Sure, _S, "/shares", "/shares", "destroyed"),
+    Action("/predictions", actions.predict, "Ask to classify a batch", actions.Predict, "run", "/predictions", _RUN),
+    Action(
+        "/shares/{run}/destroy", actions.destroy, "Destroy a share", actions.Sure, "manage", "/shares", "/shares", "destroyed"
+    ),
     Action("/data", records.check_data, "Hold the table against a codebook", actions.Of, back="/data", page="data.html"),
-    Action("/peers", actions.pin_card, "Pin a card", actions.Pin, _S, "/identities", "/identities", "pinned"),
+    Action("/peers", actions.pin_card, "Pin a card", actions.Pin, "manage", "/identities", "/identities", "pinned"),
 )

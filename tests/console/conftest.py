@@ -1,0 +1,73 @@
+"""A real browser: Debian's Chromium, driven by Playwright. What it logs as an error fails the test, and so does a request to
+anywhere but this machine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, Page, sync_playwright
+
+from support.consoles import Consoles
+
+
+@pytest.fixture(scope="session")
+def browser(tool: Callable[[str], str]) -> Iterator[Browser]:
+    path = tool("chromium")
+    with sync_playwright() as playwright:
+        found = playwright.chromium.launch(executable_path=path, args=["--no-sandbox", "--disable-dev-shm-usage"])
+        yield found
+        found.close()
+
+
+class Person:
+    """Somebody with a browser at one site."""
+
+    def __init__(self, consoles: Consoles, browser: Browser, site: str, name: str, **look: Any) -> None:
+        self.site, self.url = site, consoles.url(site)
+        context = browser.new_context(viewport={"width": 1100, "height": 800}, **look)
+        context.set_default_timeout(15_000)
+        self.page: Page = context.new_page()
+        self.errors: list[str] = []
+        self.requests: list[str] = []
+        self.expected: list[str] = []  # parts of errors that the test provokes
+        self.page.on("console", lambda message: self.errors.append(message.text) if message.type == "error" else None)
+        self.page.on("pageerror", lambda error: self.errors.append(str(error)))
+        context.on("request", lambda request: self.requests.append(request.url))
+        self.page.goto(self.url)
+        self.page.get_by_label("Your name").fill(name)
+        self.page.get_by_label("One-time code").fill(consoles.ports[site].door.new_code())
+        self.page.get_by_role("button", name="Sign in").click()
+        self.page.wait_for_url(self.url + "/")
+
+    def see(self, path: str) -> Page:
+        self.page.goto(self.url + path)
+        return self.page
+
+    def press(self, button: str) -> None:
+        self.page.get_by_role("button", name=button, exact=True).click()
+
+    def says(self, text: str) -> None:
+        """Waits until the page says so."""
+        self.page.get_by_text(text).first.wait_for()
+
+    def done(self) -> None:
+        wrong = [each for each in self.errors if not any(part in each for part in self.expected)]
+        elsewhere = [each for each in self.requests if not each.startswith(("http://127.0.0.1:", "data:"))]
+        self.page.context.close()
+        assert wrong == []
+        assert elsewhere == []
+
+
+@pytest.fixture
+def person(browser: Browser) -> Iterator[Callable[..., Person]]:
+    known: list[Person] = []
+
+    def make(consoles: Consoles, site: str, name: str = "Ada", **look: Any) -> Person:
+        known.append(Person(consoles, browser, site, name, **look))
+        return known[-1]
+
+    yield make
+    for each in known:
+        each.done()
