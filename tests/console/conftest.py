@@ -12,7 +12,7 @@ from playwright.sync_api import Browser, Page, sync_playwright
 from support.consoles import Consoles
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")  # its loop stands in the way of other modules
 def browser(tool: Callable[[str], str]) -> Iterator[Browser]:
     path = tool("chromium")
     with sync_playwright() as playwright:

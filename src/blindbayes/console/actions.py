@@ -9,11 +9,9 @@ import msgspec
 
 from blindbayes.console.calls import Desk
 from blindbayes.console.facts import find_study, lanes
-from blindbayes.errors import ConfigError, PrivacyError
-from blindbayes.site.approval import approval_of
+from blindbayes.errors import ConfigError
+from blindbayes.site import preview
 from blindbayes.site.people import require_reason
-from blindbayes.site.policy import require_study
-from blindbayes.site.work import FolderSite
 from blindbayes.storage.files import make_private_folder, write_whole
 from blindbayes.study.file import StudyFile
 from blindbayes.transport.identity import Card, pin, speak
@@ -162,17 +160,13 @@ def revoke(desk: Desk, study: str, why: str | None) -> dict[str, Any]:
 
 async def dry_run(desk: Desk, study: str) -> dict[str, Any]:
     """What would leave this site, by kind of cell, without anything leaving; reads the rows to see that they fit"""
-    home, file = desk.agent.home, find_study(desk.agent.home, study)
-    problems: list[str] = []
-    try:
-        require_study(home.config.policy, file)
-    except PrivacyError as error:
-        problems.append(str(error))
-    site = FolderSite(home, desk.agent.name, file)
-    found, lines = await asyncio.to_thread(file.study.scheme.dry_run, file.agreement, site)
-    problems += found["refused_because"]
-    told = {"study": study, "title": file.title, "protocol": file.protocol, **found, "refused_because": problems}
-    return told | {"lines": lines, "approval": approval_of(file).to_dict()}
+    file = find_study(desk.agent.home, study)
+    return await asyncio.to_thread(preview.dry_run, desk.agent.home, desk.agent.name, file)
+
+
+async def reload(desk: Desk) -> dict[str, Any]:
+    """Take up changed settings, policy and pins"""
+    return await desk.agent.reload(desk.agent.home.people.require("manage", desk.who))
 
 
 def destroy(desk: Desk, run: str, typed: str) -> dict[str, Any]:
@@ -184,7 +178,7 @@ def destroy(desk: Desk, run: str, typed: str) -> dict[str, Any]:
     return {"run": run}
 
 
-def pin_card(desk: Desk, card: str, words: str, replace: bool) -> dict[str, Any]:
+async def pin_card(desk: Desk, card: str, words: str, replace: bool) -> dict[str, Any]:
     """Trust another site's card, after its words were compared by telephone"""
     home, shown = desk.agent.home, Card.from_toml(card)
     who = home.people.require("manage", desk.who)
@@ -197,4 +191,5 @@ def pin_card(desk: Desk, card: str, words: str, replace: bool) -> dict[str, Any]
         )
     pin(home.folder, shown, replace=replace)
     home.audit.append("pinned", site=shown.name, fingerprint=shown.words, who=who)
+    await desk.agent.reload(who)
     return {"site": shown.name}

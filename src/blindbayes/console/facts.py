@@ -10,12 +10,12 @@ from typing import Any
 
 from blindbayes.console.calls import Desk, Missing
 from blindbayes.errors import BlindbayesError, ConfigError, LedgerError
+from blindbayes.site import preview
 from blindbayes.site.agent import Agent
 from blindbayes.site.agent_run import AgentRun
 from blindbayes.site.approval import approval_of, learners_of
 from blindbayes.site.client import substance
 from blindbayes.site.folder import SiteFolder
-from blindbayes.site.policy import require_study
 from blindbayes.study.file import StudyFile
 from blindbayes.transport.identity import speak
 
@@ -109,12 +109,11 @@ def study(desk: Desk, study: str) -> dict[str, Any]:
     """What people must see before they say yes or no."""
     home, file = desk.agent.home, find_study(desk.agent.home, study)
     scheme, agreement = file.study.scheme, file.agreement
-    policy = ""
+    policy = "; ".join(preview.verdict(home, file))
     try:
-        require_study(home.config.policy, file)
         scheme.require_runnable(agreement)
     except BlindbayesError as error:
-        policy = str(error)
+        policy = policy or str(error)
     asked, said, opens = approval_of(file), scheme.shown(agreement), scheme.exposure(agreement)
     state = _state_of(home, file)
     half = next((entry for entry in home.decisions.waiting() if entry["study"] == study), None)
@@ -139,6 +138,8 @@ def study(desk: Desk, study: str) -> dict[str, Any]:
         "approval": asked.to_dict(),
         "epsilon": opens.epsilon,
         "delta": opens.delta,
+        "cost": preview.cost(home, file),
+        "past": preview.again(home, file),
         "budget": budget(home),
         "queries": opens.queries,
         "policy": policy,
@@ -246,13 +247,10 @@ def _joined_run(home: SiteFolder, run: str) -> list[dict[str, Any]]:
 def lanes(agent: Agent, run: AgentRun) -> dict[str, Any]:
     """A run that this agent remembers, with one lane per site."""
     shown, study = run.show(), run.study
-    waited: dict[str, float] = {}
-    now = asyncio.get_running_loop().time()
-    for seat in run.seats.values():
-        progress = seat.driver.progress
-        if progress.deadline is not None and not run.done.is_set():
-            for name in progress.waiting_for:
-                waited[study.host(name)] = max(0.0, progress.deadline - now)
+    waited: dict[str, dict[str, Any]] = {}
+    for seat in shown["seats"].values():
+        for name in () if run.done.is_set() else seat["waiting_for"]:
+            waited[study.host(name)] = {"since": seat["waits_seconds"], "deadline": seat["deadline_seconds"]}
     found = []
     for name in study.names:
         mine = name == agent.name
@@ -265,6 +263,7 @@ def lanes(agent: Agent, run: AgentRun) -> dict[str, Any]:
                 "connected": mine or agent.board.courier.is_up(name),
                 "waited_for": waited.get(name),
                 "state": run.state if run.done.is_set() else ", ".join(dict.fromkeys(each["state"] for each in seats)),
+                "steps": [each for each in seats if each["kind"] and not run.done.is_set()],
                 "messages_in": sum(each["messages_in"] for each in seats),
                 "messages_out": sum(each["messages_out"] for each in seats),
                 "bytes_in": sum(each["bytes_in"] for each in seats),

@@ -96,28 +96,22 @@ def _run_id(run: str) -> str:
 def ledger(desk: Desk) -> dict[str, Any]:
     """What was spent, over time, and which heads other sites have seen."""
     home = desk.agent.home
-    facts: dict[str, Any] = {"budget": budget(home), "entries": [], "head": "", "line": [], "witnesses": _witnesses(home)}
+    facts: dict[str, Any] = {
+        "budget": budget(home),
+        "entries": [],
+        "head": "",
+        "line": [],
+        "all": 0,
+        "witnesses": _witnesses(home),
+    }
     if facts["budget"]["problem"]:
         return facts
-    spent = 0.0
-    for entry in home.ledger.entries():
-        fields = dict(entry.fields)
-        cost = float(_number(fields.get("epsilon", "0"))) if entry.kind == "charge" else 0.0
-        spent += cost
-        facts["entries"].append(
-            {"number": entry.n, "time": entry.time, "kind": entry.kind, "epsilon": cost, "spent": spent,
-             "purpose": str(fields.get("purpose", fields.get("reason", ""))), "study": str(fields.get("study", ""))}
-        )  # fmt: skip
-    facts["entries"].reverse()
-    facts["line"] = [each["spent"] for each in reversed(facts["entries"])][-400:]
+    facts["entries"] = home.ledger.timeline()[::-1]
+    facts["all"] = len(home.ledger.entries())
+    facts["line"] = [each["spent"] for each in reversed(facts["entries"])]
     facts["line"] += facts["line"][-1:]  # until now
     facts["head"] = str(home.ledger.head)
     return facts
-
-
-def _number(text: Any) -> float:
-    first, _, second = str(text).partition("/")
-    return float(first) / float(second) if second else float(first)
 
 
 def _witnesses(home: SiteFolder) -> list[dict[str, Any]]:

@@ -75,4 +75,5 @@ CALLS: tuple[View | Action, ...] = (
     ),
     Action("/data", records.check_data, "Hold the table against a codebook", actions.Of, back="/data", page="data.html"),
     Action("/peers", actions.pin_card, "Pin a card", actions.Pin, "manage", "/identities", "/identities", "pinned"),
+    Action("/reload", actions.reload, "Take up changed settings and pins", act="manage", then="/settings", told="reloaded"),
 )
