@@ -32,7 +32,39 @@ def flare(folder: Path) -> None:
     (folder / "meta.json").write_text(json.dumps(META, indent=2))
 
 
-KINDS = {"flare": flare}
+FLOWER = """[build-system]
+requires = ["hatchling"]
+build-backend = "hatchling.build"
+
+[project]
+name = "blindbayes-carrier"
+version = "0.1.0"
+description = "Carries sealed frames between blindbayes agents. The code is installed at the SuperLink and at every SuperNode."
+license = "Apache-2.0"
+dependencies = []
+
+[tool.hatch.build.targets.wheel]
+packages = ["."]
+
+[tool.flwr.app]
+publisher = "blindbayes"
+
+[tool.flwr.app.components]
+serverapp = "blindbayes_engines.flower:server_app"
+clientapp = "blindbayes_engines.flower:client_app"
+
+[tool.flwr.app.config]
+seconds = 86400
+"""
+
+
+def flower(folder: Path) -> None:
+    """An app folder for `flwr run`."""
+    folder.mkdir(parents=True)
+    (folder / "pyproject.toml").write_text(FLOWER)
+
+
+KINDS = {"flare": flare, "flower": flower}
 
 
 def main(arguments: list[str]) -> int:
