@@ -79,6 +79,7 @@ class SumScheme(Scheme):
             partitions=("rows",),
             line=said.get("line", "see its SPEC.md"),
             few_rounds=said.get("few_rounds", False),
+            hub=said.get("hub", ""),
             may_lose=said.get("may_lose", False),
             allowed=said.get("allowed", True),
             offered=said.get("offered", True),

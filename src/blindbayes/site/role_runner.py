@@ -50,6 +50,17 @@ class Logbook(Protocol):
         ...
 
 
+_MESH = 64  # with more contributors, those who need not speak with each other do not
+
+
+def speaks_with(study: StudyFile, name: str) -> tuple[bool, tuple[str, ...]]:
+    """Whether a role is the hub of a star, and whom it makes sessions with. Sessions of all with all grow with the square."""
+    hub, others = study.study.scheme.facts.hub, tuple(seat for seat in study.seats if seat != name)
+    if hub not in study.seats or len(study.contributors) <= _MESH:
+        return False, others
+    return name == hub, others if name == hub else (hub,)
+
+
 class RoleRunner:
     """A role that this site runs in one run, fresh or taken up from its journal."""
 
@@ -86,7 +97,8 @@ class RoleRunner:
         bound = study.roster.sha256
         keys = {seat: bytes.fromhex(study.party(study.host(seat)).key or "") for seat in study.seats}
         run = Run(bound, run_id, study.seats, name, identities, identity.signing, identity.agreement, keys)
-        for peer in run.others:
+        hub, speaks = speaks_with(study, name)
+        for peer in speaks:
             site = study.host(peer)
             self.links[peer] = Link(
                 EnvelopePair(bound, run_id, name, peer, identities[peer], identity.signing),
@@ -112,7 +124,8 @@ class RoleRunner:
             self.links,
             self._timing,
             wake=wake,
-            required=work.job.required,
+            required=min(work.job.required, len(self.links) + 1),
+            hub=hub,
             rehearse=lambda: self._look(home, work, rehearse=True),
             before_first_step=lambda: self._look(home, work),
             before_send=lambda kinds: self._leaving(moments, kinds),

@@ -49,6 +49,7 @@ class Facts:
     aligned: bool = True  # columns: whether row i of every party is the same entity
     between_sites: bool = True  # False: in one process only
     few_rounds: bool = False  # rounds grow neither with parties nor with columns or rows: a courier of seconds will do
+    hub: str = ""  # the one role that all others speak with, and with nobody else; none if others speak with each other
     may_lose: bool = False  # a result may be opened without everybody
     shares: bool = False  # nobody gets the model: it stays in shares, and a classification is a run of its own
     allowed: bool = True  # a new site's policy allows it

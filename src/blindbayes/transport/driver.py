@@ -87,6 +87,7 @@ class RoleDriver:
         *,
         wake: asyncio.Event,
         required: int,
+        hub: bool = False,
         rehearse: Callable[[], None] = lambda: None,
         before_first_step: Callable[[], None] = lambda: None,
         before_send: Callable[[Sequence[str]], None] = lambda kinds: None,
@@ -100,6 +101,7 @@ class RoleDriver:
         self._timing = timing
         self._wake = wake
         self._required = required  # fewest parties, this one included, before anything is computed
+        self._hub = hub  # the others speak with this role alone: its word that it is ready is the word that all are
         self._rehearse = rehearse  # refuses what `before_first_step` would refuse, and does nothing; both run in a thread
         self._before_first_step = before_first_step
         self._before_send = before_send  # in the role's thread, before messages of these kinds can leave
@@ -448,7 +450,7 @@ class RoleDriver:
             await asyncio.to_thread(self._rehearse)
             self._journal.decide(Decided(SAID_READY))
             await self._commit()
-        for link in self._links.values():
+        for link in self._links.values() if not self._hub or ALL_READY in decisions else ():
             link.say_ready()
         if ALL_READY in decisions:
             return
@@ -476,6 +478,8 @@ class RoleDriver:
         self.progress.waiting_for = ()
         self._journal.decide(Decided(ALL_READY))
         await self._commit()
+        for link in self._links.values() if self._hub else ():
+            link.say_ready()
 
     async def _drain(self) -> None:
         """Stay until the others have on disk what was sent, at most one step of silence."""

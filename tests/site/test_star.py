@@ -1,0 +1,88 @@
+"""With many contributors a run is a star: sessions with the hub alone, and still nobody pays before all could."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from blindbayes.ledger import Ledger
+from blindbayes.site import role_runner
+from blindbayes.study.file import Deadlines, Privacy, Thresholds
+from blindbayes.transport.courier import MemoryHub
+from blindbayes.transport.envelope import Offer, Sealed, unpack
+from support.sites import BOOK, Office, bounded
+
+NAMES = ("north", "south", "west", "east")
+SHORT = Deadlines(step=6, join=10, run=30)
+
+
+@pytest.fixture(autouse=True)
+def few_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(role_runner, "_MESH", 2)
+
+
+def test_contributors_make_sessions_with_the_hub_alone(tmp_path: Path) -> None:
+    async def test() -> None:
+        offered: Counter[tuple[str, str]] = Counter()
+
+        def watch(sender: str, to: str, frame: bytes) -> list[bytes]:
+            found = unpack(frame)
+            if isinstance(found, Offer):
+                offered[found.sender, found.receiver] += 1
+            return [frame]
+
+        async with Office(tmp_path, NAMES, hub=MemoryHub(watch)) as office:
+            study = office.net.make_study(BOOK, protocol="masked_sum", deadlines=SHORT)
+            office.net.approve(study)
+            runs = await office.run(study)
+            assert {run.text() for run in runs.values()} == {"done"}
+            assert len(runs) == len(NAMES)
+        assert offered
+        assert all("server" in pair for pair in offered)
+
+    bounded(test)
+
+
+def test_nobody_pays_if_a_site_cannot(tmp_path: Path) -> None:
+    """The hub says that it is ready after all others: a site whose budget is spent ends the run before anybody pays."""
+
+    async def test() -> None:
+        async with Office(tmp_path, NAMES) as office:
+            for name, site in office.net.sites.items():
+                path = site.home.folder / "ledger.jsonl"
+                path.unlink(missing_ok=True)
+                Ledger.create(path, epsilon=0.5 if name == "west" else 5.0)
+            all_of_them = Thresholds(quorum=len(NAMES))
+            study = office.net.make_study(
+                BOOK, protocol="masked_sum", privacy=Privacy(epsilon=1.0), thresholds=all_of_them, deadlines=SHORT
+            )
+            office.net.approve(study)
+            runs = await office.run(study)
+            assert {run.state for run in runs.values()} == {"failed"}
+            for site in office.net.sites.values():
+                entries = Ledger(site.home.folder / "ledger.jsonl").entries()
+                assert [entry.n for entry in entries] == [0]  # its budget, and no charge
+
+    bounded(test)
+
+
+def test_a_site_that_is_killed_is_gone_without(tmp_path: Path) -> None:
+    async def test() -> None:
+        silent: set[str] = set()
+
+        def lose(sender: str, to: str, frame: bytes) -> list[bytes]:
+            found = unpack(frame)
+            if isinstance(found, Sealed) and found.step == "MaskedVectorSent":
+                silent.add("east")
+            return [] if {sender, to} & silent else [frame]
+
+        async with Office(tmp_path, NAMES, hub=MemoryHub(lose)) as office:
+            study = office.net.make_study(BOOK, protocol="masked_sum", deadlines=Deadlines(step=2, join=10, run=30))
+            office.net.approve(study)
+            run = office.agents["north"].begin(study.sha256)
+            await run.done.wait()
+            assert run.text() == "done"
+
+    bounded(test)
