@@ -258,6 +258,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--size", type=int)
     parser.add_argument("--profile", metavar="SET", help="one run under a profiler instead")
+    parser.add_argument("--sort", default="tottime", choices=["tottime", "cumtime"], help="how to sort the profile")
     parser.add_argument("--quick", action="store_true", help="small sizes, to see that it runs")
     chosen = parser.parse_args()
     sets = chosen.sets or ["off", *(name for name in kernels.available() if name != "portable")]
@@ -271,7 +272,7 @@ def main() -> None:
             with kernels.using(chosen.profile):
                 work(Pair())
                 profile.runcall(work, Pair())
-            pstats.Stats(profile).sort_stats("tottime").print_stats(30)
+            pstats.Stats(profile).sort_stats(chosen.sort).print_stats(30)
         else:
             measure(case, size, sets, rounds)
 

@@ -7,6 +7,7 @@ from blindbayes import kernels
 from blindbayes.errors import LocalProtocolError, PeerProtocolError
 from blindbayes.primitives import circuits, cuckoo, okvs, oprf, ot
 from blindbayes.primitives.garbling import Evaluator, Garbler
+from blindbayes.primitives.linear_hash import LinearHash
 from blindbayes.primitives.tweaks import Domain, TweakedHash
 from support.two_party import coins, transfer_pair
 
@@ -90,6 +91,15 @@ def test_bits_are_transposed(isa, rows, width):
         kernels.active().transpose(part, out)
     wanted = np.packbits(np.unpackbits(part, axis=1, bitorder="little").T, axis=1, bitorder="little")
     assert np.array_equal(out, wanted)
+
+
+@pytest.mark.parametrize("width", [0, 1, 8, 15, 16, 17, 24, 127, 128, 129, 1000])
+@pytest.mark.parametrize("rows", [1, 3, 128])
+def test_the_hash_of_checks_is_alike(isa, rows, width):
+    whole = np.frombuffer(coins("bytes").bytes(rows * (width + 40)), dtype=np.uint8).reshape(rows, width + 40)
+    part = whole[:, 8 : 24 + width]
+    alike(isa, lambda: [LinearHash(b"s", 3, np.zeros(5, np.uint8)).masked(part)])
+    alike(isa, lambda: [LinearHash(b"s", 3, np.zeros(5, np.uint8)).masked(np.full_like(part, 255))])
 
 
 def test_kernels_that_are_turned_off_in_the_middle_of_a_session_end_it(isa):

@@ -29,6 +29,7 @@ void chooser_pads_{0}(void *, void *, void *, size_t, size_t, size_t, uint64_t, 
 void accumulate_{0}(void *, void *, uint64_t, uint64_t, size_t, size_t, int, void *, void *);
 void add_by_class_{0}(void *, void *, size_t, size_t, size_t, void *);
 void gates_{0}(void *, void *, void *, void *, void *, size_t, size_t, size_t, uint64_t, uint64_t, void *, void *, size_t);
+void ghash_{0}(void *, void *, size_t, size_t, size_t, void *);
 void blake2b_rows_{0}(void *, void *, size_t, void *, size_t, void *);
 """
 DECLARED_ONCE = """
@@ -38,6 +39,7 @@ size_t store_peel(void *, size_t, size_t, void *, void *, void *);
 void store_assign(void *, void *, void *, size_t, size_t, void *, void *);
 void store_decode(void *, void *, void *, size_t, size_t, void *, void *);
 """
+_WORD, _SIGNED, _BYTE = np.dtype(np.uint64), np.dtype(np.int64), np.dtype(np.uint8)
 _UNFIT = "arrays handed to a kernel do not fit it, or one another"
 
 
@@ -50,8 +52,10 @@ class Kernels:
     """The kernels for one instruction set."""
 
     def __init__(self, name: str, library: Any, ffi: Any) -> None:
+        import _cffi_backend
+
         self.name = name
-        self._from_buffer, self._pointer, self._cast, self._null = ffi.from_buffer, ffi.typeof("uint8_t[]"), ffi.cast, ffi.NULL
+        self._from_buffer, self._cast, self._null = _cffi_backend.FFI().from_buffer, ffi.cast, ffi.NULL  # cffi's own is slower
         names = [line.split("(")[0].split()[-1].removesuffix("_{0}") for line in DECLARED.strip().splitlines()]
         self._call = {kernel: getattr(library, f"{kernel}_{name}") for kernel in names}
         self._peel, self._assign, self._decode = library.store_peel, library.store_assign, library.store_decode
@@ -59,18 +63,24 @@ class Kernels:
     def _memory(self, array: Any, *, writes: bool = False) -> Any:
         """cffi refuses what is not contiguous, and what is not writable where it must be."""
         try:
-            return self._from_buffer(self._pointer, array, writes)
+            return self._from_buffer("char[]", array, writes)
         except (ValueError, BufferError, TypeError):
             raise LocalProtocolError(_UNFIT) from None
 
-    def _array(self, array: npt.NDArray[Any], shape: tuple[int, ...], kind: Any = np.uint64, *, writes: bool = False) -> Any:
+    def _array(self, array: npt.NDArray[Any], shape: tuple[int, ...], kind: Any = _WORD, *, writes: bool = False) -> Any:
         """The memory of an array of exactly that shape and kind."""
         if array.shape != shape or array.dtype != kind:
             raise LocalProtocolError(_UNFIT)
         return self._memory(array, writes=writes)
 
+    def _lines(self, rows: Bytes) -> Any:
+        """The memory of rows of bytes, each contiguous, that may lie apart, one behind the other."""
+        _require(rows.ndim == 2 and rows.dtype == _BYTE and rows.strides[1] == 1)
+        _require(rows.strides[0] >= rows.shape[1] or len(rows) <= 1)
+        return self._cast("uint8_t *", rows.ctypes.data)
+
     def _key(self, schedule: Bytes) -> Any:
-        return self._array(schedule, (1, SCHEDULE), np.uint8)
+        return self._array(schedule, (1, SCHEDULE), _BYTE)
 
     def schedules(self, keys: bytes) -> Bytes:
         """AES-128 keys, one after the other, expanded: (n, 176)."""
@@ -114,19 +124,25 @@ class Kernels:
         keys = self._null
         if given is None:
             _require(schedules is not None)
-            keys = self._array(schedules, (512, SCHEDULE), np.uint8)  # type: ignore[arg-type]
-        to = self._array(folded, (128, stride), np.uint8, writes=True)
-        also = self._array(rest, (32, width), np.uint8, writes=True)
+            keys = self._array(schedules, (512, SCHEDULE), _BYTE)  # type: ignore[arg-type]
+        to = self._array(folded, (128, stride), _BYTE, writes=True)
+        also = self._array(rest, (32, width), _BYTE, writes=True)
         self._call["fold"](streams, keys, counter, missing, width, to, stride, also)
 
     def transpose(self, rows: Bytes, out: npt.NDArray[Any]) -> None:
         """(n, width) bytes of bits, little-endian, to 8 * width rows of n bits in `out`. Rows may lie apart."""
         count, width = rows.shape
-        stride, inner = rows.strides
-        _require(rows.dtype == np.uint8 and count % 64 == 0 and width % 8 == 0 and inner == 1 and stride >= width)
-        _require(out.nbytes == count * width)
-        start = self._cast("uint8_t *", rows.__array_interface__["data"][0])
-        self._call["transpose"](start, stride, count, width, self._memory(out, writes=True))
+        stride = rows.strides[0]
+        _require(count % 64 == 0 and width % 8 == 0 and out.nbytes == count * width)
+        self._call["transpose"](self._lines(rows), stride, count, width, self._memory(out, writes=True))
+
+    def ghash(self, h: bytes, rows: Bytes) -> Bytes:
+        """(n, 16): GHASH under h of each of (n, width) rows, which may lie apart, and of a length of zero behind it."""
+        count, width = rows.shape
+        _require(len(h) == 16)
+        out = np.empty((count, 16), dtype=np.uint8)
+        self._call["ghash"](self._memory(h), self._lines(rows), rows.strides[0], count, width, self._memory(out))
+        return out
 
     # -- pads ----------------------------------------------------------------------------------------------------------
 
@@ -166,7 +182,7 @@ class Kernels:
         """Add each of (n, words) rows to the line of its class in `share` (classes, words)."""
         (count, words), classes = rows.shape, len(share)
         to = self._array(share, (classes, words), writes=True)
-        labels = self._array(own, (count,), np.int64)
+        labels = self._array(own, (count,), _SIGNED)
         self._call["add_by_class"](self._array(rows, (count, words)), labels, count, words, classes, to)
 
     # -- half gates --------------------------------------------------------------------------------------------------------
@@ -206,7 +222,7 @@ class Kernels:
         count = len(rows)
         _require(0 < words <= 8 and len(parameters) == 64)
         out = np.empty((count, words), dtype=np.uint64)
-        own, behind = self._array(rows, (count, 8)), self._array(numbers, (count,), np.int64)
+        own, behind = self._array(rows, (count, 8)), self._array(numbers, (count,), _SIGNED)
         self._call["blake2b_rows"](own, behind, count, self._memory(parameters), words, self._memory(out))
         return out
 
@@ -217,7 +233,7 @@ class Kernels:
         order, pivots = np.empty((2, count), dtype=np.int64)
         work = np.zeros(4 * size + 7 * count, dtype=np.int64)
         freed = self._peel(
-            self._array(sparse, (count, 3), np.int64),
+            self._array(sparse, (count, 3), _SIGNED),
             count,
             size,
             self._memory(order),
@@ -231,9 +247,9 @@ class Kernels:
         (size, width), count, freed = table.shape, len(sparse), len(order)
         for places, bound in ((sparse, size), (pivots, size), (order, count)):
             _require(not places.size or bool(places.min() >= 0 and places.max() < bound))
-        at, cells = self._array(sparse, (count, 3), np.int64), self._array(pivots, (freed,), np.int64)
+        at, cells = self._array(sparse, (count, 3), _SIGNED), self._array(pivots, (freed,), _SIGNED)
         values, to = self._array(wanted, (count, width)), self._array(table, (size, width), writes=True)
-        self._assign(at, self._array(order, (freed,), np.int64), cells, freed, width, values, to)
+        self._assign(at, self._array(order, (freed,), _SIGNED), cells, freed, width, values, to)
 
     def store_decode(self, table: U64Array, sparse: I64Array | None, dense: U64Array) -> U64Array:
         """What a store gives, (n, width); without `sparse` the dense part alone."""
@@ -242,7 +258,7 @@ class Kernels:
         at = self._null
         if sparse is not None:
             _require(not count or bool(sparse.min() >= 0 and sparse.max() < size))
-            at = self._array(sparse, (count, 3), np.int64)
+            at = self._array(sparse, (count, 3), _SIGNED)
         out, sums = np.empty((count, width), dtype=np.uint64), np.empty((2048, width), dtype=np.uint64)
         own, masks = self._array(table, (size, width)), self._array(dense, (count,))
         self._decode(own, at, masks, count, width, self._memory(out), self._memory(sums))

@@ -500,3 +500,106 @@ KERNEL(blake2b_rows)(const uint64_t *rows, const uint64_t *numbers, size_t n, co
             for (size_t w = 0; w < out_words; w++) out[out_words * (low + r) + w] = h[w][r];
     }
 }
+
+/* -- GHASH ---------------------------------------------------------------------------------------------------------------------- */
+
+/* The product of two polynomials over GF(2) of degree below 64, low and high word. */
+#if defined(PORTABLE)
+INLINE uint64_t low_product(uint64_t x, uint64_t y) /* every fourth bit at a time: carries end in the holes between */
+{
+    const uint64_t m = 0x1111111111111111ull;
+    uint64_t total = 0;
+    for (int at = 0; at < 4; at++) {
+        uint64_t part = 0;
+        for (int i = 0; i < 4; i++) part ^= (x & m << i) * (y & m << ((at - i) & 3));
+        total |= part & m << at;
+    }
+    return total;
+}
+
+INLINE uint64_t mirrored(uint64_t x)
+{
+    x = (x >> 1 & 0x5555555555555555ull) | (x & 0x5555555555555555ull) << 1;
+    x = (x >> 2 & 0x3333333333333333ull) | (x & 0x3333333333333333ull) << 2;
+    x = (x >> 4 & 0x0F0F0F0F0F0F0F0Full) | (x & 0x0F0F0F0F0F0F0F0Full) << 4;
+    return __builtin_bswap64(x);
+}
+
+INLINE block product(uint64_t x, uint64_t y)
+{
+    return (block){low_product(x, y), mirrored(low_product(mirrored(x), mirrored(y))) >> 1};
+}
+#elif defined(ARM_AES)
+INLINE block product(uint64_t x, uint64_t y) { return (block)vmull_p64((poly64_t)x, (poly64_t)y); }
+#else
+INLINE block product(uint64_t x, uint64_t y)
+{
+    return (block)_mm_clmulepi64_si128(_mm_cvtsi64_si128((long long)x), _mm_cvtsi64_si128((long long)y), 0);
+}
+#endif
+
+/* Elements of GF(2^128) as GCM writes them, the two words swapped: word 1 holds the first eight bytes, big-endian. */
+INLINE block element(const uint8_t *from)
+{
+    uint64_t x[2];
+    memcpy(x, from, 16);
+    return (block){__builtin_bswap64(x[1]), __builtin_bswap64(x[0])};
+}
+
+typedef struct { block low, middle, high; } wide;
+
+INLINE void add_product(wide *sum, block x, block y)
+{
+    sum->low ^= product(x[0], y[0]);
+    sum->middle ^= product(x[0], y[1]) ^ product(x[1], y[0]);
+    sum->high ^= product(x[1], y[1]);
+}
+
+/* Bits count from the top: the product is one place short, and its low half is what is too much. */
+INLINE block reduced(const wide *sum)
+{
+    uint64_t a = sum->low[0], b = sum->low[1] ^ sum->middle[0], c = sum->high[0] ^ sum->middle[1], d = sum->high[1];
+    d = d << 1 | c >> 63;
+    c = c << 1 | b >> 63;
+    b = b << 1 | a >> 63;
+    a <<= 1;
+    b ^= a << 63 ^ a << 62 ^ a << 57;
+    c ^= a ^ a >> 1 ^ a >> 2 ^ a >> 7;
+    c ^= b << 63 ^ b << 62 ^ b << 57;
+    d ^= b ^ b >> 1 ^ b >> 2 ^ b >> 7;
+    return (block){c, d};
+}
+
+#define AHEAD 8 /* products that are reduced together */
+
+/* (n, 16): of each row of `width` bytes at `stride`, padded with zeros to b blocks, the sum of block i times h^(b + 2 - i). */
+KERNEL(ghash)(const uint8_t *h, const uint8_t *rows, size_t stride, size_t n, size_t width, uint8_t *out)
+{
+    block powers[AHEAD + 1];
+    powers[1] = element(h);
+    for (int i = 2; i <= AHEAD; i++) {
+        wide sum = {{0}, {0}, {0}};
+        add_product(&sum, powers[i - 1], powers[1]);
+        powers[i] = reduced(&sum);
+    }
+    for (size_t r = 0; r < n; r++) {
+        const uint8_t *row = rows + r * stride;
+        block total = {0, 0};
+        for (size_t low = 0; low < width;) {
+            size_t left = (width - low + 15) / 16, some = left < AHEAD ? left : AHEAD;
+            wide sum = {{0}, {0}, {0}};
+            for (size_t i = 0; i < some; i++, low += 16) {
+                uint8_t last[16] = {0};
+                if (width - low < 16) memcpy(last, row + low, width - low);
+                block x = element(width - low < 16 ? last : row + low);
+                add_product(&sum, i ? x : x ^ total, powers[some - i]);
+            }
+            total = reduced(&sum);
+        }
+        wide sum = {{0}, {0}, {0}};
+        add_product(&sum, total, powers[1]);
+        total = reduced(&sum);
+        uint64_t bytes[2] = {__builtin_bswap64(total[1]), __builtin_bswap64(total[0])};
+        memcpy(out + 16 * r, bytes, 16);
+    }
+}

@@ -19,7 +19,8 @@ EXPORT const char *kernels_digest(void) { return DIGEST; }
 static int level(void)
 {
     unsigned a, b, c, d, low, high;
-    if (!__get_cpuid(1, &a, &b, &c, &d) || !(c & 1u << 25) || !(c & 1u << 27) || !(c & 1u << 28)) return 0; /* AES, XSAVE, AVX */
+    if (!__get_cpuid(1, &a, &b, &c, &d) || !(c & 1u << 25) || !(c & 1u << 1)) return 0; /* AES, PCLMUL */
+    if (!(c & 1u << 27) || !(c & 1u << 28)) return 0; /* XSAVE, AVX */
     __asm__("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
     if ((low & 6) != 6 || !__get_cpuid_count(7, 0, &a, &b, &c, &d) || !(b & 1u << 5)) return 0; /* AVX2 */
     return c & 1u << 9 ? 2 : 1;
