@@ -246,7 +246,10 @@ def measure(case: Case, size: int, sets: list[str], rounds: int) -> dict[str, fl
         raise SystemExit(f"{case.name}: the back ends send different bytes")
     found = {name: statistics.median(own) * case.each(size) for name, own in used.items()}
     base = found[sets[0]]
-    shown = "  ".join(f"{name} {value:.4g} ({base / value:.1f}x)" for name, value in found.items())
+    shown = "  ".join(
+        f"{name} {value:.4g} ({base / value:.1f}x, least {min(used[name]) * case.each(size):.4g})"
+        for name, value in found.items()
+    )
     print(f"{case.name}, {size:,}: {case.unit}: {shown}; {sent / size:,.0f} B each", flush=True)
     return found
 

@@ -279,16 +279,16 @@ def test_what_does_not_fit_is_refused_before_a_kernel_sees_it(isa):
             lambda: kernel.add_by_class(out, np.zeros(7, np.int64), out[:2].copy()),
             lambda: kernel.add_by_class(out, np.zeros(8, np.int64), out[:2, :3].copy()),
             lambda: kernel.gates(
-                schedule, None, out.reshape(2, 8, 2), seeds[None], None, out, chunk=64, first=0, domain=4, every=True
+                schedule, None, out.reshape(2, 8, 2), seeds[None], None, out, chunk=128, first=0, domain=4, every=True
             ),
             lambda: kernel.gates(
-                schedule, None, seeds[None], seeds[None], None, out[None, :7], chunk=64, first=0, domain=4, every=True
+                schedule, None, seeds[None], seeds[None], None, out[None, :7], chunk=128, first=0, domain=4, every=True
             ),
             lambda: kernel.gates(
-                schedule, seeds[0], seeds[None], seeds[None], None, locked[None], chunk=64, first=0, domain=4, every=True
+                schedule, seeds[0], seeds[None], seeds[None], None, locked[None], chunk=128, first=0, domain=4, every=True
             ),
             lambda: kernel.gates(
-                schedule, None, seeds[None], seeds[None], None, out[None], chunk=65, first=0, domain=4, every=True
+                schedule, None, seeds[None], seeds[None], None, out[None], chunk=64, first=0, domain=4, every=True
             ),
             lambda: kernel.blake2b_rows(np.zeros((3, 7), np.uint64), np.zeros(3, np.int64), bytes(64), 2),
             lambda: kernel.blake2b_rows(np.zeros((3, 8), np.uint64), np.zeros(3, np.int64), bytes(63), 2),

@@ -20,6 +20,7 @@ from blindbayes.kernels.border import DECLARED, DECLARED_ONCE, MOST_WORDS, Kerne
 
 __all__ = ["MOST_WORDS", "Kernels", "active", "available", "describe", "using"]
 VARIABLE = "BLINDBAYES_KERNELS"
+_KEPT = 1 << 27  # bytes of freed memory that a process with kernels keeps for itself
 
 
 @functools.cache
@@ -61,6 +62,7 @@ def _load(name: str) -> Kernels | None:
     if isinstance(found, str) or name not in ("auto", *names):
         have = ", ".join(("auto", "off", *names))
         raise ConfigError(f"{VARIABLE}: there are no such kernels here, only {have}")
+    found[0].kernels_keep_memory(_KEPT)
     return Kernels(names[-1] if name == "auto" else name, found[0], found[1])
 
 

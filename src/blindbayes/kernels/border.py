@@ -35,6 +35,7 @@ void blake2b_rows_{0}(void *, void *, size_t, void *, size_t, void *);
 DECLARED_ONCE = """
 const char *kernels_digest(void);
 const char *kernels_sets(void);
+void kernels_keep_memory(int);
 size_t store_peel(void *, size_t, size_t, void *, void *, void *);
 void store_assign(void *, void *, void *, size_t, size_t, void *, void *);
 void store_decode(void *, void *, void *, size_t, size_t, void *, void *);
@@ -204,7 +205,7 @@ class Kernels:
         """The carries of a chain of AND gates on (bits, lanes, 2) labels: (bits, lanes, 2), or unless `every` those of the last
         alone, (1, lanes, 2). Without `delta` they are evaluated. `tables`: (bits, lanes, 4)."""
         bits, lanes, _ = left.shape
-        _require(bits > 0 and chunk > 0 and chunk % 64 == 0)
+        _require(bits > 0 and chunk > 0 and chunk % 128 == 0)
         out = np.empty((bits if every else 1, lanes, 2), dtype=np.uint64)
         offset = self._null if delta is None else self._array(delta, (2,))
         own, other = self._array(left, (bits, lanes, 2)), self._array(right, (bits, lanes, 2))

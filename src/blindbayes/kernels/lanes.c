@@ -8,7 +8,7 @@
 #define NAMED(name, isa) GLUE(name, isa)
 #define KERNEL(name) __attribute__((visibility("default"))) void NAMED(name, ISA)
 
-#define TILE 64 /* rows at once; a multiple of STEP */
+#define TILE 128 /* rows at once; a multiple of STEP */
 
 /* n keys of 16 bytes to n schedules. */
 KERNEL(schedules)(const uint8_t *from, size_t n, uint8_t *out)
@@ -347,16 +347,6 @@ INLINE void load_step(vec *x, const uint8_t *from, size_t n)
     EACH(j) x[j] = load(from + 16 * V * j);
 }
 
-INLINE void store_step(uint8_t *to, const vec *x, size_t n)
-{
-    uint8_t rest[16 * STEP];
-    if (n >= STEP) EACH(j) store(to + 16 * V * j, x[j]);
-    else {
-        EACH(j) store(rest + 16 * V * j, x[j]);
-        memcpy(to, rest, 16 * n);
-    }
-}
-
 /* One step of AND gates: labels of 0 in, tables (STEP, 2, 2) and labels of 0 out. Tweaks count from tl and tr. */
 static __attribute__((noinline)) void garble_step(const keys *k, vec delta, const vec *left, const vec *right, uint64_t tl,
                                                   uint64_t tr, uint64_t domain, uint8_t *tables, vec *out)
@@ -417,36 +407,38 @@ KERNEL(gates)(const uint8_t *schedule, const uint8_t *delta, const uint8_t *left
               size_t apart)
 {
     keys k;
-    vec d = delta ? spread(load_block(delta)) : pairs(0, 0), c[U], l[U], r[U], o[U];
-    uint8_t rest[32 * STEP];
+    vec d = delta ? spread(load_block(delta)) : pairs(0, 0), l[U], r[U], o[U];
+    uint8_t rest[32 * STEP], own[16 * TILE];
     load_keys(&k, schedule);
-    for (size_t low = 0; low < lanes; low += STEP) { /* chunks are multiples of STEP */
-        size_t begun = low / chunk * chunk, size = lanes - begun < chunk ? lanes - begun : chunk;
-        size_t here = lanes - low < STEP ? lanes - low : STEP;
-        EACH(j) c[j] = pairs(0, 0);
-        if (carry) load_step(c, carry + 16 * low, here);
+    for (size_t strip = 0; strip < lanes; strip += TILE) { /* lanes that go through all bits together; chunks are multiples */
+        size_t begun = strip / chunk * chunk, size = lanes - begun < chunk ? lanes - begun : chunk;
+        size_t end = lanes - strip < TILE ? lanes : strip + TILE;
+        memset(own, 0, sizeof own);
+        if (carry) memcpy(own, carry + 16 * strip, 16 * (end - strip));
         for (size_t bit = 0; bit < bits; bit++) {
-            size_t place = bit * lanes + low;
-            uint64_t tl = first + 2 * (bit * lanes + begun) + (low - begun), tr = tl + size;
-            uint8_t *table = here == STEP ? tables + 32 * place : rest;
-            load_step(l, left + 16 * place, here);
-            load_step(r, right + 16 * place, here);
-            EACH(j) { l[j] ^= c[j]; r[j] ^= c[j]; }
-            if (delta) {
-                garble_step(&k, d, l, r, tl, tr, domain, table, o);
-                if (table == rest) memcpy(tables + 32 * place, rest, 32 * here);
-            } else {
-                if (table == rest) {
-                    memset(rest, 0, sizeof rest);
-                    memcpy(rest, tables + 32 * place, 32 * here);
+            for (size_t low = strip; low < end; low += STEP) {
+                size_t here = end - low < STEP ? end - low : STEP, place = bit * lanes + low;
+                uint64_t tl = first + 2 * (bit * lanes + begun) + (low - begun), tr = tl + size;
+                uint8_t *table = here == STEP ? tables + 32 * place : rest, *c = own + 16 * (low - strip);
+                load_step(l, left + 16 * place, here);
+                load_step(r, right + 16 * place, here);
+                EACH(j) { vec x = load(c + 16 * V * j); l[j] ^= x; r[j] ^= x; }
+                if (delta) {
+                    garble_step(&k, d, l, r, tl, tr, domain, table, o);
+                    if (table == rest) memcpy(tables + 32 * place, rest, 32 * here);
+                } else {
+                    if (table == rest) {
+                        memset(rest, 0, sizeof rest);
+                        memcpy(rest, tables + 32 * place, 32 * here);
+                    }
+                    evaluate_step(&k, l, r, tl, tr, domain, table, o);
                 }
-                evaluate_step(&k, l, r, tl, tr, domain, table, o);
+                EACH(j) store(c + 16 * V * j, load(c + 16 * V * j) ^ o[j]);
             }
-            EACH(j) c[j] ^= o[j];
-            if (apart || bit + 1 == bits) store_step(out + bit * apart + 16 * low, c, here);
+            if (apart || bit + 1 == bits) memcpy(out + bit * apart + 16 * strip, own, 16 * (end - strip));
         }
     }
-    wipe(c, sizeof c);
+    wipe(own, sizeof own);
     wipe(l, sizeof l);
     wipe(r, sizeof r);
     wipe(o, sizeof o);

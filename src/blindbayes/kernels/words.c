@@ -3,6 +3,9 @@
 #include <stdint.h>
 #include <string.h>
 
+#if defined(__GLIBC__)
+#include <malloc.h>
+#endif
 #if defined(__x86_64__)
 #include <cpuid.h>
 #elif defined(__aarch64__) && defined(__linux__)
@@ -42,6 +45,17 @@ EXPORT const char *kernels_sets(void)
     if (getauxval(AT_HWCAP) & 1 << 3) return "portable armv8"; /* HWCAP_AES */
 #endif
     return "portable";
+}
+
+/* Tells the C library to keep up to `bytes` of freed memory: where the kernels work, fresh pages are a third of what is left. */
+EXPORT void kernels_keep_memory(int bytes)
+{
+#if defined(__GLIBC__)
+    mallopt(M_MMAP_THRESHOLD, bytes < 1 << 25 ? bytes : 1 << 25);
+    mallopt(M_TRIM_THRESHOLD, bytes);
+#else
+    (void)bytes;
+#endif
 }
 
 /* -- the oblivious key-value store. Its cells are read where the owner's own keys say, as numpy does ------------------------------ */
