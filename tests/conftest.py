@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import shutil
 import sys
 import time
 from collections.abc import Callable
@@ -19,14 +18,9 @@ from pathlib import Path
 
 import pytest
 
+from support import programs
+
 MEMORY = Path("/dev/shm")
-IN_CI = os.environ.get("CI", "").lower() == "true"
-
-
-def _skip(reason: str) -> None:
-    if IN_CI:
-        pytest.fail(f"under CI=true this must be there: {reason}")
-    pytest.skip(reason)
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -99,7 +93,7 @@ def dataset() -> Callable[[str], Path]:
         folder = os.environ.get("BLINDBAYES_DATA")
         if folder and (path := Path(folder) / f"{name}.csv").is_file():
             return path
-        _skip(f"dataset {name} is not in BLINDBAYES_DATA")
+        programs.refuse(f"dataset {name} is not in BLINDBAYES_DATA")
         raise AssertionError
 
     return find
@@ -108,12 +102,5 @@ def dataset() -> Callable[[str], Path]:
 @pytest.fixture(scope="session")
 def tool() -> Callable[[str], str]:
     """Path of a program by name."""
-
-    def find(name: str) -> str:
-        path = shutil.which(name)
-        if path is None:
-            _skip(f"program {name} is not installed")
-            raise AssertionError
-        return path
-
-    return find
+    packages = {"java": "default-jre-headless", "ip": "iproute2", "tc": "iproute2"}
+    return lambda name: programs.require(name, packages.get(name, name))

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-IN_CI = os.environ.get("CI", "").lower() == "true"
+from support import programs
 
 
 class Unavailable(Exception):
@@ -24,14 +24,7 @@ class Unavailable(Exception):
 
 def find_binaries() -> Path:
     """The folder of `initdb` and `postgres`; under CI=true and root it is installed once if it is absent."""
-    found = _folder()
-    if found is None and IN_CI and os.geteuid() == 0 and shutil.which("apt-get"):
-        environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-        subprocess.run(["apt-get", "update"], check=False, capture_output=True, timeout=240, env=environment)
-        subprocess.run(
-            ["apt-get", "install", "-y", "postgresql"], check=False, capture_output=True, timeout=240, env=environment
-        )
-        found = _folder()
+    found = programs.find(_folder, "postgresql")
     if found is None:
         raise Unavailable("PostgreSQL is not installed (no initdb)")
     return found
