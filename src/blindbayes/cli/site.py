@@ -15,23 +15,25 @@ from blindbayes.site.approval import approval_of
 from blindbayes.site.client import OperatorClient
 from blindbayes.site.config import Rows, SiteConfig
 from blindbayes.site.folder import SiteFolder
-from blindbayes.site.lock import ask_to_reload
+from blindbayes.site.lock import ask_to_reload, sole_agent
 from blindbayes.site.policy import Policy
 from blindbayes.study.file import StudyFile
 from blindbayes.transport.events import log_json
-from blindbayes.transport.identity import Card, Identity, pin, read_card
+from blindbayes.transport.identity import Card, Identity, read_card
 
 FOLDER = click.option(
     "--config",
     "config",
     type=click.Path(path_type=Path),
     default=Path("site.toml"),
+    envvar="BLINDBAYES_CONFIG",
     show_default=True,
     help="The site's site.toml, or its folder.",
 )
 PASSPHRASE = click.option(
     "--passphrase-file",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    envvar="BLINDBAYES_PASSPHRASE_FILE",
     help="File whose first line opens the keys.",
 )
 AS = click.option("--as", "who", help="Your name in the site's people.toml; without it that of your account.")
@@ -142,9 +144,7 @@ def pin_card(card: Path, words: str | None, replace: bool, who: str | None, conf
         # Not shown here: whoever sees them copies them, and nothing is compared.
         words = click.prompt(f"Telephone {shown.name} and type the words that it reads out")
     require_words(shown, words)
-    home.people.require("manage", who)
-    pin(home.folder, shown, replace=replace)
-    home.audit.append("pinned", site=shown.name, fingerprint=shown.words, who=home.people.require("manage", who))
+    home.pin(shown, replace=replace, who=who)
     told = " The running agent knows it now." if ask_to_reload(home.folder) else ""
     click.echo(f"Pinned {shown.name}.{told}")
 
@@ -163,6 +163,34 @@ def request_certificate(config: Path, passphrase_file: Path | None) -> None:
 
     home = SiteFolder.open(config)
     click.echo(request(Identity.load(home.folder, passphrase=passphrase_of(passphrase_file))).decode(), nl=False)
+
+
+@command.command()
+@PASSPHRASE
+@click.option(
+    "--new-passphrase-file",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="File whose first line opens the keys from now on; without it the old passphrase stays.",
+)
+@AS
+@FOLDER
+def rotate(passphrase_file: Path | None, new_passphrase_file: Path | None, who: str | None, config: Path) -> None:
+    """Make new connection keys and a new card for the same identity. Stop the agent first; the others pin the new card.
+
+    Studies and approvals name the identity, and stay. If the identity's own key may be known to others, make a new site.
+
+    \b
+    Example:
+      blindbayes site rotate --config north
+    """
+    home = SiteFolder.open(config)
+    by, old = home.people.require("manage", who), passphrase_of(passphrase_file)
+    with sole_agent(home.folder):
+        new = old if new_passphrase_file is None else passphrase_of(new_passphrase_file)
+        identity = Identity.rotate(home.folder, passphrase=old, new_passphrase=new)
+        home.audit.append("rotated", fingerprint=identity.card.words, who=by)
+    click.echo(f"Hand out {home.folder / 'card.toml'} again (`blindbayes site pin --replace`); its words:")
+    click.echo(f"  {identity.card.words}")
 
 
 @command.command()

@@ -14,7 +14,7 @@ from blindbayes.site import preview
 from blindbayes.site.people import require_reason
 from blindbayes.storage.files import make_private_folder, write_whole
 from blindbayes.study.file import StudyFile
-from blindbayes.transport.identity import Card, pin, speak
+from blindbayes.transport.identity import Card, speak
 
 _MOST_STUDIES = 200
 
@@ -181,7 +181,6 @@ def destroy(desk: Desk, run: str, typed: str) -> dict[str, Any]:
 async def pin_card(desk: Desk, card: str, words: str, replace: bool) -> dict[str, Any]:
     """Trust another site's card, after its words were compared by telephone"""
     home, shown = desk.agent.home, Card.from_toml(card)
-    who = home.people.require("manage", desk.who)
     if shown.identity == desk.agent.identity.card.identity:
         raise ConfigError("this is the site's own card; pin those of the others")
     if "-".join(words.lower().replace("-", " ").split()) != shown.words:
@@ -189,7 +188,6 @@ async def pin_card(desk: Desk, card: str, words: str, replace: bool) -> dict[str
             f"the words are not those of this card: ask {shown.name} to read them out again from its own page Identities; if "
             "they still differ, the card was changed on its way: do not trust it"
         )
-    pin(home.folder, shown, replace=replace)
-    home.audit.append("pinned", site=shown.name, fingerprint=shown.words, who=who)
-    await desk.agent.reload(who)
+    home.pin(shown, replace=replace, who=desk.who)
+    await desk.agent.reload(home.people.require("manage", desk.who))
     return {"site": shown.name}

@@ -96,6 +96,7 @@ class Agent:
         """Connect, and take up the runs that a crash interrupted."""
         self.home.runs.erase_leftovers()
         self.home.note_policy(account())
+        self.home.remove_old_releases(time.time())
         await asyncio.to_thread(code_version)  # reads all sources once; every journal names it
         await self.board.courier.start(self.board)
         interrupted = self.home.runs.interrupted()
@@ -170,7 +171,8 @@ class Agent:
         return found
 
     def _require_party(self, study: StudyFile) -> None:
-        """This site, its pins, its courier and its policy allow the study now."""
+        """This site, its disk, its pins, its courier and its policy allow the study now."""
+        self.home.require_space()
         if (restored := self.home.history.behind()) is not None:
             raise PrivacyError(
                 f"this site came back from a backup of {restored['of']}, and what it spent since is not known: nothing runs "

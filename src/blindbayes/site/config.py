@@ -11,6 +11,7 @@ import tomlkit
 from blindbayes.errors import ConfigError
 from blindbayes.foreign import convert, read_toml, require_port
 from blindbayes.settings import annotate, no_none
+from blindbayes.site.expand import expanded, overridden
 from blindbayes.site.policy import Policy
 
 
@@ -68,6 +69,9 @@ class SiteConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     policy: Policy = Policy()
     ledger: str = "ledger.jsonl"
     journal_quota_mb: int = 4096
+    proxy: str | None = None
+    least_free_mb: int = 256
+    keep_releases_days: int | None = None
 
     def __post_init__(self) -> None:
         for name in ("listen", "operator", "metrics"):
@@ -76,6 +80,8 @@ class SiteConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         host = self.operator.rpartition(":")[0].strip("[]")
         if host not in ("127.0.0.1", "::1", "localhost"):
             raise ConfigError("the operator's port is for this machine only: use 127.0.0.1")
+        if self.proxy is not None:
+            require_port(self.proxy.removeprefix("http://"), "proxy")
         if self.carrier is not None and (self.listen, self.relay, self.tls) != (None, None, None):
             raise ConfigError("with [carrier] an engine carries all frames: leave out listen, [relay] and [tls]")
 
@@ -83,7 +89,8 @@ class SiteConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def read(cls, path: Path) -> SiteConfig:
         """From a file."""
         try:
-            return convert(read_toml(path.read_bytes(), path.name), cls, path.name)
+            table = overridden(read_toml(path.read_bytes(), path.name))
+            return convert(expanded(table, path.parent), cls, path.name)
         except FileNotFoundError:
             raise ConfigError(
                 f"there is no {path.name}; name the site's folder with --config, or make a site with `blindbayes site init`"

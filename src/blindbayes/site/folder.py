@@ -10,6 +10,7 @@ shares/<run>.share  this site's shares of models over columns, by training run; 
 
 from __future__ import annotations
 
+import shutil
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -17,7 +18,7 @@ from pathlib import Path
 
 import msgspec
 
-from blindbayes.errors import PrivacyError
+from blindbayes.errors import ConfigError, PrivacyError
 from blindbayes.ledger import Ledger
 from blindbayes.site.approvals import Approvals
 from blindbayes.site.audit_log import AuditLog
@@ -33,9 +34,9 @@ from blindbayes.site.shares import ShareFolder
 from blindbayes.site.tables import Tables
 from blindbayes.storage.files import make_private_folder, write_whole
 from blindbayes.study.file import StudyFile
-from blindbayes.transport.identity import Card, Identity, pinned, read_card, require_name
+from blindbayes.transport.identity import Card, Identity, pin, pinned, read_card, require_name
 
-_AT_START = ("listen", "operator", "relay", "carrier", "tls", "ledger")  # what an agent reads once
+_AT_START = ("listen", "proxy", "operator", "relay", "carrier", "tls", "ledger")  # what an agent reads once
 
 
 @dataclass(slots=True)
@@ -122,11 +123,35 @@ class SiteFolder:
         """Pinned sites."""
         return pinned(self.folder)
 
+    def pin(self, card: Card, *, replace: bool = False, who: str | None = None) -> None:
+        """Trust a card whose words were compared."""
+        by = self.people.require("manage", who)
+        pin(self.folder, card, replace=replace)
+        facts = {"fingerprint": card.words, "identity": card.identity.hex()}
+        self.audit.append("pinned", site=card.name, **facts, who=by)
+
     def relay(self) -> Card | None:
         """The relay's card."""
         if self.config.relay is None:
             return None
         return read_card(self.folder / self.config.relay.card)
+
+    def require_space(self) -> None:
+        """Refuse to begin with a disk that is nearly full: a run that cannot be written down is burned, and may be paid for."""
+        if shutil.disk_usage(self.folder).free < self.config.least_free_mb * 1024**2:
+            raise ConfigError(f"less than {self.config.least_free_mb} MB are free for the site's folder (least_free_mb)")
+
+    def remove_old_releases(self, now: float) -> list[str]:
+        """What `keep_releases_days` says; the runs whose releases are gone."""
+        days, gone = self.config.keep_releases_days, list[str]()
+        if days is None:
+            return gone
+        for path in sorted((self.folder / "releases").glob("*")):
+            if path.is_dir() and not path.is_symlink() and path.stat().st_mtime < now - days * 86400:
+                self.audit.append("release removed", run=path.name)
+                shutil.rmtree(path)
+                gone.append(path.name)
+        return gone
 
     def require_leave(self, study: StudyFile, now: float) -> None:
         """The last look before a run computes: still approved, for one more run, and not too many today."""

@@ -159,8 +159,10 @@ class History:
         entries, start, card = self.audit.of("site", site), 0, None
         for at, entry in enumerate(entries):
             if entry["event"] in ("forgot", "pinned"):
-                is_other = entry["event"] == "pinned" and card not in (None, entry["fingerprint"])
-                card = entry.get("fingerprint", card)
+                is_pin = entry["event"] == "pinned"
+                key = "identity" if card is not None and "identity" in card and "identity" in entry else "fingerprint"
+                is_other = is_pin and card is not None and entry[key] != card[key]  # a new certificate is no new site
+                card = entry if is_pin else card
                 start = at + 1 if is_other or entry["event"] == "forgot" else start
         shown = [entry for entry in entries[start:] if entry["event"] == "witnessed"]
         return [(entry, self.end_of(entry["run"]) is not None) for entry in shown[-_NEWEST:]]

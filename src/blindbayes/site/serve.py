@@ -46,8 +46,10 @@ def make_courier(home: SiteFolder, identity: Identity) -> GrpcCourier | CarrierC
     tls, authority = home.config.tls, None
     if tls is not None:
         authority = Authority.load(identity, home.folder / tls.authority, home.folder / tls.certificate)
-    listen = home.config.listen
-    return GrpcCourier(identity, home.peers(), listen=listen, relay=home.relay(), via_relay=via, authority=authority)
+    listen, proxy = home.config.listen, home.config.proxy
+    return GrpcCourier(
+        identity, home.peers(), listen=listen, relay=home.relay(), via_relay=via, authority=authority, proxy=proxy
+    )
 
 
 async def serve(

@@ -109,14 +109,18 @@ async def open_port(
     return server, port
 
 
-def open_channel(identity: Identity, card: Card, authority: Authority | None = None) -> aio.Channel:
-    """A channel to exactly the site of `card`."""
+def open_channel(identity: Identity, card: Card, authority: Authority | None = None, proxy: str | None = None) -> aio.Channel:
+    """A channel to exactly the site of `card`; through an HTTP proxy, which sees TLS and the address."""
+    options: list[tuple[str, int | str]] = [*_OPTIONS, ("grpc.ssl_target_name_override", card.tls_name)]
+    if proxy is not None:
+        options = [each for each in options if each[0] != "grpc.enable_http_proxy"]
+        options += [("grpc.enable_http_proxy", 1), ("grpc.http_proxy", f"http://{proxy.removeprefix('http://')}")]
     credentials = grpc.ssl_channel_credentials(
         root_certificates=authority.roots if authority else card.certificate,
         private_key=identity.tls_key,
         certificate_chain=authority.chain if authority else identity.card.certificate,
     )
-    return aio.secure_channel(card.address, credentials, options=[*_OPTIONS, ("grpc.ssl_target_name_override", card.tls_name)])
+    return aio.secure_channel(card.address, credentials, options=options)
 
 
 class GrpcCourier:
@@ -133,7 +137,9 @@ class GrpcCourier:
         relay: Card | None = None,
         via_relay: frozenset[str] = frozenset(),
         authority: Authority | None = None,
+        proxy: str | None = None,
     ) -> None:
+        self._proxy = proxy
         if not via_relay <= set(peers) or (via_relay and relay is None):
             raise ConfigError("a site reached through a relay is pinned, and the relay is named")
         self._identity = identity
@@ -263,7 +269,7 @@ class GrpcCourier:
     async def _dial(self, name: str, card: Card, authority: Authority | None = None) -> None:
         tries = 0
         while True:
-            channel = open_channel(self._identity, card, authority)
+            channel = open_channel(self._identity, card, authority, self._proxy)
             try:
                 call: Any = channel.stream_stream(METHOD)(wait_for_ready=False)
                 await call.initial_metadata()  # the other side has accepted us, unless the call is over already

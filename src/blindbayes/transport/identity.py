@@ -212,6 +212,24 @@ class Identity:
             raise ConfigError("card.toml does not belong to the keys of this site")
         return identity
 
+    @classmethod
+    def rotate(cls, home: Path, *, passphrase: str | None, new_passphrase: str | None) -> Identity:
+        """New connection keys and a new card, for the same identity; the keys are locked with the new passphrase.
+
+        Begun and cut short, it is done again: it needs the identity's key alone.
+        """
+        coins, card = Coins.system(), read_card(home / "card.toml")
+        secret = _unlock(read_private(home / "keys" / "identity.key"), passphrase)
+        private = ec.derive_private_key(1 + coins.below(_P256_ORDER - 1), ec.SECP256R1())
+        certificate = _self_signed(f"{coins.bytes(8).hex()}.blindbayes", private, serial=1 + coins.bits(150))
+        identity = cls._assemble(card.name, card.address, secret, _pem(private), certificate)
+        if identity.card.identity != card.identity:
+            raise ConfigError("card.toml does not belong to the keys of this site")
+        write_whole(home / "keys" / "tls.key", _lock(identity.tls_key, new_passphrase, coins))
+        write_whole(home / "card.toml", identity.card.to_toml().encode(), private=False)
+        write_whole(home / "keys" / "identity.key", _lock(secret, new_passphrase, coins))
+        return identity
+
     def with_address(self, address: str) -> Identity:
         """The same keys, with a card that names another address."""
         unsigned = replace(self.card, address=address)
