@@ -80,7 +80,10 @@ class Door:
         return code
 
     def may_try(self) -> bool:
-        """Five tries a minute to sign in, whoever tries: codes are long, and passwords may not be."""
+        """Five wrong tries a minute to sign in, whoever tries: codes are long, and passwords may not be.
+
+        Each counts when it begins, and no longer when it was right: many at once are no way around.
+        """
         now = time.monotonic()
         self._tries = [tried for tried in self._tries if now - tried < _TRY_SECONDS]
         self._tries.append(now)
@@ -110,6 +113,7 @@ class Door:
 
     def sign_in(self, name: str, roles: frozenset[str]) -> str:
         """A new session; its cookie."""
+        self._tries[-1:] = []
         now = time.monotonic()
         self._sessions = {key: kept for key, kept in self._sessions.items() if kept.until > now}
         while len(self._sessions) >= _MOST_SESSIONS:  # the oldest goes
