@@ -1,7 +1,8 @@
 """The papers' datasets by name, and synthetic tables with a documented truth for the demos.
 
 `load_dataset("adult")` takes the file from the folder in BLINDBAYES_DATA, else from the cache, else downloads it from OpenML
-into the cache. The generators (`hospitals`, `bank_telecom`, `census`) draw from a seed and return the truth beside the rows.
+into the cache. The generators (`hospitals`, `bank_telecom`, `census`, `mail`) draw from a seed and return the truth beside the
+rows.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.csv as pacsv
 
-from blindbayes.codebook import Categorical, Codebook, Numeric
+from blindbayes.codebook import Categorical, Codebook, Numeric, Text
 from blindbayes.errors import ConfigError, DataError
 
 
@@ -420,3 +421,61 @@ def census(rows: int = 50_000, *, seed: int = 1940) -> Synthetic:
     columns["employed"] = pa.array(np.array(codebook.classes, dtype=object)[labels])
     truth = {"employed": 0.55, "tables": {k: v.tolist() for k, v in tables.items()}, "means": means, "deviations": deviations}
     return Synthetic({"office": pa.table(columns)}, codebook, truth)
+
+
+_SPAM = _names(
+    "free winner prize claim urgent offer click cash loan pills bonus guaranteed unsubscribe lottery selected cheap debt"
+)
+_HAM = _names(
+    "meeting minutes agenda draft thanks attached budget lunch review schedule project team monday invoice patch notes"
+)
+_COMMON = _names("the and you for that with this have from not are your will about more what time please mail week")
+_SYLLABLES = tuple(first + vowel for first in "bdfgklmnprstvz" for vowel in "aeiou")
+
+
+def vocabulary(words: int) -> tuple[str, ...]:
+    """So many words: some of English, the others of three syllables each. Public, and the same every time."""
+    known = (*_COMMON, *_SPAM, *_HAM)
+    size = len(_SYLLABLES)
+    made = (_SYLLABLES[at % size] + _SYLLABLES[at // size % size] + _SYLLABLES[at // size**2 % size] for at in range(words))
+    return (*known, *made)[:words]
+
+
+def mail(
+    rows: int = 6000, *, words: int = 50_000, seed: int = 1978, sites: tuple[str, ...] = ("alder", "birch", "cedar")
+) -> Synthetic:
+    """Mail at several providers, each of which sees campaigns of spam that the others do not: alone it misses theirs.
+
+    Truth: words are drawn by Zipf's law; in spam, and in honest mail, those of two short lists come ten times as often, and a
+    mail of a campaign has one word in four from the campaign's own fifty. Providers differ in size, in the share of spam
+    (truth: `spam by site`), and in which of six campaigns they mostly meet.
+    """
+    listed = vocabulary(words)
+    codebook = Codebook("kind", ("ham", "spam"), (Text("body", listed, most_words=60),), max_rows=10_000_000)
+    generator = np.random.default_rng(seed)
+    law = 1 / (np.arange(len(listed)) + 20.0)
+    place = {word: at for at, word in enumerate(listed)}
+    laws = np.stack([law, law])
+    for label, favoured in enumerate((_HAM, _SPAM)):
+        laws[label, [place[word] for word in favoured if word in place]] *= 10
+    edges = np.cumsum(laws / laws.sum(axis=1, keepdims=True), axis=1)
+    campaigns = np.random.default_rng(0).choice(
+        np.arange(len(listed) // 20, len(listed)), (6, 50), replace=False
+    )  # of any seed
+    spam = (0.25, 0.4, 0.55)
+    tables = {}
+    for at, (site, share) in enumerate(zip(sites, np.linspace(1.5, 0.5, len(sites)) / len(sites), strict=True)):
+        labels = (generator.random(round(rows * share)) < spam[at % 3]).astype(np.int64)
+        usual = generator.random(len(labels)) < 0.85
+        campaign = np.where(usual, (2 * at + generator.integers(0, 2, len(labels))) % 6, generator.integers(0, 6, len(labels)))
+        document = np.repeat(np.arange(len(labels)), generator.integers(8, 40, len(labels)))
+        points = generator.random(len(document))
+        chosen = np.where(labels[document] == 1, *(np.searchsorted(edges[label], points) for label in (1, 0)))
+        of_campaign = (labels[document] == 1) & (generator.random(len(document)) < 0.25)
+        own = campaigns[campaign[document], generator.integers(0, 50, len(document))]
+        texts = np.array(listed, dtype=object)[np.where(of_campaign, own, np.minimum(chosen, len(listed) - 1))]
+        bodies = [" ".join(part).capitalize() + "." for part in np.split(texts, np.flatnonzero(np.diff(document)) + 1)]
+        kinds = np.array(codebook.classes, dtype=object)[labels]
+        tables[site] = pa.table({"body": pa.array(bodies), "kind": pa.array(kinds)})
+    truth = {"spam by site": {site: spam[at % 3] for at, site in enumerate(sites)}, "campaigns": campaigns.tolist()}
+    return Synthetic(tables, codebook, truth)

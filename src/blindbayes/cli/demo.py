@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @click.group()
 def command() -> None:
-    """See it work: three hospitals, a bank and a telecom, or a census office.
+    """See it work: three hospitals, a bank and a telecom, a census office, or mail providers.
 
     \b
     Example:
@@ -64,12 +64,65 @@ def hospitals(as_json: bool, out: str | None, rows: int) -> None:
     Example:
       blindbayes demo hospitals --out demo
     """
-    from blindbayes import NaiveBayes
     from blindbayes.datasets import hospitals as generate
+
+    _together(
+        generate(rows),
+        generate(9000, seed=77),
+        _Words(
+            "hospitals",
+            "one model of readmission within 30 days",
+            "accuracy on new patients",
+            "They differ in size and in their patients",
+            1.0,
+        ),
+        as_json,
+        _fresh(out),
+    )
+
+
+@command.command("mail")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.option("--out", type=click.Path(file_okay=False), help="Write the providers' releases here (a new name if taken).")
+@click.option("--rows", type=click.IntRange(300, 1_000_000), default=6000, show_default=True, help="Mails in all.")
+@click.option("--words", type=click.IntRange(500, 100_000), default=50_000, show_default=True, help="Size of the vocabulary.")
+def mail(as_json: bool, out: str | None, rows: int, words: int) -> None:
+    """Three mail providers train one spam filter; no mail leaves its provider.
+
+    Each provider sees other campaigns of spam. What is summed under masks is how often each word of a public vocabulary stands
+    in spam and in honest mail.
+
+    \b
+    Example:
+      blindbayes demo mail --out filter
+    """
+    from blindbayes.datasets import mail as generate
+
+    story = _Words(
+        "mail providers",
+        f"one spam filter over {words:,} words",
+        "accuracy on new mail",
+        "They differ in size and in the spam that they see",
+        4.0,
+    )
+    _together(generate(rows, words=words), generate(6000, words=words, seed=77), story, as_json, _fresh(out))
+
+
+@dataclass(frozen=True)
+class _Words:
+    who: str
+    title: str
+    measure: str
+    differ: str
+    epsilon: float
+
+
+def _together(data: Any, later: Any, story: _Words, as_json: bool, folder: Path | None) -> None:
+    """Three sites train together, each alone, and all their rows in one place; what came out of it."""
+    from blindbayes import NaiveBayes
 
     begun = time.perf_counter()
     console = Screen(stderr=True, quiet=as_json)
-    data, later = generate(rows), generate(9000, seed=77)
     test = pa.concat_tables(later.tables.values())
     truth = test.column(data.codebook.target).to_pylist()
 
@@ -80,13 +133,12 @@ def hospitals(as_json: bool, out: str | None, rows: int) -> None:
     for site, table in data.tables.items():
         lines.append((f"{site} alone", table.num_rows, accuracy(NaiveBayes(data.codebook).fit(table))))
     pooled = NaiveBayes(data.codebook).fit(pa.concat_tables(data.tables.values()))
-    folder = _fresh(out)
-    with console.status("starting three hospitals ...") as status:
-        joint, private = _run_hospitals(data, folder, lambda text: status.update(text))
+    with console.status(f"starting three {story.who} ...") as status:
+        joint, private = _run_sites(data, folder, story.epsilon, lambda text: status.update(text))
     total = sum(table.num_rows for table in data.tables.values())
     lines.append(("joint, masked sum", total, accuracy(joint.model)))
     lines.append(("pooled (nobody may)", total, accuracy(pooled)))
-    lines.append(("joint, epsilon = 1", total, accuracy(private.model)))
+    lines.append((f"joint, epsilon = {story.epsilon:g}", total, accuracy(private.model)))
     equal = joint.model.statistics_ == pooled.statistics_
     facts = {
         "accuracy": {name: round(score, 4) for name, _, score in lines},
@@ -102,11 +154,9 @@ def hospitals(as_json: bool, out: str | None, rows: int) -> None:
         click.echo(json.dumps(facts, indent=2))
         return
     console = Screen()
-    console.print("\n[bold]Three hospitals, one model of readmission within 30 days[/]")
-    console.print(
-        "Three processes, each with its own DuckDB file, keys and policy. They differ in size and in their patients.\n"
-    )
-    table = Table("trained by", "rows", "accuracy on new patients")
+    console.print(f"\n[bold]Three {story.who}, {story.title}[/]", highlight=False)
+    console.print(f"Three processes, each with its own DuckDB file, keys and policy. {story.differ}.\n")
+    table = Table("trained by", "rows", story.measure)
     for name, count, score in lines:
         table.add_row(name, f"{count:,}", f"{score:.1%}")
     console.print(table)
@@ -126,7 +176,7 @@ def hospitals(as_json: bool, out: str | None, rows: int) -> None:
         for line in (
             f"  blindbayes report verify {folder / 'exact' / 'release'} {cards}",
             f"  {folder / 'exact' / 'release' / 'explain.html'}  (open it in a browser)",
-            "what each hospital wrote itself, who learned what included:",
+            "what each of them wrote itself, who learned what included:",
             f"  blindbayes report {sites}",
             f"  {folder / 'exact' / first / 'leakage.html'}  (open it in a browser)",
         ):
@@ -142,7 +192,7 @@ class _Joint:
     signed: tuple[str, ...]
 
 
-def _run_hospitals(data: Any, folder: Path | None, tell: Callable[[str], None]) -> tuple[_Joint, _Joint]:
+def _run_sites(data: Any, folder: Path | None, epsilon: float, tell: Callable[[str], None]) -> tuple[_Joint, _Joint]:
     """The exact study and the private one, each over real processes; what each site wrote goes to `folder`."""
     from blindbayes.demo.loopback import Loopback
     from blindbayes.study.file import Privacy
@@ -150,10 +200,10 @@ def _run_hospitals(data: Any, folder: Path | None, tell: Callable[[str], None]) 
     with tempfile.TemporaryDirectory(prefix="blindbayes-demo-") as scratch:
         sources: dict[str, str | None] = {}
         for site, table in data.tables.items():
-            sources[site] = write_duckdb(Path(scratch) / f"{site}.duckdb", {"visits": table}) + "#visits"
+            sources[site] = write_duckdb(Path(scratch) / f"{site}.duckdb", {"rows": table}) + "#rows"
         with Loopback(Path(scratch) / "sites", sources) as sites:
             results = []
-            for title, privacy in (("exact sum", Privacy()), ("epsilon = 1", Privacy(epsilon=1.0))):
+            for title, privacy in (("exact sum", Privacy()), (f"epsilon = {epsilon:g}", Privacy(epsilon=epsilon))):
                 tell(f"running the study: {title} ...")
                 study = sites.make_study(data.codebook, title=title, protocol="masked_sum", privacy=privacy)
                 sites.approve(study)

@@ -53,7 +53,7 @@ def document_of(fields: dict[str, Any], path: Path | None) -> tomlkit.TOMLDocume
             if key in fields:
                 for line in _COMMENTS[key].split("\n"):
                     document.add(tomlkit.comment(line))
-                document.add(key, _multiline(fields[key]))
+                document.add(key, multiline(fields[key]))
         tables = tomlkit.aot()
         for feature in features:
             tables.append(_table(feature))
@@ -65,18 +65,17 @@ def document_of(fields: dict[str, Any], path: Path | None) -> tomlkit.TOMLDocume
     return document
 
 
-def _multiline(value: Any) -> Any:
-    if isinstance(value, list) and len(value) > 8:
-        array = tomlkit.array()
-        array.extend(value)
-        return array.multiline(True)
+def multiline(value: Any) -> Any:
+    """A long list with an entry on each line; anything else as it is."""
+    if isinstance(value, list) and len(value) > 8:  # from its text: item by item takes time by the square of their number
+        return tomlkit.array("[\n" + "".join(f"    {tomlkit.item(each).as_string()},\n" for each in value) + "]")
     return value
 
 
 def _table(fields: Mapping[str, Any]) -> tomlkit.items.Table:
     table = tomlkit.table()
     for key, value in fields.items():
-        table.add(key, _multiline(value))
+        table.add(key, multiline(value))
     return table
 
 
@@ -85,5 +84,5 @@ def _updated(table: Any, fields: Mapping[str, Any]) -> Any:
         del table[key]
     for key, value in fields.items():
         if table.get(key) != value:
-            table[key] = _multiline(value)
+            table[key] = multiline(value)
     return table

@@ -16,6 +16,7 @@ import msgspec
 import tomlkit
 
 from blindbayes.codebook import MAX_NAME_LENGTH
+from blindbayes.codebook.toml import multiline
 from blindbayes.errors import ConfigError, IntegrityError
 from blindbayes.foreign import require_seen
 from blindbayes.primitives.signatures import SigningKey, verify
@@ -298,7 +299,9 @@ class StudyFile(StudyFields, frozen=True, forbid_unknown_fields=True, dict=True)
         annotate(document, "study")
         if self.partition == "rows" and self.privacy.epsilon is None:
             document["privacy"].comment("no epsilon: the exact sum is opened")
-        document["codebook"] = no_none(codebook)
+        book = no_none(codebook)
+        book["features"] = [{name: multiline(value) for name, value in each.items()} for each in book["features"]]
+        document["codebook"] = book
         return tomlkit.dumps(document)
 
 
