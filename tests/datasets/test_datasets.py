@@ -18,7 +18,7 @@ import pytest
 
 from blindbayes import Codebook, NaiveBayes
 from blindbayes.data import check, count
-from blindbayes.datasets import DATASETS, bank_telecom, census, dataset_path, hospitals, load_dataset
+from blindbayes.datasets import DATASETS, bank_telecom, census, dataset_path, hospitals, load_dataset, mail
 from blindbayes.errors import ConfigError, DataError
 from blindbayes.papers.declared import DECLARED
 
@@ -117,7 +117,7 @@ def test_a_download_that_fails_or_is_short_leaves_nothing(tmp_path: Path, monkey
     assert not list(tmp_path.rglob("*.csv"))
 
 
-@pytest.mark.parametrize("make", [hospitals, bank_telecom, census])
+@pytest.mark.parametrize("make", [hospitals, bank_telecom, census, mail])
 def test_a_seed_gives_the_same_tables_and_another_seed_others(make: Callable[..., Any]) -> None:
     one, two, other = make(500), make(500), make(500, seed=5)
     assert one.tables.keys() == two.tables.keys()

@@ -66,3 +66,15 @@ def test_the_hospitals(tmp_path: Path) -> None:
         one = CliRunner().invoke(report, ["verify", str(tmp_path / "demo" / kind / "release"), *cards, "--json"])
         assert list(json.loads(one.output)["signed by"]) == ["north", "south", "west"]
     assert facts["signed by"] == ["north", "south", "west"]
+
+
+@pytest.mark.slow
+def test_the_mail_providers(tmp_path: Path) -> None:
+    facts = told("mail", "--rows", "1500", "--words", "5000", "--out", str(tmp_path / "filter"))
+    assert facts["joint equals pooled"] is True
+    alone = [score for name, score in facts["accuracy"].items() if name.endswith("alone")]
+    assert facts["accuracy"]["joint, masked sum"] > max(alone)
+    assert facts["signed by"] == ["alder", "birch", "cedar"]
+    page = (tmp_path / "filter" / "exact" / "release" / "explain.html").read_text()
+    assert "lottery" in page or "prize" in page
+    assert page.count("<tr") < 200  # the words that speak most, not all of them

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -67,9 +68,19 @@ def document_of(fields: dict[str, Any], path: Path | None) -> tomlkit.TOMLDocume
 
 def multiline(value: Any) -> Any:
     """A long list with an entry on each line; anything else as it is."""
-    if isinstance(value, list) and len(value) > 8:  # from its text: item by item takes time by the square of their number
-        return tomlkit.array("[\n" + "".join(f"    {tomlkit.item(each).as_string()},\n" for each in value) + "]")
-    return value
+    return _Lines(value) if isinstance(value, list) and len(value) > 8 else value
+
+
+class _Lines(tomlkit.items.Array):
+    """A list to be written, not changed: tomlkit's own takes time by the square of its length."""
+
+    def __init__(self, values: list[Any]) -> None:
+        super().__init__([], tomlkit.items.Trivia())
+        self._lines = "[\n" + "".join(f"    {json.dumps(each, ensure_ascii=False)},\n" for each in values) + "]"
+
+    def as_string(self) -> str:
+        """What JSON writes of texts and numbers is TOML too."""
+        return self._lines
 
 
 def _table(fields: Mapping[str, Any]) -> tomlkit.items.Table:
