@@ -364,16 +364,38 @@ def _tell_code(operator: str, code: str) -> None:
     click.echo(f"Site console: http://{operator}\nSign in with this code, once, within ten minutes:  {code}")
 
 
+async def _first_run(folder: Path, operator: str) -> None:
+    from blindbayes.console.first_run import FirstRun
+    from blindbayes.console.port import ConsolePort
+    from blindbayes.site.serve import serve
+
+    page = FirstRun(folder, operator)
+    await page.start()
+    _tell_code(page.address, page.door.new_code())
+    home, identity = await page.wait()
+    click.echo(f"Made site {identity.name} in {folder}; its agent runs here until it is stopped.")
+    await serve(home, identity, lambda agent: ConsolePort(agent, page))
+
+
 @command.command("console")
 @FOLDER
+@click.option(
+    "--operator", default="127.0.0.1:7441", show_default=True, help="Of a new site: loopback host:port for its people."
+)
 @JSON
-def console_command(config: Path, as_json: bool) -> None:
+def console_command(config: Path, operator: str, as_json: bool) -> None:
     """Print the address of the running agent's console and a code to sign in there with a browser, once.
+
+    Where there is no site yet it serves a page that makes one, and goes on as its agent.
 
     \b
     Example:
       blindbayes site console --config north
     """
+    folder = config.parent if config.suffix == ".toml" else config
+    if not (folder / "site.toml").exists():
+        asyncio.run(_first_run(folder, operator))
+        return
     client = OperatorClient(SiteFolder.open(config).folder)
     code = client.call("POST", "/codes", {})["code"]
     if as_json:

@@ -9,6 +9,7 @@ import msgspec
 
 from blindbayes.console.calls import Desk
 from blindbayes.console.facts import find_study, lanes
+from blindbayes.console.invitations import keep_cards
 from blindbayes.errors import ConfigError
 from blindbayes.site import preview
 from blindbayes.site.people import require_reason
@@ -176,6 +177,14 @@ def destroy(desk: Desk, run: str, typed: str) -> dict[str, Any]:
         raise ConfigError("type the first eight signs of the run whose share is to go; nothing was destroyed")
     desk.agent.home.shares.destroy(run)
     return {"run": run}
+
+
+def invite(desk: Desk, text: str) -> dict[str, Any]:
+    """Bring an invitation: cards that wait until their words were compared"""
+    home = desk.agent.home
+    who, names = home.people.require("manage", desk.who), keep_cards(home, text, desk.agent.identity.card)
+    home.audit.append("invited", sites=names, who=who)
+    return {"sites": names}
 
 
 async def pin_card(desk: Desk, card: str, words: str, replace: bool) -> dict[str, Any]:

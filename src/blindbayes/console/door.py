@@ -63,9 +63,9 @@ class Visitor:
 class Door:
     """Tokens, codes and sessions. They live as long as the agent does."""
 
-    def __init__(self, metrics_token: str) -> None:
+    def __init__(self, metrics_token: str = "") -> None:
         self.token = _secret()
-        self._metrics = metrics_token
+        self.metrics_token = metrics_token
         self._codes: dict[str, float] = {}  # until when each counts
         self._sessions: dict[str, Visitor] = {}
         self._tries: list[float] = []
@@ -111,7 +111,7 @@ class Door:
         key = self.sign_in(name, roles)
         return key, self._sessions[key]
 
-    def sign_in(self, name: str, roles: frozenset[str]) -> str:
+    def sign_in(self, name: str, roles: frozenset[str] = frozenset(ROLES)) -> str:
         """A new session; its cookie."""
         self._tries[-1:] = []
         now = time.monotonic()
@@ -136,18 +136,20 @@ class Door:
     def may_measure(self, request: Request) -> bool:
         """Whether a request may read the metrics: with their own token, which lasts, or as a visitor."""
         given = request.headers.get("authorization", "")
-        return _is_same(given, f"Bearer {self._metrics}") or self.visitor(request) is not None
+        return (bool(self.metrics_token) and _is_same(given, f"Bearer {self.metrics_token}")) or self.visitor(
+            request
+        ) is not None
 
 
 class Guard:
     """The console behind its door."""
 
     def __init__(self, app: ASGIApp, door: Door) -> None:
-        self._app, self._door = app, door
+        self.app, self._door = app, door
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
-            await self._app(scope, receive, send)
+            await self.app(scope, receive, send)
             return
 
         async def send_with_headers(message: Message) -> None:
@@ -175,7 +177,7 @@ class Guard:
             given = True
             return {"type": "http.request", "body": body, "more_body": False}
 
-        await self._app(scope, again, send_with_headers)
+        await self.app(scope, again, send_with_headers)
 
     async def _body(self, request: Request) -> bytes | None:
         found = bytearray()

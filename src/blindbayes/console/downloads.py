@@ -9,6 +9,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
+from blindbayes.console.invitations import invitation_of
 from blindbayes.errors import BlindbayesError, ConfigError
 from blindbayes.report import verify_files
 from blindbayes.report.pdf import pdf_of
@@ -63,10 +64,15 @@ def downloads(agent: Agent) -> list[Route]:
     async def card(_: Request) -> Response:
         return _attached(agent.identity.card.to_toml().encode(), f"{agent.name}-card.toml")
 
+    async def invitation(_: Request) -> Response:
+        text = invitation_of([agent.identity.card, *agent.home.peers().values()])
+        return _attached(text.encode(), "invitation.toml")
+
     return [
         Route("/releases/{run}/files/{name:path}", file),
         Route("/releases/{run}/pdf", pdf),
         Route("/card.toml", card),
+        Route("/invitation.toml", invitation),
     ]
 
 

@@ -84,7 +84,7 @@ class Pages:
             Route("/login", self._login, methods=["GET", "POST"]),
             Route("/logout", self._logout, methods=["POST"]),
             Route("/events", self._events),
-            Route("/static/{name}", self._static),
+            Route("/static/{name}", static_file),
             *downloads(self._agent),
             *(self._view(call) for call in CALLS if isinstance(call, View) and call.page),
             *(self._action(call) for call in CALLS if isinstance(call, Action)),
@@ -172,15 +172,6 @@ class Pages:
 
     # -- parts -------------------------------------------------------------------------------------------------------------
 
-    async def _static(self, request: Request) -> Response:
-        name = request.path_params["name"]
-        if name == "look.css":
-            return Response(style(), media_type="text/css")
-        place = files("blindbayes.console") / "static" / name
-        if not re.fullmatch(r"[a-z]+\.(css|js|svg)", name) or not place.is_file():
-            return Response("no such file", 404, media_type="text/plain")
-        return Response(place.read_bytes(), media_type=_KINDS[name.rpartition(".")[2]])
-
     async def _events(self, request: Request) -> Response:
         path = request.query_params.get("of", "")
         if not any(form.match(path) for form, _ in self._live_views):
@@ -197,7 +188,19 @@ class Pages:
         raise Missing(path)
 
 
+async def static_file(request: Request) -> Response:
+    """Style, script and icon: parts of the package."""
+    name = request.path_params["name"]
+    if name == "look.css":
+        return Response(style(), media_type="text/css")
+    place = files("blindbayes.console") / "static" / name
+    if not re.fullmatch(r"[a-z]+\.(css|js|svg)", name) or not place.is_file():
+        return Response("no such file", 404, media_type="text/plain")
+    return Response(place.read_bytes(), media_type=_KINDS[name.rpartition(".")[2]])
+
+
 _TOLD = {
+    "invited": "The cards are here. None is trusted before you compared its words by telephone.",
     "approved": "Approved. The run begins when one of the sites asks for it.",
     "asked": "Your yes is written down; another steward must say yes too.",
     "refused": "Refused. Whoever of the study asks for a run is told why.",

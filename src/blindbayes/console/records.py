@@ -9,6 +9,7 @@ import msgspec
 
 from blindbayes.console.calls import Desk, Missing
 from blindbayes.console.facts import PAGE, budget, find_study, inbox
+from blindbayes.console.invitations import invited
 from blindbayes.console.words import EVENTS, plain
 from blindbayes.errors import BlindbayesError, ConfigError
 from blindbayes.foreign import read_json_table
@@ -184,12 +185,14 @@ def identities(desk: Desk) -> dict[str, Any]:
             }
         )
     people = [{"name": each.name, "role": each.role, "password": each.secret is not None} for each in agent.home.people.all()]
+    guests = [{"name": name, "card": card.to_toml(), "address": card.address} for name, card in invited(agent.home).items()]
     return {
         "name": agent.name,
         "words": agent.identity.card.words,
         "address": agent.identity.card.address,
         "card": agent.identity.card.to_toml(),
         "peers": peers,
+        "invited": guests,
         "people": people,
     }
 

@@ -75,5 +75,6 @@ CALLS: tuple[View | Action, ...] = (
     ),
     Action("/data", records.check_data, "Hold the table against a codebook", actions.Of, back="/data", page="data.html"),
     Action("/peers", actions.pin_card, "Pin a card", actions.Pin, "manage", "/identities", "/identities", "pinned"),
+    Action("/invitations", actions.invite, "Bring cards", actions.Text, "manage", "/identities", "/identities", "invited"),
     Action("/reload", actions.reload, "Take up changed settings and pins", act="manage", then="/settings", told="reloaded"),
 )

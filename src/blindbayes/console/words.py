@@ -6,6 +6,7 @@ from typing import Any
 
 WORD = {
     "site": "Site console",
+    "new_site": "A new site",
     "skip": "Skip to the page",
     "nobody": "with the folder's token",
     "sign_out": "Sign out",
@@ -51,6 +52,7 @@ EVENTS = {
     "study kept": "a study's file was brought",
     "data checked": "the table was held against a codebook",
     "signed in": "somebody signed in",
+    "invited": "an invitation was brought",
     "reloaded": "settings were read anew",
 }
 

@@ -1,0 +1,87 @@
+"""A site is made in a page, without a terminal beyond the command that serves it, and joins from an invitation."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser
+
+from blindbayes.console.invitations import invitation_of, invited, keep_cards
+from blindbayes.errors import ConfigError
+from blindbayes.site.config import SiteConfig
+from blindbayes.site.folder import SiteFolder
+from blindbayes.transport.identity import Identity
+
+
+def test_a_newcomer_makes_a_site_from_an_invitation_and_pins_who_invited(tmp_path: Path, browser: Browser) -> None:
+    south = Identity.generate("south", address="south.example:7440").card
+    (tmp_path / "visits.csv").write_text("class,colour\nill,red\n")
+    command = [sys.executable, "-m", "blindbayes", "site", "console", "--config", str(tmp_path / "north"), "--operator"]
+    with subprocess.Popen([*command, "127.0.0.1:0"], stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            url = process.stdout.readline().split()[-1]
+            code = process.stdout.readline().split()[-1]
+            page = browser.new_page()
+            page.set_default_timeout(15_000)
+            errors: list[str] = []
+            page.on("console", lambda message: errors.append(message.text) if message.type == "error" else None)
+            page.goto(url)
+            page.get_by_label("Your name").fill("Ada")
+            page.get_by_label("One-time code").fill(code)
+            page.get_by_role("button", name="Sign in").click()
+            page.get_by_label("Name of the site").fill("north")
+            page.get_by_label("Where the rows are").fill(str(tmp_path / "visits.csv"))
+            page.get_by_label("Privacy budget in all").fill("4")
+            invitation = {"name": "i.toml", "mimeType": "text/plain", "buffer": invitation_of([south]).encode()}
+            page.get_by_label("Invitation").set_input_files(invitation)
+            page.get_by_role("button", name="Make the site").click()
+            page.get_by_text("The site is made").wait_for()
+            page.wait_for_url(url + "/identities")  # the agent runs, and the session goes on
+            page.get_by_label("Words of south").fill(south.words.replace("-", " "))
+            page.get_by_role("button", name="Pin south").click()
+            page.get_by_text("Pinned.").wait_for()
+            page.goto(url + "/")
+            page.get_by_text("4 of ε 4 left").wait_for()
+            page.close()
+            assert errors == []
+            home = SiteFolder.open(tmp_path / "north")
+            assert list(home.peers()) == ["south"]
+            assert home.audit.of("event", "pinned")[-1]["who"] == "Ada"
+            assert not home.config.policy.exact_sums
+        finally:
+            process.terminate()
+
+
+def test_an_invitation_trusts_nobody_and_cannot_replace_a_pin(tmp_path: Path) -> None:
+    home, identity = SiteFolder.create(tmp_path / "north", "north", config=SiteConfig())
+    south, false = Identity.generate("south").card, Identity.generate("south").card
+    keep_cards(home, invitation_of([south, identity.card]), identity.card)
+    assert list(invited(home)) == ["south"]
+    assert home.peers() == {}
+    keep_cards(home, false.to_toml(), identity.card)
+    assert invited(home)["south"].identity == false.identity  # people compare words: those of this card, not of the first
+    for wrong in ("", "format = 'blindbayes.invitation/1'\ncards = 3", "cards = []", south.to_toml().replace("south", "../x")):
+        with pytest.raises(ConfigError):
+            keep_cards(home, wrong, identity.card)
+
+
+def test_the_first_run_is_served_on_loopback_only(tmp_path: Path) -> None:
+    command = [
+        sys.executable,
+        "-m",
+        "blindbayes",
+        "site",
+        "console",
+        "--config",
+        str(tmp_path / "x"),
+        "--operator",
+        "0.0.0.0:0",
+    ]
+    found = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert found.returncode == 2
+    assert re.search("for this machine only", found.stderr)
