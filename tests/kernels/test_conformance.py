@@ -213,6 +213,16 @@ def test_planes_and_rows_of_the_oblivious_function_are_alike(isa, count):
     alike(isa, lambda: [oprf.to_planes(rows[:8])])  # too few for the kernel
 
 
+def test_streams_go_on_where_they_ended(isa):
+    seeds = words("seeds", 5, 2)
+
+    def work():
+        streams = oprf._Streams(seeds)
+        return [streams.read(size) for size in (8, 16, 8, 0, 1000, 24, 1, 15)]
+
+    alike(isa, work)
+
+
 @pytest.mark.parametrize("width", [1, 2, 3])
 @pytest.mark.parametrize("rate", [145, 124])  # as it is, and so tight that keys are left for the dense part
 def test_stores_are_encoded_and_decoded_alike(isa, width, rate):

@@ -23,6 +23,7 @@ DECLARED = """
 void schedules_{0}(void *, size_t, void *);
 void expand_{0}(void *, void *, void *, uint64_t, uint64_t, uint64_t, size_t, size_t, void *);
 void fold_{0}(void *, void *, uint64_t, int, size_t, void *, size_t, void *);
+void streams_{0}(void *, size_t, uint64_t, size_t, void *);
 void transpose_{0}(void *, size_t, size_t, size_t, void *);
 void sender_pads_{0}(void *, void *, void *, size_t, size_t, size_t, size_t, uint64_t, uint64_t, void *);
 void chooser_pads_{0}(void *, void *, void *, size_t, size_t, size_t, uint64_t, uint64_t, void *);
@@ -129,6 +130,13 @@ class Kernels:
         to = self._array(folded, (128, stride), _BYTE, writes=True)
         also = self._array(rest, (32, width), _BYTE, writes=True)
         self._call["fold"](streams, keys, counter, missing, width, to, stride, also)
+
+    def streams(self, schedules: Bytes, at: int, width: int) -> Bytes:
+        """(n, width): bytes from `at` on of AES in counter mode under n keys."""
+        count = len(schedules)
+        out = np.empty((count, width), dtype=np.uint8)
+        self._call["streams"](self._array(schedules, (count, SCHEDULE), _BYTE), count, at, width, self._memory(out))
+        return out
 
     def transpose(self, rows: Bytes, out: npt.NDArray[Any]) -> None:
         """(n, width) bytes of bits, little-endian, to 8 * width rows of n bits in `out`. Rows may lie apart."""

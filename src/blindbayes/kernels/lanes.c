@@ -178,6 +178,29 @@ KERNEL(fold)(const uint8_t *given, const uint8_t *schedules, uint64_t counter, i
     wipe(&k, sizeof k);
 }
 
+/* (n, width): bytes from `at` on of AES in counter mode under n schedules. */
+KERNEL(streams)(const uint8_t *schedules, size_t n, uint64_t at, size_t width, uint8_t *out)
+{
+    keys k;
+    uint8_t stage[16 * STEP];
+    for (size_t i = 0; i < n; i++) {
+        load_keys(&k, schedules + 176 * i);
+        for (size_t made = 0, skip = at % 16; made < width; skip = 0) {
+            size_t here = 16 * STEP - skip < width - made ? 16 * STEP - skip : width - made;
+            uint64_t count[2 * STEP] = {0}, first = (at + made) / 16;
+            for (int s = 0; s < STEP; s++) count[2 * s + 1] = __builtin_bswap64(first + (uint64_t)s);
+            vec x[U];
+            memcpy(x, count, sizeof x);
+            encrypt(x, &k);
+            memcpy(stage, x, sizeof x);
+            memcpy(out + i * width + made, stage + skip, here);
+            made += here;
+        }
+    }
+    wipe(&k, sizeof k);
+    wipe(stage, sizeof stage);
+}
+
 /* -- bits -------------------------------------------------------------------------------------------------------------------- */
 
 typedef uint64_t four __attribute__((vector_size(32)));

@@ -99,15 +99,15 @@ class Asker:
         if seeds.shape != (2, WIDTH, 2):
             raise LocalProtocolError("an asker has two seeds for each of 512 transfers")
         self._session = session
-        self._streams = [[_Stream(seed) for seed in side] for side in seeds]
-        self._masks = _Stream(np.frombuffer(hashlib.sha256(b"oprf masks" + seeds.tobytes()).digest()[:16], dtype=np.uint64))
+        self._streams = [_Streams(side) for side in seeds]
+        self._masks = _Streams(np.frombuffer(hashlib.sha256(b"oprf masks" + seeds.tobytes()).digest()[:16], dtype=np.uint64))
         self._asked = 0
 
     def ask(self, items: Block128) -> tuple[U64Array, U64Array]:
         """What to send for the next bins (a multiple of 64), and t (n, 8) words, to be hashed."""
-        hidden = np.frombuffer(self._masks.read(bytes(2 * 8 * MASK_BITS)), dtype=np.uint64).reshape(MASK_BITS, 2)
+        hidden = self._masks.read(2 * 8 * MASK_BITS).view(np.uint64).reshape(MASK_BITS, 2)
         every = np.concatenate([items, hidden])  # random items behind hide the others in the proof
-        own, other = (_planes(side, len(every)) for side in self._streams)
+        own, other = (side.planes(len(every)) for side in self._streams)
         other ^= own
         other ^= to_planes(codewords(every))
         check = LinearHash(self._session + b" questions", self._asked, other)
@@ -124,7 +124,7 @@ class Owner:
         if seeds.shape != (WIDTH, 2) or bits.shape != (WIDTH,):
             raise LocalProtocolError("an owner has one seed for each of 512 transfers")
         self._session = session
-        self._streams = [_Stream(seed) for seed in seeds]
+        self._streams = _Streams(seeds)
         self._chosen = np.flatnonzero(bits)
         self._mask = np.packbits(bits, bitorder="little").view(np.uint64)
         self._answered = 0
@@ -135,7 +135,7 @@ class Owner:
             raise PeerProtocolError("masked questions have the wrong length", party=party)
         raw, width = sent.view(np.uint8), (bins + MASK_BITS) // 8
         received, proof = raw[: WIDTH * width].reshape(WIDTH, width), raw[WIDTH * width :]
-        planes = _planes(self._streams, bins + MASK_BITS)
+        planes = self._streams.planes(bins + MASK_BITS)
         planes[self._chosen] ^= received[self._chosen]
         if not self._holds(received, proof, planes):
             raise IntegrityError(party=party)
@@ -176,21 +176,31 @@ def hashed(session: bytes, rows: U64Array, bins: npt.NDArray[np.int64], words: i
     return np.frombuffer(b"".join(made), dtype="<u8").astype(np.uint64).reshape(-1, words)
 
 
-class _Stream:
-    __slots__ = ("_encryptor",)
+class _Streams:
+    """AES in counter mode under many seeds, (n, 2) words, read side by side."""
 
-    def __init__(self, seed: U64Array) -> None:
-        self._encryptor = Cipher(algorithms.AES(seed.tobytes()), modes.CTR(bytes(16))).encryptor()
+    def __init__(self, seeds: U64Array) -> None:
+        self._at, self._kernel, raw = 0, kernels.active(), seeds.tobytes()
+        keys = [raw[low : low + 16] for low in range(0, len(raw), 16)]
+        if self._kernel is not None:
+            self._schedules = self._kernel.schedules(raw)
+        else:
+            self._encryptors = [Cipher(algorithms.AES(key), modes.CTR(bytes(16))).encryptor() for key in keys]
 
-    def read(self, zeros: bytes) -> bytes:
-        return self._encryptor.update(zeros)
+    def read(self, size: int) -> Bytes:
+        """The next bytes of every stream, (n, size)."""
+        self._at += size
+        if self._kernel is not None:
+            return self._kernel.streams(self._schedules, self._at - size, size)
+        zeros = bytes(size)
+        made = b"".join([encryptor.update(zeros) for encryptor in self._encryptors])
+        return np.frombuffer(made, dtype=np.uint8).reshape(len(self._encryptors), size).copy()
 
-
-def _planes(streams: list[_Stream], bins: int) -> Bytes:
-    if bins % 64:
-        raise LocalProtocolError("bins come in units of 64")
-    zeros = bytes(bins // 8)
-    return np.frombuffer(b"".join([stream.read(zeros) for stream in streams]), dtype=np.uint8).reshape(WIDTH, -1).copy()
+    def planes(self, bins: int) -> Bytes:
+        """Bit planes of so many bins."""
+        if bins % 64:
+            raise LocalProtocolError("bins come in units of 64")
+        return self.read(bins // 8)
 
 
 def _swap(blocks: U64Array) -> None:
