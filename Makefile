@@ -10,7 +10,7 @@ READY := $(VENV)/.ready
 
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup demo test test-fast test-tenth test-slow test-one lint format docs bench peers hooks lock clean
+.PHONY: help setup demo test test-fast test-tenth test-off sanitize test-slow test-one lint format docs bench peers hooks lock clean
 
 help:  ## List the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -38,6 +38,12 @@ test-tenth: $(READY)  ## A tenth of the slow tests, another one every day, for a
 
 test-one: $(READY)  ## The tests of one place: make test-one T=tests/report
 	$(BIN)/pytest $(T)
+
+test-off: $(READY)  ## Protocols and their attacks without kernels, by numpy alone
+	BLINDBAYES_KERNELS=off $(BIN)/pytest -n auto --dist worksteal tests/primitives tests/protocol tests/attacks tests/adversary
+
+sanitize: $(READY)  ## Every kernel under the address and undefined-behaviour sanitizers
+	$(BIN)/pytest -m slow tests/kernels/test_build.py -k sanitizers
 
 test-slow: $(READY)  ## The long forms: large simulations, exhaustive faults, soak
 	$(BIN)/pytest -m slow --timeout 3600

@@ -231,7 +231,7 @@ def measure(case: Case, size: int, sets: list[str], rounds: int) -> dict[str, fl
     work = case.make(size)
     used: dict[str, list[float]] = {name: [] for name in sets}
     frames, sent = set(), 0
-    for number in range(rounds + 1):  # the first round fills caches
+    for number in range(rounds + (rounds > 1)):  # the first of several rounds fills caches
         for name in sets:
             with kernels.using(name):
                 for _ in range(case.repeat):

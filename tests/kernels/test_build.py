@@ -22,7 +22,7 @@ def python(*command, **environment):
         [sys.executable, *command],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=1000,
         check=False,
         env={**os.environ, "PYTHONPATH": str(ROOT / "src"), **environment},
     )
@@ -145,3 +145,37 @@ def test_the_version_alone_says_nothing_of_kernels():
 
 def test_every_source_is_in_the_digest():
     assert {path.name for path in build.FOLDER.glob("*.[ch]")} == set(build.SOURCES)
+
+
+SANITIZED = ("-g", "-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
+
+
+def under_sanitizers(tree, *command):
+    found = subprocess.run(["cc", "-print-file-name=libasan.so"], capture_output=True, text=True, check=True).stdout.strip()
+    options = {"ASAN_OPTIONS": "detect_leaks=0:detect_stack_use_after_return=1", "UBSAN_OPTIONS": "print_stacktrace=1"}
+    return python(
+        *command, LD_PRELOAD=found, PYTHONMALLOC="malloc", PYTHONPATH=str(tree / "src"), BLINDBAYES_KERNELS="", **options
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+@pytest.mark.skipif(not HAS_COMPILER, reason="there is no compiler")
+def test_kernels_under_the_address_and_undefined_behaviour_sanitizers(clone):
+    """The whole conformance suite, every instruction set; and a planted fault, which must be seen."""
+    source = clone / "src/blindbayes/kernels/words.c"
+    planted = "EXPORT const char *kernels_digest(void) {"
+    kept = source.read_text()
+    assert planted in kept
+    source.write_text(kept.replace(planted, planted + " volatile char a[4] = {0}; volatile int i = 4; if (a[i]) return 0;"))
+    built = python("-m", "blindbayes.kernels.build", *SANITIZED, PYTHONPATH=str(clone / "src"))
+    if "portable" not in built.stdout:
+        pytest.skip("the compiler has no sanitizers")
+    shown = under_sanitizers(clone, "-m", "blindbayes", "--version", "-v")
+    assert "stack-buffer-overflow" in shown.stderr or "out of bounds" in shown.stderr
+    source.write_text(kept)
+    python("-m", "blindbayes.kernels.build", *SANITIZED, PYTHONPATH=str(clone / "src"))
+    suite = str(ROOT / "tests/kernels/test_conformance.py")
+    done = under_sanitizers(clone, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", suite)
+    assert done.returncode == 0, (done.stdout + done.stderr)[-3000:]
+    assert "skipped" not in done.stdout

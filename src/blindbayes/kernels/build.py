@@ -78,9 +78,9 @@ def _ran(command: list[str]) -> bool:
 
 
 def main() -> None:
-    """Build, and say in one line what came of it."""
+    """Build, and say in one line what came of it. Arguments are further flags for the compiler."""
     try:
-        print("kernels:", ", ".join(build()))  # noqa: T201
+        print("kernels:", ", ".join(build(extra=sys.argv[1:])))  # noqa: T201
     except Unbuildable as why:
         print(f"kernels are left out, numpy does the work: {why}")  # noqa: T201
 
