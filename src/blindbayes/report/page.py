@@ -9,7 +9,7 @@ from html import escape
 import numpy as np
 
 from blindbayes.model.explain import COVERAGE, NoiseInterval, between
-from blindbayes.model.parameters import FloatArray, Gaussian, Parameters, Term
+from blindbayes.model.parameters import FloatArray, Gaussian, Parameters, Term, Words
 from blindbayes.report.cover import OFFICER, Cover
 from blindbayes.report.evidence import Weight, information, weights
 from blindbayes.report.leakage import OTHERS, TRUST_WORDS, Flow, LeakReport, PartyView
@@ -271,8 +271,11 @@ def model_page(
         if not found:
             parts.append(f'<p class="muted">None of its {len(every)} values stands out of the noise.</p>')
             continue
+        words = isinstance(term, Words)
+        most = len(found) if words else shown  # of a text the words that speak most for each class, class by class
         strongest = sorted(
-            sorted(found, key=lambda weight: weight.strength, reverse=True)[:shown], key=lambda weight: weight.at
+            sorted(found, key=lambda weight: weight.strength, reverse=True)[:most],
+            key=lambda weight: (int(np.argmax(weight.values)) if words else 0, weight.at),
         )
         rows = "".join(
             f'<tr><td>{escape(weight.value)}</td><td class="num">{_rows(weight)}</td>'
@@ -280,14 +283,17 @@ def model_page(
             + "</tr>"
             for weight in strongest
         )
-        notes = [f"the {shown} that say most, of {len(found)} values"] if len(found) > shown else []
+        notes = [f"the {most} that say most, of {len(found)} values"] if len(found) > most else []
+        if isinstance(term, Words):
+            notes.append(f"the words that speak most for each class, of {term.log_prob.shape[1]:,}")
         notes += (
             [f"{len(every) - len(found)} of its values are not shown: (almost) nobody has them"]
             if len(found) < len(every)
             else []
         )
         more = f'<p class="muted">{"; ".join(notes)}</p>' if notes else ""
-        parts.append(f"<table><tr><th>value</th><th>rows</th>{heads}</tr>{rows}</table>{more}")
+        what = "<th>word</th><th>uses</th>" if words else "<th>value</th><th>rows</th>"
+        parts.append(f"<table><tr>{what}{heads}</tr>{rows}</table>{more}")
     return _document(title, "\n".join(parts))
 
 
