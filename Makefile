@@ -10,7 +10,7 @@ READY := $(VENV)/.ready
 
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup demo test test-fast test-tenth test-off sanitize test-slow test-one lint format docs bench peers hooks lock clean
+.PHONY: help setup demo test test-fast test-tenth test-off sanitize test-slow test-one lint format docs bench guard peers hooks lock clean
 
 help:  ## List the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -64,6 +64,9 @@ docs: $(READY)  ## Build the documentation into out/docs, warnings as errors
 
 bench: $(READY)  ## Every benchmark, in its short form
 	for file in benchmarks/[!_]*.py; do $(BIN)/python $$file --quick || exit 1; done
+
+guard: $(READY)  ## Whether the core protocols cost more than they did: ratios against benchmarks/guard.json
+	$(BIN)/python benchmarks/guard.py
 
 peers: $(READY)  ## Beside scikit-learn, diffprivlib, python-paillier, openmined.psi, SPU, MPyC, OpenDP, DecLearn: docs/peers.md
 	$(BIN)/python benchmarks/peers/run.py
