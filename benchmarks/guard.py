@@ -22,9 +22,9 @@ from typing import Any
 
 import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
-from kernels import CASES, Pair, Work
 
 from blindbayes import kernels
+from kernels import CASES, Pair, Work
 
 STORED = Path(__file__).with_suffix(".json")
 SIZES = {"train": 1024, "classify": 512, "one": 1, "one-mixed": 1, "join": 4096}
@@ -82,9 +82,7 @@ def compare(stored: dict[str, Any], names: list[str], rounds: int) -> list[str]:
                 cpu = ratio(work, rounds)
                 for _ in range(ATTEMPTS):
                     cpu = min(cpu, ratio(work, rounds)) if cpu > limit else cpu
-            print(
-                f"{name} ({end}): CPU {cpu:.2f} (stored {known['cpu']:.2f}), calls {calls:,} ({known['calls']:,}), bytes {sent:,}"
-            )
+            print(f"{name} ({end}): CPU {cpu:.2f} ({known['cpu']:.2f}), calls {calls:,} ({known['calls']:,}), bytes {sent:,}")
             if cpu > limit:
                 grown.append(f"{name} ({end}) takes {cpu / known['cpu']:.1f} times the CPU that it took")
             if calls > MORE_CALLS * known["calls"]:
@@ -114,7 +112,7 @@ def main() -> None:
     parser.add_argument("--against", type=Path, default=STORED, help="stored figures")
     parser.add_argument("--store", action="store_true", help="store today's figures")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--quick", action="store_true", help="one round, measured again only where it is too high")
+    parser.add_argument("--quick", action="store_true", help="one round, without training; measured again where it is too high")
     chosen = parser.parse_args()
     rounds = 1 if chosen.quick else chosen.rounds
     if chosen.store:
@@ -122,7 +120,7 @@ def main() -> None:
             raise SystemExit("there are no kernels here: python -m blindbayes.kernels.build")
         STORED.write_text(json.dumps(measured(rounds), indent=2) + "\n")
         return
-    grown = compare(json.loads(chosen.against.read_text()), chosen.what or list(SIZES), rounds)
+    grown = compare(json.loads(chosen.against.read_text()), chosen.what or list(SIZES)[chosen.quick :], rounds)
     for line in grown:
         print(line, file=sys.stderr)
     if grown:

@@ -234,7 +234,7 @@ def measure(case: Case, size: int, sets: list[str], rounds: int) -> dict[str, fl
     for number in range(rounds + (rounds > 1)):  # the first of several rounds fills caches
         for name in sets:
             with kernels.using(name):
-                for _ in range(case.repeat):
+                for _ in range(case.repeat if rounds > 1 else 1):
                     gc.collect()
                     pair = Pair()
                     work(pair)
@@ -264,7 +264,7 @@ def main() -> None:
     parser.add_argument("--sort", default="tottime", choices=["tottime", "cumtime"], help="how to sort the profile")
     parser.add_argument("--quick", action="store_true", help="small sizes, to see that it runs")
     chosen = parser.parse_args()
-    sets = chosen.sets or ["off", *(name for name in kernels.available() if name != "portable")]
+    sets = chosen.sets or ["off", *kernels.available()[-1 if chosen.quick else 1 :]]
     rounds = 1 if chosen.quick else chosen.rounds
     print(f"{', '.join(sets)}; medians of {rounds}; load {os.getloadavg()[0]:.1f}; times less than {sets[0]} in brackets")
     for name in chosen.what or CASES:

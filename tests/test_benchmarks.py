@@ -33,15 +33,13 @@ def test_a_benchmark_runs_in_its_short_form(name: str, tmp_path: Path) -> None:
     assert done.stdout.strip()
 
 
-@pytest.mark.parametrize("figure", ["cpu", "calls", "bytes"])
-def test_the_guard_speaks_up_where_a_figure_grew(figure: str, tmp_path: Path) -> None:
+def test_the_guard_speaks_up_where_a_figure_grew(tmp_path: Path) -> None:
     """A planted regression: what was stored is a third of what it takes."""
     stored = json.loads((FOLDER / "guard.json").read_text())
     for line in (stored["one"], stored["one"]["numpy"], stored["one"]["kernels"]):
-        if figure in line:
-            line[figure] /= 3
+        line.update({figure: line[figure] / 3 for figure in ("cpu", "calls", "bytes") if figure in line})
     (tmp_path / "stored.json").write_text(json.dumps(stored))
     command = [sys.executable, str(FOLDER / "guard.py"), "one", "--quick", "--against", str(tmp_path / "stored.json")]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)
-    said = {"cpu": "times the CPU", "calls": " calls, ", "bytes": " bytes, "}[figure]
-    assert (done.returncode, said in done.stderr) == (1, True), done.stdout + done.stderr
+    assert done.returncode == 1
+    assert all(said in done.stderr for said in ("times the CPU", " calls, ", " bytes, ")), done.stdout + done.stderr
