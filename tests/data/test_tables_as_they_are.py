@@ -367,3 +367,19 @@ def test_a_mark_at_the_start_is_no_part_of_a_name(tmp_path: Path) -> None:
     path.write_bytes(codecs.BOM_UTF8 + FRAME.to_csv(index=False).encode())
     with open_table(path) as table:
         assert table.columns[0] == "job"
+
+
+def test_a_row_longer_than_a_block_is_read_after_those_before_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Blocks are small, for speed; rows that were given already are not given again."""
+    monkeypatch.setattr("blindbayes.data.files.BATCH", 4)
+    long = "w" * (3 << 20)
+    words = [*("u" * 9), "", long, "v", *("u" * 5)]
+    path = tmp_path / "t.csv"
+    path.write_text("k,y\n" + "".join(f'"{word}",{at}\n' for at, word in enumerate(words)), encoding="utf-8")
+    with open_table(path) as source:
+        read = [
+            cell
+            for batch in source.batches(["k", "y"])
+            for cell in zip(*(batch[name].to_pylist() for name in "ky"), strict=True)
+        ]
+    assert read == [(word or None, str(at)) for at, word in enumerate(words)]

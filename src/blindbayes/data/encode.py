@@ -327,7 +327,8 @@ def _parsed(column: pa.Array, markers: tuple[str, ...]) -> tuple[npt.NDArray[np.
     """Numbers of texts, NaN where there is none; which are missing by their text; which hold something else."""
     numbers = _plain_numbers(column)
     if numbers is not None:  # a marker that reads as a number is told by its number
-        return numbers, _flags(pc.is_null(column)), np.zeros(len(column), dtype=bool)
+        none = np.zeros(len(column), dtype=bool)
+        return numbers, _flags(pc.is_null(column)) if column.null_count else none, none
     missing = _flags(pc.is_null(column)) | _flags(pc.is_in(column, value_set=pa.array(markers, column.type)))
     present = pc.if_else(pa.array(missing), pa.scalar(None, column.type), column)
     numbers = _plain_numbers(present)

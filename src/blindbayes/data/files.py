@@ -16,11 +16,13 @@ import io
 import lzma
 import os
 import zipfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from blindbayes.data.values import plain_text
 from blindbayes.errors import ConfigError, DataError
@@ -28,10 +30,12 @@ from blindbayes.lazy import lazy
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    import pyarrow.compute as pc
     import pyarrow.csv as pacsv
     import pyarrow.parquet as pq
 else:
     pa = lazy("pyarrow")
+    pc = lazy("pyarrow.compute")
     pacsv = lazy("pyarrow.csv")
     pq = lazy("pyarrow.parquet")
 
@@ -44,8 +48,8 @@ KINDS = (
     "files"
 )
 _DELIMITERS = (",", ";", "\t", "|")
-BATCH = 1 << 16
-_BLOCK = 1 << 24  # bytes of a text file that are parsed at a time
+BATCH = 1 << 14  # rows: of a wide table they fit a processor's memory
+_BLOCK, _LARGE_BLOCK = 1 << 20, 1 << 26  # bytes of a text file that are parsed at a time; a row is at most a large one
 _HEADER = 1 << 20  # bytes of a header row at most
 _NAMES = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
 
@@ -161,29 +165,70 @@ def _unpacked(path: str) -> Iterator[Any]:
 
 def csv_batches(path: str, dialect: Dialect, columns: Sequence[str], names: Sequence[str]) -> Iterator[pa.RecordBatch]:
     """Rows of text files with these `columns`, those of `names` only, in order."""
-    text = {name: pa.string() for name in columns}
     for file in files_of(path):
-        with _unpacked(file) as stream:
-            reader = pacsv.open_csv(
-                stream,
-                pacsv.ReadOptions(
-                    block_size=_BLOCK,
-                    encoding=dialect.encoding or "utf-8",
-                    column_names=list(columns),
-                    skip_rows_after_names=0 if dialect.names is not None else 1,
-                ),
-                pacsv.ParseOptions(
-                    delimiter=dialect.delimiter or ",",
-                    quote_char=dialect.quote,
-                    double_quote=True,
-                    newlines_in_values=True,
-                    ignore_empty_lines=len(columns) > 1,  # of one column, an empty line is a row
-                ),
-                pacsv.ConvertOptions(
-                    column_types=text, include_columns=list(names), null_values=[""], strings_can_be_null=True
-                ),
-            )
-            yield from reader
+        seen = 0
+        try:
+            for batch in _gathered(_csv_batches(file, dialect, columns, names, _BLOCK)):
+                seen += batch.num_rows
+                yield batch
+            continue
+        except pa.ArrowInvalid as problem:
+            if "straddling" not in str(problem):
+                raise
+        for batch in _csv_batches(file, dialect, columns, names, _LARGE_BLOCK):  # a row that is longer than a block
+            if batch.num_rows > seen:
+                yield _without_empty(batch.slice(seen))
+            seen = max(0, seen - batch.num_rows)
+
+
+def _gathered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Small batches as larger ones: a block fits a processor's memory, a batch is worth the calls for each column."""
+    held: list[pa.RecordBatch] = []
+    for batch in batches:
+        held.append(batch)
+        if sum(each.num_rows for each in held) >= BATCH:
+            yield _without_empty(pa.concat_batches(held))
+            held = []
+    if held:
+        yield _without_empty(pa.concat_batches(held))
+
+
+def _without_empty(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Empty cells as missing ones, which Arrow's reader would look for in each cell."""
+    columns = []
+    for column in batch.columns:
+        places = np.frombuffer(column.buffers()[1], np.int32)[column.offset : column.offset + len(column) + 1]
+        if len(column) and not np.diff(places).min():
+            column = pc.if_else(pc.equal(column, ""), pa.scalar(None, pa.string()), column)
+        columns.append(column)
+    return pa.record_batch(columns, schema=batch.schema)
+
+
+def _csv_batches(
+    file: str, dialect: Dialect, columns: Sequence[str], names: Sequence[str], block: int
+) -> Iterator[pa.RecordBatch]:
+    with _unpacked(file) as stream:
+        yield from pacsv.open_csv(
+            stream,
+            pacsv.ReadOptions(
+                block_size=block,
+                encoding=dialect.encoding or "utf-8",
+                column_names=list(columns),
+                skip_rows_after_names=0 if dialect.names is not None else 1,
+            ),
+            pacsv.ParseOptions(
+                delimiter=dialect.delimiter or ",",
+                quote_char=dialect.quote,
+                double_quote=True,
+                newlines_in_values=True,
+                ignore_empty_lines=len(columns) > 1,  # of one column, an empty line is a row
+            ),
+            pacsv.ConvertOptions(
+                column_types={name: pa.string() for name in columns},
+                include_columns=list(names),
+                strings_can_be_null=False,
+            ),
+        )
 
 
 def parquet_batches(path: str, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
