@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import shutil
 from pathlib import Path
 
@@ -162,3 +163,27 @@ def people(
         click.echo(f"{shown(each.name)}  {each.role}" + (f"  account {shown(each.account)}" if each.account else ""))
     if not found:
         click.echo("Nobody is named: whoever can write the site's folder may decide, under the name of their account.")
+
+
+@command.command()
+@FOLDER
+def health(config: Path) -> None:
+    """Whether the agent runs and can read its log and ledger; exit code 0 if so. For containers and timers.
+
+    \b
+    Example:
+      blindbayes site health --config north
+    """
+    host, _, port = OperatorClient(SiteFolder.open(config).folder).address.rpartition(":")
+    connection = http.client.HTTPConnection(host.strip("[]"), int(port), timeout=5)
+    try:
+        connection.request("GET", "/readyz")
+        answer = connection.getresponse()
+        text = answer.read().decode()
+    except OSError:
+        raise ConfigError("the agent of this site does not answer") from None
+    finally:
+        connection.close()
+    if answer.status != 200:
+        raise ConfigError(f"the agent is not ready: {shown(text)}")
+    click.echo("ready")

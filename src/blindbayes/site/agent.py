@@ -387,6 +387,7 @@ class Agent:
             raise _Unwritten(error) from error
         run.state = "done"
         self.counters["runs_done"] += 1
+        self.counters["run_milliseconds"] += round(run.protocol_seconds * 1000)
         shown = [seat.show() for seat in run.seats.values()]
         counted = ("messages_in", "messages_out", "bytes_in", "bytes_out", "resumed")
         traffic: dict[str, Any] = {name: sum(seat[name] for seat in shown) for name in counted}
