@@ -30,11 +30,11 @@ from blindbayes.site.difference import Data, PastSum, data_state, require_indepe
 from blindbayes.site.policy import Policy, require_study
 from blindbayes.site.release import outcome_of, write_release
 from blindbayes.study.file import StudyFile
-from blindbayes.transport.driver import Finished
 from blindbayes.transport.envelope import EnvelopePair, pack
 from blindbayes.transport.identity import Card, Identity
 from blindbayes.transport.journal import Begun, Journal
 from blindbayes.transport.memory import local_runs
+from blindbayes.transport.progress import Finished
 from blindbayes.wire import Message, decode
 from blindbayes.wire.codec import _opening
 from blindbayes.wire.items import has_few_items

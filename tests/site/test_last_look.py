@@ -21,7 +21,8 @@ from blindbayes.simulation.site import MemorySite
 from blindbayes.site.release import outcome_of, write_release
 from blindbayes.storage.chain import rehearsal
 from blindbayes.study.file import Deadlines
-from blindbayes.transport.driver import Finished, RoleDriver
+from blindbayes.transport.driver import RoleDriver
+from blindbayes.transport.progress import Finished
 from blindbayes.wire.transcript import PartyCost
 from support.sites import BOOK, Office, bounded, make_rows
 

@@ -10,11 +10,12 @@ from typing import Any
 from blindbayes.primitives.coins import Coins
 from blindbayes.protocol.core import Role, Run
 from blindbayes.transport.courier import MemoryHub
-from blindbayes.transport.driver import Finished, RoleDriver
+from blindbayes.transport.driver import RoleDriver
 from blindbayes.transport.envelope import EnvelopePair
 from blindbayes.transport.identity import Identity
 from blindbayes.transport.journal import Begun, Journal
 from blindbayes.transport.link import Link
+from blindbayes.transport.progress import Finished
 from blindbayes.transport.router import Router
 from blindbayes.transport.sessions import Timing
 

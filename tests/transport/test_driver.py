@@ -13,9 +13,9 @@ from blindbayes.errors import IntegrityError, LocalProtocolError, PeerLost, Peer
 from blindbayes.primitives.coins import Coins
 from blindbayes.protocol.core import Role, Run, Send, open_value, receive, receive_all, send_all
 from blindbayes.transport.courier import MemoryHub
-from blindbayes.transport.driver import Finished
 from blindbayes.transport.envelope import Sealed, unpack
 from blindbayes.transport.memory import run_in_memory
+from blindbayes.transport.progress import Finished
 from blindbayes.transport.sessions import Timing
 from blindbayes.wire import Message, Trust
 from support.mesh import STUDY, Mesh, Site

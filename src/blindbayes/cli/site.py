@@ -11,6 +11,7 @@ import click
 from blindbayes.cli import print_json
 from blindbayes.errors import ConfigError
 from blindbayes.foreign import require_port
+from blindbayes.site import preview
 from blindbayes.site.approval import approval_of
 from blindbayes.site.client import OperatorClient
 from blindbayes.site.config import Rows, SiteConfig
@@ -244,10 +245,14 @@ def approve(study: str, sha256: str | None, runs: int | None, who: str | None, c
             0 if known is None else len(known.changes) :
         ]:
             click.echo("\n".join(after.told(change)))
+    cost, past = preview.cost(home, file, runs=runs or 1), preview.again(home, file)
+    if not as_json:
+        left = f"; {cost['left_after']:g} of {cost['budget']:g} left after {cost['runs']} run(s)" if "left" in cost else ""
+        click.echo("\n".join([*past, *([f"costs epsilon {cost['epsilon']:g} a run at most{left}"] if cost["epsilon"] else [])]))
     done = home.decisions.approve(file, runs=runs, who=who)
     if as_json:
         facts = {"approved": file.sha256, "runs": runs, "runs_left": done.runs_left, "by": done.by, "wanted": done.wanted}
-        print_json({**facts, "approval": asked.to_dict()})
+        print_json({**facts, "cost": cost, "past": past, "approval": asked.to_dict()})
     elif done.wanted:
         click.echo(f"{', '.join(done.by)} said yes; {done.wanted} more of the site's stewards must, for as many runs.")
     else:

@@ -83,7 +83,8 @@ def collect(run: str, out: Path, config: Path) -> None:
     folder = home.folder / "releases" / run
     if not folder.is_dir():
         why = f": {found['why']}" if found["why"] else ""
-        raise ConfigError(f"the run left no release here; it is {found['state']}{why}")
+        state = "has not ended" if found["state"] == "open" else f"is {found['state']}{why}"
+        raise ConfigError(f"the run left no release here: it {state}")
     require_new(out)
     try:
         shutil.copytree(folder, out)

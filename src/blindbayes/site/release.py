@@ -13,9 +13,9 @@ from blindbayes.report import seal_files
 from blindbayes.storage.files import make_private_folder, sync
 from blindbayes.storage.folder import write_folder
 from blindbayes.study.file import StudyFile
-from blindbayes.transport.driver import Finished
 from blindbayes.transport.identity import Identity
 from blindbayes.transport.memory import Outcome
+from blindbayes.transport.progress import Finished
 from blindbayes.wire.transcript import Cost, Keep, Transcript
 
 

@@ -21,11 +21,12 @@ from blindbayes.site.work import Work
 from blindbayes.storage.chain import rehearsal
 from blindbayes.storage.files import make_private_folder, write_whole
 from blindbayes.study.file import StudyFile
-from blindbayes.transport.driver import Finished, RoleDriver
+from blindbayes.transport.driver import RoleDriver
 from blindbayes.transport.envelope import EnvelopePair
 from blindbayes.transport.identity import Identity
 from blindbayes.transport.journal import Begun, Journal, code_version
 from blindbayes.transport.link import Link
+from blindbayes.transport.progress import Finished
 from blindbayes.transport.router import Router
 from blindbayes.transport.sessions import Timing
 

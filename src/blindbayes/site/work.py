@@ -27,9 +27,9 @@ from blindbayes.statistics import Statistics
 from blindbayes.storage.chain import is_rehearsal
 from blindbayes.study.agreement import Agreement
 from blindbayes.study.file import StudyFile
-from blindbayes.transport.driver import Finished
 from blindbayes.transport.events import log_event
 from blindbayes.transport.identity import Identity
+from blindbayes.transport.progress import Finished
 
 
 class FolderSite:

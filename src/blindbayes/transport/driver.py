@@ -14,7 +14,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -25,6 +24,7 @@ from blindbayes.protocol.core import Effect, Open, Receive, ReceiveAll, Role, Ru
 from blindbayes.protocol.steps import Done, fail, step
 from blindbayes.transport.journal import Decided, Journal
 from blindbayes.transport.link import Link
+from blindbayes.transport.progress import Finished, Progress
 from blindbayes.transport.sessions import Timing
 from blindbayes.wire import Message, decode, encode
 from blindbayes.wire.transcript import Amount, PartyCost, Way
@@ -33,37 +33,6 @@ _BATCH_BYTES = 1024**2
 JOINED = -1  # the number of the wait before the first step: everybody comes to the run
 SAID_READY = -2  # this site can pay, and is about to say so
 ALL_READY = -3  # so can the others
-
-
-@dataclass(slots=True)
-class Progress:
-    """Where a role stands, for people. No value of any message."""
-
-    state: str = "joining"  # joining, running, finishing, done, failed
-    kind: str = ""  # the message waited for
-    waiting_for: tuple[str, ...] = ()
-    arrived: int = 0
-    wanted: int = 0
-    since: float = 0.0  # by the loop's clock: when this wait began
-    deadline: float | None = None
-    messages_in: int = 0
-    messages_out: int = 0
-    bytes_in: int = 0
-    bytes_out: int = 0
-    cpu_seconds: float = 0.0
-    received: Counter[type[Message]] = field(default_factory=Counter)
-
-
-@dataclass(frozen=True, slots=True)
-class Finished:
-    """What a role returned, and what it opened on the way."""
-
-    value: Any = field(repr=False)
-    opened: tuple[str, ...]
-    received: Mapping[type[Message], int]
-    lost: tuple[str, ...]  # parties the role went on without
-    cost: PartyCost
-    traffic: Mapping[Way, Amount] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -419,14 +388,18 @@ class RoleDriver:
 
     async def _join(self) -> None:
         """Nothing is computed before enough parties have joined with the same study and run."""
-        deadline = self._begun + self._timing.join
+        deadline, heard = self._begun + self._timing.join, self._begun
         while True:
             self._raise_failures()
             missing = [name for name, link in self._links.items() if not link.joined and not link.is_lost]
             gone = [name for name, link in self._links.items() if link.is_lost]
+            heard = heard if gone else self._loop.time()
             here = len(self._links) - len(missing) - len(gone) + 1
             if gone and len(self._links) + 1 - len(gone) < self._required:
                 decided = self._give_up(JOINED, gone[0])
+                if decided.lost in missing and self._loop.time() - heard < 2 * self._timing.retry:
+                    await self._sleep(self._timing.retry / 4)  # that party's own word may be under way, and says why
+                    continue
                 raise PeerLost(decided.reason, party=decided.lost)
             if not missing:
                 break
