@@ -349,10 +349,11 @@ def serve_command(config: Path, passphrase_file: Path | None, as_json: bool, jso
         if as_json:
             click.echo(f'{{"site": "{identity.name}", "operator": "{operator}", "port": {port}}}')
         else:
-            where = f"listens on port {port}" if port else "dials out only"
+            idle = "dials out only" if home.config.listen is None else f"will listen on {home.config.listen}"
+            where = f"listens on port {port}" if port else idle
             click.echo(f"{identity.name} {where}; operator at {operator}; {len(home.peers())} sites pinned")
             if not home.peers():
-                click.echo("Nobody is pinned, so nobody can come: `blindbayes site pin` the others' cards and start again.")
+                click.echo("Nobody is pinned, so nobody can come: `blindbayes site pin` the others' cards.")
             if with_console:
                 _tell_code(operator, ports[0].door.new_code())
 
