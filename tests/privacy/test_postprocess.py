@@ -36,9 +36,9 @@ def test_positive_mean_against_integration() -> None:
         assert post.positive_mean(np.array(mean), deviation) == pytest.approx((x * density).sum() / density.sum(), rel=1e-3)
 
 
-def _shrunk(cells: np.ndarray, sizes: post.ClassSizes, deviation: float, empty: bool = False) -> np.ndarray:
+def _shrunk(cells: np.ndarray, sizes: post.ClassSizes, deviation: float) -> np.ndarray:
     contrast = post.Contrast.of(cells, sizes, deviation, 1.0)
-    return post.shrink_histogram(contrast, post.learn_effects([contrast]), 1.0, empty=empty)
+    return post.shrink_histogram(contrast, post.learn_effects([contrast]), 1.0)
 
 
 def test_a_histogram_without_noise_keeps_its_shares() -> None:
@@ -98,14 +98,26 @@ def test_thirty_features_of_noise_do_not_outvote_the_largest_class() -> None:
     assert np.mean(against) < 0.12
 
 
-def test_a_value_that_a_class_never_has_is_taken_as_absent_where_noise_is_small() -> None:
+def test_a_value_that_a_class_never_has_counts_against_it_where_noise_is_small() -> None:
     sizes = post.ClassSizes(np.array([1000.0, 1000.0]), 1.0)
-    for deviation, least in ((5.0, 0.0015), (400.0, 0.1)):  # a noise of 5 of 300 rows hides nothing, one of 400 all of it
-        for count in (-4.0, 0.0, 4.0):
-            cells = np.array([[300.0, 400.0, 300.0], [count, 600.0 - count, 400.0]])
-            share = _shrunk(cells, sizes, deviation, empty=True)[1, 0]
-            assert (share <= least) == (deviation == 5.0)
-            assert share <= _shrunk(cells, sizes, deviation)[1, 0]
+    for count in (-4.0, 0.0, 4.0):
+        cells = np.array([[300.0, 400.0, 300.0], [count, 600.0 - count, 400.0]])
+        assert _shrunk(cells, sizes, 5.0)[1, 0] < 0.01  # a noise of 5 hides nothing of 300 rows
+        assert _shrunk(cells, sizes, 400.0)[1, 0] > 0.1  # and one of 400 all of it
+
+
+def test_a_law_of_a_weak_feature_says_no_more_than_its_cells() -> None:
+    sizes = post.ClassSizes(np.array([600.0, 400.0]), 1.0)
+    law = np.array([[0.1, 0.2, 0.3, 0.4], [0.4, 0.3, 0.2, 0.1]])
+    cells = np.array([[0.48, 0.52], [0.52, 0.48]])
+    tilt = [np.log(post.temper_law(law, cells, strong, sizes, (0, 2, 4))) for strong in (0.0, 0.5, 1.0)]
+    gaps = [np.abs(one[0] - one[1]).max() for one in tilt]
+    assert gaps[2] == pytest.approx(np.log(4))  # a strong one is believed as it was fitted
+    assert 0 < gaps[0] < 0.3 * gaps[2] < gaps[1] < gaps[2]
+    even = np.array([[0.5, 0.5], [0.5, 0.5]])
+    assert post.temper_law(law, even, 0.0, sizes, (0, 2, 4))[0] == pytest.approx(
+        post.temper_law(law, even, 0.0, sizes, (0, 2, 4))[1]
+    )
 
 
 def test_tables_are_distributions_for_any_noise() -> None:
@@ -114,7 +126,7 @@ def test_tables_are_distributions_for_any_noise() -> None:
         classes, width = int(generator.integers(2, 5)), int(generator.integers(2, 9))
         deviation = float(10 ** generator.uniform(-2, 4))
         sizes = post.class_sizes(generator.uniform(1, 500, classes), deviation, 500)
-        table = _shrunk(generator.normal(50, deviation, (classes, width)), sizes, deviation, empty=True)
+        table = _shrunk(generator.normal(50, deviation, (classes, width)), sizes, deviation)
         assert (table > 0).all()
         assert table.sum(axis=1) == pytest.approx(np.ones(classes))
 

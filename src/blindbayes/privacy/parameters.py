@@ -45,8 +45,7 @@ def fit_parameters(noisy: NoisyStatistics, *, alpha: float = 1.0) -> Parameters:
             width = feature.size if not isinstance(feature, Numeric) or feature.bins is not None else 1
             terms[feature.name] = Histogram(np.full((classes, width), -math.log(width)))
         else:
-            empty = not isinstance(feature, Numeric)
-            table = postprocess.shrink_histogram(contrasts[feature.name], effects, alpha, empty=empty)[:, : len(cut.edges) - 1]
+            table = postprocess.shrink_histogram(contrasts[feature.name], effects, alpha)[:, : len(cut.edges) - 1]
             table = table / table.sum(axis=1, keepdims=True)
             terms[feature.name] = Histogram(np.log(postprocess.spread_cells(table, cut.edges)))
             if isinstance(feature, Numeric) and (cut.places or feature.width <= MANY_GRID_POINTS):
@@ -59,6 +58,9 @@ def fit_parameters(noisy: NoisyStatistics, *, alpha: float = 1.0) -> Parameters:
             old = terms[cut.feature]
             if not isinstance(old, Histogram):
                 continue
+            shrunk = np.add.reduceat(np.exp(old.log_prob), cut.edges[:-1], axis=1)
+            strong = contrasts[cut.feature].strong(effects)
+            law = postprocess.temper_law(law, shrunk, strong, sizes, cut.edges)
             log = trust * np.log(law) + (1 - trust) * old.log_prob
             top = log.max(axis=1, keepdims=True)
             terms[cut.feature] = Histogram(log - top - np.log(np.exp(log - top).sum(axis=1, keepdims=True)))

@@ -85,12 +85,12 @@ def class_sizes(counts: Floats, deviation: float, rows: int | None) -> ClassSize
 
 _EFFECTS = np.array([0.0, 0.004, 0.015, 0.05, 0.15, 0.5, 1.5, 5.0])
 """How much classes may differ in a feature: variance of P(cell | class) / P(cell) between classes."""
-_EFFECT_PRIOR = np.array([0.10, 0.05, 0.08, 0.13, 0.20, 0.25, 0.17, 0.02])
-"""How often, as in the features of the tuning tables without noise (`benchmarks/private_accuracy.py`)."""
-_PRIOR_FEATURES = 4.0
+_EFFECT_PRIOR = np.array([0.20, 0.06, 0.08, 0.12, 0.18, 0.20, 0.14, 0.02])
+"""How often: as in the tuning tables of `benchmarks/private_accuracy.py` without noise, with twice as many at zero."""
+_PRIOR_FEATURES = 2.0
 """How many features of the table at hand weigh as much as what is believed beforehand of how much features tell."""
-_EMPTY = 0.5
-"""Share of the classes' differences in a category that is put down to values which never occur in a class."""
+_STRONG = 0.5
+"""An effect from which on a normal law is believed by itself, since the cells are too wide to show all of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +130,14 @@ class Contrast:
         log = -0.5 * free * ((cells - base) ** 2 / spread + np.log(spread)).sum(axis=(1, 2))
         return cls(cells, base, variance, reach, log - log.max())
 
+    def strong(self, weights: Floats) -> float:
+        """The chance that classes differ strongly."""
+        return float(self.belief(weights)[_EFFECTS >= _STRONG].sum())
+
+    def belief(self, weights: Floats) -> Floats:
+        """What this feature's effect is likely to be, where features of the table differ as `weights` say."""
+        return _rows_to_one(np.exp(self.log_likelihood) * weights)
+
 
 def learn_effects(contrasts: Sequence[Contrast]) -> Floats:
     """How often features of this table differ by each effect: what is believed beforehand, and what all of them show.
@@ -148,28 +156,21 @@ def _learned(likelihood: Floats, prior: Floats) -> Floats:
     return weights
 
 
-def shrink_histogram(contrast: Contrast, weights: Floats, alpha: float, *, empty: bool = False) -> Floats:
+def shrink_histogram(contrast: Contrast, weights: Floats, alpha: float) -> Floats:
     """P(cell | class): the mean of what it may be given the noisy cells, over effects with these weights.
 
-    `empty`: values may never occur in a class. Then a cell with little in it, where the other classes have far more than
-    noise, is taken to hold nothing. No cell falls below alpha / 2 counts.
+    No cell falls below alpha / 2 counts, nor, where noise is large against an average cell, below a part of its deviation.
     """
     cells, base, noise = contrast.cells, contrast.base, contrast.noise
-    if cells.shape[1] == 1:
+    width = cells.shape[1]
+    if width == 1:
         return np.ones(cells.shape)
-    belief = _rows_to_one(np.exp(contrast.log_likelihood) * weights)[:, None, None]
     told = _EFFECTS[:, None, None] * contrast.reach
-    weight = (belief * (told / (told + noise))).sum(axis=0)
-    kept = positive_mean(base + weight * (cells - base), np.sqrt(weight * noise) + 1e-9 * base + _LEAST_CELL)
-    if empty:
-        relative = told / base**2
-        seldom = _EMPTY * relative / (1 + relative)
-        some = (1 - seldom) * np.exp(-0.5 * (cells - base) ** 2 / (told + noise)) / np.sqrt(told + noise)
-        none = seldom * np.exp(-0.5 * np.maximum(cells, 0) ** 2 / noise) / np.sqrt(noise)
-        absent = (belief * (none / (none + some + _TINY))).sum(axis=0)
-        kept = kept + absent * (np.minimum(alpha, kept) - kept)
-    kept = np.maximum(kept, np.minimum(0.5 * alpha, base))
-    return _rows_to_one(kept)
+    weight = (contrast.belief(weights)[:, None, None] * (told / (told + noise))).sum(axis=0)
+    deviation = np.sqrt(noise)
+    share = np.minimum(0.25, 0.3 * deviation * width / base.sum(axis=1, keepdims=True))
+    floor = np.minimum(share * deviation * weight + 0.5 * alpha, base)
+    return _rows_to_one(np.maximum(base + weight * (cells - base), floor))
 
 
 # -- ordered cells -----------------------------------------------------------------------------------------------------
@@ -274,6 +275,24 @@ def blend_cells(fitted: Floats, cells: Floats, rows: Floats, deviation: float, e
     inner = fitted / np.repeat(coarse, widths, axis=1)
     flat = np.repeat(1 / widths, widths)
     return np.asarray(np.repeat(kept, widths, axis=1) * (weight * flat + (1 - weight) * inner))
+
+
+def temper_law(law: Floats, shrunk: Floats, strong: float, sizes: ClassSizes, edges: Sequence[int]) -> Floats:
+    """A fitted law (classes, fine) whose classes differ no more than the shrunk cells do, as far as the effect is not strong.
+
+    A normal law reads more out of two or three cells than they tell; in many weak features that adds up.
+    """
+    part = sizes.rows[:, None] / sizes.total
+
+    def difference(table: Floats) -> float:
+        log = np.log(table)
+        return float((part * (part * table).sum(axis=0) * (log - (part * log).sum(axis=0)) ** 2).sum())
+
+    coarse = np.add.reduceat(law, edges[:-1], axis=1)
+    ratio = min(1.0, math.sqrt(difference(shrunk) / max(difference(coarse), _TINY)))
+    log = np.log(law)
+    base = (part * log).sum(axis=0)
+    return _rows_to_one(np.exp(base + (strong + (1 - strong) * ratio) * (log - base)))
 
 
 def spread_cells(probabilities: Floats, edges: Sequence[int]) -> Floats:

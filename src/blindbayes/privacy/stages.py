@@ -39,6 +39,8 @@ CLASS_SHARES = (Fraction(2, 100), Fraction(20, 100))
 UNDECLARED_SHARE = Fraction(6, 100)
 ENOUGH = 40
 """Rows times epsilon that the class counts get: noise in one is then a thirtieth of the rows."""
+FEW = 25
+"""Rows times epsilon below which class counts cannot be told apart for the largest share: they get half of it then."""
 JOINT_NOISE = 1.2
 """Class counts are released with the features, as one more number per class, where that costs at most this many times the
 noise of a stage of their own: it takes one dimension of noise from the features instead of a share of epsilon."""
@@ -180,8 +182,10 @@ class StagedPlan:
         """What a stage of their own costs the class counts; 0 where they are released with the features."""
         if self.rows is None:
             return UNDECLARED_SHARE * self.epsilon
-        wanted = Fraction(ENOUGH * self.rows_per_unit, self.rows)
-        share = max(CLASS_SHARES[0] * self.epsilon, min(CLASS_SHARES[1] * self.epsilon, wanted))
+        least, most = (share * self.epsilon for share in CLASS_SHARES)
+        if most * self.rows < FEW * self.rows_per_unit:
+            most /= 2
+        share = max(least, min(most, Fraction(ENOUGH * self.rows_per_unit, self.rows)))
         return Fraction(0) if self._joint(self.expected.cuts, share, self.epsilon) else share
 
     def _joint(self, cuts: Sequence[Cut], own: Fraction, epsilon: Fraction) -> bool:
