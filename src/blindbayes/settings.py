@@ -307,6 +307,9 @@ SETTINGS = {
         question="var_smoothing",
         before="The model: alpha is added to every count, var_smoothing times the largest variance to every variance.",
     ),
+    "study.model.class_weight": Setting(
+        "how much more an error in a class costs, by label; a threshold t of two classes is a weight (1 - t) / t"
+    ),
     # -- options of protocols that every study over columns has --------------------------------------------------------
     "study.options.queries": Setting(
         "how many instances may be classified, ever",

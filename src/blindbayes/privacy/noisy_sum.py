@@ -24,7 +24,7 @@ from blindbayes.codebook import Codebook, Feature, Numeric
 from blindbayes.errors import ConfigError, PrivacyError
 from blindbayes.model.parameters import Parameters
 from blindbayes.privacy.distributed import DistributedNoise, Mechanism, Unit
-from blindbayes.privacy.exact_events import budget_floor
+from blindbayes.privacy.exact_events import LARGEST_BUDGET, budget_floor
 from blindbayes.privacy.fitting import data_domain
 from blindbayes.privacy.intervals import record_of
 from blindbayes.privacy.joint import NoisyStatistics, ReleasePlan, fit_parameters, plan_release
@@ -111,7 +111,7 @@ class NoisySum:
             matching = math.sqrt(2) * len(tables.items) / deviation if deviation else effective  # 0: hardly any noise at all
             if math.isclose(matching, effective, rel_tol=0.01):
                 break
-            effective = matching
+            effective = min(matching, float(LARGEST_BUDGET))
         return cls(tables, noise)
 
     def at(self, honest: int) -> NoisySum:

@@ -55,6 +55,7 @@ class ColumnsSetup:
     training: str = ""  # which run made the shares, once they are made: shares of two runs do not fit together
     guard: Guard = NO_GUARD  # noise and least cells; with one, every feature of the codebook is optional
     audit_rate: float = 0.0  # share of dummies among look-ups and comparisons; tables are committed to in training
+    weights: tuple[float, ...] = ()  # of the classes, where they do not weigh alike
 
     def __post_init__(self) -> None:
         if len(self.owners) < 2:
@@ -95,7 +96,7 @@ class ColumnsSetup:
     @cached_property
     def plan(self) -> ScoreLayout:
         """Widths of the scores."""
-        return ScoreLayout(self.codebook, self.rows, self.alpha, self.guard)
+        return ScoreLayout(self.codebook, self.rows, self.alpha, self.guard, self.weights)
 
     def layout(self, party: str) -> RowLayout:
         """Words of a party's rows."""
@@ -132,6 +133,7 @@ class ColumnsSetup:
             "training": self.training,
             **({"guard": self.guard.to_dict()} if self.guard.acts else {}),
             **({"audit_rate": self.audit_rate} if self.audit_rate else {}),
+            **({"weights": list(self.weights)} if self.weights else {}),
         }
 
 
@@ -241,10 +243,10 @@ def fixed_point(scores: npt.NDArray[np.float64], plan: ScoreLayout) -> Limbs:
 
 
 def prior(class_counts: IntArray, plan: ScoreLayout) -> npt.NDArray[np.float64]:
-    """ln of the class counts; a class without rows lies below everything."""
+    """ln of the class counts, weighed; a class without rows lies below everything."""
     with np.errstate(divide="ignore"):
         logs = np.log(class_counts.astype(np.float64)) - np.log(max(1, int(class_counts.sum())))
-    return np.where(class_counts > 0, logs, plan.below)
+    return np.where(class_counts > 0, logs + plan.log_weights, plan.below)
 
 
 def predict_class_holder(

@@ -30,7 +30,7 @@ from blindbayes.primitives.softspoken import OtReceiver, OtSender, SenderStream
 from blindbayes.primitives.tweaks import TweakedHash
 from blindbayes.protocol import joined_sums, shared_argmax, shared_model, transfer
 from blindbayes.protocol.class_sums import RowLayout
-from blindbayes.protocol.columns import ColumnsSetup, Trained, any_counts, training_name
+from blindbayes.protocol.columns import ColumnsSetup, Trained, any_counts, fixed_point, training_name
 from blindbayes.protocol.core import Role, Run
 from blindbayes.protocol.joined_sums import Entries, JoinedSumsSetup
 from blindbayes.protocol.joined_sums import counts as on_counts
@@ -69,6 +69,7 @@ class JoinSetup:
     training: str = ""  # which run made the shares, once they are made: shares of two runs do not fit together
     guard: Guard = NO_GUARD  # noise and least cells
     audit_rate: float = 0.0  # share of dummies among look-ups and comparisons
+    weights: tuple[float, ...] = ()  # of the classes, where they do not weigh alike
 
     def __post_init__(self) -> None:
         if self.class_holder not in self.owners or set(self.bounds) != set(self.owners):
@@ -106,7 +107,15 @@ class JoinSetup:
             )
         )
         return ColumnsSetup(
-            book, self.rows, self.owners, (self.class_holder,), self.alpha, self.training, self.guard, self.audit_rate
+            book,
+            self.rows,
+            self.owners,
+            (self.class_holder,),
+            self.alpha,
+            self.training,
+            self.guard,
+            self.audit_rate,
+            self.weights,
         )
 
     def is_shared(self, feature: str) -> bool:
@@ -180,7 +189,8 @@ class JoinSetup:
             self.overlap_epsilon,
             self.training,
         )
-        return repr((self.codebook.sha256, *parts, *rest, self.guard, self.audit_rate)).encode()
+        weighed = (self.weights,) if self.weights else ()
+        return repr((self.codebook.sha256, *parts, *rest, self.guard, self.audit_rate, *weighed)).encode()
 
     def to_dict(self) -> dict[str, Any]:
         """Plain builtins, for a share file."""
@@ -220,6 +230,7 @@ class JoinSetup:
             public["training"],
             Guard.from_dict(public["guard"]) if "guard" in public else NO_GUARD,
             float(public.get("audit_rate", 0.0)),
+            tuple(map(float, public.get("weights", ()))),
         )
 
 
@@ -421,6 +432,8 @@ def predict_class_holder(
     other = join.holders[0]
     own = {name: tables[name] for name in join.owners[run.me]}
     scores = _with_prior(shared_model.score(own, columns, query.plan, query.count), tables[join.codebook.target])
+    if join.weights:  # public: added to one of the two shares
+        scores = lm.add(scores, np.broadcast_to(fixed_point(query.plan.log_weights[None], query.plan), scores.shape))
     if own:
         back = _backwards(join, query)
         session = yield from agree(run, other, "joined look-up", back.facts(), coins)

@@ -123,7 +123,7 @@ def training(study: Study, columns: ColumnsSetup, party: str, source: ColumnSour
 def columns_for(study: Study, rows: int, owners: Mapping[str, tuple[str, ...]], labelled: tuple[str, ...]) -> ColumnsSetup:
     """What is public about a study whose rows line up: noise and least cells included."""
     agreed = guarded(study, ColumnsSetup(study.codebook, rows, owners, labelled, study.alpha))
-    return replace(agreed, audit_rate=float(study.options.get("audit_rate", 0.0)))
+    return replace(agreed, audit_rate=float(study.options.get("audit_rate", 0.0)), weights=study.weights)
 
 
 @well_formed("the share file")
@@ -141,6 +141,7 @@ def columns_of(public: Mapping[str, Any]) -> ColumnsSetup:
         public["training"],
         guard,
         float(public.get("audit_rate", 0.0)),
+        tuple(map(float, public.get("weights", ()))),
     )
 
 
@@ -236,6 +237,7 @@ class AlignedScheme(ShareScheme):
         line="shares of all sums by oblivious transfer. Nobody gets the model; a classification opens the class.",
         shares=True,
         small_cells=True,
+        weighs=True,
         leaves=(
             "the class holder sends transfer choices that hide the class of each row",
             "an attribute holder sends its rows under pads of which the class holder can take off one per row, and not tell "

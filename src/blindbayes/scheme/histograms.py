@@ -192,7 +192,7 @@ class NoisyColumns:
         model.privacy_ = {"mechanism": "discrete_laplace", "epsilon": spent, "delta": 0.0, "released": self._record(noisy)}
         known = {"study": sha256, "protocol": study.protocol, "opened": OPENED}
         return Result(
-            model,
+            model.with_priors(class_weight=study.class_weight) if study.weights else model,
             statistics,
             leakage_of(outcome),
             outcome.cost,
@@ -256,6 +256,7 @@ class HistogramScheme(Scheme):
         partitions=("columns",),
         line="each site releases noisy counts of its own columns, all know the class. The miner alone gets the model.",
         roles=(MINER,),
+        weighs=True,
         leaves=("counts of this site's columns by class, each with noise of its own; the ledger pays before they leave",),
     )
 

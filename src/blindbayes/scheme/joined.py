@@ -105,7 +105,7 @@ def join_of(study: Study, owners: Mapping[str, tuple[str, ...]], class_holder: s
         key_of(study),
         None if params.overlap_epsilon is None else float(params.overlap_epsilon),
     )
-    return guarded_join(study, replace(agreed, audit_rate=params.audit_rate))
+    return guarded_join(study, replace(agreed, audit_rate=params.audit_rate, weights=study.weights))
 
 
 def require_bounds(bounds: Mapping[str, int], parties: Iterable[str]) -> None:
@@ -378,6 +378,7 @@ class JoinedScheme(ShareScheme):
         line="shares of all sums over the hidden join. Nobody learns who is in it, nobody gets the model.",
         shares=True,
         small_cells=True,
+        weighs=True,
         leaves=(
             "identifiers leave as keyed digests inside an oblivious store, padded to the agreed bound",
             "rows and labels leave under pads that open only where the other side has the same identifier, into shares",

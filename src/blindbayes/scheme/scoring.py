@@ -137,6 +137,8 @@ class HiddenScoring:
             return np.zeros((plan.classes - 1, plan.limbs), dtype=np.uint64)
         other = next(name for name in join.owners if name != self.party)
         share: Limbs = self.share.tables[other][join.codebook.target][0, 1]
+        if join.weights and self.party == join.class_holder:  # public: added to one of the two shares
+            share = lm.add(share, column_roles.fixed_point(plan.log_weights[None], plan)[0])
         return share
 
     def _log_prior(self) -> npt.NDArray[np.float64]:

@@ -85,6 +85,7 @@ class SumScheme(Scheme):
             offered=said.get("offered", True),
             small_cells=True,
             texts=True,
+            weighs=True,
             goes_on=True,
             living=True,
             sums=True,
@@ -226,6 +227,7 @@ class SumScheme(Scheme):
         privacy |= {"statement": statement.to_dict(), "released": released}
         record = ModelRecord(parameters, statistics, "text", settings, privacy)
         model = estimators.NaiveBayes(plan.codebook, alpha=study.alpha, var_smoothing=study.var_smoothing)._restore(record)
+        model = weighed(study, model)
         text = "\n\n".join([*lines, statement.text])
         return Result(model, statistics, leakage, outcome.cost, text, total.included, spent, runs, words, shares, report, known)
 
@@ -405,7 +407,13 @@ def _exact(study: Study, total: Total, base: Earlier | None) -> tuple[Statistics
         raise PeerProtocolError(
             "the total is not that of any table: a party sent a vector that is none", suspects=total.included
         ) from cause
-    return statistics, estimators.NaiveBayes.from_statistics(statistics, alpha=study.alpha, var_smoothing=study.var_smoothing)
+    model = estimators.NaiveBayes.from_statistics(statistics, alpha=study.alpha, var_smoothing=study.var_smoothing)
+    return statistics, weighed(study, model)
+
+
+def weighed(study: Study, model: estimators.NaiveBayes) -> estimators.NaiveBayes:
+    """The model with its classes weighed as the study says."""
+    return model.with_priors(class_weight=study.class_weight) if study.weights else model
 
 
 def require_base(agreement: Agreement, base: Earlier) -> None:

@@ -121,7 +121,9 @@ class JointModel:
 
     def combine(self) -> estimators.NaiveBayes:
         """Simulation only: join the shares in one place and return the plain model they stand for."""
-        return estimators.NaiveBayes.from_statistics(self.statistics(), alpha=self.columns.alpha)
+        plain = estimators.NaiveBayes.from_statistics(self.statistics(), alpha=self.columns.alpha)
+        weights = dict(zip(self.columns.codebook.classes, self.columns.weights, strict=False))
+        return plain.with_priors(class_weight=weights) if weights else plain
 
     def _require_sums(self) -> None:
         if self.columns.guard.acts:

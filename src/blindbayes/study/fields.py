@@ -91,9 +91,12 @@ class Model(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     alpha: float = 1.0
     var_smoothing: float = 1e-9
+    class_weight: dict[str, float] = {}
 
     def __post_init__(self) -> None:
         _as_floats(self, "alpha", "var_smoothing")
+        plain = {label: float(weight) + 0.0 for label, weight in self.class_weight.items()}
+        msgspec.structs.force_setattr(self, "class_weight", plain)
 
 
 class StudyFields(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=True):

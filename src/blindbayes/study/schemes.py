@@ -55,6 +55,7 @@ class Facts:
     allowed: bool = True  # a new site's policy allows it
     offered: bool = True  # the wizard names it
     texts: bool = False  # features may be text
+    weighs: bool = False  # classes may be weighed against each other
     small_cells: bool = False  # noisy counts below `min_cell` may be published as 0
     sums: bool = False  # the sites' vectors are added up, and the sum is opened
     living: bool = False  # sites may come and go: the roster is signed anew, the study stays

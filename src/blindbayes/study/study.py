@@ -83,6 +83,10 @@ class Study(SumPlanning):
         Options of the protocol, as its SPEC lists them; or give `protocol` a typed object that holds them.
     alpha, var_smoothing : float
         As in `NaiveBayes`.
+    class_weight : mapping, default=None
+        How much more an error in one class costs than in another, by label; classes that are not named weigh 1. The parties
+        agree on it. It multiplies the priors, in an opened model and in classification over columns alike: a threshold of t for
+        one of two classes is a weight of (1 - t) / t for it.
     reveal_to, key, aligned, duplicates
         For columns.
     privacy, thresholds, model
@@ -131,6 +135,7 @@ class Study(SumPlanning):
         options: Mapping[str, Any] | None = None,
         alpha: float = 1.0,
         var_smoothing: float = 1e-9,
+        class_weight: Mapping[str, float] | None = None,
         reveal_to: str = "all",
         key: str | Sequence[str] | None = None,
         aligned: bool | None = None,
@@ -166,6 +171,7 @@ class Study(SumPlanning):
         self.options = renamed(options or {}, OPTIONS_ONCE) if given is None else _set(given)
         self.alpha = alpha
         self.var_smoothing = var_smoothing
+        self.class_weight = dict(class_weight or {})
         self.reveal_to = reveal_to
         self.key = key
         self.aligned = self.lined_up if aligned is None else aligned
@@ -236,6 +242,12 @@ class Study(SumPlanning):
                 raise ConfigError(f"{name} is a whole number, at least {least}")
         if not _is_number(self.alpha) or self.alpha <= 0 or not _is_number(self.var_smoothing) or self.var_smoothing < 0:
             raise ConfigError("alpha is a positive number, var_smoothing one that is not negative")
+        if unknown := sorted(set(self.class_weight) - set(self.codebook.classes)):
+            raise ConfigError(f"class_weight: {unknown[0]!r} is not a class of the codebook")
+        if not all(_is_number(weight) and 1e-6 <= weight <= 1e6 for weight in self.class_weight.values()):
+            raise ConfigError("class_weight: a weight lies between a millionth and a million")
+        if self.class_weight and not facts.weighs:
+            raise ConfigError(f"class_weight does not apply to {self.protocol}; leave it out")
         if self.duplicates not in ("join", "first", "reject"):
             raise ConfigError("duplicates are 'join', 'first' or 'reject'")
         for name, usual in self._ignored.items():
@@ -256,6 +268,12 @@ class Study(SumPlanning):
             raise PrivacyError("party_rows is for unit = 'party'; leave it out")
         self.params  # noqa: B018 - an option that the protocol does not know
         scheme.check(self)
+
+    @property
+    def weights(self) -> tuple[float, ...]:
+        """The classes' weights in the codebook's order; none where all weigh alike."""
+        found = tuple(float(self.class_weight.get(label, 1.0)) for label in self.codebook.classes)
+        return () if len(set(found)) == 1 else found
 
     def _why_no_persons(self) -> str:
         if self.epsilon is None:
@@ -424,6 +442,7 @@ _FIELDS = (
     "options",
     "alpha",
     "var_smoothing",
+    "class_weight",
     "reveal_to",
     "key",
     "aligned",

@@ -153,7 +153,9 @@ def _wide_square(size: U64Array) -> tuple[U64Array, U64Array]:
 class ScoreLayout:
     """Widths and bounds for a codebook, a public number of rows and a smoothing."""
 
-    def __init__(self, codebook: Codebook, rows: int, alpha: float = 1.0, guard: Guard = NO_GUARD) -> None:
+    def __init__(
+        self, codebook: Codebook, rows: int, alpha: float = 1.0, guard: Guard = NO_GUARD, weights: tuple[float, ...] = ()
+    ) -> None:
         if len(codebook.classes) < 2:
             raise ConfigError("a classifier needs at least two classes")
         if not (math.isfinite(alpha) and 2**-16 <= alpha <= 2**16):
@@ -167,7 +169,10 @@ class ScoreLayout:
             )
         if guard.acts and not all(item.optional for item in codebook.features):
             raise ConfigError("with a guard every feature has a counter for each of its values")
+        if weights and not (len(weights) == len(codebook.classes) and all(1e-6 <= weight <= 1e6 for weight in weights)):
+            raise ConfigError("a weight for each class is needed, between a millionth and a million")
         self.codebook, self.rows, self.classes, self.guard = codebook, rows, len(codebook.classes), guard
+        self.weights = weights
         self.alpha, self.alpha_shift, self.alpha_error = dyadic(Fraction(alpha), _ALPHA_BITS)
         self.features: dict[str, FeaturePlan] = {item.name: self._plan(item) for item in codebook.features}
         top = math.log2(2 * self.spread + 4)
@@ -213,7 +218,14 @@ class ScoreLayout:
     @cached_property
     def spread(self) -> float:
         """Largest difference of two scores of classes that have rows."""
-        return math.log(self.rows + 1) + sum(self._spread(plan) for plan in self.features.values())
+        # Twice: a weight is added to a class without rows too, which stays below the others.
+        weighing = 2 * math.log(max(self.weights) / min(self.weights)) if self.weights else 0.0
+        return math.log(self.rows + 1) + weighing + sum(self._spread(plan) for plan in self.features.values())
+
+    @property
+    def log_weights(self) -> npt.NDArray[np.float64]:
+        """What the weights of the classes, which are public, add to their scores."""
+        return np.asarray(np.log(np.array(self.weights or (1.0,) * self.classes)))
 
     @property
     def below(self) -> float:
@@ -257,9 +269,8 @@ class ScoreLayout:
 
     def facts(self) -> bytes:
         """What both parties must agree on."""
-        return repr(
-            (self.codebook.sha256, self.rows, self.alpha, self.alpha_shift, self.fraction, self.bits, self.guard)
-        ).encode()
+        known = (self.codebook.sha256, self.rows, self.alpha, self.alpha_shift, self.fraction, self.bits, self.guard)
+        return repr((*known, self.weights) if self.weights else known).encode()
 
     def choose(self, names: Sequence[str]) -> list[FeaturePlan]:
         """Plans of some features, in order."""
