@@ -323,7 +323,12 @@ class Study(SumPlanning):
     def to_dict(self) -> dict[str, Any]:
         """Everything agreed on, as plain builtins; the codebook by its hash."""
         fields = {name: getattr(self, name) for name in _FIELDS}
-        for name in ("rows_per_person", "tuning", "views"):  # later settings: at their default they leave earlier hashes alone
+        for name in (
+            "rows_per_person",
+            "tuning",
+            "views",
+            "class_weight",
+        ):  # later settings: at their default they leave earlier hashes alone
             if not fields[name]:
                 del fields[name]
         fields["rows"], fields["options"] = fields.pop("expected_rows"), first_names(self.options)
