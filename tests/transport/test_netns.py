@@ -90,3 +90,73 @@ def test_three_hosts_and_a_cable_that_is_pulled(hosts: dict[str, str], tmp_path:
         assert models == {(study.study.simulate(sources).save(tmp_path / "simulated") / "model.json").read_text()}
     finally:
         net.stop()
+
+
+@pytest.fixture
+def wards(tool: Callable[[str], str]) -> Iterator[str]:
+    """One namespace per hospital, each with a cable to the relay's machine alone; the relay's address."""
+    tool("ip")
+    made: list[str] = []
+    hub = f"{TAG}-relay"
+    try:
+        try:
+            ip("netns", "add", hub)
+            made.append(hub)
+            ip("-n", hub, "link", "set", "lo", "up")
+            ip("-n", hub, "addr", "add", "10.99.0.1/32", "dev", "lo")
+            for number, name in enumerate(NAMES, 1):
+                space = f"{TAG}-{name}"
+                ip("netns", "add", space)
+                made.append(space)
+                ip("-n", space, "link", "set", "lo", "up")
+                ip("-n", space, "link", "add", "eth0", "type", "veth", "peer", "name", f"w{number}", "netns", hub)
+                ip("-n", hub, "addr", "add", f"10.78.{number}.1/30", "dev", f"w{number}")
+                ip("-n", hub, "link", "set", f"w{number}", "up")
+                ip("-n", space, "addr", "add", f"10.78.{number}.2/30", "dev", "eth0")
+                ip("-n", space, "link", "set", "eth0", "up")
+                ip("-n", space, "route", "add", "10.99.0.1/32", "via", f"10.78.{number}.1")
+        except (subprocess.CalledProcessError, PermissionError):
+            pytest.skip("this machine allows no network namespaces")
+        yield "10.99.0.1:7450"
+    finally:
+        for space in made:
+            with contextlib.suppress(subprocess.CalledProcessError):
+                ip("netns", "del", space)
+
+
+@pytest.mark.slow
+def test_hospitals_that_reach_nothing_but_the_relay_run_a_study(wards: str, tmp_path: Path) -> None:
+    addresses = {name: f"10.78.{number}.2:7440" for number, name in enumerate(NAMES, 1)}
+    net = Loopback(tmp_path / "sites", make_rows(tmp_path, NAMES), addresses=addresses)
+    blindbayes = str(Path(sys.executable).parent / "blindbayes")
+    relay = tmp_path / "relay"
+    subprocess.run([blindbayes, "relay", "init", str(relay), "--name", "relay", "--address", wards], check=True, timeout=30)
+    for site in net.sites.values():
+        card, words = str(site.home.folder / "card.toml"), site.identity.card.words
+        subprocess.run([blindbayes, "relay", "pin", str(relay), card, "--words", words], check=True, timeout=30)
+        others = [name for name in NAMES if name != site.name]
+        text = (site.home.folder / "site.toml").read_text()
+        kept = "\n".join(line for line in text.splitlines() if not line.startswith("listen"))
+        (site.home.folder / "site.toml").write_text(f'{kept}\n[relay]\ncard = "{relay / "card.toml"}"\nsites = {others}\n')
+    study = net.make_study(BOOK, deadlines=Deadlines(step=40, join=60, run=120))
+    net.approve(study)
+    (tmp_path / "study.toml").write_text(study.to_toml())
+    inside = ["ip", "netns", "exec", f"{TAG}-north"]
+    ways = [["ip", "-n", f"{TAG}-north", "route", "get", place] for place in (wards.partition(":")[0], "10.78.2.2")]
+    found = [subprocess.run(way, capture_output=True, check=False).returncode == 0 for way in ways]
+    assert found == [True, False]  # to the relay, and to no other hospital
+    serving = [blindbayes, "relay", "serve", str(relay), "--listen", "0.0.0.0:7450"]
+    carrying = subprocess.Popen(["ip", "netns", "exec", f"{TAG}-relay", *serving])
+    try:
+        for name, site in net.sites.items():
+            site.launch(prefix=("ip", "netns", "exec", f"{TAG}-{name}"))
+        for site in net.sites.values():
+            site.wait_ready(60)
+        options = [str(tmp_path / "study.toml"), "--config", str(net.sites["north"].home.folder), "--json"]
+        done = subprocess.run([*inside, blindbayes, "study", "run", *options], capture_output=True, timeout=150, check=False)
+        ended = json.loads(done.stdout)
+        assert (done.returncode, ended.get("message", ended["state"])) == (0, "done")
+    finally:
+        net.stop()
+        carrying.terminate()
+        carrying.wait(10)
