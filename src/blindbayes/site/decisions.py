@@ -6,7 +6,7 @@ A no is signed and told to those parties of the study that ask for a run of it; 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +40,7 @@ class Decisions:
     audit: AuditLog
     approvals: Approvals
     people: People
+    _read: dict[str, tuple[int, StudyFile]] = field(default_factory=dict, repr=False)
 
     def approve(self, study: StudyFile, *, runs: int | None = None, who: str | None = None) -> Decided:
         """Say yes to a study with its newest roster, for so many runs from now on. Policy is asked now and before every run."""
@@ -101,5 +102,8 @@ class Decisions:
         path = None if entry is None else self.folder / f"{entry['study']}.toml"
         if entry is None or path is None or not path.exists():
             return None
-        study = StudyFile.from_toml(path)
+        changed = path.stat().st_mtime_ns
+        if self._read.get(roster, (None,))[0] != changed:
+            self._read = {roster: (changed, StudyFile.from_toml(path))}  # whoever asks again costs no parsing
+        study = self._read[roster][1]
         return (study, entry["why"]) if study.roster.sha256 == roster else None
