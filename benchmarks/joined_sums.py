@@ -28,6 +28,7 @@ from blindbayes.papers.kikuchi2011.measure import per_identifier
 from blindbayes.primitives.coins import Coins
 from blindbayes.protocol import joined_sums, matching, transfer
 from blindbayes.protocol.class_sums import RowLayout
+from blindbayes.protocol.joined import connect
 from blindbayes.protocol.joined_sums import JoinedSumsSetup, merge, one_hot
 from blindbayes.statistics import CodedRows
 
@@ -56,13 +57,13 @@ def ours(count: int) -> float:
         started, begun = time.perf_counter(), cpu()
         if party == "class":
             entries = merge(digests(half, count), one_hot(labels, CLASSES), "reject", 1)
-            ot_receiver = drive(transfer.ot_receiver(run, "attributes", coins), line)
-            shares = drive(joined_sums.label_holder(run, "attributes", shape, entries, ot_receiver, coins), line)
+            links = drive(connect(run, "attributes", coins), line)
+            shares = drive(joined_sums.label_holder(run, "attributes", shape, entries, links.both, coins), line)
         else:
             rows = np.concatenate([layout.encode(block), np.ones((count, 1), dtype=np.uint64)], axis=1)
             entries = merge(digests(0, count), rows, "reject", 1)
-            ot_sender = drive(transfer.ot_sender(run, "class", coins), line)
-            shares = drive(joined_sums.row_holder(run, "class", shape, entries, ot_sender, coins), line)
+            links = drive(connect(run, "class", coins), line)
+            shares = drive(joined_sums.row_holder(run, "class", shape, entries, links.both, coins), line)
         return {
             "cpu": cpu() - begun,
             "wall": time.perf_counter() - started,

@@ -305,16 +305,18 @@ def joins() -> ColumnArena:
 
         def first() -> Role[Any]:
             me, own = runs["rows"], coins.derive("r")
-            share = yield from joined_sums.row_holder(me, "labels", shape, rows, forth[0], own)
-            other = yield from joined_sums.label_holder(me, "labels", back, Entries(items[:30], nothing), again[1], own)
+            links = forth[0], again[1]
+            share = yield from joined_sums.row_holder(me, "labels", shape, rows, links, own)
+            other = yield from joined_sums.label_holder(me, "labels", back, Entries(items[:30], nothing), links, own)
             both = counts.Executions(share.matches, other.matches)
             yield from counts.enough(both, 5, False, own)
             return (yield from counts.noisy(both, 3, 20, False, own))
 
         def second() -> Role[Any]:
             me, own = runs["labels"], coins.derive("l")
-            share = yield from joined_sums.label_holder(me, "rows", shape, labels, forth[1], own)
-            other = yield from joined_sums.row_holder(me, "rows", back, Entries(items[10:], nothing), again[0], own)
+            links = again[0], forth[1]
+            share = yield from joined_sums.label_holder(me, "rows", shape, labels, links, own)
+            other = yield from joined_sums.row_holder(me, "rows", back, Entries(items[10:], nothing), links, own)
             both = counts.Executions(other.matches, share.matches)
             yield from counts.enough(both, 5, True, own)
             return (yield from counts.noisy(both, -1, 20, True, own))

@@ -169,19 +169,31 @@ def joining(name, **options):
     runs = local_runs(["rows", "labels"], run_id=name, coins=coins("runs"))
     items = coins("items").words(80).reshape(-1, 2)
     words = np.ones((30, 2), dtype=np.uint64)
-    ot_sender, ot_receiver = transfer_pair()
+    (forth, taking), (back, giving) = transfer_pair(), transfer_pair("back")
     roles = {
         "rows": joined_sums.row_holder(
-            runs["rows"], "labels", shape, Entries(items[:30], words), ot_sender, coins(f"r {name}")
+            runs["rows"], "labels", shape, Entries(items[:30], words), (forth, giving), coins(f"r {name}")
         ),
         "labels": joined_sums.label_holder(
-            runs["labels"], "rows", shape, Entries(items[:30], words), ot_receiver, coins(f"l {name}")
+            runs["labels"], "rows", shape, Entries(items[:30], words), (back, taking), coins(f"l {name}")
         ),
     }
     return run_in_memory(roles, **options)
 
 
-@pytest.mark.parametrize("kind", ["SeedsChosen", "ItemsMasked", "StoreFilled", "TagsChosen", "BinsCompared"])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "SeedsChosen",
+        "ItemsMasked",
+        "StoreFilled",
+        "TagsChosen",
+        "DigitsMasked",
+        "MatchesChosen",
+        "BinsCompared",
+        "TagsMasked",
+    ],
+)
 def test_a_message_of_an_earlier_join_is_refused(kind):
     """It has the right length and looks as it should. Taken for the one that is due it would leave shares of nonsense, of which
     nobody would know, and which the comparison with min_overlap would take for a large number."""

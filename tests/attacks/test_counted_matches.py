@@ -12,7 +12,7 @@ from blindbayes import Study
 from blindbayes.codebook import Categorical, Codebook
 from blindbayes.errors import IntegrityError, PeerProtocolError, PrivacyError
 from blindbayes.primitives import circuits as c
-from blindbayes.primitives import cuckoo
+from blindbayes.primitives import cuckoo, okvs, oprf
 from blindbayes.primitives.garbling import Garbler, Plain
 from blindbayes.protocol import garbled
 from blindbayes.protocol.joined_sums import counts
@@ -71,16 +71,20 @@ def told(monkeypatch):
 
 def flip(monkeypatch, liar):
     """Whoever garbles may take wires for their opposites, for free, which no evaluator sees: 1 becomes 9 becomes 11."""
-    genuine = joined_sums.row_holder
+    monkeypatch.setattr("blindbayes.protocol.joined_sums.row_holder", _turning(joined_sums.row_holder, "matches", liar))
+    monkeypatch.setattr("blindbayes.protocol.joined_sums.label_holder", _turning(joined_sums.label_holder, "again", liar))
 
-    def lying(run, other, shape, entries, ot_sender, source):
-        share = yield from genuine(run, other, shape, entries, ot_sender, source)
+
+def _turning(genuine, field, liar):
+    def lying(run, other, shape, entries, transfers, source):
+        share = yield from genuine(run, other, shape, entries, transfers, source)
         if run.me == liar:
-            share.matches.wires[3] ^= ot_sender.delta
-            share.matches.wires[1] ^= ot_sender.delta
+            wires = getattr(share, field).wires
+            wires[3] ^= transfers[0].delta
+            wires[1] ^= transfers[0].delta
         return share
 
-    monkeypatch.setattr("blindbayes.protocol.joined_sums.row_holder", lying)
+    return lying
 
 
 JOINS = {"inner, columns on both sides": {}, "left": {"join": "left"}}
@@ -125,6 +129,79 @@ def test_one_person_asked_for_in_three_bins_counts_for_nothing(monkeypatch):
         train()
     with pytest.raises(IntegrityError):  # the other count says 1
         train(min_overlap=2)
+    with pytest.raises(PrivacyError, match="fewer than 4"):  # one run alone: three times at most, as the page says
+        train(min_overlap=4, join="left")
+    assert train(min_overlap=3, join="left").model
+
+
+@pytest.fixture(params=["telecom", "bank"])
+def other_shares(request, monkeypatch):
+    """A party that takes twenty bins, in which nobody is, for matches: it turns its shares of them around."""
+    by = {"telecom": "send_equal", "bank": "choose_equal"}[request.param]
+    genuine = getattr(joined_sums, by)
+
+    def turned(*given):
+        shares = yield from genuine(*given)
+        shares[:20] ^= 1
+        return shares
+
+    monkeypatch.setattr(joined_sums, by, turned)
+    return request.param
+
+
+@pytest.mark.parametrize("least", [0, 10])
+def test_whoever_turns_its_shares_of_matches_around_is_caught(other_shares, least, told):
+    """Neither knows the other's tag of a bin where nothing matches."""
+    with pytest.raises(IntegrityError):
+        train(join="left", min_overlap=least)
+    assert told == []
+
+
+def test_without_the_comparison_of_tags_the_made_up_matches_are_believed(other_shares, told, monkeypatch):
+    def silent(*given):
+        return None
+        yield
+
+    for name in ("ask_equality", "answer_equality"):
+        monkeypatch.setattr(joined_sums, name, silent)
+    train(join="left")
+    assert told == [True, True]
+
+
+@pytest.mark.parametrize("bound", [True, False], ids=["now", "before"])
+def test_an_owner_whose_key_is_zeros_does_not_match_with_everybody(bound, monkeypatch):
+    """Then the oblivious function has one value per bin, whatever the item; the label holder takes that for its tag, sends an
+    empty store and had every row of the other's table in its sums."""
+    seen, answer = [], oprf.Owner.answer
+    begin = oprf.Owner.__init__
+
+    def zeros(self, session, bits, seeds):
+        begin(self, session, np.zeros_like(bits), seeds)
+
+    def watched(self, *given):
+        seen.append((self._session, answer(self, *given)))
+        return seen[-1][1]
+
+    def fill(name, shape, entries, owner, rows, secret, source):
+        nothing = np.zeros((shape.bins, 2), dtype=np.uint64)
+        secret[:] = oprf.hashed(seen[0][0], rows, joined_sums.bound(nothing, np.arange(shape.bins)), shape.payload_words)
+        return np.zeros((okvs.cells(shape.keys), shape.payload_words), dtype=np.uint64)
+
+    monkeypatch.setattr(oprf.Owner, "__init__", zeros)
+    monkeypatch.setattr(oprf.Owner, "answer", watched)
+    monkeypatch.setattr(joined_sums, "_fill", fill)
+    monkeypatch.setattr(joined_sums.Coins, "bytes", no_choices(joined_sums.Coins.bytes))
+    if not bound:
+        monkeypatch.setattr(joined_sums, "bound", lambda items, bins: bins)
+        train(join="left")
+    else:
+        with pytest.raises(PrivacyError, match="fewer than 10"):
+            train(join="left")
+
+
+def no_choices(genuine):
+    """The label holder's 64 bytes of choices are zeros; nothing else in a join is that long."""
+    return lambda self, count: bytes(count) if count == oprf.WIDTH // 8 else genuine(self, count)
 
 
 @pytest.mark.parametrize("shift", [-50, 1, 10**6])

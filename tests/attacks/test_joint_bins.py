@@ -64,14 +64,16 @@ def both_parties(protocol, faults=()):
         if protocol is matching:
             return (yield from matching.asker(runs["a"], "b", SIZES[matching], items[:20], ot_sender, coins("a")))
         entries = Entries(items[:20], np.ones((20, 1), dtype=np.uint64))
-        return (yield from joined_sums.row_holder(runs["a"], "b", SIZES[joined_sums], entries, ot_sender, coins("a")))
+        both = ot_sender, (yield from transfer.ot_receiver(runs["a"], "b", coins("back")))
+        return (yield from joined_sums.row_holder(runs["a"], "b", SIZES[joined_sums], entries, both, coins("a")))
 
     def second():
         ot_receiver = yield from transfer.ot_receiver(runs["b"], "a", coins("r"))
         if protocol is matching:
             return (yield from matching.owner(runs["b"], "a", SIZES[matching], items[10:], ot_receiver, coins("b")))
         entries = Entries(items[10:], np.ones((20, 1), dtype=np.uint64))
-        return (yield from joined_sums.label_holder(runs["b"], "a", SIZES[joined_sums], entries, ot_receiver, coins("b")))
+        both = (yield from transfer.ot_sender(runs["b"], "a", coins("back"))), ot_receiver
+        return (yield from joined_sums.label_holder(runs["b"], "a", SIZES[joined_sums], entries, both, coins("b")))
 
     return run_in_memory({"a": first(), "b": second()}, faults=faults, check=False)
 

@@ -22,7 +22,7 @@ from blindbayes.ledger import Ledger
 from blindbayes.primitives import circuits, cuckoo, okvs, oprf
 from blindbayes.primitives.garbling import Evaluator, Garbler
 from blindbayes.primitives.tweaks import Domain, TweakedHash
-from blindbayes.protocol import transfer
+from blindbayes.protocol.joined import connect
 from blindbayes.protocol.joined_sums import MIN_BOUND, Entries, JoinedSumsSetup, label_holder, roles, row_holder
 from blindbayes.protocol.joined_sums import counts as on_counts
 from blindbayes.scheme.joined import overlap_charge, overlap_noise
@@ -212,12 +212,12 @@ def run_once(overlap, words=3, count=MIN_BOUND):
     runs = local_runs(["rows", "labels"], coins=coins("run"))
 
     def first():
-        ot_sender = yield from transfer.ot_sender(runs["rows"], "labels", coins("keeper"))
-        return (yield from row_holder(runs["rows"], "labels", shape, rows, ot_sender, coins("r")))
+        links = yield from connect(runs["rows"], "labels", coins("keeper"))
+        return (yield from row_holder(runs["rows"], "labels", shape, rows, links.both, coins("r")))
 
     def second():
-        ot_receiver = yield from transfer.ot_receiver(runs["labels"], "rows", coins("planter"))
-        return (yield from label_holder(runs["labels"], "rows", shape, labels, ot_receiver, coins("l")))
+        links = yield from connect(runs["labels"], "rows", coins("planter"))
+        return (yield from label_holder(runs["labels"], "rows", shape, labels, links.both, coins("l")))
 
     outcome = run_in_memory({"rows": first(), "labels": second()})
     assert opened_count(outcome.outputs["rows"].matches, outcome.outputs["labels"].matches) == overlap

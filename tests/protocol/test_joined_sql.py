@@ -320,7 +320,16 @@ def test_parties_with_other_recipes_stop_before_anything_leaves(kind):
     outcome = run_in_memory(roles, check=False)
     assert isinstance(outcome.error, PeerProtocolError)
     assert outcome.error.party in bounds
-    data = {"SeedsChosen", "ItemsMasked", "StoreFilled", "TagsChosen", "BinsCompared"}
+    data = {
+        "SeedsChosen",
+        "ItemsMasked",
+        "StoreFilled",
+        "TagsChosen",
+        "DigitsMasked",
+        "MatchesChosen",
+        "BinsCompared",
+        "TagsMasked",
+    }
     assert not data & {entry.kind.__name__ for entry in outcome.transcript.entries}
 
 

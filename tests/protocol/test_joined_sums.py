@@ -14,8 +14,17 @@ import blindbayes.protocol.joined_sums as package
 from blindbayes import Study
 from blindbayes.codebook import Categorical, Codebook, IdPart, IdRecipe, Numeric
 from blindbayes.errors import ConfigError, DataError, PeerLost, PeerProtocolError, PrivacyError
-from blindbayes.protocol import transfer
-from blindbayes.protocol.joined_sums import MAX_BOUND, MIN_BOUND, Entries, JoinedSumsSetup, label_holder, merge, row_holder
+from blindbayes.protocol.joined import connect
+from blindbayes.protocol.joined_sums import (
+    MAX_BOUND,
+    MIN_BOUND,
+    Entries,
+    JoinedSumsSetup,
+    equal,
+    label_holder,
+    merge,
+    row_holder,
+)
 from blindbayes.protocol.joined_sums import roles as joined_roles
 from blindbayes.simulation.joined import JoinedModel
 from blindbayes.transport.memory import Drop, Duplicate, Replace, Tamper, local_runs, run_in_memory
@@ -24,6 +33,18 @@ from support.drivers import run_by
 from support.two_party import coins, opened_count
 
 SPEC = tomllib.loads((Path(package.__file__).parent / "SPEC.md").read_text().split("```toml\n", 1)[1].split("```", 1)[0])
+
+
+KINDS = (
+    "SeedsChosen",
+    "ItemsMasked",
+    "StoreFilled",
+    "TagsChosen",
+    "DigitsMasked",
+    "MatchesChosen",
+    "BinsCompared",
+    "TagsMasked",
+)
 
 
 # -- the protocol ----------------------------------------------------------------------------------------------------------
@@ -37,13 +58,13 @@ def parts(shape, rows, labels, *, other_shape=None, mine="r", theirs="l", counte
     runs = local_runs(["rows", "labels"], coins=coins("run"))
 
     def first():
-        ot_sender = yield from transfer.ot_sender(runs["rows"], "labels", coins("keeper"))
-        made = yield from row_holder(runs["rows"], "labels", shape, rows, ot_sender, coins(mine))
+        links = yield from connect(runs["rows"], "labels", coins("keeper"))
+        made = yield from row_holder(runs["rows"], "labels", shape, rows, links.both, coins(mine))
         return made if counted else made.sums
 
     def second():
-        ot_receiver = yield from transfer.ot_receiver(runs["labels"], "rows", coins("planter"))
-        made = yield from label_holder(runs["labels"], "rows", other_shape or shape, labels, ot_receiver, coins(theirs))
+        links = yield from connect(runs["labels"], "rows", coins("planter"))
+        made = yield from label_holder(runs["labels"], "rows", other_shape or shape, labels, links.both, coins(theirs))
         return made if counted else made.sums
 
     return {"rows": first(), "labels": second()}
@@ -106,26 +127,26 @@ def cost_of(shape):
         "words": shape.words,
         "labels": shape.labels,
         "most": shape.max_label,
-        "counted": int(shape.counted),
+        "counted": int(shape.counted) + int(shape.both_count),
     }
     for name, formula in SPEC["variables"].items():
         known[name] = eval(formula, {"max": max}, known)
     return known
 
 
-@pytest.mark.parametrize("counted", [False, True])
+@pytest.mark.parametrize("counted", [0, 1, 2])
 @pytest.mark.parametrize("words", [4, 200])
 def test_cost_equals_the_spec(words, counted):
-    shape = JoinedSumsSetup(5000, 4500, words, 2, 3, counted=counted)
+    shape = JoinedSumsSetup(5000, 4500, words, 2, 3, counted=counted > 0, both_count=counted > 1)
     rows, labels = entries(100, words, 50, 2, 3)
     outcome = run_in_memory(parts(shape, rows, labels))
     known = cost_of(shape)
     assert (known["bins"], known["tag_bits"], known["planes"]) == (shape.bins, shape.tag_bits, shape.planes)
     assert (known["payload"], known["block"]) == (shape.payload_words, shape.block)
-    assert known["blocks"] == (7 if words == 200 else 1)
-    assert outcome.cost.messages == 4 + eval(SPEC["messages"], {}, known)
-    assert outcome.cost.rounds == 3 + eval(SPEC["rounds"], {}, known)
-    kinds = ("SeedsChosen", "ItemsMasked", "StoreFilled", "TagsChosen", "BinsCompared")
+    assert known["blocks"] == (4 if words == 200 else 1)
+    assert outcome.cost.messages == 8 + eval(SPEC["messages"], {}, known)
+    assert outcome.cost.rounds == 6 + eval(SPEC["rounds"], {}, known)
+    kinds = KINDS
     sizes = [entry.size for entry in outcome.transcript.entries if entry.kind.__name__ in kinds]
     assert known["bytes"] <= sum(sizes) <= known["bytes"] + 150 * len(sizes)  # names, frames, and units of 128 transfers
 
@@ -174,7 +195,7 @@ def test_other_coins_give_other_messages():
     for name in ("a", "b"):
         made = parts(JoinedSumsSetup(MIN_BOUND, MIN_BOUND, 2, 2), rows, labels, mine=name, theirs="l" + name)
         outcome = run_in_memory(made, keep=Keep.FRAMES)
-        frames.append({entry.frame for entry in outcome.transcript.entries[4:]})
+        frames.append({entry.frame for entry in outcome.transcript.entries[8:]})
     assert not frames[0] & frames[1]
 
 
@@ -194,19 +215,19 @@ def test_a_party_with_other_facts_is_refused_before_anything_is_sent():
         )
 
 
-@pytest.mark.parametrize("kind", ["SeedsChosen", "ItemsMasked", "StoreFilled", "TagsChosen", "BinsCompared"])
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_message_of_a_wrong_length_is_refused(kind):
     rows, labels = entries(10, 2, 5, 2)
 
     def shorter(message):
-        first = next(name for name in message.__struct_fields__ if name != "mark")
+        first = next(name for name in message.__struct_fields__ if name != "mark" and len(getattr(message, name)))
         values = {name: getattr(message, name) for name in message.__struct_fields__}
         return type(message)(**(values | {first: values[first][:-1]}))
 
     fault = Replace(lambda entry: entry.kind.__name__ == kind, shorter)
     outcome = run_in_memory(parts(JoinedSumsSetup(MIN_BOUND, MIN_BOUND, 2, 2), rows, labels), faults=[fault], check=False)
     assert isinstance(outcome.error, PeerProtocolError)
-    assert outcome.error.party == ("rows" if kind in ("ItemsMasked", "BinsCompared") else "labels")
+    assert outcome.error.party == ("rows" if kind in ("ItemsMasked", "DigitsMasked", "BinsCompared") else "labels")
 
 
 def test_every_message_may_be_lost_doubled_or_cut():
@@ -243,10 +264,11 @@ def test_labels_stand_behind_a_tag_of_any_width(bound):
     """At the largest bound a tag has more bits than a word."""
     shape = JoinedSumsSetup(bound, MIN_BOUND, 1, 5, 3)
     labels = coins("wide").words(5 * 40).reshape(40, 5) % np.uint64(4)
-    bits = joined_roles._bits(joined_roles._payload(labels, shape), shape)
-    assert bits.shape == (shape.tag_bits + 10, 40)
-    assert not bits[: shape.tag_bits].any()
-    assert np.array_equal(bits[shape.tag_bits :: 2].T + 2 * bits[shape.tag_bits + 1 :: 2].T, labels)
+    words = joined_roles._payload(labels, shape)
+    bits = joined_roles._label_bits(words, shape)
+    assert bits.shape == (10, 40)
+    assert not equal.digits(words, shape.tag_bits).any()
+    assert np.array_equal(bits[::2].T + 2 * bits[1::2].T, labels)
 
 
 def test_a_run_fails_with_probability_below_two_to_the_minus_forty_three():
@@ -591,15 +613,16 @@ def test_what_the_row_holder_decodes_says_nothing_of_a_match(monkeypatch):
     """Tags and masked labels of bins that match and of those that do not: mean bit within six standard deviations of 1/2,
     alpha = 2e-9 each. With a label holder that forgets to draw its tags and masks, those of the matches fail."""
     seen = []
-    bits = joined_roles._bits
-    monkeypatch.setattr(joined_roles, "_bits", lambda words, shape: seen.append(words.copy()) or bits(words, shape))
+    monkeypatch.setattr(
+        joined_roles, "digits", lambda words, tag_bits: seen.append(words.copy()) or equal.digits(words, tag_bits)
+    )
     shape = JoinedSumsSetup(MIN_BOUND, MIN_BOUND, 1, 2)
     rows, labels = entries(MIN_BOUND, 1, 2000, 2)
 
     def scores():
         seen.clear()
         run_in_memory(parts(shape, rows, labels))
-        mine, theirs = (seen[0], seen[1]) if len(seen) == 2 else (np.concatenate(seen[::2]), np.concatenate(seen[1::2]))
+        theirs, mine = seen
         tag = np.uint64((1 << shape.tag_bits) - 1)
         match = ((mine[:, 0] ^ theirs[:, 0]) & tag == 0) & (mine[:, 1] == theirs[:, 1])
         assert match.sum() == 2000

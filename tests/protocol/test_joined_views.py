@@ -17,13 +17,23 @@ from blindbayes.errors import IntegrityError
 from blindbayes.primitives.garbling import ROW_WORDS
 from blindbayes.primitives.oprf import WIDTH, Asker, codewords, question_words, to_planes, to_rows
 from blindbayes.primitives.softspoken import correction_words
-from blindbayes.protocol import transfer
 from blindbayes.protocol.core import Receive
-from blindbayes.protocol.joined_sums import MIN_BOUND, Entries, JoinedSumsSetup, label_holder, messages, roles, row_holder
+from blindbayes.protocol.joined import connect
+from blindbayes.protocol.joined_sums import (
+    MIN_BOUND,
+    Entries,
+    JoinedSumsSetup,
+    equal,
+    label_holder,
+    messages,
+    roles,
+    row_holder,
+)
+from blindbayes.protocol.joined_sums.counts import count_gates
 from blindbayes.transport.memory import local_runs, run_in_memory
 from support.two_party import coins, let_proofs_hold, opened_count
 
-SHAPE = JoinedSumsSetup(MIN_BOUND, MIN_BOUND, 2, 2, counted=True)
+SHAPE = JoinedSumsSetup(MIN_BOUND, MIN_BOUND, 2, 2, counted=True, both_count=True)
 ALPHA = 1e-6  # of each comparison; there are fewer than forty
 
 
@@ -38,14 +48,23 @@ def sets(overlap, count=1500):
 
 def simulated(kind, at, source):
     """The simulator: a message of a kind, from the public shape alone."""
-    part = list(SHAPE.blocks())[at] if kind in (messages.TagsChosen, messages.BinsCompared) else slice(0, SHAPE.bins)
+    blocks = messages.MatchesChosen, messages.BinsCompared, messages.TagsMasked
+    part = list(SHAPE.blocks())[at] if kind in blocks else slice(0, SHAPE.bins)
     count = part.stop - part.start
+    digits = SHAPE.bins * equal.levels(SHAPE.tag_bits)[at] if kind in (messages.TagsChosen, messages.DigitsMasked) else 0
     lengths = {
         messages.SeedsChosen: [correction_words(WIDTH)],
         messages.ItemsMasked: [question_words(SHAPE.bins)],
         messages.StoreFilled: [roles.okvs.cells(SHAPE.keys) * SHAPE.payload_words],
-        messages.TagsChosen: [correction_words((SHAPE.tag_bits + SHAPE.planes) * count)],
-        messages.BinsCompared: [ROW_WORDS * SHAPE.gates(count), SHAPE.planes * count * SHAPE.words],
+        messages.TagsChosen: [correction_words(4 * digits)],
+        messages.DigitsMasked: [equal.masked_words(digits)],
+        messages.MatchesChosen: [correction_words((1 + SHAPE.planes) * count)],
+        messages.BinsCompared: [
+            ROW_WORDS * SHAPE.gates(count),
+            SHAPE.planes * count * SHAPE.words + count,
+            correction_words(count),
+        ],
+        messages.TagsMasked: [ROW_WORDS * count_gates(count, SHAPE.count_bits), count],
     }[kind]
     return kind(0, *(source.words(length) for length in lengths))
 
@@ -56,7 +75,7 @@ def views(overlap, monkeypatch, name="real"):
     runs = local_runs(["rows", "labels"], coins=coins("run"))
     seen = {"rows": [], "labels": []}
     decoded, sessions = [], []
-    receive, bits, agree = roles.receive, roles._bits, roles.agree
+    receive, digits, agree = roles.receive, roles.digits, roles.agree
 
     def watching(sender, kind):
         message = yield from receive(sender, kind)
@@ -69,21 +88,22 @@ def views(overlap, monkeypatch, name="real"):
         return sessions[-1]
 
     with monkeypatch.context() as patch:
-        patch.setattr(roles, "receive", watching)
+        for module in (roles, equal):
+            patch.setattr(module, "receive", watching)
         patch.setattr(roles, "agree", watched_agree)
-        patch.setattr(roles, "_bits", lambda words, shape: decoded.append(words.copy()) or bits(words, shape))
+        patch.setattr(roles, "digits", lambda words, bits: decoded.append(words.copy()) or digits(words, bits))
 
         def first():
-            ot_sender = yield from transfer.ot_sender(runs["rows"], "labels", coins("keeper"))
-            return (yield from row_holder(runs["rows"], "labels", SHAPE, rows, ot_sender, coins("r " + name)))
+            links = yield from connect(runs["rows"], "labels", coins("keeper"))
+            return (yield from row_holder(runs["rows"], "labels", SHAPE, rows, links.both, coins("r " + name)))
 
         def second():
-            ot_receiver = yield from transfer.ot_receiver(runs["labels"], "rows", coins("planter"))
-            return (yield from label_holder(runs["labels"], "rows", SHAPE, labels, ot_receiver, coins("l " + name)))
+            links = yield from connect(runs["labels"], "rows", coins("planter"))
+            return (yield from label_holder(runs["labels"], "rows", SHAPE, labels, links.both, coins("l " + name)))
 
         outcome = run_in_memory({"rows": first(), "labels": second()})
     assert opened_count(outcome.outputs["rows"].matches, outcome.outputs["labels"].matches) == overlap
-    return seen, decoded, sessions[0], (rows, labels)
+    return seen, decoded[::-1], sessions[0], (rows, labels)
 
 
 def histogram(words):
@@ -183,8 +203,8 @@ def test_a_role_does_not_notice_that_it_talks_to_the_simulator(monkeypatch):
     runs = local_runs(["rows", "labels"], coins=coins("run"))
     linked = run_in_memory(
         {
-            "rows": transfer.ot_sender(runs["rows"], "labels", coins("keeper")),
-            "labels": transfer.ot_receiver(runs["labels"], "rows", coins("planter")),
+            "rows": connect(runs["rows"], "labels", coins("keeper")),
+            "labels": connect(runs["labels"], "rows", coins("planter")),
         }
     ).outputs
 
@@ -195,11 +215,14 @@ def test_a_role_does_not_notice_that_it_talks_to_the_simulator(monkeypatch):
     for public in ("agree", "commit_coins", "open_coins", "answer_coins", "hear_coins"):
         monkeypatch.setattr(roles, public, no_agreement)
     let_proofs_hold(monkeypatch)
-    monkeypatch.setattr(roles, "require_mark", lambda *given: None)  # marks name sessions, which are public
+    for module in (roles, equal):
+        monkeypatch.setattr(module, "require_mark", lambda *given: None)  # marks name sessions, which are public
+    for last in ("ask_equality", "answer_equality"):  # which says that both are the same, and is simulated from that
+        monkeypatch.setattr(roles, last, no_agreement)
     source = coins("simulator")
     for role in (
-        row_holder(runs["rows"], "labels", SHAPE, rows, linked["rows"], coins("r")),
-        label_holder(runs["labels"], "rows", SHAPE, labels, linked["labels"], coins("l")),
+        row_holder(runs["rows"], "labels", SHAPE, rows, linked["rows"].both, coins("r")),
+        label_holder(runs["labels"], "rows", SHAPE, labels, linked["labels"].both, coins("l")),
     ):
         share = drive(role, source)
         assert share.sums.shape == (2, SHAPE.words)

@@ -26,7 +26,7 @@ from blindbayes.foreign import read_json_table, well_formed
 from blindbayes.primitives import limbs as lm
 from blindbayes.primitives.coins import Coins
 from blindbayes.primitives.limbs import Limbs
-from blindbayes.primitives.softspoken import OtReceiver, OtSender, SenderStream
+from blindbayes.primitives.softspoken import OtReceiver, OtSender
 from blindbayes.primitives.tweaks import TweakedHash
 from blindbayes.protocol import joined_sums, shared_argmax, shared_model, transfer
 from blindbayes.protocol.class_sums import RowLayout
@@ -140,13 +140,19 @@ class JoinSetup:
     @property
     def failure_bits(self) -> int:
         """Any of the study's runs of joined_sums fails, or counts wrongly, with probability below 2 to the minus this."""
-        runs = len(self.holders) * (2 if self.own_layout is not None or self.counted else 1)
+        runs = len(self.holders) * (2 if self.is_run_twice else 1)
         return joined_sums.FAILURE_BITS - (runs - 1).bit_length()
 
     @property
     def counted(self) -> bool:
-        """Whether joined identifiers are counted: in two runs with the roles swapped, which must agree."""
+        """Whether joined identifiers are counted: by circuits of both parties, which must agree."""
         return bool(self.min_overlap) or self.overlap_epsilon is not None
+
+    @property
+    def is_run_twice(self) -> bool:
+        """Whether joined_sums runs once more with the roles swapped: for the class holder's own columns, or since what an
+        estimate promises must hold whoever deviates: nobody counts for more than one in both runs."""
+        return self.own_layout is not None or self.overlap_epsilon is not None
 
     @property
     def own_layout(self) -> RowLayout | None:
@@ -160,7 +166,8 @@ class JoinSetup:
         layout, classes = self.columns.layout(party), len(self.codebook.classes)
         facts = layout.facts() + self.facts()
         bounds = self.bounds[party], self.bounds[self.class_holder]
-        return JoinedSumsSetup(*bounds, layout.words + 1, classes, self.max_multiplicity, facts, self.counted)
+        both = self.counted and not self.is_run_twice
+        return JoinedSumsSetup(*bounds, layout.words + 1, classes, self.max_multiplicity, facts, self.counted, both)
 
     def own_shape(self, party: str) -> JoinedSumsSetup:
         """The run in which the class holder brings its own columns, class by class, and the other its numbers of rows; or,
@@ -260,6 +267,11 @@ class Links:
     ot_sender: OtSender = field(repr=False)
     ot_receiver: OtReceiver = field(repr=False)
 
+    @property
+    def both(self) -> tuple[OtSender, OtReceiver]:
+        """As sender and as chooser."""
+        return self.ot_sender, self.ot_receiver
+
 
 def connect(run: Run, other: str, coins: Coins) -> Role[Links]:
     """Set up both directions. The party that stands first in the roster is the sender of the first."""
@@ -289,16 +301,18 @@ def train_class_holder(
     tables_noise, class_noise = (None, None) if drawn is None else (drawn.tables, drawn.class_counts)
     trained = Joined({}, {}, {}, training=training_name(run))
     columns, plan, counts = join.columns, join.columns.plan, {}
-    mine: dict[str, joined_sums.JoinedShares[SenderStream]] = {}
+    mine: dict[str, joined_sums.RowShares] = {}
     for name in join.holders:
         ot_receiver = yield from transfer.ot_receiver(run, name, coins)
         ot_sender = yield from transfer.ot_sender(run, name, coins)
-        share, matches = yield from joined_sums.label_holder(run, name, join.shape(name), labels, ot_receiver, coins)
-        if join.own_layout is not None or join.counted:
+        both = ot_sender, ot_receiver
+        share, matches, again = yield from joined_sums.label_holder(run, name, join.shape(name), labels, both, coins)
+        if join.is_run_twice:
             brought = own if join.own_layout is not None and own is not None else _identifiers(labels)
-            mine[name] = yield from joined_sums.row_holder(run, name, join.own_shape(name), brought, ot_sender, coins)
+            mine[name] = yield from joined_sums.row_holder(run, name, join.own_shape(name), brought, both, coins)
+            again = mine[name].matches
         if join.counted:  # a count that one party garbled alone would be what it likes
-            counts[name] = on_counts.Executions(mine[name].matches, matches)
+            counts[name] = on_counts.Executions(again, matches)
         if join.min_overlap:
             yield from on_counts.enough(counts[name], join.min_overlap, True, coins)
         trained.sums[name], trained.ot_senders[name], trained.back_receivers[name] = share, ot_sender, ot_receiver
@@ -346,16 +360,18 @@ def train_attribute_holder(
     other, columns, plan = join.class_holder, join.columns, join.columns.plan
     ot_sender = yield from transfer.ot_sender(run, other, coins)
     ot_receiver = yield from transfer.ot_receiver(run, other, coins)
-    share, count = yield from joined_sums.row_holder(run, other, join.shape(run.me), rows, ot_sender, coins)
+    both = ot_sender, ot_receiver
+    share, count, again = yield from joined_sums.row_holder(run, other, join.shape(run.me), rows, both, coins)
     own_layout, theirs = join.own_layout, None
-    if own_layout is not None or join.counted:
+    if join.is_run_twice:
         brought = numbers if own_layout is not None else _identifiers(rows)
-        theirs = yield from joined_sums.label_holder(run, other, join.own_shape(run.me), brought, ot_receiver, coins)
-    counts = None if theirs is None else on_counts.Executions(count, theirs.matches)
-    if join.min_overlap and counts is not None:
+        theirs = yield from joined_sums.label_holder(run, other, join.own_shape(run.me), brought, both, coins)
+        again = theirs.matches
+    counts = on_counts.Executions(count, again)
+    if join.min_overlap:
         yield from on_counts.enough(counts, join.min_overlap, False, coins)
     overlaps = {}
-    if join.overlap_epsilon is not None and counts is not None:
+    if join.overlap_epsilon is not None:
         own_noise, bits = _noise(noise, other), join.noise_bits(run.me)
         overlaps[other] = yield from on_counts.noisy(counts, own_noise, bits, False, coins)
     sums, layout = _cut(share), columns.layout(run.me)

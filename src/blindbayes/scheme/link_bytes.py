@@ -15,6 +15,7 @@ from blindbayes.protocol.columns import ColumnsSetup, any_counts
 from blindbayes.protocol.joined import JoinSetup
 from blindbayes.protocol.joined_scores import JoinedScoresSetup
 from blindbayes.protocol.joined_sums import JoinedSumsSetup
+from blindbayes.protocol.joined_sums.equal import BINS, levels
 from blindbayes.protocol.shared_argmax import SharedArgmaxSetup
 from blindbayes.protocol.shared_argmax.compare_all import triples_needed
 from blindbayes.protocol.shared_argmax.comparing import and_gates
@@ -68,9 +69,9 @@ def joined_training(join: JoinSetup) -> int:
 
 
 def _join(shape: JoinedSumsSetup) -> int:
-    bits = shape.tag_bits + shape.planes
-    per_bin = _QUESTION + 32 * (bits + shape.counted) + 8 * shape.words * shape.planes
-    blocks = -(-shape.bins // shape.block) * _chosen(shape.block * bits)
+    per_bin = _QUESTION + 20 * sum(levels(shape.tag_bits)) + 32 * (shape.planes + 2) + 8 * shape.words * shape.planes
+    blocks = -(-shape.bins // shape.block) * _chosen(shape.block * (2 + shape.planes))
+    blocks += -(-shape.bins // BINS) * len(levels(shape.tag_bits)) * _chosen(1)
     store = 8 * cells(shape.keys) * shape.payload_words
     return shape.bins * per_bin + blocks + store + _CHECK * -(-shape.bins // (1 << 17)) + (1 << 16)
 

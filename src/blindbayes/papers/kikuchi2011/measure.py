@@ -22,10 +22,11 @@ from blindbayes.papers.kikuchi2011.schemes import (
 from blindbayes.papers.kikuchi2011.set_intersection import RISTRETTO, CommutingGroup
 from blindbayes.primitives.coins import Coins
 from blindbayes.primitives.paillier import PrivateKey, generate_keypair
-from blindbayes.primitives.softspoken import ChooserStream, OtReceiver, OtSender, SenderStream
+from blindbayes.primitives.softspoken import OtReceiver, OtSender
 from blindbayes.protocol import joined_sums, transfer
 from blindbayes.protocol.core import Role
-from blindbayes.protocol.joined_sums import MIN_BOUND, Entries, JoinedShares, JoinedSumsSetup
+from blindbayes.protocol.joined import connect
+from blindbayes.protocol.joined_sums import MIN_BOUND, Entries, JoinedSumsSetup, LabelShares, RowShares
 from blindbayes.transport.memory import local_runs, run_in_memory
 
 PAPER_KEY_BITS = 1024  # the paper's |n^2| = 2048
@@ -182,15 +183,15 @@ def joined_seconds(count: int, values: int, classes: int, coins: Coins) -> float
     shape = JoinedSumsSetup(max(MIN_BOUND, count), max(MIN_BOUND, count), words, classes)
     runs = local_runs(PARTIES, coins=coins, signed=False)
 
-    def alice() -> Role[JoinedShares[SenderStream]]:
-        ot_sender = yield from transfer.ot_sender(runs["alice"], "bob", coins.derive("k"))
-        return (yield from joined_sums.row_holder(runs["alice"], "bob", shape, rows, ot_sender, coins.derive("r")))
+    def alice() -> Role[RowShares]:
+        links = yield from connect(runs["alice"], "bob", coins.derive("k"))
+        return (yield from joined_sums.row_holder(runs["alice"], "bob", shape, rows, links.both, coins.derive("r")))
 
-    def bob() -> Role[JoinedShares[ChooserStream]]:
-        ot_receiver = yield from transfer.ot_receiver(runs["bob"], "alice", coins.derive("p"))
-        return (yield from joined_sums.label_holder(runs["bob"], "alice", shape, labels, ot_receiver, coins.derive("l")))
+    def bob() -> Role[LabelShares]:
+        links = yield from connect(runs["bob"], "alice", coins.derive("p"))
+        return (yield from joined_sums.label_holder(runs["bob"], "alice", shape, labels, links.both, coins.derive("l")))
 
-    total: list[JoinedShares[SenderStream] | JoinedShares[ChooserStream]] = []
+    total: list[RowShares | LabelShares] = []
     seconds = timed(lambda: total.extend(run_in_memory({"alice": alice(), "bob": bob()}).outputs.values()))
     if int((total[0].sums + total[1].sums).sum()) != (count - half) * words:
         raise AssertionError("the shares do not add up")

@@ -25,7 +25,7 @@ from blindbayes.primitives.tweaks import Block128, Domain, TweakedHash
 from blindbayes.protocol.core import Role, Send, receive
 from blindbayes.protocol.joined_scores.shape import Bits, LookupSetup, cut
 from blindbayes.protocol.joined_sums.messages import ItemsMasked, SeedsChosen, StoreFilled
-from blindbayes.protocol.joined_sums.roles import padded
+from blindbayes.protocol.joined_sums.roles import bound, padded
 from blindbayes.protocol.transfer import mark, require_mark
 from blindbayes.wire import U64Array
 
@@ -63,7 +63,7 @@ def ask(session: bytes, other: str, shape: LookupSetup, placed: Placed, stream: 
     for index, part in enumerate(cut(shape.bins, _ASK_BINS)):  # step 4
         planes, rows = asker.ask(placed.items[part])
         yield Send(other, ItemsMasked(mark(session, ItemsMasked, index), planes))
-        seeds = hashed(session, rows, np.arange(part.start, part.stop), _SEED_WORDS)
+        seeds = hashed(session, rows, bound(placed.items[part], np.arange(part.start, part.stop)), _SEED_WORDS)
         learned[part] = _stretched(session, seeds, shape)
     store = yield from _receive_store(session, shape, other)
     for part in cut(shape.bins, _AT_ONCE):  # step 6
@@ -131,7 +131,7 @@ def _fill(
             bins = three[part, choice]
             at = slice(choice * len(items) + part.start, choice * len(items) + part.stop)
             keys[at] = _store_keys(session, items[part], bins)
-            seeds = owner.evaluate(rows[bins], code, bins, _SEED_WORDS)
+            seeds = owner.evaluate(rows[bins], code, bound(items[part], bins), _SEED_WORDS)
             values[at] = _stretched(session, seeds, shape) ^ secret[bins] ^ payload
     size = okvs.cells(shape.keys)
     return okvs.encode(okvs.places(session, keys, size), values, size, coins)

@@ -7,6 +7,8 @@ from blindbayes.protocol.joined_sums.roles import (
     MIN_BOUND,
     JoinedShares,
     JoinedSumsSetup,
+    LabelShares,
+    RowShares,
     label_holder,
     row_holder,
 )
@@ -18,6 +20,8 @@ __all__ = [
     "Entries",
     "JoinedShares",
     "JoinedSumsSetup",
+    "LabelShares",
+    "RowShares",
     "label_holder",
     "merge",
     "one_hot",

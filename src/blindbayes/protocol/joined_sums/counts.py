@@ -74,12 +74,11 @@ def count_gates(bins: int, bits: int) -> int:
     return bins - bins.bit_count() + bits - 1
 
 
-# -- steps 10 and 11: what is opened of the count, by both executions ---------------------------------------------------------
+# -- steps 11 and 12: what is opened of the count, by both executions ---------------------------------------------------------
 
 
 class Executions(NamedTuple):
-    """Two counts of the same identifiers, by runs of joined_sums with the roles swapped: what this party garbled, what it
-    evaluated."""
+    """Two counts of the same identifiers, by circuits of either party: what this party garbled, what it evaluated."""
 
     mine: Count[SenderStream]
     theirs: Count[ChooserStream]
@@ -162,7 +161,7 @@ def noisy(both: Executions, noise: int, bits: int, asks: bool, coins: Coins) -> 
     return (yield from open_value(NOISY_LABEL, value - (1 << bits) if read[-1, 0] else value))
 
 
-# -- step 12: priors in shares ---------------------------------------------------------------------------------------------
+# -- step 13: priors in shares ---------------------------------------------------------------------------------------------
 
 
 def _logs(g: Gates, mine: Number, theirs: Number, plan: ScoreLayout, noise: Sequence[Number]) -> Number:

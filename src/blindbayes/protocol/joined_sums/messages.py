@@ -33,7 +33,23 @@ class StoreFilled(Message, frozen=True):
 
 
 class TagsChosen(Message, frozen=True):
-    """Corrections of the transfers by which the label holder enters its tags and masks into the comparison of a block."""
+    """Corrections of the transfers by which the label holder compares digits of its tags, or shares of what came of it."""
+
+    trust: ClassVar[Trust] = Trust.MASKED
+    mark: int
+    corrections: U64Array
+
+
+class DigitsMasked(Message, frozen=True):
+    """Of each digit, for every value, whether it is the row holder's, under transfer pads."""
+
+    trust: ClassVar[Trust] = Trust.MASKED
+    mark: int
+    bits: U64Array
+
+
+class MatchesChosen(Message, frozen=True):
+    """Corrections of the transfers by which the label holder enters its shares of the matches and its masks, for some bins."""
 
     trust: ClassVar[Trust] = Trust.MASKED
     mark: int
@@ -41,13 +57,23 @@ class TagsChosen(Message, frozen=True):
 
 
 class BinsCompared(Message, frozen=True):
-    """Garbled comparisons of a block of bins and, where matches are counted, their sum; under the labels of the comparisons'
-    outcomes the block's rows."""
+    """Garbled labels of a block of bins and, where matches are counted, their sum; under the labels of the outcomes the block's
+    rows and tags; and corrections of the transfers by which the row holder enters its own shares of the matches."""
 
     trust: ClassVar[Trust] = Trust.MASKED
     mark: int
     tables: U64Array
     rows: U64Array
+    corrections: U64Array
+
+
+class TagsMasked(Message, frozen=True):
+    """The label holder's tags under the labels of the same matches and, where it counts them too, their garbled sum."""
+
+    trust: ClassVar[Trust] = Trust.MASKED
+    mark: int
+    tables: U64Array
+    tags: U64Array
 
 
 class OverlapGarbled(TablesGarbled, frozen=True):

@@ -7,15 +7,15 @@ these identifiers.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Generic, NamedTuple
+from typing import Generic, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from blindbayes.errors import ConfigError, DataError, LocalProtocolError, PeerProtocolError
-from blindbayes.primitives import circuits as c
 from blindbayes.primitives import cuckoo, okvs
 from blindbayes.primitives.coins import Coins
 from blindbayes.primitives.garbling import ROW_WORDS, Evaluator, Garbler, Gates, Wires
@@ -24,9 +24,18 @@ from blindbayes.primitives.ot import chooser_pads, sender_pads
 from blindbayes.primitives.softspoken import ChooserStream, OtReceiver, OtSender, SenderStream
 from blindbayes.primitives.tweaks import Block128, Domain, TweakedHash
 from blindbayes.protocol.core import Role, Run, Send, receive
+from blindbayes.protocol.garbled import answer_equality, ask_equality
 from blindbayes.protocol.joined_sums.counts import Count, S, count_gates
+from blindbayes.protocol.joined_sums.equal import choose_equal, digits, send_equal
 from blindbayes.protocol.joined_sums.inputs import Entries
-from blindbayes.protocol.joined_sums.messages import BinsCompared, ItemsMasked, SeedsChosen, StoreFilled, TagsChosen
+from blindbayes.protocol.joined_sums.messages import (
+    BinsCompared,
+    ItemsMasked,
+    MatchesChosen,
+    SeedsChosen,
+    StoreFilled,
+    TagsMasked,
+)
 from blindbayes.protocol.transfer import agree, answer_coins, commit_coins, hear_coins, mark, open_coins, require_mark
 from blindbayes.wire import U64Array
 
@@ -37,6 +46,7 @@ _BLOCK_BYTES = 1 << 24  # of one message, about
 _ASK_BINS = 1 << 17  # bins per message of questions: 8 MB
 _ROWS_AT_ONCE = 1 << 11  # expanded at once: keeps pads in the cache
 _HASH_AT_ONCE = 1 << 18
+T = TypeVar("T", SenderStream, ChooserStream)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +59,8 @@ class JoinedSumsSetup:
     labels: int  # per entry of the label holder
     max_label: int = 1  # largest value of a label
     facts: bytes = b""  # anything else both must agree on
-    counted: bool = False  # whether the number of common identifiers is counted
+    counted: bool = False  # whether the number of common identifiers is counted, by the row holder's circuit
+    both_count: bool = False  # and by the label holder's
 
     def __post_init__(self) -> None:
         if min(self.row_ids, self.label_ids) < MIN_BOUND or max(self.row_ids, self.label_ids) > MAX_BOUND:
@@ -87,7 +98,7 @@ class JoinedSumsSetup:
 
     def gates(self, bins: int) -> int:
         """AND gates over a block of bins."""
-        return bins * (self.tag_bits - 1 + self.planes) + (count_gates(bins, self.count_bits) if self.counted else 0)
+        return bins * self.planes + (count_gates(bins, self.count_bits) if self.counted else 0)
 
     @property
     def keys(self) -> int:
@@ -97,7 +108,7 @@ class JoinedSumsSetup:
     @property
     def block(self) -> int:
         """Bins per message of comparisons."""
-        each = 32 * (self.tag_bits - 1 + self.planes + self.counted) + 8 * self.words * self.planes
+        each = 32 * (self.planes + self.counted) + 8 * self.words * self.planes + 16
         return max(64, 1 << (max(1, _BLOCK_BYTES // each).bit_length() - 1))
 
     def blocks(self, size: int | None = None) -> Iterator[slice]:
@@ -108,26 +119,35 @@ class JoinedSumsSetup:
 
     def agreed(self) -> bytes:
         """Bytes of all of it."""
-        parts = (self.row_ids, self.label_ids, self.words, self.labels, self.max_label, self.counted)
-        return b"joined_sums v4" + repr(parts).encode() + self.facts
+        parts = (self.row_ids, self.label_ids, self.words, self.labels, self.max_label, self.counted, self.both_count)
+        return b"joined_sums v5" + repr(parts).encode() + self.facts
 
 
-class JoinedShares(NamedTuple, Generic[S]):
+class JoinedShares(NamedTuple, Generic[S, T]):
     """What one party is left with."""
 
     sums: U64Array  # (labels, words)
     matches: Count[S]  # of the identifiers that both have, on wires; 0 unless the shape has it counted
+    again: Count[T]  # the same by the label holder's circuit
+
+
+RowShares: TypeAlias = JoinedShares[SenderStream, ChooserStream]
+LabelShares: TypeAlias = JoinedShares[ChooserStream, SenderStream]
+Transfers: TypeAlias = tuple[OtSender, OtReceiver]
+"""With one other party, in both directions."""
 
 
 def row_holder(
-    run: Run, other: str, shape: JoinedSumsSetup, entries: Entries, ot_sender: OtSender, coins: Coins
-) -> Role[JoinedShares[SenderStream]]:
+    run: Run, other: str, shape: JoinedSumsSetup, entries: Entries, transfers: Transfers, coins: Coins
+) -> Role[RowShares]:
     """The party with the vectors."""
     if entries.words.shape != (len(entries), shape.words):
         raise LocalProtocolError("the entries do not have the shape's words")
     _require_size(len(entries), shape.row_ids)
     session = yield from agree(run, other, "joined_sums", shape.agreed(), coins)  # step 1
-    stream = ot_sender.session(session)
+    ot_sender, ot_receiver = transfers
+    stream, back = ot_sender.session(session), _back(session)
+    back_stream = ot_receiver.session(back)
     part_of_bins = yield from commit_coins(session, other, coins)
     name = yield from open_coins(session, other, part_of_bins)
     items, table = _placed(name, shape, entries, coins)  # step 2
@@ -140,32 +160,48 @@ def row_holder(
     for index, part in enumerate(shape.blocks(_ASK_BINS)):  # step 4
         planes, rows = asker.ask(items[part])
         yield Send(other, ItemsMasked(mark(session, ItemsMasked, index), planes))
-        learned[part] = hashed(session, rows, np.arange(part.start, part.stop), shape.payload_words)
+        learned[part] = hashed(session, rows, bound(items[part], np.arange(part.start, part.stop)), shape.payload_words)
     store = yield from _receive_store(session, shape, other)
     keys = _store_keys(name, items, np.arange(shape.bins))
     learned ^= okvs.decode(store, okvs.places(name, keys, len(store)))  # step 6
     del store, keys, items
-    share = np.zeros((shape.planes, shape.words), dtype=np.uint64)
-    found = Count(session, other, stream, np.zeros((shape.count_bits, 1, 2), dtype=np.uint64))  # labels of 0, so far
+    tags, mine = _tags(learned, shape), (yield from send_equal(session, other, digits(learned, shape.tag_bits), stream))
+    share, check = np.zeros((shape.planes, shape.words), dtype=np.uint64), np.zeros((2, 1), dtype=np.uint64)
+    found, again = _count(session, other, stream, shape), _count(back, other, back_stream, shape)
     for index, part in enumerate(shape.blocks()):  # step 7
         count = part.stop - part.start
-        tags = yield from receive(other, TagsChosen)
-        require_mark(tags.mark, session, TagsChosen, index, other)
-        wires = stream.extend(tags.corrections, (shape.tag_bits + shape.planes) * count, other)
-        theirs = wires.reshape(shape.tag_bits + shape.planes, count, 2)
+        entered = yield from receive(other, MatchesChosen)
+        require_mark(entered.mark, session, MatchesChosen, index, other)
+        theirs = stream.extend(entered.corrections, (1 + shape.planes) * count, other).reshape(-1, count, 2)
         hash_ = TweakedHash.of_block(session, index)
         garbler = Garbler(hash_, ot_sender.delta)
-        equal, outcomes = _compare(garbler, garbler.own(_bits(learned[part], shape)), theirs, shape)
+        equal = garbler.own(mine[part]) ^ theirs[0]
+        outcomes = _labelled(garbler, equal, garbler.own(_label_bits(learned[part], shape)) ^ theirs[1:])
         if shape.counted:
             found.add(garbler, equal)
         masked = _offer(hash_, ot_sender.delta, outcomes, words[table[part]], share)  # step 8
-        yield Send(other, BinsCompared(mark(session, BinsCompared, index), garbler.take_tables(), masked.reshape(-1)))
-    return JoinedShares(_weighted(share, shape), found)
+        proof = _offer(hash_, ot_sender.delta, equal[None], tags[part], check[:1])
+        corrections, held = back_stream.extend(mine[part])
+        sent = np.concatenate([masked.reshape(-1), proof.reshape(-1)])
+        yield Send(other, BinsCompared(mark(session, BinsCompared, index), garbler.take_tables(), sent, corrections))
+        told = yield from receive(other, TagsMasked)  # step 9
+        require_mark(told.mark, back, TagsMasked, index, other)
+        gates = count_gates(count, shape.count_bits) if shape.both_count else 0
+        if (len(told.tables), len(told.tags)) != (ROW_WORDS * gates, count):
+            raise PeerProtocolError("a block of tags has the wrong length", party=other)
+        hash_ = TweakedHash.of_block(back, index)
+        if shape.both_count:
+            evaluator = Evaluator(hash_, other)
+            evaluator.give_tables(told.tables)
+            again.add(evaluator, held)
+        _take(hash_, held[None], told.tags.reshape(1, -1, 1), check[1:])
+    yield from ask_equality(other, back, (check[0] - check[1]).tobytes(), coins)
+    return JoinedShares(_weighted(share, shape), found, again)
 
 
 def label_holder(
-    run: Run, other: str, shape: JoinedSumsSetup, entries: Entries, ot_receiver: OtReceiver, coins: Coins
-) -> Role[JoinedShares[ChooserStream]]:
+    run: Run, other: str, shape: JoinedSumsSetup, entries: Entries, transfers: Transfers, coins: Coins
+) -> Role[LabelShares]:
     """The party with the labels: `entries.words` are the labels (n, labels)."""
     if entries.words.shape != (len(entries), shape.labels):
         raise LocalProtocolError("the entries do not have the shape's labels")
@@ -173,7 +209,9 @@ def label_holder(
         raise DataError("a label is larger than the study's multiplicity allows")
     _require_size(len(entries), shape.label_ids)
     session = yield from agree(run, other, "joined_sums", shape.agreed(), coins)  # step 1
-    stream = ot_receiver.session(session)
+    ot_sender, ot_receiver = transfers
+    stream, back = ot_receiver.session(session), _back(session)
+    back_stream = ot_sender.session(back)
     answered = yield from answer_coins(session, other, coins)
     bits = np.unpackbits(np.frombuffer(coins.bytes(WIDTH // 8), dtype=np.uint8))
     corrections, t = stream.extend(bits)
@@ -193,29 +231,47 @@ def label_holder(
     for index, low in enumerate(range(0, len(flat), _BLOCK_BYTES // 8)):
         yield Send(other, StoreFilled(mark(session, StoreFilled, index), flat[low : low + _BLOCK_BYTES // 8]))
     del store, flat
-    share = np.zeros((shape.planes, shape.words), dtype=np.uint64)
-    found = Count(session, other, stream, np.zeros((shape.count_bits, 1, 2), dtype=np.uint64))
+    tags, mine = _tags(secret, shape), (yield from choose_equal(session, other, digits(secret, shape.tag_bits), stream))
+    share, check = np.zeros((shape.planes, shape.words), dtype=np.uint64), np.zeros((2, 1), dtype=np.uint64)
+    found, again = _count(session, other, stream, shape), _count(back, other, back_stream, shape)
     for index, part in enumerate(shape.blocks()):  # step 7
         count = part.stop - part.start
-        corrections, t = stream.extend(_bits(secret[part], shape))
-        yield Send(other, TagsChosen(mark(session, TagsChosen, index), corrections))
+        entered = np.concatenate([mine[None, part], _label_bits(secret[part], shape)])
+        corrections, t = stream.extend(entered)
+        yield Send(other, MatchesChosen(mark(session, MatchesChosen, index), corrections))
         compared = yield from receive(other, BinsCompared)
         require_mark(compared.mark, session, BinsCompared, index, other)
-        if (len(compared.tables), len(compared.rows)) != (
-            ROW_WORDS * shape.gates(count),
-            shape.planes * count * shape.words,
-        ):
+        size = shape.planes * count * shape.words
+        if (len(compared.tables), len(compared.rows)) != (ROW_WORDS * shape.gates(count), size + count):
             raise PeerProtocolError("a block of comparisons has the wrong length", party=other)
         hash_ = TweakedHash.of_block(session, index)
         evaluator = Evaluator(hash_, other)
         evaluator.give_tables(compared.tables)
-        theirs = t.reshape(shape.tag_bits + shape.planes, count, 2)
-        equal, outcomes = _compare(evaluator, evaluator.own(theirs.shape[:-1]), theirs, shape)
+        held = t.reshape(-1, count, 2)
+        outcomes = _labelled(evaluator, held[0], held[1:])
         if shape.counted:
-            found.add(evaluator, equal)
+            found.add(evaluator, held[0])
         evaluator.require_finished()
-        _take(hash_, outcomes, compared.rows.reshape(shape.planes, count, shape.words), share)  # step 9
-    return JoinedShares(_weighted(share, shape), found)
+        _take(hash_, outcomes, compared.rows[:size].reshape(shape.planes, count, shape.words), share)  # step 8
+        _take(hash_, held[:1], compared.rows[size:].reshape(1, count, 1), check[:1])
+        hash_ = TweakedHash.of_block(back, index)  # step 9
+        garbler = Garbler(hash_, ot_sender.delta)
+        equal = back_stream.extend(compared.corrections, count, other) ^ garbler.own(mine[part])
+        if shape.both_count:
+            again.add(garbler, equal)
+        proof = _offer(hash_, ot_sender.delta, equal[None], tags[part], check[1:])
+        yield Send(other, TagsMasked(mark(back, TagsMasked, index), garbler.take_tables(), proof.reshape(-1)))
+    yield from answer_equality(other, back, (check[1] - check[0]).tobytes(), coins)
+    return JoinedShares(_weighted(share, shape), found, again)
+
+
+def _back(session: bytes) -> bytes:
+    """The name of what the label holder sends in the other direction."""
+    return hashlib.sha256(b"blindbayes matches proved" + session).digest()
+
+
+def _count(session: bytes, other: str, stream: S, shape: JoinedSumsSetup) -> Count[S]:
+    return Count(session, other, stream, np.zeros((shape.count_bits, 1, 2), dtype=np.uint64))  # labels of 0, so far
 
 
 def _require_size(count: int, bound: int) -> None:
@@ -240,6 +296,12 @@ def _placed(name: bytes, shape: JoinedSumsSetup, entries: Entries, coins: Coins)
     return items, np.where((table >= 0) & (table < len(entries)), table, len(entries))
 
 
+def bound(items: Block128, bins: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """What the function's value depends on beside its key: the item too, or an owner whose key is zeros would know the values
+    of items that it does not know."""
+    return items[:, 0].view(np.int64) ^ bins
+
+
 def _store_keys(name: bytes, items: Block128, bins: npt.NDArray[np.int64]) -> Block128:
     """The store's key of an item in a bin."""
     return TweakedHash(name + b" key").at(items, Domain.TRANSFER, bins.astype(np.uint64))
@@ -262,7 +324,8 @@ def _fill(
             bins = three[part, choice]
             at = slice(choice * len(items) + part.start, choice * len(items) + part.stop)
             keys[at] = _store_keys(name, items[part], bins)
-            values[at] = owner.evaluate(rows[bins], code[part], bins, shape.payload_words) ^ secret[bins] ^ payload[part]
+            value = owner.evaluate(rows[bins], code[part], bound(items[part], bins), shape.payload_words)
+            values[at] = value ^ secret[bins] ^ payload[part]
     size = okvs.cells(shape.keys)
     return okvs.encode(okvs.places(name, keys, size), values, size, coins)
 
@@ -293,22 +356,21 @@ def _receive_store(session: bytes, shape: JoinedSumsSetup, other: str) -> Role[U
 # -- steps 7 to 9: comparison, and the rows under its outcome ----------------------------------------------------------------
 
 
-def _bits(words: U64Array, shape: JoinedSumsSetup) -> npt.NDArray[np.uint8]:
-    """Tag bits, then label bits, of (n, payload) words: (tag_bits + planes, n)."""
-    columns = np.ascontiguousarray(words.T)
-    count = shape.tag_bits + shape.planes
-    planes = [(columns[bit // 64] >> np.uint64(bit % 64)) & np.uint64(1) for bit in range(count)]
-    return np.stack(planes).astype(np.uint8)
+def _tags(words: U64Array, shape: JoinedSumsSetup) -> U64Array:
+    """The tags of (n, payload) words as one word each, (n, 1): equal where the tags are."""
+    return words[:, :1] & np.uint64((1 << min(64, shape.tag_bits)) - 1)
 
 
-def _compare(g: Gates, mine: Wires, theirs: Wires, shape: JoinedSumsSetup) -> tuple[Wires, Wires]:
-    """Per bin: whether the tags are equal, (bins,) wires, and each bit of the labels if they are, (planes, bins) wires.
+def _label_bits(words: U64Array, shape: JoinedSumsSetup) -> npt.NDArray[np.uint8]:
+    """The label bits of (n, payload) words, (planes, n)."""
+    bits = range(shape.tag_bits, shape.tag_bits + shape.planes)
+    found = [(words[:, bit // 64] >> np.uint64(bit % 64)) & np.uint64(1) for bit in bits]
+    return np.array(found, dtype=np.uint8).reshape(shape.planes, len(words))
 
-    tag_bits - 1 + planes AND.
-    """
-    both = mine ^ theirs
-    equal = c.is_zero(g, both[: shape.tag_bits])
-    return equal, g.and_(np.broadcast_to(equal[None], both[shape.tag_bits :].shape), both[shape.tag_bits :])
+
+def _labelled(g: Gates, equal: Wires, labels: Wires) -> Wires:
+    """Per bin each bit of the labels if the tags are equal, (planes, bins) wires; as many AND."""
+    return g.and_(np.broadcast_to(equal[None], labels.shape), labels)
 
 
 def _offer(hash_: TweakedHash, delta: Block128, outcomes: Wires, rows: U64Array, share: U64Array) -> U64Array:
