@@ -71,12 +71,12 @@ def carry(grid: Grid, context: Context) -> None:
         raise SystemExit("set FLWR_TELEMETRY_ENABLED=0 at the SuperLink and at every SuperNode")
     ends = time.monotonic() + float(context.run_config["seconds"])
     names: dict[int, str] = {}
-    mail: dict[str, list[bytes]] = {}
+    mail: dict[int, list[bytes]] = {}
     asked: dict[str, tuple[int, float]] = {}  # message under way: its node, and until when it is waited for
     rests: dict[int, float] = {}
     while (now := time.monotonic()) < ends:
         busy = {node for node, _ in asked.values()}
-        due = [n for n in grid.get_node_ids() if n not in busy and (rests.get(n, 0.0) <= now or mail.get(names.get(n, "")))]
+        due = [n for n in grid.get_node_ids() if n not in busy and (rests.get(n, 0.0) <= now or mail.get(n))]
         if due:
             messages = [_letter(node, names, mail) for node in due]
             for node, number in zip(due, grid.push_messages(messages), strict=True):
@@ -91,22 +91,23 @@ def carry(grid: Grid, context: Context) -> None:
         time.sleep(_POLL)
 
 
-def _letter(node: int, names: dict[int, str], mail: dict[str, list[bytes]]) -> Message:
-    letter = {"sites": " ".join(sorted(set(names.values()))), "mail": records.join(mail.pop(names.get(node, ""), []))}
+def _letter(node: int, names: dict[int, str], mail: dict[int, list[bytes]]) -> Message:
+    letter = {"sites": " ".join(sorted(set(names.values()))), "mail": records.join(mail.pop(node, []))}
     return Message(RecordDict({_RECORD: ConfigRecord(letter)}), message_type=f"query.{_KIND}", dst_node_id=node, ttl=_PATIENCE)
 
 
-def _sort(node: int, reply: Message, names: dict[int, str], mail: dict[str, list[bytes]], rests: dict[int, float]) -> None:
+def _sort(node: int, reply: Message, names: dict[int, str], mail: dict[int, list[bytes]], rests: dict[int, float]) -> None:
     """A site's answer: who it is, and what goes to whom."""
     try:
         site, letters = str(reply.content[_RECORD]["site"]), list(_pairs(reply.content[_RECORD]["mail"]))
     except Exception:  # no mail of ours
         return
-    if not site or " " in site or names.get(node, site) != site or (node not in names and site in names.values()):
-        return  # the first of a name keeps it
+    if not site or " " in site or names.get(node, site) != site:
+        return
     names[node] = site
     for to, frame in letters:
-        waiting = mail.setdefault(to, []) if to in names.values() else []
-        if sum(map(len, waiting)) < records.MAX_MAIL_BYTES:
-            waiting += [site.encode(), frame]
+        for other in [other for other, name in names.items() if name == to]:  # a name can be claimed twice: nobody is kept out
+            waiting = mail.setdefault(other, [])
+            if sum(map(len, waiting)) < records.MAX_MAIL_BYTES:
+                waiting += [site.encode(), frame]
     rests[node] = time.monotonic() + (0.0 if letters else _REST)
