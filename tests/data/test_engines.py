@@ -19,6 +19,8 @@ from pathlib import Path
 from typing import Any
 
 import ibis
+import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pytest
 
@@ -291,3 +293,39 @@ def test_counting_imports_no_engine_that_is_not_asked_for() -> None:
     lines += "count_table(pa.table({'x': [1], 'y': ['a']}), Codebook('y', ('a',), (Numeric('x', 0, 9),))); "
     lines += "print(*({'pyspark', 'psycopg', 'duckdb'} & {*sys.modules}))"
     assert subprocess.run([sys.executable, "-c", lines], check=True, capture_output=True, text=True).stdout == "\n"
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_a_million_rows_count_alike_everywhere(engines: Engines) -> None:
+    generator = np.random.default_rng(5)
+    rows = 10**6
+    table = pa.table(
+        {
+            "word": generator.choice(["u", "v", "it's", "é"], rows),
+            "level": generator.integers(0, 9, rows),
+            "number": np.round(generator.normal(0, 100, rows).clip(-999, 999), 2),
+            "gaps": pa.array(generator.normal(0, 1, rows), mask=generator.random(rows) < 0.1),
+            "large": generator.integers(-(2**44), 2**44, rows),
+            "y": generator.choice(["a", "b", "c"], rows),
+        }
+    )
+    features = (
+        Categorical("word", ("u", "v", "it's", "é")), Numeric("level", 0, 9, bins=5), Numeric("number", -1000, 1000, 0.01),
+        Numeric("gaps", -9, 9, 0.001, optional=True), Numeric("large", -(2.0**45), 2.0**45),
+    )  # fmt: skip
+    book = Codebook("y", ("a", "b", "c"), features, max_rows=10**7)
+    expected = count_table(table, book)
+    for engine in ("pandas", "csv", "parquet", "duckdb", "postgres", "spark"):
+        assert count_table(engines.hold(engine, table), book) == expected, engine
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_adult_counts_alike_everywhere(engines: Engines, dataset: Callable[[str], Path]) -> None:
+    frame = pd.read_csv(dataset("adult"))
+    book = Codebook.from_frame(frame, frame.columns[-1])
+    expected = count_table(frame, book)
+    table = pa.Table.from_pandas(frame, preserve_index=False)
+    for engine in ("frame", "csv", "parquet", "duckdb", "postgres", "spark"):
+        assert count_table(engines.hold(engine, table), book) == expected, engine

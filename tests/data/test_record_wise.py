@@ -199,6 +199,9 @@ class Engines:
     def postgres(self, table: pa.Table) -> Statistics:
         return count_table(Held(self.folder, self.request).hold("postgres", table), BOOK, total=True)
 
+    def spark(self, table: pa.Table) -> Statistics:
+        return count_table(Held(self.folder, self.request).hold("spark", table), BOOK, total=True)
+
 
 ENGINES = ["arrow", "pandas", "polars", "array", "columns", "csv", "parquet", "duckdb", "ibis", "postgres"]
 REAL = [number for number in NUMBERS if 1e-99 < abs(number) < 1e17 or number in (0, None) or number != number]  # as texts too
@@ -213,7 +216,8 @@ def engines(tmp_path: Path, request: pytest.FixtureRequest) -> Engines:
     return Engines(tmp_path, request)
 
 
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("engine", [*ENGINES, pytest.param("spark", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("kind", TYPED)
 def test_every_engine_counts_cells_alike_and_row_by_row(kind: str, engine: str, engines: Engines) -> None:
     """One table that holds every cell in every column; its counts, and what its last rows add, as objects in a list give."""

@@ -61,10 +61,9 @@ class Engines:
         name = sql.Identifier(f"t{number}")
         with psycopg.connect(url.replace("postgres://", "postgresql://"), autocommit=True) as connection:
             connection.execute(sql.SQL("CREATE TABLE {} ({})").format(name, fields))
-            marks = sql.SQL(", ").join([sql.Placeholder()] * table.num_columns)
-            rows = list(zip(*(column.to_pylist() for column in table.columns), strict=True))
-            if rows:
-                connection.cursor().executemany(sql.SQL("INSERT INTO {} VALUES ({})").format(name, marks), rows)
+            with connection.cursor().copy(sql.SQL("COPY {} FROM STDIN").format(name)) as copy:
+                for row in zip(*(column.to_pylist() for column in table.columns), strict=True):
+                    copy.write_row(row)
         return f"{url}#public.t{number}"
 
     def spark(self, table: pa.Table, number: int) -> Any:

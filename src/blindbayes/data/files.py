@@ -235,6 +235,9 @@ def parquet_batches(path: str, names: Sequence[str]) -> Iterator[pa.RecordBatch]
     """Rows of Parquet files."""
     for file in files_of(path):
         with pq.ParquetFile(file) as opened:
+            if not opened.metadata.num_rows:  # of no rows, the types
+                kinds = opened.schema_arrow
+                yield pa.record_batch([pa.array([], kinds.field(name).type) for name in names], list(names))
             yield from opened.iter_batches(BATCH, columns=list(names))
 
 
