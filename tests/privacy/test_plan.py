@@ -10,13 +10,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 from click.testing import CliRunner, Result
+from sklearn.metrics import balanced_accuracy_score, recall_score, roc_auc_score
 
 from blindbayes.cli.plan import command
 from blindbayes.codebook import Categorical, Codebook, Numeric
 from blindbayes.errors import ConfigError, PrivacyError
 from blindbayes.ledger import Ledger
 from blindbayes.primitives.coins import Coins
-from blindbayes.privacy.forecast import Forecast, Line, forecast, private_forecast, synthetic_proxy
+from blindbayes.privacy.forecast import Forecast, Line, Quality, forecast, private_forecast, synthetic_proxy
+from blindbayes.statistics import CodedRows
 
 CODEBOOK = Codebook(
     "class",
@@ -121,3 +123,59 @@ def test_more_rows_than_the_proxy_has_are_drawn_from_it() -> None:
     large = forecast(CODEBOOK, block, epsilons=(0.05,), rows=50_000, repetitions=6, coins=coins)
     assert large.lines[0].mean > small.lines[0].mean
     assert large.rows == 50_000
+
+
+RARE = Codebook("ill", ("no", "yes"), (Categorical("u", ("p", "q")), Categorical("v", ("p", "q"))), max_rows=10_000)
+
+
+def _rare(rows: int = 2000) -> CodedRows:
+    """Five in a hundred are ill, and the features tell it a little: always "no" is more often right."""
+    generator = np.random.default_rng(2)
+    ill = (generator.random(rows) < 0.05).astype(np.int64)
+    columns = {name: (generator.random(rows) < np.where(ill, 0.7, 0.25)).astype(np.int64) for name in ("u", "v")}
+    return CodedRows(ill, columns, rows)
+
+
+def test_other_measures_are_those_of_scikit_learn() -> None:
+    generator = np.random.default_rng(3)
+    for classes in (2, 3):
+        scores, labels = generator.normal(size=(200, classes)), generator.integers(0, classes, 200)
+        found = Quality.of(scores, labels)
+        assert found.balanced == pytest.approx(balanced_accuracy_score(labels, scores.argmax(axis=1)))
+        assert found.recall == pytest.approx(recall_score(labels, scores.argmax(axis=1), average=None))
+        odds = scores - scores.max(axis=1, keepdims=True)
+        shares = np.exp(odds) / np.exp(odds).sum(axis=1, keepdims=True)
+        expected = roc_auc_score(labels, shares[:, 1] if classes == 2 else shares, multi_class="ovr")
+        assert found.auc == pytest.approx(expected)
+
+
+def test_a_rare_class_shows_in_recall_and_the_majority_is_named() -> None:
+    found = forecast(RARE, _rare(), epsilons=(0.05, 10.0), repetitions=4, coins=Coins.seeded(bytes(32)))
+    assert found.majority is not None
+    assert found.majority > 0.9
+    assert found.is_below_majority()
+    line = found.lines[-1]
+    assert line.quality is not None
+    assert line.quality.auc > 0.65
+    assert line.quality.recall[1] < 0.3 < line.quality.recall[0]
+    assert line.quality.balanced < 0.7
+
+
+def test_the_command_says_when_a_model_is_below_the_majority_class(folder: Path) -> None:
+    RARE.to_toml(folder / "codebook.toml")
+    block = _rare()
+    with (folder / "rare.csv").open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["u", "v", "ill"])
+        for u, v, ill in zip(block.columns["u"], block.columns["v"], block.known_labels, strict=True):
+            writer.writerow(["pq"[u], "pq"[v], RARE.classes[ill]])
+    shown = _run(folder, "--proxy", str(folder / "rare.csv"), "--epsilon", "5", "--repetitions", "3").output
+    assert "! no more often right than always answering the largest class" in shown
+    assert "weigh the classes" in " ".join(shown.split())
+    assert "recall yes" in shown
+    assert max(map(len, shown.splitlines())) <= 80
+    told = json.loads(
+        _run(folder, "--proxy", str(folder / "rare.csv"), "--epsilon", "5", "--repetitions", "3", "--json").output
+    )
+    assert told["below_majority"] == [5.0]
+    assert {"auc", "balanced_accuracy", "recall"} <= set(told["lines"][0])

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import csv
 import importlib.util
+import math
 from pathlib import Path
 from typing import Any
 
 import click
+from rich.markup import escape
 from rich.table import Table
 
 from blindbayes.cli import print_json
+from blindbayes.cli.progress import counting
 from blindbayes.cli.screen import Screen
 from blindbayes.codebook import Codebook
 from blindbayes.errors import ConfigError, PrivacyError
 from blindbayes.primitives.coins import Coins
-from blindbayes.privacy.forecast import EPSILONS, Forecast, forecast, private_forecast, synthetic_proxy
+from blindbayes.privacy.forecast import EPSILONS, Forecast, Quality, forecast, private_forecast, synthetic_proxy
 from blindbayes.statistics import CodedRows
 
 
@@ -52,7 +55,8 @@ def command(
     out: Path | None,
     as_json: bool,
 ) -> None:
-    """Forecast accuracy against epsilon on a public or synthetic proxy, with the lines of no privacy and of the majority class.
+    """Forecast accuracy, AUC, balanced accuracy and recall against epsilon on a public or synthetic proxy, beside those without
+    privacy; says where a model is no better than the majority class.
 
     \b
     Example:
@@ -84,20 +88,22 @@ def command(
         found = planned.run(block, Coins.system())
     elif proxy is not None:
         block = _read(proxy, codebook)
-        found = forecast(codebook, block, epsilons=tried, repetitions=repetitions, coins=Coins.system(), **public)
+        with counting("plan") as tell:
+            public["progress"] = tell
+            found = forecast(codebook, block, epsilons=tried, repetitions=repetitions, coins=Coins.system(), **public)
     else:
         coins = Coins.seeded(bytes(32))
         size = expected_rows or 2000
         block = synthetic_proxy(codebook, max(size, 2000), coins)
         public["rows"] = size
-        found = forecast(
-            codebook, block, epsilons=tried, repetitions=repetitions, coins=coins, proxy="synthetic table", **public
-        )
+        with counting("plan") as tell:
+            public |= {"progress": tell, "proxy": "synthetic table"}
+            found = forecast(codebook, block, epsilons=tried, repetitions=repetitions, coins=coins, **public)
     files = _write(found, out) if out is not None else []
     if as_json:
-        print_json({**_facts(found), "cost": cost, "files": files})
+        print_json({**_facts(found, codebook), "cost": cost, "files": files})
     else:
-        _show(found, cost, files)
+        _show(found, codebook, cost, files)
 
 
 def _read(path: str, codebook: Codebook, *, total: bool = False, rows_per_person: int | None = None) -> CodedRows:
@@ -111,31 +117,71 @@ def _read(path: str, codebook: Codebook, *, total: bool = False, rows_per_person
     return read_block(path, codebook, total=total, persons=persons)
 
 
-def _facts(found: Forecast) -> dict[str, Any]:
+def _measures(quality: Quality | None, codebook: Codebook) -> dict[str, Any]:
+    """What is not accuracy, by name; nothing on a private table, where only accuracies were paid for."""
+    if quality is None:
+        return {}
+    recall = {label: _known(value) for label, value in zip(codebook.classes, quality.recall, strict=True)}
+    return {"auc": _known(quality.auc), "balanced_accuracy": _known(quality.balanced), "recall": recall}
+
+
+def _known(value: float) -> float | None:
+    return None if math.isnan(value) else value
+
+
+def _facts(found: Forecast, codebook: Codebook) -> dict[str, Any]:
     return {
         "proxy": found.proxy,
         "rows": found.rows,
         "not_private": found.not_private,
         "majority": found.majority,
+        "not_private_measures": _measures(found.quality, codebook),
         "smallest_epsilon_within_one_point": found.smallest,
+        "below_majority": [line.epsilon for line in found.lines if found.is_below_majority(line)],
         "lines": [
-            {"epsilon": line.epsilon, "mean": line.mean, "low": line.low, "high": line.high, "mechanism": line.mechanism}
+            {
+                "epsilon": line.epsilon,
+                "mean": line.mean,
+                "low": line.low,
+                "high": line.high,
+                "mechanism": line.mechanism,
+                **_measures(line.quality, codebook),
+            }
             for line in found.lines
         ],
     }
 
 
-def _show(found: Forecast, cost: str | None, files: list[str]) -> None:
+def _show(found: Forecast, codebook: Codebook, cost: str | None, files: list[str]) -> None:
     table = Table(title=f"Accuracy forecast on a {found.proxy}, planned for {found.rows} rows")
-    for heading in ("epsilon", "accuracy", "10% to 90%", "", "mechanism"):
+    rare = _rarest(found)
+    wide = found.quality is not None
+    recall = [f"recall {escape(codebook.classes[rare])}"] if wide else []
+    for heading in ("epsilon", "accuracy", "10% to 90%", "", *(["AUC", "balanced", *recall] if wide else ["mechanism"])):
         table.add_column(heading, no_wrap=True)
     for line in found.lines:
-        bar = "#" * round(16 * line.mean) + " *" * found.is_close(line)
-        table.add_row(f"{line.epsilon:g}", f"{line.mean:.3f}", f"{line.low:.3f} to {line.high:.3f}", bar, line.mechanism)
+        mark = "!" * found.is_below_majority(line) + "*" * found.is_close(line)
+        more = [line.mechanism]
+        if line.quality is not None:
+            more = [f"{value:.3f}" for value in (line.quality.auc, line.quality.balanced, line.quality.recall[rare])]
+        table.add_row(f"{line.epsilon:g}", f"{line.mean:.3f}", f"{line.low:.3f} to {line.high:.3f}", mark, *more)
     console = Screen()
     console.print(table)
     if found.not_private is not None:
         console.print(f"not private {found.not_private:.3f}, majority class {found.majority:.3f}")
+        console.print(f"mechanism: {', '.join(dict.fromkeys(line.mechanism for line in found.lines))}")
+        if any(found.is_below_majority(line) for line in found.lines):
+            console.print("! no more often right than always answering the largest class")
+        if (plain := found.quality) is not None:
+            recalls = ", ".join(f"{label} {value:.3f}" for label, value in zip(codebook.classes, plain.recall, strict=True))
+            console.print(
+                f"not private: AUC {plain.auc:.3f}, balanced accuracy {plain.balanced:.3f}, recall {recalls}", markup=False
+            )
+        if found.is_below_majority():
+            console.print(
+                "without privacy too this model is no more often right than always answering the largest class: judge it by "
+                "AUC, balanced accuracy and recall, and weigh the classes (class_weight) if a rare one matters"
+            )
         if found.smallest is not None:
             console.print(f"smallest epsilon within one point of not private: {found.smallest:g} (*)")
         else:
@@ -148,14 +194,23 @@ def _show(found: Forecast, cost: str | None, files: list[str]) -> None:
         console.print(f"written: {name}")
 
 
+def _rarest(found: Forecast) -> int:
+    """The class that is found least often without privacy: the one to look at."""
+    recall = () if found.quality is None else found.quality.recall
+    return min(range(len(recall)), key=lambda at: math.inf if math.isnan(recall[at]) else recall[at]) if recall else 0
+
+
 def _write(found: Forecast, out: Path) -> list[str]:
     out.mkdir(parents=True, exist_ok=True)
     path = out / "plan.csv"
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
-        writer.writerow(["epsilon", "accuracy", "low", "high", "mechanism", "not_private", "majority"])
+        measures = [] if found.quality is None else ["auc", "balanced_accuracy"]
+        writer.writerow(["epsilon", "accuracy", "low", "high", "mechanism", "not_private", "majority", *measures])
         for line in found.lines:
-            writer.writerow([line.epsilon, line.mean, line.low, line.high, line.mechanism, found.not_private, found.majority])
+            more = [] if line.quality is None else [line.quality.auc, line.quality.balanced]
+            known = [line.epsilon, line.mean, line.low, line.high, line.mechanism, found.not_private, found.majority]
+            writer.writerow([*known, *more])
     files = [str(path)]
     if importlib.util.find_spec("matplotlib"):
         files.append(str(_plot(found, out / "plan.png")))

@@ -96,6 +96,7 @@ def command(
       blindbayes train visits.parquet --codebook codebook.toml --out model.json --epsilon 1 --ledger ledger.jsonl
       blindbayes train visits.parquet --codebook codebook.toml --release release --title "Readmission" --epsilon 1
     """
+    from blindbayes.cli.progress import counting
     from blindbayes.data.persons import require_identifier
     from blindbayes.estimators import NaiveBayes
 
@@ -130,7 +131,7 @@ def command(
         tuning=tuning,
         extra_columns="ignore" if ignore_extra else "refuse",
     )
-    with opened(data, **reading) as table:
+    with opened(data, **reading) as table, counting("train") as table.watch:
         model.fit(table)
     facts = {"model": out, "release": release, "codebook": model.approved_codebook_, "private": epsilon is not None}
     if out is not None:

@@ -39,6 +39,7 @@ def count(
     `total` is for private statistics: no row is an error; `persons` bounds the rows of a person. See `count_table`.
     """
     opened = open_source(source)
+    progress = progress or opened.watch
     try:
         opened.require_columns(codebook, extra_columns=extra_columns)
         table = None if persons is None else bounded(opened.rows(codebook), codebook, persons)

@@ -72,6 +72,7 @@ class Source:
     _owned: bool = field(default=True, repr=False)
     _rows: Callable[[Sequence[str]], Iterator[pa.RecordBatch]] | None = field(default=None, repr=False)  # of a file
     _mapped: bool = field(default=False, repr=False)
+    watch: Callable[[int, int, str], None] | None = field(default=None, repr=False)  # is told how far counting has come
     _ended: Callable[[], Any] | None = field(default=None, repr=False)  # of a table in a session that goes on
 
     def __enter__(self) -> Source:

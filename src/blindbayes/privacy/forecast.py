@@ -8,7 +8,7 @@ epsilon from one part and noisy counts of right answers from the other, and says
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -29,6 +29,7 @@ from blindbayes.privacy.stages import StagedPlan, plan_stages
 from blindbayes.statistics import MISSING, CodedRows, Layout, cells_of, count_block
 
 special = lazy("scipy.special")
+stats = lazy("scipy.stats")
 
 EPSILONS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
 TEST_SHARE = 0.3
@@ -37,14 +38,51 @@ CLOSE = 0.01
 
 
 @dataclass(frozen=True, slots=True)
+class Quality:
+    """What accuracy hides where a class is rare: how well rows are ranked, and how many of each class are found."""
+
+    auc: float  # area under the ROC curve; of several classes the mean of each against the rest
+    balanced: float  # mean of the recalls
+    recall: tuple[float, ...]  # by class; nan for one that was not there
+
+    @classmethod
+    def of(cls, scores: npt.NDArray[np.float64], labels: npt.NDArray[np.int64]) -> Quality:
+        """Of joint log-likelihoods (rows, classes), on rows whose class is known."""
+        classes = scores.shape[1]
+        chosen, there = scores.argmax(axis=1), np.bincount(labels, minlength=classes)
+        right = np.bincount(labels[chosen == labels], minlength=classes)
+        with np.errstate(invalid="ignore"):
+            recall = right / there
+        areas = []
+        for label in range(1 if classes == 2 else 0, classes):
+            mine, others = labels == label, np.delete(scores, label, axis=1)
+            if mine.any() and not mine.all():
+                odds = scores[:, label] - special.logsumexp(others, axis=1)
+                ranks = stats.rankdata(odds)[mine].sum() - mine.sum() * (mine.sum() + 1) / 2
+                areas.append(float(ranks / (mine.sum() * (~mine).sum())))
+        return cls(float(np.mean(areas)) if areas else math.nan, float(np.nanmean(recall)), tuple(map(float, recall)))
+
+    @classmethod
+    def mean(cls, found: Sequence[Quality]) -> Quality:
+        """Of several tests."""
+        recalls = np.array([each.recall for each in found])
+        known = ~np.isnan(recalls)
+        recall = np.where(known, recalls, 0.0).sum(axis=0) / np.where(known.any(axis=0), known.sum(axis=0), np.nan)
+        areas = [each.auc for each in found if not math.isnan(each.auc)]
+        balanced = float(np.mean([each.balanced for each in found]))
+        return cls(float(np.mean(areas)) if areas else math.nan, balanced, tuple(map(float, recall)))
+
+
+@dataclass(frozen=True, slots=True)
 class Line:
-    """Accuracy at one epsilon over the repetitions: mean and the 10% and 90% quantiles."""
+    """Accuracy at one epsilon over the repetitions: mean, 10% and 90% quantiles; of a public table other measures too."""
 
     epsilon: float
     mean: float
     low: float
     high: float
     mechanism: str
+    quality: Quality | None = None
 
 
 @dataclass(frozen=True)
@@ -56,6 +94,12 @@ class Forecast:
     majority: float | None
     rows: int
     proxy: str
+    quality: Quality | None = None  # of the model without privacy
+
+    def is_below_majority(self, line: Line | None = None) -> bool:
+        """Whether a line, or the model without privacy, is no more often right than always answering the largest class."""
+        mean = self.not_private if line is None else line.mean
+        return mean is not None and self.majority is not None and mean <= self.majority
 
     @property
     def smallest(self) -> float | None:
@@ -89,8 +133,9 @@ def in_cells(block: CodedRows, declared: Codebook, counted: Codebook) -> CodedRo
     return CodedRows(block.labels, columns, block.rows, block.bags)
 
 
-def _accuracy(parameters: Parameters, block: CodedRows) -> float:
-    return float((parameters.joint_log_likelihood(block).argmax(axis=1) == block.labels).mean())
+def _tested(parameters: Parameters, block: CodedRows) -> tuple[float, Quality]:
+    scores, labels = parameters.joint_log_likelihood(block), block.known_labels
+    return float((scores.argmax(axis=1) == labels).mean()), Quality.of(scores, labels)
 
 
 def forecast(
@@ -105,6 +150,7 @@ def forecast(
     repetitions: int = 20,
     coins: Coins,
     proxy: str = "public table",
+    progress: Callable[[int, int, str], None] | None = None,
 ) -> Forecast:
     """Simulate releases on a **public** proxy, given as codes of `codebook`. `rows`: the size of the private table.
 
@@ -118,31 +164,35 @@ def forecast(
         plan_stages(codebook, epsilon=epsilon, delta=delta, mechanism=mechanism, rows=size, rows_per_unit=rows_per_unit)
         for epsilon in epsilons
     ]
-    scores: list[list[float]] = [[] for _ in plans]
+    scores: list[list[tuple[float, Quality]]] = [[] for _ in plans]
     base, flat = [], []
-    for _ in range(repetitions):
+    for done in range(repetitions):
+        if progress is not None:
+            progress(done, repetitions, "releases of every epsilon")
         order = np.argsort(coins.words(block.rows))
         cut = round(TEST_SHARE * block.rows)
         test, pool = order[:cut], order[cut:]
         train = pool if size == len(pool) else pool[below(coins, np.full(size, len(pool)))]
         exact = count_block(layout, block.take(train))
-        base.append(_accuracy(estimate(exact), block.take(test)))
+        base.append(_tested(estimate(exact), block.take(test)))
         flat.append(float((block.labels[test] == int(np.argmax(exact.class_counts))).mean()))
         for at, plan in enumerate(plans):
             cells = in_cells(block, plan.declared, plan.codebook)
             noisy = plan.release(count_block(Layout(plan.codebook), cells.take(train)), coins)
-            scores[at].append(_accuracy(fit_parameters(noisy), cells.take(test)))
+            scores[at].append(_tested(fit_parameters(noisy), cells.take(test)))
     lines = tuple(
         Line(
             float(epsilon),
-            float(np.mean(found)),
-            float(np.quantile(found, 0.1)),
-            float(np.quantile(found, 0.9)),
+            float(np.mean([each[0] for each in found])),
+            float(np.quantile([each[0] for each in found], 0.1)),
+            float(np.quantile([each[0] for each in found], 0.9)),
             plan.mechanism,
+            Quality.mean([each[1] for each in found]),
         )
         for epsilon, plan, found in zip(epsilons, plans, scores, strict=True)
     )
-    return Forecast(lines, float(np.mean(base)), float(np.mean(flat)), size, proxy)
+    plain = float(np.mean([each[0] for each in base]))
+    return Forecast(lines, plain, float(np.mean(flat)), size, proxy, Quality.mean([each[1] for each in base]))
 
 
 def synthetic_proxy(codebook: Codebook, rows: int, coins: Coins, *, strength: float = 0.5) -> CodedRows:
