@@ -5,9 +5,10 @@
 
 Two agents on loopback, as between organisations: mutual TLS, the sealed envelope, journals with every message on disk, policy.
 One holds the class, the other 50 columns (45 categorical, 5 Gaussian) as a Parquet file. CPU seconds are those of each agent
-process (user and system) from the start of the run to its end, reading and coding of the file included: it is read twice, once
-for the digest that a run taken up after a crash must find again. Peak memory is the process's high-water mark, journal bytes
-what lay on disk at the end. The in-process run drives the same two parts on the same files and counts CPU time of the process.
+process (user and system) from the start of the run to its end, reading and coding of the file included: it is read once, for
+the digest that a run taken up after a crash must find again, and the codes are kept (where they take over 256 MB it is read
+again). Peak memory is the process's high-water mark, journal bytes what lay on disk at the end. The in-process run drives the
+same two parts on the same files and counts CPU time of the process.
 Machine and load are the reader's: compare ratios.
 """
 

@@ -478,11 +478,25 @@ def test_instances_that_change_during_a_run_burn_it(tmp_path: Path) -> None:
     bounded(test)
 
 
-def test_rows_that_change_while_they_are_streamed_are_refused() -> None:
+def test_a_run_uses_the_rows_that_its_digest_stands_for() -> None:
+    from blindbayes.data.columns import open_columns
+    from blindbayes.scheme.part import CheckedTable
+
+    frame = pair().frame[["age", "colour", "class"]]
+    table = CheckedTable(open_columns(frame, pair().book), training=True, size=50)
+    read = [block.columns["age"].tolist() for block in table.blocks()]
+    table.digest(b"key")
+    table.source = open_columns(frame[::-1], pair().book)
+    assert [block.columns["age"].tolist() for block in table.blocks()] == read
+    assert {block.columns["age"].dtype for block in table.blocks()} == {np.dtype(np.int64)}
+
+
+def test_rows_that_change_while_they_are_streamed_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     from blindbayes.data.columns import open_columns
     from blindbayes.errors import LocalProtocolError
     from blindbayes.scheme.part import CheckedTable
 
+    monkeypatch.setattr("blindbayes.scheme.part.KEPT_BYTES", 0)  # as of a table that is too large to be kept
     split = pair()
     frame = split.frame[["age", "colour", "class"]].copy()
     table = CheckedTable(open_columns(frame, split.book), training=True, size=50)

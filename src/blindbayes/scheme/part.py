@@ -7,7 +7,7 @@ the run and the coins. `CheckedTable` reads the party's table: after `digest` it
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
@@ -19,6 +19,9 @@ from blindbayes.errors import LocalProtocolError
 from blindbayes.primitives.coins import Coins
 from blindbayes.protocol.core import Role, Run
 from blindbayes.statistics import CodedRows
+
+KEPT_BYTES = 256 << 20
+_KINDS = ("<i1", "<i2", "<i4", "<i8")
 
 
 class Training(Protocol):
@@ -72,8 +75,9 @@ class Scoring(Protocol):
 class CheckedTable:
     """A party's coded table, read block by block, any number of times.
 
-    A role that is replayed after a crash uses its coins again: on other rows the same masks would show the difference. So each
-    block is compared with its digest before it is used, once `digest` has been asked.
+    A role that is replayed after a crash uses its coins again: on other rows the same masks would show the difference. So once
+    `digest` has been asked, its codes are kept for the run; of a table that is larger than `KEPT_BYTES`, each block is read
+    again and compared with its digest before it is used.
     """
 
     def __init__(self, source: ColumnSource, *, training: bool, size: int = 1 << 16) -> None:
@@ -83,35 +87,51 @@ class CheckedTable:
         self._size = size
         self._key = b""
         self._marks: list[tuple[bytes, bytes]] = []  # per block: of the columns, of the labels
+        self._kept: list[CodedRows] | None = None  # in the narrowest integers
 
     def digest(self, key: bytes) -> bytes:
         """Keyed digest of all codes. From now on what is read must have it."""
-        self._key, self._marks = key, []
-        marks = [(self._columns_mark(block), self._labels_mark(block.labels)) for block in self._read(self.source)]
-        self._marks = marks
+        self._key, self._marks, self._kept = key, [], None
+        marks: list[tuple[bytes, bytes]] = []
+        kept: list[CodedRows] = []
+        room = KEPT_BYTES
+        for block in map(_narrow, self._read(self.source)):
+            marks.append((self._columns_mark(block), self._labels_mark(block.labels)))
+            room -= sum(codes.nbytes for codes in (*block.columns.values(), block.labels) if codes is not None)
+            if room >= 0:
+                kept.append(block)
+            else:
+                kept.clear()
+        self._marks, self._kept = marks, kept if room >= 0 else None
         return self._hash([b"table", self.rows.to_bytes(8, "big"), *(mark for pair in marks for mark in pair)])
 
     def blocks(self) -> Iterator[CodedRows]:
         """Codes with labels, in blocks that are full but for the last."""
+        if self._kept is not None:
+            yield from map(_wide, self._kept)
+            return
         read = 0
         for at, block in enumerate(self._read(self.source)):
             if self._marks:
-                self._require(at, 0, self._columns_mark(block))
-                self._require(at, 1, self._labels_mark(block.labels))
+                narrow = _narrow(block)
+                self._require(at, 0, self._columns_mark(narrow))
+                self._require(at, 1, self._labels_mark(narrow.labels))
             read += 1
             yield block
         self._require_end(read)
 
     def labels(self) -> Iterator[npt.NDArray[np.int64]]:
         """The class column alone, without reading the others."""
-        source = self.source
-        alone = replace(source, features=())
+        alone = replace(self.source, features=())
+        if self._kept is not None:
+            yield from (_wide(block).known_labels for block in self._kept)
+            return
         read = 0
         for at, block in enumerate(self._read(alone)):
             if block.labels is None:
                 raise LocalProtocolError("a labelled party has the class column")
             if self._marks:
-                self._require(at, 1, self._labels_mark(block.labels))
+                self._require(at, 1, self._labels_mark(_narrow(block).labels))
             read += 1
             yield block.labels
         self._require_end(read)
@@ -130,20 +150,21 @@ class CheckedTable:
         if held:
             yield _join(kept)
 
-    def _hash(self, parts: list[bytes]) -> bytes:
+    def _hash(self, parts: Sequence[bytes | memoryview]) -> bytes:
         state = hashlib.blake2b(key=self._key[:64], digest_size=32, person=b"blindbayes rows")
         for part in parts:
-            state.update(len(part).to_bytes(8, "big") + part)
+            state.update(memoryview(part).nbytes.to_bytes(8, "big"))
+            state.update(part)
         return state.digest()
 
     def _columns_mark(self, block: CodedRows) -> bytes:
-        parts = [b"%d" % block.rows]
+        parts: list[bytes | memoryview] = [b"%d" % block.rows]
         for name, codes in block.columns.items():
-            parts += [name.encode(), np.ascontiguousarray(codes, dtype="<i8").tobytes()]
+            parts += [name.encode(), codes.dtype.str.encode(), codes.data]
         return self._hash(parts)
 
-    def _labels_mark(self, labels: npt.NDArray[np.int64] | None) -> bytes:
-        return b"" if labels is None else self._hash([b"labels", np.ascontiguousarray(labels, dtype="<i8").tobytes()])
+    def _labels_mark(self, labels: npt.NDArray[Any] | None) -> bytes:
+        return b"" if labels is None else self._hash([b"labels", labels.dtype.str.encode(), labels.data])
 
     def _require_end(self, read: int) -> None:
         if self._marks and read != len(self._marks):
@@ -165,3 +186,20 @@ def _join(blocks: list[CodedRows]) -> CodedRows:
 def _part(block: CodedRows, low: int, high: int) -> CodedRows:
     columns = {name: codes[low:high] for name, codes in block.columns.items()}
     return CodedRows(None if block.labels is None else block.labels[low:high], columns, min(high, block.rows) - low)
+
+
+def _narrow(block: CodedRows) -> CodedRows:
+    """The same codes in the narrowest integers that hold them."""
+    columns = {name: _narrowed(codes) for name, codes in block.columns.items()}
+    return CodedRows(None if block.labels is None else _narrowed(block.labels), columns, block.rows)
+
+
+def _narrowed(codes: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    low, high = (int(codes.min()), int(codes.max())) if len(codes) else (0, 0)
+    kind = next(each for each in _KINDS if np.iinfo(each).min <= low and high <= np.iinfo(each).max)
+    return np.ascontiguousarray(codes, dtype=kind)
+
+
+def _wide(block: CodedRows) -> CodedRows:
+    columns = {name: codes.astype(np.int64) for name, codes in block.columns.items()}
+    return CodedRows(None if block.labels is None else block.labels.astype(np.int64), columns, block.rows)
