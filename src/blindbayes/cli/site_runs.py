@@ -10,9 +10,11 @@ import click
 
 from blindbayes.cli import print_json
 from blindbayes.cli.copies import not_copied, require_new
-from blindbayes.cli.site import AS, FOLDER, JSON, command, find_study
+from blindbayes.cli.site import AS, FOLDER, JSON, command, find_study, passphrase_of
 from blindbayes.errors import ConfigError
 from blindbayes.foreign import shown
+from blindbayes.primitives.coins import Coins
+from blindbayes.primitives.passwords import hash_password
 from blindbayes.site.client import OperatorClient
 from blindbayes.site.folder import SiteFolder
 from blindbayes.site.lock import ask_to_reload
@@ -129,6 +131,11 @@ def reload(config: Path) -> None:
 
 
 @command.command()
+@click.option(
+    "--password-file",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="With --add: its first line is the person's password for the site console. Only a salted hash of it is kept.",
+)
 @click.option("--add", "added", metavar="NAME", help="Add a person, or give one another role.")
 @click.option("--remove", "removed", metavar="NAME", help="Remove a person.")
 @click.option("--role", type=click.Choice(ROLES), default="steward", show_default=True, help="Of the person added.")
@@ -141,6 +148,7 @@ def people(
     removed: str | None,
     role: PersonRole,
     account: str | None,
+    password_file: Path | None,
     who: str | None,
     config: Path,
     as_json: bool,
@@ -153,7 +161,12 @@ def people(
     """
     home = SiteFolder.open(config)
     if added is not None:
-        home.people.add(Person(added.strip(), role, account), who=who)
+        secret = None
+        if password_file is not None:
+            if len(password := passphrase_of(password_file) or "") < 8:
+                raise ConfigError("a password has eight characters or more")
+            secret = hash_password(password, Coins.system())
+        home.people.add(Person(added.strip(), role, account, secret), who=who)
     if removed is not None:
         home.people.remove(removed, who=who)
     found = home.people.all()

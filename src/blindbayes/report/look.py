@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from functools import cache
-from typing import Any
-
-from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
+from typing import TYPE_CHECKING, Any
 
 from blindbayes.foreign import shown
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
 
 
 def _seen(value: Any) -> Any:
@@ -18,6 +19,8 @@ def _seen(value: Any) -> Any:
 @cache
 def look(*rooms: str) -> Environment:
     """Templates of these packages, and behind them those of the reports."""
+    from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
+
     loaders = [PackageLoader(room) for room in (*rooms, "blindbayes.report")]
     return Environment(
         loader=ChoiceLoader(loaders),

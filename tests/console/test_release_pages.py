@@ -1,0 +1,58 @@
+"""The pages of a release in a real browser: one look, and a what-if form that computes what the model does."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from playwright.sync_api import Browser
+
+from blindbayes import NaiveBayes
+from blindbayes.codebook import Categorical, Codebook, Numeric
+from blindbayes.report import model_page
+
+BOOK = Codebook(
+    "outcome",
+    ("well", "ill </form>"),
+    (Categorical("colour", ("red", 'blue "quoted" <b>')), Numeric("age", 0, 120), Numeric("crp", 0, 400, bins=4)),
+    max_rows=1000,
+)
+ROWS = pd.DataFrame(
+    {
+        "outcome": (["well", "ill </form>"] * 40)[:60],
+        "colour": (["red", "red", 'blue "quoted" <b>'] * 20),
+        "age": [20 + 7 * n % 90 for n in range(60)],
+        "crp": [13 * n % 380 for n in range(60)],
+    }
+)
+
+
+def test_the_form_for_what_would_be_if_computes_what_the_model_does(tmp_path: Path, browser: Browser) -> None:
+    model = NaiveBayes(BOOK).fit(ROWS)
+    record = model._record()
+    path = tmp_path / "explain.html"
+    path.write_text(model_page(record.parameters, statistics=record.statistics), encoding="utf-8")
+    page = browser.new_page(viewport={"width": 390, "height": 800}, color_scheme="dark")
+    errors: list[str] = []
+    requests: list[str] = []
+    page.on("console", lambda message: errors.append(message.text) if message.type == "error" else None)
+    page.on("pageerror", lambda error: errors.append(str(error)))
+    page.on("request", lambda request: requests.append(request.url))
+    page.goto(path.as_uri())
+
+    def answers() -> list[float]:
+        return [float(text.removesuffix(" %")) / 100 for text in page.locator("#answers td.num").all_inner_texts()]
+
+    assert answers() == pytest.approx([0.5, 0.5], abs=0.001)
+    page.get_by_label("colour").select_option('blue "quoted" <b>')
+    page.get_by_label("age").fill("33")
+    cells = page.get_by_label("crp").locator("option").all_inner_texts()
+    page.get_by_label("crp").select_option(cells[2])
+    row = pd.DataFrame({"colour": ['blue "quoted" <b>'], "age": [33], "crp": [150]})
+    assert answers() == pytest.approx(model.predict_proba(row)[0].tolist(), abs=0.001)
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    assert page.locator("b").count() == 0
+    page.close()
+    assert errors == []
+    assert requests == [path.as_uri()]
