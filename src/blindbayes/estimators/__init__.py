@@ -113,6 +113,10 @@ class NaiveBayes(FittedModel, ClassifierMixin, BaseEstimator):  # type: ignore[m
     class_weight : mapping or "balanced", default=None
         How much more an error in one class costs than in another: multiplies the priors. "balanced" makes all classes alike.
 
+    weight_step : float, default=None
+        The grid of `sample_weight`: each is rounded to a multiple of it, and the statistics, whole numbers, count in such
+        steps. One over a whole number, such as 0.01. None: weights are whole numbers.
+
     Attributes
     ----------
     codebook_ : Codebook
@@ -150,6 +154,7 @@ class NaiveBayes(FittedModel, ClassifierMixin, BaseEstimator):  # type: ignore[m
         priors: Mapping[Any, float] | Sequence[float] | None = None,
         class_weight: Mapping[Any, float] | str | None = None,
         extra_columns: str = "refuse",
+        weight_step: float | None = None,
     ) -> None:
         self.codebook = codebook
         self.alpha = alpha
@@ -169,13 +174,14 @@ class NaiveBayes(FittedModel, ClassifierMixin, BaseEstimator):  # type: ignore[m
         self.priors = priors
         self.class_weight = class_weight
         self.extra_columns = extra_columns
+        self.weight_step = weight_step
 
     # -- fitting -----------------------------------------------------------------------------------------------------
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Fit from a frame or array and its labels, or from a path, database URL or frame that holds the class column.
 
-        The whole-number `sample_weight` counts a row that many times.
+        The whole-number `sample_weight` counts a row that many times; see `weight_step` for others.
         """
         self._forget()
         with self._whole():
@@ -232,9 +238,9 @@ class NaiveBayes(FittedModel, ClassifierMixin, BaseEstimator):  # type: ignore[m
         self.n_features_in_ = len(codebook.features)
 
     def _finish(self, statistics: Statistics) -> Self:
-        parameters = estimate(statistics, alpha=self.alpha, var_smoothing=self.var_smoothing)
+        parameters = estimate(statistics, alpha=self._alpha, var_smoothing=self.var_smoothing)
         if self.numeric == "histogram" and self.codebook is not None:
-            parameters = histograms(statistics, self._cut(), parameters, self.alpha)
+            parameters = histograms(statistics, self._cut(), parameters, self._alpha)
         return self._publish(parameters, statistics)
 
     def _cut(self) -> dict[str, str]:
@@ -248,7 +254,7 @@ class NaiveBayes(FittedModel, ClassifierMixin, BaseEstimator):  # type: ignore[m
         self.class_log_prior_ = parameters.log_prior
         if statistics is not None:
             self.statistics_ = statistics
-            self.class_count_ = statistics.class_counts.astype(np.float64)
+            self.class_count_ = statistics.class_counts.astype(np.float64) / self._steps
         return self
 
     def _statistics(
@@ -259,8 +265,11 @@ class NaiveBayes(FittedModel, ClassifierMixin, BaseEstimator):  # type: ignore[m
         `counting` is for a private fit: it counts with the cells of its plan, and no row is an error.
         """
         if is_source(X):
-            if y is not None or sample_weight is not None:
-                raise ConfigError("a path, URL or source holds its own class column: leave y and sample_weight out")
+            if y is not None or sample_weight is not None or self.weight_step is not None:
+                raise ConfigError(
+                    "a path, URL or source holds its own class column and has no weights: leave y, sample_weight and "
+                    "weight_step out"
+                )
             codebook = counting or self._known_codebook()
             if codebook is None:
                 raise ConfigError("fitting from a path, URL or source needs a codebook; see Codebook.from_toml")
@@ -315,7 +324,7 @@ class NaiveBayes(FittedModel, ClassifierMixin, BaseEstimator):  # type: ignore[m
         elif classes is not None and {plain_text(item) for item in plain_labels(classes)[0].to_pylist()} != {*codebook.classes}:
             raise ConfigError("classes differ from the codebook's, which fixes them")
         columns = self._adopt_columns(names, columns, codebook, label_kind)
-        weights = whole_weights(sample_weight, len(labels))
+        weights = whole_weights(sample_weight, len(labels), self._steps)
         return encode(columns, codebook, training=True, labels=labels), weights
 
     def _private_block(self, X: Any, y: Any, codebook: Codebook) -> CodedRows:
@@ -372,7 +381,7 @@ class NaiveBayes(FittedModel, ClassifierMixin, BaseEstimator):  # type: ignore[m
 
     def _fit_private(self, X: Any, y: Any, sample_weight: Any, epsilon: float) -> Self:
         """One joint release. The plan and its price come first, from public facts; then counting, the ledger, the noise."""
-        if sample_weight is not None:
+        if sample_weight is not None or self.weight_step is not None:
             raise PrivacyError("sample_weight multiplies what one row can change; drop it, or fit without epsilon")
         codebook = self._known_codebook()
         if codebook is None or codebook.provenance == "inferred":
@@ -451,5 +460,7 @@ def load(path: str | os.PathLike[str]) -> NaiveBayes:
     if cut and fine_codebook(codebook) != record.parameters.codebook:
         raise ConfigError("the model file's cells are not those of this version")
     numeric = "histogram" if cut else "gaussian"
-    model = NaiveBayes(codebook, alpha=settings["alpha"], var_smoothing=settings["var_smoothing"], numeric=numeric)
+    model = NaiveBayes(codebook, var_smoothing=settings["var_smoothing"], numeric=numeric)
+    model.weight_step = settings.get("weight_step")
+    model.alpha = settings["alpha"] / model._steps
     return model._restore(record)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 import os
 from collections.abc import Mapping
 from dataclasses import replace
@@ -53,6 +54,7 @@ class FittedModel:
         n_features_in_: int
         codebook: Codebook | None
         alpha: float
+        weight_step: float | None
         var_smoothing: float
         epsilon: float | None
         ledger: str | os.PathLike[str] | None
@@ -182,12 +184,29 @@ class FittedModel:
         """Variance per class by Gaussian feature."""
         return {name: term.variance for name, term in self._parameters().terms.items() if isinstance(term, Gaussian)}
 
+    @property
+    def _steps(self) -> int:
+        """How many steps of the weights' grid a row of weight 1 counts."""
+        if self.weight_step is None:
+            return 1
+        steps = round(1 / self.weight_step) if 1e-6 <= self.weight_step <= 1 else 0
+        if not (steps and math.isclose(steps * self.weight_step, 1.0, rel_tol=1e-9)):
+            raise ConfigError("weight_step is one over a whole number, at most a million: 0.5, 0.01")
+        return steps
+
+    @property
+    def _alpha(self) -> float:
+        """Smoothing in the units that the statistics count in."""
+        return self.alpha if self.weight_step is None else self.alpha * self._steps
+
     # -- files and copies --------------------------------------------------------------------------------------------
 
     def _record(self) -> ModelRecord:
-        settings: dict[str, Any] = {"alpha": float(self.alpha), "var_smoothing": float(self.var_smoothing)}
+        settings: dict[str, Any] = {"alpha": float(self._alpha), "var_smoothing": float(self.var_smoothing)}
         names = getattr(self, "feature_names_in_", None)
         settings["named"] = names is not None
+        if self.weight_step is not None:
+            settings["weight_step"] = float(self.weight_step)
         if cut := self._cut():
             settings["numeric"] = cut
         if self.priors is not None or self.class_weight is not None:

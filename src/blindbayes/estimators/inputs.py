@@ -239,16 +239,21 @@ def infer(columns: Mapping[str, Any], labels: pa.Array, classes: Any, label_kind
     return Codebook(target, infer_labels(listed, target), features, max_rows=DEFAULT_MAX_ROWS, provenance="inferred")
 
 
-def whole_weights(sample_weight: Any, rows: int) -> npt.NDArray[np.int64] | None:
+def whole_weights(sample_weight: Any, rows: int, steps: int = 1) -> npt.NDArray[np.int64] | None:
+    """Weights as whole numbers: of the rows, or of `steps` parts of one."""
     if sample_weight is None:
-        return None
+        return None if steps == 1 else np.full(rows, steps, dtype=np.int64)
     weights = np.asarray(sample_weight, dtype=np.float64)
     if weights.ndim == 0:
         weights = np.full(rows, float(weights))
     if weights.shape != (rows,):
         raise ValueError(f"sample_weight.shape == {weights.shape}, expected {(rows,)}!")
+    if steps > 1:
+        weights = np.floor(weights * steps + 0.5)
     if not (np.isfinite(weights).all() and (weights >= 0).all() and (weights == np.floor(weights)).all()):
-        raise DataError("sample_weight must be whole numbers that are not negative; multiply up to a common denominator")
+        raise DataError(
+            "sample_weight must be whole numbers that are not negative; declare a grid for others, such as weight_step=0.01"
+        )
     if len(weights) and weights.max() > _MAX_WEIGHT:
         raise DataError("sample_weight must be at most 2^31")
     if not weights.any():
