@@ -161,13 +161,13 @@ def _changed(study: StudyFile) -> tuple[Changed, ...]:
     for section in _SECTIONS:
         part = getattr(study, section)
         for field in msgspec.structs.fields(part):
-            value = getattr(part, field.name)
-            if value != field.default:
+            value, default = getattr(part, field.name), _usual(field)
+            if value != default:
                 effect = line_of(f"study.{section}.{field.name}")
                 if (section, field.name) == ("thresholds", "quorum") and _is_sum(study):
                     usual = _usual_quorum(study)
                     effect = _compared(coalition_of(study), coalition_of(study, None, usual)) or effect
-                found.append(Changed(f"{section}.{field.name}", value, field.default, effect))
+                found.append(Changed(f"{section}.{field.name}", value, default, effect))
     for name in _PLAIN:
         value, default = getattr(study, name), _default(study, name)
         if value != default:
@@ -183,7 +183,15 @@ def _changed(study: StudyFile) -> tuple[Changed, ...]:
 
 
 def _default(study: StudyFile, name: str) -> Any:
-    return next(field.default for field in msgspec.structs.fields(study) if field.name == name)
+    return next(_usual(field) for field in msgspec.structs.fields(study) if field.name == name)
+
+
+def _usual(field: msgspec.structs.FieldInfo) -> Any:
+    """A field's default, made if it is made; None: it has none."""
+    made = field.default_factory
+    if field.default is not msgspec.NODEFAULT:
+        return field.default
+    return made() if callable(made) else None
 
 
 def _compared(now: Coalition | None, without: Coalition | None) -> str:
