@@ -7,6 +7,7 @@ PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3; do \
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+BUILT := $(VENV)/.kernels
 
 unexport PYTHONDONTWRITEBYTECODE
 
@@ -23,58 +24,62 @@ $(READY): requirements.lock pyproject.toml
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $@
 
-setup: $(READY)  ## Make the virtual environment from the pinned lock
+$(BUILT): $(READY) $(wildcard src/blindbayes/kernels/*.[ch]) src/blindbayes/kernels/build.py
+	@$(BIN)/python -m blindbayes.kernels.build
+	@touch $@
 
-demo: $(READY)  ## Three hospitals train one model without pooling a row
+setup: $(BUILT)  ## Make the virtual environment from the pinned lock
+
+demo: $(BUILT)  ## Three hospitals train one model without pooling a row
 	$(BIN)/blindbayes demo hospitals --out out/demo
 
-test: $(READY) lint test-fast test-tenth  ## What a change must pass: lint, types, the default suite, a tenth of the slow tests
+test: $(BUILT) lint test-fast test-tenth  ## What a change must pass: lint, types, the default suite, a tenth of the slow tests
 
-test-fast: $(READY)  ## The default test suite alone
+test-fast: $(BUILT)  ## The default test suite alone
 	$(BIN)/pytest -n auto --dist worksteal --durations=8
 
-test-tenth: $(READY)  ## A tenth of the slow tests, another one every day, for at most some two minutes
+test-tenth: $(BUILT)  ## A tenth of the slow tests, another one every day, for at most some two minutes
 	$(BIN)/pytest -m slow --tenth -n auto --dist worksteal -rs --durations=4
 
-test-one: $(READY)  ## The tests of one place: make test-one T=tests/report
+test-one: $(BUILT)  ## The tests of one place: make test-one T=tests/report
 	$(BIN)/pytest $(T)
 
-test-off: $(READY)  ## Protocols and their attacks without kernels, by numpy alone
+test-off: $(BUILT)  ## Protocols and their attacks without kernels, by numpy alone
 	BLINDBAYES_KERNELS=off $(BIN)/pytest -n auto --dist worksteal tests/primitives tests/protocol tests/attacks tests/adversary
 
-sanitize: $(READY)  ## Every kernel under the address and undefined-behaviour sanitizers
+sanitize: $(BUILT)  ## Every kernel under the address and undefined-behaviour sanitizers
 	$(BIN)/pytest -m slow tests/kernels/test_build.py -k sanitizers
 
-test-slow: $(READY)  ## The long forms: large simulations, exhaustive faults, soak
+test-slow: $(BUILT)  ## The long forms: large simulations, exhaustive faults, soak
 	$(BIN)/pytest -m slow --timeout 3600
 
-lint: $(READY)  ## ruff and mypy --strict
+lint: $(BUILT)  ## ruff and mypy --strict
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 
-format: $(READY)  ## Format the code
+format: $(BUILT)  ## Format the code
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 
-docs: $(READY)  ## Build the documentation into out/docs, warnings as errors
+docs: $(BUILT)  ## Build the documentation into out/docs, warnings as errors
 	$(BIN)/python docs/notebooks.py
 	$(BIN)/blindbayes settings > docs/settings.md
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
-bench: $(READY)  ## Every benchmark, in its short form
+bench: $(BUILT)  ## Every benchmark, in its short form
 	for file in benchmarks/[!_]*.py; do $(BIN)/python $$file --quick || exit 1; done
 
-guard: $(READY)  ## Whether the core protocols cost more than they did: ratios against benchmarks/guard.json
+guard: $(BUILT)  ## Whether the core protocols cost more than they did: ratios against benchmarks/guard.json
 	$(BIN)/python benchmarks/guard.py
 
-peers: $(READY)  ## Beside scikit-learn, diffprivlib, python-paillier, openmined.psi, SPU, MPyC, OpenDP, DecLearn: docs/peers.md
+peers: $(BUILT)  ## Beside scikit-learn, diffprivlib, python-paillier, openmined.psi, SPU, MPyC, OpenDP, DecLearn: docs/peers.md
 	$(BIN)/python benchmarks/peers/run.py
 
-hooks: $(READY)  ## Run lint before every commit (installs a hook of pre-commit, which must be there)
+hooks: $(BUILT)  ## Run lint before every commit (installs a hook of pre-commit, which must be there)
 	pre-commit install
 
-lock: $(READY)  ## Renew requirements.lock (needs uv in the environment)
+lock: $(BUILT)  ## Renew requirements.lock (needs uv in the environment)
 	$(BIN)/uv pip compile pyproject.toml --universal --python-version 3.11 --all-extras --group dev --generate-hashes \
 		--no-emit-index-url --no-header --quiet --no-emit-package pyspark --output-file requirements.lock
 	echo 'pyspark>=4,<4.1' | $(BIN)/uv pip compile - --universal --python-version 3.11 --generate-hashes --no-emit-index-url \

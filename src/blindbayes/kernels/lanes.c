@@ -80,8 +80,10 @@ INLINE void expand_tile(const keys *k, const uint8_t *inner, const uint64_t *fir
         for (size_t r = 0; r < n; r++)
             for (size_t from = 0; from < blocks; from += MOST) {
                 size_t part = blocks - from < MOST ? blocks - from : MOST, left = words - 2 * from;
-                pads_of_row(k, load_block(inner + 16 * r), firsts[r] + from, domain, (part + V - 1) / V, (uint8_t *)stage);
-                memcpy(out + r * words + 2 * from, stage, 8 * (left < 2 * part ? left : 2 * part));
+                uint64_t *to = out + r * words + 2 * from; /* what is too much stands where the next row comes */
+                uint8_t *at = r + 1 < n ? (uint8_t *)to : (uint8_t *)stage;
+                pads_of_row(k, load_block(inner + 16 * r), firsts[r] + from, domain, (part + V - 1) / V, at);
+                if (at == (uint8_t *)stage) memcpy(to, stage, 8 * (left < 2 * part ? left : 2 * part));
             }
         wipe(stage, sizeof stage);
         return;

@@ -72,8 +72,8 @@ def attribute_holder(
         require_mark(chosen.mark, session, ClassesChosen, index, class_holder_name)
         q = stream.extend(chosen.corrections, count * shape.levels, class_holder_name).reshape(count, shape.levels, 2)
         leaves, levels = _grow(hash_, q, ot_sender.delta, shape)  # step 3
-        masked = np.ones((count, shape.words + 1), dtype=np.uint64)  # a row counts one in the last word
-        masked[:, :-1] = rows
+        masked = np.empty((count, shape.words + 1), dtype=np.uint64)
+        masked[:, :-1], masked[:, -1] = rows, 1  # a row counts one in the last word
         blocks_per_leaf = -(-(shape.words + 1) // 2)
         first = hash_.reserve(Domain.LEAF, shape.classes * count * blocks_per_leaf)
         for low in range(0, count, _ROWS_AT_ONCE):  # step 4
