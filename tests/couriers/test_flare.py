@@ -25,21 +25,27 @@ IN_ENGINE = {"north": "site-1", "south": "site-2", "west": "site-3"}
 EASY = Policy(max_runs_per_day=1000)
 
 
-def sites(folder: Path, *, latency: str | None = None) -> Loopback:
+def sites(folder: Path, *, latency: str | None = None, short: Path | None = None) -> Loopback:
     """Three sites that all have the whole table: over rows they count it three times, over columns each reads its own part.
-    With a latency an engine carries their frames."""
+    With a latency an engine carries their frames, by sockets in the folder `short`."""
     folder.mkdir(parents=True)
     SPLIT.frame.to_csv(folder / "table.csv", index=False)
     net = Loopback(folder / "sites", dict.fromkeys(NAMES, str(folder / "table.csv")), policy=EASY)
     for name, site in net.sites.items():
         others = {other: engine for other, engine in IN_ENGINE.items() if other != name}
-        carrier = None if latency is None else Carrier(latency=latency, sites=others)  # type: ignore[arg-type]
+        carrier = None if latency is None else Carrier(f"{short}/{name}", latency, others)  # type: ignore[arg-type]
         listen = site.home.config.listen if carrier is None else None
         rows = Rows(str(folder / "table.csv"), extra_columns="ignore")
         config = SiteConfig(listen=listen, operator="127.0.0.1:0", rows=rows, policy=EASY, carrier=carrier)
         (site.home.folder / "site.toml").write_bytes(config.to_toml(name))
         site.home = SiteFolder.open(site.home.folder)
     return net
+
+
+def sockets_of(net: Loopback) -> dict[str, Path]:
+    """Where the engine's process meets each agent, by the engine's names."""
+    carriers = {IN_ENGINE[name]: site.home.config.carrier for name, site in net.sites.items()}
+    return {name: Path(carrier.socket) for name, carrier in carriers.items() if carrier is not None}
 
 
 def rows_study(net: Loopback) -> StudyFile:
@@ -68,9 +74,10 @@ def all_up(net: Loopback) -> bool:
 
 
 @pytest.mark.slow
-def test_rows_and_columns_over_a_real_federation_a_dead_site_and_the_end(tmp_path: Path) -> None:
-    direct, carried = sites(tmp_path / "direct"), sites(tmp_path / "carried", latency="milliseconds")
-    sockets = {IN_ENGINE[name]: site.home.folder / "carrier.sock" for name, site in carried.sites.items()}
+@pytest.mark.timeout(900)
+def test_rows_and_columns_over_a_real_federation_a_dead_site_and_the_end(tmp_path: Path, short: Path) -> None:
+    direct, carried = sites(tmp_path / "direct"), sites(tmp_path / "carried", latency="milliseconds", short=short)
+    sockets = sockets_of(carried)
     with Flare(tmp_path / "flare", sockets) as flare, direct, carried:
         flare.submit()
         until("all agents see each other through FLARE", lambda: all_up(carried), 90)

@@ -9,7 +9,7 @@ import pytest
 
 from blindbayes.errors import BlindbayesError
 from blindbayes.study.file import Deadlines
-from couriers.test_flare import IN_ENGINE, NAMES, SPLIT, all_up, model_of, run, sites
+from couriers.test_flare import NAMES, SPLIT, all_up, model_of, run, sites, sockets_of
 from support.engines import until
 from support.flower import Flower
 
@@ -18,9 +18,13 @@ PATIENT = Deadlines(step=120, join=600, run=1200)
 
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
-def test_a_sum_ends_over_a_real_flower_in_the_bytes_of_the_direct_courier(tmp_path: Path) -> None:
-    direct, carried = sites(tmp_path / "direct"), sites(tmp_path / "carried", latency="seconds")
-    sockets = {IN_ENGINE[name]: site.home.folder / "carrier.sock" for name, site in carried.sites.items()}
+def test_a_sum_ends_over_a_real_flower_in_the_bytes_of_the_direct_courier(
+    tmp_path: Path, short: Path, request: pytest.FixtureRequest
+) -> None:
+    if request.config.getoption("--tenth"):
+        pytest.skip("it takes minutes; `make test-slow` runs it")
+    direct, carried = sites(tmp_path / "direct"), sites(tmp_path / "carried", latency="seconds", short=short)
+    sockets = sockets_of(carried)
     with direct:
         study = direct.make_study(SPLIT.book, deadlines=PATIENT)
         direct.approve(study)

@@ -30,11 +30,10 @@ def engine_python(engine: str) -> Path:
         if not (home / ".ready").exists():
             pip = [str(home / "bin" / "python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
             for command in ([sys.executable, "-m", "venv", str(home)], [*pip, "--require-hashes", "-r", str(lock)]):
-                made = subprocess.run(command, capture_output=True, text=True, check=False, timeout=240)
+                made = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
                 if made.returncode:
                     last = (made.stderr.strip().splitlines() or ["no reason given"])[-1][:200]
-                    reason = f"{engine} could not be installed: {last}"
-                    programs.refuse(reason)
+                    programs.refuse(f"{engine} could not be installed: {last}")
             (home / ".ready").touch()
     return home / "bin" / "python"
 
