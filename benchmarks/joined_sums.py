@@ -47,9 +47,9 @@ def table(count: int) -> tuple[RowLayout, CodedRows, Any]:
     return RowLayout(features, count), CodedRows(None, columns, count), source.integers(0, CLASSES, count)
 
 
-def ours(count: int) -> float:
+def ours(count: int, counted: bool = False) -> float:
     layout, block, labels = table(count)
-    shape = JoinedSumsSetup(count, count, layout.words + 1, CLASSES, 1, layout.facts())
+    shape = JoinedSumsSetup(count, count, layout.words + 1, CLASSES, 1, layout.facts(), counted, counted)
     half = count // 2
 
     def work(party: str, line: Line, meter: Meter) -> dict[str, Any]:
@@ -157,6 +157,7 @@ def kikuchi(count: int) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--ids", type=int, nargs="+", default=[100_000])
+    parser.add_argument("--counted", action="store_true", help="with the matches counted by both, as min_overlap has it")
     parser.add_argument("--matching", action="store_true", help="the matching that is revealed, too")
     parser.add_argument("--peers", metavar="PYTHON", help="an interpreter that has openmined.psi")
     parser.add_argument("--quick", action="store_true", help="small sizes, to see that it runs")
@@ -164,7 +165,7 @@ def main() -> None:
     if chosen.quick:
         chosen.ids = [4096]
     for count in chosen.ids:
-        own = ours(count)
+        own = ours(count, chosen.counted)
         if chosen.matching:
             matched(count)
         if chosen.peers:

@@ -52,7 +52,6 @@ OWN = {
     ("BinsCompared", "tables"),  # the row holder's circuit (SPEC: nothing catches it) and rows
     ("BinsCompared", "rows"),
     ("ValuesListed", "values"),  # matching: whom the owner knows
-    ("CoinsAnswered", "part"),  # its part of the bins: with another one than it then uses, it knows nobody
     ("CodesCompared", "tables"),
     ("CodesCompared", "entries"),
     ("CodesAnswered", "entries"),

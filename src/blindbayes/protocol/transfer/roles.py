@@ -90,18 +90,20 @@ def open_coins(session: bytes, other: str, mine: bytes) -> Role[bytes]:
     require_mark(answered.mark, session, CoinsAnswered, 0, other)
     if len(answered.part) != COIN_BYTES:
         raise PeerProtocolError("a part of a random choice has the wrong length", party=other)
-    yield Send(other, CoinsOpened(mark(session, CoinsOpened, 0), mine))
-    return hashlib.sha256(session + mine + answered.part).digest()
+    choice = hashlib.sha256(session + mine + answered.part).digest()
+    yield Send(other, CoinsOpened(mark(choice, CoinsOpened, 0), mine))
+    return choice
 
 
 def hear_coins(session: bytes, other: str, answered: tuple[bytes, bytes]) -> Role[bytes]:
     """The second: the choice, if it is the one that the other committed to."""
     opened = yield from receive(other, CoinsOpened)
-    require_mark(opened.mark, session, CoinsOpened, 0, other)
     commitment, mine = answered
     if len(opened.part) != COIN_BYTES or not hmac.compare_digest(_commitment(session, opened.part), commitment):
         raise IntegrityError(party=other)
-    return hashlib.sha256(session + opened.part + mine).digest()
+    choice = hashlib.sha256(session + opened.part + mine).digest()
+    require_mark(opened.mark, choice, CoinsOpened, 0, other)  # both chose the same
+    return choice
 
 
 def _commitment(session: bytes, part: bytes) -> bytes:
