@@ -234,7 +234,7 @@ def _csv_batches(
 def parquet_batches(path: str, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
     """Rows of Parquet files."""
     for file in files_of(path):
-        with pq.ParquetFile(file) as opened:
+        with pq.ParquetFile(file, buffer_size=_BLOCK) as opened:  # else a row group as a whole, however large
             if not opened.metadata.num_rows:  # of no rows, the types
                 kinds = opened.schema_arrow
                 yield pa.record_batch([pa.array([], kinds.field(name).type) for name in names], list(names))
