@@ -20,7 +20,9 @@ from sklearn.naive_bayes import BernoulliNB, ComplementNB, MultinomialNB
 from sklearn.pipeline import make_pipeline
 
 from blindbayes import Categorical, Codebook, ConfigError, DataError, NaiveBayes, Numeric, Study, Text, load
+from blindbayes.data.draft import draft_codebook
 from blindbayes.data.words import read_matrix
+from blindbayes.model.export.onnx import to_onnx
 from blindbayes.statistics import Layout, Statistics
 from blindbayes.statistics.feasible import require_feasible
 
@@ -285,6 +287,25 @@ def test_a_codebook_of_many_words_is_written_and_read(tmp_path: Path) -> None:
     again = Codebook.from_toml(tmp_path / "codebook.toml")
     assert again == codebook
     assert again.sha256 == codebook.sha256
+
+
+def test_a_data_dictionary_and_a_draft_know_text() -> None:
+    rows = [{"name": "body", "kind": "text", "values": "free|win", "most_words": "60"}, {"name": "y", "values": "a|b"}]
+    assert Codebook.from_dictionary(rows, "y").features == (Text("body", ("free", "win"), most_words=60),)
+    frame = pd.DataFrame({"body": [f"mail {at} of many" for at in range(60)], "kind": ["ham", "spam"] * 30})
+    with pytest.raises(DataError, match="kind = 'text' with a public vocabulary"):
+        draft_codebook(frame, "kind", max_rows=100)
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_onnx_scores_a_matrix_of_counts_alike(model: str) -> None:
+    runtime = pytest.importorskip("onnxruntime")
+    fitted = NaiveBayes(book(model)).fit(pd.DataFrame({"body": MAILS, "class": LABELS}))
+    counts = CountVectorizer(vocabulary=list(WORDS)).transform(MAILS)
+    session = runtime.InferenceSession(to_onnx(fitted.parameters_).SerializeToString())
+    labels, shares = session.run(None, {"body": counts.toarray().astype(np.float64)})
+    np.testing.assert_allclose(shares, fitted.predict_proba(counts), rtol=1e-9)
+    assert labels.tolist() == fitted.predict(counts).tolist()
 
 
 # -- studies -----------------------------------------------------------------------------------------------------------------

@@ -79,7 +79,9 @@ def looks_personal(values: Any, name: str) -> str | None:
         if (pc.sum(counts.filter(pc.match_substring_regex(values, pattern))).as_py() or 0) * 2 > rows:
             return f"its values look like {what}"
     if distinct * 2 > rows:
-        return f"{distinct:,} different values in {rows:,} rows: an identifier or free text?"
+        spaces = pc.sum(pc.cast(pc.match_substring(present, " "), pa.int64())).as_py() or 0
+        text = " (text: kind = 'text' with a public vocabulary)" if spaces * 2 > rows else ""
+        return f"{distinct:,} different values in {rows:,} rows: an identifier or free text?{text}"
     return f"{distinct:,} different values: more than a table of counts can hold with sense" if distinct > _MANY else None
 
 
@@ -118,7 +120,8 @@ def draft_codebook(
             reasons[name] = "bounds of the sample, in cells as asked for"
         features.append(found)
     if not features:
-        raise DataError("no column is left to predict from; name those that should stay by keep")
+        why = "; ".join(f"{name!r}: {reason}" for name, reason in left_out.items())
+        raise DataError(f"no column is left to predict from ({why}); name those that should stay by keep")
     labels = infer_labels(table.column(target), target, tuple(missing))
     expected = min(table.num_rows, max_rows)
     book = Codebook(

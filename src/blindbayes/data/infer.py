@@ -32,7 +32,10 @@ _CODE_BITS = 45
 _FINEST = 490  # a finer binary grid has no square in floating point
 _LARGEST = 1e148  # with room around it still within what a codebook allows
 _ROOM = 16  # an inferred codebook leaves this many ranges on each side, for later batches and queries
-_FIELDS = "name, kind, values, low, high, precision, bins, edges, scale, other, optional, missing, unit, description"
+_FIELDS = (
+    "name, kind, values, low, high, precision, bins, edges, scale, other, buckets, most_words, model, optional, missing, unit, "
+    "description"
+)
 
 
 def infer_codebook(
@@ -162,7 +165,10 @@ def codebook_from_dictionary(
         kind = str(fields.pop("kind", "categorical" if listed_values else "numeric")).strip().lower()
         feature: dict[str, Any] = {"kind": kind, "name": name}
         if listed_values:
-            feature["values"] = [str(value).strip() for value in listed_values]
+            feature["words" if kind == "text" else "values"] = [str(value).strip() for value in listed_values]
+        for key in ("buckets", "most_words"):
+            if key in fields:
+                feature[key] = _parsed(fields[key], int, name, key)
         for key in ("low", "high", "precision"):
             if key in fields:
                 feature[key] = _parsed(fields[key], float, name, key)
@@ -175,7 +181,7 @@ def codebook_from_dictionary(
             edges = fields["edges"]
             listed_edges = edges.split("|") if isinstance(edges, str) else edges
             feature["edges"] = [_parsed(edge, float, name, "edges") for edge in listed_edges]
-        for key in ("scale", "other"):
+        for key in ("scale", "other", "model"):
             if key in fields:
                 feature[key] = str(fields[key]).strip()
         if "optional" in fields:

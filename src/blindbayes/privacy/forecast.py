@@ -209,7 +209,7 @@ def synthetic_proxy(codebook: Codebook, rows: int, coins: Coins, *, strength: fl
     def normal(*shape: int) -> npt.NDArray[np.float64]:
         return np.asarray(special.ndtri(uniform(*shape)))
 
-    codebook.require_one_value("a made-up table")
+    codebook.require_one_value("a made-up table (a public one will do: --proxy)")
     classes = len(codebook.classes)
     labels = below(coins, np.full(rows, classes))
     columns: dict[str, npt.NDArray[np.int64]] = {}
