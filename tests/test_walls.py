@@ -7,6 +7,7 @@ enters at `primitives.coins`. What stands outside a wall for a reason is listed 
 from __future__ import annotations
 
 import ast
+import sys
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -356,3 +357,14 @@ def test_the_reader_sees_what_it_must_see(tmp_path: Path, monkeypatch: pytest.Mo
     (room / "branch.py").write_text("def f(s):\n    return s.protocol == 'x' or s in ('a', 'class_sums')\n", encoding="utf-8")
     assert len(branches("protocol/branch.py")) == 2
     assert uses("protocol/bad.py", "sklearn") >= {"sklearn.naive_bayes._BaseNB"}
+
+
+def test_engines_between_sites_and_the_package_do_not_know_each_other() -> None:
+    """An engine's component is installed beside the engine, without this package; the agent speaks to it by a socket file."""
+    engines = ("nvflare", "flwr", "blindbayes_engines")
+    assert offenders(((name, uses(name, *engines)) for name in files()), {}) == {}
+    for path in sorted((SOURCE.parents[1] / "engines" / "blindbayes_engines").glob("*.py")):
+        found = {alias.name for node in ast.walk(parsed(path)) if isinstance(node, ast.Import) for alias in node.names}
+        found |= {node.module or "" for node in ast.walk(parsed(path)) if isinstance(node, ast.ImportFrom)}
+        outside = {name.split(".")[0] for name in found} - set(sys.stdlib_module_names) - {"blindbayes_engines"}
+        assert outside <= {"flare": {"nvflare"}, "flower": {"flwr"}}.get(path.stem, set()), path.name
