@@ -40,7 +40,6 @@ OWN = {
     ("RowsMasked", "levels"),  # class_sums: the attribute holder's rows
     ("RowsMasked", "rows"),
     ("EntriesMasked", "entries"),  # shared_argmax: the class holder's tables, where nothing is audited
-    ("PlacesMasked", "entries"),  # the class holder's own scores
     ("DummiesPlaced", "places"),  # which look-ups an asker gives away
     ("ScoresHanded", "shares"),
     ("ScoresBlinded", "blinds"),
