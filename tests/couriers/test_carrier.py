@@ -238,6 +238,29 @@ def test_site_toml_chooses_the_carrier_and_refuses_what_does_not_go_with_it(tmp_
     bounded(test)
 
 
+def test_a_site_that_is_pinned_later_is_reached_without_a_restart(tmp_path: Path) -> None:
+    async def test() -> None:
+        hub = CarriedHub(tmp_path / "s", NAMES)
+        async with Office(tmp_path / "a", NAMES, hub=hub) as office:
+            courier = office.agents["north"].board.courier
+            assert isinstance(courier, CarrierCourier)
+            cards = office.net.sites["north"].home.peers()
+            assert await courier.repin({"south": cards["south"]})
+            await hub.connect()
+            await asyncio.sleep(0.2)
+            assert (courier.is_up("south"), courier.is_up("west")) == (True, False)
+            assert await courier.repin(cards)
+            assert not await courier.repin(cards)
+            await hub.close()
+            await hub.connect()  # as an engine's process does when its connection is closed
+            await asyncio.sleep(0.2)
+            assert courier.is_up("west")
+            assert states(await office.run(study_of(office))) == DONE
+            await hub.close()
+
+    bounded(test)
+
+
 def test_two_agents_do_not_share_a_socket_file(tmp_path: Path) -> None:
     async def test() -> None:
         async with Office(tmp_path / "a", NAMES[:1], hub=CarriedHub(tmp_path / "s", NAMES)):

@@ -36,7 +36,7 @@ class CarriedHub(MemoryHub):
     def courier(self, name: str) -> CarrierCourier:  # type: ignore[override]
         latency = Latency.MILLISECONDS if self._round is None else Latency.SECONDS
         others = {other: f"engine-{other}" for other in self.names if other != name}
-        return CarrierCourier(self.folder / name, others, latency)
+        return CarrierCourier(self.folder / name, others, latency, others)
 
     async def connect(self) -> None:
         """The engine comes up: after the agents."""

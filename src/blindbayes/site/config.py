@@ -82,8 +82,8 @@ class SiteConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             raise ConfigError("the operator's port is for this machine only: use 127.0.0.1")
         if self.proxy is not None:
             require_port(self.proxy.removeprefix("http://"), "proxy")
-        if self.carrier is not None and (self.listen, self.relay, self.tls) != (None, None, None):
-            raise ConfigError("with [carrier] an engine carries all frames: leave out listen, [relay] and [tls]")
+        if self.carrier is not None and (self.listen, self.relay, self.tls, self.proxy) != (None,) * 4:
+            raise ConfigError("with [carrier] an engine carries all frames: leave out listen, proxy, [relay] and [tls]")
 
     @classmethod
     def read(cls, path: Path) -> SiteConfig:

@@ -39,8 +39,7 @@ def make_courier(home: SiteFolder, identity: Identity) -> GrpcCourier | CarrierC
     """The courier that site.toml asks for."""
     carrier = home.config.carrier
     if carrier is not None:
-        names = {site: carrier.sites.get(site, site) for site in home.peers()}
-        return CarrierCourier(home.folder / carrier.socket, names, Latency(carrier.latency))
+        return CarrierCourier(home.folder / carrier.socket, home.peers(), Latency(carrier.latency), carrier.sites)
     use = home.config.relay
     via = frozenset(use.sites) if use is not None else frozenset()
     tls, authority = home.config.tls, None

@@ -24,13 +24,14 @@ import logging
 import os
 import socket
 import struct
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from blindbayes.errors import ConfigError, PeerLost, PeerProtocolError
 from blindbayes.transport.courier import Connection, Latency, Listener
 from blindbayes.transport.envelope import MAX_ENVELOPE_BYTES
 from blindbayes.transport.events import log_event
+from blindbayes.transport.identity import Card
 
 VERSION = 1
 _HEAD = struct.Struct("!IBB")
@@ -103,18 +104,16 @@ class _Way(Connection):
 
 
 class CarrierCourier:
-    """Frames over an engine that a process on this machine speaks for. `sites` maps each peer to its name in the engine."""
+    """Frames over an engine that a process on this machine speaks for. `called` maps sites to other names in the engine."""
 
     port = 0
 
-    def __init__(self, path: Path, sites: Mapping[str, str], latency: Latency) -> None:
+    def __init__(self, path: Path, sites: Iterable[str], latency: Latency, called: Mapping[str, str]) -> None:
         if len(os.fsencode(path)) > _PATH_BYTES:
             raise ConfigError(f"carrier.socket: a socket's path has at most {_PATH_BYTES} bytes, this one has more")
-        names = {name.encode(): site for site, name in sites.items()}
-        if len(names) != len(sites) or any(not 0 < len(name) <= _NAME_BYTES for name in names):
-            raise ConfigError("carrier.sites: every site has a name of its own in the engine")
         self.latency = latency
-        self._path, self._names = path, names
+        self._path, self._called = path, dict(called)
+        self._names = self._names_of(sites)
         self._ways: dict[str, _Way] = {}
         self._listener: Listener | None = None
         self._server: asyncio.Server | None = None
@@ -133,6 +132,25 @@ class CarrierCourier:
             self._path.chmod(0o660)  # the folder decides who gets there; the engine often runs as another user of a group
         except OSError as cause:
             raise ConfigError(f"carrier.socket: cannot listen there ({cause.strerror})") from cause
+
+    def _names_of(self, sites: Iterable[str]) -> dict[bytes, str]:
+        pairs = [(self._called.get(site, site).encode(), site) for site in sites]
+        names = dict(pairs)
+        if len(names) != len(pairs) or any(not 0 < len(name) <= _NAME_BYTES for name in names):
+            raise ConfigError("carrier.sites: every site has a name of its own in the engine")
+        return names
+
+    async def repin(self, peers: Mapping[str, Card]) -> bool:
+        """Know these sites from now on, and no others; whether that is new. The engine comes again and says whom it reaches."""
+        names = self._names_of(peers)
+        if names == self._names:
+            return False
+        self._names = names
+        for site in list(self._ways):
+            self._down(site)
+        for writer in list(self._connections):
+            writer.close()
+        return True
 
     async def stop(self) -> None:
         for site in list(self._ways):
