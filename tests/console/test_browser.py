@@ -248,7 +248,9 @@ def test_a_card_is_pinned_by_typing_the_words_that_the_other_site_reads_out(tmp_
         assert "east" in office.office.net.sites["north"].home.peers()
 
 
-@pytest.mark.parametrize("scripts", [True, False], ids=["with scripts", "without"])
+@pytest.mark.parametrize(
+    "scripts", [True, pytest.param(False, marks=pytest.mark.slow)], ids=["with scripts", "without scripts"]
+)
 def test_every_page_can_be_read_on_a_phone_and_by_keyboard(tmp_path: Path, person: People, scripts: bool) -> None:
     with Consoles(tmp_path, NAMES) as office:
         hostile = '<b>bold</b> "quoted"'

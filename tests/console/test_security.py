@@ -305,3 +305,49 @@ def test_fifty_browsers_watch_one_page_and_it_is_rendered_once_for_all(tmp_path:
                 break
             time.sleep(0.1)
         assert port._pages.live._looking == {}  # who went is forgotten
+
+
+def test_many_changes_before_fifty_browsers_leave_nothing_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Looks without the time between them: three minutes of a run. Some browsers never read what they are sent."""
+    import gc
+
+    from blindbayes.console import live as live_module
+
+    monkeypatch.setattr(live_module, "SECONDS", 0.0)
+
+    async def test() -> tuple[int, int, int]:
+        looks = 0
+
+        async def render(path: str) -> str:
+            nonlocal looks
+            looks += 1
+            return f"{looks} " + "x" * 2000
+
+        live = live_module.Live(render)
+        heard = 0
+
+        async def browse(reads: bool) -> None:
+            nonlocal heard
+            async for _ in live.follow("/"):
+                heard += 1
+                if not reads:
+                    await asyncio.sleep(3600)
+
+        tasks = [asyncio.create_task(browse(at % 5 > 0)) for at in range(50)]
+        while looks < 100:
+            await asyncio.sleep(0)
+        gc.collect()
+        before = len(gc.get_objects())
+        while looks < 500:
+            await asyncio.sleep(0)
+        gc.collect()
+        grown = len(gc.get_objects()) - before
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await live.close()
+        return grown, heard, looks
+
+    grown, heard, looks = asyncio.run(test())
+    assert heard > 40 * looks // 4
+    assert grown < 2000, grown  # one object per look and browser would be 20,000

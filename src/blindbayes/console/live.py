@@ -35,7 +35,8 @@ class Live:
         try:
             while True:
                 try:
-                    news = await asyncio.wait_for(queue.get(), _BEAT)
+                    async with asyncio.timeout(_BEAT):  # unlike wait_for it loses no cancellation that news overtakes
+                        news = await queue.get()
                 except TimeoutError:
                     yield ": still here\n\n"
                     continue
