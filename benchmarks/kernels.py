@@ -158,12 +158,15 @@ def join(count: int) -> Work:
         entries = merge(bench_sums.digests(0, count), rows, "reject", 1)
         pair.cpu += time.thread_time() - begun
         runs = [run_for(name, "j") for name in PARTIES]
-        receiver, sender = pair.drive(
+        taken, given = pair.drive(
             transfer.ot_receiver(runs[0], "attributes", mine), transfer.ot_sender(runs[1], "class", theirs)
         )
+        offered, heard = pair.drive(
+            transfer.ot_sender(runs[0], "attributes", mine), transfer.ot_receiver(runs[1], "class", theirs)
+        )
         found = pair.drive(
-            joined_sums.label_holder(runs[0], "attributes", shape, labelled, receiver, mine),
-            joined_sums.row_holder(runs[1], "class", shape, entries, sender, theirs),
+            joined_sums.label_holder(runs[0], "attributes", shape, labelled, (offered, taken), mine),
+            joined_sums.row_holder(runs[1], "class", shape, entries, (given, heard), theirs),
         )
         wanted = [rows[half:][labels[: count - half] == label].sum(axis=0, dtype=np.uint64) for label in range(2)]
         if not np.array_equal(found[0].sums + found[1].sums, np.stack(wanted)):
