@@ -161,7 +161,8 @@ def search_in_a_folder(site: Path, chromium: str) -> None:
         page.goto((site / "how-to" / "codebook.html").as_uri())
         page.focus("input.md-search__input")  # which starts the search
         page.wait_for_function("document.querySelector('.md-search-result__meta').textContent.includes('Type')", timeout=60_000)
-        page.locator("input.md-search__input").press_sequentially("smooth")
+        page.fill("input.md-search__input", "smooth")
+        page.keyboard.press("End")  # it looks when a key comes up
         page.wait_for_selector(".md-search-result__item", timeout=30_000, state="attached")
         assert told == []
         browser.close()
