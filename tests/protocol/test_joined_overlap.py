@@ -19,7 +19,7 @@ from blindbayes.codebook import Categorical, Codebook
 from blindbayes.errors import ConfigError, PrivacyError
 from blindbayes.kernels import Kernels, active
 from blindbayes.ledger import Ledger
-from blindbayes.primitives import circuits, cuckoo, okvs, oprf
+from blindbayes.primitives import cuckoo, okvs, oprf, ot
 from blindbayes.primitives.garbling import Evaluator, Garbler
 from blindbayes.primitives.tweaks import Domain, TweakedHash
 from blindbayes.protocol.joined import connect
@@ -231,7 +231,8 @@ COUNTED = [
     (TweakedHash, "at"),
     (Garbler, "and_"),
     (Evaluator, "and_"),
-    (circuits, "is_zero"),
+    (ot, "sender_pads"),
+    (ot, "chooser_pads"),
     (oprf, "hashed"),
     (oprf, "codewords"),
     (okvs, "encode"),
