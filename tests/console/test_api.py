@@ -122,6 +122,31 @@ def test_a_damaged_log_makes_the_site_not_ready(tmp_path: Path) -> None:
         assert answer.json == {"ready": False, "problem": "LedgerError"}
 
 
+def test_a_site_from_a_backup_is_not_ready_before_its_people_have_spoken(tmp_path: Path) -> None:
+    with Consoles(tmp_path, ("north", "south", "west")) as office:
+        audit = office.office.net.sites["north"].home.audit
+        audit.append("restored", of="yesterday", at=0)
+        answer = office.ask("north", "GET", "/readyz", token=False)
+        assert (answer.status, answer.json) == (503, {"ready": False, "problem": "restored, not acknowledged"})
+        audit.append("acknowledged", why="nothing ran", who="Ada", charges=0, exact_sums=True)
+        assert office.ask("north", "GET", "/readyz", token=False).json == {"ready": True}
+
+
+def test_an_approval_has_a_last_day_through_the_api_and_the_page(office: Consoles, study: StudyFile) -> None:
+    there, words = f"/studies/{study.sha256}", study.roster.sha256[:8]
+    said = office.ask("north", "POST", f"/api{there}/approve", {"compared": words, "until": "2020-01-01"})
+    assert said.status == 400
+    assert "is over: name today or a later day" in said.json["message"]
+    for bad in ("tomorrow", "2020-02-30", 7):
+        assert office.ask("north", "POST", f"/api{there}/approve", {"compared": words, "until": bad}).status == 400
+    body = {"compared": words, "runs": 5, "until": "2999-12-31"}
+    assert office.ask("north", "POST", f"/api{there}/approve", body).status == 200
+    assert office.ask("north", "GET", f"/api{there}").json["until"] == "2999-12-31"
+    page = office.ask("north", "GET", there, token=False, headers=office.sign_in("north")).text
+    assert "until 2999-12-31 (UTC)" in page
+    assert office.ask("north", "POST", f"/api{there}/approve", {"compared": words, "runs": 5}).json["runs_left"] == 5
+
+
 def test_a_code_signs_in_once_and_five_tries_a_minute_are_all() -> None:
     door = Door("x")
     code = door.new_code()

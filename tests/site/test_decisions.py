@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -148,6 +149,46 @@ def test_a_used_up_approval_is_answered_at_once_and_names_the_site(tmp_path: Pat
             assert any("used up" in entry["why"] for entry in shown)
 
     bounded(test)
+
+
+def test_an_approval_counts_to_the_end_of_its_last_day(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test() -> None:
+        async with Office(tmp_path, NAMES) as office:
+            study = study_of(office)
+            office.net.approve(study, runs=5)
+            south, day = office.net.sites["south"].home, datetime.now(UTC).date()
+            with pytest.raises(ConfigError, match="is over: name today or a later day"):
+                south.decisions.approve(study, runs=5, until=day - timedelta(days=1))
+            assert south.decisions.approve(study, runs=5, until=day).runs_left == 5
+            assert {run.state for run in (await office.run(study)).values()} == {"done"}
+            monkeypatch.setattr("blindbayes.site.approvals.today", lambda: day + timedelta(days=1))
+            assert south.approvals.runs_left(study.sha256) == 0
+            with pytest.raises(PrivacyError, match=f"the day until which this study was approved is over \\({day}, UTC\\)"):
+                office.agents["south"].begin(study.sha256)
+            with pytest.raises(PrivacyError, match="is over"):  # also of a run that began in time and computes too late
+                south.require_leave(study, time.time())
+            with pytest.raises(PrivacyError, match="is over"):
+                office.agents["south"].predict(study.sha256, {})
+            begun = time.monotonic()
+            runs = await office.run(study)
+            assert time.monotonic() - begun < 20
+            told = "does not take part: the day until which this study was approved is over at south"
+            assert told in str(runs["north"].error)
+            south.decisions.approve(study, runs=1)  # a new yes without a day has no end
+            assert {run.state for run in (await office.run(study)).values()} == {"done"}
+
+    bounded(test)
+
+
+def test_two_stewards_say_yes_to_the_same_last_day(tmp_path: Path) -> None:
+    office = Office(tmp_path, NAMES, policy=Policy(approvers=2))
+    home, study, day = office.net.sites["north"].home, study_of(office), datetime.now(UTC).date() + timedelta(days=9)
+    home.people.add(Person("Ada", "steward"))
+    home.people.add(Person("Ben", "steward"), who="Ada")
+    assert home.decisions.approve(study, until=day, who="Ada").wanted == 1
+    assert home.decisions.approve(study, who="Ben").wanted == 1  # for good is another question
+    assert home.decisions.approve(study, until=day, who="Ben").wanted == 0
+    assert home.approvals.until(study.sha256) == day
 
 
 def test_runs_are_listed_after_a_restart(tmp_path: Path) -> None:

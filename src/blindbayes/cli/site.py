@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from datetime import datetime
 from pathlib import Path
 
 import click
@@ -216,10 +217,13 @@ def peers(config: Path, as_json: bool) -> None:
 @click.argument("study")
 @click.option("--hash", "sha256", help="The hash you agreed on; refused if the file has another.")
 @click.option("--runs", type=int, help="For how many runs from now on: 1; if only the roster is new, as many as were left.")
+@click.option("--until", type=click.DateTime(["%Y-%m-%d"]), help="The last day (UTC) on which a run may begin; else no end.")
 @AS
 @FOLDER
 @JSON
-def approve(study: str, sha256: str | None, runs: int | None, who: str | None, config: Path, as_json: bool) -> None:
+def approve(
+    study: str, sha256: str | None, runs: int | None, until: datetime | None, who: str | None, config: Path, as_json: bool
+) -> None:
     """Say yes to a STUDY with its newest roster: its file, or the hash of a file in the site's folder studies/.
 
     It says which settings are not the default and how many colluding sites the study bears. Policy is checked now and again
@@ -249,14 +253,17 @@ def approve(study: str, sha256: str | None, runs: int | None, who: str | None, c
     if not as_json:
         left = f"; {cost['left_after']:g} of {cost['budget']:g} left after {cost['runs']} run(s)" if "left" in cost else ""
         click.echo("\n".join([*past, *([f"costs epsilon {cost['epsilon']:g} a run at most{left}"] if cost["epsilon"] else [])]))
-    done = home.decisions.approve(file, runs=runs, who=who)
+    done = home.decisions.approve(file, runs=runs, until=None if until is None else until.date(), who=who)
+    last = home.approvals.until(file.sha256)
     if as_json:
         facts = {"approved": file.sha256, "runs": runs, "runs_left": done.runs_left, "by": done.by, "wanted": done.wanted}
+        facts["until"] = None if last is None else last.isoformat()
         print_json({**facts, "cost": cost, "past": past, "approval": asked.to_dict()})
     elif done.wanted:
-        click.echo(f"{', '.join(done.by)} said yes; {done.wanted} more of the site's stewards must, for as many runs.")
+        click.echo(f"{', '.join(done.by)} said yes; {done.wanted} more of the site's stewards must, to the same.")
     else:
-        click.echo(f"Approved {file.roster.sha256} for {done.runs_left} run(s): {file.title}")
+        day = "" if last is None else f" until {last} (UTC)"
+        click.echo(f"Approved {file.roster.sha256} for {done.runs_left} run(s){day}: {file.title}")
 
 
 def find_study(home: SiteFolder, text: str) -> StudyFile:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import date
 from typing import Any
 
 import msgspec
@@ -42,10 +43,11 @@ class Predict(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Approve(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Yes, for so many runs; with words or digits of the hash as another site read them out."""
+    """Yes, for so many runs, to the end of a day in UTC; with words or digits of the hash as another site read them out."""
 
     compared: str
     runs: int | None = None
+    until: date | None = None
 
 
 class Why(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -124,11 +126,11 @@ def keep_study(desk: Desk, text: str) -> dict[str, Any]:
     return {"study": study.sha256, "title": study.title}
 
 
-def approve(desk: Desk, study: str, compared: str, runs: int | None) -> dict[str, Any]:
-    """Approve a study for so many more runs, after its hash was compared with another site"""
+def approve(desk: Desk, study: str, compared: str, runs: int | None, until: date | None) -> dict[str, Any]:
+    """Approve a study for so many more runs and so long, after its hash was compared with another site"""
     file = find_study(desk.agent.home, study)
     _require_compared(file, compared)
-    decided = desk.agent.home.decisions.approve(file, runs=runs, who=desk.who)
+    decided = desk.agent.home.decisions.approve(file, runs=runs, until=until, who=desk.who)
     told = "asked" if decided.wanted else "approved"
     return {"study": study, "runs_left": decided.runs_left, "by": list(decided.by), "wanted": decided.wanted, "told": told}
 

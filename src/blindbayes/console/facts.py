@@ -74,7 +74,7 @@ def find_study(home: SiteFolder, sha256: str) -> StudyFile:
 
 def _state_of(home: SiteFolder, study: StudyFile) -> str:
     if home.approvals.find(study.sha256) is not None:
-        return "approved"
+        return "approval over" if home.approvals.is_over(study.sha256) else "approved"
     said = [e["event"] for e in home.audit.of("study", study.sha256) if e["event"] in ("approved", "revoked", "study refused")]
     return "refused" if said and said[-1] == "study refused" else "revoked" if said and said[-1] == "revoked" else "waiting"
 
@@ -101,7 +101,9 @@ def studies(desk: Desk) -> dict[str, Any]:
             }
         )
     proposed = [{"study": each, "by": by} for each, by in desk.agent.proposed_studies.items() if each not in known]
-    rows.sort(key=lambda row: (("waiting", "approved", "revoked", "refused").index(row["state"]), row["title"]))
+    rows.sort(
+        key=lambda row: (("waiting", "approved", "approval over", "revoked", "refused").index(row["state"]), row["title"])
+    )
     return {"studies": rows, "proposed": proposed, "unreadable": wrong}
 
 
@@ -115,7 +117,7 @@ def study(desk: Desk, study: str) -> dict[str, Any]:
     except BlindbayesError as error:
         policy = policy or str(error)
     asked, said, opens = approval_of(file), scheme.shown(agreement), scheme.exposure(agreement)
-    state = _state_of(home, file)
+    state, until = _state_of(home, file), home.approvals.until(study)
     half = next((entry for entry in home.decisions.waiting() if entry["study"] == study), None)
     return {
         "study": file.sha256,
@@ -144,7 +146,9 @@ def study(desk: Desk, study: str) -> dict[str, Any]:
         "queries": opens.queries,
         "policy": policy,
         "runs_left": home.approvals.runs_left(study),
+        "until": None if until is None else until.isoformat(),
         "half": None if half is None else half["who"],
+        "half_to": {name: (half or {}).get(name) for name in ("runs", "until")},
         "approvers": home.config.policy.approvers,
         "refusal": _refusal(home, study) if state == "refused" else None,
         "runs": [_past_run(desk.agent, entry) for entry in _joined(home, study)[:10]],

@@ -25,6 +25,7 @@ def probes(agent: Agent, may_measure: Callable[[Request], bool]) -> list[Route]:
         problem = ""
         try:
             agent.home.ledger.head, agent.home.audit.head  # noqa: B018 - both can be read, and verify
+            problem = "" if agent.home.history.behind() is None else "restored, not acknowledged"
         except (BlindbayesError, OSError) as error:
             problem = type(error).__name__
         return JSONResponse({"ready": not problem, **({"problem": problem} if problem else {})}, 503 if problem else 200)

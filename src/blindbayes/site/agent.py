@@ -29,6 +29,7 @@ from blindbayes.primitives.coins import Coins
 from blindbayes.scheme.prediction import Request, model_of, prediction_run
 from blindbayes.site.agent_run import AgentRun
 from blindbayes.site.answers import Answers
+from blindbayes.site.approvals import ENDED
 from blindbayes.site.bases import name_of
 from blindbayes.site.folder import SiteFolder
 from blindbayes.site.heads import SharedHeads
@@ -147,6 +148,7 @@ class Agent:
     def predict(self, sha256: str, request: dict[str, Any]) -> AgentRun:
         """Classify instances with a model of an approved study over columns; every party's people ask for it."""
         study, _ = self._require_approved(sha256)
+        self.home.approvals.require_in_time(sha256)
         if not study.study.scheme.facts.shares:
             raise ConfigError(
                 "a study that opens statistics ends in a model of your own: `blindbayes predict` classifies with it"
@@ -199,6 +201,7 @@ class Agent:
         require_latency(self.board.courier.latency, study.protocol, study.deadlines.step, few_rounds=patient)
 
     def _require_runs_left(self, study: StudyFile, runs: int) -> None:
+        self.home.approvals.require_in_time(study.sha256)
         if len(self.home.history.starts(study.sha256)) >= runs:
             raise PrivacyError(_USED_UP + ": `blindbayes site approve` it once more")
         require_rate(self.home.config.policy, self.home.history.starts(), time.time())
@@ -272,8 +275,9 @@ class Agent:
 
     def _answer(self, site: str, pair: EnvelopePair, why: str, error: BlindbayesError) -> None:
         """A party of a study that people here decided about is told at once; the policy's words stay here."""
-        if why or _USED_UP in str(error):
-            self.answers.tell(site, pair, pair.refused(why or f"{_USED_UP} at {self.name}: its people can approve more"))
+        over = next((each for each in (_USED_UP, ENDED) if each in str(error)), None)
+        if why or over:
+            self.answers.tell(site, pair, pair.refused(why or f"{over} at {self.name}: its people can approve more"))
         else:
             self.answers.tell_ended(site, pair, {"state": "failed", "exit_code": error.code})
 

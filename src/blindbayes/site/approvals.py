@@ -1,19 +1,28 @@
 """Studies that a site's people said yes to: `approved/<hash>.toml`, each for a number of runs, with one roster.
 
-Which roster was approved last stands in the audit log. A file that holds another one, such as an older one from a backup,
-counts as not approved; a file whose changes do not go on from it is never approved.
+Which roster was approved last, and until which day, stands in the audit log. A file that holds another one, such as an older
+one from a backup, counts as not approved; a file whose changes do not go on from it is never approved.
 """
 
 from __future__ import annotations
 
 import os
 from dataclasses import dataclass, field
+from datetime import UTC, date, datetime
 from pathlib import Path
+from typing import Any
 
-from blindbayes.errors import BlindbayesError, ConfigError
+from blindbayes.errors import BlindbayesError, ConfigError, PrivacyError
 from blindbayes.site.audit_log import AuditLog
 from blindbayes.storage.files import make_private_folder, write_whole
 from blindbayes.study.file import StudyFile
+
+ENDED = "the day until which this study was approved is over"
+
+
+def today() -> date:
+    """The day in UTC: an approval counts to the end of its last one."""
+    return datetime.now(UTC).date()
 
 
 @dataclass(slots=True)
@@ -24,23 +33,25 @@ class Approvals:
     audit: AuditLog
     _read: dict[str, tuple[int, StudyFile]] = field(default_factory=dict, repr=False)  # by hash, with mtime
 
-    def approve(self, study: StudyFile, *, runs: int | None = None, who: str | None = None) -> None:
-        """Say yes to a study with its newest roster, for a number of runs from now on.
+    def approve(self, study: StudyFile, *, runs: int | None = None, until: date | None = None, who: str | None = None) -> None:
+        """Say yes to a study with its newest roster, for a number of runs from now on, to the end of a day.
 
-        Without a number: one more; and if only the roster is new, as many as were left.
+        Without a number: one more, and without a day: for good; if only the roster is new, as many and as long as was left.
         """
         self.require_next(study)
         folder, path = make_private_folder(self.folder), self.folder / f"{study.sha256}.runs"
         if runs is not None or self.roster_of(study.sha256) in (None, study.roster.sha256) or not path.exists():
             write_whole(path, str(self._used(study.sha256) + (1 if runs is None else runs)).encode())
+        elif until is None:
+            until = self.until(study.sha256)
         write_whole(folder / f"{study.sha256}.toml", study.to_toml().encode())
-        now = study.roster
-        self.audit.append("approved", study=study.sha256, runs=runs, roster=now.sha256, change=now.number, who=who)
+        now, day = study.roster, None if until is None else until.isoformat()
+        self.audit.append("approved", study=study.sha256, runs=runs, until=day, roster=now.sha256, change=now.number, who=who)
 
     def runs_left(self, sha256: str) -> int:
         """How many more runs of a study are approved."""
         found = self.find(sha256)
-        return 0 if found is None else max(0, found[1] - self._used(sha256))
+        return 0 if found is None or self.is_over(sha256) else max(0, found[1] - self._used(sha256))
 
     def _used(self, sha256: str) -> int:
         return sum(entry["study"] == sha256 for entry in self.audit.of("event", "computing"))
@@ -51,10 +62,28 @@ class Approvals:
         except (OSError, ValueError):
             return None
 
+    def _last(self, study: str) -> dict[str, Any] | None:
+        return next((entry for entry in reversed(self.audit.of("event", "approved")) if entry["study"] == study), None)
+
     def roster_of(self, study: str) -> str | None:
         """The hash of the roster of a study that was approved last, by the audit log."""
-        found = [entry for entry in self.audit.of("event", "approved") if entry["study"] == study]
-        return str(found[-1].get("roster", study)) if found else None
+        last = self._last(study)
+        return None if last is None else str(last.get("roster", study))
+
+    def until(self, study: str) -> date | None:
+        """The last day of a study's approval; None: it has none."""
+        day = (self._last(study) or {}).get("until")
+        return None if day is None else date.fromisoformat(day)
+
+    def is_over(self, study: str) -> bool:
+        """Whether that day is over."""
+        last = self.until(study)
+        return last is not None and today() > last
+
+    def require_in_time(self, study: str) -> None:
+        """Refuse what would begin or open something after the last day of the approval."""
+        if self.is_over(study):
+            raise PrivacyError(f"{ENDED} ({self.until(study)}, UTC): `blindbayes site approve` it once more")
 
     def require_next(self, study: StudyFile) -> None:
         """Refuse a roster that is not signed, or does not go on from the one that was approved last."""

@@ -1,4 +1,4 @@
-"""What a site's people decide about a study: yes for so many runs, no with a reason, or no longer; in the log, with a name.
+"""What a site's people decide about a study: yes for so many runs and days, no with a reason, or no longer; all in the log.
 
 A yes may take several stewards (`approvers` in the policy): the first is written down and waits, the last makes the approval.
 A no is signed and told to those parties of the study that ask for a run of it; nobody else hears anything.
@@ -7,11 +7,12 @@ A no is signed and told to those parties of the study that ask for a run of it; 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from datetime import date
 from pathlib import Path
 from typing import Any
 
 from blindbayes.errors import ConfigError
-from blindbayes.site.approvals import Approvals
+from blindbayes.site.approvals import Approvals, today
 from blindbayes.site.audit_log import AuditLog
 from blindbayes.site.config import SiteConfig
 from blindbayes.site.people import People, require_reason
@@ -20,6 +21,11 @@ from blindbayes.storage.files import make_private_folder, write_whole
 from blindbayes.study.file import StudyFile
 
 _ANSWERS = ("approved", "revoked", "study refused")
+
+
+def _asked(study: StudyFile, runs: int | None, until: date | None) -> dict[str, str | int | None]:
+    """What a yes is to, as the log says it."""
+    return {"roster": study.roster.sha256, "runs": runs, "until": None if until is None else until.isoformat()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,32 +48,39 @@ class Decisions:
     people: People
     _read: dict[str, tuple[int, StudyFile]] = field(default_factory=dict, repr=False)
 
-    def approve(self, study: StudyFile, *, runs: int | None = None, who: str | None = None) -> Decided:
-        """Say yes to a study with its newest roster, for so many runs from now on. Policy is asked now and before every run."""
+    def approve(
+        self, study: StudyFile, *, runs: int | None = None, until: date | None = None, who: str | None = None
+    ) -> Decided:
+        """Say yes to a study with its newest roster, for so many runs from now on, to the end of a day (UTC).
+
+        Policy is asked now and before every run.
+        """
         by = self.people.require("approve", who)
         eyes = self.config.policy.approvers
         self.people.require_eyes(eyes)
         if runs is not None and not 1 <= runs <= 1_000_000:
             raise ConfigError("approve one run or more")
+        if until is not None and until < today():
+            raise ConfigError(f"{until} is over: name today or a later day until which the approval counts")
         study.require_signatures()
         require_study(self.config.policy, study)
         study.study.scheme.require_runnable(study.agreement)
         self.approvals.require_next(study)
-        names = tuple(dict.fromkeys((*self._half(study, runs), by)))
+        names = tuple(dict.fromkeys((*self._half(study, runs, until), by)))
         if len(names) < eyes:
-            self.audit.append("approval asked", study=study.sha256, roster=study.roster.sha256, runs=runs, who=by)
+            self.audit.append("approval asked", study=study.sha256, **_asked(study, runs, until), who=by)
             return Decided(self.approvals.runs_left(study.sha256), names, eyes - len(names))
-        self.approvals.approve(study, runs=runs, who=", ".join(names))
+        self.approvals.approve(study, runs=runs, until=until, who=", ".join(names))
         (self.folder / f"{study.sha256}.toml").unlink(missing_ok=True)
         return Decided(self.approvals.runs_left(study.sha256), names)
 
-    def _half(self, study: StudyFile, runs: int | None) -> list[str]:
-        """Who has said yes to the same roster for as many runs since the last answer."""
-        names: list[str] = []
+    def _half(self, study: StudyFile, runs: int | None, until: date | None) -> list[str]:
+        """Who has said yes to the same roster for as many runs and as long since the last answer."""
+        names, same = list[str](), _asked(study, runs, until)
         for entry in self.audit.of("study", study.sha256):
             if entry["event"] in _ANSWERS:
                 names = []
-            elif entry["event"] == "approval asked" and (entry["roster"], entry["runs"]) == (study.roster.sha256, runs):
+            elif entry["event"] == "approval asked" and {name: entry.get(name) for name in same} == same:
                 names.append(entry["who"])
         stewards = {each.name for each in self.people.all() if each.role == "steward"}
         return [name for name in names if name in stewards]

@@ -160,4 +160,5 @@ class SiteFolder:
             found = None
         if found is None or len(self.history.starts(study.sha256)) >= found[1]:
             raise PrivacyError("the study's approval was taken back or used up")
+        self.approvals.require_in_time(study.sha256)
         require_rate(self.config.policy, self.history.starts(), now)

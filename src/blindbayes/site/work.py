@@ -242,6 +242,7 @@ class FolderSite:
         home = self.home
         if home.approvals.find(study) is None:
             raise PrivacyError("the study's approval was taken back")
+        home.approvals.require_in_time(study)
         home.shares.load(model, ShareHead).charge(count, run_id, known=home.history.classified(model, but=run_id))
         if home.history.has_computed(run_id):
             return
