@@ -176,6 +176,7 @@ class RowsAsked:
     rows: SharedRowsSetup
     asker: str
     labelled: tuple[str, ...] = ()  # no instance has a class yet
+    weights: tuple[float, ...] = ()  # classes weigh alike: private_ratio takes no class_weight
 
     def __post_init__(self) -> None:
         if self.asker not in self.rows.parties:

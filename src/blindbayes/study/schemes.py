@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, Literal, Protocol, cast, get_args, get_origin, get_type_hints
 
 import msgspec
 
@@ -219,3 +219,25 @@ def default_hosts(agreement: Agreement) -> dict[str, str]:
             taken = {hosts[other] for pair in apart if seat in pair for other in pair if other in hosts}
             hosts[seat] = next((party for party in order if party not in taken), order[0])
     return hosts
+
+
+def options_set(params: msgspec.Struct) -> dict[str, Any]:
+    """The options that a typed object sets to something else than their default."""
+    kind, found = type(params), {}
+    for each in msgspec.structs.fields(kind):
+        value = getattr(params, each.name)
+        default = each.default if each.default_factory is msgspec.NODEFAULT else each.default_factory()
+        if value != default:
+            found[each.name] = value
+    return cast(dict[str, Any], msgspec.to_builtins(found))
+
+
+def named(protocol: str | msgspec.Struct) -> tuple[str, msgspec.Struct | None]:
+    """A protocol's name, and its typed options if they were given."""
+    if isinstance(protocol, str):
+        scheme(protocol)
+        return protocol, None
+    for name in names():
+        if scheme(name).params is type(protocol) and type(protocol) is not NoParams:
+            return name, protocol
+    raise ConfigError(f"protocol is a name or the options of one; known: {', '.join(names())}")

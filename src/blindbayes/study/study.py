@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 from importlib import import_module
 from inspect import signature
-from typing import Any, ClassVar, Literal, TypeVar, cast
+from typing import Any, ClassVar, Literal, TypeVar
 
 import msgspec
 
@@ -109,7 +109,7 @@ class Study(SumPlanning):
             raise ConfigError("partition is 'rows' or 'columns'")
         if partition == "rows":
             return object.__new__(RowStudy)
-        name = None if protocol is None else _named(protocol)[0]
+        name = None if protocol is None else schemes.named(protocol)[0]
         return object.__new__(ColumnStudy if (aligned if name is None else schemes.scheme(name).facts.aligned) else JoinStudy)
 
     def __init__(
@@ -148,7 +148,7 @@ class Study(SumPlanning):
         if parts is not None:  # the same settings, each by its name
             type(self).__init__(self, codebook, **parts)
             return
-        name, given = (self.usual, None) if protocol is None else _named(protocol)
+        name, given = (self.usual, None) if protocol is None else schemes.named(protocol)
         if given is not None and options:
             raise ConfigError("give the options of the protocol once: in `options`, or in the object for `protocol`")
         self.codebook = codebook
@@ -168,7 +168,7 @@ class Study(SumPlanning):
         self.min_parties = (FEWEST_EXACT if epsilon is None else 2) if min_parties is None else min_parties
         self.min_rows = min_rows
         self.min_cell = min_cell
-        self.options = renamed(options or {}, OPTIONS_ONCE) if given is None else _set(given)
+        self.options = renamed(options or {}, OPTIONS_ONCE) if given is None else schemes.options_set(given)
         self.alpha = alpha
         self.var_smoothing = var_smoothing
         self.class_weight = dict(class_weight or {})
@@ -488,25 +488,3 @@ def _apart(given: Mapping[str, Any], groups: Sequence[msgspec.Struct | None]) ->
 
 def _is_number(value: Any) -> bool:
     return type(value) in (int, float) and math.isfinite(value)
-
-
-def _set(params: msgspec.Struct) -> dict[str, Any]:
-    """The options that a typed object sets to something else than their default."""
-    kind, found = type(params), {}
-    for each in msgspec.structs.fields(kind):
-        value = getattr(params, each.name)
-        default = each.default if each.default_factory is msgspec.NODEFAULT else each.default_factory()
-        if value != default:
-            found[each.name] = value
-    return cast(dict[str, Any], msgspec.to_builtins(found))
-
-
-def _named(protocol: str | msgspec.Struct) -> tuple[str, msgspec.Struct | None]:
-    """A protocol's name, and its typed options if they were given."""
-    if isinstance(protocol, str):
-        schemes.scheme(protocol)
-        return protocol, None
-    for name in schemes.names():
-        if schemes.scheme(name).params is type(protocol) and type(protocol) is not schemes.NoParams:
-            return name, protocol
-    raise ConfigError(f"protocol is a name or the options of one; known: {', '.join(schemes.names())}")
