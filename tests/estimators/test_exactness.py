@@ -252,6 +252,16 @@ def test_an_unknown_category_counts_as_missing_in_prediction_and_a_number_is_cla
     np.testing.assert_array_equal(odd, even)
 
 
+def test_one_of_three_classes_is_explained_against_the_rest_by_what_each_feature_says_alone() -> None:
+    frame = pd.DataFrame({"k": list("uvvuvuuv"), "j": list("aabbabab")})
+    labels = np.array([0, 1, 2, 1, 1, 0, 2, 0])
+    explanation = NaiveBayes().fit(frame, labels).explain(frame)
+    for at, name in enumerate(frame, start=1):
+        alone = NaiveBayes().fit(frame[[name]], labels).predict_proba(frame[[name]])[:, 1]
+        odds = explanation.log_odds("1")
+        np.testing.assert_allclose(odds[:, 0] + odds[:, at], np.log(alone / (1 - alone)), rtol=1e-12)
+
+
 def test_explanations_add_up_to_the_score() -> None:
     frame = pd.DataFrame({"k": list("uvvuv"), "x": [1, 2, 3, 4, 5]})
     model = NaiveBayes().fit(frame, [0, 1, 0, 1, 1])

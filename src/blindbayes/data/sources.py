@@ -444,7 +444,13 @@ def frame_columns(frame: Any, names: Container[str] | None = None) -> dict[str, 
     return {str(name): _frame_column(wrapped[name], inferred=False) for name in picked}
 
 
+def eager(frame: Any) -> Any:
+    """A lazy frame of polars, collected; anything else as it is."""
+    return frame.collect() if type(frame).__module__.startswith("polars.") and hasattr(frame, "collect") else frame
+
+
 def _wrapped(frame: Any) -> Any:
+    frame = eager(frame)
     require_distinct([str(name) for name in getattr(frame, "columns", [])])
     try:
         return nw.from_native(frame, eager_only=True)

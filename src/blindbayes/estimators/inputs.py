@@ -16,7 +16,7 @@ from sklearn.utils.validation import check_array, column_or_1d
 from blindbayes.codebook import DEFAULT_MAX_ROWS, Categorical, Codebook, Text
 from blindbayes.data.draft import looks_personal
 from blindbayes.data.infer import infer_feature, infer_labels
-from blindbayes.data.sources import frame_columns, to_arrow
+from blindbayes.data.sources import eager, frame_columns, to_arrow
 from blindbayes.data.table import object_rows
 from blindbayes.data.values import Untyped, plain_text, untyped
 from blindbayes.data.words import read_matrix
@@ -102,6 +102,7 @@ def listed_kind(codebook: Codebook) -> str:
 
 def split_columns(X: Any, codebook: Codebook | None) -> tuple[list[Any] | None, dict[str, Any]]:
     """Column names (None for an unnamed array) and one array per column."""
+    X = eager(X)
     if (bags := matrix_columns(X, codebook)) is not None:
         return None, bags
     if hasattr(X, "columns") or isinstance(X, pa.Table):

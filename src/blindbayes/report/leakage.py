@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from html import escape
 from typing import Any
 
 from blindbayes.report.spec import Coalition, Spec, read_spec
@@ -173,6 +174,13 @@ class LeakReport:
         if not self.protocols:
             return ()
         return tuple(sorted({label for view in self.views for label in view.opened} - set(self.allowed)))
+
+    def _repr_html_(self) -> str:
+        """For notebooks: what each party learned, in plain words."""
+        rows = ((escape(view.party), "<br>".join(map(escape, view.plain))) for view in self.views)
+        lines = "".join(f"<tr><td>{who}</td><td style='text-align:left'>{learned}</td></tr>" for who, learned in rows)
+        follows = "".join(f"<li>{escape(line)}</li>" for line in self.follows)
+        return f"<table><tr><th>party</th><th>learns</th></tr>{lines}</table><ul>{follows}</ul>"
 
     def to_dict(self) -> dict[str, Any]:
         """Plain builtins, for leakage.json."""

@@ -19,6 +19,7 @@ from blindbayes.primitives.signatures import SigningKey
 from blindbayes.privacy.statement import Deployment
 from blindbayes.protocol.columns import ColumnsSetup
 from blindbayes.report import About, LeakReport, PartyView, ReceivedKind, leak_report, model_files, run_files, seal_files
+from blindbayes.report.prose import to_html
 from blindbayes.statistics import Statistics
 from blindbayes.storage.folder import write_folder
 from blindbayes.study.agreement import Agreement
@@ -67,6 +68,10 @@ class RunResult:
         goes to that party alone. The folder must be new or empty. `signers` maps parties to the keys that sign the checksums.
         """
         return write_folder(folder, seal_files(self.files(deployment), signers))
+
+    def _repr_html_(self) -> str:
+        """For notebooks: the promise, and who learned what."""
+        return to_html(self.statement) + (self.report or report_of((), self.leakage))._repr_html_()
 
 
 @dataclass(frozen=True)

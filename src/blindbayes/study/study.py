@@ -187,6 +187,14 @@ class Study(SumPlanning):
         """For copies and pickles."""
         return (self.codebook,)
 
+    def __repr__(self) -> str:
+        """The class column and the settings that are not the default."""
+        usual: dict[str, Any] = {name: each.default for name, each in signature(Study.__init__).parameters.items()}
+        usual |= {"partition": self.kind, "protocol": self.usual, "aligned": self.lined_up, "options": {}, "class_weight": {}}
+        usual["min_parties"] = FEWEST_EXACT if self.epsilon is None else 2
+        settings = [f"{name}={mine!r}" for name in _FIELDS if (mine := getattr(self, name)) != usual[name]]
+        return f"{type(self).__name__}({', '.join([f'<codebook of {self.codebook.target!r}>', *settings])})"
+
     def __setattr__(self, name: str, value: Any) -> None:
         if getattr(self, "_made", False) and name in _FIELDS:
             raise AttributeError("a study does not change; `replace` makes another one")
@@ -229,14 +237,7 @@ class Study(SumPlanning):
             raise PrivacyError(f"mechanism is one of {', '.join(MECHANISMS)}")
         if not _is_number(self.gamma) or not 0 < self.gamma <= 1:
             raise PrivacyError("gamma, the fraction of parties assumed honest, lies above 0 and is at most 1")
-        for name, least in (
-            ("min_parties", 2),
-            ("min_rows", 0),
-            ("min_cell", 0),
-            ("quorum", 1),
-            ("expected_rows", 1),
-            ("party_rows", 1),
-        ):
+        for name, least in _LEAST.items():
             value = getattr(self, name)
             if value is not None and (type(value) is not int or value < least):
                 raise ConfigError(f"{name} is a whole number, at least {least}")
