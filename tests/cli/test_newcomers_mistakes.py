@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import tomllib
+import warnings
 from dataclasses import dataclass
 from pathlib import Path
 
 import pandas as pd
 import pytest
 from click.testing import CliRunner
+from sklearn.ensemble import VotingClassifier
+from sklearn.tree import DecisionTreeClassifier
 
 import blindbayes
 from blindbayes import Categorical, Codebook, NaiveBayes, Numeric, Study
 from blindbayes.cli import root
+from blindbayes.codebook import IdPart, IdRecipe
 from blindbayes.errors import BlindbayesError, ConfigError, PrivacyError
 from blindbayes.foreign import require_port
 from blindbayes.ledger import Ledger
@@ -142,3 +147,82 @@ def test_wrong_kinds_of_arguments_are_refused_by_name() -> None:
 
 def test_completion_finds_the_public_names() -> None:
     assert set(dir(blindbayes)) == set(blindbayes.__all__)
+
+
+def test_classes_stand_beside_the_columns_that_were_asked_for() -> None:
+    train()
+    ROWS.assign(number=range(100, 140)).to_csv("numbered.csv", index=False)
+    assert (
+        run("predict", "model.json", "numbered.csv", "--keep", "number", "--keep", "job", "--out", "classes.csv").error is None
+    )
+    classes = pd.read_csv("classes.csv")
+    assert [*classes] == ["number", "job", "bought"]
+    assert [*classes["number"]] == [*range(100, 140)]
+    assert [*classes["job"]] == [*ROWS["job"]]
+    assert "no column 'nubmer'" in run("predict", "model.json", "numbered.csv", "--keep", "nubmer").output
+    assert "written already" in run("predict", "model.json", "numbered.csv", "--keep", "bought", "--ignore-extra").output
+    assert "'number'" in run("predict", "model.json", "numbered.csv", "--keep", "job").output  # still refused as unknown
+
+
+def test_a_plan_and_a_check_of_identifiers_read_what_train_reads() -> None:
+    ROWS.rename(columns={"age": "years"}).to_csv("other.csv", index=False, sep="|", encoding="utf-16")
+    Path("map.toml").write_text('age = "years"\n')
+    asked = ("--delimiter", "|", "--encoding", "utf-16", "--map", "map.toml")
+    told = run("plan", "--codebook", "book.toml", "--proxy", "other.csv", "--epsilon", "1", "--repetitions", "2", *asked)
+    assert told.error is None, told.output
+    book = Codebook("y", ("a", "b"), BOOK.features, identifier=IdRecipe((IdPart("born", "date"),)))
+    book.to_toml("ids.toml")
+    Path("born.csv").write_text("birthday;n\n31.12.1980;1\n1.2.1999;2\n31.02.1999;3\n")
+    Path("map.toml").write_text("born = 'iso(date(birthday, \"DMY\"))'\n")
+    told = run("ids", "check", "ids.toml", "--data", "born.csv", "--map", "map.toml", "--json")
+    assert '"distinct": 2' in told.output, told.output
+
+
+def test_a_data_dictionary_declares_the_identifier() -> None:
+    Path("columns.csv").write_text("name,kind,values,normalise\nmail,identifier,,email\njob,,clerk|nurse,\nbought,,no|yes,\n")
+    book = Codebook.from_dictionary("columns.csv", "bought")
+    assert book.identifier == IdRecipe((IdPart("mail", "email"),))
+    assert book.names == ("job",)
+
+
+def test_a_study_shows_what_is_not_the_default() -> None:
+    assert repr(Study(BOOK)) == "RowStudy(<codebook of 'bought'>)"
+    assert repr(Study(BOOK, epsilon=1.0, min_rows=7)) == "RowStudy(<codebook of 'bought'>, epsilon=1.0, min_rows=7)"
+    assert repr(Study(BOOK, partition="columns")) == "ColumnStudy(<codebook of 'bought'>)"
+    assert repr(Study(BOOK, partition="columns", aligned=False, duplicates="first")).endswith(", duplicates='first')")
+
+
+def test_a_lazy_frame_is_a_table() -> None:
+    polars = pytest.importorskip("polars")
+    lazy, features = polars.from_pandas(ROWS).lazy(), ROWS[["job", "age"]]
+    expected = NaiveBayes(BOOK).fit(ROWS)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = NaiveBayes(BOOK).fit(lazy)
+        assert [*found.predict(lazy.drop("bought"))] == [*expected.predict(features)]
+        assert NaiveBayes().fit(lazy.drop("bought"), ROWS["bought"]).score(lazy.drop("bought"), ROWS["bought"]) > 0.4
+        tables = dict.fromkeys(("a", "b", "c"), lazy)
+        assert Study(BOOK).simulate(tables).statistics == Study(BOOK).simulate(dict.fromkeys(tables, ROWS)).statistics
+
+
+def test_a_vote_takes_the_estimator_beside_others() -> None:
+    voters = [("ours", NaiveBayes()), ("tree", DecisionTreeClassifier(max_depth=2))]
+    frame = ROWS.assign(job=(ROWS["job"] == "nurse").astype(int))
+    voted = VotingClassifier(voters, voting="soft").fit(frame[["job", "age"]], frame["bought"])
+    assert set(voted.predict(frame[["job", "age"]])) <= {"no", "yes"}
+
+
+def test_a_notebook_shows_the_promise_and_who_learned_what() -> None:
+    result = Study(BOOK).simulate({"<b>north": ROWS, "south": ROWS, "west": ROWS})
+    assert result.report is not None
+    page = result._repr_html_()
+    assert "&lt;b&gt;north" in page
+    assert "<b>north" not in page
+    assert result.report._repr_html_() in page
+
+
+def test_all_extras_but_spark_come_by_one_name() -> None:
+    with (Path(__file__).parents[2] / "pyproject.toml").open("rb") as file:
+        extras = tomllib.load(file)["project"]["optional-dependencies"]
+    named = extras["all"][0].partition("[")[2].rstrip("]").split(",")
+    assert {*named} == {*extras} - {"all", "spark", "net"}

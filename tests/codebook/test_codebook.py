@@ -375,7 +375,10 @@ def test_a_data_dictionary_gives_a_codebook(tmp_path: Path) -> None:
         ([{"name": "y"}], "class column 'y' needs values"),
         ([{"name": "x", "low": "zero", "high": 1}, {"name": "y", "values": "a"}], "low of 'x' is not a number"),
         ([{"name": "x", "low": 0, "high": 1, "bins": "many"}, {"name": "y", "values": "a"}], "bins of 'x' is not a number"),
-        ([{"name": "x", "kind": "ordinal", "low": 0}, {"name": "y", "values": "a"}], "'x'"),
+        (
+            [{"name": "x", "kind": "ordinal", "low": 0}, {"name": "y", "values": "a"}],
+            "'x' is one of categorical, numeric, text, identifier",
+        ),
         ([{"name": "x", "low": 0}, {"name": "y", "values": "a"}], "high"),
     ],
 )

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pytest
 
 from blindbayes.cli import main
@@ -77,6 +78,14 @@ def test_a_study_is_checked_signed_and_shown_before_anything_leaves(world: Path,
     assert dry["refused_because"] == []
     assert dry["in_a_sum_of_at_least"] == 3
     assert [group["kind"] for group in dry["cells"]] == ["class_count", "count", "sum", "square"]
+    with duckdb.connect(str(world / "north.duckdb")) as connection:  # of each colour at most two are left
+        connection.execute("delete from visits where rowid not in (select max(rowid) from visits group by class, colour)")
+    assert call("study", "dry-run", study, "--config", north, "--json") == 0
+    few = {group["kind"]: group["of_few_rows"] for group in answer(capsys)["cells"]}
+    assert (dry["cells"][0]["of_few_rows"], few["class_count"], few["count"]) == (0, 2, 6)
+    assert few["sum"] == few["square"] == 0
+    assert call("study", "dry-run", study, "--config", north) == 0
+    assert "At your site 8 cells hold 1 to 4 rows" in " ".join(capsys.readouterr().out.split())
     assert call("site", "approve", study, "--hash", "00" * 32, "--config", north) == 2
     assert sha256 in capsys.readouterr().err
     assert call("site", "approve", sha256, "--config", north) == 2

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 from rich.table import Table
 
 from blindbayes.cli import print_json
 from blindbayes.cli.screen import Screen
+from blindbayes.cli.tables import opened, table_options
 from blindbayes.codebook import Codebook
 from blindbayes.errors import ConfigError
 
@@ -24,8 +27,9 @@ def command() -> None:
 @command.command("check")
 @click.argument("path", metavar="CODEBOOK", type=click.Path(dir_okay=False))
 @click.option("--data", required=True, help="A CSV or Parquet path or a database URL.")
+@table_options
 @click.option("--json", "as_json", is_flag=True, help="Print JSON (counts only).")
-def check(path: str, data: str, as_json: bool) -> None:
+def check(path: str, data: str, as_json: bool, **reading: Any) -> None:
     """How many identifiers do not normalise, how many stand twice. Nothing leaves this machine.
 
     \b
@@ -34,14 +38,13 @@ def check(path: str, data: str, as_json: bool) -> None:
     """
     from blindbayes.data.engines import fetched
     from blindbayes.data.identifiers import identify
-    from blindbayes.data.sources import open_source
     from blindbayes.errors import DataError
 
     codebook = Codebook.from_toml(path)
     if codebook.identifier is None:
         raise ConfigError("the codebook has no identifier recipe; add an [identifier] table with its parts")
     names = [part.column for part in codebook.identifier.parts]
-    with open_source(data) as source:
+    with opened(data, **reading) as source:
         for name in names:
             if name not in source.columns:
                 raise DataError(f"identifier column {name!r} is missing from the table; add it or change the recipe")

@@ -15,6 +15,7 @@ from rich.table import Table
 from blindbayes.cli import print_json
 from blindbayes.cli.progress import counting
 from blindbayes.cli.screen import Screen
+from blindbayes.cli.tables import opened, table_options
 from blindbayes.codebook import Codebook
 from blindbayes.errors import ConfigError, PrivacyError
 from blindbayes.primitives.coins import Coins
@@ -39,6 +40,7 @@ from blindbayes.statistics import CodedRows
 )
 @click.option("--repetitions", type=int, default=20, show_default=True, help="Simulated releases per epsilon.")
 @click.option("--out", type=click.Path(file_okay=False, path_type=Path), help="Folder for plan.csv and plan.png.")
+@table_options
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(
     codebook_path: str,
@@ -54,6 +56,7 @@ def command(
     repetitions: int,
     out: Path | None,
     as_json: bool,
+    **reading: Any,
 ) -> None:
     """Forecast accuracy, AUC, balanced accuracy and recall against epsilon on a public or synthetic proxy, beside those without
     privacy; says where a model is no better than the majority class.
@@ -83,11 +86,11 @@ def command(
         from blindbayes.ledger import Ledger
 
         cost = str(planned.price)
-        block = _read(private_path, codebook, total=True, rows_per_person=rows_per_person)
+        block = _read(private_path, codebook, reading, total=True, rows_per_person=rows_per_person)
         Ledger(ledger).charge(planned, purpose="plan on the private table", codebook=codebook.sha256)
         found = planned.run(block, Coins.system())
     elif proxy is not None:
-        block = _read(proxy, codebook)
+        block = _read(proxy, codebook, reading)
         with counting("plan") as tell:
             public["progress"] = tell
             found = forecast(codebook, block, epsilons=tried, repetitions=repetitions, coins=Coins.system(), **public)
@@ -106,7 +109,9 @@ def command(
         _show(found, codebook, cost, files)
 
 
-def _read(path: str, codebook: Codebook, *, total: bool = False, rows_per_person: int | None = None) -> CodedRows:
+def _read(
+    path: str, codebook: Codebook, reading: dict[str, Any], *, total: bool = False, rows_per_person: int | None = None
+) -> CodedRows:
     from blindbayes.data.persons import Persons, require_identifier
     from blindbayes.data.table import read_block
 
@@ -114,7 +119,8 @@ def _read(path: str, codebook: Codebook, *, total: bool = False, rows_per_person
     if rows_per_person is not None:
         require_identifier(codebook)
         persons = Persons(rows_per_person, Coins.system().bytes(32))
-    return read_block(path, codebook, total=total, persons=persons)
+    with opened(path, **reading) as source:
+        return read_block(source, codebook, total=total, persons=persons)
 
 
 def _measures(quality: Quality | None, codebook: Codebook) -> dict[str, Any]:

@@ -25,6 +25,7 @@ from blindbayes.errors import ConfigError
     "--prior", "priors", multiple=True, metavar="LABEL=P", help="Share of a class where the rows come from; once per class."
 )
 @click.option("--weight", "weights", multiple=True, metavar="LABEL=W", help="How much more an error in a class costs [1].")
+@click.option("--keep", multiple=True, metavar="COLUMN", help="A column to stand beside the classes, such as your own number.")
 @click.option("--ignore-extra", is_flag=True, help="Leave columns unread that the codebook does not know.")
 @table_options
 @click.option("--json", "as_json", is_flag=True, help="Print JSON lines instead of CSV.")
@@ -35,6 +36,7 @@ def command(
     probabilities: bool,
     priors: tuple[str, ...],
     weights: tuple[str, ...],
+    keep: tuple[str, ...],
     ignore_extra: bool,
     as_json: bool,
     **reading: Any,
@@ -45,7 +47,7 @@ def command(
 
     \b
     Example:
-      blindbayes predict model.json new_patients.csv --probabilities
+      blindbayes predict model.json new_patients.csv --probabilities --keep record_number
       blindbayes predict model.json new_patients.csv --weight ill=10
     """
     from blindbayes.cli.progress import counting
@@ -62,18 +64,26 @@ def command(
     sink = table_out() if scratch is None else _writable(scratch)
     try:
         with opened(data, partly=True, **reading) as source, counting("classifying") as tell:
+            if absent := [name for name in keep if name not in source.columns]:
+                raise ConfigError(f"--keep: the table has no column {absent[0]!r}")
+            labels = [*model.classes_.astype(str)]
+            names = [codebook.target, *(f"P({label})" for label in labels if probabilities)]
+            kept = [*dict.fromkeys(keep)]
+            if twice := [name for name in kept if name in names]:
+                raise ConfigError(f"--keep: a column {twice[0]!r} is written already; rename yours with --map")
+            names = [*kept, *names]
             require_columns(
-                [name for name in source.columns if name != codebook.target],
+                [name for name in source.columns if name != codebook.target and (name in codebook.names or name not in kept)],
                 codebook,
                 labels=False,
                 extra_columns="ignore" if ignore_extra else "refuse",
             )
             first = True
             done = 0
-            labels = [*model.classes_.astype(str)]
-            names = [codebook.target, *(f"P({label})" for label in labels if probabilities)]
-            for table in map(pa.table, source.batches(codebook.names, codebook)):
-                arrays = [pa.array(model.predict(table).astype(str))]
+            own = [name for name in kept if name not in codebook.names]
+            for batch in source.batches([*codebook.names, *own], codebook):
+                table = pa.table({name: batch[name] for name in codebook.names})
+                arrays = [*(batch[name] for name in kept), pa.array(model.predict(table).astype(str))]
                 if probabilities:
                     arrays += [pa.array(column) for column in model.predict_proba(table).T]
                 answer = pa.table(arrays, names)

@@ -7,7 +7,7 @@ import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -34,8 +34,9 @@ _LARGEST = 1e148  # with room around it still within what a codebook allows
 _ROOM = 16  # an inferred codebook leaves this many ranges on each side, for later batches and queries
 _FIELDS = (
     "name, kind, values, low, high, precision, bins, edges, scale, other, buckets, most_words, model, optional, missing, unit, "
-    "description"
+    "description, normalise, region"
 )
+_KINDS = [kind.__struct_config__.tag for kind in get_args(Feature)]
 
 
 def infer_codebook(
@@ -147,6 +148,7 @@ def codebook_from_dictionary(
     else:
         listed = list(rows)
     features: list[dict[str, Any]] = []
+    parts: list[dict[str, str]] = []
     classes: list[str] | None = None
     for position, row in enumerate(listed, start=1):
         fields = {str(key).strip().lower(): value for key, value in row.items() if value not in (None, "")}
@@ -163,6 +165,12 @@ def codebook_from_dictionary(
             classes = [str(value).strip() for value in listed_values]
             continue
         kind = str(fields.pop("kind", "categorical" if listed_values else "numeric")).strip().lower()
+        if kind == "identifier":
+            how: dict[str, str] = {key: str(fields[key]).strip() for key in ("normalise", "region") if key in fields}
+            parts.append({"column": name, **how})
+            continue
+        if kind not in _KINDS:
+            raise ConfigError(f"data dictionary: kind of {name!r} is one of {', '.join(_KINDS)}, identifier")
         feature: dict[str, Any] = {"kind": kind, "name": name}
         if listed_values:
             feature["words" if kind == "text" else "values"] = [str(value).strip() for value in listed_values]
@@ -194,9 +202,8 @@ def codebook_from_dictionary(
         features.append(feature)
     if classes is None:
         raise ConfigError(f"data dictionary: no row is named {target!r}, the class column")
-    return Codebook.from_dict(
-        {"target": target, "classes": classes, "features": features, "max_rows": max_rows, "provenance": "data dictionary"}
-    )
+    made = {"target": target, "classes": classes, "features": features, "max_rows": max_rows, "provenance": "data dictionary"}
+    return Codebook.from_dict({**made, "identifier": {"parts": parts}} if parts else made)
 
 
 def _parsed(value: Any, kind: type[float] | type[int], name: str, key: str) -> float | int:

@@ -113,7 +113,10 @@ def mapped(table: Any, rules: Mapping[str, Any], *, partly: bool = False, decima
 
 def _recoded(value: Any, rule: Rule) -> Any:
     if isinstance(value, _Date):
-        raise ConfigError(f"map of {rule.name!r}: a date is no feature; take a part of it, such as year(...), or days(a, b)")
+        raise ConfigError(
+            f"map of {rule.name!r}: a date is no feature; take a part of it, such as year(...), or "
+            "days(a, b); for an identifier write iso(...)"
+        )
     if rule.values is None:
         return value
     cases = [(_is(value, key), text) for key, text in rule.values.items()]
@@ -278,6 +281,9 @@ class _Reader:
             raise self._refuse(f"{name} takes {least if least == most else f'{least} or {most}'} argument(s)")
         if name in ("year", "month", "day", "hour", "weekday"):
             return self._part(name, self._date(given[0]))
+        if name == "iso":
+            parts = [getattr(self._date(given[0]), part).cast("int64").cast("string") for part in ("year", "month", "day")]
+            return parts[0].lpad(4, "0") + "-" + parts[1].lpad(2, "0") + "-" + parts[2].lpad(2, "0")
         if name in ("days", "years", "hours"):
             return self._between(name, self._date(given[0]), self._date(given[1]))
         if name == "col":
@@ -340,6 +346,7 @@ FUNCTIONS: dict[str, tuple[int, int]] = {
     "min": (2, 2),
     "max": (2, 2),
     "date": (1, 2),
+    "iso": (1, 1),
     "year": (1, 1),
     "month": (1, 1),
     "day": (1, 1),

@@ -41,6 +41,8 @@ if TYPE_CHECKING:
 else:
     estimators = lazy("blindbayes.estimators")
 
+FEW = 5  # a cell of fewer rows speaks of single people
+_COUNTS = ("class_count", "count", "n")
 EXACT = (
     "No noise: the statistics are exact. Nothing but the sum was opened, and the sum itself is not differentially private: "
     "whoever knows all other records of a cell can compute the last one."
@@ -295,12 +297,14 @@ class SumScheme(Scheme):
             site.require_rows(agreement, int(statistics.class_counts.sum()))
         except BlindbayesError as error:
             problems.append(str(error))
-        groups = [
+        few = (statistics.vector > 0) & (statistics.vector < FEW)
+        groups: list[dict[str, Any]] = [
             {
                 "feature": group.feature.name if group.feature else agreement.book.target,
                 "kind": group.kind,
                 "cells": group.columns * len(agreement.book.classes),
                 "bound": str(group.bound),
+                "of_few_rows": int(few[statistics.layout.slice(group)].sum()) if group.kind in _COUNTS else 0,
             }
             for group in statistics.layout.groups
         ]
@@ -317,6 +321,7 @@ class SumScheme(Scheme):
         }
         return facts, [
             *(f"  {group['feature']}: {group['cells']} cells of kind {group['kind']}" for group in groups),
+            f"At your site {sum(group['of_few_rows'] for group in groups)} cells hold 1 to {FEW - 1} rows; only you are told.",
             f"{setting.length} words would leave, masked, and be opened only in a sum of at least {setting.quorum_size} sites,",
             f"as {setting.label}, to {', '.join(learners)}. Nothing has left.",
         ]
