@@ -15,6 +15,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response, StreamingResponse
 from starlette.routing import Route, compile_path
 
+from blindbayes.console import code
 from blindbayes.console.calls import Action, Desk, Missing, View, arguments, settle
 from blindbayes.console.door import COOKIE, Door, Visitor, cookie
 from blindbayes.console.downloads import downloads, may_download
@@ -57,6 +58,7 @@ FILTERS: dict[str, Callable[..., str]] = {
     "amount": lambda number: f"{float(number):.4g}",
     "bytes": _bytes,
     "clock": _clock,
+    "code": lambda sha256: code.path(sha256.upper()),
     "day": _day,
     "number": lambda number: f"{number:,}",
     "plain": plain,
