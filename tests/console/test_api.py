@@ -122,6 +122,25 @@ def test_a_damaged_log_makes_the_site_not_ready(tmp_path: Path) -> None:
         assert answer.json == {"ready": False, "problem": "LedgerError"}
 
 
+def test_log_and_ledger_are_checked_from_the_first_byte_when_asked(tmp_path: Path) -> None:
+    with Consoles(tmp_path, ("north", "south", "west")) as office:
+        home = office.office.net.sites["north"].home
+        for page in ("/log", "/ledger"):
+            text = office.ask("north", "GET", page, token=False, headers=office.sign_in("north")).text
+            assert "Check the whole log and ledger now" in text
+        found = office.ask("north", "POST", "/api/verify").json
+        log, ledger = found["checks"]
+        assert (log["problem"], ledger["problem"], ledger["entries"]) == ("", "", len(home.ledger.entries()))
+        assert home.audit.entries()[-1]["event"] == "chains checked"
+        assert home.audit.entries()[log["entries"] - 1]["hash"] == log["head"]
+        home.ledger.path.write_bytes(home.ledger.path.read_bytes().replace(b"north", b"nerth", 1))
+        log, ledger = office.ask("north", "POST", "/api/verify").json["checks"]
+        assert log["problem"] == ""
+        assert "ledger" in ledger["problem"]
+        home.audit.path.write_bytes(home.audit.path.read_bytes()[:-200])
+        assert all(each["problem"] for each in office.ask("north", "POST", "/api/verify").json["checks"])
+
+
 def test_a_site_from_a_backup_is_not_ready_before_its_people_have_spoken(tmp_path: Path) -> None:
     with Consoles(tmp_path, ("north", "south", "west")) as office:
         audit = office.office.net.sites["north"].home.audit

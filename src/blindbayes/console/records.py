@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
@@ -167,6 +170,33 @@ def log(desk: Desk, page: int = 1, event: str | None = None, about: str | None =
         "about": about or "",
         "events": EVENTS,
     }
+
+
+async def verify(desk: Desk) -> dict[str, Any]:
+    """Read the audit log and the ledger from the first byte and check every line, the chains, and what was known of them"""
+    home, begun = desk.agent.home, time.perf_counter()
+
+    def log_now() -> tuple[int, str]:
+        count = home.audit.verify(must_hold=home.audit.head)
+        return count, home.audit.hash_at(count - 1) or ""
+
+    def ledger_now() -> tuple[int, str]:
+        head = home.ledger.verify(home.ledger.head)
+        return head.n + 1, str(head)
+
+    def check(what: str, look: Callable[[], tuple[int, str]]) -> dict[str, Any]:
+        try:
+            count, head = look()
+        except (BlindbayesError, OSError) as error:
+            why = str(error) if isinstance(error, BlindbayesError) else "the file cannot be read"
+            return {"what": what, "problem": why, "entries": 0, "head": ""}
+        return {"what": what, "problem": "", "entries": count, "head": head}
+
+    looks = (("Audit log", log_now), ("Ledger", ledger_now))
+    found = [await asyncio.to_thread(check, what, look) for what, look in looks]
+    if not found[0]["problem"]:
+        home.audit.append("chains checked", who=desk.who, state="damaged" if found[1]["problem"] else "intact")
+    return {"checks": found, "time": datetime.now(UTC).isoformat(), "seconds": round(time.perf_counter() - begun, 3)}
 
 
 def identities(desk: Desk) -> dict[str, Any]:

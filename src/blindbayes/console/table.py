@@ -74,6 +74,7 @@ CALLS: tuple[View | Action, ...] = (
         "/shares/{run}/destroy", actions.destroy, "Destroy a share", actions.Sure, "manage", "/shares", "/shares", "destroyed"
     ),
     Action("/data", records.check_data, "Hold the table against a codebook", actions.Of, back="/data", page="data.html"),
+    Action("/verify", records.verify, "Read and check the whole log and ledger", back="/log", page="verified.html"),
     Action("/peers", actions.pin_card, "Pin a card", actions.Pin, "manage", "/identities", "/identities", "pinned"),
     Action("/invitations", actions.invite, "Bring cards", actions.Text, "manage", "/identities", "/identities", "invited"),
     Action("/reload", actions.reload, "Take up changed settings and pins", act="manage", then="/settings", told="reloaded"),

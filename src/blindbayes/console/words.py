@@ -27,6 +27,7 @@ EVENTS = {
     "pinned": "a card was pinned",
     "approval asked": "a first steward said yes",
     "approved": "a study was approved",
+    "chains checked": "log and ledger were read anew",
     "revoked": "an approval was taken back",
     "study refused": "a study was refused",
     "refused": "another site's wish was refused",
