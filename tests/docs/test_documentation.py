@@ -19,6 +19,7 @@ import msgspec
 import pytest
 from playwright.sync_api import sync_playwright
 
+from blindbayes import Categorical, Codebook, Numeric, Text
 from blindbayes.cli import root
 from blindbayes.report import protocols
 
@@ -144,6 +145,10 @@ def test_the_site_builds_with_warnings_as_errors_and_is_searched_from_its_folder
     for name in protocols():
         text = (tmp_path / "site" / "protocols" / f"{name}.html").read_text(encoding="utf-8")
         assert text.count("Who learns what</p>") == 1, f"{name} has no closing box"
+    surface = (tmp_path / "site" / "api.html").read_text(encoding="utf-8")
+    for kind in (Codebook, Categorical, Numeric, Text):
+        for field in kind.__struct_fields__:
+            assert f'id="blindbayes.{kind.__name__}.{field}"' in surface
     for page in (tmp_path / "site").rglob("*.html"):
         fetched = re.findall(r'<(?:script|link|img)[^>]+(?:src|href)="(https?:[^"]+)"', page.read_text(encoding="utf-8"))
         assert fetched == [], f"{page.name} fetches from elsewhere"
