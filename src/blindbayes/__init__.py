@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from blindbayes.codebook import Categorical, Codebook, Numeric, Text
 
 if TYPE_CHECKING:
-    from blindbayes.data import encode, open_table
+    from blindbayes.data import count_new, count_table, encode, open_table
     from blindbayes.errors import BlindbayesError, ConfigError, DataError, PrivacyError, ProtocolError
     from blindbayes.estimators import NaiveBayes, load
     from blindbayes.ledger import Ledger
@@ -32,7 +32,7 @@ __version__ = "0.1.0"
 _LAZY = {
     **dict.fromkeys(("BlindbayesError", "ConfigError", "DataError", "PrivacyError", "ProtocolError"), "blindbayes.errors"),
     **dict.fromkeys(("NaiveBayes", "load"), "blindbayes.estimators"),
-    **dict.fromkeys(("encode", "open_table"), "blindbayes.data"),
+    **dict.fromkeys(("count_new", "count_table", "encode", "open_table"), "blindbayes.data"),
     "Ledger": "blindbayes.ledger",
     "Coins": "blindbayes.primitives.coins",
     **dict.fromkeys(("Deployment", "PrivacyStatement"), "blindbayes.privacy.statement"),
@@ -80,6 +80,8 @@ __all__ = [
     "Thresholds",
     "Vanish",
     "__version__",
+    "count_new",
+    "count_table",
     "encode",
     "load",
     "open_table",

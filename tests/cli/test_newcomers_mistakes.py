@@ -210,6 +210,9 @@ def test_a_vote_takes_the_estimator_beside_others() -> None:
     frame = ROWS.assign(job=(ROWS["job"] == "nurse").astype(int))
     voted = VotingClassifier(voters, voting="soft").fit(frame[["job", "age"]], frame["bought"])
     assert set(voted.predict(frame[["job", "age"]])) <= {"no", "yes"}
+    coded = Codebook("bought", ("0", "1"), (Numeric("job", 0, 1), Numeric("age", 0, 120)))  # a vote numbers the classes
+    voted = VotingClassifier([("ours", NaiveBayes(coded)), voters[1]]).fit(frame[["job", "age"]], frame["bought"])
+    assert set(voted.predict(frame[["job", "age"]])) <= {"no", "yes"}
 
 
 def test_a_notebook_shows_the_promise_and_who_learned_what() -> None:
