@@ -7,9 +7,11 @@ that the statement gives, whatever it then opens; whoever follows the protocol i
 
 import copy
 import dataclasses
+import hashlib
 import itertools
 import tomllib
 from pathlib import Path
+from types import SimpleNamespace
 
 import msgspec
 import numpy as np
@@ -243,10 +245,9 @@ def test_another_comparison_is_caught_as_often_as_the_statement_says(monkeypatch
     assert abs(hits / tries - expected) < 4 * np.sqrt(expected * (1 - expected) / tries)
 
 
-def open_genuine(monkeypatch, genuine):
-    """A class holder that answers out of its edited tables, and opens the genuine ones."""
-    first, kept = audit._tree, audit.serve_audited
-    monkeypatch.setattr(audit, "_tree", lambda tables, plan, secret: first(genuine, plan, secret))
+def open_falsely(monkeypatch, forged):
+    """A class holder that opens and signs what `forged` makes of it and of its tables."""
+    kept = audit.serve_audited
 
     def served(run, query, holder, tables, *rest):
         role = kept(run, query, holder, tables, *rest)
@@ -263,6 +264,15 @@ def open_genuine(monkeypatch, genuine):
                 effect = dataclasses.replace(effect, message=msgspec.structs.replace(lie, signature=signature))
             value = yield effect
 
+    monkeypatch.setattr(audit, "serve_audited", served)  # what the first holder is answered by
+    monkeypatch.setattr("blindbayes.protocol.shared_argmax.roles.serve_audited", served)
+
+
+def open_genuine(monkeypatch, genuine):
+    """A class holder that answers out of its edited tables, and opens the genuine ones."""
+    first = audit._tree
+    monkeypatch.setattr(audit, "_tree", lambda tables, plan, secret: first(genuine, plan, secret))
+
     def forged(message, edited):
         words = {table[at].tobytes(): genuine[name][at] for name, table in edited.items() for at in np.ndindex(table.shape[:2])}
         width = next(iter(genuine.values()))[0, 0].size
@@ -270,7 +280,7 @@ def open_genuine(monkeypatch, genuine):
         fields = {name: getattr(message, name) for name in message.__struct_fields__}
         return audit.DummiesOpened(**{**fields, "entries": np.concatenate(entries) if entries else message.entries})
 
-    monkeypatch.setattr("blindbayes.protocol.shared_argmax.roles.serve_audited", served)
+    open_falsely(monkeypatch, forged)
 
 
 def genuine_tables(model):
@@ -289,6 +299,34 @@ def test_whatever_it_opens_it_is_caught(monkeypatch):
     kept_facts = msgspec.msgpack.decode(found.value.evidence)
     assert (kept_facts["accused"], kept_facts["accuser"]) == ("bank", "clinic")
     assert kept_facts["root"] == result.model.shares["clinic"].committed["bank"]["theirs"]
+    assert hashlib.sha256(kept_facts["answers"]).digest() == kept_facts["opened"]["answered"]  # which the accused signed
+
+
+def test_it_cannot_sign_other_answers_than_it_gave(monkeypatch):
+    """Its answers to the dummies are signed with what it opens, and the evidence has them: a false hash ends the run too."""
+    result = train()
+    open_falsely(monkeypatch, lambda message, _: msgspec.structs.replace(message, answered=bytes(32)))
+    with pytest.raises(IntegrityError) as found:
+        ask(result.model)
+    assert found.value.party == "bank"
+    kept_facts = msgspec.msgpack.decode(found.value.evidence)
+    assert kept_facts["opened"]["answered"] == bytes(32)
+    assert len(kept_facts["answers"]) > 0
+
+
+@pytest.mark.parametrize("bits", [40, 64, 65, 128])
+@pytest.mark.parametrize("classes", [2, 4])
+def test_made_up_scores_are_what_their_coins_say(bits, classes):
+    """References are drawn again from a seed that training left, so the same coins must give the same scores for ever."""
+    plan, count = SimpleNamespace(bits=bits, classes=classes, limbs=lm.limbs_for(bits)), 50
+    shares, found = decoys.made_up(plan, count, Coins.seeded(bytes(32)))
+    raw, values = Coins.seeded(bytes(32)).bytes(18 * count * (classes - 1)), []
+    for at in range(0, len(raw), 18):
+        size, value = int.from_bytes(raw[at : at + 2], "big") % (bits - 2), int.from_bytes(raw[at + 2 : at + 18], "big")
+        values.append((1 << size | (value >> 1) & ((1 << size) - 1)) * (1 if value & 1 else -1))
+    assert lm.to_integers(shares.reshape(-1, plan.limbs), bits) == values
+    rows = [[0, *values[at : at + classes - 1]] for at in range(0, len(values), classes - 1)]
+    assert found.tolist() == [row.index(max(row)) for row in rows]
 
 
 def test_an_attribute_holder_that_chooses_its_dummies_is_caught(monkeypatch):

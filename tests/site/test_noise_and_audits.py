@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from hashlib import sha256
 from pathlib import Path
 
 import msgspec
@@ -93,7 +94,9 @@ def test_an_edited_share_is_caught_between_sites_and_leaves_evidence(tmp_path: P
             facts = msgspec.msgpack.decode(raw)
             assert (facts["accused"], facts["accuser"]) == ("hospital", "insurer")
             identity = bytes.fromhex(study.party("hospital").identity)
-            verify(identity, facts["answered"], facts["promised"]["signature"])  # the accused signed its answers
+            verify(identity, facts["signed"][0], facts["promised"]["signature"])
+            verify(identity, facts["signed"][1], facts["opened"]["signature"])
+            assert sha256(facts["answers"]).digest() == facts["opened"]["answered"]  # the accused signed its answers
 
     bounded(test)
 

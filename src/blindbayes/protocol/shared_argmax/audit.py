@@ -36,7 +36,7 @@ from blindbayes.protocol.shared_argmax.messages import (
     SharesCommitted,
     TablesCommitted,
 )
-from blindbayes.protocol.shared_argmax.query import SharedArgmaxSetup, look_up, serve
+from blindbayes.protocol.shared_argmax.query import SharedArgmaxSetup, look_up, look_up_shape, serve
 from blindbayes.protocol.shared_argmax.references import Asked, References, answer_dummies, random_values
 from blindbayes.protocol.shared_model.score_layout import ScoreLayout
 from blindbayes.protocol.shared_model.tables import Tables, score
@@ -127,7 +127,7 @@ class Evidence(msgspec.Struct, frozen=True, tag=True):
     """What is kept of a failed audit: who signed what. The root with its signature is in the accuser's share file.
 
     Entries that are not in the root, and sums that do not open their commitments, show by the accused party's signatures
-    alone; sums that do not add up show together with the accuser's shares of them, which its own coins and messages give.
+    alone; sums that do not add up show together with the accuser's shares of them, which its own coins and the answers give.
     """
 
     study: str
@@ -137,9 +137,10 @@ class Evidence(msgspec.Struct, frozen=True, tag=True):
     session: bytes
     root: bytes
     seeds: tuple[bytes, bytes]
-    answered: bytes  # what was signed with the commitments
+    signed: tuple[bytes, bytes]  # with the commitments, and with what was opened
     promised: SharesCommitted
     opened: DummiesOpened
+    answers: U64Array  # to the dummies, which the second signature covers
     shares: U64Array  # the accuser's, of the dummies' sums
 
 
@@ -208,23 +209,24 @@ def _hidden(session: bytes, seeds: Block128, places: Codes, shares: U64Array) ->
 
 
 class _Heard:
-    """What was asked and answered in some look-ups, hashed in the order of either direction."""
+    """What was asked in some look-ups, hashed, and what was answered: of the dummies alone, once they are known."""
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: Run, query: SharedArgmaxSetup, holder: str, places: Codes | None = None) -> None:
         self._signed = run.signer is not None  # nobody signs: nothing to hash
-        self._asked, self._answered = hashlib.sha256(), hashlib.sha256()
+        self._asked, self._answers, self._places = hashlib.sha256(), list[U64Array](), places
+        self._chunks, self._shape = query.chunks(), look_up_shape(query, holder)
 
     def over(self, role: Role[Limbs]) -> Role[Limbs]:
-        """The same role, listened to."""
+        """The same role, listened to: what came is heard when the role has taken it."""
         value: Any = None
         while True:
             effect = step(role, value)
+            self._hear(value)
             if isinstance(effect, Done):
                 found: Limbs = effect.value
                 return found
             self._hear(effect.message if isinstance(effect, Send) else None)
             value = yield effect
-            self._hear(value)
 
     def _hear(self, message: Any) -> None:
         if not self._signed:
@@ -232,13 +234,34 @@ class _Heard:
         if isinstance(message, EntriesChosen):
             self._asked.update(np.ascontiguousarray(message.corrections).data)
         elif isinstance(message, EntriesMasked):
-            self._answered.update(np.ascontiguousarray(message.entries).data)
+            at, words = len(self._answers), message.entries
+            self._answers.append(words if self._places is None else self._at(at, words, self._places))
+
+    def _at(self, index: int, words: U64Array, places: Codes) -> U64Array:
+        """Of one chunk's answers, those at some places."""
+        part, found, read = self._chunks[index], [], 0
+        own, count = places[(places >= part.start) & (places < part.stop)] - part.start, part.stop - part.start
+        each = len(words) // (count * sum(selectors * (entries - 1) for entries, selectors in self._shape))
+        for entries, selectors in self._shape:
+            size = (entries - 1) * count * selectors * each
+            found.append(words[read : read + size].reshape(entries - 1, count, -1)[:, own].reshape(-1))
+            read += size
+        return np.concatenate(found)
 
     def digest(self, run: Run, holder: str, other: str, session: bytes, digests: U64Array) -> bytes:
         """What the class holder signs before it knows the dummies."""
         hashed = hashlib.sha256(digests.astype("<u8").tobytes()).digest()
-        parts = (session, self._asked.digest(), self._answered.digest(), hashed)
-        return run.context("audited look-ups", holder, other) + b"".join(parts)
+        return run.context("audited look-ups", holder, other) + session + self._asked.digest() + hashed
+
+    def answers(self, places: Codes) -> U64Array:
+        """The answers to the dummies, at these places; none where nobody signs."""
+        if self._places is None:
+            self._answers, self._places = [self._at(at, words, places) for at, words in enumerate(self._answers)], places
+        return np.concatenate([np.zeros(0, dtype=np.uint64), *self._answers])
+
+    def answered(self, places: Codes) -> bytes:
+        """A hash of them: the class holder signs it with what it opens."""
+        return hashlib.sha256(self.answers(places).astype("<u8", copy=False).data).digest()
 
 
 def _opened_payload(run: Run, holder: str, other: str, session: bytes, opened: DummiesOpened) -> bytes:
@@ -246,7 +269,7 @@ def _opened_payload(run: Run, holder: str, other: str, session: bytes, opened: D
     digest = hashlib.sha256()
     for part in (opened.shares.astype("<u8").tobytes(), opened.salts, opened.entries.astype("<u8").tobytes()):
         digest.update(len(part).to_bytes(8, "big") + part)
-    for part in (opened.entry_salts, opened.paths):
+    for part in (opened.entry_salts, opened.paths, opened.answered):
         digest.update(len(part).to_bytes(8, "big") + part)
     return run.context("audited cells", holder, other) + session + digest.digest()
 
@@ -283,7 +306,7 @@ def serve_audited(
     require_mark(promised.mark, session, DummiesCommitted, 0, holder)
     mine = coins.bytes(_SEED)
     yield Send(holder, DummiesSeeded(mark(session, DummiesSeeded, 0), mine))
-    heard = _Heard(run)
+    heard = _Heard(run, _widened(query), holder)
     shares = yield from heard.over(serve(_widened(query), holder, tables, hash_, stream))
     seeds = coins.words(2 * len(shares)).reshape(-1, 2)
     digests = _hidden(session, seeds, np.arange(len(shares)), shares.reshape(len(shares), -1)).reshape(-1)
@@ -304,6 +327,7 @@ def serve_audited(
         np.concatenate(entries) if entries else np.zeros(0, dtype=np.uint64),
         b"".join(opening.salt for opening in openings),
         b"".join(opening.path for opening in openings),
+        heard.answered(drawn.places),
         b"",
     )
     signature = _sign(run, _opened_payload(run, run.me, holder, session, opened))
@@ -339,19 +363,22 @@ def look_up_audited(
     if len(seeded.seed) != _SEED:
         raise PeerProtocolError("a seed has 32 bytes", party=sender)
     drawn = Dummies.draw(query, me, session, mine, seeded.seed)
-    heard = _Heard(run)
+    heard = _Heard(run, _widened(query), me, drawn.places)
     shares = yield from heard.over(look_up(_widened(query), among(drawn, columns), me, hash_, stream))
     promised = yield from receive(sender, SharesCommitted)
     require_mark(promised.mark, session, SharesCommitted, 0, sender)
     if promised.digests.size != (4 + shares[0].size) * len(shares):
         raise PeerProtocolError("the commitments to shares have the wrong length", party=sender)
-    answered = heard.digest(run, sender, me, session, promised.digests)
-    _verify(run, sender, answered, promised.signature)
+    committed = heard.digest(run, sender, me, session, promised.digests)
+    _verify(run, sender, committed, promised.signature)
     yield Send(sender, DummiesRevealed(mark(session, DummiesRevealed, 0), mine))
     opened = yield from receive(sender, DummiesOpened)
     require_mark(opened.mark, session, DummiesOpened, 0, sender)
-    _verify(run, sender, _opened_payload(run, sender, me, session, opened), opened.signature)
+    shown = _opened_payload(run, sender, me, session, opened)
+    _verify(run, sender, shown, opened.signature)
     try:
+        if opened.answered != heard.answered(drawn.places):
+            raise IntegrityError(party=sender)
         cells = _check(query, me, drawn, shares[drawn.places], promised, session, opened, root)
     except IntegrityError as error:
         facts = Evidence(
@@ -362,9 +389,10 @@ def look_up_audited(
             session,
             root,
             (mine, seeded.seed),
-            answered,
+            (committed, shown),
             promised,
             opened,
+            heard.answers(drawn.places),
             shares[drawn.places].reshape(-1),
         )
         raise IntegrityError(party=sender, evidence=msgspec.msgpack.encode(facts, enc_hook=_plain)) from error

@@ -159,7 +159,8 @@ def place_decoys(
     """Choose the places, take what stands there and look up. `shares`: the evaluator's, of the instances."""
     me, plan = query.holders[0], query.plan
     group, number = _groups(query)
-    decoys = np.array([coins.below(int(size)) for size in np.bincount(group)], dtype=np.int64)
+    sizes = np.bincount(group).astype(np.uint64)
+    decoys = (coins.words(query.decoys) % sizes).astype(np.int64)  # uniform but for a share of size / 2^64
     instances, places = _instances(query, decoys), np.flatnonzero(number == decoys[group])
     total = np.empty((len(number), plan.classes - 1, plan.limbs), dtype=np.uint64)
     total[instances], total[places] = shares, made.shares
@@ -176,15 +177,19 @@ def place_decoys(
 
 def made_up(plan: ScoreLayout, count: int, coins: Coins) -> tuple[Limbs, Codes]:
     """Scores of all magnitudes alike, and their classes."""
-    raw = coins.bytes(18 * count * (plan.classes - 1))
-    values = []
-    for at in range(0, len(raw), 18):
-        size = int.from_bytes(raw[at : at + 2], "big") % (plan.bits - 2)
-        value = int.from_bytes(raw[at + 2 : at + 18], "big")
-        values.append((1 << size | (value >> 1) & ((1 << size) - 1)) * (1 if value & 1 else -1))
-    table = np.array(values, dtype=object).reshape(count, plan.classes - 1)
-    classes = np.array([int(np.argmax([0, *row])) for row in table], dtype=np.int64)
-    return lm.cut(lm.from_integers(values, plan.limbs), plan.bits).reshape(count, plan.classes - 1, plan.limbs), classes
+    raw = np.frombuffer(coins.bytes(18 * count * (plan.classes - 1)), dtype=np.dtype([("size", ">u2"), ("words", ">u8", 2)]))
+    high, low = raw["words"].astype(np.uint64).T
+    size, one = raw["size"].astype(np.uint64) % np.uint64(plan.bits - 2), np.uint64(1)
+    top = np.stack([np.where(size < 64, one << size % 64, 0), np.where(size < 64, 0, one << size % 64)], axis=1)
+    below = lm.subtract(top, np.array([1, 0], dtype=np.uint64))  # as many ones as the size says
+    values = top | np.stack([low >> one | high << np.uint64(63), high >> one], axis=1) & below
+    values = np.where((low & one == one)[:, None], values, lm.subtract(np.zeros_like(values), values))
+    values = values.reshape(count, plan.classes - 1, 2)
+    best, classes = np.zeros((count, 2), dtype=np.uint64), np.zeros(count, dtype=np.int64)
+    for at in range(plan.classes - 1):
+        ahead = lm.subtract(best, values[:, at])[:, 1].view(np.int64) < 0  # sizes leave a bit for the difference
+        best, classes = np.where(ahead[:, None], values[:, at], best), np.where(ahead, at + 1, classes)
+    return lm.cut(np.ascontiguousarray(values[..., : plan.limbs]), plan.bits), classes
 
 
 def fresh(query: SharedArgmaxSetup, coins: Coins) -> Decoys:

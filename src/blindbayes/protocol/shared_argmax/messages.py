@@ -130,7 +130,7 @@ class DummiesSeeded(Message, frozen=True):
 
 class SharesCommitted(Message, frozen=True):
     """A commitment to the class holder's share of the sums of each instance that was looked up, dummies among them; signed,
-    together with what was asked and what was answered."""
+    together with what was asked."""
 
     trust: ClassVar[Trust] = Trust.KEY
     mark: int
@@ -155,7 +155,8 @@ class DummiesPlaced(Message, frozen=True):
 
 
 class DummiesOpened(Message, frozen=True):
-    """The class holder's shares of the sums of the dummies, and the table entries that they touch, with what proves them."""
+    """The class holder's shares of the sums of the dummies, and the table entries that they touch, with what proves them and a
+    hash of what it answered to the dummies; signed."""
 
     trust: ClassVar[Trust] = Trust.NOISY
     mark: int
@@ -164,6 +165,7 @@ class DummiesOpened(Message, frozen=True):
     entries: U64Array
     entry_salts: bytes
     paths: bytes
+    answered: bytes
     signature: bytes
 
 

@@ -123,7 +123,7 @@ def _pieces(query: SharedArgmaxSetup, groups: list[tuple[int, list[str]]]) -> li
     return query.chunks() if groups else [slice(0, query.count)]
 
 
-def _look_up_shape(query: SharedArgmaxSetup, holder: str) -> list[tuple[int, int]]:
+def look_up_shape(query: SharedArgmaxSetup, holder: str) -> list[tuple[int, int]]:
     """(entries, selectors) of each group."""
     plan = query.plan
     return [(entries, sum(plan.features[name].selectors for name in names)) for entries, names in _groups(query, holder)]
@@ -162,7 +162,7 @@ def serve(
     total = np.zeros((query.count, plan.classes - 1, plan.limbs), dtype=np.uint64)
     if not groups and gate is None:
         return total
-    shape = _look_up_shape(query, holder)
+    shape = look_up_shape(query, holder)
     per_instance = sum(selectors * bits_for(entries) for entries, selectors in shape) + (gate is not None)
     stacked = [np.concatenate([tables[name] for name in names]) for _, names in groups]
     for index, part in enumerate(_pieces(query, groups)):
@@ -232,7 +232,7 @@ def ask(
 
 def hear(query: SharedArgmaxSetup, me: str, asked: PendingLookup, hash_: TweakedHash) -> Role[Limbs]:
     """Step 3: the attribute holder's shares of the looked-up sums of one chunk, (instances, K - 1, limbs)."""
-    plan, shape, sender = query.plan, _look_up_shape(query, me), query.class_holder
+    plan, shape, sender = query.plan, look_up_shape(query, me), query.class_holder
     count = asked.part.stop - asked.part.start
     total = np.zeros((count, plan.classes - 1, plan.limbs), dtype=np.uint64)
     masked = yield from receive(sender, EntriesMasked)
