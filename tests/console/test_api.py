@@ -44,6 +44,7 @@ def test_a_program_begins_a_run_and_waits_for_its_end(office: Consoles, study: S
         if run["state"] in ("done", "failed"):
             break
     assert run["state"] == "done", run
+    assert office.ask("north", "GET", f"/api/runs/{run['run']}").json["seconds"] == run["seconds"]  # its clock stands still
     assert office.ask("north", "GET", "/api/runs/" + "0" * 32).status == 404
 
 

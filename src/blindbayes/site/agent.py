@@ -466,7 +466,7 @@ class Agent:
         self._remember_ended(run)
 
     def _remember_ended(self, run: AgentRun) -> None:
-        run.done.set()
+        run.end()
         self._ended.append(run.run_id)
         while len(self._ended) > _KEEP_ENDED:
             old = self.runs.get(self._ended.popleft())

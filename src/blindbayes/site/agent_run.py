@@ -30,6 +30,7 @@ class AgentRun:
     task: asyncio.Task[None] | None = None
     done: asyncio.Event = field(default_factory=asyncio.Event)
     began: float = field(default_factory=time.monotonic)
+    ended: float | None = None
     protocol_seconds: float = 0.0
     gate: Gate = field(default_factory=Gate)
     stopping: bool = False  # people said so, and it has not come to its end
@@ -38,6 +39,11 @@ class AgentRun:
     def study(self) -> StudyFile:
         """The study it belongs to."""
         return self.work.study
+
+    def end(self) -> None:
+        """It is over, and its clock stands still."""
+        self.ended = time.monotonic()
+        self.done.set()
 
     def show(self) -> dict[str, Any]:
         """For people and for the console: states, names, times; never a value."""
@@ -48,7 +54,7 @@ class AgentRun:
             "title": self.study.title,
             "proposed_by": self.proposed_by,
             "state": self.state,
-            "seconds": round(time.monotonic() - self.began, 3),
+            "seconds": round((self.ended or time.monotonic()) - self.began, 3),
             "protocol_seconds": round(self.protocol_seconds, 3),
             "seats": {name: seat.show() for name, seat in self.seats.items()},
             "text": self.text(),

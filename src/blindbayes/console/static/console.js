@@ -11,3 +11,4 @@ if (live) {
 }
 for (const form of document.querySelectorAll("form[data-sure]"))
   form.addEventListener("submit", (event) => confirm(form.dataset.sure) || event.preventDefault());
+document.querySelector("nav [aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" });
