@@ -11,4 +11,5 @@ if (live) {
 }
 for (const form of document.querySelectorAll("form[data-sure]"))
   form.addEventListener("submit", (event) => confirm(form.dataset.sure) || event.preventDefault());
-document.querySelector("nav [aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" });
+const here = document.querySelector("nav [aria-current]"); // scrollIntoView would move where Tab begins
+if (here) here.parentElement.scrollLeft = here.offsetLeft - 40;
