@@ -218,9 +218,9 @@ def test_a_study_that_needs_milliseconds_is_refused_on_an_engine_of_seconds(tmp_
     bounded(test)
 
 
-def test_site_toml_chooses_the_carrier_and_refuses_what_does_not_go_with_it(tmp_path: Path) -> None:
+def test_site_toml_chooses_the_carrier_and_refuses_what_does_not_go_with_it(short: Path) -> None:
     async def test() -> None:
-        async with Office(tmp_path / "a", NAMES) as office:
+        async with Office(short / "a", NAMES) as office:
             home, identity = office.net.sites["north"].home, office.net.sites["north"].identity
             home.config = SiteConfig(carrier=Carrier(sites={"south": "site-2"}))
             courier = make_courier(home, identity)
