@@ -89,6 +89,10 @@ def test_a_run_is_stopped_from_the_command_line_and_a_refusal_is_read_at_the_oth
     assert "the run was stopped by its people at south" in errors[0]
     assert json.loads(said("site", "runs", "--json", "--config", homes["south"]))[0]["stopped_by"] == "Ben"
     net.sites["west"].start(timeout=60)
+    end = time.monotonic() + 30
+    while not net.sites["north"].operator.call("GET", "/status")["peers"]["west"]:  # else south's word of it may come first
+        assert time.monotonic() < end
+        time.sleep(0.1)
     said("site", "refuse", str(path), "--reason", "not this year", "--config", homes["west"])
     assert "does not take part: not this year" in said("study", "run", str(path), "--config", homes["north"], code=1)
     assert said("site", "health", "--config", homes["north"]) == "ready\n"

@@ -170,7 +170,7 @@ def _occurrence(
     statistics: Statistics | None,
 ) -> list[Weight]:
     """How often each value occurs. Noise and smoothing give rows to a value that nobody has: under noise it counts as seen if
-    the interval of its rows, which holds them in 90 of 100 releases, is narrower than its distance from none."""
+    its rows are further from none than the widest interval of the feature's values, which holds them in 90 of 100 releases."""
     shares = np.exp(own) @ np.exp(parameters.log_prior)
     if statistics is None or held is None:
         return [replace(weight, share=float(share)) for weight, share in zip(found, shares, strict=True)]
@@ -183,7 +183,8 @@ def _occurrence(
     else:
         sides = between(np.einsum("dvc,dc->dv", np.exp(drawn), np.exp(noise_interval.log_prior)))
         ends = [(max(float(low), 0.0) * total, min(float(high), 1.0) * total) for low, high in zip(*sides, strict=True)]
-        seen = [low > high - low for low, high in ends]
+        widest = max(high - low for low, high in ends)
+        seen = [low > widest for low, _ in ends]
     return [
         replace(weight, share=float(share), rows=rows, seen=bool(there))
         for weight, share, rows, there in zip(found, shares, ends, seen, strict=True)
