@@ -14,6 +14,7 @@ works on the bits themselves and is the oracle. Security is against parties that
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
@@ -63,11 +64,12 @@ def _rows(left: Wires, right: Wires) -> tuple[tuple[int, ...], Block128, Block12
     return left.shape, left.reshape(-1, 2), right.reshape(-1, 2)
 
 
-class CarryChain:
+class CarryChain(ABC):
     """Carry chains, gate after gate: for whoever has `and_` alone."""
 
+    @abstractmethod
     def and_(self, left: Wires, right: Wires) -> Wires:
-        raise NotImplementedError
+        """AND, elementwise."""
 
     def carries(self, left: Wires, right: Wires, carry: Wires | None = None, *, every: bool = True) -> Wires:
         """The carries out of every bit of left + right (+ carry), numbers of one width; without `every` the last alone, as a
@@ -100,40 +102,76 @@ class Plain(CarryChain):
         return np.repeat(bits.astype(np.uint8)[..., None], lanes, axis=-1)
 
 
-def _kernel_gates(
-    hash_: TweakedHash,
-    delta: Block128 | None,
-    left: Wires,
-    right: Wires,
-    carry: Wires | None,
-    tables: npt.NDArray[np.uint64],
-    first: int,
-    *,
-    every: bool,
-) -> Wires:
-    if hash_.kernel is None:
-        raise LocalProtocolError("there are no kernels")
-    left, right = np.ascontiguousarray(left), np.ascontiguousarray(right)
-    into = None if carry is None else np.ascontiguousarray(carry)
-    shaped = tables.reshape(*left.shape[:2], ROW_WORDS)
-    size = {"chunk": _ROWS_AT_ONCE, "first": first, "domain": Domain.GATE}
-    return hash_.kernel.gates(hash_.schedule, delta, left, right, into, shaped, every=every, **size)
+class HalfGates(CarryChain):
+    """What garbler and evaluator do alike: gates in pieces that stay in the cache, or by a kernel."""
+
+    _delta: Block128 | None = None  # the garbler's
+
+    def __init__(self, hash_: TweakedHash) -> None:
+        self.hash_ = hash_  # a long circuit takes a new one from step to step
+        self.and_count = 0
+        self.pieces = 0  # messages of tables so far
+
+    @abstractmethod
+    def _next_tables(self, rows: int) -> npt.NDArray[np.uint64]:
+        """Tables of the gates that come next: to be written, or those that came."""
+
+    @abstractmethod
+    def _and(self, left: Block128, right: Block128, first: int, tables: npt.NDArray[np.uint64]) -> Block128:
+        """Gates of one piece."""
+
+    def and_(self, left: Wires, right: Wires) -> Wires:
+        """AND, elementwise; both of one shape (after broadcasting)."""
+        shape, left, right = _rows(left, right)
+        rows = left.shape[0]
+        if self.hash_.kernel is not None:
+            return self._chain(left[None], right[None], None, every=False).reshape(shape)
+        first, tables = self._begin(rows)
+        if rows <= _ROWS_AT_ONCE:
+            return self._and(left, right, first, tables).reshape(shape)
+        out = np.empty((rows, 2), dtype=np.uint64)
+        for low in range(0, rows, _ROWS_AT_ONCE):
+            part = slice(low, low + _ROWS_AT_ONCE)
+            out[part] = self._and(left[part], right[part], first + 2 * low, tables[part])
+        return out.reshape(shape)
+
+    def carries(self, left: Wires, right: Wires, carry: Wires | None = None, *, every: bool = True) -> Wires:
+        """A whole chain in one call, where there are kernels."""
+        if self.hash_.kernel is None or left.ndim != 3:
+            return super().carries(left, right, carry, every=every)
+        return self._chain(left, right, carry, every=every)
+
+    def _begin(self, rows: int) -> tuple[int, npt.NDArray[np.uint64]]:
+        self.and_count += rows
+        return self.hash_.reserve(Domain.GATE, 2 * rows), self._next_tables(rows)
+
+    def _chain(self, left: Wires, right: Wires, carry: Wires | None, *, every: bool) -> Wires:
+        """By the kernel: (bits, lanes, 2)."""
+        if self.hash_.kernel is None:
+            raise LocalProtocolError("there are no kernels")
+        bits, lanes = left.shape[:2]
+        first, tables = self._begin(bits * lanes)
+        left, right = np.ascontiguousarray(left), np.ascontiguousarray(right)
+        into = None if carry is None else np.ascontiguousarray(carry)
+        shaped = tables.reshape(bits, lanes, ROW_WORDS)
+        size = {"chunk": _ROWS_AT_ONCE, "first": first, "domain": Domain.GATE}
+        return self.hash_.kernel.gates(self.hash_.schedule, self._delta, left, right, into, shaped, every=every, **size)
 
 
-class Garbler(CarryChain):
+class Garbler(HalfGates):
     """Labels of 0, and the tables that the evaluator needs, in the order of the gates."""
+
+    _delta: Block128
 
     def __init__(self, hash_: TweakedHash, delta: Block128) -> None:
         if not delta[0] & _ONE:
             raise LocalProtocolError("the offset's colour bit must be 1")
-        self.hash_ = hash_  # a long circuit takes a new one from step to step
+        super().__init__(hash_)
         self._delta = delta
         self._tables: list[npt.NDArray[np.uint64]] = []
         self._last_ramp = np.zeros(0, dtype=np.uint64)
         self._offsets = np.tile(delta, (_ROWS_AT_ONCE, 1))
         self._scratch = np.empty(8 * _ROWS_AT_ONCE, dtype=np.uint64)  # fresh memory would cost more than the hashes
-        self.and_count = 0
-        self.pieces = 0  # messages of tables so far
 
     def own(self, bits: npt.NDArray[np.uint8]) -> Wires:
         """Wires of the garbler's own bits, any shape."""
@@ -151,35 +189,10 @@ class Garbler(CarryChain):
         """NOT."""
         return wires ^ self._delta
 
-    def and_(self, left: Wires, right: Wires) -> Wires:
-        """AND, elementwise; both of one shape (after broadcasting)."""
-        shape, left, right = _rows(left, right)
-        rows = left.shape[0]
-        self.and_count += rows
-        first = self.hash_.reserve(Domain.GATE, 2 * rows)
+    def _next_tables(self, rows: int) -> npt.NDArray[np.uint64]:
         tables = np.empty((rows, ROW_WORDS), dtype=np.uint64)
-        if self.hash_.kernel is not None:
-            out = _kernel_gates(self.hash_, self._delta, left[None], right[None], None, tables, first, every=False)
-        elif rows <= _ROWS_AT_ONCE:
-            out = self._and(left, right, first, tables)
-        else:
-            out = np.empty((rows, 2), dtype=np.uint64)
-            for low in range(0, rows, _ROWS_AT_ONCE):
-                part = slice(low, low + _ROWS_AT_ONCE)
-                out[part] = self._and(left[part], right[part], first + 2 * low, tables[part])
         self._tables.append(tables.reshape(-1))
-        return out.reshape(shape)
-
-    def carries(self, left: Wires, right: Wires, carry: Wires | None = None, *, every: bool = True) -> Wires:
-        """A whole chain in one call, where there are kernels."""
-        if self.hash_.kernel is None or left.ndim != 3:
-            return super().carries(left, right, carry, every=every)
-        bits, lanes = left.shape[:2]
-        self.and_count += bits * lanes
-        first = self.hash_.reserve(Domain.GATE, 2 * bits * lanes)
-        tables = np.empty((bits * lanes, ROW_WORDS), dtype=np.uint64)
-        self._tables.append(tables.reshape(-1))
-        return _kernel_gates(self.hash_, self._delta, left, right, carry, tables, first, every=every)
+        return tables
 
     def _and(self, left: Block128, right: Block128, first: int, tables: npt.NDArray[np.uint64]) -> Block128:
         rows = left.shape[0]
@@ -241,16 +254,14 @@ class Garbler(CarryChain):
         return is_one.astype(np.uint8).reshape(wires.shape[:-1])
 
 
-class Evaluator(CarryChain):
+class Evaluator(HalfGates):
     """Active labels, and the tables that came from the garbler."""
 
     def __init__(self, hash_: TweakedHash, party: str | None = None) -> None:
-        self.hash_ = hash_
+        super().__init__(hash_)
         self._party = party
         self._tables = np.zeros(0, dtype=np.uint64)
         self._at = 0
-        self.and_count = 0
-        self.pieces = 0  # messages of tables so far
 
     def give_tables(self, tables: npt.NDArray[np.uint64]) -> None:
         """Tables for the gates that follow."""
@@ -274,22 +285,6 @@ class Evaluator(CarryChain):
         """NOT: the same active label."""
         return wires
 
-    def and_(self, left: Wires, right: Wires) -> Wires:
-        """AND, elementwise; both of one shape (after broadcasting)."""
-        shape, left, right = _rows(left, right)
-        rows = left.shape[0]
-        self.and_count += rows
-        first, tables = self.hash_.reserve(Domain.GATE, 2 * rows), self._next_tables(rows)
-        if self.hash_.kernel is not None:
-            return _kernel_gates(self.hash_, None, left[None], right[None], None, tables, first, every=False).reshape(shape)
-        if rows <= _ROWS_AT_ONCE:
-            return self._and(left, right, first, tables).reshape(shape)
-        out = np.empty((rows, 2), dtype=np.uint64)
-        for low in range(0, rows, _ROWS_AT_ONCE):
-            part = slice(low, low + _ROWS_AT_ONCE)
-            out[part] = self._and(left[part], right[part], first + 2 * low, tables[part])
-        return out.reshape(shape)
-
     def _next_tables(self, rows: int) -> npt.NDArray[np.uint64]:
         end = self._at + ROW_WORDS * rows
         if end > len(self._tables):
@@ -297,15 +292,6 @@ class Evaluator(CarryChain):
         tables = self._tables[self._at : end].reshape(rows, ROW_WORDS)
         self._at = end
         return tables
-
-    def carries(self, left: Wires, right: Wires, carry: Wires | None = None, *, every: bool = True) -> Wires:
-        """A whole chain in one call, where there are kernels."""
-        if self.hash_.kernel is None or left.ndim != 3:
-            return super().carries(left, right, carry, every=every)
-        bits, lanes = left.shape[:2]
-        self.and_count += bits * lanes
-        first = self.hash_.reserve(Domain.GATE, 2 * bits * lanes)
-        return _kernel_gates(self.hash_, None, left, right, carry, self._next_tables(bits * lanes), first, every=every)
 
     def _and(self, left: Block128, right: Block128, first: int, tables: npt.NDArray[np.uint64]) -> Block128:
         rows = left.shape[0]
