@@ -30,6 +30,7 @@ from __future__ import annotations
 import importlib
 import importlib.resources
 import tomllib
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -65,8 +66,8 @@ class SumSetup:
     steps: tuple[tuple[str, bool], ...] = ()  # and who left (False) or came (True) since, in order
 
     def __post_init__(self) -> None:
-        if twice := [name for name in set(self.contributors) if self.contributors.count(name) > 1]:
-            raise ConfigError(f"contributor {min(twice)!r} stands twice in the setting")
+        if len(set(self.contributors)) != len(self.contributors):
+            raise ConfigError(f"contributor {Counter(self.contributors).most_common(1)[0][0]!r} stands twice in the setting")
         if self.length < 1:
             raise ConfigError("a vector has at least one word")
         if self.length * 8 > MAX_FRAME_BYTES - FRAME_ROOM:

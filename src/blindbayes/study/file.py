@@ -8,6 +8,7 @@ founders', `members`, `names`, `contributors` and `host` those of the newest ros
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from functools import cached_property
 from typing import Any, cast
@@ -40,8 +41,10 @@ class StudyFile(StudyFields, frozen=True, forbid_unknown_fields=True, dict=True)
             if not text or len(text) > MAX_NAME_LENGTH:
                 raise ConfigError(f"the title and the names of a study have 1 to {MAX_NAME_LENGTH} characters")
             require_seen(text, "the title and the names of a study")
-        if twice := [name for name in set(names) if names.count(name) > 1]:
-            raise ConfigError(f"party {min(twice)!r} stands twice in the study; is a card named twice?")
+        if len(set(names)) != len(names):
+            raise ConfigError(
+                f"party {Counter(names).most_common(1)[0][0]!r} stands twice in the study; is a card named twice?"
+            )
         if len({party.identity for party in self.parties}) != len(names):
             raise ConfigError("two parties of the study have the same identity")
         for party in self.parties:
