@@ -109,10 +109,10 @@ def read_toml(
     return found
 
 
-def convert(fields: Any, kind: type[_Record], what: str, plain: Callable[[str], str] = str) -> _Record:
+def convert(fields: Any, kind: type[_Record], what: str, plain: Callable[[str], str] = str, *, strict: bool = True) -> _Record:
     """The record that builtins stand for. Raises `ConfigError`, naming `what` and what would fit; `plain` rewords the place."""
     try:
-        return msgspec.convert(fields, kind, strict=True)
+        return msgspec.convert(fields, kind, strict=strict)
     except msgspec.ValidationError as cause:
         if isinstance(cause.__cause__, BlindbayesError):
             raise cause.__cause__ from None

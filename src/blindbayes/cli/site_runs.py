@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import http.client
 import shutil
 from pathlib import Path
 
@@ -188,16 +187,7 @@ def health(config: Path) -> None:
     Example:
       blindbayes site health --config north
     """
-    host, _, port = OperatorClient(SiteFolder.open(config).folder).address.rpartition(":")
-    connection = http.client.HTTPConnection(host.strip("[]"), int(port), timeout=5)
-    try:
-        connection.request("GET", "/readyz")
-        answer = connection.getresponse()
-        text = answer.read().decode()
-    except OSError:
-        raise ConfigError("the agent of this site does not answer") from None
-    finally:
-        connection.close()
-    if answer.status != 200:
-        raise ConfigError(f"the agent is not ready: {shown(text)}")
+    why = OperatorClient(SiteFolder.open(config).folder).ready()
+    if why is not None:
+        raise ConfigError(f"the agent is not ready: {shown(why)}")
     click.echo("ready")

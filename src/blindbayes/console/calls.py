@@ -19,7 +19,7 @@ from starlette.routing import Route
 
 from blindbayes.console.door import Visitor
 from blindbayes.errors import BlindbayesError, ConfigError
-from blindbayes.foreign import read_json_table
+from blindbayes.foreign import convert, read_json_table
 from blindbayes.site.agent import Agent
 from blindbayes.site.people import MAY, ROLES, Act
 
@@ -86,10 +86,7 @@ def arguments(kind: type[msgspec.Struct], fields: dict[str, Any], *, strict: boo
     """The fields of a query, a form or a body, checked; those of a form are texts, and an empty one is none."""
     if not strict:
         fields = {name: value for name, value in fields.items() if value != ""}
-    try:
-        found = msgspec.convert(fields, kind, strict=strict)
-    except msgspec.ValidationError as cause:
-        raise ConfigError(f"the request: {cause}") from None
+    found = convert(fields, kind, "the request", strict=strict)
     return {name: getattr(found, name) for name in kind.__struct_fields__}
 
 

@@ -30,21 +30,31 @@ class OperatorClient:
 
     def call(self, method: str, path: str, body: dict[str, Any] | None = None) -> Any:
         """One call of the site's API; the decoded answer. What the agent refused has `state` refused."""
+        payload = None if body is None else json.dumps(body)
+        status, text = self._exchange(method, f"/api{path}", payload, {"Authorization": f"Bearer {self._token}"})
+        found = read_json(text, "the agent's answer")
+        if status != 200 and (not isinstance(found, dict) or found.get("state") != "refused"):
+            raise ConfigError(f"the agent refused: {found.get('message', status)}")
+        return found
+
+    def ready(self) -> str | None:
+        """None, or why the agent is not ready: for probes, which wait five seconds."""
+        status, text = self._exchange("GET", "/readyz", None, {}, timeout=5)
+        return None if status == 200 else text
+
+    def _exchange(
+        self, method: str, path: str, payload: str | None, headers: dict[str, str], timeout: float = 60
+    ) -> tuple[int, str]:
         host, _, port = self.address.rpartition(":")
-        connection = http.client.HTTPConnection(host.strip("[]"), int(port), timeout=60)
+        connection = http.client.HTTPConnection(host.strip("[]"), int(port), timeout=timeout)
         try:
-            payload = None if body is None else json.dumps(body)
-            connection.request(method, f"/api{path}", payload, {"Authorization": f"Bearer {self._token}"})
+            connection.request(method, path, payload, headers)
             answer = connection.getresponse()
-            text = answer.read().decode()
+            return answer.status, answer.read().decode()
         except OSError:
             raise ConfigError("the agent of this site does not answer: start it again with `blindbayes site serve`") from None
         finally:
             connection.close()
-        found = read_json(text, "the agent's answer")
-        if answer.status != 200 and (not isinstance(found, dict) or found.get("state") != "refused"):
-            raise ConfigError(f"the agent refused: {found.get('message', answer.status)}")
-        return found
 
     def follow(self, run: dict[str, Any], tell: Any = None) -> dict[str, Any]:
         """Wait for the end of a run; `tell` gets every line of progress that says something new."""

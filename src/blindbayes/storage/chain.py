@@ -162,11 +162,8 @@ class Chain:
     @contextlib.contextmanager
     def held(self) -> Iterator[bytes]:
         """The file's bytes, verified; nobody writes meanwhile."""
-        with self._open(write=True) as handle:
-            if handle is None:  # pragma: no cover - a writer always has a file
-                raise LedgerError(f"{self.path.name}: the {self.form.noun} cannot be opened")
-            self._recover(handle)
-            yield _read_all(handle)
+        with self.writing() as writer:
+            yield writer.bytes()
 
     def hash_at(self, number: int) -> str | None:
         """The hash of an entry; None: there is none."""
@@ -375,6 +372,10 @@ class ChainWriter:
     def __init__(self, chain: Chain, handle: int) -> None:
         self._chain = chain
         self._handle = handle
+
+    def bytes(self) -> bytes:
+        """The file, verified."""
+        return _read_all(self._handle)
 
     def entries(self) -> list[Entry]:
         """All entries, those just written included."""
