@@ -25,7 +25,7 @@ from blindbayes.wire import decode
 from blindbayes.wire.transcript import Keep
 from support.drivers import run_by
 from support.hidden import Case
-from support.two_party import coins, count_pair, opened_count, transfer_pair
+from support.two_party import JOIN_MESSAGES, coins, count_pair, opened_count, transfer_pair
 
 
 @pytest.fixture
@@ -181,19 +181,7 @@ def joining(name, **options):
     return run_in_memory(roles, **options)
 
 
-@pytest.mark.parametrize(
-    "kind",
-    [
-        "SeedsChosen",
-        "ItemsMasked",
-        "StoreFilled",
-        "TagsChosen",
-        "DigitsMasked",
-        "MatchesChosen",
-        "BinsCompared",
-        "TagsMasked",
-    ],
-)
+@pytest.mark.parametrize("kind", JOIN_MESSAGES)
 def test_a_message_of_an_earlier_join_is_refused(kind):
     """It has the right length and looks as it should. Taken for the one that is due it would leave shares of nonsense, of which
     nobody would know, and which the comparison with min_overlap would take for a large number."""

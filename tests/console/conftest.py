@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
 
-from support.consoles import Consoles
+from support.consoles import NAMES, Consoles
 
 
 @pytest.fixture(scope="module")  # its loop stands in the way of other modules
@@ -19,6 +19,13 @@ def browser(tool: Callable[[str], str]) -> Iterator[Browser]:
         found = playwright.chromium.launch(executable_path=path, args=["--no-sandbox", "--disable-dev-shm-usage"])
         yield found
         found.close()
+
+
+@pytest.fixture(scope="module")
+def office(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Consoles]:
+    """Three sites whose consoles are served, for all tests of a module."""
+    with Consoles(tmp_path_factory.mktemp("office"), NAMES) as found:
+        yield found
 
 
 class Person:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import socket
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlencode
@@ -18,14 +17,6 @@ from blindbayes.console.door import Door
 from blindbayes.study.file import Deadlines, StudyFile
 from support.consoles import Consoles
 from support.sites import BOOK
-
-NAMES = ("north", "south", "west")
-
-
-@pytest.fixture(scope="module")
-def office(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Consoles]:
-    with Consoles(tmp_path_factory.mktemp("office"), NAMES) as found:
-        yield found
 
 
 @pytest.fixture(scope="module")

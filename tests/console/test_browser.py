@@ -13,12 +13,11 @@ from playwright.sync_api import expect
 from blindbayes.study.file import Deadlines, Privacy, StudyFile
 from blindbayes.transport.identity import speak
 from support.column_sites import Split
-from support.consoles import Consoles
+from support.consoles import NAMES, Consoles
 from support.sites import BOOK
 
 from .conftest import Person
 
-NAMES = ("north", "south", "west")
 QUICK = Deadlines(step=20, join=20, run=35)
 People = Callable[..., Person]
 

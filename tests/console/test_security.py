@@ -9,7 +9,6 @@ import logging
 import re
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
@@ -25,17 +24,10 @@ from blindbayes.primitives.passwords import hash_password
 from blindbayes.site.people import Person
 from blindbayes.storage.chain import GENESIS
 from blindbayes.study.file import Deadlines, Privacy, StudyFile
-from support.consoles import Consoles
+from support.consoles import NAMES, Consoles
 from support.sites import BOOK, CANARY
 
-NAMES = ("north", "south", "west")
 QUICK = Deadlines(step=20, join=20, run=35)
-
-
-@pytest.fixture(scope="module")
-def office(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Consoles]:
-    with Consoles(tmp_path_factory.mktemp("office"), NAMES) as found:
-        yield found
 
 
 @pytest.fixture(scope="module")

@@ -21,7 +21,7 @@ from blindbayes.scheme import joined
 from blindbayes.transport.memory import local_runs, run_in_memory
 from blindbayes.wire.transcript import Keep
 from support.drivers import run_by
-from support.two_party import coins
+from support.two_party import JOIN_MESSAGES, coins
 
 CLASSES = ("low", "middle", "high")
 FEATURES = {
@@ -320,17 +320,7 @@ def test_parties_with_other_recipes_stop_before_anything_leaves(kind):
     outcome = run_in_memory(roles, check=False)
     assert isinstance(outcome.error, PeerProtocolError)
     assert outcome.error.party in bounds
-    data = {
-        "SeedsChosen",
-        "ItemsMasked",
-        "StoreFilled",
-        "TagsChosen",
-        "DigitsMasked",
-        "MatchesChosen",
-        "BinsCompared",
-        "TagsMasked",
-    }
-    assert not data & {entry.kind.__name__ for entry in outcome.transcript.entries}
+    assert not {*JOIN_MESSAGES} & {entry.kind.__name__ for entry in outcome.transcript.entries}
 
 
 def test_studies_that_make_no_sense_are_refused(monkeypatch):

@@ -30,21 +30,9 @@ from blindbayes.simulation.joined import JoinedModel
 from blindbayes.transport.memory import Drop, Duplicate, Replace, Tamper, local_runs, run_in_memory
 from blindbayes.wire.transcript import Keep
 from support.drivers import run_by
-from support.two_party import coins, opened_count
+from support.two_party import JOIN_MESSAGES, coins, opened_count
 
 SPEC = tomllib.loads((Path(package.__file__).parent / "SPEC.md").read_text().split("```toml\n", 1)[1].split("```", 1)[0])
-
-
-KINDS = (
-    "SeedsChosen",
-    "ItemsMasked",
-    "StoreFilled",
-    "TagsChosen",
-    "DigitsMasked",
-    "MatchesChosen",
-    "BinsCompared",
-    "TagsMasked",
-)
 
 
 # -- the protocol ----------------------------------------------------------------------------------------------------------
@@ -146,7 +134,7 @@ def test_cost_equals_the_spec(words, counted):
     assert known["blocks"] == (4 if words == 200 else 1)
     assert outcome.cost.messages == 8 + eval(SPEC["messages"], {}, known)
     assert outcome.cost.rounds == 6 + eval(SPEC["rounds"], {}, known)
-    kinds = KINDS
+    kinds = JOIN_MESSAGES
     sizes = [entry.size for entry in outcome.transcript.entries if entry.kind.__name__ in kinds]
     assert known["bytes"] <= sum(sizes) <= known["bytes"] + 150 * len(sizes)  # names, frames, and units of 128 transfers
 
@@ -215,7 +203,7 @@ def test_a_party_with_other_facts_is_refused_before_anything_is_sent():
         )
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", JOIN_MESSAGES)
 def test_a_message_of_a_wrong_length_is_refused(kind):
     rows, labels = entries(10, 2, 5, 2)
 

@@ -89,26 +89,29 @@ _BARE = """
 set -e
 mount -t tmpfs -o noexec,nosuid,nodev tmpfs /tmp
 mount -t tmpfs -o noexec,nosuid,nodev tmpfs /dev/shm
+mkdir -p "$ROOM"
+mount -t tmpfs -o noexec,nosuid,nodev tmpfs "$ROOM"
 mount -o remount,bind,ro /
 if touch /usr/touched 2>/dev/null; then echo "the root can be written"; exit 9; fi
 ip link set lo up 2>/dev/null || true
-mkdir /tmp/cards
+cd "$ROOM"
+mkdir cards
 start() {
-  mkdir /tmp/$1
-  SITE=$1 OTHERS="$2" SITE_FOLDER=/tmp/$1 CARDS=/tmp/cards HOST=127.0.0.1 PORT=$3 OPERATOR=127.0.0.1:0 HOME=/nowhere \\
-    sh "$TRIAL" >/tmp/$1.out 2>/tmp/$1.err &
-  echo $! >> /tmp/started
+  mkdir $1
+  SITE=$1 OTHERS="$2" SITE_FOLDER="$ROOM/$1" CARDS="$ROOM/cards" HOST=127.0.0.1 PORT=$3 OPERATOR=127.0.0.1:0 HOME=/nowhere \\
+    sh "$TRIAL" >$1.out 2>$1.err &
+  echo $! >> started
 }
 start north "south west" $P1
 start south "north west" $P2
 start west "north south" $P3
 for try in $(seq 1 80); do
-  if blindbayes site health --config /tmp/north >/dev/null 2>&1 &&
-     [ "$(blindbayes site status --config /tmp/north | grep -c ': connected')" = 2 ]; then echo all connected; break; fi
+  if blindbayes site health --config north >/dev/null 2>&1 &&
+     [ "$(blindbayes site status --config north | grep -c ': connected')" = 2 ]; then echo all connected; break; fi
   sleep 1
 done
-tail -n 3 /tmp/*.err | cut -c1-300
-kill $(cat /tmp/started)
+tail -n 3 ./*.err | cut -c1-300
+kill $(cat started)
 wait
 """
 
@@ -121,6 +124,7 @@ def test_the_trial_runs_on_a_read_only_root_with_a_temporary_folder_without_exec
     ports = {f"P{number}": str(free_port()) for number in (1, 2, 3)}
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     environment = {**os.environ, **ports, "TRIAL": str(DEPLOY / "trial.sh"), "PATH": path, "PYTHONDONTWRITEBYTECODE": "1"}
+    environment["ROOM"] = str(tmp_path)
     environment["BLINDBAYES_SITE__LEAST_FREE_MB"] = "1"
     found = subprocess.run(
         ["unshare", "-rm", "sh", "-c", _BARE], env=environment, capture_output=True, text=True, timeout=200, check=False

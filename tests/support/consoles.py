@@ -33,6 +33,9 @@ class Answer:
         return json.loads(self.raw)
 
 
+NAMES = ("north", "south", "west")
+
+
 class Consoles:
     """See the module."""
 

@@ -12,6 +12,18 @@ from blindbayes.primitives.softspoken import OtSenderSetup, SenderStream, plant
 from blindbayes.primitives.tweaks import TweakedHash
 from blindbayes.protocol.joined_sums.counts import Count, Executions
 
+JOIN_MESSAGES = (
+    "SeedsChosen",
+    "ItemsMasked",
+    "StoreFilled",
+    "TagsChosen",
+    "DigitsMasked",
+    "MatchesChosen",
+    "BinsCompared",
+    "TagsMasked",
+)
+"""What carries somebody's rows, or asks for them, in joined_sums: in order."""
+
 
 def coins(name: str) -> Coins:
     return Coins.seeded(bytes(32)).derive(name)
