@@ -19,6 +19,7 @@ from blindbayes.protocol.shared_argmax.compare_all import class_numbers
 from blindbayes.protocol.shared_argmax.decoys import Placed, hear_decoys, widened
 from blindbayes.protocol.shared_argmax.messages import ArgmaxGarbled, DecoysTagged, LabelsReturned, ScoresChosen
 from blindbayes.protocol.shared_argmax.query import SharedArgmaxSetup
+from blindbayes.protocol.shared_argmax.ready import ReadyChooserStream, ReadySenderStream, TablesAhead
 from blindbayes.protocol.transfer import mark, require_mark
 
 Classes = npt.NDArray[np.int64]
@@ -34,7 +35,7 @@ def _compared(shares: Limbs, query: SharedArgmaxSetup) -> Limbs:
     return np.concatenate([lm.subtract(full[:, i], full[:, j]) for i, j in c.pairs_of(plan.classes)])
 
 
-def _circuit(g: Gates, mine: Wires, theirs: Wires, query: SharedArgmaxSetup) -> Wires:
+def circuit(g: Gates, mine: Wires, theirs: Wires, query: SharedArgmaxSetup) -> Wires:
     """Output wires: the bits of the class's position, so that no circuit can tell more than it takes to name a class."""
     classes = query.plan.classes
     if query.pairwise:
@@ -49,7 +50,7 @@ def and_gates(query: SharedArgmaxSetup) -> int:
     """AND gates of one instance's comparison."""
     lanes = len(c.pairs_of(query.plan.classes)) if query.pairwise else query.plan.classes - 1
     plain, none = Plain(), np.zeros((query.plan.bits, lanes), dtype=np.uint8)
-    _circuit(plain, none, none, query)
+    circuit(plain, none, none, query)
     return plain.and_count
 
 
@@ -78,12 +79,17 @@ def garble(
     for index, part in enumerate(wide.chunks()):
         garbler.hash_ = TweakedHash.of_block(hash_.session, _COMPARED + index)
         compared = _compared(shares[part], query)
+        ready = stream.comparison(part.stop - part.start) if isinstance(stream, ReadySenderStream) else None
         chosen = yield from receive(other, ScoresChosen)
         require_mark(chosen.mark, hash_.session, ScoresChosen, index, other)
-        labels = stream.extend(chosen.corrections, plan.bits * len(compared), other).reshape(plan.bits, -1, 2)
-        out = _circuit(garbler, garbler.own(lm.to_bits(compared, plan.bits)), labels, query)
+        if ready is None:
+            labels = stream.extend(chosen.corrections, plan.bits * len(compared), other).reshape(plan.bits, -1, 2)
+            out = circuit(garbler, garbler.own(lm.to_bits(compared, plan.bits)), labels, query)
+            tables = garbler.take_tables()
+        else:  # in place of tables the labels of its bits
+            out, tables = ready.enter(compared, chosen.corrections, other)
         tags = garbler.tags(out) if other in query.learners else np.zeros(0, dtype=np.uint64)
-        yield Send(other, ArgmaxGarbled(mark(hash_.session, ArgmaxGarbled, index), garbler.take_tables(), tags))
+        yield Send(other, ArgmaxGarbled(mark(hash_.session, ArgmaxGarbled, index), tables, tags))
         outputs.append(out)
     if chosen_places is not None:
         instances = yield from hear_decoys(query, chosen_places, hash_, stream)
@@ -115,23 +121,32 @@ def evaluate(
     plan, other, wide, placed = query.plan, query.class_holder, query, None
     if isinstance(total, Placed):
         wide, placed, total = widened(query), total, total.shares
-    waiting = []
+    waiting: list[Wires | TablesAhead] = []
     for at, part in enumerate(wide.chunks()):
         shares = total[part]
         if later is not None:
             shares = lm.add(shares, (yield from later(at)))
-        corrections, t = stream.extend(lm.to_bits(_compared(shares, query), plan.bits))
+        compared = _compared(shares, query)
+        ready = stream.comparison(part.stop - part.start) if isinstance(stream, ReadyChooserStream) else None
+        if ready is None:
+            corrections, t = stream.extend(lm.to_bits(compared, plan.bits))
+            waiting.append(t.reshape(plan.bits, -1, 2))
+        else:
+            corrections = ready.shifts(compared)
+            waiting.append(ready)
         yield Send(other, ScoresChosen(mark(hash_.session, ScoresChosen, at), corrections))
-        waiting.append(t.reshape(plan.bits, -1, 2))
     evaluator = Evaluator(hash_, other)
     classes, outputs = [], []
     for at, labels in enumerate(waiting):
         garbled = yield from receive(other, ArgmaxGarbled)
         require_mark(garbled.mark, hash_.session, ArgmaxGarbled, at, other)
         evaluator.hash_ = TweakedHash.of_block(hash_.session, _COMPARED + at)
-        evaluator.give_tables(garbled.tables)
-        out = _circuit(evaluator, evaluator.own(labels.shape[:-1]), labels, query)
-        evaluator.require_finished()
+        if isinstance(labels, TablesAhead):
+            out = labels.evaluate(garbled.tables, circuit, other)
+        else:
+            evaluator.give_tables(garbled.tables)
+            out = circuit(evaluator, evaluator.own(labels.shape[:-1]), labels, query)
+            evaluator.require_finished()
         if me in query.learners:
             classes.append(_classes(evaluator.read(out, garbled.tags), query, other))
         elif len(garbled.tags):

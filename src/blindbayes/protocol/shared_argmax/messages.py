@@ -40,7 +40,8 @@ class ScoresBlinded(Message, frozen=True):
 
 
 class ScoresChosen(Message, frozen=True):
-    """Corrections of the transfers by which the evaluator gets the labels of its shares' bits."""
+    """Corrections of the transfers by which the evaluator gets the labels of its shares' bits; or, where the comparison was
+    garbled ahead, its shares less the random numbers that it was garbled for."""
 
     trust: ClassVar[Trust] = Trust.MASKED
     mark: int
@@ -48,7 +49,8 @@ class ScoresChosen(Message, frozen=True):
 
 
 class ArgmaxGarbled(Message, frozen=True):
-    """Garbled comparisons, and the tags of the outputs if the evaluator is to learn the class."""
+    """Garbled comparisons (or the labels of the garbler's bits, if they were garbled ahead), and the tags of the outputs if the
+    evaluator is to learn the class."""
 
     trust: ClassVar[Trust] = Trust.ENCRYPTED
     mark: int
@@ -184,3 +186,26 @@ class DecoysTagged(Message, frozen=True):
     trust: ClassVar[Trust] = Trust.ENCRYPTED
     mark: int
     tags: U64Array
+
+
+class AheadChosen(Message, frozen=True):
+    """Ahead: corrections of transfers to random choices."""
+
+    trust: ClassVar[Trust] = Trust.MASKED
+    mark: int
+    corrections: U64Array
+
+
+class AheadGarbled(Message, frozen=True):
+    """Ahead: a garbled comparison, without a label of the garbler's bits and without tags."""
+
+    trust: ClassVar[Trust] = Trust.ENCRYPTED
+    mark: int
+    tables: U64Array
+
+
+class AheadOffered(Message, frozen=True):
+    """Names of material that this party has for the run, 32 bytes each."""
+
+    trust: ClassVar[Trust] = Trust.CLEAR
+    names: bytes
