@@ -20,8 +20,8 @@ import time
 
 import numpy as np
 
-from blindbayes.papers.azimian2022.measure import Measurement, measure_apart
-from blindbayes.papers.azimian2022.schemes import Records
+from blindbayes_papers.azimian2022.measure import Measurement, measure_apart
+from blindbayes_papers.azimian2022.schemes import Records
 
 SHAPES = {
     "iris": ([35, 23, 43, 22], 150, 3),

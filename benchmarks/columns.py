@@ -37,7 +37,6 @@ import pyarrow as pa
 
 from blindbayes import Study
 from blindbayes.codebook import Categorical, Codebook, Numeric
-from blindbayes.papers.vaidya2008.experiment import measure
 from blindbayes.primitives.coins import Coins
 from blindbayes.protocol import class_sums, transfer
 from blindbayes.protocol import columns as roles
@@ -48,6 +47,7 @@ from blindbayes.protocol.steps import Done, step
 from blindbayes.statistics import CodedRows
 from blindbayes.transport.memory import run_in_memory
 from blindbayes.wire import decode, encode
+from blindbayes_papers.vaidya2008.experiment import measure
 
 PARTIES = ("class", "attributes")
 CLASSES = ("a", "b", "c")

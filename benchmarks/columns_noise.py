@@ -18,8 +18,6 @@ import numpy as np
 import numpy.typing as npt
 
 from blindbayes import Study
-from blindbayes.papers.zafarani2020.data import Rows, load_rows
-from blindbayes.papers.zafarani2020.experiment import _splits
 from blindbayes.primitives.coins import Coins
 from blindbayes.privacy.joint import fit_parameters
 from blindbayes.privacy.stages import plan_stages
@@ -29,6 +27,8 @@ from blindbayes.protocol.shared_model.tables import to_floats
 from blindbayes.scheme.aligned import class_counts_of, columns_for, local_parameters
 from blindbayes.scheme.guards import guard_local, noise_of
 from blindbayes.statistics import CodedRows, Layout, Statistics, count_block
+from blindbayes_papers.zafarani2020.data import Rows, load_rows
+from blindbayes_papers.zafarani2020.experiment import _splits
 
 TABLE = ("car", "mushroom", "wdbc", "adult")
 Codes = npt.NDArray[np.int64]

@@ -10,8 +10,8 @@ import csv
 import time
 from dataclasses import asdict
 
-from blindbayes.papers.zafarani2020.data import load_rows
-from blindbayes.papers.zafarani2020.experiment import EPSILONS, TABLE, compare
+from blindbayes_papers.zafarani2020.data import load_rows
+from blindbayes_papers.zafarani2020.experiment import EPSILONS, TABLE, compare
 
 
 def main() -> None:

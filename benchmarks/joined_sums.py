@@ -24,13 +24,13 @@ import numpy as np
 from columns import Line, Meter, cpu, drive, run_for, two_processes
 
 from blindbayes.codebook import Categorical
-from blindbayes.papers.kikuchi2011.measure import per_identifier
 from blindbayes.primitives.coins import Coins
 from blindbayes.protocol import joined_sums, matching, transfer
 from blindbayes.protocol.class_sums import RowLayout
 from blindbayes.protocol.joined import connect
 from blindbayes.protocol.joined_sums import JoinedSumsSetup, merge, one_hot
 from blindbayes.statistics import CodedRows
+from blindbayes_papers.kikuchi2011.measure import per_identifier
 
 ATTRIBUTES, VALUES, CLASSES = 10, 10, 2
 

@@ -16,6 +16,7 @@ import pytest
 
 SOURCE = Path(__file__).parents[1] / "src" / "blindbayes"
 PACKAGE = "blindbayes"
+PAPERS = SOURCE.parents[1] / "papers" / "blindbayes_papers"  # a distribution of its own; here the room `papers`
 
 
 @cache
@@ -24,7 +25,13 @@ def parsed(path: Path) -> ast.Module:
 
 
 def files() -> list[str]:
-    return sorted(path.relative_to(SOURCE).as_posix() for path in SOURCE.rglob("*.py"))
+    """Every file, as a path in its package; those of the papers under `papers/`."""
+    papers = (f"papers/{path.relative_to(PAPERS).as_posix()}" for path in PAPERS.rglob("*.py"))
+    return sorted([*(path.relative_to(SOURCE).as_posix() for path in SOURCE.rglob("*.py")), *papers])
+
+
+def source(name: str) -> ast.Module:
+    return parsed(PAPERS / name.removeprefix("papers/") if name.startswith("papers/") else SOURCE / name)
 
 
 def in_rooms(name: str, *rooms: str) -> bool:
@@ -35,7 +42,7 @@ def in_rooms(name: str, *rooms: str) -> bool:
 def imports(name: str) -> set[str]:
     """Every module a file imports, at any depth; `from a import b` counts as a and as a.b."""
     found: set[str] = set()
-    for node in ast.walk(parsed(SOURCE / name)):
+    for node in ast.walk(source(name)):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
@@ -60,11 +67,11 @@ def called(node: ast.Call) -> str:
 
 
 def calls(name: str) -> set[str]:
-    return {called(node) for node in ast.walk(parsed(SOURCE / name)) if isinstance(node, ast.Call)}
+    return {called(node) for node in ast.walk(source(name)) if isinstance(node, ast.Call)}
 
 
 def attributes(name: str) -> set[str]:
-    return {node.attr for node in ast.walk(parsed(SOURCE / name)) if isinstance(node, ast.Attribute)}
+    return {node.attr for node in ast.walk(source(name)) if isinstance(node, ast.Attribute)}
 
 
 def uses(name: str, *modules: str) -> set[str]:
@@ -175,7 +182,7 @@ def test_randomness_enters_at_coins() -> None:
 
 def test_seeded_generators_of_demo_data_have_a_seed() -> None:
     for name in files():
-        for node in ast.walk(parsed(SOURCE / name)):
+        for node in ast.walk(source(name)):
             if isinstance(node, ast.Call) and called(node).endswith("default_rng"):
                 assert node.args or node.keywords, f"{name}: default_rng() without a seed"
 
@@ -184,7 +191,7 @@ def test_keys_that_a_library_draws_are_not_part_of_a_protocol() -> None:
     """A `generate` that takes no coins asks the operating system behind our back: its role could not be replayed."""
     for name in files():
         if in_rooms(name, "protocol", "primitives", "privacy", "statistics"):
-            for node in ast.walk(parsed(SOURCE / name)):
+            for node in ast.walk(source(name)):
                 if isinstance(node, ast.Call) and called(node).rpartition(".")[2].startswith("generate"):
                     given = [ast.unparse(argument) for argument in (*node.args, *(keyword.value for keyword in node.keywords))]
                     assert any("coins" in argument for argument in given), f"{name}: {ast.unparse(node)}"
@@ -194,7 +201,7 @@ def test_scikit_learn_is_used_by_its_public_names_only() -> None:
     for name in files():
         private = {module for module in uses(name, "sklearn") if any(part.startswith("_") for part in module.split("."))}
         assert private == set(), name
-        for node in ast.walk(parsed(SOURCE / name)):
+        for node in ast.walk(source(name)):
             if isinstance(node, ast.ClassDef):
                 bases = {base.id if isinstance(base, ast.Name) else getattr(base, "attr", "") for base in node.bases}
                 assert not bases & {"_BaseNB", "_BaseDiscreteNB", "GaussianNB", "CategoricalNB", "MultinomialNB"}, name
@@ -206,7 +213,7 @@ def test_nothing_is_unpickled_or_evaluated() -> None:
             uses(name, "pickle", "_pickle", "marshal", "shelve", "dill", "cloudpickle", "joblib", "code", "codeop") == set()
         ), name
         assert calls(name) & {"eval", "exec", "compile", "builtins.eval", "builtins.exec"} == set(), name
-        for node in ast.walk(parsed(SOURCE / name)):
+        for node in ast.walk(source(name)):
             if isinstance(node, ast.keyword) and node.arg == "allow_pickle":
                 assert isinstance(node.value, ast.Constant), name
                 assert node.value.value is False, name
@@ -271,6 +278,7 @@ def room_of(name: str) -> str:
 def rooms_imported(name: str) -> set[str]:
     rooms = set(table())
     found = {module.split(".")[1] for module in imports(name) if module.startswith(f"{PACKAGE}.")}
+    found |= {"papers"} & {module.split(".")[0].removeprefix(f"{PACKAGE}_") for module in imports(name)}
     return {room for room in found if room in rooms} - {room_of(name)}
 
 
@@ -291,10 +299,13 @@ def test_rooms_have_no_circle() -> None:
         assert all(order.index(other) < order.index(room) for other in others), room
 
 
-def test_no_product_room_imports_papers() -> None:
+def test_no_product_room_imports_papers_or_knows_where_they_are() -> None:
+    """They are found by their metadata: the core names their protocols to say which extra is missing, and no module."""
     for name in files():
         if not in_rooms(name, "papers"):
-            assert uses(name, f"{PACKAGE}.papers") == set(), name
+            assert uses(name, "blindbayes_papers") == set(), name
+            texts = [node.value for node in ast.walk(source(name)) if isinstance(node, ast.Constant)]
+            assert not [text for text in texts if isinstance(text, str) and "blindbayes_papers" in text], name
 
 
 def test_rooms_of_the_lower_half_stay_as_small_as_they_were() -> None:
@@ -318,7 +329,7 @@ def branches(name: str) -> list[str]:
     from blindbayes.study import schemes
 
     found = []
-    for node in ast.walk(parsed(SOURCE / name)):
+    for node in ast.walk(source(name)):
         if not isinstance(node, ast.Compare):
             continue
         sides = [node.left, *node.comparators]
@@ -348,6 +359,7 @@ def test_the_reader_sees_what_it_must_see(tmp_path: Path, monkeypatch: pytest.Mo
         encoding="utf-8",
     )
     monkeypatch.setitem(globals(), "SOURCE", tmp_path)
+    monkeypatch.setitem(globals(), "PAPERS", tmp_path / "none")
     assert files() == ["protocol/bad.py"]
     assert uses("protocol/bad.py", *TABLES) == {"blindbayes.data", "blindbayes.data.count"}
     assert uses("protocol/bad.py", "socket", "pickle") == {"socket", "pickle"}

@@ -6,8 +6,8 @@ from functools import lru_cache
 
 import pytest
 
-from blindbayes.papers.huai2015 import attacks
 from blindbayes.primitives.coins import Coins
+from blindbayes_papers.huai2015 import attacks
 
 
 def coins(label: str) -> Coins:

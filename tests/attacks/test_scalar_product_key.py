@@ -8,11 +8,11 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-import blindbayes.papers.vaidya2008.scalar_product as package
+import blindbayes_papers.vaidya2008.scalar_product as package
 from blindbayes import Study
 from blindbayes.codebook import Categorical, Codebook
-from blindbayes.papers.vaidya2008.scalar_product import training
 from blindbayes.primitives.paillier import PublicKey
+from blindbayes_papers.vaidya2008.scalar_product import training
 
 ROWS = 12
 VALUES = ("neg", "pos", "unknown")

@@ -20,7 +20,7 @@ from blindbayes import Codebook, NaiveBayes
 from blindbayes.data import check, count
 from blindbayes.datasets import DATASETS, bank_telecom, census, dataset_path, hospitals, load_dataset, mail
 from blindbayes.errors import ConfigError, DataError
-from blindbayes.papers.declared import DECLARED
+from blindbayes_papers.declared import DECLARED
 
 
 @pytest.mark.parametrize("name", sorted(DATASETS))

@@ -327,7 +327,7 @@ def test_the_page_on_python_lists_the_public_surface_and_nothing_else() -> None:
 
 def test_the_page_of_every_paper_is_published_whole() -> None:
     """As the command wrote it: its reference, its claims, its pictures, and no empty value."""
-    from blindbayes.papers import PAPERS, REFERENCES
+    from blindbayes_papers import PAPERS, REFERENCES
 
     index = (ROOT / "docs" / "papers" / "index.md").read_text(encoding="utf-8")
     for paper in PAPERS:

@@ -12,11 +12,13 @@ import numpy as np
 import pytest
 
 from blindbayes.errors import ConfigError, IntegrityError
-from blindbayes.papers.azimian2022 import experiment as azimian2022
-from blindbayes.papers.azimian2022 import measure as azimian2022_measure
-from blindbayes.papers.azimian2022 import page as azimian2022_page
-from blindbayes.papers.azimian2022.measure import measure, measure_apart, run_one_by_one
-from blindbayes.papers.azimian2022.schemes import (
+from blindbayes.primitives.coins import Coins
+from blindbayes.primitives.paillier import PrivateKey, generate_keypair
+from blindbayes_papers.azimian2022 import experiment as azimian2022
+from blindbayes_papers.azimian2022 import measure as azimian2022_measure
+from blindbayes_papers.azimian2022 import page as azimian2022_page
+from blindbayes_papers.azimian2022.measure import measure, measure_apart, run_one_by_one
+from blindbayes_papers.azimian2022.schemes import (
     Link,
     MultipleSources,
     PrintedChain,
@@ -25,8 +27,6 @@ from blindbayes.papers.azimian2022.schemes import (
     subtract_links,
     textbook_encrypt,
 )
-from blindbayes.primitives.coins import Coins
-from blindbayes.primitives.paillier import PrivateKey, generate_keypair
 
 SIZES = (3, 5, 2)
 
@@ -148,7 +148,7 @@ def test_a_changed_link_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     def altered(sender: int, ciphertexts: tuple[Any, ...], signature: bytes) -> Link:
         return Link(sender, (KEY.public.add_plain(ciphertexts[0], 1), *ciphertexts[1:]), signature)
 
-    monkeypatch.setattr("blindbayes.papers.azimian2022.schemes.Link", altered)
+    monkeypatch.setattr("blindbayes_papers.azimian2022.schemes.Link", altered)
     with pytest.raises(IntegrityError):
         chain.model()
 

@@ -6,8 +6,8 @@ import math
 
 import pytest
 
-from blindbayes.papers import PAPERS, reproduce
-from blindbayes.papers.kikuchi2011.formulas import (
+from blindbayes_papers import PAPERS, reproduce
+from blindbayes_papers.kikuchi2011.formulas import (
     DENSITY,
     PAPER,
     PAPER_MILLISECONDS,
@@ -18,8 +18,8 @@ from blindbayes.papers.kikuchi2011.formulas import (
     paper_sfe,
     paper_times,
 )
-from blindbayes.papers.kikuchi2011.measure import changed_classes, items, paper_key
-from blindbayes.papers.kikuchi2011.schemes import Polynomials, polynomial_intersection, scalar_product
+from blindbayes_papers.kikuchi2011.measure import changed_classes, items, paper_key
+from blindbayes_papers.kikuchi2011.schemes import Polynomials, polynomial_intersection, scalar_product
 from support.two_party import coins
 
 

@@ -12,15 +12,21 @@ import pandas as pd
 import pytest
 from gmpy2 import invert
 
-import blindbayes.papers.vaidya2008.scalar_product as route
+import blindbayes_papers.vaidya2008.scalar_product as route
 from blindbayes import Codebook, NaiveBayes, Study
 from blindbayes.codebook import Categorical, Numeric
 from blindbayes.errors import ConfigError, DataError, IntegrityError, PeerProtocolError, PrivacyError
-from blindbayes.papers.vaidya2008.primitives import polynomial as poly
-from blindbayes.papers.vaidya2008.primitives.scalar_product import STATISTICAL
-from blindbayes.papers.vaidya2008.scalar_product import Channel, Measured, Nominal, ScalarProductSetup, connect, ratio, training
-from blindbayes.papers.vaidya2008.scalar_product.exponential import EXP_ERROR, IN_BITS, OUT_BITS, exp
-from blindbayes.papers.vaidya2008.scalar_product.logarithm import (
+from blindbayes.primitives import circuits as c
+from blindbayes.primitives.garbling import Plain
+from blindbayes.primitives.paillier import PublicKey, generate_keypair
+from blindbayes.transport.memory import Duplicate, Replace, Swap, local_runs, run_in_memory
+from blindbayes.wire import Trust, decode
+from blindbayes.wire.transcript import Keep
+from blindbayes_papers.vaidya2008.primitives import polynomial as poly
+from blindbayes_papers.vaidya2008.primitives.scalar_product import STATISTICAL
+from blindbayes_papers.vaidya2008.scalar_product import Channel, Measured, Nominal, ScalarProductSetup, connect, ratio, training
+from blindbayes_papers.vaidya2008.scalar_product.exponential import EXP_ERROR, IN_BITS, OUT_BITS, exp
+from blindbayes_papers.vaidya2008.scalar_product.logarithm import (
     FRACTION,
     key_bits,
     ln_error,
@@ -28,14 +34,8 @@ from blindbayes.papers.vaidya2008.scalar_product.logarithm import (
     ln_garbler,
     phase_one,
 )
-from blindbayes.papers.vaidya2008.scalar_product.messages import CentreOffered, ChoicesMade, CiphertextsSent, CircuitGarbled
-from blindbayes.papers.vaidya2008.scalar_product.roles import score_bits
-from blindbayes.primitives import circuits as c
-from blindbayes.primitives.garbling import Plain
-from blindbayes.primitives.paillier import PublicKey, generate_keypair
-from blindbayes.transport.memory import Duplicate, Replace, Swap, local_runs, run_in_memory
-from blindbayes.wire import Trust, decode
-from blindbayes.wire.transcript import Keep
+from blindbayes_papers.vaidya2008.scalar_product.messages import CentreOffered, ChoicesMade, CiphertextsSent, CircuitGarbled
+from blindbayes_papers.vaidya2008.scalar_product.roles import score_bits
 from support.two_party import coins
 
 SPEC = tomllib.loads((Path(route.__file__).parent / "SPEC.md").read_text("utf-8").split("```toml\n", 1)[1].split("```", 1)[0])
@@ -211,7 +211,7 @@ def test_the_first_phase_and_the_polynomial_keep_their_bound(degree, bits):
     own = coins(f"ln {degree} {bits}")
     xs = [1, 2, 3, 5, 6, 7, (1 << bits) - 1, 3 << (bits - 2), *(1 + own.below((1 << own.below(bits)) or 1) for _ in range(300))]
     e, power = (c.from_bits(part) for part in phase_one(Plain(), c.to_bits(xs, bits), 1, degree))
-    from blindbayes.papers.vaidya2008.scalar_product.logarithm import _ln2_bits, epsilon_bits
+    from blindbayes_papers.vaidya2008.scalar_product.logarithm import _ln2_bits, epsilon_bits
 
     width, coefficients = epsilon_bits(degree), poly.taylor(degree, epsilon_bits(degree))
     for x, a, b in zip(xs, e, power, strict=True):

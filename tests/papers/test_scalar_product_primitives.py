@@ -7,11 +7,11 @@ from fractions import Fraction
 import pytest
 
 from blindbayes.errors import ConfigError, LocalProtocolError, PeerProtocolError
-from blindbayes.papers.vaidya2008.primitives import naor_pinkas
-from blindbayes.papers.vaidya2008.primitives import polynomial as poly
-from blindbayes.papers.vaidya2008.primitives import scalar_product as sp
 from blindbayes.primitives import ristretto
 from blindbayes.primitives.paillier import generate_keypair
+from blindbayes_papers.vaidya2008.primitives import naor_pinkas
+from blindbayes_papers.vaidya2008.primitives import polynomial as poly
+from blindbayes_papers.vaidya2008.primitives import scalar_product as sp
 from support.two_party import coins
 
 

@@ -9,16 +9,16 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
-import blindbayes.papers.kikuchi2011.distorted_intersection as distorted
-import blindbayes.papers.kikuchi2011.set_intersection as plain
+import blindbayes_papers.kikuchi2011.distorted_intersection as distorted
+import blindbayes_papers.kikuchi2011.set_intersection as plain
 from blindbayes.errors import DataError, LocalProtocolError, PeerProtocolError
-from blindbayes.papers.kikuchi2011.distorted_intersection import ThinningSetup, comparison, entropy, error, posterior
-from blindbayes.papers.kikuchi2011.distorted_intersection.comparison import ComparisonSetup, alice_factor, bob_factor, factors
-from blindbayes.papers.kikuchi2011.set_intersection import RISTRETTO, SAFE_PRIME
-from blindbayes.papers.kikuchi2011.set_intersection.messages import ItemsLocked, ItemsLockedTwice
 from blindbayes.protocol import transfer
 from blindbayes.transport.memory import Replace, local_runs, run_in_memory
 from blindbayes.wire.transcript import Keep
+from blindbayes_papers.kikuchi2011.distorted_intersection import ThinningSetup, comparison, entropy, error, posterior
+from blindbayes_papers.kikuchi2011.distorted_intersection.comparison import ComparisonSetup, alice_factor, bob_factor, factors
+from blindbayes_papers.kikuchi2011.set_intersection import RISTRETTO, SAFE_PRIME
+from blindbayes_papers.kikuchi2011.set_intersection.messages import ItemsLocked, ItemsLockedTwice
 from support.two_party import anew, coins, transfer_pair
 
 

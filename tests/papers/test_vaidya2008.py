@@ -5,10 +5,10 @@ import re
 
 import pytest
 
-from blindbayes.papers.vaidya2008 import experiment as vaidya2008
-from blindbayes.papers.vaidya2008 import measure as vaidya2008_measure
-from blindbayes.papers.vaidya2008.measure import Figure, line
-from blindbayes.papers.vaidya2008.scalar_product.channel import Channel
+from blindbayes_papers.vaidya2008 import experiment as vaidya2008
+from blindbayes_papers.vaidya2008 import measure as vaidya2008_measure
+from blindbayes_papers.vaidya2008.measure import Figure, line
+from blindbayes_papers.vaidya2008.scalar_product.channel import Channel
 
 
 def test_a_line_through_measured_sizes():

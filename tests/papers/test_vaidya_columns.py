@@ -17,12 +17,12 @@ from blindbayes.data.columns import open_columns
 from blindbayes.errors import BlindbayesError, ConfigError, DataError, PeerProtocolError, PrivacyError
 from blindbayes.model.parameters import Gaussian, estimate
 from blindbayes.model.shares import ModelShare
-from blindbayes.papers.vaidya2008 import scalar_product as route
-from blindbayes.papers.vaidya2008.columns import PrintedModel, PrintedScoring
-from blindbayes.papers.vaidya2008.scalar_product import Measured, Nominal
-from blindbayes.papers.vaidya2008.share import PrintedShare
 from blindbayes.primitives.paillier import generate_keypair
 from blindbayes.scheme.aligned import whole_block
+from blindbayes_papers.vaidya2008 import scalar_product as route
+from blindbayes_papers.vaidya2008.columns import PrintedModel, PrintedScoring
+from blindbayes_papers.vaidya2008.scalar_product import Measured, Nominal
+from blindbayes_papers.vaidya2008.share import PrintedShare
 from support.two_party import coins
 
 TOY = {"key_bits": 512, "toy_keys": True, "degree": 10}
@@ -318,7 +318,7 @@ def test_share_files_are_private_whole_and_of_their_kind(tmp_path):
 
 def test_either_share_alone_does_not_depend_on_the_data():
     """Every number of a share lies like its mask: its position within the mask's range is uniform, whatever the data are."""
-    from blindbayes.papers.vaidya2008.scalar_product.training import mean_bits
+    from blindbayes_papers.vaidya2008.scalar_product.training import mean_bits
 
     places = {"hospital": [], "insurer": []}
     for at in range(6):

@@ -14,13 +14,14 @@ import pytest
 from click.testing import CliRunner
 
 from blindbayes.errors import ConfigError
-from blindbayes.papers import PAPERS, reproduce
-from blindbayes.papers.command import command
-from blindbayes.papers.declared import DECLARED
-from blindbayes.papers.zafarani2020 import experiment as paper
-from blindbayes.papers.zafarani2020.data import load_rows, synthetic_census
-from blindbayes.papers.zafarani2020.losses import deviation_step, left_small_class, replaced
-from blindbayes.papers.zafarani2020.methods import (
+from blindbayes.privacy.joint import plan_release
+from blindbayes_papers import PAPERS, reproduce
+from blindbayes_papers.command import command
+from blindbayes_papers.declared import DECLARED
+from blindbayes_papers.zafarani2020 import experiment as paper
+from blindbayes_papers.zafarani2020.data import load_rows, synthetic_census
+from blindbayes_papers.zafarani2020.losses import deviation_step, left_small_class, replaced
+from blindbayes_papers.zafarani2020.methods import (
     Bins,
     Printed,
     defined_mean_bound,
@@ -30,7 +31,6 @@ from blindbayes.papers.zafarani2020.methods import (
     printed_mean_bound,
     printed_variance_bound,
 )
-from blindbayes.privacy.joint import plan_release
 
 DATA = Path(os.environ.get("BLINDBAYES_DATA") or Path(__file__).parents[3] / "shared" / "data")
 needs_data = pytest.mark.skipif(not (DATA / "seeds.csv").is_file(), reason="the papers' datasets are not at hand")

@@ -15,7 +15,7 @@ from typing import Any
 
 import click
 
-from blindbayes import __version__
+from blindbayes import __version__, extensions
 from blindbayes.cli.border import bordered
 from blindbayes.cli.log import set_up_logging
 from blindbayes.errors import BlindbayesError
@@ -34,30 +34,30 @@ COMMANDS = {
     "relay": "Pass ciphertext between sites that can only dial out.",
     "report": "Check a release folder and say who learned what.",
     "settings": "Every setting of site.toml and study.toml, and what it does.",
-    "reproduce": "Regenerate a paper's experiment, theirs and ours side by side.",
     "site": "One organisation's agent: keys, policy, approvals.",
     "study": "Several organisations, one model: write, check, sign and run a study.",
     "train": "Fit a model on one table and write the model file.",
 }
 
 
-_ELSEWHERE = {"reproduce": "blindbayes.papers.command"}  # behind the wall: loaded by name, when asked for
-
-
 class _Commands(click.Group):
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return sorted(COMMANDS)
+        return sorted({*COMMANDS, *extensions.added(extensions.COMMANDS)})
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in COMMANDS:
+        if cmd_name in COMMANDS:
+            module = import_module(f"blindbayes.cli.{cmd_name}")
+        elif cmd_name in extensions.added(extensions.COMMANDS):
+            module = extensions.load(extensions.COMMANDS, cmd_name)
+        else:
             return None
-        where = _ELSEWHERE.get(cmd_name, f"blindbayes.cli.{cmd_name}")
-        command: click.Command = import_module(where).command
+        command: click.Command = module.command
         return command
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
-        if args[0] not in COMMANDS and not args[0].startswith("-"):
-            near = difflib.get_close_matches(args[0], COMMANDS, n=1)
+        if args[0] not in COMMANDS and args[0] not in (known := self.list_commands(ctx)) and not args[0].startswith("-"):
+            extensions.refuse_missing(args[0])
+            near = difflib.get_close_matches(args[0], known, n=1)
             ctx.fail(f"No such command {args[0]!r}." + (f" Did you mean {near[0]!r}?" if near else ""))
         if args[:2] == ["study", "hash"]:  # without the other commands of its group, which load every protocol
             return args[0], click.Group(args[0], [import_module("blindbayes.cli.study_hash").show_hash]), args[1:]
@@ -65,7 +65,9 @@ class _Commands(click.Group):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
-            formatter.write_dl(sorted(COMMANDS.items()))
+            added = {name: self.get_command(ctx, name) for name in self.list_commands(ctx) if name not in COMMANDS}
+            lines = {name: command.get_short_help_str(100) for name, command in added.items() if command is not None}
+            formatter.write_dl(sorted((COMMANDS | lines).items()))
 
 
 @click.command(

@@ -16,6 +16,7 @@ from functools import cache
 from importlib.resources.abc import Traversable
 from typing import Any
 
+from blindbayes import extensions
 from blindbayes.errors import ConfigError
 from blindbayes.protocol import registry
 from blindbayes.report.formula import value_of
@@ -87,13 +88,11 @@ class Spec:
         return Coalition(rules["reader"], passive, active, parts, trusted)
 
 
-# Where protocols stand, each in a folder of its own with its SPEC.md: the product's, and those that only a paper needs.
-_ROOMS = ("blindbayes.protocol", "blindbayes.papers.vaidya2008", "blindbayes.papers.kikuchi2011")
-
-
 @cache
 def _folders() -> dict[str, Traversable]:
-    rooms = [folder for room in _ROOMS for folder in importlib.resources.files(room).iterdir()]
+    """Where protocols stand, each in a folder of its own with its SPEC.md."""
+    added = {module.rpartition(".")[0] for module in extensions.added(extensions.SCHEMES).values()}
+    rooms = [folder for room in (*sorted(added), "blindbayes.protocol") for folder in importlib.resources.files(room).iterdir()]
     listed = [importlib.resources.files(module) for module in registry.ROWS.values()]  # wherever a protocol's folder stands
     return {folder.name: folder for folder in (*rooms, *listed) if (folder / "SPEC.md").is_file()}
 
@@ -106,6 +105,7 @@ def protocols() -> tuple[str, ...]:
 def read_spec(name: str) -> Spec:
     """The SPEC.md of a protocol."""
     if name not in _folders():
+        extensions.refuse_missing(name)
         raise ConfigError(f"there is no protocol {name!r}; known: {', '.join(protocols())}")
     return Spec(name, (_folders()[name] / "SPEC.md").read_text("utf-8"))
 

@@ -16,8 +16,8 @@ from blindbayes.study.schemes import Exposure
 
 
 def allowed_protocols() -> tuple[str, ...]:
-    """What a new site allows: every protocol that protects, and runs between sites."""
-    facts = {name: schemes.scheme(name).facts for name in schemes.names()}
+    """What a new site allows: every protocol of the core that protects, and runs between sites."""
+    facts = {name: schemes.scheme(name).facts for name in schemes.own_names()}
     return tuple(name for name, its in facts.items() if its.allowed and its.between_sites)
 
 

@@ -53,8 +53,6 @@ class StudyFile(StudyFields, frozen=True, forbid_unknown_fields=True, dict=True)
             raise ConfigError(f"{unknown[0]!r} signs changes of the roster (changed_by) but is no party of the study")
         if unknown := sorted(set(self.signatures) - set(names)):
             raise ConfigError(f"{unknown[0]!r} signed the study but is no party of it")
-        if self.protocol not in schemes.names():
-            raise ConfigError(f"there is no protocol {self.protocol!r}; known: {', '.join(schemes.names())}")
         if not schemes.scheme(self.protocol).facts.between_sites:
             rows, columns = (schemes.known(kind, between_sites=True, allowed=True) for kind in ("rows", "columns"))
             raise ConfigError(

@@ -2,7 +2,8 @@
 
 A module listed here offers `scheme(name)`, an object that fulfils `Scheme`. Whoever needs to know something about a protocol
 (drivers, policy, courier, command line, wizard, reports) asks the scheme; nobody else compares a protocol's name. A protocol
-that sums vectors is added in `protocol.registry`, and is a way to run a study by that alone.
+that sums vectors is added in `protocol.registry`, and is a way to run a study by that alone. Other distributions add theirs by
+`extensions`: those that only a paper needs come with blindbayes-papers.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, cast, get_args, get_or
 
 import msgspec
 
+from blindbayes import extensions
 from blindbayes.errors import ConfigError, PrivacyError
 from blindbayes.protocol import registry
 from blindbayes.study.agreement import Agreement
@@ -31,8 +33,6 @@ OTHERS = {
     "class_sums": "blindbayes.scheme.aligned",
     "joined_sums": "blindbayes.scheme.joined",
     "noisy_histograms": "blindbayes.scheme.histograms",
-    "distorted_intersection": "blindbayes.papers.kikuchi2011.scheme",
-    "scalar_product": "blindbayes.papers.vaidya2008.scheme",
 }
 
 
@@ -148,20 +148,27 @@ class Scheme(Protocol):
         ...
 
 
+def own_names() -> tuple[str, ...]:
+    """The protocols of this distribution."""
+    return (*registry.ROWS, *OTHERS)
+
+
 def names() -> tuple[str, ...]:
     """Every protocol that a study may name."""
-    return (*registry.ROWS, *OTHERS)
+    own = own_names()
+    return (*own, *(name for name in extensions.added(extensions.SCHEMES) if name not in own))
 
 
 def scheme(name: str) -> Scheme:
     """The way to run a study by that protocol. Raises `ConfigError` for an unknown one."""
-    if name in registry.ROWS:
-        module = SUMS
-    elif name in OTHERS:
-        module = OTHERS[name]
+    if name in own_names():
+        module = import_module(OTHERS.get(name, SUMS))
+    elif name in names():
+        module = extensions.load(extensions.SCHEMES, name)
     else:
+        extensions.refuse_missing(name)
         raise ConfigError(f"there is no protocol {name!r}; known: {', '.join(names())}")
-    found: Scheme = import_module(module).scheme(name)
+    found: Scheme = module.scheme(name)
     return found
 
 

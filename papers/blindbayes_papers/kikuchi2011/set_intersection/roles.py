@@ -1,0 +1,91 @@
+"""Roles of set_intersection. Step numbers as in SPEC.md."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from blindbayes.errors import DataError, PeerProtocolError
+from blindbayes.primitives.coins import Coins
+from blindbayes.protocol.core import Role, Run, Send, open_value, receive
+from blindbayes.protocol.transfer import agree
+from blindbayes_papers.kikuchi2011.set_intersection.groups import RISTRETTO, CommutingGroup
+from blindbayes_papers.kikuchi2011.set_intersection.messages import ItemsLocked, ItemsLockedTwice
+
+SIZE, MATCHING = "intersection_size", "matching"
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What Alice learns."""
+
+    size: int
+    matching: tuple[int, ...] | None = field(default=None, repr=False)  # positions of her items, if the study reveals them
+
+
+def alice(
+    run: Run, bob_name: str, items: Sequence[bytes], coins: Coins, *, matching: bool = False, group: CommutingGroup = RISTRETTO
+) -> Role[Found]:
+    """Learns the size of the intersection; with `matching`, which of her items are in it."""
+    require_distinct(items)
+    yield from agree(run, bob_name, "set_intersection", facts(group, matching), coins)
+    secret, order = group.secret(coins), list(range(len(items)))
+    coins.shuffle(order)
+    locked = [group.power(secret, group.hash(items[at])) for at in order]
+    yield Send(bob_name, ItemsLocked(b"".join(locked)))  # step 1
+    theirs = yield from receive(bob_name, ItemsLocked)
+    twice = yield from receive(bob_name, ItemsLockedTwice)
+    known = Counter(group.power(secret, element) for element in cut(theirs.elements, group, bob_name))  # step 3
+    own = cut(twice.elements, group, bob_name)
+    if len(own) != len(items):
+        raise PeerProtocolError("the items did not all come back", party=bob_name)
+    size = sum(element in known for element in own)
+    if not matching:
+        return Found((yield from open_value(SIZE, size)))
+    found = tuple(sorted(order[at] for at, element in enumerate(own) if element in known))
+    return Found(size, (yield from open_value(MATCHING, found)))
+
+
+def bob(
+    run: Run,
+    alice_name: str,
+    items: Sequence[bytes],
+    coins: Coins,
+    *,
+    matching: bool = False,
+    group: CommutingGroup = RISTRETTO,
+) -> Role[None]:
+    """Learns the number of Alice's items."""
+    require_distinct(items)
+    yield from agree(run, alice_name, "set_intersection", facts(group, matching), coins)
+    secret = group.secret(coins)
+    received = yield from receive(alice_name, ItemsLocked)
+    own = [group.power(secret, group.hash(item)) for item in items]
+    coins.shuffle(own)
+    yield Send(alice_name, ItemsLocked(b"".join(own)))  # step 2
+    twice = [group.power(secret, element) for element in cut(received.elements, group, alice_name)]
+    if not matching:
+        coins.shuffle(twice)  # in Alice's order they would tell her which items match
+    yield Send(alice_name, ItemsLockedTwice(b"".join(twice)))
+
+
+def facts(group: CommutingGroup, matching: bool) -> bytes:
+    """What both must agree on."""
+    return repr((group.name, matching)).encode()
+
+
+def require_distinct(items: Sequence[bytes]) -> None:
+    """Sets have no item twice."""
+    if len(set(items)) != len(items):
+        raise DataError("an identifier stands twice in a set; remove duplicates before")
+
+
+def cut(elements: bytes, group: CommutingGroup, party: str) -> list[bytes]:
+    """The elements of a message, each checked; none may stand twice."""
+    if len(elements) % group.size:
+        raise PeerProtocolError("group elements have the wrong length", party=party)
+    found = [group.require(elements[low : low + group.size], party) for low in range(0, len(elements), group.size)]
+    if len(set(found)) != len(found):
+        raise PeerProtocolError("a group element came twice", party=party)
+    return found

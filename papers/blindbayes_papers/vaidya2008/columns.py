@@ -1,0 +1,282 @@
+"""A study over columns by the paper's own route (`scalar_product`), in one process: for researchers and for comparison.
+
+    study = Study(codebook, partition="columns", protocol="scalar_product", options={"key_bits": 3072, "degree": 20})
+    result = study.simulate({"hospital": a, "insurer": b})
+    result.model.predict({"hospital": xa, "insurer": xb})
+    result.save("release/")                     # the leak report, and one share file per party
+    PrintedModel.load({"hospital": "release/hospital.share", "insurer": "release/insurer.share"})
+
+Two parties, one of which has the class; complete data. Options: key_bits, toy_keys, degree, const_bits, divisor, queries.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from fractions import Fraction
+from hashlib import blake2b
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from blindbayes.codebook import Feature, Numeric
+from blindbayes.data.columns import ColumnSource
+from blindbayes.errors import ConfigError, DataError
+from blindbayes.model.parameters import estimate
+from blindbayes.primitives.coins import Coins
+from blindbayes.protocol.columns import ColumnsSetup
+from blindbayes.protocol.core import Role, Run
+from blindbayes.scheme import aligned
+from blindbayes.scheme.aligned import columns_of, count_local, require_held, whole_block
+from blindbayes.scheme.job import Charge
+from blindbayes.scheme.prediction import PredictionJob, PredictionTerms
+from blindbayes.scheme.shared import ShareScheme
+from blindbayes.simulation.columns import JointModel
+from blindbayes.statistics import CodedRows, Statistics
+from blindbayes.study.agreement import Agreement
+from blindbayes.study.schemes import Exposure
+from blindbayes.study.study import Study
+from blindbayes_papers.vaidya2008 import scalar_product as route
+from blindbayes_papers.vaidya2008.params import FACTS, ScalarProductParams, require_printed, unsafe_keys
+from blindbayes_papers.vaidya2008.scalar_product import Attribute, Channel, HeldShare, Measured, Nominal, ScalarProductSetup
+from blindbayes_papers.vaidya2008.share import PrintedShare
+
+_TERMS = ("key_bits", "toy_keys", "degree", "const_bits", "divisor")
+
+
+def attribute_of(feature: Feature, variance_floor: float) -> Attribute:
+    """A feature as the protocol sees it: codes of values or bins, or whole numbers from 0."""
+    if not isinstance(feature, Numeric) or feature.bins is not None:
+        return Nominal(feature.name, feature.size)
+    floor = Fraction(variance_floor) * Fraction(feature.scale) ** 2
+    return Measured(feature.name, feature.code_high - feature.code_low, floor)
+
+
+def attributes_of(columns: ColumnsSetup) -> tuple[Attribute, ...]:
+    """The attribute holder's features, as the protocol sees them."""
+    features, floor = columns.features(columns.holders[0]), columns.codebook.variance_floor
+    if floor is None and any(isinstance(each, Numeric) and each.bins is None for each in features):
+        raise ConfigError("a study over columns needs a variance_floor in its codebook")
+    return tuple(attribute_of(feature, floor or 0.0) for feature in features)
+
+
+def _column(feature: Feature, block: CodedRows) -> list[int]:
+    codes = block.columns[feature.name]
+    least = feature.code_low if isinstance(feature, Numeric) and feature.bins is None else 0
+    if (codes < least).any():
+        raise DataError(f"column {feature.name!r}: scalar_product takes complete data; a value is missing")
+    return [int(code) for code in codes - least]
+
+
+class PrintedTraining:
+    """One party's part of training. See `scheme.part.Training`."""
+
+    def __init__(self, study: Study, columns: ColumnsSetup, party: str, source: ColumnSource) -> None:
+        require_held(columns, party, source)
+        self.party, self.rows, self._columns = party, source.rows, columns
+        self._queries, self._attributes = study.options.get("queries"), attributes_of(columns)
+        self.terms = terms_of(study, columns.rows)
+        self._local = count_local(columns, party, source) if party == columns.class_holder else None
+        self._labels: list[int] = []
+        self._values: dict[str, list[int]] = {feature.name: [] for feature in columns.features(columns.holders[0])}
+        for block in source.blocks():  # as training data: a value outside the codebook is an error, not clamped
+            if party == columns.class_holder:
+                self._labels += [int(label) for label in block.known_labels]
+            else:
+                for feature in columns.features(party):
+                    self._values[feature.name] += _column(feature, block)
+
+    def digest(self, key: bytes) -> bytes:
+        """Keyed digest of what it brings."""
+        return blake2b(repr((self._labels, self._values)).encode(), key=key[:64], digest_size=32).digest()
+
+    def role(self, run: Run, coins: Coins) -> Role[tuple[Channel, HeldShare]]:
+        """The class holder's role, or the attribute holder's."""
+        holder, other = self._columns.class_holder, self._columns.holders[0]
+        channel = yield from route.connect(run, other if self.party == holder else holder, self.terms, coins)
+        if self.party == holder:
+            return channel, (yield from route.train_class_holder(channel, self._attributes, self._labels))
+        return channel, (yield from route.train_attribute_holder(channel, self._attributes, self._values))
+
+    def share(self, trained: tuple[Channel, HeldShare], study: str) -> PrintedShare:
+        """What the party keeps."""
+        (channel, held), facts = trained, self._columns.to_dict()
+        keys = (channel.private, channel.public)
+        return PrintedShare(study, self.party, facts, self.terms, held, *keys, self._local, self._queries)
+
+
+class PrintedScoring:
+    """One party's part of a classification, in a session of its own under the keys of the training. See `part.Scoring`."""
+
+    def __init__(self, share: PrintedShare, source: ColumnSource | int) -> None:
+        share.require_alive()
+        self.share, self.party, self.columns = share, share.party, columns_of(share.public)
+        self.count = source if isinstance(source, int) else source.rows
+        if self.count < 1:
+            raise DataError("a batch has at least one instance")
+        block = CodedRows(None, {}, self.count)
+        if not isinstance(source, int):
+            require_held(self.columns, self.party, source)
+            block = whole_block(source)
+        holder = self.party == self.columns.class_holder
+        self._scores = [[2 * float(value) for value in row] for row in self._local(block)] if holder else []
+        features = () if holder else self.columns.features(self.party)
+        self._values = {feature.name: _column(feature, block) for feature in features}
+
+    def digest(self, key: bytes) -> bytes:
+        """Keyed digest of what it brings."""
+        return blake2b(repr((self._scores, self._values)).encode(), key=key[:64], digest_size=32).digest()
+
+    def role(self, run: Run, coins: Coins) -> Role[npt.NDArray[np.int64] | None]:
+        """Both learn the class."""
+        share, attributes = self.share, attributes_of(self.columns)
+        holder, other = self.columns.class_holder, self.columns.holders[0]
+        if self.party == holder:
+            channel = yield from route.connect(run, other, share.terms, coins, share.own_key, share.other_key)
+            found = yield from route.classify_class_holder(channel, attributes, share.held, self._scores)
+        else:
+            channel = yield from route.connect(run, holder, share.terms, coins, share.own_key, share.other_key)
+            found = yield from route.classify_attribute_holder(channel, attributes, share.held, self._values, self.count)
+        return np.array(found, dtype=np.int64)
+
+    def _local(self, block: CodedRows) -> npt.NDArray[np.float64]:
+        """What the class holder's own columns add to the scores; it computes them alone, with the divisor of the terms."""
+        scores = np.zeros((block.rows, len(self.columns.codebook.classes)))
+        holder = self.columns.class_holder
+        if self.columns.owners[holder]:
+            book = self.columns.codebook.with_features(self.columns.features(holder))
+            named, divisor = (self.share.local or {})["statistics"], self.share.terms.divisor
+            parameters = estimate(Statistics.from_names(book, named), alpha=self.columns.alpha, divisor=divisor)
+            for name, term in parameters.terms.items():
+                scores += parameters.score(name, term, block.columns[name])
+        return scores
+
+
+class PrintedPrediction(PredictionJob):
+    """A classification by the paper's route."""
+
+    def __init__(self, terms: PredictionTerms, *rest: Any) -> None:
+        super().__init__(replace(terms, protocols=("scalar_product",)), *rest)
+
+    def part(self, share: Any, rows: ColumnSource | int) -> PrintedScoring:
+        """See `PrintedScoring`."""
+        return PrintedScoring(share, rows)
+
+
+class PrintedModel(JointModel):
+    """Shares of scaled probabilities, means and variances, one per party."""
+
+    job, share_kind = PrintedPrediction, PrintedShare
+
+    @property
+    def attributes(self) -> tuple[Attribute, ...]:
+        """The attribute holder's features, as the protocol sees them."""
+        return attributes_of(self.columns)
+
+    @property
+    def terms(self) -> ScalarProductSetup:
+        """What the parties agreed on."""
+        found: ScalarProductSetup = self.shares[self.columns.class_holder].terms
+        return found
+
+    def moments(self) -> dict[str, tuple[list[Fraction], list[Fraction]]]:
+        """Simulation only: means and variances that the shares stand for, in codes from 0, per class."""
+        const = self.terms.const
+        first, second = (self._held(name).numeric for name in self.columns.owners)
+        found = {}
+        for name in first:
+            means = [Fraction(a + b, const) for a, b in zip(first[name].means, second[name].means, strict=True)]
+            pairs = zip(first[name].variances, second[name].variances, strict=True)
+            found[name] = (means, [Fraction(a + b, const**3) for a, b in pairs])
+        return found
+
+    def probabilities(self) -> dict[str, list[list[Fraction]]]:
+        """Simulation only: P(value | class) that the shares stand for, per class and value."""
+        first, second = (self._held(name).nominal for name in self.columns.owners)
+        return {
+            name: [
+                [Fraction(a + b, self.terms.const) for a, b in zip(left, right, strict=True)]
+                for left, right in zip(first[name], second[name], strict=True)
+            ]
+            for name in first
+        }
+
+    def _held(self, party: str) -> HeldShare:
+        self.shares[party].require_alive()
+        held: HeldShare = self.shares[party].held
+        return held
+
+
+def terms_of(study: Study, rows: int) -> ScalarProductSetup:
+    """The study's options, as the protocol knows them."""
+    given = {name: study.options[name] for name in _TERMS if name in study.options}
+    return ScalarProductSetup(rows, len(study.codebook.classes), alpha=study.alpha, **given)
+
+
+class PrintedColumns(ShareScheme):
+    """scalar_product over columns."""
+
+    name, params, facts = "scalar_product", ScalarProductParams, replace(FACTS, shares=True)
+    protocols = ("scalar_product",)
+    share_kind, prediction = PrintedShare, PrintedPrediction
+
+    def check(self, study: Study) -> None:
+        """See `require_printed`."""
+        require_printed(study)
+
+    def agree(self, agreement: Agreement) -> ColumnsSetup:
+        """Who holds what of how many rows."""
+        held, study = agreement.holdings, agreement.study
+        columns = ColumnsSetup(study.codebook, held.n_rows or 0, agreement.owners, held.labelled, study.alpha)
+        if len(agreement.names) != 2 or len(columns.labelled) != 1:
+            raise ConfigError("scalar_product is for two parties of which one has the class; use class_sums")
+        terms_of(study, columns.rows)
+        return columns
+
+    def meet(self, study: Study, sites: Mapping[str, Any]) -> Agreement:
+        """Tables that line up."""
+        return aligned.SCHEME.meet(study, sites)
+
+    def columns(self, agreement: Agreement) -> ColumnsSetup:
+        """The public facts themselves."""
+        found: ColumnsSetup = agreement.public
+        return found
+
+    def training(self, agreement: Agreement, party: str, source: ColumnSource) -> PrintedTraining:
+        """See `PrintedTraining`."""
+        return PrintedTraining(agreement.study, self.columns(agreement), party, source)
+
+    def model(self, agreement: Agreement, shares: Mapping[str, Any]) -> PrintedModel:
+        """The model in shares."""
+        return PrintedModel(self.columns(agreement), shares, agreement=agreement)
+
+    def price(self, agreement: Agreement, party: str) -> Charge | None:
+        """There is no noise."""
+        return None
+
+    def exposure(self, agreement: Agreement) -> Exposure:
+        """Classifications; short keys protect nothing."""
+        return replace(super().exposure(agreement), unsafe=unsafe_keys(agreement.study))
+
+    def statement(self, agreement: Agreement, overlaps: Mapping[str, int]) -> str:
+        """What training promises."""
+        study, columns, terms = agreement.study, self.columns(agreement), terms_of(agreement.study, 1)
+        queries = study.options.get("queries")
+        lines = [
+            f"Study {agreement.sha256}",
+            "Protocol scalar_product (Vaidya, Kantarcioglu and Clifton 2008), for comparison. "
+            f"Class holder: {columns.class_holder}.",
+            "Training opened nothing: each party holds shares of probabilities, means and variances. A classification opens "
+            "the class to both.",
+            f"Paillier keys of {terms.key_bits} bits" + (" (TOY KEYS: no security)." if terms.key_bits < 2048 else "."),
+            "Security: parties that follow the protocol and look at what they received (semi-honest), computational; shares "
+            "are within 2^-64 of independence from what they share.",
+            f"The variance is divided by {terms.divisor}. "
+            + (f"At most {queries} instances may be classified." if queries else "The number of queries is not limited.")
+            + " Repeated queries let the model be read off; limit them.",
+        ]
+        return "\n\n".join(lines)
+
+
+SCHEME = PrintedColumns()

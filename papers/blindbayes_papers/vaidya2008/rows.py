@@ -1,0 +1,291 @@
+"""A study over rows by the paper's own route: Protocol 3 of Vaidya 2008, for researchers and for comparison.
+
+    study = Study(codebook, protocol="scalar_product", options={"opening": "printed"})
+    result = study.simulate({"north": a, "south": b, "west": c})
+    result.parameters()
+
+Three parties or more: the counts go round the collusion-resistant ring until its last step, two parties take ln of every sum
+by a garbled circuit and a polynomial under Paillier, and the differences give the ratios. With `opening="printed"` all learn
+them, **which opens the counts**, as the paper's Protocol 3 does; with "shares" (default) exp too is taken in a circuit and
+two parties hold shares. `private_ratio` does the same a hundred times faster, exactly, and opens no finer than the counts
+stay hidden. Options: opening, rings, key_bits, toy_keys, degree, divisor.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Any, Literal
+
+import numpy as np
+
+from blindbayes.codebook import Codebook, Numeric
+from blindbayes.errors import ConfigError, LocalProtocolError, PrivacyError
+from blindbayes.estimators import NaiveBayes
+from blindbayes.model.file import ModelRecord, dump_model
+from blindbayes.model.parameters import Gaussian, Histogram, Parameters, Term
+from blindbayes.primitives.coins import Coins
+from blindbayes.privacy.statement import Deployment
+from blindbayes.protocol.core import Role, Run
+from blindbayes.protocol.registry import SumSetup
+from blindbayes.report import LeakReport, leak_report, model_files, run_files
+from blindbayes.scheme.job import CountingJob, Site, refused_reading
+from blindbayes.scheme.result import Leak, RunResult, leakage_of
+from blindbayes.statistics import Statistics
+from blindbayes.study.agreement import Agreement
+from blindbayes.study.schemes import Exposure, Scheme
+from blindbayes.study.study import Study
+from blindbayes.study.summing import FEWEST_EXACT
+from blindbayes.transport.memory import Outcome
+from blindbayes.wire import U64Array
+from blindbayes.wire.transcript import Cost
+from blindbayes_papers.vaidya2008.params import FACTS, ScalarProductParams, require_printed, unsafe_keys
+from blindbayes_papers.vaidya2008.scalar_product import ScalarProductSetup, ratio
+from blindbayes_papers.vaidya2008.scalar_product.logarithm import FRACTION
+
+_TERMS = ("key_bits", "toy_keys", "degree", "divisor")
+Divisor = Literal["n", "n-1"]
+
+
+class RatioLayout:
+    """Which sums are taken, and what their ratios mean: priors, then feature by feature, class by class."""
+
+    def __init__(self, codebook: Codebook, alpha: float, divisor: Divisor, opening: str, rings: int | None) -> None:
+        if opening not in ("shares", "printed"):
+            raise ConfigError("opening is one of shares, printed")
+        if codebook.variance_floor is None and any(not feature.counted for feature in codebook.features):
+            raise ConfigError("a study by scalar_product needs a variance_floor in its codebook")
+        self.codebook, self.divisor = codebook, divisor
+        self.alpha = Fraction(str(alpha))
+        rows, classes = codebook.max_rows, len(codebook.classes)
+        prior = ratio.RatioSetup(tuple((at, classes) for at in range(classes)), (0,) * (classes + 1), rows.bit_length())
+        pieces, self.factor = [prior], self.alpha.denominator
+        for feature in codebook.features:
+            if isinstance(feature, Numeric) and not feature.counted:
+                one = ratio.numeric_ratios(rows, feature.code_high - feature.code_low, divisor)
+            else:
+                one, self.factor = ratio.nominal_ratios(feature.size, self.alpha, rows)
+            pieces += [one] * classes
+        self.ratios = ratio.side_by_side(pieces, "printed" if opening == "printed" else "shares", rings)
+
+    def vector(self, statistics: Statistics) -> U64Array:
+        """A party's sums, in the order of the ratios."""
+        counts = [int(value) for value in statistics.class_counts]
+        found = [*counts, sum(counts)]
+        for feature in self.codebook.features:
+            for at in range(len(counts)):
+                if feature.name in statistics.counts:
+                    row = [self.factor * int(value) for value in statistics.counts[feature.name][at]]
+                    found += [*row, sum(row)]
+                elif isinstance(feature, Numeric):
+                    found += self._moments(statistics, feature, at)
+        return np.array(found, dtype=np.uint64)
+
+    def _moments(self, statistics: Statistics, feature: Numeric, at: int) -> list[int]:
+        """Of codes from 0: n, sum + n, sum of squares + n (`ratio.numeric_vector`, from sums)."""
+        name, low = feature.name, feature.code_low
+        n, total, square = (int(part[name][at]) for part in (statistics.n, statistics.sums, statistics.squares))
+        found = [n, total - n * low + n, square - 2 * low * total + n * low * low + n]
+        return found if self.divisor == "n" else [*found, n]
+
+    def parameters(self, ratios: Sequence[float]) -> Parameters:
+        """The model that the ratios say."""
+        rest, classes = iter(ratios), range(len(self.codebook.classes))
+        prior = np.log([next(rest) for _ in classes])
+        terms: dict[str, Term] = {}
+        for feature in self.codebook.features:
+            if isinstance(feature, Numeric) and not feature.counted:
+                each = 2 if self.divisor == "n" else 3
+                pairs = [ratio.mean_and_variance([next(rest) for _ in range(each)]) for _ in classes]
+                low, floor = feature.code_low + feature.centre, self.codebook.variance_floor or 0.0
+                means = np.array([(mean + low) / feature.scale for mean, _ in pairs])
+                terms[feature.name] = Gaussian(means, np.array([max(floor, v / feature.scale**2) for _, v in pairs]))
+            else:
+                table = [[next(rest) for _ in range(feature.size)] for _ in classes]
+                terms[feature.name] = Histogram(np.log(table))
+        return Parameters(self.codebook, prior, terms)
+
+
+@dataclass(frozen=True)
+class PrintedRows(RunResult):
+    """How the run ended. `opened`: the announced ratios in units of 2^-32, or None if all stayed in shares."""
+
+    plan: RatioLayout = field(repr=False)
+    terms: ScalarProductSetup
+    opened: tuple[int, ...] | None = field(repr=False)
+    shares: Mapping[str, tuple[int, ...]] = field(repr=False)  # of the two computing parties, modulo 2^SHARE_BITS
+    leakage: Mapping[str, Leak]
+    cost: Cost = field(repr=False)
+    statement: str = field(repr=False)
+    included: tuple[str, ...]
+    report: LeakReport = field(repr=False)
+
+    @property
+    def relative_error(self) -> float:
+        """Bound on the relative error of a ratio, besides one unit of 2^-32."""
+        return ratio.relative_error(self.terms.degree)
+
+    @property
+    def model(self) -> NaiveBayes:
+        """The model of the announced ratios. Its counts are not in it, though they follow."""
+        settings = {"alpha": float(self.plan.alpha), "var_smoothing": 0.0, "named": False}
+        record = ModelRecord(self.parameters(), None, "text", settings, None)
+        return NaiveBayes(self.plan.codebook, alpha=float(self.plan.alpha))._restore(record)
+
+    def files(self, deployment: Deployment | None = None) -> dict[str, bytes]:
+        """Every file of the release but the checksums: the model too, if it was opened."""
+        made = run_files(self.report, self.cost, self.statement)
+        if self.opened is None:
+            return made
+        facts = {"protocol": "scalar_product", "opened": "ratios", "included": ", ".join(self.included)}
+        model = {"model.json": dump_model(self.model._record()).encode()}
+        return made | model | model_files(self.parameters(), facts, None, deployment)
+
+    @property
+    def known(self) -> dict[str, Any]:
+        """Public facts for the run.json of a site."""
+        return {"included": list(self.included)}
+
+    def parameters(self) -> Parameters:
+        """The model of the announced ratios."""
+        if self.opened is None:
+            raise PrivacyError("nothing was opened: the ratios are in shares; combine them, for simulation")
+        return self.plan.parameters([value / 2**FRACTION for value in self.opened])
+
+    def combine(self) -> Parameters:
+        """Simulation only: the model that the shares stand for."""
+        if not self.shares:
+            return self.parameters()
+        first, second = self.shares.values()
+        whole = [(a + b) % (1 << ratio.SHARE_BITS) for a, b in zip(first, second, strict=True)]
+        return self.plan.parameters([value / 2**FRACTION for value in whole])
+
+
+@dataclass(frozen=True)
+class Printed:
+    """What is public about one run."""
+
+    plan: RatioLayout
+    terms: ScalarProductSetup
+    setting: SumSetup  # for the difference rule: what is opened depends on everybody's counts
+
+
+class PrintedRowsJob(CountingJob):
+    """See `scheme.job.Job`."""
+
+    def read(self) -> None:
+        """Count this site's rows."""
+        self.bring(self.count(self.agreement.study.codebook))
+
+    def role(self, seat: str, run: Run, coins: Coins) -> Role[Any]:
+        """Protocol 3."""
+        public: Printed = self.agreement.public
+        if self.statistics is None:
+            raise LocalProtocolError("a party has counted its rows", party=seat)
+        return ratio.party(run, public.plan.ratios, public.terms, public.plan.vector(self.statistics), coins)
+
+    def authorise_and_charge(self, seat: str) -> None:
+        """Nothing is charged."""
+        names, printed = self.agreement.names, self.agreement.public.plan.ratios.opening == "printed"
+        self.site.authorise_and_charge(
+            self.agreement, self.run_id, None, state=self.state, quorum_size=len(names), exact=printed
+        )
+
+    def keep(self, outputs: Mapping[str, Any]) -> None:
+        """Write down whose counts are in what was opened."""
+        if self.agreement.public.plan.ratios.opening == "printed":
+            self.site.opened(self.agreement, self.run_id, self.agreement.names)
+
+
+class PrintedRowsScheme(Scheme):
+    """scalar_product over rows. See `study.schemes.Scheme`."""
+
+    name, params, facts = "scalar_product", ScalarProductParams, FACTS
+
+    def check(self, study: Study) -> None:
+        """See `require_printed`."""
+        require_printed(study)
+
+    def agree(self, agreement: Agreement) -> Printed:
+        """Which ratios of which sums."""
+        study, least = agreement.study, max(FEWEST_EXACT, agreement.study.min_parties)
+        if len(agreement.names) < least:
+            raise PrivacyError(f"Protocol 3 takes at least {least} parties: two would read each other")
+        given = {name: study.options[name] for name in _TERMS if name in study.options}
+        terms, options = ScalarProductSetup(1, len(study.codebook.classes), alpha=study.alpha, **given), study.options
+        opening, rings = options.get("opening", "shares"), options.get("rings")
+        if agreement.identities and opening != "printed":
+            raise ConfigError("shares of ratios by the paper's route serve nothing; private_ratio has shares that classify")
+        plan = RatioLayout(study.codebook, study.alpha, terms.divisor, opening, rings)
+        return Printed(plan, terms, SumSetup(agreement.names, 1))
+
+    def learners(self, agreement: Agreement) -> tuple[str, ...]:
+        """Everybody."""
+        return agreement.names
+
+    def exposure(self, agreement: Agreement) -> Exposure:
+        """The counts, in effect."""
+        return Exposure(exact=True, quorum_size=len(agreement.names), unsafe=unsafe_keys(agreement.study))
+
+    def shown(self, agreement: Agreement) -> dict[str, Any]:
+        """For `study check`."""
+        names = list(agreement.names)
+        return {"contributors": names, "opened": ["ratios, and by them the counts"], "learners": names}
+
+    def told(self, agreement: Agreement) -> list[str]:
+        """For the wizard."""
+        return [f"{agreement.title}: rows of {', '.join(agreement.names)}.", f"  {_follows(agreement.public.plan)}"]
+
+    def dry_run(self, agreement: Agreement, site: Site) -> tuple[dict[str, Any], list[str]]:
+        """What would leave."""
+        problems = refused_reading(self.job(agreement, site, "0" * 32))
+        said, follows = self.shown(agreement), _follows(agreement.public.plan)
+        facts = {
+            "leaves_as": "shares of this site's sums",
+            "opened": said["opened"],
+            "opened_to": said["learners"],
+        }
+        return {**facts, "refused_because": problems}, [follows, "Nothing has left."]
+
+    def job(self, agreement: Agreement, site: Site, run_id: str) -> PrintedRowsJob:
+        """This party's sums go into the ratios."""
+        return PrintedRowsJob(agreement, site, run_id)
+
+    def result(self, agreement: Agreement, outcome: Outcome, **_: Any) -> PrintedRows:
+        """The announced ratios, or the shares."""
+        public: Printed = agreement.public
+        plan, names = public.plan, agreement.names
+        printed = plan.ratios.opening == "printed"
+        found = next((found for found in outcome.outputs.values() if found is not None), ())
+        opened = tuple(found) if printed else None
+        held = {} if printed else {name: tuple(found) for name, found in outcome.outputs.items() if found is not None}
+        seen, follows = outcome.transcript, _follows(plan)
+        report = leak_report(("scalar_product",), len(names), seen.received, outcome.opened, seen.entries, (follows,))
+        statement = _statement(agreement.study, plan, public.terms)
+        leakage = leakage_of(outcome)
+        return PrintedRows(plan, public.terms, opened, held, leakage, outcome.cost, statement, names, report)
+
+
+SCHEME = PrintedRowsScheme()
+
+
+def _follows(plan: RatioLayout) -> str:
+    if plan.ratios.opening == "printed":
+        return "Opened: every probability, mean and variance, as printed. **This opens the counts** behind them."
+    return "Nothing was opened: every ratio is in shares of two parties, who together have the sums; they must not collude."
+
+
+def _statement(study: Study, plan: RatioLayout, terms: ScalarProductSetup) -> str:
+    error = ratio.relative_error(terms.degree)
+    lines = [
+        f"Study {study.sha256}",
+        f"Codebook {study.codebook.sha256}",
+        "Protocol scalar_product (Vaidya, Kantarcioglu and Clifton 2008, Protocol 3), for comparison.",
+        _follows(plan),
+        f"Paillier keys of {terms.key_bits} bits" + (" (TOY KEYS: no security)." if terms.key_bits < 2048 else "."),
+        f"A ratio is off by at most {error:.2g} of itself (about {-math.log2(error):.0f} bits); the variance is divided by "
+        f"{terms.divisor}. A class without rows counts as one row in the prior.",
+    ]
+    return "\n\n".join(lines)

@@ -1,0 +1,41 @@
+"""What other distributions add: each names it in its own metadata, under a group of entry points of ours.
+
+    [project.entry-points."blindbayes.schemes"]
+    my_protocol = "my_package.my_scheme"     # the module offers `scheme(name)`, see `study.schemes`; the folders beside it that
+                                             # have a SPEC.md are protocols
+
+    [project.entry-points."blindbayes.commands"]
+    my-command = "my_package.my_command"     # the module offers `command`, for the command line
+
+A module is loaded when it is asked for. A name of the core's own is the core's; a new site's policy allows no added protocol
+until its people say so.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib import import_module, metadata
+from types import ModuleType
+
+from blindbayes.errors import ConfigError
+
+SCHEMES, COMMANDS = "blindbayes.schemes", "blindbayes.commands"
+
+_BY_EXTRA = dict.fromkeys(("scalar_product", "distorted_intersection", "set_intersection", "reproduce"), "papers")
+
+
+@cache
+def added(group: str) -> dict[str, str]:
+    """What the installed distributions add to a group: the module of every name."""
+    return {each.name: each.value for each in metadata.entry_points(group=group)}
+
+
+def load(group: str, name: str) -> ModuleType:
+    """The module that offers it."""
+    return import_module(added(group)[name])
+
+
+def refuse_missing(name: str) -> None:
+    """Refuse what comes by an extra that is not there, with the command that installs it."""
+    if name in _BY_EXTRA:
+        raise ConfigError(f"{name} needs an extra: pip install 'blindbayes[{_BY_EXTRA[name]}]'")
