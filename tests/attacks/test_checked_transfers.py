@@ -266,7 +266,7 @@ def stealing_evaluator(setup, query, run, ot_receiver, loot):
         of_block = TweakedHash.of_block(hash_.session, comparing._COMPARED)
         evaluator = Evaluator(of_block, "class")
         evaluator.give_tables(garbled.tables)
-        out = comparing._circuit(evaluator, evaluator.own(tried.shape[:-1]), tried, query).reshape(-1, 2)
+        out = comparing.circuit(evaluator, evaluator.own(tried.shape[:-1]), tried, query).reshape(-1, 2)
         own = of_block.run(out, Domain.OUTPUT, of_block.reserve(Domain.OUTPUT, len(out)))[:, 0]
         fits = (own == garbled.tags[len(out) :]) | (own == garbled.tags[: len(out)])
         for tree in range(TREES):

@@ -177,13 +177,13 @@ CIRCUITS = {
 )
 def test_a_class_holder_that_garbles_another_comparison_is_caught(how, split, reveal_to, monkeypatch):
     """Only that of the instances: where it knows that dummies alone are compared, it is honest."""
-    result, real = train(split, epsilon=None, reveal_to=reveal_to), comparing._circuit
+    result, real = train(split, epsilon=None, reveal_to=reveal_to), comparing.circuit
 
     def garbled(g, mine, theirs, query):
         lies = isinstance(g, Garbler) and query.shared
         return real(g, *(CIRCUITS[how](g, mine, theirs) if lies else (mine, theirs)), query)
 
-    monkeypatch.setattr(comparing, "_circuit", garbled)
+    monkeypatch.setattr(comparing, "circuit", garbled)
     with pytest.raises(IntegrityError) as found:
         ask(result.model, split)
     assert found.value.party == "bank"
