@@ -177,7 +177,7 @@ def test_what_comparing_together_costs_is_as_the_spec_says(holders):
     cost, setup = joint.model.classify(asked).cost, setup_of(joint, asked, compare_all=True)
     layers = compare_all.layer_count(holders + 1, joint.model.columns.plan.bits, 3)
     facts = {"holders": holders, "chunks": 1, "layers": layers}
-    rounds = cost.rounds - setup.rounds + 1  # the setup's last message and the first of the batch go at the same time
+    rounds = cost.rounds - setup.rounds  # the setup's last message goes to the last holder, who then speaks first
     assert (rounds, cost.messages - setup.messages) == tuple(eval(table[name], {}, facts) for name in ("rounds", "messages"))
 
 

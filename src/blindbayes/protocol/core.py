@@ -85,6 +85,7 @@ class Run:
     signer: Signer | None = field(default=None, repr=False)
     agreement: AgreementKey | None = field(default=None, repr=False)  # my key that stands over many runs
     keys: Mapping[str, bytes] = field(default_factory=dict)  # everybody's, by party; empty bytes where there is none
+    standing: Mapping[str, bytes] = field(default_factory=dict)  # sessions that were agreed on and from which others follow
 
     def __post_init__(self) -> None:
         if len(set(self.parties)) != len(self.parties):

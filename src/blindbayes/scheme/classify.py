@@ -62,10 +62,11 @@ class LinedUpScoring(ABC):
 
     def role(self, run: Run, coins: Coins) -> Role[Classes | None]:
         """Transfers, then batch after batch."""
-        links = yield from self._connect(run, coins.derive("transfers"))
+        sessions, links = yield from self._connect(run, coins.derive("transfers"))
         learned: list[Classes] = []
         for at, block in enumerate(self._batches()):
-            found = yield from self._batch(run, block, links, coins.derive(f"batch {at}"))
+            part = transfer.standing(run, sessions, f"batch {at}")
+            found = yield from self._batch(part, block, links, coins.derive(f"batch {at}"))
             if found is not None:
                 learned.append(found)
         return np.concatenate(learned) if learned else None
@@ -78,8 +79,8 @@ class LinedUpScoring(ABC):
             yield CodedRows(None, {}, min(BATCH, self.count - low))
 
     @abstractmethod
-    def _connect(self, run: Run, coins: Coins) -> Role[Any]:
-        """Agree on what is public about this classification, then set up the transfers."""
+    def _connect(self, run: Run, coins: Coins) -> Role[tuple[Mapping[str, bytes], Any]]:
+        """Agree on what is public about this classification, then set up the transfers: the sessions, and what was set up."""
 
     @abstractmethod
     def _batch(self, run: Run, block: CodedRows, links: Any, coins: Coins) -> Role[Classes | None]:
@@ -102,20 +103,20 @@ class ColumnScoring(LinedUpScoring):
         """What one party may send another."""
         return link_bytes.classification(self.columns, self.count, compare_all=self._compare_all, batch=BATCH)
 
-    def _connect(self, run: Run, coins: Coins) -> Role[Transfers]:
+    def _connect(self, run: Run, coins: Coins) -> Role[tuple[Mapping[str, bytes], Transfers]]:
         holder, kept = self.columns.class_holder, Transfers()
         facts = json.dumps([self.columns.to_dict(), self.count, self._reveal_to, self._compare_all], sort_keys=True).encode()
-        others = self.columns.holders if self.party == holder else (holder,)
-        for name in others:
-            yield from transfer.agree(run, name, "classification", facts, coins)
-        for name in others:
+        others = [name for name in (holder, *self.columns.holders) if name != self.party]
+        sessions = yield from transfer.agree_all(run, dict.fromkeys(others, "classification"), facts, coins)
+        part = transfer.standing(run, sessions, "transfers")
+        for name in self.columns.holders if self.party == holder else (holder,):
             if self.party == holder:
-                kept.ot_senders[name] = yield from transfer.ot_sender(run, name, coins)
+                kept.ot_senders[name] = yield from transfer.ot_sender(part, name, coins)
             else:
-                kept.ot_receiver = yield from transfer.ot_receiver(run, name, coins)
+                kept.ot_receiver = yield from transfer.ot_receiver(part, name, coins)
         if self._compare_all:
-            kept.mesh = yield from shared_argmax.connect(run, coins)
-        return kept
+            kept.mesh = yield from shared_argmax.connect(transfer.standing(run, sessions, "mesh"), coins)
+        return sessions, kept
 
     def _batch(self, run: Run, block: CodedRows, links: Transfers, coins: Coins) -> Role[Classes | None]:
         query = self.columns.query(block.rows, self._reveal_to, compare_all=self._compare_all)
@@ -156,10 +157,11 @@ class JoinedScoring(LinedUpScoring):
         """What one party may send another."""
         return link_bytes.classification(self.columns, self.count, batch=BATCH)
 
-    def _connect(self, run: Run, coins: Coins) -> Role[Links]:
+    def _connect(self, run: Run, coins: Coins) -> Role[tuple[Mapping[str, bytes], Links]]:
         facts = self.join.facts() + repr((self.count, self._reveal_to)).encode()
-        yield from transfer.agree(run, self._other, "classification", facts, coins)
-        return (yield from joined_roles.connect(run, self._other, coins))
+        sessions = yield from transfer.agree_all(run, {self._other: "classification"}, facts, coins)
+        part = transfer.standing(run, sessions, "transfers")
+        return sessions, (yield from joined_roles.connect(part, self._other, coins))
 
     def _batch(self, run: Run, block: CodedRows, links: Links, coins: Coins) -> Role[Classes | None]:
         is_holder = self.party == self.join.class_holder
@@ -211,8 +213,8 @@ class RowScoring(LinedUpScoring):
         super().__init__(share, as_columns, source, asked.asker)
         self._asked = asked
 
-    def _connect(self, run: Run, coins: Coins) -> Role[RowLinks]:
-        return (yield from private_ratio.connect(run, self._asked.rows, self.count, self._asked.asker, coins))
+    def _connect(self, run: Run, coins: Coins) -> Role[tuple[Mapping[str, bytes], RowLinks]]:
+        return {}, (yield from private_ratio.connect(run, self._asked.rows, self.count, self._asked.asker, coins))
 
     def _batch(self, run: Run, block: CodedRows, links: RowLinks, coins: Coins) -> Role[Classes | None]:
         rows, tables = self._asked.rows, next(iter(self.share.tables.values()), {})

@@ -14,7 +14,7 @@ from blindbayes.wire import VERSION as WIRE
 ENVELOPE = 1
 LINK = 2  # beats that say what was sent, and `again`
 JOURNAL = 1
-PROTOCOLS = 3  # messages and roles of any protocol
+PROTOCOLS = 4  # messages and roles of any protocol
 VERSIONS: Mapping[str, str] = {
     "blindbayes": __version__,
     "envelope": str(ENVELOPE),

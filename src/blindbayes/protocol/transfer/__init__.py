@@ -11,6 +11,7 @@ from blindbayes.protocol.transfer.roles import (
     ot_receiver,
     ot_sender,
     require_mark,
+    standing,
 )
 
 __all__ = [
@@ -24,4 +25,5 @@ __all__ = [
     "ot_receiver",
     "ot_sender",
     "require_mark",
+    "standing",
 ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 from collections.abc import Mapping
+from dataclasses import replace
 
 from blindbayes.errors import IntegrityError, PeerProtocolError
 from blindbayes.primitives.coins import Coins
@@ -33,23 +34,33 @@ def agree(run: Run, other: str, step: str, facts: bytes, coins: Coins) -> Role[b
 
 
 def agree_all(run: Run, steps: Mapping[str, str], facts: bytes, coins: Coins) -> Role[dict[str, bytes]]:
-    """`agree` with several parties in one round; `steps` says for what, by party."""
+    """`agree` with several parties in one round; `steps` says for what, by party. With whom a session stands already, nothing
+    is sent: the new one is a hash of it, of the step and the facts, so that other facts give marks that fit no message."""
     digests = {other: hashlib.sha256(run.context(step) + facts).digest() for other, step in steps.items()}
-    nonces = {other: coins.bytes(NONCE_BYTES) for other in steps}
-    for other, digest in digests.items():
-        yield Send(other, SessionOffered(nonces[other], digest))
+    nonces = {other: coins.bytes(NONCE_BYTES) for other in steps if other not in run.standing}
+    for other, nonce in nonces.items():
+        yield Send(other, SessionOffered(nonce, digests[other]))
     sessions = {}
     for other, digest in digests.items():
-        offered = yield from receive(other, SessionOffered)
-        if len(offered.nonce) != NONCE_BYTES or offered.digest != digest:
-            raise PeerProtocolError(
-                "the parties do not agree on the public facts of this step, such as the number of rows", party=other
-            )
         mine_first = run.parties.index(run.me) < run.parties.index(other)
+        if other in nonces:
+            offered = yield from receive(other, SessionOffered)
+            if len(offered.nonce) != NONCE_BYTES or offered.digest != digest:
+                raise PeerProtocolError(
+                    "the parties do not agree on the public facts of this step, such as the number of rows", party=other
+                )
+            fresh = nonces[other] + offered.nonce if mine_first else offered.nonce + nonces[other]
+        else:
+            fresh = b"standing" + run.standing[other]
         first, second = (run.me, other) if mine_first else (other, run.me)
-        both = nonces[other] + offered.nonce if mine_first else offered.nonce + nonces[other]
-        sessions[other] = hashlib.sha256(run.context(steps[other], first, second) + digest + both).digest()
+        sessions[other] = hashlib.sha256(run.context(steps[other], first, second) + digest + fresh).digest()
     return sessions
+
+
+def standing(run: Run, sessions: Mapping[str, bytes], part: str) -> Run:
+    """The same run in one named part of what was agreed on: its steps need no round of their own. A name is used once."""
+    found = {other: hashlib.sha256(session + part.encode()).digest() for other, session in sessions.items()}
+    return replace(run, standing=found)
 
 
 def mark(session: bytes, kind: type[Message], index: int) -> int:
