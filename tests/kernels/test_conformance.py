@@ -6,9 +6,12 @@ import pytest
 from blindbayes import kernels
 from blindbayes.errors import LocalProtocolError, PeerProtocolError
 from blindbayes.primitives import circuits, cuckoo, okvs, oprf, ot
-from blindbayes.primitives.garbling import Evaluator, Garbler
+from blindbayes.primitives import limbs as lm
+from blindbayes.primitives.garbling import Evaluator, Garbler, Plain
 from blindbayes.primitives.linear_hash import LinearHash
 from blindbayes.primitives.tweaks import Domain, TweakedHash
+from blindbayes.protocol import lookups
+from blindbayes.protocol.lookups import Offered
 from support.two_party import coins, transfer_pair
 
 SETS = kernels.available()
@@ -186,6 +189,116 @@ def test_circuits_are_garbled_and_evaluated_alike(isa, bits, lanes):
     alike(isa, work)
 
 
+@pytest.mark.parametrize("classes", [2, 3, 4, 5])
+@pytest.mark.parametrize(("bits", "count"), [(1, 3), (2, 1), (35, 1), (9, 17), (64, 5), (70, 8), (4, 1024), (6, 1500)])
+def test_whole_comparisons_are_garbled_and_evaluated_alike(isa, classes, bits, count):
+    """And they find the class of the first maximum."""
+    pairs = circuits.pairs_of(classes)
+    limbs, lanes = -(-bits // 64), len(pairs) * count
+    shares, others = words("shares", lanes, limbs), words("others", lanes, limbs)
+    delta, labels = words("delta", 2) | np.uint64(1), words("labels", bits, lanes, 2)
+    theirs = lm.to_bits(others, bits)
+    active_labels = labels ^ (theirs[..., None].astype(np.uint64) * np.uint64(MOST) & delta)
+
+    def circuit(g, mine, other):
+        behind = circuits.sign_of_sum(g, mine, other)
+        return circuits.argmax_by_pairs(g, behind.reshape(len(pairs), count, *behind.shape[1:]), classes)
+
+    def work():
+        garbler, evaluator = Garbler(TweakedHash(b"g"), delta), Evaluator(TweakedHash(b"g"))
+        for each in (garbler, evaluator):
+            each.hash_.reserve(Domain.GATE, 33)
+        if garbler.hash_.kernel is None:
+            out = circuit(garbler, garbler.own(lm.to_bits(shares, bits)), labels)
+        else:
+            out = garbler.compare(shares, labels, classes)
+        tables, tags = garbler.take_tables(), garbler.tags(out)
+        evaluator.give_tables(tables)
+        if evaluator.hash_.kernel is None:
+            got = circuit(evaluator, evaluator.own((bits, lanes)), active_labels)
+        else:
+            got = evaluator.compare(None, active_labels, classes)
+        evaluator.require_finished()
+        assert garbler.and_count == evaluator.and_count
+        return [out, tables, got, evaluator.read(got, tags)]
+
+    wanted = circuit(Plain(), lm.to_bits(shares, bits), theirs)
+    assert np.array_equal(alike(isa, work)[-1], wanted)
+
+
+@pytest.mark.parametrize(
+    ("entries", "numbers", "limbs"), [(2, 1, 1), (2, 2, 1), (2, 2, 2), (5, 2, 1), (8, 3, 1), (16, 1, 2), (64, 70, 2)]
+)
+@pytest.mark.parametrize(("count", "selectors"), [(1, 1), (3, 5), (130, 1), (40, 7)])
+def test_look_ups_are_answered_alike_and_add_up(isa, entries, numbers, limbs, count, selectors):
+    bits, rows = ot.bits_for(entries), count * selectors
+    shape, delta, q = (numbers, limbs), words("delta", 2), words("q", rows, bits, 2)
+    choices, flips = (words(label, rows) % np.uint64(entries) for label in ("choices", "flips"))
+    t = q ^ (ot.choice_bits(choices, entries)[..., None].astype(np.uint64) * np.uint64(MOST) & delta)
+    common = words("table", 1, selectors, entries, *shape)
+    common[:, :, 0] = 0
+    cases = [Offered(common), Offered(np.repeat(common, count, axis=0) * np.uint64(3))]
+    if entries == 1 << bits:
+        cases += [Offered(case.table + np.uint64(1), flips.reshape(count, selectors)) for case in cases]
+    if selectors == 1 and entries == 2:
+        cases += [Offered.gate(words("scores", count, *shape), flips), Offered.gate(words("scores", count, *shape))]
+    for case in cases:
+
+        def work(case=case):
+            kept, taken = words("kept", count, *shape), words("taken", count, *shape)
+            sent = lookups.offer(TweakedHash(b"l"), q, delta, case, kept)
+            lookups.take(TweakedHash(b"l"), t, choices, sent, taken)
+            return [sent, kept, taken]
+
+        _, kept, taken = alike(isa, work)
+        found = lm.subtract(lm.subtract(lm.add(kept, taken), words("kept", count, *shape)), words("taken", count, *shape))
+        places = (choices if case.flips is None else choices ^ case.flips.reshape(-1)).astype(np.int64).reshape(count, -1)
+        table = np.broadcast_to(case.table, (count, *case.table.shape[1:]))
+        picked = table[np.arange(count)[:, None], np.arange(selectors)[None], places]
+        assert np.array_equal(found, lm.total(picked, axis=1))
+
+
+def look_ups(kernel, schedule, **changed):
+    """An offer, or what takes it up, that fits but for what is changed."""
+    size = {"count": 4, "selectors": 2, "bits": 2, "entries": 4, "numbers": 3, "limbs": 1, "sent": 3, "flips": (4, 2), "q": 8}
+    size |= changed
+    shape, kind = (size["numbers"], size["limbs"]), changed.get("kind", np.uint64)
+    q, total = np.zeros((size["q"], size["bits"], 2), kind), np.zeros((size["count"], *shape), np.uint64)
+    sent = np.zeros((size["sent"], size["q"], shape[0] * shape[1]), np.uint64)
+    if "choices" in changed:
+        kernel.take(schedule, q, np.zeros(changed["choices"], np.uint64), sent, first=0, domain=3, total=total)
+        return
+    total.flags.writeable = not changed.get("locked", False)
+    table = np.zeros((size.get("instances", 1), size["selectors"], size["entries"], *shape), np.uint64)
+    flips = None if size["flips"] is None else np.zeros(size["flips"], np.uint64)
+    kernel.offer(schedule, q, schedule[0, :16].copy().view(np.uint64), table, flips, first=0, domain=3, total=total, sent=sent)
+
+
+UNFIT_LOOK_UPS = (
+    [{name: value} for name, value in (("q", 7), ("bits", 0), ("bits", 64), ("instances", 3), ("sent", 2), ("numbers", 0))]
+    + [{"limbs": 3}, {"flips": (4, 1)}, {"flips": (8,)}, {"locked": True}, {"kind": np.int64}, {"flips": None, "numbers": 2049}]
+    + [{"entries": 5, "sent": 4, "flips": None}, {"entries": 3, "sent": 2}, {"entries": 4, "numbers": 2048, "limbs": 2}]
+    + [{"choices": 7}, {"choices": (8, 1)}, {"choices": 8, "q": 9}, {"choices": 8, "limbs": 3}, {"choices": 8, "numbers": 2049}]
+)
+
+
+def comparison(kernel, schedule, **changed):
+    """A comparison of four instances of three classes that fits but for what is changed."""
+    size = {"lanes": 12, "bits": 5, "classes": 3, "rows": 4 * 12 + 2 * 4, "limbs": 1, "values": 12} | changed
+    delta = None if changed.get("evaluates") else np.ones(2, np.uint64)
+    values = None if size["values"] is None else np.zeros((size["values"], size["limbs"]), np.uint64)
+    tables = np.zeros((size["rows"], 4), np.uint64)
+    tables.flags.writeable = not changed.get("locked", False)
+    labels = np.zeros((size["bits"], size["lanes"], 2), np.uint64)
+    kernel.compare(schedule, delta, values, labels, size["classes"], tables, first=0, domain=4)
+
+
+UNFIT_COMPARISONS = [
+    {name: value}
+    for name, value in (("lanes", 13), ("bits", 0), ("classes", 1), ("classes", 17), ("rows", 55), ("rows", 57), ("values", 11))
+] + [{"values": None}, {"evaluates": True}, {"locked": True}, {"bits": 65, "rows": 64 * 12 + 8}]
+
+
 def test_tables_that_end_too_early_are_refused_before_a_kernel_reads_them(isa):
     with kernels.using(isa):
         evaluator = Evaluator(TweakedHash(b"g"), "other")
@@ -288,18 +401,13 @@ def test_what_does_not_fit_is_refused_before_a_kernel_sees_it(isa):
             ),
             lambda: kernel.add_by_class(out, np.zeros(7, np.int64), out[:2].copy()),
             lambda: kernel.add_by_class(out, np.zeros(8, np.int64), out[:2, :3].copy()),
+            lambda: kernel.gates(schedule, None, out.reshape(2, 8, 2), seeds[None], None, out, first=0, domain=4, every=True),
+            lambda: kernel.gates(schedule, None, seeds[None], seeds[None], None, out[None, :7], first=0, domain=4, every=True),
             lambda: kernel.gates(
-                schedule, None, out.reshape(2, 8, 2), seeds[None], None, out, chunk=128, first=0, domain=4, every=True
+                schedule, seeds[0], seeds[None], seeds[None], None, locked[None], first=0, domain=4, every=True
             ),
-            lambda: kernel.gates(
-                schedule, None, seeds[None], seeds[None], None, out[None, :7], chunk=128, first=0, domain=4, every=True
-            ),
-            lambda: kernel.gates(
-                schedule, seeds[0], seeds[None], seeds[None], None, locked[None], chunk=128, first=0, domain=4, every=True
-            ),
-            lambda: kernel.gates(
-                schedule, None, seeds[None], seeds[None], None, out[None], chunk=64, first=0, domain=4, every=True
-            ),
+            *(lambda change=change: look_ups(kernel, schedule, **change) for change in UNFIT_LOOK_UPS),
+            *(lambda change=change: comparison(kernel, schedule, **change) for change in UNFIT_COMPARISONS),
             lambda: kernel.blake2b_rows(np.zeros((3, 7), np.uint64), np.zeros(3, np.int64), bytes(64), 2),
             lambda: kernel.blake2b_rows(np.zeros((3, 8), np.uint64), np.zeros(3, np.int64), bytes(63), 2),
             lambda: kernel.blake2b_rows(np.zeros((3, 8), np.uint64), np.zeros(3, np.int64), bytes(64), 9),

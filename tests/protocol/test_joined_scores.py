@@ -245,9 +245,9 @@ def test_a_look_up_at_every_shared_place():
     corrections, t = ot_receiver.session(b"look-up").extend(bits)
     q = ot_sender.session(b"look-up").extend(corrections, bits.size)
     sender, chooser = TweakedHash(b"look-up"), TweakedHash(b"look-up")
-    pick = lookups.from_table(table, flips[:, None])
-    share, sent = lookups.offer(sender, q.reshape(-1, 3, 2), ot_sender.delta, 8, pick, (2, 1), 64)
-    taken = lookups.take(chooser, t.reshape(-1, 3, 2), choices, 8, sent, (2, 1), 64)
+    share, taken = np.zeros((2, 64, 2, 1), dtype=np.uint64)
+    sent = lookups.offer(sender, q.reshape(-1, 3, 2), ot_sender.delta, lookups.Offered(table[None], flips[:, None]), share)
+    lookups.take(chooser, t.reshape(-1, 3, 2), choices, sent, taken)
     assert np.array_equal(lm.add(share, taken), table[0, (flips ^ choices).astype(np.int64)])
     assert deviation(share) < 6
     assert deviation(taken) < 6
@@ -259,9 +259,9 @@ def test_a_gate_passes_scores_or_nothing():
     flips, choices = np.array([0, 0, 1, 1], dtype=np.uint64), np.array([0, 1, 0, 1], dtype=np.uint64)
     corrections, t = ot_receiver.session(b"gate").extend(choices.astype(np.uint8))
     q = ot_sender.session(b"gate").extend(corrections, 4)
-    pick = lookups.gated(scores, flips)
-    share, sent = lookups.offer(TweakedHash(b"gate"), q[:, None], ot_sender.delta, 2, pick, (2, 1), 4)
-    taken = lookups.take(TweakedHash(b"gate"), t[:, None], choices, 2, sent, (2, 1), 4)
+    share, taken = np.zeros((2, 4, 2, 1), dtype=np.uint64)
+    sent = lookups.offer(TweakedHash(b"gate"), q[:, None], ot_sender.delta, lookups.Offered.gate(scores, flips), share)
+    lookups.take(TweakedHash(b"gate"), t[:, None], choices, sent, taken)
     assert np.array_equal(lm.add(share, taken), np.where((flips ^ choices)[:, None, None] == 1, scores, 0))
 
 

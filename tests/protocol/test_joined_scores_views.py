@@ -141,11 +141,16 @@ def test_the_comparison_sees_entries_that_are_not_masked(monkeypatch):
     case = Case("bank", sizes=(50, 50), overlap=20)
     offer = lookups.offer
 
-    def naked(hash_, q, delta, entries, pick, plan_shape, count):
-        share, sent = offer(hash_, q, delta, entries, pick, plan_shape, count)
-        bare = np.concatenate([pick(value).reshape(-1) for value in range(1, entries)])
-        assert len(bare) == len(sent)
-        return share, bare
+    def naked(hash_, q, delta, offered, total):
+        sent = offer(hash_, q, delta, offered, total)
+        bare = np.stack(
+            [
+                np.broadcast_to(offered.entry(value), (len(total), *offered.table[0, :, 0].shape))
+                for value in range(1, offered.entries)
+            ]
+        )
+        assert bare.size == sent.size
+        return bare.reshape(-1)
 
     monkeypatch.setattr(lookups, "offer", naked)
     seen, classes = views(case)

@@ -14,7 +14,9 @@ import numpy.typing as npt
 from blindbayes.errors import LocalProtocolError
 
 SCHEDULE = 176  # bytes of an expanded AES-128 key
-MOST_WORDS = 2048  # of a row that is accumulated
+MOST_WORDS = 2048  # of a row that is accumulated, or looked up
+MOST_TURNED = 8192  # words of a table that is read from a flip
+MOST_COMPARED = 16  # classes that are compared by pairs
 U64Array = npt.NDArray[np.uint64]
 I64Array = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
@@ -29,7 +31,11 @@ void sender_pads_{0}(void *, void *, void *, size_t, size_t, size_t, size_t, uin
 void chooser_pads_{0}(void *, void *, void *, size_t, size_t, size_t, uint64_t, uint64_t, void *);
 void accumulate_{0}(void *, void *, uint64_t, uint64_t, size_t, size_t, int, void *, void *);
 void add_by_class_{0}(void *, void *, size_t, size_t, size_t, void *);
-void gates_{0}(void *, void *, void *, void *, void *, size_t, size_t, size_t, uint64_t, uint64_t, void *, void *, size_t);
+void gates_{0}(void *, void *, void *, void *, void *, size_t, size_t, uint64_t, uint64_t, void *, void *, size_t);
+void offer_{0}(void *, void *, void *, void *, size_t, void *, size_t, size_t, size_t, size_t, size_t, size_t, uint64_t,
+    uint64_t, void *, void *);
+void take_{0}(void *, void *, void *, void *, size_t, size_t, size_t, size_t, size_t, size_t, uint64_t, uint64_t, void *);
+void compare_{0}(void *, void *, void *, void *, size_t, size_t, size_t, size_t, uint64_t, uint64_t, void *, void *, void *);
 void ghash_{0}(void *, void *, size_t, size_t, size_t, void *);
 void blake2b_rows_{0}(void *, void *, size_t, void *, size_t, void *);
 """
@@ -58,7 +64,7 @@ class Kernels:
 
         self.name = name
         self._from_buffer, self._cast, self._null = _cffi_backend.FFI().from_buffer, ffi.cast, ffi.NULL  # cffi's own is slower
-        names = [line.split("(")[0].split()[-1].removesuffix("_{0}") for line in DECLARED.strip().splitlines()]
+        names = [line.split("(")[0].split()[-1].removesuffix("_{0}") for line in DECLARED.strip().split(";") if line]
         self._call = {kernel: getattr(library, f"{kernel}_{name}") for kernel in names}
         self._peel, self._assign, self._decode = library.store_peel, library.store_assign, library.store_decode
 
@@ -205,7 +211,6 @@ class Kernels:
         carry: U64Array | None,
         tables: U64Array,
         *,
-        chunk: int,
         first: int,
         domain: int,
         every: bool,
@@ -213,7 +218,7 @@ class Kernels:
         """The carries of a chain of AND gates on (bits, lanes, 2) labels: (bits, lanes, 2), or unless `every` those of the last
         alone, (1, lanes, 2). Without `delta` they are evaluated. `tables`: (bits, lanes, 4)."""
         bits, lanes, _ = left.shape
-        _require(bits > 0 and chunk > 0 and chunk % 128 == 0)
+        _require(bits > 0)
         out = np.empty((bits if every else 1, lanes, 2), dtype=np.uint64)
         offset = self._null if delta is None else self._array(delta, (2,))
         own, other = self._array(left, (bits, lanes, 2)), self._array(right, (bits, lanes, 2))
@@ -221,8 +226,88 @@ class Kernels:
         made = self._array(tables, (bits, lanes, 4), writes=delta is not None)
         apart = 16 * lanes if every else 0
         key, to = self._key(schedule), self._memory(out)
-        self._call["gates"](key, offset, own, other, before, bits, lanes, chunk, first, domain, made, to, apart)
+        self._call["gates"](key, offset, own, other, before, bits, lanes, first, domain, made, to, apart)
         return out
+
+    def compare(
+        self,
+        schedule: Bytes,
+        delta: U64Array | None,
+        values: U64Array | None,
+        labels: U64Array,
+        classes: int,
+        tables: U64Array,
+        *,
+        first: int,
+        domain: int,
+    ) -> U64Array:
+        """The position of the first maximum, (ceil(log2 classes), count, 2) labels, from `values` (pairs * count, limbs) of who
+        garbles and `labels` (bits, pairs * count, 2) of the other's. Without both `delta` and `values` it is evaluated.
+        `tables`: as many rows of 4 as there are gates and lanes."""
+        bits, lanes, _ = labels.shape
+        pairs = classes * (classes - 1) // 2
+        _require(2 <= classes <= MOST_COMPARED and lanes % pairs == 0 and bits > 0 and (delta is None) == (values is None))
+        count = lanes // pairs
+        offset, own, limbs = self._null, self._null, 0
+        if delta is not None and values is not None:
+            limbs = values.shape[-1]
+            _require(bits <= 64 * limbs)
+            offset, own = self._array(delta, (2,)), self._array(values, (lanes, limbs))
+        rows = (bits - 1) * lanes + (classes - 1) * (classes - 2) * count
+        made = self._array(tables, (rows, 4), writes=delta is not None)
+        behind, out = np.empty((lanes, 2), np.uint64), np.empty(((classes - 1).bit_length(), count, 2), np.uint64)
+        key, theirs = self._key(schedule), self._array(labels, (bits, lanes, 2))
+        scratch, to = self._memory(behind), self._memory(out)
+        self._call["compare"](key, offset, own, theirs, count, classes, bits, limbs, first, domain, made, scratch, to)
+        return out
+
+    # -- look-ups ----------------------------------------------------------------------------------------------------------
+
+    @staticmethod
+    def looks_up(words: int, turned: int = 0) -> bool:
+        """Whether entries of so many words, and tables of so many entries read from a flip, fit the kernels' scratch."""
+        return 0 < words <= MOST_WORDS and turned * words <= MOST_TURNED
+
+    def offer(
+        self,
+        schedule: Bytes,
+        q: U64Array,
+        delta: U64Array,
+        table: U64Array,
+        flips: U64Array | None,
+        *,
+        first: int,
+        domain: int,
+        total: U64Array,
+        sent: U64Array,
+    ) -> None:
+        """See `protocol.lookups`. q (n, bits, 2); table (count or 1, selectors, entries, numbers, limbs); flips (count,
+        selectors). Adds to `total` (count, numbers, limbs), fills `sent` (entries - 1, n, numbers * limbs)."""
+        (instances, selectors, entries, numbers, limbs), count, (rows, bits, _) = table.shape, len(total), q.shape
+        words = numbers * limbs
+        _require(rows == count * selectors and instances in (1, count) and 0 < entries <= 1 << bits and 0 < bits < 64)
+        _require(limbs in (1, 2) and self.looks_up(words, 0 if flips is None else entries))
+        _require(flips is None or entries == 1 << bits)
+        key, own, offset = self._key(schedule), self._array(q, (rows, bits, 2)), self._array(delta, (2,))
+        turned = self._null if flips is None else self._array(flips, (count, selectors))
+        lines, apart = self._array(table, table.shape), selectors * entries * words if instances > 1 else 0
+        kept, to = (
+            self._array(total, (count, numbers, limbs), writes=True),
+            self._array(sent, (entries - 1, rows, words), writes=True),
+        )
+        size = count, selectors, bits, entries, words, limbs
+        self._call["offer"](key, own, offset, lines, apart, turned, *size, first, domain, kept, to)
+
+    def take(
+        self, schedule: Bytes, t: U64Array, choices: U64Array, sent: U64Array, *, first: int, domain: int, total: U64Array
+    ) -> None:
+        """The other side: t (n, bits, 2), choices (n,), what was `sent`; adds to `total` (count, numbers, limbs)."""
+        (rows, bits, _), (count, numbers, limbs), entries = t.shape, total.shape, len(sent) + 1
+        words = numbers * limbs
+        _require(count > 0 and rows % count == 0 and 0 < bits < 64 and limbs in (1, 2) and self.looks_up(words))
+        key, own, chosen = self._key(schedule), self._array(t, (rows, bits, 2)), self._array(choices, (rows,))
+        came, to = self._array(sent, (entries - 1, rows, words)), self._array(total, total.shape, writes=True)
+        self._call["take"](key, own, chosen, came, count, rows // count, bits, entries, words, limbs, first, domain, to)
 
     # -- joins -------------------------------------------------------------------------------------------------------------
 

@@ -423,41 +423,57 @@ static __attribute__((noinline)) void evaluate_step(const keys *k, const vec *le
     }
 }
 
-/* `bits` AND gates one after the other over `lanes` lanes: carry := carry ^ ((left ^ carry) & (right ^ carry)), from carry (lanes, 2)
-   or 0; gate b has left[b], right[b] of (bits, lanes, 2). With bits 1 and no carry, an AND. The carries out of every bit go to
-   `out`, `apart` bytes from bit to bit (0: the last alone is kept). Tables (bits, lanes, 4). Lanes have their tweaks in chunks:
-   those of the left labels of a chunk, then those of the right. delta NULL: evaluate. */
-KERNEL(gates)(const uint8_t *schedule, const uint8_t *delta, const uint8_t *left, const uint8_t *right, const uint8_t *carry,
-              size_t bits, size_t lanes, size_t chunk, uint64_t first, uint64_t domain, uint8_t *tables, uint8_t *out,
-              size_t apart)
+/* n AND gates on labels side by side. Tweaks of the left labels count from tl, those of the right from tr. delta NULL: evaluate. */
+INLINE void and_lanes(const keys *k, const uint8_t *delta, vec d, const vec *l, const vec *r, size_t n, uint64_t tl, uint64_t tr,
+                      uint64_t domain, uint8_t *tables, vec *o)
 {
-    keys k;
+    uint8_t rest[32 * STEP];
+    if (n == STEP) {
+        if (delta) garble_step(k, d, l, r, tl, tr, domain, tables, o);
+        else evaluate_step(k, l, r, tl, tr, domain, tables, o);
+    } else if (delta) {
+        garble_step(k, d, l, r, tl, tr, domain, rest, o);
+        memcpy(tables, rest, 32 * n);
+    } else {
+        memset(rest, 0, sizeof rest);
+        memcpy(rest, tables, 32 * n);
+        evaluate_step(k, l, r, tl, tr, domain, rest, o);
+    }
+}
+
+/* The label of 0 of a garbler's own bits: one bit of each of n numbers of `limbs` limbs. */
+INLINE void own_step(vec *x, vec d, const uint64_t *values, size_t limbs, size_t bit, size_t n)
+{
+    uint64_t masks[2 * STEP] = {0};
+    for (size_t i = 0; i < n; i++) masks[2 * i] = masks[2 * i + 1] = 0 - (values[i * limbs + bit / 64] >> bit % 64 & 1);
+    EACH(j) x[j] = d & load((uint8_t *)masks + 16 * V * j);
+}
+
+/* `bits` AND gates one after the other over `lanes` lanes: carry := carry ^ ((left ^ carry) & (right ^ carry)), from carry (lanes, 2)
+   or 0; gate b has left[b], right[b] of (bits, lanes, 2). Without `left` it is the garbler's own numbers (lanes, limbs), or for who
+   evaluates 0. With bits 1 and no carry, an AND. The carries out of every bit go to `out`, `apart` bytes from bit to bit (0: the last
+   alone is kept). Tables (bits, lanes, 4). Of one gate come the tweaks of the left labels of all lanes, then those of the right. */
+static void chain(const keys *k, const uint8_t *delta, const uint8_t *left, const uint64_t *values, size_t limbs,
+                  const uint8_t *right, const uint8_t *carry, size_t bits, size_t lanes, uint64_t first, uint64_t domain,
+                  uint8_t *tables, uint8_t *out, size_t apart)
+{
     vec d = delta ? spread(load_block(delta)) : pairs(0, 0), l[U], r[U], o[U];
-    uint8_t rest[32 * STEP], own[16 * TILE];
-    load_keys(&k, schedule);
-    for (size_t strip = 0; strip < lanes; strip += TILE) { /* lanes that go through all bits together; chunks are multiples */
-        size_t begun = strip / chunk * chunk, size = lanes - begun < chunk ? lanes - begun : chunk;
+    uint8_t own[16 * TILE];
+    for (size_t strip = 0; strip < lanes; strip += TILE) { /* lanes that go through all bits together */
         size_t end = lanes - strip < TILE ? lanes : strip + TILE;
         memset(own, 0, sizeof own);
         if (carry) memcpy(own, carry + 16 * strip, 16 * (end - strip));
         for (size_t bit = 0; bit < bits; bit++) {
             for (size_t low = strip; low < end; low += STEP) {
                 size_t here = end - low < STEP ? end - low : STEP, place = bit * lanes + low;
-                uint64_t tl = first + 2 * (bit * lanes + begun) + (low - begun), tr = tl + size;
-                uint8_t *table = here == STEP ? tables + 32 * place : rest, *c = own + 16 * (low - strip);
-                load_step(l, left + 16 * place, here);
+                uint64_t tl = first + 2 * bit * lanes + low;
+                uint8_t *c = own + 16 * (low - strip);
+                if (left) load_step(l, left + 16 * place, here);
+                else if (delta) own_step(l, d, values + low * limbs, limbs, bit, here);
+                else EACH(j) l[j] = pairs(0, 0);
                 load_step(r, right + 16 * place, here);
                 EACH(j) { vec x = load(c + 16 * V * j); l[j] ^= x; r[j] ^= x; }
-                if (delta) {
-                    garble_step(&k, d, l, r, tl, tr, domain, table, o);
-                    if (table == rest) memcpy(tables + 32 * place, rest, 32 * here);
-                } else {
-                    if (table == rest) {
-                        memset(rest, 0, sizeof rest);
-                        memcpy(rest, tables + 32 * place, 32 * here);
-                    }
-                    evaluate_step(&k, l, r, tl, tr, domain, table, o);
-                }
+                and_lanes(k, delta, d, l, r, here, tl, tl + lanes, domain, tables + 32 * place, o);
                 EACH(j) store(c + 16 * V * j, load(c + 16 * V * j) ^ o[j]);
             }
             if (apart || bit + 1 == bits) memcpy(out + bit * apart + 16 * strip, own, 16 * (end - strip));
@@ -467,6 +483,14 @@ KERNEL(gates)(const uint8_t *schedule, const uint8_t *delta, const uint8_t *left
     wipe(l, sizeof l);
     wipe(r, sizeof r);
     wipe(o, sizeof o);
+}
+
+KERNEL(gates)(const uint8_t *schedule, const uint8_t *delta, const uint8_t *left, const uint8_t *right, const uint8_t *carry,
+              size_t bits, size_t lanes, uint64_t first, uint64_t domain, uint8_t *tables, uint8_t *out, size_t apart)
+{
+    keys k;
+    load_keys(&k, schedule);
+    chain(&k, delta, left, NULL, 0, right, carry, bits, lanes, first, domain, tables, out, apart);
 }
 
 /* -- BLAKE2b (RFC 7693) of many short messages, one block each -------------------------------------------------------------------- */
@@ -620,3 +644,5 @@ KERNEL(ghash)(const uint8_t *h, const uint8_t *rows, size_t stride, size_t n, si
         memcpy(out + 16 * r, bytes, 16);
     }
 }
+
+#include "scores.h"

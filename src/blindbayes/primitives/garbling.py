@@ -64,6 +64,14 @@ def _rows(left: Wires, right: Wires) -> tuple[tuple[int, ...], Block128, Block12
     return left.shape, left.reshape(-1, 2), right.reshape(-1, 2)
 
 
+def _tweaks(rows: int, firsts: tuple[int, int], times: int) -> npt.NDArray[np.uint64]:
+    """Of the left labels of some rows, so many times over, then of the right ones."""
+    tweaks = np.empty((2, times, rows), dtype=np.uint64)
+    for side, first in zip(tweaks, firsts, strict=True):
+        side[:] = np.arange(first, first + rows, dtype=np.uint64)
+    return tweaks.reshape(-1)
+
+
 class CarryChain(ABC):
     """Carry chains, gate after gate: for whoever has `and_` alone."""
 
@@ -117,8 +125,8 @@ class HalfGates(CarryChain):
         """Tables of the gates that come next: to be written, or those that came."""
 
     @abstractmethod
-    def _and(self, left: Block128, right: Block128, first: int, tables: npt.NDArray[np.uint64]) -> Block128:
-        """Gates of one piece."""
+    def _and(self, left: Block128, right: Block128, firsts: tuple[int, int], tables: npt.NDArray[np.uint64]) -> Block128:
+        """Gates of one piece. Tweaks of the left labels count from one first, those of the right from the other."""
 
     def and_(self, left: Wires, right: Wires) -> Wires:
         """AND, elementwise; both of one shape (after broadcasting)."""
@@ -128,11 +136,11 @@ class HalfGates(CarryChain):
             return self._chain(left[None], right[None], None, every=False).reshape(shape)
         first, tables = self._begin(rows)
         if rows <= _ROWS_AT_ONCE:
-            return self._and(left, right, first, tables).reshape(shape)
+            return self._and(left, right, (first, first + rows), tables).reshape(shape)
         out = np.empty((rows, 2), dtype=np.uint64)
         for low in range(0, rows, _ROWS_AT_ONCE):
             part = slice(low, low + _ROWS_AT_ONCE)
-            out[part] = self._and(left[part], right[part], first + 2 * low, tables[part])
+            out[part] = self._and(left[part], right[part], (first + low, first + rows + low), tables[part])
         return out.reshape(shape)
 
     def carries(self, left: Wires, right: Wires, carry: Wires | None = None, *, every: bool = True) -> Wires:
@@ -154,8 +162,19 @@ class HalfGates(CarryChain):
         left, right = np.ascontiguousarray(left), np.ascontiguousarray(right)
         into = None if carry is None else np.ascontiguousarray(carry)
         shaped = tables.reshape(bits, lanes, ROW_WORDS)
-        size = {"chunk": _ROWS_AT_ONCE, "first": first, "domain": Domain.GATE}
-        return self.hash_.kernel.gates(self.hash_.schedule, self._delta, left, right, into, shaped, every=every, **size)
+        tweaks = {"first": first, "domain": Domain.GATE}
+        return self.hash_.kernel.gates(self.hash_.schedule, self._delta, left, right, into, shaped, every=every, **tweaks)
+
+    def compare(self, values: npt.NDArray[np.uint64] | None, labels: Wires, classes: int) -> Wires:
+        """`circuits.argmax_by_pairs` of `circuits.sign_of_sum` by the kernel in one call: the bits of the position of the first
+        maximum. `values` (lanes, limbs): the garbler's shares of the differences of all pairs; `labels` of the evaluator's."""
+        if self.hash_.kernel is None:
+            raise LocalProtocolError("there are no kernels")
+        bits, lanes = labels.shape[:2]
+        pairs = classes * (classes - 1) // 2
+        first, tables = self._begin((bits - 1) * lanes + (classes - 1) * (classes - 2) * lanes // pairs)
+        tweaks = {"first": first, "domain": Domain.GATE}
+        return self.hash_.kernel.compare(self.hash_.schedule, self._delta, values, labels, classes, tables, **tweaks)
 
 
 class Garbler(HalfGates):
@@ -169,7 +188,6 @@ class Garbler(HalfGates):
         super().__init__(hash_)
         self._delta = delta
         self._tables: list[npt.NDArray[np.uint64]] = []
-        self._last_ramp = np.zeros(0, dtype=np.uint64)
         self._offsets = np.tile(delta, (_ROWS_AT_ONCE, 1))
         self._scratch = np.empty(8 * _ROWS_AT_ONCE, dtype=np.uint64)  # fresh memory would cost more than the hashes
 
@@ -194,7 +212,7 @@ class Garbler(HalfGates):
         self._tables.append(tables.reshape(-1))
         return tables
 
-    def _and(self, left: Block128, right: Block128, first: int, tables: npt.NDArray[np.uint64]) -> Block128:
+    def _and(self, left: Block128, right: Block128, firsts: tuple[int, int], tables: npt.NDArray[np.uint64]) -> Block128:
         rows = left.shape[0]
         delta = self._offsets[:rows]
         labels = self._scratch[: 8 * rows].reshape(4, rows, 2)
@@ -202,7 +220,7 @@ class Garbler(HalfGates):
         np.bitwise_xor(left, delta, out=labels[1])
         labels[2] = right
         np.bitwise_xor(right, delta, out=labels[3])
-        tweaks = self._ramp(rows) + np.uint64(first)
+        tweaks = _tweaks(rows, firsts, 2)
         hashed = self.hash_.at(labels.reshape(-1, 2), Domain.GATE, tweaks, keep=False).reshape(4, rows, 2)
         left_colour, right_colour = _masks(left), _masks(right)
         generator = hashed[0] ^ hashed[1]
@@ -218,13 +236,6 @@ class Garbler(HalfGates):
             tables[:, word] = generator[:, word]
             tables[:, 2 + word] = evaluator[:, word]
         return out
-
-    def _ramp(self, rows: int) -> npt.NDArray[np.uint64]:
-        """Tweaks of a gate, counted from its first: both left labels of a lane share one, both right labels another."""
-        if len(self._last_ramp) != 4 * rows:
-            ramp = np.arange(2 * rows, dtype=np.uint64).reshape(2, 1, rows)
-            self._last_ramp = np.repeat(ramp, 2, axis=1).reshape(-1)
-        return self._last_ramp
 
     def take_tables(self) -> npt.NDArray[np.uint64]:
         """The tables since the last call, to be sent."""
@@ -293,10 +304,10 @@ class Evaluator(HalfGates):
         self._at = end
         return tables
 
-    def _and(self, left: Block128, right: Block128, first: int, tables: npt.NDArray[np.uint64]) -> Block128:
+    def _and(self, left: Block128, right: Block128, firsts: tuple[int, int], tables: npt.NDArray[np.uint64]) -> Block128:
         rows = left.shape[0]
         labels = np.concatenate([left, right])
-        hashed = self.hash_.run(labels, Domain.GATE, first, keep=False)
+        hashed = self.hash_.at(labels, Domain.GATE, _tweaks(rows, firsts, 1), keep=False)
         out: Block128 = _masks(right)
         left_colour = _masks(left)
         for word in (0, 1):

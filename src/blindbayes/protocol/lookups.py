@@ -8,57 +8,82 @@ sends T'[v] - T'[0] - p_0 - p_v for v > 0; the chooser is left with T'[choice] -
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from blindbayes.primitives import limbs as lm
 from blindbayes.primitives.limbs import Limbs
 from blindbayes.primitives.ot import chooser_pads, sender_pads
-from blindbayes.primitives.tweaks import Block128, TweakedHash
+from blindbayes.primitives.tweaks import Block128, Domain, TweakedHash
 from blindbayes.wire import U64Array
 
-Pick = Callable[[int], Limbs]
-"""T'[v] of all places, (count, selectors, K - 1, limbs)."""
+
+@dataclass(frozen=True, slots=True)
+class Offered:
+    """What the sender looks up in: of all instances or of each, and from where it is read; without flips entry 0 is 0."""
+
+    table: Limbs = field(repr=False)  # (1 or count, selectors, entries, K - 1, limbs)
+    flips: U64Array | None = field(default=None, repr=False)  # (count, selectors)
+
+    @classmethod
+    def gate(cls, scores: Limbs, flips: U64Array | None = None) -> Offered:
+        """Two entries, 0 and the instance's own scores (count, K - 1, limbs); `flips`: (count,)."""
+        table = np.zeros((len(scores), 1, 2, *scores.shape[1:]), dtype=np.uint64)
+        table[:, 0, 1] = scores
+        return cls(table, None if flips is None else flips[:, None])
+
+    @property
+    def entries(self) -> int:
+        """Entries of each table."""
+        return int(self.table.shape[2])
+
+    def entry(self, value: int) -> Limbs:
+        """T'[value] of all places, (count or 1, selectors, K - 1, limbs)."""
+        if self.flips is None:
+            return self.table[:, :, value]
+        instances, selectors = np.ogrid[: len(self.table), : self.table.shape[1]]
+        found: Limbs = self.table[instances, selectors, self.flips.astype(np.int64) ^ value]
+        return found
 
 
-def from_table(table: Limbs, flips: U64Array) -> Pick:
-    """One table (selectors, entries, K - 1, limbs) for all instances; `flips`: (count, selectors)."""
-    selectors = np.arange(len(table))[None]
-    turned = flips.astype(np.int64)
-    return lambda value: table[selectors, turned ^ value]
+def offer(hash_: TweakedHash, q: Block128, delta: Block128, offered: Offered, total: Limbs) -> U64Array:
+    """The sender: its shares are added to `total` (count, K - 1, limbs), summed over the selectors; the words to send.
 
-
-def gated(scores: Limbs, flips: U64Array) -> Pick:
-    """Two entries, 0 and the instance's own scores (count, K - 1, limbs); `flips`: (count,)."""
-    return lambda value: np.where((flips == np.uint64(1 - value))[:, None, None], scores, np.uint64(0))[:, None]
-
-
-def offer(
-    hash_: TweakedHash, q: Block128, delta: Block128, entries: int, pick: Pick, plan_shape: tuple[int, int], count: int
-) -> tuple[Limbs, U64Array]:
-    """The sender: its shares (count, K - 1, limbs), added over the selectors, and the words to send.
-
-    `q`: (count * selectors, bits, 2), what leads to the pad where the chooser's bit is 0. `plan_shape`: (K - 1, limbs).
+    `q`: (count * selectors, bits, 2), what leads to the pad where the chooser's bit is 0.
     """
+    (_, selectors, entries, *plan_shape), count, kernel = offered.table.shape, len(total), hash_.kernel
     width = plan_shape[0] * plan_shape[1]
-    pads = sender_pads(hash_, q, delta, entries, width).reshape(entries, count, -1, *plan_shape)
-    kept = lm.add(pick(0), pads[0])
-    sent = np.empty((entries - 1, *kept.shape), dtype=np.uint64)
+    sent = np.empty((entries - 1, len(q), width), dtype=np.uint64)
+    if kernel is not None and kernel.looks_up(width, 0 if offered.flips is None else entries):
+        first = hash_.reserve(Domain.TRANSFER, len(q) * entries * -(-width // 2))
+        q, tweaks = np.ascontiguousarray(q), {"first": first, "domain": Domain.TRANSFER}
+        kernel.offer(hash_.schedule, q, delta, offered.table, offered.flips, total=total, sent=sent, **tweaks)
+        return sent.reshape(-1)
+    pads = sender_pads(hash_, q, delta, entries, width).reshape(entries, count, selectors, *plan_shape)
+    kept = pads[0] if offered.flips is None else lm.add(offered.entry(0), pads[0])
+    rows = sent.reshape(entries - 1, *kept.shape)
     for value in range(1, entries):
-        sent[value - 1] = lm.subtract(lm.subtract(pick(value), kept), pads[value])
-    return lm.total(kept, axis=1), sent.reshape(-1)
+        rows[value - 1] = lm.subtract(offered.entry(value), lm.add(kept, pads[value]))
+    total[:] = lm.add(total, lm.total(kept, axis=1))
+    return sent.reshape(-1)
 
 
-def take(
-    hash_: TweakedHash, t: Block128, choices: U64Array, entries: int, sent: U64Array, plan_shape: tuple[int, int], count: int
-) -> Limbs:
-    """The chooser: its shares (count, K - 1, limbs), added over the selectors. `choices`: (count * selectors,)."""
-    width, rows = plan_shape[0] * plan_shape[1], len(choices)
+def take(hash_: TweakedHash, t: Block128, choices: U64Array, sent: U64Array, total: Limbs) -> None:
+    """The chooser: its shares are added to `total` (count, K - 1, limbs), summed over the selectors. `choices`: (count *
+    selectors,); `sent`: words that were sent, as many as must be."""
+    plan_shape, rows, kernel = total.shape[1:], len(choices), hash_.kernel
+    width = plan_shape[0] * plan_shape[1]
+    table = sent.reshape(-1, rows, width)
+    entries = len(table) + 1
+    if kernel is not None and kernel.looks_up(width):
+        first = hash_.reserve(Domain.TRANSFER, rows * entries * -(-width // 2))
+        t, choices = np.ascontiguousarray(t), np.ascontiguousarray(choices)
+        kernel.take(hash_.schedule, t, choices, table, first=first, domain=Domain.TRANSFER, total=total)
+        return
     pads = chooser_pads(hash_, t, choices, entries, width).reshape(rows, *plan_shape)
-    table = sent.reshape(entries - 1, rows, *plan_shape)
     index = choices.astype(np.int64)
-    picked = table[np.maximum(index - 1, 0), np.arange(rows)]
+    picked = table[np.maximum(index - 1, 0), np.arange(rows)].reshape(pads.shape)
     zero = (index == 0)[:, None, None]
     share = np.where(zero, lm.subtract(np.zeros_like(pads), pads), lm.add(picked, pads))
-    return lm.total(share.reshape(count, -1, *plan_shape), axis=1)
+    total[:] = lm.add(total, lm.total(share.reshape(len(total), -1, *plan_shape), axis=1))

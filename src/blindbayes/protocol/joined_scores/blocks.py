@@ -117,10 +117,8 @@ class BinBlock:
         pads where the chooser's bit is 0; `shares` (rows, bits), its XOR shares of the choices; stacked `tables`."""
         total, sent = self.zeros(), [_no_words()]
         for group, own, bits, table in zip(self.shape.groups, keys, shares, tables, strict=True):
-            pick = lookups.from_table(table, _numbers(bits).reshape(self.count, group.selectors))
-            found = lookups.offer(self.hash_, own, self.sends.delta, group.entries, pick, self.score_shape, self.count)
-            total = lm.add(total, found[0])
-            sent.append(found[1])
+            offered = lookups.Offered(table[None], _numbers(bits).reshape(self.count, group.selectors))
+            sent.append(lookups.offer(self.hash_, own, self.sends.delta, offered, total))
         return total, np.concatenate(sent)
 
     def take(self, keys: Sequence[Block128], shares: Sequence[Bits], sent: U64Array) -> Limbs:
@@ -129,10 +127,8 @@ class BinBlock:
         total, at = self.zeros(), 0
         for group, own, bits in zip(self.shape.groups, keys, shares, strict=True):
             size = self.count * group.selectors * (group.entries - 1) * self.shape.width
-            words, choices = sent[at : at + size], _numbers(bits)
+            lookups.take(self.hash_, own, _numbers(bits), sent[at : at + size], total)
             at += size
-            found = lookups.take(self.hash_, own, choices, group.entries, words, self.score_shape, self.count)
-            total = lm.add(total, found)
         return total
 
     def transfers(self, keys: Block128) -> list[Block128]:
@@ -204,13 +200,13 @@ def scorer_own(block: BinBlock, query: SharedArgmaxSetup, columns: Mapping[str, 
 
 def scorer_gate(block: BinBlock, scores: Limbs) -> Role[Limbs]:
     """Step 10: shares of the scores where the identifier is shared, of 0 elsewhere."""
-    delta, flips = block.sends.delta, block.equal_share
+    delta, flips, share = block.sends.delta, block.equal_share, block.zeros()
     keys = _of_colour_zero(block.equal, delta)[:, None]
-    share, sent = lookups.offer(block.hash_, keys, delta, 2, lookups.gated(scores, flips), block.score_shape, block.count)
+    sent = lookups.offer(block.hash_, keys, delta, lookups.Offered.gate(scores, flips), share)
     yield Send(block.other, ScoresGated(block.mark(ScoresGated), sent))
     words = yield from _receive_gated(block)
-    taken = lookups.take(block.hash_, block.gate[:, None], flips, 2, words, block.score_shape, block.count)
-    return lm.add(share, taken)
+    lookups.take(block.hash_, block.gate[:, None], flips, words, share)
+    return share
 
 
 # -- the helper ------------------------------------------------------------------------------------------------------------
@@ -250,13 +246,13 @@ def helper_own(block: BinBlock, query: SharedArgmaxSetup, tables: Mapping[str, L
 
 def helper_gate(block: BinBlock, scores: Limbs) -> Role[Limbs]:
     """Step 10, the helper's side."""
-    flips = block.equal_share
+    flips, share = block.equal_share, block.zeros()
     words = yield from _receive_gated(block)
-    taken = lookups.take(block.hash_, block.equal[:, None], flips, 2, words, block.score_shape, block.count)
-    keys, delta = block.gate[:, None], block.sends.delta
-    share, sent = lookups.offer(block.hash_, keys, delta, 2, lookups.gated(scores, flips), block.score_shape, block.count)
+    lookups.take(block.hash_, block.equal[:, None], flips, words, share)
+    offered = lookups.Offered.gate(scores, flips)
+    sent = lookups.offer(block.hash_, block.gate[:, None], block.sends.delta, offered, share)
     yield Send(block.other, ScoresGated(block.mark(ScoresGated), sent))
-    return lm.add(taken, share)
+    return share
 
 
 def _receive_gated(block: BinBlock) -> Role[U64Array]:

@@ -46,6 +46,15 @@ def circuit(g: Gates, mine: Wires, theirs: Wires, query: SharedArgmaxSetup) -> W
     return c.argmax_by_turns(g, [np.zeros_like(scores[0]), *scores])
 
 
+def positions(g: Garbler | Evaluator, shares: Limbs | None, labels: Wires, query: SharedArgmaxSetup) -> Wires:
+    """The circuit on the shares of who garbles and the labels of the other's."""
+    if query.pairwise and g.hash_.kernel is not None:
+        return g.compare(shares, labels, query.plan.classes)
+    none = np.zeros(labels.shape, dtype=np.uint64)
+    own = g.own(lm.to_bits(shares, query.plan.bits)) if isinstance(g, Garbler) and shares is not None else none
+    return circuit(g, own, labels, query)
+
+
 def and_gates(query: SharedArgmaxSetup) -> int:
     """AND gates of one instance's comparison."""
     lanes = len(c.pairs_of(query.plan.classes)) if query.pairwise else query.plan.classes - 1
@@ -84,8 +93,7 @@ def garble(
         require_mark(chosen.mark, hash_.session, ScoresChosen, index, other)
         if ready is None:
             labels = stream.extend(chosen.corrections, plan.bits * len(compared), other).reshape(plan.bits, -1, 2)
-            out = circuit(garbler, garbler.own(lm.to_bits(compared, plan.bits)), labels, query)
-            tables = garbler.take_tables()
+            out, tables = positions(garbler, compared, labels, query), garbler.take_tables()
         else:  # in place of tables the labels of its bits
             out, tables = ready.enter(compared, chosen.corrections, other)
         tags = garbler.tags(out) if other in query.learners else np.zeros(0, dtype=np.uint64)
@@ -145,7 +153,7 @@ def evaluate(
             out = labels.evaluate(garbled.tables, circuit, other)
         else:
             evaluator.give_tables(garbled.tables)
-            out = circuit(evaluator, evaluator.own(labels.shape[:-1]), labels, query)
+            out = positions(evaluator, None, labels, query)
             evaluator.require_finished()
         if me in query.learners:
             classes.append(_classes(evaluator.read(out, garbled.tags), query, other))

@@ -11,9 +11,8 @@ import numpy.typing as npt
 
 from blindbayes.errors import LocalProtocolError, PeerProtocolError
 from blindbayes.primitives import circuits as c
-from blindbayes.primitives import limbs as lm
 from blindbayes.primitives.limbs import Limbs
-from blindbayes.primitives.ot import bits_for, choice_bits, chooser_pads, sender_pads
+from blindbayes.primitives.ot import bits_for, choice_bits
 from blindbayes.primitives.softspoken import ChooserStream, SenderStream
 from blindbayes.primitives.tweaks import Block128, TweakedHash
 from blindbayes.protocol import lookups
@@ -164,7 +163,7 @@ def serve(
         return total
     shape = look_up_shape(query, holder)
     per_instance = sum(selectors * bits_for(entries) for entries, selectors in shape) + (gate is not None)
-    stacked = [np.concatenate([tables[name] for name in names]) for _, names in groups]
+    stacked = [lookups.Offered(np.concatenate([tables[name] for name in names])[None]) for _, names in groups]
     for index, part in enumerate(_pieces(query, groups)):
         count = part.stop - part.start
         chosen = yield from receive(holder, EntriesChosen)
@@ -172,23 +171,15 @@ def serve(
         q = stream.extend(chosen.corrections, count * per_instance, holder)
         sent, at, block = [], 0, TweakedHash.of_block(hash_.session, index)
         for (entries, selectors), table in zip(shape, stacked, strict=True):
-            rows, bits = count * selectors, bits_for(entries)
-            pads = sender_pads(block, q[at : at + rows * bits].reshape(rows, bits, 2), stream.delta, entries, _width(plan))
-            at += rows * bits
-            pads = pads.reshape(entries, count, selectors, plan.classes - 1, plan.limbs)
-            # Entry 0 of a table is 0, so pad 0 itself is the class holder's share, and entry 0 needs no message.
-            total[part] = lm.add(total[part], lm.total(pads[0], axis=1))
-            for value in range(1, entries):
-                masked = lm.subtract(np.broadcast_to(table[None, :, value], pads[0].shape), pads[0])
-                sent.append(lm.subtract(masked, pads[value]).reshape(-1))
+            bits = bits_for(entries)
+            own = q[at : at + count * selectors * bits].reshape(-1, bits, 2)
+            at += count * selectors * bits
+            sent.append(lookups.offer(block, own, stream.delta, table, total[part]))
         if gate is not None:
             gate.transfers.append(q[at:])
-            all_of_it = lookups.gated(gate.scores[part], np.zeros(count, dtype=np.uint64))
-            shares, words = lookups.offer(
-                block, q[at:, None], stream.delta, 2, all_of_it, (plan.classes - 1, plan.limbs), count
-            )
-            gate.scores[part] = shares
-            sent.append(words)
+            offered = lookups.Offered.gate(gate.scores[part])
+            gate.scores[part] = 0
+            sent.append(lookups.offer(block, q[at:, None], stream.delta, offered, gate.scores[part]))
         yield Send(holder, EntriesMasked(mark(hash_.session, EntriesMasked, index), np.concatenate(sent)))
     return total
 
@@ -242,23 +233,16 @@ def hear(query: SharedArgmaxSetup, me: str, asked: PendingLookup, hash_: Tweaked
     if masked.entries.size != expected:
         raise PeerProtocolError("masked table entries have the wrong length", party=sender)
     at, read, block = 0, 0, TweakedHash.of_block(hash_.session, asked.index)
-    for (entries, selectors), own in zip(shape, asked.choices, strict=True):
-        rows, bits_each = count * selectors, bits_for(entries)
-        t = asked.t[at : at + rows * bits_each].reshape(rows, bits_each, 2)
-        pads = chooser_pads(block, t, own, entries, _width(plan)).reshape(rows, plan.classes - 1, plan.limbs)
-        at += rows * bits_each
-        size = (entries - 1) * rows * _width(plan)
-        table = masked.entries[read : read + size].reshape(entries - 1, rows, plan.classes - 1, plan.limbs)
+    for (entries, _), own in zip(shape, asked.choices, strict=True):
+        bits, size = bits_for(entries), (entries - 1) * len(own) * _width(plan)
+        t = asked.t[at : at + len(own) * bits].reshape(-1, bits, 2)
+        lookups.take(block, t, own, masked.entries[read : read + size], total)
+        at += len(own) * bits
         read += size
-        index = own.astype(np.int64)
-        picked = table[np.maximum(index - 1, 0), np.arange(rows)]
-        zero = (index == 0)[:, None, None]
-        share = np.where(zero, lm.subtract(np.zeros_like(pads), pads), lm.add(picked, pads))
-        total = lm.add(total, lm.total(share.reshape(count, selectors, *pads.shape[1:]), axis=1))
     if gate is not None:
-        t, words, chosen = asked.t[at:], masked.entries[read:], gate.choices[asked.part]
-        gate.transfers.append(t)
-        gate.scores[asked.part] = lookups.take(block, t[:, None], chosen, 2, words, total.shape[1:], count)
+        gate.transfers.append(asked.t[at:])
+        chosen, words = gate.choices[asked.part], masked.entries[read:]
+        lookups.take(block, asked.t[at:, None], chosen, words, gate.scores[asked.part])
     return total
 
 
