@@ -12,7 +12,7 @@ import pytest
 
 FOLDER = Path(__file__).parent.parent / "benchmarks"
 # Tens of seconds even when short: `make bench` runs them.
-LONG = {"chain_sum", "column_sites", "counting", "courier", "oblivious_sum"}
+LONG = {"chain_sum", "column_sites", "columns", "counting", "courier", "large", "oblivious_sum"}
 
 
 @pytest.mark.parametrize(

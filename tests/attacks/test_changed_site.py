@@ -25,7 +25,8 @@ CHANGED = TESTS / "support" / "changed"
     ("planted", "succeeds"),
     [
         ("", False),
-        ("unchecked_keys", False),  # copies are not refused: names in the pair's key hold alone
+        # copies are not refused: names in the pair's key hold alone
+        pytest.param("unchecked_keys", False, marks=pytest.mark.slow),
         pytest.param("unbound_keys", False, marks=pytest.mark.slow),  # and so do refused copies
         ("unbound_keys,unchecked_keys", True),  # the software that was reviewed
     ],

@@ -170,6 +170,7 @@ def test_figure_1b_without_noise_is_scikit_learns_and_ours_beats_the_paper_at_th
     assert len({(fold.sizes, fold.counts.tobytes()) for folds in choices for fold in folds[:1]}) == 15  # each choice once
 
 
+@pytest.mark.slow
 def test_the_page_is_whole(dataset: Callable[[str], pathlib.Path], tmp_path: pathlib.Path) -> None:
     dataset("car")
     page = huai2015.reproduce(tmp_path / "out", quick=True)

@@ -229,6 +229,7 @@ def run_through(folder: Path, split: Split, test: pd.DataFrame, **fields: Any) -
             assert not (wrong & ~whole.columns.plan.near_tie(scores)).any()
 
 
+@pytest.mark.slow
 def test_three_processes_share_a_model_of_car(tmp_path: Path, dataset: Callable[[str], Path]) -> None:
     frame = pd.read_csv(dataset("car"), keep_default_na=False)
     names = [name for name in frame.columns if name != "class"]
