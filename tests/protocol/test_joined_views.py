@@ -18,12 +18,12 @@ from blindbayes.primitives.garbling import ROW_WORDS
 from blindbayes.primitives.oprf import WIDTH, Asker, codewords, question_words, to_planes, to_rows
 from blindbayes.primitives.softspoken import correction_words
 from blindbayes.protocol.core import Receive
+from blindbayes.protocol.digits import masked_words
 from blindbayes.protocol.joined import connect
 from blindbayes.protocol.joined_sums import (
     MIN_BOUND,
     Entries,
     JoinedSumsSetup,
-    equal,
     label_holder,
     messages,
     roles,
@@ -57,7 +57,7 @@ def simulated(kind, at, source):
         messages.ItemsMasked: [question_words(SHAPE.bins)],
         messages.StoreFilled: [roles.okvs.cells(SHAPE.keys) * SHAPE.payload_words],
         messages.TagsChosen: [correction_words(4 * digits)],
-        messages.DigitsMasked: [equal.masked_words(digits)],
+        messages.DigitsMasked: [masked_words(digits, 16)],
         messages.MatchesChosen: [correction_words((1 + SHAPE.planes) * count)],
         messages.BinsCompared: [
             ROW_WORDS * SHAPE.gates(count),

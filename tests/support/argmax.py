@@ -18,7 +18,8 @@ def with_classes(count):
 class Setup:
     """Random tables in two shares, with their plain scores."""
 
-    def __init__(self, codebook, rows, holders=("attributes",), small=False, name="setup"):
+    def __init__(self, codebook, rows, holders=("attributes",), small=False, name="setup", by_transfers=False):
+        self.by_transfers = by_transfers
         self.plan = ScoreLayout(codebook, 1000)
         self.block = draw_block(codebook, rows, name)
         self.rows, self.holders = rows, holders
@@ -40,6 +41,7 @@ class Setup:
             self.mine[feature] = lm.cut(mask, plan.bits)
             self.theirs[feature] = lm.cut(lm.subtract(table, mask), plan.bits)
         self.links = {holder: linked("class", holder, self.parties) for holder in holders}
+        self.back = linked(holders[0], "class", self.parties) if by_transfers else (None, None)
 
     def local(self):
         source = coins("local")
@@ -54,16 +56,21 @@ class Setup:
         return np.array([int(np.argmax(row)) for row in full])
 
     def query(self, learners=None):
-        return SharedArgmaxSetup(self.plan, self.rows, "class", self.holders, self.shared, learners or self.parties)
+        shared, learners = self.shared, learners or self.parties
+        return SharedArgmaxSetup(self.plan, self.rows, "class", self.holders, shared, learners, by_transfers=self.by_transfers)
 
     def run(self, learners=None, *, columns=None, **options):
         query = self.query(learners)
         runs = local_runs(self.parties, coins=coins("run"), run_id=options.pop("run_id", "local"))
         tables = {holder: {name: self.mine[name] for name in names} for holder, names in self.shared.items()}
         ot_senders = {holder: anew(link[0]) for holder, link in self.links.items()}
-        roles = {"class": class_holder(runs["class"], query, self.local(), tables, ot_senders, coins("c"))}
+        to_first, to_class = (None if each is None else anew(each) for each in reversed(self.back))
+        first = class_holder(runs["class"], query, self.local(), tables, ot_senders, coins("c"), back=to_first)
+        roles = {"class": first}
         values = columns or self.block.columns
         for holder, names in self.shared.items():
             share = score({name: self.theirs[name] for name in names}, values, self.plan, self.rows)
-            roles[holder] = attribute_holder(runs[holder], query, share, values, anew(self.links[holder][1]), coins(holder))
+            back = to_class if holder == self.holders[0] else None
+            receiver, own = anew(self.links[holder][1]), coins(holder)
+            roles[holder] = attribute_holder(runs[holder], query, share, values, receiver, own, back=back)
         return run_in_memory(roles, **options)

@@ -26,7 +26,7 @@ Classes = npt.NDArray[np.int64]
 _COMPARED = 1 << 32  # blocks of the session's hash, behind those of the look-ups
 
 
-def _compared(shares: Limbs, query: SharedArgmaxSetup) -> Limbs:
+def differences(shares: Limbs, query: SharedArgmaxSetup) -> Limbs:
     """The shares that enter the circuit, (lanes, limbs): differences of all pairs, or the K - 1 differences to class 0."""
     plan = query.plan
     if not query.pairwise:
@@ -63,7 +63,7 @@ def and_gates(query: SharedArgmaxSetup) -> int:
     return plain.and_count
 
 
-def _classes(bits: npt.NDArray[np.uint8], query: SharedArgmaxSetup, other: str) -> Classes:
+def classes_of(bits: npt.NDArray[np.uint8], query: SharedArgmaxSetup, other: str) -> Classes:
     """Positions (bits, instances) as numbers. One that is no class comes out of another circuit, and goes no further."""
     found = class_numbers(bits)
     if found.size and found.max() >= query.plan.classes:
@@ -87,7 +87,7 @@ def garble(
     garbler = Garbler(hash_, stream.delta)
     for index, part in enumerate(wide.chunks()):
         garbler.hash_ = TweakedHash.of_block(hash_.session, _COMPARED + index)
-        compared = _compared(shares[part], query)
+        compared = differences(shares[part], query)
         ready = stream.comparison(part.stop - part.start) if isinstance(stream, ReadySenderStream) else None
         chosen = yield from receive(other, ScoresChosen)
         require_mark(chosen.mark, hash_.session, ScoresChosen, index, other)
@@ -112,7 +112,7 @@ def garble(
     for index, out in enumerate(outputs):
         returned = yield from receive(other, LabelsReturned)
         require_mark(returned.mark, hash_.session, LabelsReturned, index, other)
-        classes.append(_classes(garbler.read(out, returned.labels, other), query, other))
+        classes.append(classes_of(garbler.read(out, returned.labels, other), query, other))
     return np.concatenate(classes)
 
 
@@ -134,7 +134,7 @@ def evaluate(
         shares = total[part]
         if later is not None:
             shares = lm.add(shares, (yield from later(at)))
-        compared = _compared(shares, query)
+        compared = differences(shares, query)
         ready = stream.comparison(part.stop - part.start) if isinstance(stream, ReadyChooserStream) else None
         if ready is None:
             corrections, t = stream.extend(lm.to_bits(compared, plan.bits))
@@ -156,7 +156,7 @@ def evaluate(
             out = positions(evaluator, None, labels, query)
             evaluator.require_finished()
         if me in query.learners:
-            classes.append(_classes(evaluator.read(out, garbled.tags), query, other))
+            classes.append(classes_of(evaluator.read(out, garbled.tags), query, other))
         elif len(garbled.tags):
             raise PeerProtocolError("tags came for a class that this party is not to learn", party=other)
         outputs.append(out)
@@ -171,7 +171,7 @@ def evaluate(
             require_mark(tagged.mark, hash_.session, DecoysTagged, 0, other)
             evaluator.hash_ = hash_
             read = evaluator.read(np.ascontiguousarray(whole[:, placed.places]), tagged.tags)
-            placed.require(_classes(read, query, other), other)
+            placed.require(classes_of(read, query, other), other)
         found = None if found is None else found[placed.instances]
         outputs = [np.ascontiguousarray(whole[:, placed.instances[part]]) for part in query.chunks()]
     if other in query.learners:

@@ -98,6 +98,15 @@ class GatesMasked(Message, frozen=True):
     bits: U64Array
 
 
+class LevelCompared(Message, frozen=True):
+    """One level of a comparison by transfers: the next level's choices, and the last one's entries under pads."""
+
+    trust: ClassVar[Trust] = Trust.MASKED
+    mark: int
+    corrections: U64Array
+    masked: U64Array
+
+
 class OutputsShared(Message, frozen=True):
     """A share of the class, for those who are to learn it."""
 
