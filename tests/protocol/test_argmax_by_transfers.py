@@ -1,16 +1,21 @@
 """The comparison by one-of-n transfers: the same classes as the garbled one, in fewer bytes."""
 
+import tomllib
+from dataclasses import replace
+from pathlib import Path
+
+import msgspec
 import numpy as np
 import pytest
 
+import blindbayes.protocol.shared_argmax as package
 from blindbayes.codebook import Categorical, Numeric
-from blindbayes.errors import LocalProtocolError, PeerProtocolError, ProtocolError
-from blindbayes.primitives import limbs as lm
+from blindbayes.errors import IntegrityError, LocalProtocolError, PeerProtocolError, ProtocolError
 from blindbayes.protocol.shared_argmax import query as argmax_query
 from blindbayes.protocol.shared_argmax.by_transfers import levels
 from blindbayes.protocol.shared_argmax.messages import LevelCompared, OutputsShared
 from blindbayes.protocol.shared_model import score
-from blindbayes.transport.memory import Drop, Duplicate, Replace
+from blindbayes.transport.memory import Drop, Duplicate, Replace, Tamper
 from support.argmax import Setup, with_classes
 from support.columns import MIXED, book, to_scores
 
@@ -56,3 +61,125 @@ def test_every_kind_of_feature_several_holders_and_chunks(monkeypatch):
     cut = setup.run()
     assert np.array_equal(cut.outputs["class"], setup.expected())
     assert cut.cost.rounds == whole.cost.rounds
+
+
+SPEC = tomllib.loads((Path(package.__file__).parent / "SPEC.md").read_text().split("```toml\n", 1)[1].split("```", 1)[0])
+
+
+@pytest.mark.parametrize(("holders", "cut"), [(1, 50), (1, 7), (2, 50), (3, 50)])
+def test_what_it_costs_is_as_the_spec_says(holders, cut, monkeypatch):
+    monkeypatch.setattr(argmax_query, "_MAX_CHUNK", cut)
+    many = book([Categorical(f"v{at}", ("0", "1")) for at in range(holders)])
+    setup = narrow(many, 50, holders=("attributes", "more", "last")[:holders])
+    cost, steps = setup.run().cost, levels(setup.plan.bits, setup.plan.classes)
+    facts = {"holders": holders, "chunks": -(-50 // cut), "levels": len(steps)}
+    assert cost.rounds == eval(SPEC["by_transfers"]["rounds"], {}, facts)
+    assert cost.messages == eval(SPEC["by_transfers"]["messages"], {}, facts)
+
+
+@pytest.mark.parametrize(("bits", "classes", "size"), [(35, 3, 853), (53, 3, 1255)])
+def test_an_instance_takes_a_quarter_of_the_bytes_of_a_garbled_one(bits, classes, size):
+    each = sum(step.rows * (4 * step.bits + (step.entries - 1) * step.width / 8) for step in levels(bits, classes))
+    pairs = classes * (classes - 1) // 2
+    assert each == pytest.approx(size, abs=1)
+    assert each < 0.27 * 36 * pairs * bits
+
+
+def test_every_number_of_digits_and_classes_ends_in_one():
+    for bits in range(2, 128):
+        for classes in (2, 3, 5, 8, 33):
+            steps = levels(bits, classes)
+            assert len(steps) <= 1 + 4 + 3
+            assert all(step.bits <= 5 for step in steps)
+
+
+@pytest.mark.parametrize("learner", ["class", "attributes"])
+def test_only_the_named_party_learns_and_nobody_else_gets_a_share(learner):
+    setup = narrow(with_classes(3), 40)
+    outcome, other = setup.run((learner,)), "attributes" if learner == "class" else "class"
+    assert np.array_equal(outcome.outputs[learner], setup.expected())
+    assert outcome.outputs[other] is None
+    shared = [entry for entry in outcome.transcript.entries if entry.kind is OutputsShared]
+    assert [entry.to for entry in shared] == [learner]
+
+
+def test_broken_messages_end_in_a_typed_error_and_nothing_is_opened():
+    setup = narrow(with_classes(3), 5)
+    count = setup.run().cost.messages
+    for index in range(count):
+        for fault in (Drop(index), Tamper(index, lambda frame: frame[:-9]), Tamper(index, lambda frame: b"")):
+            outcome = setup.run(faults=[fault], check=False)
+            assert isinstance(outcome.error, ProtocolError) or outcome.lost
+            if index < count - 2:  # the last two are shares of the class, each for one party
+                assert outcome.opened == {"class": (), "attributes": ()}
+    replayed = setup.run(faults=[Duplicate(count - 4)], check=False)
+    assert isinstance(replayed.error, ProtocolError) or replayed.unread
+
+
+def changed(kind, sender, change, **options):
+    return narrow(with_classes(3), 60, **options).run(
+        faults=[Replace(lambda entry: entry.kind is kind and entry.sender == sender, change)]
+    )
+
+
+@pytest.mark.parametrize("sender", ["class", "attributes"])
+@pytest.mark.parametrize(
+    ("kind", "field"), [(LevelCompared, "masked"), (LevelCompared, "corrections"), (OutputsShared, "bits")]
+)
+def test_wrong_lengths_name_the_party(kind, field, sender):
+    def longer(message):
+        return msgspec.structs.replace(message, **{field: np.append(getattr(message, field), np.uint64(0))})
+
+    with pytest.raises(PeerProtocolError) as caught:
+        changed(kind, sender, longer)
+    assert caught.value.party == sender
+
+
+@pytest.mark.parametrize("sender", ["class", "attributes"])
+def test_a_position_that_is_no_class_is_refused(sender):
+    """Who deviates flips its shares of all bits: an instance of the first of three classes has position 3 then."""
+    assert 0 in narrow(with_classes(3), 60).expected()
+    with pytest.raises(IntegrityError) as caught:
+        changed(OutputsShared, sender, lambda m: OutputsShared(m.mark, m.bits ^ ~np.uint64(0)))
+    assert caught.value.party == sender
+
+
+@pytest.mark.parametrize("sender", ["class", "attributes"])
+def test_flipped_choices_are_caught_before_an_answer(sender):
+    def flip(message):
+        corrections = message.corrections.copy()
+        corrections[: len(corrections) // 2] ^= np.uint64(1)
+        return msgspec.structs.replace(message, corrections=corrections)
+
+    with pytest.raises(IntegrityError) as caught:
+        changed(LevelCompared, sender, flip)
+    assert caught.value.party == sender
+
+
+@pytest.mark.parametrize("small", [False, True])
+def test_what_the_levels_send_is_uniform_whatever_the_scores_are(small):
+    received = []
+
+    def look(message):
+        received.append(message.masked)
+        return message
+
+    for party in ("class", "attributes"):
+        changed(LevelCompared, party, look, small=small)
+    bits = np.unpackbits(np.concatenate([words[:-1] for words in received]).view(np.uint8))  # the last word is padded
+    assert len(bits) > 50_000
+    assert abs(int(bits.sum()) - len(bits) / 2) < 3 * len(bits) ** 0.5  # six standard deviations
+
+
+def test_with_audits_or_all_parties_it_is_refused():
+    query = narrow(with_classes(3), 5).query()
+    for option in ({"audit_rate": 0.1}, {"compare_all": True}):
+        with pytest.raises(LocalProtocolError, match="not audited"):
+            replace(query, **option)
+
+
+def test_without_transfers_in_both_directions_nothing_is_sent():
+    setup = narrow(with_classes(3), 5)
+    setup.back = (None, None)
+    with pytest.raises(LocalProtocolError, match="both directions"):
+        setup.run()

@@ -24,6 +24,7 @@ from blindbayes.protocol.joined_sums import (
     MIN_BOUND,
     Entries,
     JoinedSumsSetup,
+    equal,
     label_holder,
     messages,
     roles,
