@@ -49,7 +49,6 @@ from blindbayes.protocol.steps import Done, step
 from blindbayes.statistics import CodedRows
 from blindbayes.transport.memory import run_in_memory
 from blindbayes.wire import decode, encode
-from blindbayes_papers.vaidya2008.experiment import measure
 
 PARTIES = ("class", "attributes")
 CLASSES = ("a", "b", "c")
@@ -377,6 +376,8 @@ def round_trips(columns: ColumnsSetup, tables: dict[str, Any]) -> float:
 def paper(rows: int, code_bits: int, key_bits: int, quick: bool) -> None:
     """The paper's own route on the same work, CPU seconds of both parties, and how many times ours is faster."""
     sizes = (20, 60) if quick else (100, 300)
+    from blindbayes_papers.vaidya2008.experiment import measure
+
     measure.nominal_seconds(2, 2, key_bits)  # keys and caches
     nominal = measure.line({n: measure.nominal_seconds(n, len(CLASSES), key_bits) for n in sizes}, rows)
     numeric = measure.line({n // 5: measure.numeric_seconds(n // 5, len(CLASSES), key_bits) for n in sizes}, rows)

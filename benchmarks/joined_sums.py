@@ -30,7 +30,6 @@ from blindbayes.protocol.class_sums import RowLayout
 from blindbayes.protocol.joined import connect
 from blindbayes.protocol.joined_sums import JoinedSumsSetup, merge, one_hot
 from blindbayes.statistics import CodedRows
-from blindbayes_papers.kikuchi2011.measure import per_identifier
 
 ATTRIBUTES, VALUES, CLASSES = 10, 10, 2
 
@@ -146,6 +145,8 @@ def openmined(count: int, python: str, own: float) -> None:
 
 
 def kikuchi(count: int) -> None:
+    from blindbayes_papers.kikuchi2011.measure import per_identifier
+
     each = per_identifier()
     # Alice's identifier stands in a set per attribute, which meets every class; Bob's class set meets every value.
     whole = each * count * (ATTRIBUTES * CLASSES + ATTRIBUTES * VALUES)
