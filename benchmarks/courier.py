@@ -195,10 +195,10 @@ def adult() -> dict[str, Any]:
     import pyarrow.parquet as pq
 
     from blindbayes.codebook import Codebook
-    from blindbayes.datasets import dataset_path
     from blindbayes.demo.loopback import Loopback
     from blindbayes.site.policy import Policy
     from blindbayes.study.file import Deadlines
+    from blindbayes_papers.datasets import dataset_path
 
     table: pa.Table = pacsv.read_csv(dataset_path("adult"))
     target = "income" if "income" in table.column_names else table.column_names[-1]

@@ -139,7 +139,6 @@ def test_files_are_touched_at_the_edges_only() -> None:
     allowed = {
         "codebook": "a codebook is read from and written to TOML",
         "estimators": "the model file is saved and loaded",
-        "datasets": "public datasets come from a folder or the cache",
         "study": "studies are read from and written to TOML",
         "scheme/result": "a result is written to a folder",
         "sodium": "the copy of libsodium that rbcl would leave in the folder for temporary files is kept in memory",

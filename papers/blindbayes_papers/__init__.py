@@ -39,7 +39,7 @@ NEEDS = {  # what the full form takes on one core, and the datasets it reads
     "vaidya2008": ("9 minutes", ()),
     "zafarani2020": ("10 minutes", ("adult", "car", "dermatology", "iris", "mushroom", "pima", "seeds", "skin")),
 }
-"""CPU time of the full form, and datasets (see `blindbayes.datasets`)."""
+"""CPU time of the full form, and datasets (see `blindbayes_papers.datasets`)."""
 
 
 def reproduce(paper: str, out: Path, *, quick: bool = False) -> Path:

@@ -9,13 +9,12 @@ from typing import Any
 
 from adversary.arena import Arena, Fight, sums
 from adversary.deviations import Deviation, chosen_keys, copies, systematic
-from adversary.names import MAXIMUM, SUM_SETUP
+from adversary.names import MAXIMUM, STANDING, SUM_SETUP
 from adversary.refits import REFITS
 from blindbayes.primitives.coins import Coins
 from blindbayes.primitives.ristretto_sum import RistrettoSum
 from blindbayes.protocol.core import Role, Run
 from blindbayes.protocol.oblivious_sum.membership import Groups
-from blindbayes.protocol.oblivious_sum.standing import StandingKeys, StandingMiner
 
 RISTRETTO = {"scheme": "ristretto"}
 PAILLIER = {"key_bits": 512, "toy_keys": True}
@@ -61,12 +60,12 @@ def standing(sites: Sequence[str]) -> Arena:
         groups = Groups(sites, 2)
 
         def contributor(name: str) -> Role[None]:
-            keys = StandingKeys(RistrettoSum(1 << 20), coins.derive(name))
+            keys = STANDING.StandingKeys(RistrettoSum(1 << 20), coins.derive(name))
             yield from keys.rekey(runs[name], groups, joins=True, changed=False)
             yield from keys.contribute(runs[name], groups, [7], "round")
 
         def miner() -> Role[list[int]]:
-            keys = StandingMiner(RistrettoSum(1 << 20), coins.derive("miner"))
+            keys = STANDING.StandingMiner(RistrettoSum(1 << 20), coins.derive("miner"))
             yield from keys.rekey(runs["miner"], groups, joining=sites, changed=())
             return (yield from keys.collect(runs["miner"], groups, 1, "round"))
 

@@ -7,11 +7,13 @@ from typing import Any
 
 
 def named(*places: str) -> Any:
-    """The first of "module:attribute" (or "module") that this tree has, under `blindbayes.protocol`."""
+    """The first of "module:attribute" (or "module") that this tree has, under `blindbayes.protocol` or in the papers."""
     for place in places:
         module, _, attribute = place.partition(":")
         try:
-            found = importlib.import_module(f"blindbayes.protocol.{module}")
+            found = importlib.import_module(
+                module if module.startswith("blindbayes_papers") else f"blindbayes.protocol.{module}"
+            )
             return getattr(found, attribute) if attribute else found
         except (ImportError, AttributeError):
             continue
@@ -24,6 +26,7 @@ OBLIVIOUS_SETUP = named("oblivious_sum.terms:ObliviousSumSetup", "oblivious_sum.
 MINER = named("oblivious_sum.terms:MINER")
 CHAIN = named("chain_sum.chain_layout:ChainLayout", "chain_sum.plan:ChainLayout", "chain_sum.plan:Plan")
 MAXIMUM = named("private_maximum", "oblivious_sum.maximum")
+STANDING = named("oblivious_sum.standing", "blindbayes_papers.huai2015.standing")
 
 
 def fewest(setting: Any) -> int:

@@ -10,7 +10,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from adversary.names import CHAIN, MASKED_SETUP, MINER, OBLIVIOUS_SETUP
+from adversary.names import CHAIN, MASKED_SETUP, MINER, OBLIVIOUS_SETUP, STANDING
 
 try:
     from blindbayes.protocol import pair_keys
@@ -171,14 +171,13 @@ def chain_sum(arena: Any, fight: Any, sender: str, to: str, message: Any) -> Any
 
 def standing(arena: Any, fight: Any, sender: str, to: str, message: Any) -> Any:
     from blindbayes.primitives.ristretto_sum import RistrettoSum
-    from blindbayes.protocol.oblivious_sum import standing as keys
 
     def signature(owner: str, public: bytes, given: bytes) -> bytes:
         if owner not in fight.coalition:
             return given
         run = arena.runs[owner]
         if pair_keys is None:
-            return run.signer.sign(keys._payload(run, owner, public))
+            return run.signer.sign(STANDING._payload(run, owner, public))
         scope = pair_keys.standing_scope(run, "oblivious_sum standing v2", RistrettoSum(1).digest.hex())
         return pair_keys.sign_keys(run, scope, public)
 

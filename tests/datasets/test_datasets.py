@@ -18,8 +18,9 @@ import pytest
 
 from blindbayes import Codebook, NaiveBayes
 from blindbayes.data import check, count
-from blindbayes.datasets import DATASETS, bank_telecom, census, dataset_path, hospitals, load_dataset, mail
+from blindbayes.datasets import bank_telecom, census, hospitals, mail
 from blindbayes.errors import ConfigError, DataError
+from blindbayes_papers.datasets import DATASETS, dataset_path, load_dataset
 from blindbayes_papers.declared import DECLARED
 
 

@@ -38,7 +38,6 @@ from blindbayes.protocol.oblivious_sum.messages import (
 )
 from blindbayes.protocol.oblivious_sum.miner import collect_corrections, enrol_all
 from blindbayes.protocol.oblivious_sum.session import most_holders
-from blindbayes.protocol.oblivious_sum.standing import StandingKeys, StandingMiner
 from blindbayes.protocol.oblivious_sum.terms import DEALER, MINER, ObliviousSumSetup
 from blindbayes.report import read_spec
 from blindbayes.study import Study
@@ -46,6 +45,7 @@ from blindbayes.study.file import Party, StudyFile
 from blindbayes.transport.memory import Drop, Duplicate, Outcome, Replace, Tamper, Vanish, local_runs, run_in_memory
 from blindbayes.wire import Big, Message, decode
 from blindbayes.wire.transcript import Keep
+from blindbayes_papers.huai2015.standing import StandingKeys, StandingMiner
 from support.sites import BOOK
 from support.sums import costs, formula, names, pooled, run_sum
 

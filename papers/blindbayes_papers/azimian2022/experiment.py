@@ -33,7 +33,7 @@ from blindbayes_papers.azimian2022.schemes import PrintedChain, Records, first_c
 
 def load_records(name: str) -> Records:
     """A dataset with one record per contributor; every distinct text is a value, `?` is none."""
-    from blindbayes.datasets import load_dataset
+    from blindbayes_papers.datasets import load_dataset
 
     table = load_dataset(name)
     columns = [table.column(at).to_pylist() for at in range(table.num_columns)]

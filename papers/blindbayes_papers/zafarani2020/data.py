@@ -12,9 +12,9 @@ import pyarrow as pa
 
 from blindbayes.codebook import Categorical, Codebook, Numeric
 from blindbayes.data import encode
-from blindbayes.datasets import load_dataset
 from blindbayes.privacy.forecast import in_cells
 from blindbayes.statistics import CodedRows
+from blindbayes_papers.datasets import load_dataset
 from blindbayes_papers.declared import DECLARED
 from blindbayes_papers.zafarani2020.methods import Table
 

@@ -100,14 +100,3 @@ class BitShown(Message, frozen=True):
 
     trust: ClassVar[Trust] = Trust.CLEAR
     bit: bool
-
-
-class KeysChanged(Message, frozen=True):
-    """Standing keys, 2: the signed keys of the receiver's new neighbours, and the miner's."""
-
-    trust: ClassVar[Trust] = Trust.KEY
-    miner: bytes
-    signature: bytes
-    names: tuple[str, ...]
-    publics: tuple[bytes, ...]
-    signatures: tuple[bytes, ...]

@@ -1,4 +1,5 @@
-"""Standing keys: one agreement, then a single message per contributor and round, while parties join and leave.
+"""Standing keys of the paper's own form: one agreement, then a single message per contributor and round, while parties join
+and leave. In a study, `oblivious_sum` with `keys = "standing"` does the same with the keys of the sites' cards.
 
 Each contributor keeps an X25519 key and a secret with every neighbour in the key graph (`membership.Groups`); the miner keeps
 one with everybody. A join or leave is a public fact, from which all compute the new graph; only those who get new neighbours
@@ -14,6 +15,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Collection, Mapping, Sequence
+from typing import ClassVar
 
 from blindbayes.errors import ConfigError, IntegrityError, LocalProtocolError, PeerProtocolError
 from blindbayes.primitives.agreement import AgreementKey
@@ -21,8 +23,20 @@ from blindbayes.primitives.coins import Coins
 from blindbayes.protocol import pair_keys
 from blindbayes.protocol.core import Role, Run, Send, open_value, receive, receive_all
 from blindbayes.protocol.oblivious_sum.membership import Groups
-from blindbayes.protocol.oblivious_sum.messages import CiphertextsSent, KeyAnnounced, KeysChanged
+from blindbayes.protocol.oblivious_sum.messages import CiphertextsSent, KeyAnnounced
 from blindbayes.protocol.oblivious_sum.terms import MINER, ObliviousEncryption
+from blindbayes.wire import Message, Trust
+
+
+class KeysChanged(Message, frozen=True):
+    """Standing keys, 2: the signed keys of the receiver's new neighbours, and the miner's."""
+
+    trust: ClassVar[Trust] = Trust.KEY
+    miner: bytes
+    signature: bytes
+    names: tuple[str, ...]
+    publics: tuple[bytes, ...]
+    signatures: tuple[bytes, ...]
 
 
 def _label(run: Run, groups: Groups, step: str) -> bytes:
