@@ -21,7 +21,10 @@ from blindbayes.errors import ConfigError
 
 SCHEMES, COMMANDS = "blindbayes.schemes", "blindbayes.commands"
 
-_BY_EXTRA = dict.fromkeys(("scalar_product", "distorted_intersection", "set_intersection", "reproduce"), "papers")
+_BY_EXTRA = {
+    **dict.fromkeys(("scalar_product", "distorted_intersection", "set_intersection", "reproduce"), "papers"),
+    "audit": "audit",
+}
 
 
 @cache

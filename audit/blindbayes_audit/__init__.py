@@ -1,0 +1,1 @@
+"""Try to refute the privacy claim of a mechanism or an estimator."""
