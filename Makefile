@@ -17,11 +17,11 @@ help:  ## List the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
 	@echo; echo "New here? CONTRIBUTING.md says what goes where; make test is what a change must pass."
 
-$(READY): requirements.lock pyproject.toml audit/pyproject.toml papers/pyproject.toml
+$(READY): requirements.lock pyproject.toml papers/pyproject.toml
 	@test -n "$(PYTHON)" || { echo "Python 3.11 or later is needed"; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e . -e audit -e papers
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e . -e papers
 	@touch $@
 
 $(BUILT): $(READY) $(wildcard src/blindbayes/kernels/*.[ch]) src/blindbayes/kernels/build.py
@@ -82,7 +82,7 @@ hooks: $(BUILT)  ## Run lint before every commit (installs a hook of pre-commit,
 lock: $(BUILT)  ## Renew requirements.lock (needs uv in the environment)
 	$(BIN)/uv pip compile pyproject.toml --universal --python-version 3.11 --all-extras --group dev --generate-hashes \
 		--no-emit-index-url --no-header --quiet --no-emit-package pyspark --no-emit-package blindbayes \
-		--no-emit-package blindbayes-audit --no-emit-package blindbayes-papers --output-file requirements.lock
+		--no-emit-package blindbayes-papers --output-file requirements.lock
 	echo 'pyspark>=4,<4.1' | $(BIN)/uv pip compile - --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
 		--no-header --quiet --output-file engines/spark.lock
 

@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 
 from support import programs
-from support.distributions import offer_distributions
+from support.papers import offer_papers
 
 MEMORY = Path("/dev/shm")
 
@@ -30,7 +30,7 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ["BLINDBAYES_DATA"] = str(beside)
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # every agent that a test starts would compile the package again
     sys.dont_write_bytecode = False
-    offer_distributions(Path(config.rootpath) / ".pytest_cache" / "distributions")
+    offer_papers(Path(config.rootpath) / ".pytest_cache" / "papers")
     if in_memory():
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
 

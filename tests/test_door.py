@@ -11,7 +11,6 @@ import pytest
 import yaml
 
 from conftest import tenth_of
-from support.distributions import BESIDE
 
 ROOT = Path(__file__).parents[1]
 
@@ -61,11 +60,10 @@ def test_version_and_licence_are_the_same_everywhere() -> None:
     citation = yaml.safe_load(text("CITATION.cff"))
     assert (citation["version"], citation["license"]) == (project["version"], project["license"])
     assert f"## {project['version']}" in text("CHANGELOG.md")
-    for name in BESIDE:
-        other = tomllib.loads(text(f"{name}/pyproject.toml"))["project"]
-        assert (other["version"], other["license"]) == (project["version"], project["license"])
-        assert other["dependencies"] == [f"blindbayes=={project['version']}"]
-        assert project["optional-dependencies"][name] == [f"blindbayes-{name}=={project['version']}"]
+    papers = tomllib.loads(text("papers/pyproject.toml"))["project"]
+    assert (papers["version"], papers["license"]) == (project["version"], project["license"])
+    assert papers["dependencies"] == [f"blindbayes=={project['version']}"]
+    assert project["optional-dependencies"]["papers"] == [f"blindbayes-papers=={project['version']}"]
 
 
 def test_hooks_run_the_tools_of_the_environment() -> None:

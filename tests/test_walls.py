@@ -16,8 +16,7 @@ import pytest
 
 SOURCE = Path(__file__).parents[1] / "src" / "blindbayes"
 PACKAGE = "blindbayes"
-BESIDE = {name: SOURCE.parents[1] / name / f"blindbayes_{name}" for name in ("audit", "papers")}
-"""Distributions of their own, which the core finds by their metadata; here they are rooms like the others."""
+PAPERS = SOURCE.parents[1] / "papers" / "blindbayes_papers"  # a distribution of its own; here the room `papers`
 
 
 @cache
@@ -26,14 +25,13 @@ def parsed(path: Path) -> ast.Module:
 
 
 def files() -> list[str]:
-    """Every file, as a path in its package; those of other distributions under their names."""
-    beside = (f"{name}/{path.relative_to(root).as_posix()}" for name, root in BESIDE.items() for path in root.rglob("*.py"))
-    return sorted([*(path.relative_to(SOURCE).as_posix() for path in SOURCE.rglob("*.py")), *beside])
+    """Every file, as a path in its package; those of the papers under `papers/`."""
+    papers = (f"papers/{path.relative_to(PAPERS).as_posix()}" for path in PAPERS.rglob("*.py"))
+    return sorted([*(path.relative_to(SOURCE).as_posix() for path in SOURCE.rglob("*.py")), *papers])
 
 
 def source(name: str) -> ast.Module:
-    room, _, rest = name.partition("/")
-    return parsed(BESIDE[room] / rest if room in BESIDE else SOURCE / name)
+    return parsed(PAPERS / name.removeprefix("papers/") if name.startswith("papers/") else SOURCE / name)
 
 
 def in_rooms(name: str, *rooms: str) -> bool:
@@ -91,7 +89,7 @@ def offenders(names: Iterator[tuple[str, set[str]]], allowed: dict[str, str]) ->
 # -- the walls ---------------------------------------------------------------------------------------------------------
 
 TABLES = ("ibis", "duckdb", "pandas", "polars", "pyarrow", "narwhals", "blindbayes.data", "sqlglot", "dask", "pyspark")
-NO_TABLES = ("primitives", "wire", "statistics", "protocol", "privacy", "ledger", "model", "errors", "console", "audit")
+NO_TABLES = ("primitives", "wire", "statistics", "protocol", "privacy", "ledger", "model", "errors", "console")
 
 
 @pytest.mark.parametrize("room", NO_TABLES)
@@ -279,7 +277,7 @@ def room_of(name: str) -> str:
 def rooms_imported(name: str) -> set[str]:
     rooms = set(table())
     found = {module.split(".")[1] for module in imports(name) if module.startswith(f"{PACKAGE}.")}
-    found |= set(BESIDE) & {module.split(".")[0].removeprefix(f"{PACKAGE}_") for module in imports(name)}
+    found |= {"papers"} & {module.split(".")[0].removeprefix(f"{PACKAGE}_") for module in imports(name)}
     return {room for room in found if room in rooms} - {room_of(name)}
 
 
@@ -300,14 +298,13 @@ def test_rooms_have_no_circle() -> None:
         assert all(order.index(other) < order.index(room) for other in others), room
 
 
-@pytest.mark.parametrize("other", BESIDE)
-def test_no_product_room_imports_another_distribution_or_knows_where_it_is(other: str) -> None:
-    """It is found by its metadata: the core names what it adds to say which extra is missing, and no module."""
+def test_no_product_room_imports_papers_or_knows_where_they_are() -> None:
+    """They are found by their metadata: the core names their protocols to say which extra is missing, and no module."""
     for name in files():
-        if not in_rooms(name, *BESIDE):
-            assert uses(name, f"blindbayes_{other}") == set(), name
+        if not in_rooms(name, "papers"):
+            assert uses(name, "blindbayes_papers") == set(), name
             texts = [node.value for node in ast.walk(source(name)) if isinstance(node, ast.Constant)]
-            assert not [text for text in texts if isinstance(text, str) and f"blindbayes_{other}" in text], name
+            assert not [text for text in texts if isinstance(text, str) and "blindbayes_papers" in text], name
 
 
 def test_rooms_of_the_lower_half_stay_as_small_as_they_were() -> None:
@@ -361,7 +358,7 @@ def test_the_reader_sees_what_it_must_see(tmp_path: Path, monkeypatch: pytest.Mo
         encoding="utf-8",
     )
     monkeypatch.setitem(globals(), "SOURCE", tmp_path)
-    monkeypatch.setitem(globals(), "BESIDE", {})
+    monkeypatch.setitem(globals(), "PAPERS", tmp_path / "none")
     assert files() == ["protocol/bad.py"]
     assert uses("protocol/bad.py", *TABLES) == {"blindbayes.data", "blindbayes.data.count"}
     assert uses("protocol/bad.py", "socket", "pickle") == {"socket", "pickle"}

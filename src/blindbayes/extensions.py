@@ -21,10 +21,7 @@ from blindbayes.errors import ConfigError
 
 SCHEMES, COMMANDS = "blindbayes.schemes", "blindbayes.commands"
 
-_BY_EXTRA = {
-    **dict.fromkeys(("scalar_product", "distorted_intersection", "set_intersection", "reproduce"), "papers"),
-    "audit": "audit",
-}
+_BY_EXTRA = dict.fromkeys(("scalar_product", "distorted_intersection", "set_intersection", "reproduce"), "papers")
 
 
 @cache

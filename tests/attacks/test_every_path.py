@@ -27,6 +27,7 @@ from blindbayes.estimators import NaiveBayes, load
 from blindbayes.primitives.coins import Coins
 from blindbayes.privacy import column_noise
 from blindbayes.privacy.distributed import DistributedNoise
+from blindbayes.privacy.evidence import epsilon_lower
 from blindbayes.privacy.fitting import plan_fit
 from blindbayes.privacy.noisy_sum import NoisySum
 from blindbayes.privacy.stages import StagedPlan
@@ -34,7 +35,6 @@ from blindbayes.scheme.part import CheckedTable
 from blindbayes.site.work import FolderSite
 from blindbayes.study import Study
 from blindbayes.study.file import Privacy
-from blindbayes_audit.evidence import epsilon_lower
 from support.sites import Office, bounded
 
 BOOK = Codebook(

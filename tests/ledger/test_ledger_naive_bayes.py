@@ -17,8 +17,8 @@ from blindbayes.codebook import Categorical, Numeric
 from blindbayes.errors import DataError, LedgerError, PrivacyError
 from blindbayes.ledger import Ledger
 from blindbayes.primitives.coins import Coins
+from blindbayes.privacy.audit import audit_estimator, worst_pairs
 from blindbayes.privacy.forecast import noisy_accuracy
-from blindbayes_audit.checks import audit_estimator, worst_pairs
 
 BOOK = Codebook("y", ("a", "b"), (Categorical("u", ("p", "q")), Numeric("x", 1000, 1001, precision=0.25)), max_rows=1000)
 ROWS = np.array([["p", 1000.25], ["q", 1000.75]] * 20, dtype=object)

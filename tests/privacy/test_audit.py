@@ -15,16 +15,12 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
+from blindbayes.cli.audit import command
 from blindbayes.codebook import Categorical, Codebook, Numeric
 from blindbayes.errors import ConfigError, PrivacyError
 from blindbayes.primitives.coins import Coins
-from blindbayes.privacy import norms, samplers
-from blindbayes.privacy.classwise import Classwise
-from blindbayes.privacy.joint import ReleasePlan, plan_release
-from blindbayes.privacy.mechanisms import MECHANISMS, DiscreteGaussian, DiscreteLaplace, KNorm, make
-from blindbayes.privacy.sensitivity import Query, Sensitivity, SensitivityBlock
-from blindbayes_audit import fits
-from blindbayes_audit.checks import (
+from blindbayes.privacy import fits, norms, samplers
+from blindbayes.privacy.audit import (
     Check,
     Report,
     audit_estimator,
@@ -33,10 +29,13 @@ from blindbayes_audit.checks import (
     audit_sensitivity,
     worst_pairs,
 )
-from blindbayes_audit.command import command
-from blindbayes_audit.evidence import epsilon_lower, low_bits
-from blindbayes_audit.releases import HARD_BOOK, audit_plan_loss, audit_plan_sensitivity
-from blindbayes_audit.whole import audit
+from blindbayes.privacy.audit_all import audit
+from blindbayes.privacy.audit_release import HARD_BOOK, audit_plan_loss, audit_plan_sensitivity
+from blindbayes.privacy.classwise import Classwise
+from blindbayes.privacy.evidence import epsilon_lower, low_bits
+from blindbayes.privacy.joint import ReleasePlan, plan_release
+from blindbayes.privacy.mechanisms import MECHANISMS, DiscreteGaussian, DiscreteLaplace, KNorm, make
+from blindbayes.privacy.sensitivity import Query, Sensitivity, SensitivityBlock
 
 DRAWS = 40_000
 ONE = Sensitivity((SensitivityBlock("n", 1),))

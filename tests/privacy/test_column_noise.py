@@ -13,14 +13,14 @@ import pytest
 from blindbayes.codebook import Categorical, Codebook, Numeric
 from blindbayes.errors import PrivacyError
 from blindbayes.primitives.coins import Coins
+from blindbayes.privacy.audit import Claim
+from blindbayes.privacy.audit_columns import OWNERS, attack_columns, audit_columns, plan_columns
 from blindbayes.privacy.column_noise import ColumnNoise, Drawn, _raw, draw
 from blindbayes.privacy.sensitivity import Query
 from blindbayes.protocol.class_sums import RowLayout
 from blindbayes.protocol.shared_model import Guard, ScoreLayout, plain_tables
 from blindbayes.protocol.shared_model.tables import to_floats
 from blindbayes.statistics import CodedRows, Layout, Statistics, count_block
-from blindbayes_audit.checks import Claim
-from blindbayes_audit.columns import OWNERS, attack_columns, audit_columns, plan_columns
 
 BOOK = Codebook(
     "y",

@@ -15,6 +15,7 @@ from blindbayes.errors import ConfigError, LocalProtocolError, PeerProtocolError
 from blindbayes.primitives.circuits import from_bits, to_bits
 from blindbayes.primitives.coins import Coins
 from blindbayes.primitives.garbling import Plain
+from blindbayes.privacy.evidence import epsilon_lower
 from blindbayes.privacy.exact_events import SMALLEST_BUDGET
 from blindbayes.privacy.overlap import LARGEST_SCALE, OverlapNoise
 from blindbayes.protocol.joined_sums import merge
@@ -26,7 +27,6 @@ from blindbayes.protocol.joined_sums.counts import (
 from blindbayes.protocol.joined_sums.messages import NoiseChosen, OverlapNoised
 from blindbayes.transport.memory import Replace, run_in_memory
 from blindbayes.wire import Message
-from blindbayes_audit.evidence import epsilon_lower
 from support.two_party import coins, count_pair
 
 Draw = Callable[[OverlapNoise, Coins], int]

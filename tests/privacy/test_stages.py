@@ -18,12 +18,12 @@ from blindbayes.errors import ConfigError
 from blindbayes.model.parameters import Histogram
 from blindbayes.primitives.coins import Coins
 from blindbayes.privacy import stages
+from blindbayes.privacy.audit_release import STAGED_BOOK, audit_stages, spent_by
 from blindbayes.privacy.cells import even_shape, fine_cells, joined, look_edges, public_shape, seen_shape
 from blindbayes.privacy.intervals import Released, noise_interval, record_of
 from blindbayes.privacy.joint import fit_parameters, plan_release
 from blindbayes.privacy.stages import Look, plan_stages
 from blindbayes.statistics import Layout, Statistics
-from blindbayes_audit.releases import STAGED_BOOK, audit_stages, spent_by
 
 COINS = Coins.seeded(b"\x07" * 32)
 

@@ -14,13 +14,13 @@ from blindbayes import Codebook, ConfigError, NaiveBayes, PrivacyError, Study, T
 from blindbayes.errors import DataError
 from blindbayes.primitives.coins import Coins
 from blindbayes.privacy import mechanisms
+from blindbayes.privacy.audit import Check, audit_sensitivity
+from blindbayes.privacy.audit_release import SHORT_BOOK, TEXT_BOOK, audit_plan_loss, audit_plan_sensitivity
 from blindbayes.privacy.joint import plan_release
 from blindbayes.privacy.noisy_sum import NoisySum
 from blindbayes.privacy.pollution import require_possible
 from blindbayes.privacy.sensitivity import Query, Sensitivity, SensitivityBlock
 from blindbayes.statistics import Bags
-from blindbayes_audit.checks import Check, audit_sensitivity
-from blindbayes_audit.releases import SHORT_BOOK, TEXT_BOOK, audit_plan_loss, audit_plan_sensitivity
 
 WORDS = ("free", "offer", "win", "meeting", "minutes", "agenda")
 NOISES = ["discrete_laplace", "discrete_gaussian"]

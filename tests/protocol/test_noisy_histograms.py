@@ -13,11 +13,11 @@ from blindbayes import Codebook, NaiveBayes, Study
 from blindbayes.codebook import Categorical, Numeric
 from blindbayes.errors import ConfigError, LocalProtocolError, PeerProtocolError, PrivacyError
 from blindbayes.ledger import Ledger
+from blindbayes.privacy.audit_release import audit_plan_sensitivity
 from blindbayes.protocol.noisy_histograms import NoisyHistogramsSetup, contributor, miner
 from blindbayes.protocol.noisy_histograms.messages import HistogramsReleased
 from blindbayes.scheme.histograms import NoisyColumns
 from blindbayes.transport.memory import Replace, local_runs, run_in_memory
-from blindbayes_audit.releases import audit_plan_sensitivity
 from support.two_party import coins
 
 SPEC = tomllib.loads((Path(package.__file__).parent / "SPEC.md").read_text().split("```toml\n", 1)[1].split("```", 1)[0])

@@ -21,6 +21,7 @@ from blindbayes.cli.log import set_up_logging
 from blindbayes.errors import BlindbayesError
 
 COMMANDS = {
+    "audit": "Try to refute the privacy claim of a mechanism or an estimator.",
     "bench": "What each protocol costs on this machine, for your codebook.",
     "codebook": "Make, check and show codebooks: the public facts about columns.",
     "demo": "See it work: hospitals, a bank and a telecom, a census office.",

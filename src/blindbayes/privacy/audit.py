@@ -24,13 +24,12 @@ import numpy.typing as npt
 from blindbayes.codebook import Categorical, Codebook, Feature, Numeric, Text
 from blindbayes.errors import ConfigError
 from blindbayes.primitives.coins import Coins
-from blindbayes.privacy import gaussian
+from blindbayes.privacy import fits, gaussian
+from blindbayes.privacy.evidence import ALPHA, Bound, epsilon_lower, low_bits
 from blindbayes.privacy.mechanisms import DiscreteGaussian, Mechanism
 from blindbayes.privacy.sensitivity import ADJACENCY, IntVector, Sensitivity, SensitivityBlock
 from blindbayes.statistics import Bags
 from blindbayes.statistics.layout import Layout
-from blindbayes_audit import fits
-from blindbayes_audit.evidence import ALPHA, Bound, epsilon_lower, low_bits
 
 Part = Literal["samplers", "loss", "low bits", "sensitivity"]
 Adjacency = Literal["add or remove", "substitute"]

@@ -17,14 +17,14 @@ import numpy.typing as npt
 
 from blindbayes.codebook import Categorical, Codebook, Numeric, Text
 from blindbayes.primitives.coins import Coins
+from blindbayes.privacy.audit import LESS_NOISE, Check, Claim, Record, looked_twice, records, statistics_of, told
 from blindbayes.privacy.classwise import Classwise
+from blindbayes.privacy.evidence import Bound, epsilon_lower
 from blindbayes.privacy.exact_events import Number, budget_floor
 from blindbayes.privacy.joint import ReleasePlan
 from blindbayes.privacy.stages import Look, StagedPlan, plan_stages
 from blindbayes.statistics import Statistics
 from blindbayes.statistics.layout import Layout
-from blindbayes_audit.checks import LESS_NOISE, Check, Claim, Record, looked_twice, records, statistics_of, told
-from blindbayes_audit.evidence import Bound, epsilon_lower
 
 Floats = npt.NDArray[np.float64]
 Tables = Sequence[npt.NDArray[Any]]

@@ -16,16 +16,16 @@ from blindbayes.cli.screen import Screen
 from blindbayes.codebook import Codebook
 from blindbayes.errors import ConfigError, PrivacyError
 from blindbayes.primitives.coins import Coins
+from blindbayes.privacy.audit import DRAWS, Report, audit_estimator, worst_pairs
+from blindbayes.privacy.audit_all import audit
+from blindbayes.privacy.audit_parameters import PER_PARAMETER
 from blindbayes.privacy.exact_events import budget_floor
 from blindbayes.privacy.mechanisms import MECHANISMS
-from blindbayes_audit.checks import DRAWS, Report, audit_estimator, worst_pairs
-from blindbayes_audit.parameters import PER_PARAMETER
-from blindbayes_audit.whole import audit
 
 ALL = (*MECHANISMS, *PER_PARAMETER)
 
 
-@click.command(name="audit", short_help="Try to refute the privacy claim of a mechanism or an estimator.")
+@click.command(name="audit")
 @click.option("--epsilon", default="1", show_default=True, help="The claim under test.")
 @click.option("--delta", default=1e-6, show_default=True, help="Its delta, for Gaussian noise or an estimator.")
 @click.option(

@@ -17,10 +17,10 @@ import numpy as np
 
 from blindbayes.codebook import Categorical, Codebook, Numeric
 from blindbayes.primitives.coins import Coins
+from blindbayes.privacy.audit import Check, Claim, audit_mechanism, audit_sensitivity, looked_twice, told
+from blindbayes.privacy.evidence import Bound, epsilon_lower
 from blindbayes.privacy.mechanisms import make
 from blindbayes.privacy.smooth import ParameterPlan, plan_parameters
-from blindbayes_audit.checks import Check, Claim, audit_mechanism, audit_sensitivity, looked_twice, told
-from blindbayes_audit.evidence import Bound, epsilon_lower
 
 PER_PARAMETER: tuple[Literal["smooth", "global"], ...] = ("smooth", "global")
 SMALL_BOOK = Codebook("y", ("a",), (Categorical("u", ("p", "q")), Numeric("x", 0, 10, 1.0)), max_rows=1000)

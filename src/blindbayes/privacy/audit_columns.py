@@ -18,14 +18,14 @@ import numpy.typing as npt
 from blindbayes.codebook import Categorical, Codebook, Numeric
 from blindbayes.errors import ConfigError
 from blindbayes.primitives.coins import Coins
+from blindbayes.privacy.audit import Check, Claim, looked_twice, told
+from blindbayes.privacy.audit_release import DRAWS, exponent
 from blindbayes.privacy.classwise import Classwise
 from blindbayes.privacy.column_noise import ColumnNoise, draws
 from blindbayes.privacy.column_noise import Join as Way
+from blindbayes.privacy.evidence import Bound, epsilon_lower
 from blindbayes.privacy.exact_events import Number
 from blindbayes.privacy.released import ReleasePlan
-from blindbayes_audit.checks import Check, Claim, looked_twice, told
-from blindbayes_audit.evidence import Bound, epsilon_lower
-from blindbayes_audit.releases import DRAWS, exponent
 
 Counters = tuple[npt.NDArray[Any], dict[str, npt.NDArray[Any]]]
 """Class counts (count, K) and tables (count, K, values), of as many draws."""

@@ -6,16 +6,11 @@ from collections.abc import Sequence
 
 from blindbayes.codebook import Codebook
 from blindbayes.primitives.coins import Coins
-from blindbayes.privacy.classwise import Classwise
-from blindbayes.privacy.exact_events import Number, budget_floor
-from blindbayes.privacy.joint import plan_release
-from blindbayes.privacy.mechanisms import MECHANISMS, make
-from blindbayes.privacy.sensitivity import Query
-from blindbayes_audit.checks import DRAWS as MECHANISM_DRAWS
-from blindbayes_audit.checks import HARD_SHAPES, Report, audit_mechanism, audit_samplers, audit_sensitivity
-from blindbayes_audit.columns import audit_columns
-from blindbayes_audit.parameters import PER_PARAMETER, audit_per_parameter
-from blindbayes_audit.releases import (
+from blindbayes.privacy.audit import DRAWS as MECHANISM_DRAWS
+from blindbayes.privacy.audit import HARD_SHAPES, Report, audit_mechanism, audit_samplers, audit_sensitivity
+from blindbayes.privacy.audit_columns import audit_columns
+from blindbayes.privacy.audit_parameters import PER_PARAMETER, audit_per_parameter
+from blindbayes.privacy.audit_release import (
     DRAWS,
     HARD_BOOK,
     SHORT_BOOK,
@@ -24,6 +19,11 @@ from blindbayes_audit.releases import (
     audit_plan_sensitivity,
     audit_stages,
 )
+from blindbayes.privacy.classwise import Classwise
+from blindbayes.privacy.exact_events import Number, budget_floor
+from blindbayes.privacy.joint import plan_release
+from blindbayes.privacy.mechanisms import MECHANISMS, make
+from blindbayes.privacy.sensitivity import Query
 
 
 def audit(

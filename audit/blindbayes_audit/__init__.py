@@ -1,1 +1,0 @@
-"""Try to refute the privacy claim of a mechanism or an estimator."""
