@@ -26,12 +26,12 @@ from blindbayes.protocol.joined import JoinSetup, Links
 from blindbayes.protocol.private_ratio.shares import RowLinks, SharedRowsSetup
 from blindbayes.protocol.shared_argmax import Mesh, SharedArgmaxSetup
 from blindbayes.scheme import link_bytes
+from blindbayes.scheme.ahead import BATCH, Plan, Ready, Shelf
 from blindbayes.scheme.aligned import class_counts_of, columns_of, local_parameters, require_held
 from blindbayes.scheme.audits import commitments_of
 from blindbayes.scheme.part import CheckedTable
 from blindbayes.statistics import CodedRows
 
-BATCH = 1 << 14  # instances classified at once: bounds memory; kinds of messages are the same in each
 Classes = npt.NDArray[np.int64]
 
 
@@ -97,7 +97,13 @@ class Transfers:
 
 
 class ColumnScoring(LinedUpScoring):
-    """With a model of class_sums, or over a left join: the class holder scores its own columns alone."""
+    """With a model of class_sums, or over a left join: the class holder scores its own columns alone. What was made ahead is
+    taken off the `shelf`."""
+
+    def __init__(self, *given: Any, shelf: Shelf | None = None, compare_all: bool = False) -> None:
+        super().__init__(*given, compare_all=compare_all)
+        plan = Plan(self.share.study, self.party, self.columns, self._reveal_to, compare_all)
+        self.ready = Ready(plan, self.count, shelf)
 
     def most_bytes(self) -> int:
         """What one party may send another."""
@@ -107,13 +113,13 @@ class ColumnScoring(LinedUpScoring):
         holder, kept = self.columns.class_holder, Transfers()
         facts = json.dumps([self.columns.to_dict(), self.count, self._reveal_to, self._compare_all], sort_keys=True).encode()
         others = [name for name in (holder, *self.columns.holders) if name != self.party]
-        sessions = yield from transfer.agree_all(run, dict.fromkeys(others, "classification"), facts, coins)
-        part = transfer.standing(run, sessions, "transfers")
+        sessions = yield from self.ready.agree(run, others, facts, coins)
+        part, ready = transfer.standing(run, sessions, "transfers"), self.ready
         for name in self.columns.holders if self.party == holder else (holder,):
             if self.party == holder:
-                kept.ot_senders[name] = yield from transfer.ot_sender(part, name, coins)
+                kept.ot_senders[name] = ready.sender(name) or (yield from transfer.ot_sender(part, name, coins))
             else:
-                kept.ot_receiver = yield from transfer.ot_receiver(part, name, coins)
+                kept.ot_receiver = ready.receiver(name) or (yield from transfer.ot_receiver(part, name, coins))
         if self._compare_all:
             kept.mesh = yield from shared_argmax.connect(transfer.standing(run, sessions, "mesh"), coins)
         return sessions, kept
@@ -234,12 +240,17 @@ def asked_of(public: Mapping[str, Any], to: str | None) -> Any:
 
 
 def scoring(
-    share: ModelShare, source: ColumnSource | int, reveal_to: str = "all", *, compare_all: bool = False
+    share: ModelShare,
+    source: ColumnSource | int,
+    reveal_to: str = "all",
+    *,
+    compare_all: bool = False,
+    shelf: Shelf | None = None,
 ) -> LinedUpScoring:
     """A party's part, from its share alone; a party without columns brings the number of instances."""
     join = JoinSetup.from_dict(share.public) if "join" in share.public else None
     if join is None or not join.inner:
-        return ColumnScoring(share, columns_of(share.public), source, reveal_to, compare_all=compare_all)
+        return ColumnScoring(share, columns_of(share.public), source, reveal_to, compare_all=compare_all, shelf=shelf)
     if compare_all:
         raise ConfigError("a model over an inner join has two parties, who compare together anyway")
     return JoinedScoring(share, join, source, reveal_to)

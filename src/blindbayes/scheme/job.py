@@ -23,6 +23,7 @@ from blindbayes.primitives.coins import Coins
 from blindbayes.privacy.accounting import Spend
 from blindbayes.protocol.columns import ColumnsSetup
 from blindbayes.protocol.core import Role, Run
+from blindbayes.scheme.ahead import Shelf
 from blindbayes.scheme.part import Scoring, Training
 from blindbayes.statistics import Statistics
 from blindbayes.statistics.feasible import require_feasible
@@ -132,6 +133,11 @@ class AnsweringSite(Protocol):
     @property
     def key(self) -> bytes:
         """The site's own key, for digests that mean nothing to others."""
+        ...
+
+    @property
+    def shelf(self) -> Shelf | None:
+        """Where it keeps material that was made ahead; None: there is none."""
         ...
 
     def share_of(self, model: str) -> KeptShare:

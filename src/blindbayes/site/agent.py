@@ -25,14 +25,17 @@ from blindbayes.errors import (
     ProtocolError,
     RunStopped,
 )
+from blindbayes.model.shares import ShareHead
 from blindbayes.primitives.coins import Coins
+from blindbayes.scheme.ahead import ahead_of, ahead_run
 from blindbayes.scheme.prediction import Request, model_of, prediction_run
-from blindbayes.site.agent_run import AgentRun
+from blindbayes.site.agent_run import AgentRun, NotNow, Unwritten
 from blindbayes.site.answers import Answers
 from blindbayes.site.approvals import ENDED
 from blindbayes.site.bases import name_of
 from blindbayes.site.folder import SiteFolder
 from blindbayes.site.heads import SharedHeads
+from blindbayes.site.idle import keep_ready
 from blindbayes.site.people import account, require_name, require_reason
 from blindbayes.site.policy import require_few_idle, require_rate, require_study
 from blindbayes.site.role_runner import RoleRunner
@@ -53,21 +56,6 @@ _KEEP_ENDED = 16
 _KEEP_SEEN = 16  # per site: one that asks for much hides its own wishes, not those of others
 
 
-class _Unwritten(Exception):
-    """The roles are through, and what they returned could not be written."""
-
-    def __init__(self, error: OSError | LedgerError) -> None:
-        why = error.strerror if isinstance(error, OSError) else str(error)
-        super().__init__(
-            f"the result could not be written ({why}). Nothing is lost: free some space, leave the rows as they are, and start "
-            "the agent again; it writes the release from the run's journal"
-        )
-
-
-class _NotNow(PrivacyError):
-    """What may be otherwise in a minute, or should not be talked about: silence, and the other side asks again."""
-
-
 class Agent:
     """See the module's docstring. All methods run on one event loop."""
 
@@ -86,6 +74,7 @@ class Agent:
         self._timing = timing  # heartbeat and retry; the study sets the deadlines
         self._ended: deque[str] = deque()
         self._refused: set[str] = set()
+        self._idle: asyncio.Task[None] | None = None
 
     @property
     def name(self) -> str:
@@ -96,6 +85,7 @@ class Agent:
     async def start(self) -> None:
         """Connect, and take up the runs that a crash interrupted."""
         self.home.runs.erase_leftovers()
+        self.home.ahead.tidy(self.identity.storage_key)
         self.home.note_policy(account())
         self.home.remove_old_releases(time.time())
         await asyncio.to_thread(code_version)  # reads all sources once; every journal names it
@@ -109,11 +99,15 @@ class Agent:
             if run_id not in interrupted:  # what it opened is not known, and it can never say
                 self._burn(run_id, "its journal is gone")
         for run_id in interrupted:
-            self._resume(run_id)
+            if ahead_of(run_id) is None:
+                self._resume(run_id)
+            else:  # what it made may have been used since, and is not made twice
+                self._burn(run_id, "it made material, and was interrupted")
+        self._idle = asyncio.create_task(keep_ready(self))
 
     async def stop(self) -> None:
         """Stop without ending: the journals stay, and `start` goes on from them."""
-        tasks = [run.task for run in self.runs.values() if run.task is not None]
+        tasks = [task for task in (self._idle, *(run.task for run in self.runs.values())) if task is not None]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -166,6 +160,13 @@ class Agent:
         self.home.runs.keep_request(run_id, asked)
         return self._launch(run_id, work, self.name)
 
+    def precompute(self, model: str, instances: int) -> AgentRun:
+        """Make material for classifications with a model, with the agents of all its parties. No row is read."""
+        study, _ = self._require_approved(self.home.shares.load(model, ShareHead).study)
+        self._require_party(study)
+        run_id = ahead_run(model, instances, Coins.system())
+        return self._launch(run_id, work_of(self.home, self.identity, run_id, study), self.name)
+
     def _require_approved(self, sha256: str) -> tuple[StudyFile, int]:
         found = self.home.approvals.find(sha256)
         if found is None:
@@ -194,7 +195,7 @@ class Agent:
                 )
         require_study(self.home.config.policy, study)
         if sum(1 for run in self.runs.values() if not run.done.is_set()) >= self.home.config.policy.max_running:
-            raise _NotNow(f"this site has {self.home.config.policy.max_running} runs under way, as many as it allows")
+            raise NotNow(f"this site has {self.home.config.policy.max_running} runs under way, as many as it allows")
 
     def _require_latency(self, study: StudyFile) -> None:
         patient = study.study.scheme.facts.few_rounds
@@ -249,12 +250,16 @@ class Agent:
                 return
             if self.home.history.has_computed(run_id):  # its end was lost: it was paid for once, and ran once
                 raise PrivacyError("the run was computed here before: it does not begin again")
-            if study.study.scheme.facts.shares and (model := model_of(run_id)) is not None:
+            makes = study.study.scheme.facts.shares and ahead_of(run_id) is not None
+            if study.study.scheme.facts.shares and not makes and (model := model_of(run_id)) is not None:
                 self._keep_wish(run_id, site, study.sha256, model)
                 return
             self._require_party(study)
-            self._require_runs_left(study, runs)
-            require_few_idle(self.home.config.policy, self.home.history.idle_joins(site), time.time(), _NotNow)
+            if not makes:
+                self._require_runs_left(study, runs)
+            elif not self.home.config.ahead_mb:
+                raise ConfigError("this site makes nothing ahead: its ahead_mb is 0")
+            require_few_idle(self.home.config.policy, self.home.history.idle_joins(site), time.time(), NotNow)
         except BlindbayesError as error:
             self.counters["offers_refused"] += 1
             if isinstance(error, IntegrityError) and not self.board.courier.vouches(site):
@@ -264,7 +269,7 @@ class Agent:
                 shown = run_id[:64] if run_id.isalnum() and run_id.isascii() else "no run id"  # nothing for a terminal to obey
                 self.home.audit.append("refused", run=shown, study=study.sha256, site=site, why=str(error))
                 log_event("offer_refused", level=logging.WARNING, run=run_id, site=site, study=study.sha256, error=error)
-            if pair is not None and not isinstance(error, _NotNow):
+            if pair is not None and not isinstance(error, NotNow):
                 self._answer(site, pair, why, error)
             return
         try:
@@ -340,7 +345,7 @@ class Agent:
     async def _carry_out(self, run: AgentRun) -> None:
         try:
             await self._compute(run)
-        except _Unwritten as unwritten:
+        except Unwritten as unwritten:
             await self._keep(run, unwritten)
         except BlindbayesError as error:
             await self._fail(run, error)
@@ -386,9 +391,10 @@ class Agent:
         try:
             run.release = release = await asyncio.to_thread(work.finish, finished)
             self.home.audit.append("ended", run=run.run_id, study=study.sha256, state="done")
-            self.home.runs.end(run.run_id, {"state": "done", "study": study.sha256, "release": release.name})
+            outcome = {"state": "done", "study": study.sha256}
+            self.home.runs.end(run.run_id, outcome if release is None else outcome | {"release": release.name})
         except (OSError, LedgerError) as error:
-            raise _Unwritten(error) from error
+            raise Unwritten(error) from error
         run.state = "done"
         self.counters["runs_done"] += 1
         self.counters["run_milliseconds"] += round(run.protocol_seconds * 1000)
@@ -398,9 +404,16 @@ class Agent:
         log_event("run_done", run=run.run_id, study=study.sha256, milliseconds=round(run.protocol_seconds * 1000), **traffic)
         for seat in run.seats.values():
             seat.retire()
+        self._let_go(run)
         self._remember_ended(run)
 
-    async def _keep(self, run: AgentRun, unwritten: _Unwritten) -> None:
+    def _let_go(self, run: AgentRun) -> None:
+        """Of what could replay a run that has ended, and of material that was promised to it."""
+        self.home.ahead.release(run.run_id)
+        with contextlib.suppress(OSError):
+            self.home.runs.erase_journals(run.run_id)
+
+    async def _keep(self, run: AgentRun, unwritten: Unwritten) -> None:
         """All was computed and paid for, and could not be written: the journal stays, and the next start writes the release."""
         run.error, run.state = LocalProtocolError(str(unwritten), party=self.name), "failed"
         self.counters["runs_failed"] += 1
@@ -459,8 +472,7 @@ class Agent:
         for seat in run.seats.values():
             await seat.close()
         self.board.detach(run.run_id)  # who comes later is told that it has ended
-        with contextlib.suppress(OSError):
-            self.home.runs.erase_journals(run.run_id)
+        self._let_go(run)
         if not run.seats:  # its table could not even be read: whoever waits for its roles hears it from here
             self.answers.tell_all_ended(run.study, run.run_id, outcome)
         self._remember_ended(run)
@@ -495,6 +507,7 @@ class Agent:
             "refused": self.home.audit.of("event", "refused")[-_KEEP_ENDED:],
             "pending_predictions": list(self.pending_predictions.values()),
             "runs": [run.show() for run in self.runs.values()],
+            "ahead": self.home.ahead.show(self.home.config.ahead_mb),
             "audit_head": self.home.audit.head,
             "ledger_head": str(self.home.ledger.head),
         }

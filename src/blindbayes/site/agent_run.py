@@ -8,11 +8,26 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from blindbayes.errors import BlindbayesError, ProtocolError
+from blindbayes.errors import BlindbayesError, LedgerError, PrivacyError, ProtocolError
 from blindbayes.site.gate import Gate
 from blindbayes.site.role_runner import RoleRunner
 from blindbayes.site.work import Work
 from blindbayes.study.file import StudyFile
+
+
+class Unwritten(Exception):
+    """The roles are through, and what they returned could not be written."""
+
+    def __init__(self, error: OSError | LedgerError) -> None:
+        why = error.strerror if isinstance(error, OSError) else str(error)
+        super().__init__(
+            f"the result could not be written ({why}). Nothing is lost: free some space, leave the rows as they are, and start "
+            "the agent again; it writes the release from the run's journal"
+        )
+
+
+class NotNow(PrivacyError):
+    """What may be otherwise in a minute, or should not be talked about: silence, and the other side asks again."""
 
 
 @dataclass(slots=True)

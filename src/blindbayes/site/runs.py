@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -72,6 +73,8 @@ class RunFolders:
             erase(path)
         for path in self.folder(run_id).glob("*/journal"):
             path.unlink(missing_ok=True)
+        for path in self.folder(run_id).glob("ahead.*"):
+            erase_pack(path)
         erase(self.folder(run_id) / "request.json")  # it may name a database with its password
 
     def interrupted(self) -> list[str]:
@@ -85,3 +88,9 @@ class RunFolders:
     def has_begun(self, run_id: str) -> bool:
         """Whether a run has a journal."""
         return any(self.folder(run_id).glob("*/journal"))
+
+
+def erase_pack(path: Path) -> None:
+    """A pack of material: the key first, without which the records are noise."""
+    erase(path / "key")
+    shutil.rmtree(path, ignore_errors=True)

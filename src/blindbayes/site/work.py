@@ -15,8 +15,10 @@ from blindbayes.data.sources import Source
 from blindbayes.errors import ConfigError, DataError, PrivacyError
 from blindbayes.model.shares import KeptShare, ModelShare, ShareHead
 from blindbayes.protocol.columns import ColumnsSetup
+from blindbayes.scheme.ahead import AheadJob, ahead_of
 from blindbayes.scheme.job import Bounded, Charge, Job
 from blindbayes.scheme.prediction import PredictionJob, PredictionTerms, Request
+from blindbayes.site.ahead import FolderShelf
 from blindbayes.site.bases import base_of, most_moved
 from blindbayes.site.difference import Data, data_state, require_independent, require_unchanged
 from blindbayes.site.folder import SiteFolder
@@ -249,6 +251,11 @@ class FolderSite:
         home.audit.append("classifying", run=run_id, study=study, model=model, instances=count)
         log_event("run_computing", run=run_id, study=study, instances=count)
 
+    @property
+    def shelf(self) -> FolderShelf | None:
+        """Where it keeps material that was made ahead."""
+        return self.home.ahead.shelf(self.key, self.home.config.ahead_mb)
+
     def close(self) -> None:
         """Let go of the source."""
         if self._source is not None:
@@ -268,10 +275,13 @@ class Work:
         """What one role may send another, if the job knows."""
         return self.job.most_bytes() if isinstance(self.job, Bounded) else None
 
-    def finish(self, finished: Mapping[str, Finished]) -> Path:
-        """Keep what the roles returned, then write the release."""
+    def finish(self, finished: Mapping[str, Finished]) -> Path | None:
+        """Keep what the roles returned, then write the release, if there is something to release."""
         outcome = outcome_of(finished)
         self.job.keep(outcome.outputs)
+        if isinstance(self.job, AheadJob):
+            self.job.result(outcome)
+            return None
         folder, lost = self.site.home.folder / "releases", sorted({name for each in finished.values() for name in each.lost})
         return write_release(folder, self.run_id, self.study, lambda: self.job.result(outcome), lost, self.site.identity)
 
@@ -285,6 +295,10 @@ def work_of(
 ) -> Work:
     """The work of a run: a classification if its people asked for one, else what the study says."""
     site = FolderSite(home, identity, study, run_id)
+    if study.study.scheme.facts.shares and ahead_of(run_id) is not None:
+        agreed = PredictionTerms.of(study.agreement, run_id)
+        maker = AheadJob(site, run_id, len(study.seats), agreed.reveal_to, compare_all=agreed.compare_all)
+        return Work(study, site, maker, run_id)
     if request is None:
         return Work(study, site, study.study.scheme.job(study.agreement, site, run_id), run_id)
     terms, asked = PredictionTerms.of(study.agreement, run_id), Request.from_dict(request)

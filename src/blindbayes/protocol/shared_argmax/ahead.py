@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
@@ -85,21 +84,19 @@ def make_as_chooser(run: Run, other: str, shape: Shape, keep: Keep, coins: Coins
     return name.digest()
 
 
-def offer(others: Sequence[str], names: Mapping[str, Sequence[bytes]]) -> Role[None]:
-    """Tell each what there is for the run, the best first."""
-    for other in others:
-        yield Send(other, AheadOffered(b"".join(names.get(other, ())[:MOST_OFFERED])))
+def offers(names: Mapping[str, Sequence[bytes]]) -> dict[str, AheadOffered]:
+    """What this party has for a classification, by other party: sent as they agree on it."""
+    return {other: AheadOffered(b"".join(own[:MOST_OFFERED])) for other, own in names.items()}
 
 
-def choose(others: Sequence[str], names: Mapping[str, Sequence[bytes]]) -> Role[dict[str, bytes]]:
-    """Of each other party, what both have: the best by the order that both put their own in."""
-    found: dict[str, Any] = {}
-    for other in others:
+def choose(names: Mapping[str, Sequence[bytes]]) -> Role[dict[str, bytes]]:
+    """What both have, by other party: the best, in the order that both put their own in."""
+    found = {}
+    for other, own in names.items():
         told = (yield from receive(other, AheadOffered)).names
         if len(told) % NAME_BYTES or len(told) > MOST_OFFERED * NAME_BYTES:
             raise PeerProtocolError("names of material have the wrong length", party=other)
         theirs = {told[at : at + NAME_BYTES] for at in range(0, len(told), NAME_BYTES)}
-        own = [name for name in names.get(other, ())[:MOST_OFFERED] if name in theirs]
-        if own:
-            found[other] = own[0]
+        if both := [name for name in own[:MOST_OFFERED] if name in theirs]:
+            found[other] = both[0]
     return found

@@ -214,7 +214,7 @@ class AheadGarbled(Message, frozen=True):
 
 
 class AheadOffered(Message, frozen=True):
-    """Names of material that this party has for the run, 32 bytes each."""
+    """Names of material that this party has for a classification."""
 
-    trust: ClassVar[Trust] = Trust.CLEAR
-    names: bytes
+    trust: ClassVar[Trust] = Trust.KEY
+    names: bytes  # 32 bytes each
