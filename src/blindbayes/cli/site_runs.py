@@ -10,14 +10,16 @@ import click
 from blindbayes.cli import print_json
 from blindbayes.cli.copies import not_copied, require_new
 from blindbayes.cli.site import AS, FOLDER, JSON, command, find_study, passphrase_of
+from blindbayes.cli.study_columns import error_of
 from blindbayes.errors import ConfigError
 from blindbayes.foreign import shown
 from blindbayes.primitives.coins import Coins
 from blindbayes.primitives.passwords import hash_password
 from blindbayes.site.client import OperatorClient
 from blindbayes.site.folder import SiteFolder
-from blindbayes.site.lock import ask_to_reload
+from blindbayes.site.lock import ask_to_reload, sole_agent
 from blindbayes.site.people import ROLES, Person, PersonRole
+from blindbayes.site.runs import require_run_id
 
 
 @command.command()
@@ -64,6 +66,47 @@ def stop(run: str, reason: str, who: str | None, config: Path, as_json: bool) ->
         print_json(ended)
     else:
         click.echo(f"Run {run}: {ended.get('message', ended['state'])}")
+
+
+@command.command()
+@click.argument("model", required=False)
+@click.option("--instances", type=click.IntRange(1), help="For a batch of at most so many.")
+@click.option(
+    "--packs", type=click.IntRange(1), default=1, show_default=True, help="For so many batches: each pack serves one."
+)
+@click.option("--burn", is_flag=True, help="Erase what was made ahead instead, for MODEL or for all; stop the agent first.")
+@FOLDER
+@JSON
+def precompute(model: str | None, instances: int | None, packs: int, burn: bool, config: Path, as_json: bool) -> None:
+    """Make material for classifications with a MODEL (its training run) before the instances come, with all its sites.
+
+    The agents of all sites make transfers and garbled comparisons; no row is read, nothing is opened, and no budget is charged.
+    A batch of at most so many instances that is asked for later takes a pack, at every site, and ends sooner. What there is
+    shows `site status`; an idle agent makes it by itself if site.toml says so (ahead_batches), and never more than ahead_mb.
+
+    \b
+    Example:
+      blindbayes site precompute MODEL --instances 5000 --config hospital
+    """
+    home = SiteFolder.open(config)
+    if burn:
+        with sole_agent(home.folder):
+            count = home.ahead.burn(require_run_id(model) if model else "")
+        click.echo(f"Burned {count} pack(s).")
+        return
+    if model is None or instances is None:
+        raise ConfigError("name a model (`blindbayes site shares` lists them) and with --instances the size of a batch")
+    client, made = OperatorClient(home.folder), []
+    for _ in range(packs):
+        made.append(client.follow(client.call("POST", "/material", {"model": model, "instances": instances})))
+        if made[-1]["state"] != "done":
+            raise error_of(made[-1])
+    shown = client.call("GET", "/status")["ahead"]
+    if as_json:
+        print_json({"made": [each["run"] for each in made], **shown})
+    else:
+        spent = sum(each["seconds"] for each in made)
+        click.echo(f"Made {packs} pack(s) for {instances} instances in {spent:.1f} s; {shown['bytes'] / 1e6:.1f} MB are taken.")
 
 
 @command.command()

@@ -42,6 +42,13 @@ class Predict(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     scope: str = "everybody"
 
 
+class Precompute(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Material for a batch of at most so many instances; see `blindbayes site precompute`."""
+
+    model: str
+    instances: int
+
+
 class Approve(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Yes, for so many runs, to the end of a day in UTC; with words or digits of the hash as another site read them out."""
 
@@ -103,6 +110,11 @@ def begin(desk: Desk, study: str, base: str | None) -> dict[str, Any]:
 def predict(desk: Desk, study: str, **asked: Any) -> dict[str, Any]:
     """Ask to classify a batch with a model over columns; it begins when every site's people have asked"""
     return lanes(desk.agent, desk.agent.predict(study, asked))
+
+
+def precompute(desk: Desk, model: str, instances: int) -> dict[str, Any]:
+    """Make material for a later batch, with all sites of the model; no row is read"""
+    return lanes(desk.agent, desk.agent.precompute(model, instances))
 
 
 async def stop(desk: Desk, run: str, why: str, who: str | None) -> dict[str, Any]:

@@ -70,6 +70,7 @@ CALLS: tuple[View | Action, ...] = (
     Action("/studies/{study}/revoke", actions.revoke, "Take a yes back", actions.MaybeWhy, "revoke", _STUDY, _STUDY, "revoked"),
     Action("/studies/{study}/dry-run", actions.dry_run, "What would leave this site", back=_STUDY, page="dry_run.html"),
     Action("/predictions", actions.predict, "Ask to classify a batch", actions.Predict, "run", "/predictions", _RUN),
+    Action("/material", actions.precompute, "Make material for a later batch", actions.Precompute, "run", "/predictions", _RUN),
     Action(
         "/shares/{run}/destroy", actions.destroy, "Destroy a share", actions.Sure, "manage", "/shares", "/shares", "destroyed"
     ),

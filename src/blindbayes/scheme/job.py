@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, runtime_checkable
 
 from blindbayes.codebook import Codebook
 from blindbayes.data.columns import ColumnSource
@@ -23,11 +23,13 @@ from blindbayes.primitives.coins import Coins
 from blindbayes.privacy.accounting import Spend
 from blindbayes.protocol.columns import ColumnsSetup
 from blindbayes.protocol.core import Role, Run
-from blindbayes.scheme.ahead import Shelf
 from blindbayes.scheme.part import Scoring, Training
 from blindbayes.statistics import Statistics
 from blindbayes.statistics.feasible import require_feasible
 from blindbayes.study.agreement import Agreement
+
+if TYPE_CHECKING:
+    from blindbayes.scheme.ahead import Shelf
 
 P = TypeVar("P", bound=Training | Scoring)
 

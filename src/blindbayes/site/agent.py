@@ -35,7 +35,7 @@ from blindbayes.site.approvals import ENDED
 from blindbayes.site.bases import name_of
 from blindbayes.site.folder import SiteFolder
 from blindbayes.site.heads import SharedHeads
-from blindbayes.site.idle import keep_ready
+from blindbayes.site.idle import keep_ready, show_site
 from blindbayes.site.people import account, require_name, require_reason
 from blindbayes.site.policy import require_few_idle, require_rate, require_study
 from blindbayes.site.role_runner import RoleRunner
@@ -48,7 +48,6 @@ from blindbayes.transport.identity import Identity
 from blindbayes.transport.journal import code_version
 from blindbayes.transport.router import Router
 from blindbayes.transport.sessions import Timing
-from blindbayes.transport.versions import VERSIONS
 
 _USED_UP = "the approved number of runs of this study is used up"
 _HASH = re.compile("[0-9a-f]{64}")
@@ -493,21 +492,4 @@ class Agent:
 
     def show(self) -> dict[str, Any]:
         """The state of the site."""
-        return {
-            "site": self.name,
-            "fingerprint": self.identity.card.words,
-            "peers": {name: self.board.courier.is_up(name) for name in sorted(self.home.peers())},
-            "versions": {self.name: dict(VERSIONS)} | {name: dict(told) for name, told in sorted(self.board.versions.items())},
-            "approved": [
-                {"study": study.sha256, "title": study.title, "roster": study.roster.sha256}
-                for study in self.home.approvals.all()
-            ],
-            "proposed": [{"study": sha256, "by": site} for sha256, site in self.proposed_studies.items()],
-            "waiting_approvals": self.home.decisions.waiting(),
-            "refused": self.home.audit.of("event", "refused")[-_KEEP_ENDED:],
-            "pending_predictions": list(self.pending_predictions.values()),
-            "runs": [run.show() for run in self.runs.values()],
-            "ahead": self.home.ahead.show(self.home.config.ahead_mb),
-            "audit_head": self.home.audit.head,
-            "ledger_head": str(self.home.ledger.head),
-        }
+        return show_site(self)

@@ -168,7 +168,7 @@ class FolderShelf:
     def note(self, run_id: str, spent: Spent) -> None:
         """Beside the packs."""
         for path in self._home.folder.glob(f"{run_id}.*"):
-            write_whole(path / "spent", msgspec.json.encode(spent))
+            write_whole(path / "spent", msgspec.msgpack.encode(spent))
 
     def offered(self, run_id: str, other: str, facts: bytes, count: int) -> list[bytes]:
         """Held for the run."""
@@ -243,7 +243,6 @@ def _head(path: Path, key: bytes, pack: str = "") -> _Head | None:
 
 def _spent(path: Path) -> Spent:
     try:
-        found: Any = msgspec.json.decode((path / "spent").read_bytes(), type=Spent)
-        return found if isinstance(found, Spent) else Spent()
+        return msgspec.msgpack.decode((path / "spent").read_bytes(), type=Spent)
     except (OSError, msgspec.MsgspecError):
         return Spent()

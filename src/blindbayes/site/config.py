@@ -10,7 +10,6 @@ import tomlkit
 
 from blindbayes.errors import ConfigError
 from blindbayes.foreign import convert, read_toml, require_port
-from blindbayes.scheme.ahead import MOST
 from blindbayes.settings import annotate, no_none
 from blindbayes.site.expand import expanded, overridden
 from blindbayes.site.policy import Policy
@@ -85,8 +84,8 @@ class SiteConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             raise ConfigError("the operator's port is for this machine only: use 127.0.0.1")
         if self.proxy is not None:
             require_port(self.proxy.removeprefix("http://"), "proxy")
-        if self.ahead_mb < 0 or any(not 1 <= each <= MOST for each in self.ahead_batches):
-            raise ConfigError(f"ahead_mb is 0 or more, and a batch of ahead_batches has 1 to {MOST} instances")
+        if self.ahead_mb < 0 or any(each < 1 for each in self.ahead_batches):
+            raise ConfigError("ahead_mb is 0 or more, and a batch of ahead_batches has at least one instance")
         if self.carrier is not None and (self.listen, self.relay, self.tls, self.proxy) != (None,) * 4:
             raise ConfigError("with [carrier] an engine carries all frames: leave out listen, proxy, [relay] and [tls]")
 

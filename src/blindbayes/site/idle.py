@@ -1,4 +1,5 @@
-"""What an agent does when no run is under way: it keeps material for classifications ready, as `ahead_batches` says."""
+"""What an agent says of itself, and what it does when no run is under way: it keeps material for classifications ready, as
+`ahead_batches` says."""
 
 from __future__ import annotations
 
@@ -7,16 +8,18 @@ import contextlib
 import math
 import time
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from blindbayes.errors import BlindbayesError, IntegrityError
 from blindbayes.model.shares import ModelShare
 from blindbayes.scheme.ahead import Plan
+from blindbayes.transport.versions import VERSIONS
 
 if TYPE_CHECKING:
     from blindbayes.site.agent import Agent
 
 PAUSE = 15.0  # seconds between looks
+_KEEP_SHOWN = 16
 _REST = 600.0  # after a run that failed; for good, where the other deviated
 
 
@@ -51,3 +54,25 @@ def _wanting(agent: Agent, rests: dict[str, float]) -> tuple[str, int] | None:
                     if ready.get(model, Counter())[size] < count * len(plan.others):
                         return model, size
     return None
+
+
+def show_site(agent: Agent) -> dict[str, Any]:
+    """The state of the site."""
+    home, board = agent.home, agent.board
+    return {
+        "site": agent.name,
+        "fingerprint": agent.identity.card.words,
+        "peers": {name: board.courier.is_up(name) for name in sorted(home.peers())},
+        "versions": {agent.name: dict(VERSIONS)} | {name: dict(told) for name, told in sorted(board.versions.items())},
+        "approved": [
+            {"study": study.sha256, "title": study.title, "roster": study.roster.sha256} for study in home.approvals.all()
+        ],
+        "proposed": [{"study": sha256, "by": site} for sha256, site in agent.proposed_studies.items()],
+        "waiting_approvals": home.decisions.waiting(),
+        "refused": home.audit.of("event", "refused")[-_KEEP_SHOWN:],
+        "pending_predictions": list(agent.pending_predictions.values()),
+        "runs": [run.show() for run in agent.runs.values()],
+        "ahead": home.ahead.show(home.config.ahead_mb),
+        "audit_head": home.audit.head,
+        "ledger_head": str(home.ledger.head),
+    }
