@@ -362,6 +362,8 @@ def test_what_does_not_fit_is_refused_before_a_kernel_sees_it(isa):
         locked = out.copy()
         locked.flags.writeable = False
         rest, folded = np.zeros((32, 16), dtype=np.uint8), np.zeros((128, 16), dtype=np.uint8)
+        leaves = {"given": np.zeros((32, 16, 2), np.uint64), "schedules": None, "counter": 0, "missing": False}
+        unfit = [(rest[:31], seeds[0]), (rest[:, :8], seeds[0]), (rest, seeds[0, :1]), (rest, rest[0])]
         bad = [
             lambda: kernel.schedules(bytes(17)),
             lambda: kernel.expand(schedule[:, :-1], seeds, 1, 4),
@@ -384,6 +386,7 @@ def test_what_does_not_fit_is_refused_before_a_kernel_sees_it(isa):
             lambda: kernel.fold(
                 folded, rest[:, :8], given=np.zeros((32, 16, 1), np.uint64), schedules=None, counter=0, missing=False
             ),
+            *(lambda heard=heard: kernel.fold(folded, rest, received=heard, **leaves) for heard in unfit),
             lambda: kernel.transpose(np.zeros((60, 8), np.uint8), np.zeros((64, 8), np.uint8)),
             lambda: kernel.transpose(np.zeros((64, 7), np.uint8), np.zeros((56, 8), np.uint8)),
             lambda: kernel.transpose(np.zeros((64, 8), np.uint8), np.zeros((63, 8), np.uint8)),

@@ -24,7 +24,7 @@ Bytes = npt.NDArray[np.uint8]
 DECLARED = """
 void schedules_{0}(void *, size_t, void *);
 void expand_{0}(void *, void *, void *, uint64_t, uint64_t, uint64_t, size_t, size_t, void *);
-void fold_{0}(void *, void *, uint64_t, int, size_t, void *, size_t, void *);
+void fold_{0}(void *, void *, uint64_t, int, size_t, void *, void *, void *, size_t, void *);
 void streams_{0}(void *, size_t, uint64_t, size_t, void *);
 void transpose_{0}(void *, size_t, size_t, size_t, void *);
 void sender_pads_{0}(void *, void *, void *, size_t, size_t, size_t, size_t, uint64_t, uint64_t, void *);
@@ -122,20 +122,31 @@ class Kernels:
     # -- correlated transfers ------------------------------------------------------------------------------------------
 
     def fold(
-        self, folded: Bytes, rest: Bytes, *, given: U64Array | None = None, schedules: Bytes | None, counter: int, missing: bool
+        self,
+        folded: Bytes,
+        rest: Bytes,
+        *,
+        given: U64Array | None = None,
+        schedules: Bytes | None,
+        counter: int,
+        missing: bool,
+        received: tuple[Bytes, U64Array] | None = None,
     ) -> None:
         """Leaf streams, `given` (32, 16, words) or in counter mode from block `counter`, to `folded` (128, at least the width
-        of `rest`) and `rest` (32, width). With `missing` the first leaf of each tree is zeros."""
+        of `rest`) and `rest` (32, width). With `missing` the first leaf of each tree is zeros. What was `received`, (32, width)
+        and an offset (2,), is added where the offset's bit is 1."""
         width, stride = rest.shape[1], folded.shape[1]
         _require(stride >= width and width % 16 == 0)
         streams = self._null if given is None else self._array(given, (32, 16, width // 8))
-        keys = self._null
+        keys = heard = delta = self._null
         if given is None:
             _require(schedules is not None)
             keys = self._array(schedules, (512, SCHEDULE), _BYTE)  # type: ignore[arg-type]
+        if received is not None:
+            heard, delta = self._array(received[0], (32, width), _BYTE), self._array(received[1], (2,))
         to = self._array(folded, (128, stride), _BYTE, writes=True)
         also = self._array(rest, (32, width), _BYTE, writes=True)
-        self._call["fold"](streams, keys, counter, missing, width, to, stride, also)
+        self._call["fold"](streams, keys, counter, missing, width, heard, delta, to, stride, also)
 
     def streams(self, schedules: Bytes, at: int, width: int) -> Bytes:
         """(n, width): bytes from `at` on of AES in counter mode under n keys."""

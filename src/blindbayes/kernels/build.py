@@ -23,7 +23,11 @@ SOURCES = ("aes.h", "lanes.c", "scores.h", "words.c")
 _FLAGS = ("-std=gnu11", "-O3", "-fPIC", "-fvisibility=hidden", "-Wall", "-Wextra", "-Wno-psabi")
 _ANY: dict[str, tuple[str, ...]] = {"portable": ()}
 _SETS: dict[str, dict[str, tuple[str, ...]]] = {  # instruction sets by processor, and what the compiler must be told
-    "x86_64": {**_ANY, "aesni": ("-maes", "-mpclmul", "-mavx2"), "vaes": ("-maes", "-mpclmul", "-mavx2", "-mvaes")},
+    "x86_64": {
+        **_ANY,
+        "aesni": ("-maes", "-mpclmul", "-mavx2"),
+        "vaes": ("-maes", "-mpclmul", "-mavx2", "-mvaes", "-mvpclmulqdq"),
+    },
     "aarch64": {**_ANY, "armv8": ("-march=armv8-a+crypto",)},
 }
 

@@ -132,27 +132,37 @@ KERNEL(expand)(const uint8_t *schedule, const uint8_t *seeds, const uint64_t *fi
 
 /* Streams of one tree, (LEAVES, GROUP) words, of which `here` bytes count, to the XORs of those with bit b of their number set,
    and of all. */
-INLINE void fold_group(uint64_t streams[LEAVES][GROUP / 8], size_t here, uint8_t *folded, size_t stride, uint8_t *rest)
+INLINE void fold_group(const uint8_t streams[LEAVES][GROUP], size_t here, const uint8_t *received, uint64_t offset, uint8_t *folded,
+                       size_t stride, uint8_t *rest)
 {
-    uint64_t sum[GROUP / 8];
-    for (int bit = 3; bit >= 0; bit--) {
-        int half = 1 << bit;
-        memcpy(sum, streams[half], GROUP);
-        for (int leaf = half + 1; leaf < 2 * half; leaf++)
-            for (int i = 0; i < GROUP / 8; i++) sum[i] ^= streams[leaf][i];
-        memcpy(folded + bit * stride, sum, here);
-        for (int leaf = 0; leaf < half; leaf++)
-            for (int i = 0; i < GROUP / 8; i++) streams[leaf][i] ^= streams[half + leaf][i];
+    for (size_t at = 0; at < here; at += 16 * V) {
+        vec x[LEAVES], sum[5];
+        UNROLL for (int leaf = 0; leaf < LEAVES; leaf++) x[leaf] = load(streams[leaf] + at);
+        UNROLL for (int bit = 0; bit < 4; bit++) { /* leaves that differ in lower bits are one already */
+            const int half = 8 >> bit;
+            sum[bit] = x[1];
+            UNROLL for (int i = 1; i < half; i++) sum[bit] ^= x[2 * i + 1];
+            UNROLL for (int i = 0; i < half; i++) x[i] = x[2 * i] ^ x[2 * i + 1];
+        }
+        sum[4] = x[0];
+        size_t size = here - at < 16 * V ? here - at : 16 * V;
+        if (received) {
+            vec x = pairs(0, 0);
+            memcpy(&x, received + at, size == 16 * V ? 16 * V : size);
+            UNROLL for (int bit = 0; bit < 4; bit++) sum[bit] ^= x & (0 - (offset >> bit & 1));
+        }
+        UNROLL for (int bit = 0; bit < 4; bit++) memcpy(folded + bit * stride + at, sum + bit, size == 16 * V ? 16 * V : size);
+        memcpy(rest + at, sum + 4, size == 16 * V ? 16 * V : size);
     }
-    memcpy(rest, streams[0], here);
 }
 
 /* Bit-weighted XORs of the leaf streams, (128, width) at `stride`, and the XOR of all of each tree, (32, width). The streams are
-   `given` (32, 16, width), or AES in counter mode from block `counter` under 512 schedules; `missing`: leaf 0 of each tree is 0. */
-KERNEL(fold)(const uint8_t *given, const uint8_t *schedules, uint64_t counter, int missing, size_t width, uint8_t *folded,
-             size_t stride, uint8_t *rest)
+   `given` (32, 16, width), or AES in counter mode from block `counter` under 512 schedules; `missing`: leaf 0 of each tree is 0.
+   With what was `received` (32, width), it is added where the bit of delta is 1. */
+KERNEL(fold)(const uint8_t *given, const uint8_t *schedules, uint64_t counter, int missing, size_t width, const uint8_t *received,
+             const uint8_t *delta, uint8_t *folded, size_t stride, uint8_t *rest)
 {
-    uint64_t streams[LEAVES][GROUP / 8];
+    uint8_t streams[LEAVES][GROUP];
     uint64_t count[GROUP / 8] = {0};
     keys k;
     for (size_t low = 0; low < width; low += GROUP) {
@@ -169,11 +179,14 @@ KERNEL(fold)(const uint8_t *given, const uint8_t *schedules, uint64_t counter, i
                         vec x[U];
                         EACH(j) x[j] = load((uint8_t *)count + i + 16 * V * j);
                         encrypt(x, &k);
-                        EACH(j) store((uint8_t *)streams[leaf] + i + 16 * V * j, x[j]);
+                        EACH(j) store(streams[leaf] + i + 16 * V * j, x[j]);
                     }
                 }
             }
-            fold_group(streams, here, folded + 4 * (size_t)tree * stride + low, stride, rest + (size_t)tree * width + low);
+            const uint8_t *heard = received ? received + (size_t)tree * width + low : NULL;
+            uint64_t offset = received ? delta[tree / 2] >> 4 * (tree % 2) : 0;
+            uint8_t *to = folded + 4 * (size_t)tree * stride + low, *whole = rest + (size_t)tree * width + low;
+            fold_group((const uint8_t(*)[GROUP])streams, here, heard, offset, to, stride, whole);
         }
     }
     wipe(streams, sizeof streams);
@@ -207,34 +220,65 @@ KERNEL(streams)(const uint8_t *schedules, size_t n, uint64_t at, size_t width, u
 
 typedef uint64_t four __attribute__((vector_size(32)));
 
-/* Transposes 64 x 64 bits, four squares side by side. */
+#ifdef __clang__
+#define FOUR(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
+#else
+#define FOUR(a, b, ...) __builtin_shuffle(a, b, (four){__VA_ARGS__})
+#endif
+
+#define SWAPPED(a, b, d, mask) { four t = ((x[a] >> (d)) ^ x[b]) & (mask); x[b] ^= t; x[a] ^= t << (d); }
+
+/* Three of the six steps that transpose 64 x 64 bits, four squares side by side: eight rows, `apart` rows from one to the next, whose
+   bits are exchanged `far`, half and a quarter of it away. */
+INLINE void swap_rows(four *rows, size_t apart, const int far, const uint64_t a, const uint64_t b, const uint64_t c)
+{
+    four x[8];
+    UNROLL for (int i = 0; i < 8; i++) x[i] = rows[i * apart];
+    UNROLL for (int i = 0; i < 4; i++) SWAPPED(i, i + 4, far, a)
+    UNROLL for (int i = 0; i < 8; i += 4) { SWAPPED(i, i + 2, far / 2, b) SWAPPED(i + 1, i + 3, far / 2, b) }
+    UNROLL for (int i = 0; i < 8; i += 2) SWAPPED(i, i + 1, far / 4, c)
+    UNROLL for (int i = 0; i < 8; i++) rows[i * apart] = x[i];
+}
+
 INLINE void swap_squares(four *x)
 {
-    uint64_t mask = 0x00000000FFFFFFFFull;
-    UNROLL for (int d = 32; d; d >>= 1, mask ^= mask << d)
-        for (int i = 0; i < 64; i = ((i | d) + 1) & ~d) {
-            four t = ((x[i] >> d) ^ x[i + d]) & mask;
-            x[i + d] ^= t;
-            x[i] ^= t << d;
-        }
+    for (int i = 0; i < 8; i++) swap_rows(x + i, 8, 32, 0x00000000FFFFFFFFull, 0x0000FFFF0000FFFFull, 0x00FF00FF00FF00FFull);
+    for (int i = 0; i < 64; i += 8) swap_rows(x + i, 1, 4, 0x0F0F0F0F0F0F0F0Full, 0x3333333333333333ull, 0x5555555555555555ull);
+}
+
+/* 64 bands of `rows` rows at `stride`, of which `here` bytes, at most 32, are taken: bit c of row r goes to bit r of row c of out. */
+INLINE void transpose_strip(const uint8_t *in, size_t stride, size_t rows, size_t here, uint8_t *out)
+{
+    for (size_t band = 0; band < rows / 64; band += 2) {
+        four x[2][64];
+        size_t both = rows / 64 - band > 1;
+        if (here < 32 || !both) memset(x, 0, sizeof x);
+        for (size_t i = 0; i < 64 * (1 + both); i++) memcpy(x[0] + i, in + (64 * band + i) * stride, here == 32 ? 32 : here);
+        swap_squares(x[0]);
+        if (both) swap_squares(x[1]);
+        uint8_t *to = out + 8 * band;
+        size_t apart = rows / 8;
+        if (here == 32 && both)
+            for (size_t i = 0; i < 64; i++) {
+                four even = FOUR(x[0][i], x[1][i], 0, 4, 2, 6), odd = FOUR(x[0][i], x[1][i], 1, 5, 3, 7);
+                memcpy(to + i * apart, &even, 16);
+                memcpy(to + (64 + i) * apart, &odd, 16);
+                memcpy(to + (128 + i) * apart, (uint8_t *)&even + 16, 16);
+                memcpy(to + (192 + i) * apart, (uint8_t *)&odd + 16, 16);
+            }
+        else for (size_t square = 0; square < here / 8; square++)
+            for (size_t i = 0; i < 64; i++)
+                for (size_t one = 0; one <= both; one++)
+                    memcpy(to + (64 * square + i) * apart + 8 * one, (uint8_t *)(x[one] + i) + 8 * square, 8);
+    }
 }
 
 /* (rows, width) bytes at `stride` to (8 * width, rows / 8) bytes: bit c of row r goes to bit r of row c. Rows in units of 64, width
    in units of 8. */
 KERNEL(transpose)(const uint8_t *in, size_t stride, size_t rows, size_t width, uint8_t *out)
 {
-    for (size_t low = 0; low < width; low += 32) {
-        size_t here = width - low < 32 ? width - low : 32;
-        for (size_t band = 0; band < rows / 64; band++) {
-            four x[64];
-            if (here < 32) memset(x, 0, sizeof x);
-            for (size_t i = 0; i < 64; i++) memcpy(x + i, in + (64 * band + i) * stride + low, here == 32 ? 32 : here);
-            swap_squares(x);
-            for (size_t square = 0; square < here / 8; square++)
-                for (size_t i = 0; i < 64; i++)
-                    memcpy(out + (8 * low + 64 * square + i) * (rows / 8) + 8 * band, (const uint8_t *)(x + i) + 8 * square, 8);
-        }
-    }
+    for (size_t low = 0; low < width; low += 32)
+        transpose_strip(in + low, stride, rows, width - low < 32 ? width - low : 32, out + low * rows);
 }
 
 /* -- pads of one-of-n transfers ------------------------------------------------------------------------------------------------ */
@@ -354,8 +398,10 @@ KERNEL(add_by_class)(const uint64_t *rows, const int64_t *own, size_t n, size_t 
 
 #if V == 2
 #define LOW_WORDS(x) SHUFFLED(x, x, 0, 0, 2, 2)
+#define SWAPPED_WORDS(x) SHUFFLED(x, x, 1, 0, 3, 2)
 #else
 #define LOW_WORDS(x) SHUFFLED(x, x, 0, 0)
+#define SWAPPED_WORDS(x) SHUFFLED(x, x, 1, 0)
 #endif
 
 /* Ones in each block whose colour, the lowest bit, is 1. */
@@ -572,34 +618,54 @@ INLINE block product(uint64_t x, uint64_t y)
 }
 #elif defined(ARM_AES)
 INLINE block product(uint64_t x, uint64_t y) { return (block)vmull_p64((poly64_t)x, (poly64_t)y); }
+#endif
+#if defined(PORTABLE) || defined(ARM_AES)
+#define PRODUCT(x, i, y, j) product((x)[i], (y)[j])
+#elif V == 2
+#define PRODUCT(x, i, y, j) (vec)_mm256_clmulepi64_epi128((__m256i)(x), (__m256i)(y), (i) | (j) << 4)
 #else
-INLINE block product(uint64_t x, uint64_t y)
-{
-    return (block)_mm_clmulepi64_si128(_mm_cvtsi64_si128((long long)x), _mm_cvtsi64_si128((long long)y), 0);
-}
+#define PRODUCT(x, i, y, j) (block)_mm_clmulepi64_si128((__m128i)(x), (__m128i)(y), (i) | (j) << 4)
 #endif
 
 /* Elements of GF(2^128) as GCM writes them, the two words swapped: word 1 holds the first eight bytes, big-endian. */
-INLINE block element(const uint8_t *from)
+INLINE vec elements(const uint8_t *from)
 {
-    uint64_t x[2];
-    memcpy(x, from, 16);
-    return (block){__builtin_bswap64(x[1]), __builtin_bswap64(x[0])};
+#if defined(PORTABLE) || defined(ARM_AES)
+    vec x = load(from);
+    return (vec){__builtin_bswap64(x[1]), __builtin_bswap64(x[0])};
+#elif V == 2
+    const __m128i turned = _mm_set_epi8(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+    return (vec)_mm256_shuffle_epi8((__m256i)load(from), _mm256_broadcastsi128_si256(turned));
+#else
+    return (vec)_mm_shuffle_epi8((__m128i)load(from), _mm_set_epi8(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15));
+#endif
 }
 
-typedef struct { block low, middle, high; } wide;
+INLINE block written(block x) { return (block){__builtin_bswap64(x[1]), __builtin_bswap64(x[0])}; }
 
-INLINE void add_product(wide *sum, block x, block y)
-{
-    sum->low ^= product(x[0], y[0]);
-    sum->middle ^= product(x[0], y[1]) ^ product(x[1], y[0]);
-    sum->high ^= product(x[1], y[1]);
-}
+#define AHEAD 16 /* products that are reduced together */
 
-/* Bits count from the top: the product is one place short, and its low half is what is too much. */
-INLINE block reduced(const wide *sum)
+/* total * h^AHEAD + the sum of block i of `data` times h^(AHEAD - i); powers from h^AHEAD down, then the sums of their words (three
+   products in place of four: Karatsuba). Bits count from the top: the product is one place short, and its low half is what is too
+   much. */
+INLINE block summed(const uint8_t *data, block total, const uint8_t *powers)
 {
-    uint64_t a = sum->low[0], b = sum->low[1] ^ sum->middle[0], c = sum->high[0] ^ sum->middle[1], d = sum->high[1];
+    vec low = pairs(0, 0), middle = low, high = low, before = low;
+    memcpy(&before, &total, 16);
+    UNROLL for (int i = 0; i < AHEAD / V; i++) {
+        vec x = i ? elements(data + 16 * V * i) : elements(data) ^ before, y = load(powers + 16 * V * i);
+        vec x_sum = x ^ SWAPPED_WORDS(x), y_sum = load(powers + 16 * AHEAD + 16 * V * i);
+        low ^= PRODUCT(x, 0, y, 0);
+        middle ^= PRODUCT(x_sum, 0, y_sum, 0);
+        high ^= PRODUCT(x, 1, y, 1);
+    }
+    middle ^= low ^ high;
+#if V == 2
+    low ^= SHUFFLED(low, low, 2, 3, 0, 1);
+    middle ^= SHUFFLED(middle, middle, 2, 3, 0, 1);
+    high ^= SHUFFLED(high, high, 2, 3, 0, 1);
+#endif
+    uint64_t a = low[0], b = low[1] ^ middle[0], c = high[0] ^ middle[1], d = high[1];
     d = d << 1 | c >> 63;
     c = c << 1 | b >> 63;
     b = b << 1 | a >> 63;
@@ -611,37 +677,33 @@ INLINE block reduced(const wide *sum)
     return (block){c, d};
 }
 
-#define AHEAD 8 /* products that are reduced together */
-
 /* (n, 16): of each row of `width` bytes at `stride`, padded with zeros to b blocks, the sum of block i times h^(b + 2 - i). */
 KERNEL(ghash)(const uint8_t *h, const uint8_t *rows, size_t stride, size_t n, size_t width, uint8_t *out)
 {
-    block powers[AHEAD + 1];
-    powers[1] = element(h);
-    for (int i = 2; i <= AHEAD; i++) {
-        wide sum = {{0}, {0}, {0}};
-        add_product(&sum, powers[i - 1], powers[1]);
-        powers[i] = reduced(&sum);
+    uint8_t powers[32 * AHEAD] = {0}, last[16 * AHEAD];
+    block power = written(load_block(h));
+    for (int i = AHEAD - 1; i >= 0; i--) {
+        store_block(powers + 16 * i, power);
+        store_block(powers + 16 * (AHEAD + i), power ^ (block){power[1], power[0]});
+        memset(last, 0, sizeof last);
+        store_block(last + 16 * (AHEAD - 1), written(power)); /* the next: this one times h */
+        power = summed(last, (block){0, 0}, powers);
     }
     for (size_t r = 0; r < n; r++) {
         const uint8_t *row = rows + r * stride;
         block total = {0, 0};
-        for (size_t low = 0; low < width;) {
-            size_t left = (width - low + 15) / 16, some = left < AHEAD ? left : AHEAD;
-            wide sum = {{0}, {0}, {0}};
-            for (size_t i = 0; i < some; i++, low += 16) {
-                uint8_t last[16] = {0};
-                if (width - low < 16) memcpy(last, row + low, width - low);
-                block x = element(width - low < 16 ? last : row + low);
-                add_product(&sum, i ? x : x ^ total, powers[some - i]);
-            }
-            total = reduced(&sum);
+        size_t low = 0;
+        for (; width - low >= 16 * AHEAD; low += 16 * AHEAD) total = summed(row + low, total, powers);
+        if (low < width) { /* what is left stands last, zeros before it */
+            uint8_t *from = last + 16 * (AHEAD - (width - low + 15) / 16);
+            memset(last, 0, sizeof last);
+            memcpy(from, row + low, width - low);
+            store_block(from, load_block(from) ^ written(total));
+            total = summed(last, (block){0, 0}, powers);
         }
-        wide sum = {{0}, {0}, {0}};
-        add_product(&sum, total, powers[1]);
-        total = reduced(&sum);
-        uint64_t bytes[2] = {__builtin_bswap64(total[1]), __builtin_bswap64(total[0])};
-        memcpy(out + 16 * r, bytes, 16);
+        memset(last, 0, sizeof last);
+        store_block(last + 16 * (AHEAD - 1), written(total));
+        store_block(out + 16 * r, written(summed(last, (block){0, 0}, powers)));
     }
 }
 

@@ -18,7 +18,7 @@
 EXPORT const char *kernels_digest(void) { return DIGEST; }
 
 #if defined(__x86_64__)
-/* 0: neither, 1: AES-NI and AVX2, 2: VAES too; the system must save the wide registers. */
+/* 0: neither, 1: AES-NI and AVX2, 2: VAES and VPCLMULQDQ too; the system must save the wide registers. */
 static int level(void)
 {
     unsigned a, b, c, d, low, high;
@@ -26,7 +26,7 @@ static int level(void)
     if (!(c & 1u << 27) || !(c & 1u << 28)) return 0; /* XSAVE, AVX */
     __asm__("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
     if ((low & 6) != 6 || !__get_cpuid_count(7, 0, &a, &b, &c, &d) || !(b & 1u << 5)) return 0; /* AVX2 */
-    return c & 1u << 9 ? 2 : 1;
+    return (c & 3u << 9) == 3u << 9 ? 2 : 1;
 }
 #endif
 

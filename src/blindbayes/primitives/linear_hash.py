@@ -14,7 +14,6 @@ import hashlib
 
 import numpy as np
 import numpy.typing as npt
-from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from blindbayes import kernels
@@ -31,21 +30,16 @@ class LinearHash:
     """H under the key of one message."""
 
     def __init__(self, session: bytes, index: int, sent: Bytes) -> None:
-        key = hashlib.blake2b(
-            sent.data,
-            key=hashlib.sha256(session).digest(),
-            salt=index.to_bytes(16, "big"),
-            person=b"check of sent",
-            digest_size=16,
-        )
-        self._key = key.digest()
+        key = hashlib.sha256(b"blindbayes check of sent" + hashlib.sha256(session).digest() + index.to_bytes(16, "big"))
+        key.update(sent.data)  # SHA-256: processors have instructions for it
+        self._key = key.digest()[:16]
 
     def masked(self, rows: Bytes) -> Bytes:
         """(n, 16): H of each row but its last 16 bytes, which are added."""
         width, kernel = rows.shape[1] - HASH_BYTES, kernels.active()
         if kernel is not None:
-            h = Cipher(algorithms.AES(self._key), modes.ECB()).encryptor().update(bytes(16))  # noqa: S305, as GCM has it
-            hashed = kernel.ghash(h, rows[:, :width])
+            h = kernel.streams(kernel.schedules(self._key), 0, 16)  # of zeros, as GCM has it
+            hashed = kernel.ghash(h.tobytes(), rows[:, :width])
             hashed ^= rows[:, width:]
             return hashed
         tag = AESGCM(self._key).encrypt

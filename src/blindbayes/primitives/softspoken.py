@@ -43,6 +43,7 @@ LEAF_CHECK_BYTES = 32  # of each leaf: twice the security level, since equal one
 CORRECTION_BYTES = LEVEL_BYTES + TREES * LEAF_CHECK_BYTES + DIGEST_BYTES
 _HEAD_BYTES = 512  # of each leaf's stream
 _AT_ONCE = 1 << 17  # transfers folded, and checked, at once: 4 MB of leaf streams
+_SHORT = 1 << 9  # words of a row that are copied more cheaply than a step in Python costs
 _PROOF_BYTES = HASH_BYTES + DIGEST_BYTES
 Bytes = npt.NDArray[np.uint8]
 
@@ -378,9 +379,7 @@ class SenderStream:
             at += len(piece)
             width = (size + MASK_BITS) // 8
             received = piece[: TREES * width].reshape(TREES, width)
-            folded, _ = _fold(self._leaves, width)
-            for row in self._rows:
-                folded[row] ^= received[row // TREE_BITS]
+            folded, _ = _fold(self._leaves, width, (received, self.delta))
             if not self._holds(received, piece[TREES * width :], folded):
                 self._keeper.burn()
                 raise IntegrityError(party=party)
@@ -396,8 +395,9 @@ class SenderStream:
         return hmac.compare_digest(digest(found), proof[HASH_BYTES:].tobytes())
 
 
-def _fold(source: _Leaves, width: int) -> tuple[Bytes, Bytes]:
-    """Per tree: bit-weighted XORs of the leaf streams, (128, width) bytes, and the XOR of all of them, (trees, width).
+def _fold(source: _Leaves, width: int, received: tuple[Bytes, Block128] | None = None) -> tuple[Bytes, Bytes]:
+    """Per tree: bit-weighted XORs of the leaf streams, (128, width) bytes, and the XOR of all of them, (trees, width). What the
+    sender received, (trees, width), is added where the bit of its offset is 1.
 
     Tree by tree, so that the leaves stay in the cache; all trees at once where they are short. Rows are padded: a stride that
     is a power of two would make the transposition three times slower.
@@ -409,8 +409,10 @@ def _fold(source: _Leaves, width: int) -> tuple[Bytes, Bytes]:
     head, kernel, flat = source.head(width), kernels.active(), padded.view(np.uint8).reshape(BASE_COUNT, -1)
     if kernel is not None:
         keys, counter = (None, 0) if head is not None else (source.schedules(kernel), source.take_blocks(width // 16))
-        kernel.fold(flat, rest.view(np.uint8), given=head, schedules=keys, counter=counter, missing=source.misses)
-    elif head is not None:
+        raw, missing = rest.view(np.uint8), source.misses
+        kernel.fold(flat, raw, given=head, schedules=keys, counter=counter, missing=missing, received=received)
+        return flat[:, :width], raw
+    if head is not None:
         _fold_level(head, folded, rest)
     else:
         leaves = source.buffer("leaves", LEAVES * (words + 2)).view(np.uint8).reshape(LEAVES, width + 16)
@@ -419,6 +421,15 @@ def _fold(source: _Leaves, width: int) -> tuple[Bytes, Bytes]:
         for tree in range(TREES):
             source.fill(tree, zeros, leaves)
             _fold_level(level, folded[tree : tree + 1], rest[tree : tree + 1])
+    if received is not None:
+        corrections, delta = received[0].view(np.uint64), received[1]
+        for bit in range(TREE_BITS):
+            trees = np.flatnonzero(np.unpackbits(delta.view(np.uint8), bitorder="little")[bit::TREE_BITS])
+            if words < _SHORT:
+                folded[trees, bit] ^= corrections[trees]
+            else:
+                for chosen in trees:
+                    folded[chosen, bit] ^= corrections[chosen]
     return flat[:, :width], rest.view(np.uint8)
 
 
