@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from blindbayes.codebook import Codebook, Feature
 from blindbayes.data.encode import encode
-from blindbayes.data.engines import fetched, fetched_batches, require_order
-from blindbayes.data.sources import frame_columns, is_source, open_source, to_arrow
+from blindbayes.data.sources import Source, frame_columns, is_source, open_source, to_arrow
 from blindbayes.data.values import Untyped
 from blindbayes.errors import ConfigError, DataError
 from blindbayes.lazy import lazy
@@ -21,6 +20,7 @@ else:
     pa = lazy("pyarrow")
 
 _BLOCK = 1 << 16
+CHANGED = "the table changed while it was read; read from a table that stands still"
 
 
 @dataclass(slots=True)
@@ -31,7 +31,7 @@ class ColumnSource:
     features: tuple[Feature, ...]
     labelled: bool  # whether the class column is among the columns
     rows: int
-    _table: Any = field(repr=False)
+    _table: pa.Table | Source = field(repr=False)
     _objects: Mapping[str, Untyped] = field(default_factory=dict, repr=False)  # columns of mixed objects, value by value
     total: bool = False  # for what noise is added to: no row is an error, and an unlisted class is the first one
 
@@ -46,9 +46,11 @@ class ColumnSource:
         wanted = [*names, self.codebook.target] if labels else names
         start = 0
         for batch in self._batches(wanted, size):
-            columns = {name: batch.column(name) for name in wanted}
+            columns: dict[str, Any] = {name: batch[name] for name in wanted}
             columns |= {name: column[start : start + size] for name, column in self._objects.items() if name in columns}
-            start += batch.num_rows
+            start += len(next(iter(columns.values())))
+            if start > self.rows:
+                break
             yield encode(
                 columns,
                 self.codebook,
@@ -58,15 +60,34 @@ class ColumnSource:
                 total=total or self.total,
                 every_row=self.total,
             )
+        if start != self.rows and wanted:
+            raise DataError(CHANGED)
 
-    def _batches(self, names: Sequence[str], size: int) -> Iterator[pa.Table]:
-        if isinstance(self._table, pa.Table):
-            for low in range(0, self.rows, size):
-                yield self._table.select(list(names)).slice(low, size)
+    def _batches(self, names: Sequence[str], size: int) -> Iterator[Any]:
+        if isinstance(self._table, Source):
+            yield from self._table.batches(names, self.codebook)
             return
-        require_order(self._table)
-        for batch in fetched_batches(self._table.select(*names), size):
-            yield pa.table(batch)
+        for low in range(0, self.rows, size):
+            yield self._table.select(list(names)).slice(low, size)
+
+    @property
+    def names(self) -> Sequence[str]:
+        """Of all columns, those that the codebook does not know too."""
+        found: Sequence[str] = self._table.columns if isinstance(self._table, Source) else self._table.column_names
+        return found
+
+    def arrow(self, names: Sequence[str]) -> pa.Table:
+        """Some columns, in memory."""
+        if not isinstance(self._table, Source):
+            return self._table.select(list(names))
+        found = self._table.arrow(names, self.codebook)
+        if found.num_rows != self.rows:
+            raise DataError(CHANGED)
+        return found
+
+    def keep(self) -> None:
+        """Hold the whole table in memory: an engine may give its rows in another order the next time."""
+        self._table = self.arrow(self.names)
 
 
 def open_columns(source: Any, codebook: Codebook, *, ignore: Sequence[str] = ()) -> ColumnSource:
@@ -82,8 +103,7 @@ def open_columns(source: Any, codebook: Codebook, *, ignore: Sequence[str] = ())
         objects = {name: column for name, column in held.items() if isinstance(column, Untyped)}
     else:
         opened = open_source(source)
-        table, names = opened.rows(codebook), opened.columns
-        rows = int(fetched(table.aggregate(rows=table.count()))["rows"][0].as_py())
+        table, names, rows = opened, opened.columns, opened.count()
     known = {*codebook.names, codebook.target, *ignore}
     for name in names:
         if name not in known:

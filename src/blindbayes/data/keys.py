@@ -10,7 +10,6 @@ import numpy.typing as npt
 
 from blindbayes.codebook import Codebook, IdPart, IdRecipe
 from blindbayes.data.columns import ColumnSource
-from blindbayes.data.engines import fetched
 from blindbayes.data.identifiers import digests, identify
 from blindbayes.errors import ConfigError, DataError
 from blindbayes.lazy import lazy
@@ -41,15 +40,11 @@ def read_digests(source: ColumnSource, recipe: IdRecipe, salt: bytes) -> list[by
     beside others' identifiers.
     """
     names = [part.column for part in recipe.parts]
-    table = source._table
-    there = set(table.column_names if isinstance(table, pa.Table) else table.columns)
     for name in names:
-        if name not in there:
+        if name not in source.names:
             raise DataError(f"identifier column {name!r} is missing from the table; add it or change the recipe")
-    if not isinstance(table, pa.Table):
-        source._table = table = fetched(table)
-        if table.num_rows != source.rows:
-            raise DataError("the table changed while it was read; read from a table that stands still")
+    source.keep()
+    table = source.arrow(names)
     identifiers, _ = identify({name: table.column(name) for name in names}, recipe)
     return digests(identifiers, salt)
 
@@ -57,5 +52,4 @@ def read_digests(source: ColumnSource, recipe: IdRecipe, salt: bytes) -> list[by
 def rows_at(source: ColumnSource, places: npt.NDArray[np.int64]) -> pa.Table:
     """The columns of the codebook at some rows, in that order."""
     names = [feature.name for feature in source.features] + ([source.codebook.target] if source.labelled else [])
-    table = source._table.select(names) if isinstance(source._table, pa.Table) else fetched(source._table.select(*names))
-    return table.take(pa.array(places))
+    return source.arrow(names).take(pa.array(places))

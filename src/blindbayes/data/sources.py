@@ -6,6 +6,7 @@ import difflib
 import itertools
 import os
 import re
+import sys
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -20,6 +21,7 @@ from blindbayes.data.encode import as_text
 from blindbayes.data.engines import (
     SCHEMES,
     engine_of,
+    fetched,
     fetched_batches,
     is_spark,
     require_engine,
@@ -101,6 +103,19 @@ class Source:
         """Whether its rows are read by this process anyway. A database counts where it lies, unless its columns are mapped."""
         return self._mapped or self.label in _LOCAL
 
+    def count(self) -> int:
+        """How many rows there are. A file is read for it, one column of it; nothing is loaded."""
+        if self._rows is not None and self._table is None:
+            return sum(batch.num_rows for batch in _safely(lambda: self._batches(self.columns[:1], None)))
+        return int(fetched(self.table.aggregate(rows=self.table.count()))["rows"][0].as_py())
+
+    def arrow(self, names: Sequence[str], codebook: Codebook | None = None, table: Any = None) -> pa.Table:
+        """Columns of all rows, in memory, in whatever order they come."""
+        if self._rows is None and not self._decimal_columns(codebook):
+            return _safely(lambda: fetched((self.table if table is None else table).select(*names)))
+        parts = [pa.table(batch) for batch in self.batches(names, codebook, table, any_order=True)]
+        return pa.concat_tables(parts, promote_options="permissive") if parts else pa.table({name: [] for name in names})
+
     def require_order(self) -> None:
         """Refuse rows that come in another order each time."""
         if self.label == "spark":
@@ -156,11 +171,11 @@ def open_source(
     """
     if isinstance(source, Source):
         return source
-    if isinstance(source, ibis.Table) and engine_of(source) != "pyspark":
+    if _is_expression(source) and engine_of(source) != "pyspark":
         require_engine(engine_of(source))
         require_sound(source._find_backend(use_default=True))
         return _checked(Source("ibis table", tuple(source.columns), None, source, None, False))
-    if isinstance(source, ibis.Table) or is_spark(source):
+    if _is_expression(source) or is_spark(source):
         return _open_spark(source, table)
     if isinstance(source, os.PathLike):
         source = os.fspath(source)
@@ -222,7 +237,12 @@ def open_table(
 
 def is_source(source: Any) -> bool:
     """Whether this is a path, URL, opened source, Ibis table or Spark's: counted where they lie; a frame is not."""
-    return isinstance(source, str | os.PathLike | Source | ibis.Table) or is_spark(source)
+    return isinstance(source, str | os.PathLike | Source) or _is_expression(source) or is_spark(source)
+
+
+def _is_expression(source: Any) -> bool:
+    """Whether this is a table of Ibis, which is not loaded for the question."""
+    return "ibis" in sys.modules and isinstance(source, ibis.Table)
 
 
 def require_columns(

@@ -89,11 +89,10 @@ def read_block(
         opened.require_columns(codebook, extra_columns=extra_columns)
         table = None if persons is None else bounded(opened.rows(codebook), codebook, persons)
         wanted = [*codebook.names, codebook.target]
-        parts = [pa.table(batch) for batch in opened.batches(wanted, codebook, table, any_order=True)]
+        whole = opened.arrow(wanted, codebook, table)
     finally:
         if opened is not source:
             opened.close()
-    whole = pa.concat_tables(parts, promote_options="permissive") if parts else pa.table({name: [] for name in wanted})
     columns = {name: whole.column(name) for name in codebook.names}
     return encode(columns, codebook, training=True, labels=whole.column(codebook.target), total=total)
 

@@ -56,7 +56,7 @@ class Tables:
             require_own(study.agreement, name, source.columns, ignore_others=rows.extra_columns == "ignore")
             found = open_columns(source, book, ignore=source.columns)
             features = tuple(feature for feature in found.features if feature.name in held.holds[name])
-            return source, ColumnSource(book, features, name in held.labelled, found.rows, source.rows(book))
+            return source, ColumnSource(book, features, name in held.labelled, found.rows, source)
         except BaseException:
             source.close()
             raise

@@ -216,11 +216,13 @@ class FolderSite:
         if columns.codebook.target in request.keep or "row" in request.keep:
             raise ConfigError(f"--keep takes no column called 'row' or {columns.codebook.target!r}: the release has its own")
         source.require_order()
-        rows = int(source.table.count().execute())
+        if request.keep:
+            source.table  # noqa: B018 - one copy: what is kept stands beside what is classified
+        rows = source.count()
         if not held and request.to is None:
             return rows
         features = tuple(feature for feature in columns.codebook.features if feature.name in held)
-        return ColumnSource(columns.codebook, features, False, rows, source.rows(columns.codebook))
+        return ColumnSource(columns.codebook, features, False, rows, source)
 
     def beside(self, names: Sequence[str], rows: int) -> dict[str, Any]:
         """Columns of the instances, as they are."""
