@@ -23,6 +23,7 @@ from blindbayes.data.values import (
     UNKNOWN,
     Listed,
     Untyped,
+    as_numpy,
     is_whole,
     marker_numbers,
     plain_text,
@@ -248,7 +249,7 @@ def _positions(column: pa.Array | Untyped, listed: Listed, misfit: Misfit | None
     plain = [plain_text(value) for value in values]
     places = np.array([*(listed.position(text) for text in plain), ABSENT], dtype=np.int64)
     indices = texts.indices
-    at = (pc.fill_null(indices, len(values)) if indices.null_count else indices).to_numpy(zero_copy_only=False)
+    at = as_numpy(pc.fill_null(indices, len(values)) if indices.null_count else indices)
     if misfit is not None and (places < 0).any():
         rows = np.bincount(at, minlength=len(places))
         misfit.missing += int(rows[places == ABSENT].sum())
@@ -292,7 +293,7 @@ def _whole_numbers(values: tuple[str, ...]) -> npt.NDArray[np.int64] | None:
 
 
 def _flags(flags: pa.Array) -> Flags:
-    chosen: Flags = flags.to_numpy(zero_copy_only=False)
+    chosen: Flags = as_numpy(flags)
     return chosen
 
 
@@ -315,7 +316,7 @@ def _numbers(
     elif pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
         numbers, missing, unreadable = _parsed(column, markers)
     else:
-        numbers = column.to_numpy(zero_copy_only=False).astype(np.float64, copy=False)
+        numbers = as_numpy(column).astype(np.float64, copy=False)
         missing = np.isnan(numbers)
         unreadable = np.zeros(len(numbers), dtype=bool)
     for number in marker_numbers(markers):
@@ -338,14 +339,14 @@ def _parsed(column: pa.Array, markers: tuple[str, ...]) -> tuple[npt.NDArray[np.
     readable = ~missing & _flags(pc.fill_null(pc.match_substring_regex(trimmed, NUMBER_PATTERN), False))
     if not readable.all():
         trimmed = pc.if_else(pa.array(readable), trimmed, pa.scalar(None, trimmed.type))
-    return trimmed.cast(pa.float64()).to_numpy(zero_copy_only=False), missing, ~missing & ~readable
+    return as_numpy(trimmed.cast(pa.float64())), missing, ~missing & ~readable
 
 
 def _plain_numbers(column: pa.Array) -> npt.NDArray[np.float64] | None:
     """Numbers of texts that are all short, finite and without exponent, or missing: what `NUMBER_PATTERN` says of each of them
     is then what Arrow's cast says. None where one is not: then each is looked at."""
     try:
-        numbers: npt.NDArray[np.float64] = column.cast(pa.float64()).to_numpy(zero_copy_only=False)
+        numbers: npt.NDArray[np.float64] = as_numpy(column.cast(pa.float64()))
     except pa.ArrowException:
         return None
     if int(np.isfinite(numbers).sum()) != len(column) - column.null_count:

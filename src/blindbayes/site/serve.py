@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ctypes
 import signal
 from collections.abc import Callable
 from typing import Protocol
@@ -19,6 +20,16 @@ from blindbayes.transport.courier import Latency
 from blindbayes.transport.grpc_courier import GrpcCourier
 from blindbayes.transport.identity import Identity
 from blindbayes.transport.sessions import Timing
+
+_MALLOPT = {-3: 32 << 20, -1: 256 << 20}  # glibc's M_MMAP_THRESHOLD and M_TRIM_THRESHOLD
+
+
+def _reuse_memory() -> None:
+    """Let the allocator keep the pages of messages, which the kernel would else clear anew for each: a third of a transfer."""
+    with contextlib.suppress(AttributeError, OSError):  # another C library
+        mallopt = ctypes.CDLL(None).mallopt
+        for option, size in _MALLOPT.items():
+            mallopt(option, size)
 
 
 class Port(Protocol):
@@ -60,6 +71,7 @@ async def serve(
     timing: Timing | None = None,
 ) -> None:
     """Run the agent until SIGTERM or SIGINT. Runs under way are kept in their journals and taken up at the next start."""
+    _reuse_memory()
     stop, reloading = asyncio.Event(), set[asyncio.Task[None]]()
     loop = asyncio.get_running_loop()
     for name in (signal.SIGTERM, signal.SIGINT):

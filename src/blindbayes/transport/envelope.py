@@ -28,7 +28,8 @@ from blindbayes.transport.versions import ENVELOPE
 from blindbayes.wire import MAX_FRAME_BYTES
 
 _MAX_REASON = 300
-PART_BYTES = 256 * 1024
+_NOTHING = memoryview(b"")
+PART_BYTES = 1024**2
 MAX_PARTS = MAX_FRAME_BYTES // PART_BYTES + 1
 MAX_ENVELOPE_BYTES = PART_BYTES + TAG_BYTES + 1024
 
@@ -55,7 +56,7 @@ class Sealed(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields
     index: int
     part: int
     parts: int
-    body: bytes
+    body: memoryview  # into what the courier brought
 
     def __repr__(self) -> str:
         return f"Sealed({self.step}, <redacted>)"
@@ -94,6 +95,14 @@ _DECODER = msgspec.msgpack.Decoder(Frame)
 def pack(frame: Frame) -> bytes:
     """The bytes that a courier carries."""
     return bytes([ENVELOPE]) + msgspec.msgpack.encode(frame)
+
+
+def _pack_sealed(frame: Sealed, body: bytes) -> bytes:
+    """As `pack` does it, with the body, which comes last, copied once."""
+    size = len(body)
+    width = 1 if size < 1 << 8 else 2 if size < 1 << 16 else 4
+    head = bytes([0xC3 + width - (width == 4)]) + size.to_bytes(width, "big")  # MessagePack's bin 8, 16 or 32
+    return b"".join((bytes([ENVELOPE]), msgspec.msgpack.encode(frame)[:-2], head, body))
 
 
 def unpack(raw: bytes, *, sender: str | None = None) -> Frame:
@@ -216,13 +225,13 @@ class Session:
             b"blindbayes slot v1", pair.study.encode(), pair.run_id.encode(), *pair.names(sender), step.encode(), place
         )
 
-    def seal(self, step: str, body: bytes, *, index: int = 0, part: int = 0, parts: int = 1) -> bytes:
+    def seal(self, step: str, body: bytes | memoryview, *, index: int = 0, part: int = 0, parts: int = 1) -> bytes:
         """The next sealed frame to the peer."""
         slot = self._slot(self.pair.me, step, index, part, parts)
         sealed = seal(self._send_key, body, associated=slot, nonce=self.sent)
-        frame = Sealed(self.pair.run_id, self.pair.peer, self.id, self.sent, step, index, part, parts, sealed)
+        frame = Sealed(self.pair.run_id, self.pair.peer, self.id, self.sent, step, index, part, parts, _NOTHING)
         self.sent += 1
-        return pack(frame)
+        return _pack_sealed(frame, sealed)
 
     def open(self, frame: Sealed) -> bytes | None:
         """The content of a sealed frame of the peer; None if it, or a later one, was opened before. `IntegrityError` for

@@ -23,7 +23,7 @@ import msgspec
 
 import blindbayes
 from blindbayes.errors import ConfigError, IntegrityError, LocalProtocolError
-from blindbayes.primitives.aead import seal, unseal
+from blindbayes.primitives.aead import TAG_BYTES, seal, unseal
 from blindbayes.primitives.coins import Coins
 from blindbayes.storage.files import erase, make_private_folder, read_private, sync_folder, write_whole
 from blindbayes.transport.identity import framed
@@ -86,6 +86,11 @@ class _Stored:
     payload: bytes | None = field(default=None, repr=False)
 
 
+def _place(number: int, link: bytes) -> bytes:
+    """What a record is bound to: its number, and all records before it."""
+    return framed(b"blindbayes journal v2", number.to_bytes(8, "big"), link)
+
+
 class SentDigest:
     """What one party has sent, as counts and a running digest: two parties compare these without sending it again."""
 
@@ -105,7 +110,9 @@ class SentDigest:
 
 def message_digest(step: str, payload: bytes) -> bytes:
     """SHA-256 of a message in its slot."""
-    return hashlib.sha256(framed(step.encode(), payload)).digest()
+    state = hashlib.sha256(framed(step.encode()) + len(payload).to_bytes(4, "big"))  # as framed(step, payload), uncopied
+    state.update(payload)
+    return state.digest()
 
 
 @cache
@@ -219,9 +226,9 @@ class Journal:
 
     def receive(self, sender: str, step: str, payload: bytes) -> None:
         """Append the next message of `sender`. Durable after `commit`."""
-        at, number, link = self._size, self._number, self._link
-        self._append(ReceivedMessage(sender, step, payload))
-        self._index(ReceivedMessage(sender, step, payload), at, number, link)
+        record, at, number, link = ReceivedMessage(sender, step, payload), self._size, self._number, self._link
+        self._append(record)
+        self._index(record, at, number, link)
 
     def decide(self, decided: Decided) -> None:
         """Append a decision. Durable after `commit`."""
@@ -245,30 +252,29 @@ class Journal:
 
     def _append(self, record: Record) -> None:
         nonce = self._coins.bits(96)
-        body = seal(self._key, msgspec.msgpack.encode(record), associated=self._place(), nonce=nonce)
-        raw = len(body).to_bytes(4, "big") + nonce.to_bytes(_NONCE_BYTES, "big") + body
-        if self._charged + len(raw) > self._quota:
+        body = seal(self._key, msgspec.msgpack.encode(record), associated=_place(self._number, self._link), nonce=nonce)
+        head = len(body).to_bytes(4, "big") + nonce.to_bytes(_NONCE_BYTES, "big")
+        if self._charged + len(head) + len(body) > self._quota:
             raise LocalProtocolError(
                 "the journal is over its quota of disk: raise journal_quota_mb in site.toml, or ask for less at once"
             )
-        done = 0
+        done, left = 0, [memoryview(head), memoryview(body)]
         try:
-            while done < len(raw):
-                done += os.write(self._handle, memoryview(raw)[done:])
+            while left:
+                count = os.write(self._handle, left[0])
+                done, left = done + count, [left[0][count:], *left[1:]] if count < len(left[0]) else left[1:]
         except OSError as cause:
             if done:
                 os.ftruncate(self._handle, self._size)
             raise LocalProtocolError(f"the journal cannot be written: {cause.strerror}") from cause
-        self._took(record, raw)
+        self._took(record, head, body)
 
-    def _place(self) -> bytes:
-        return framed(b"blindbayes journal v1", self._number.to_bytes(8, "big"), self._link)
-
-    def _took(self, record: Record, raw: bytes) -> None:
-        self._link = hashlib.sha256(self._link + raw).digest()
+    def _took(self, record: Record, head: bytes, body: bytes) -> None:
+        # Head and tag stand for the record: without the key there is no other body that they fit.
+        self._link = hashlib.sha256(self._link + head + body[-TAG_BYTES:]).digest()
         self._number += 1
-        self._size += len(raw)
-        self._charged += max(len(raw), _LEAST_CHARGE)
+        self._size += len(head) + len(body)
+        self._charged += max(len(head) + len(body), _LEAST_CHARGE)
         if isinstance(record, Begun):
             self._begun = record
         elif isinstance(record, Decided):
@@ -311,8 +317,7 @@ class Journal:
         return record.step, record.payload
 
     def _unseal(self, head: bytes, body: bytes, number: int, link: bytes) -> Record:
-        place = framed(b"blindbayes journal v1", number.to_bytes(8, "big"), link)
-        plain = unseal(self._key, body, associated=place, nonce=int.from_bytes(head[4:], "big"))
+        plain = unseal(self._key, body, associated=_place(number, link), nonce=int.from_bytes(head[4:], "big"))
         try:
             record: Record = _DECODER.decode(plain)
         except msgspec.MsgspecError as cause:
@@ -336,7 +341,7 @@ class Journal:
                 if stop == end and number > 0:
                     break  # torn: the length reached the disk before the body
                 raise
-            self._took(record, head + body)
+            self._took(record, head, body)
             if isinstance(record, ReceivedMessage):
                 self._index(record, at, number, link)
         if self._begun is None:

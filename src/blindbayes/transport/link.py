@@ -313,7 +313,7 @@ class Link:
         return False
 
     async def _seal_out(
-        self, session: Session, step: str, body: bytes, *, index: int = 0, part: int = 0, parts: int = 1
+        self, session: Session, step: str, body: bytes | memoryview, *, index: int = 0, part: int = 0, parts: int = 1
     ) -> None:
         self._last_sent = self._loop.time()
         if session is self._current:  # committing may have let another session in
@@ -486,7 +486,7 @@ class Link:
         self._parts.append(body)
         if len(self._parts) < frame.parts:
             return
-        payload = b"".join(self._parts)
+        payload = self._parts[0] if frame.parts == 1 else b"".join(self._parts)
         self._parts = []
         if frame.index < have:  # a slot that is filled: the same again is harmless, another message is a lie
             if message_digest(frame.step, payload) != self._journal.digest(peer, frame.index):

@@ -17,7 +17,7 @@ class MessagePart:
     index: int
     part: int
     parts: int
-    body: bytes = field(repr=False)
+    body: memoryview = field(repr=False)
 
 
 class Outbox:
@@ -88,7 +88,7 @@ class Outbox:
         part, self._part = self._part, self._part + 1
         if self._part == parts:
             self._cursor, self._part = index + 1, 0
-        return MessagePart(step, index, part, parts, payload[part * PART_BYTES : (part + 1) * PART_BYTES])
+        return MessagePart(step, index, part, parts, memoryview(payload)[part * PART_BYTES : (part + 1) * PART_BYTES])
 
 
 def _parts(payload: bytes) -> int:
