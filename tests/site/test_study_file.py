@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -152,3 +153,15 @@ def test_options_that_the_protocol_cannot_work_with_are_refused_before_approval(
     else:
         with pytest.raises(ConfigError, match=r"option|cycles|key_bits|neighbours"):
             make(**change)
+
+
+def test_a_study_of_many_parties_is_checked_and_searched_in_linear_time() -> None:
+    def seconds(count: int) -> float:
+        parties = tuple(Party(f"site{at}", f"{at:064x}") for at in range(count))
+        begun = time.process_time()
+        study = make(parties=parties, hosts={"server": "site0"})
+        assert [study.party(name).name for name in study.names] == [party.name for party in parties]
+        return time.process_time() - begun
+
+    seconds(100)
+    assert seconds(16_000) < 40 * seconds(1_000)  # by the square it would be 256 times

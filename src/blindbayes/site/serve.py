@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ctypes
+import gc
 import signal
 from collections.abc import Callable
 from typing import Protocol
@@ -84,6 +85,7 @@ async def serve(
         await agent.start()
         try:
             await port.start()
+            gc.freeze()  # what was loaded until now stays, and need not be looked through in every run
             ready(port.address, courier.port)
             await stop.wait()
         finally:

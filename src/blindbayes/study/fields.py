@@ -6,7 +6,7 @@ import hashlib
 import json
 import os
 from collections.abc import Mapping
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -193,12 +193,15 @@ class StudyFields(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=
             raise ConfigError(f"study file {os.fspath(path)!r} cannot be read as UTF-8 text") from None
 
 
+_fields = cache(msgspec.structs.fields)
+
+
 def _without_defaults(value: Any) -> Any:
     """Plain builtins of a struct, without the fields that are at their default."""
     if not isinstance(value, msgspec.Struct):
         return [_without_defaults(item) for item in value] if isinstance(value, tuple) else msgspec.to_builtins(value)
     fields = {}
-    for field in msgspec.structs.fields(value):
+    for field in _fields(type(value)):
         found = getattr(value, field.name)
         default = field.default if field.default_factory is msgspec.NODEFAULT else field.default_factory()
         if default is msgspec.NODEFAULT or found != default:

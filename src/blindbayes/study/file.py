@@ -79,7 +79,8 @@ class StudyFile(StudyFields, frozen=True, forbid_unknown_fields=True, dict=True)
         self._require_hosts()
 
     def _require_hosts(self) -> None:
-        extra = [name for name in self.seats if name not in self.contributors]
+        contributors = set(self.contributors)
+        extra = [name for name in self.seats if name not in contributors]
         if clash := sorted(set(extra) & set(self.names)):
             raise ConfigError(f"a party may not be called {clash[0]!r}: {self.protocol} keeps that name for a role")
         if missing := sorted(set(extra) - set(self.roster.hosts)):
@@ -184,12 +185,12 @@ class StudyFile(StudyFields, frozen=True, forbid_unknown_fields=True, dict=True)
         """Every party of the newest roster, in order."""
         return self.roster.parties
 
-    @property
+    @cached_property
     def names(self) -> tuple[str, ...]:
         """Every party, in order."""
         return tuple(party.name for party in self.members)
 
-    @property
+    @cached_property
     def contributors(self) -> tuple[str, ...]:
         """Who brings rows."""
         return tuple(party.name for party in self.members if party.contributes)
@@ -218,12 +219,15 @@ class StudyFile(StudyFields, frozen=True, forbid_unknown_fields=True, dict=True)
         """The party that runs a role."""
         return self.roster.hosts.get(seat, seat)
 
+    @cached_property
+    def _by_name(self) -> dict[str, Party]:
+        return {party.name: party for party in self.members}
+
     def party(self, name: str) -> Party:
         """The party of that name."""
-        for party in self.members:
-            if party.name == name:
-                return party
-        raise ConfigError(f"{name!r} is no party of this study")
+        if (found := self._by_name.get(name)) is None:
+            raise ConfigError(f"{name!r} is no party of this study")
+        return found
 
     def identity(self, seat: str) -> bytes:
         """The public key of whoever runs a role."""

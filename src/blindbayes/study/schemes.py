@@ -218,10 +218,11 @@ def default_hosts(agreement: Agreement) -> dict[str, str]:
 
     Roles that the protocol wants apart get different hosts.
     """
-    order = sorted(agreement.names, key=lambda party: party in agreement.contributors)
+    contributors = set(agreement.contributors)
+    order = sorted(agreement.names, key=lambda party: party in contributors)
     hosts: dict[str, str] = {}
     for seat in agreement.seats:
-        if seat not in agreement.contributors:
+        if seat not in contributors:
             apart = agreement.study.scheme.apart()
             taken = {hosts[other] for pair in apart if seat in pair for other in pair if other in hosts}
             hosts[seat] = next((party for party in order if party not in taken), order[0])
