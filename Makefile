@@ -51,7 +51,7 @@ sanitize: $(BUILT)  ## Every kernel under the address and undefined-behaviour sa
 	$(BIN)/pytest -m slow tests/kernels/test_build.py -k sanitizers
 
 test-slow: $(BUILT)  ## The long forms: large simulations, exhaustive faults, soak
-	$(BIN)/pytest -m slow --timeout 3600
+	$(BIN)/pytest -m slow -n auto --dist worksteal --timeout 3600 --durations=20
 
 lint: $(BUILT)  ## ruff and mypy --strict
 	$(BIN)/ruff check
