@@ -8,6 +8,7 @@ codebook that was inferred from training data is refused wherever privacy is cla
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import inspect
 import json
@@ -154,6 +155,10 @@ class Codebook(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=Tru
 
         Without the defaults, a field that a later version adds leaves the hash of an agreed codebook as it is.
         """
+        return self._canonical
+
+    @cached_property
+    def _canonical(self) -> bytes:
         fields = msgspec.to_builtins(self.to_dict())
         return json.dumps(fields, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
 
@@ -271,9 +276,12 @@ def _plain(message: str, fields: Mapping[str, Any]) -> str:
     return message.replace(" - at `$.", " - at `").replace(" - at `$`", "")
 
 
+_fields_of = functools.cache(msgspec.structs.fields)
+
+
 def _without_defaults(struct: msgspec.Struct) -> dict[str, Any]:
     fields = {}
-    for info in msgspec.structs.fields(struct):
+    for info in _fields_of(type(struct)):
         value = getattr(struct, info.name)
         default = info.default_factory() if info.default_factory is not msgspec.NODEFAULT else info.default
         if value != default or info.required or info.name == "format":

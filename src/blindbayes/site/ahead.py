@@ -1,9 +1,9 @@
 """The folder `ahead/`: packs of material for classifications, each sealed, each for one run.
 
-A pack is a folder `<run that made it>.<other site>` with `key` (name, facts, record key; sealed under the storage key)
-and `records`, sealed under the record key. A run that takes one has a line in the audit log first; then the pack moves into the
-run's own folder, where a replay of that run finds it and nothing else looks. It goes when the run ends, however it ends. A pack
-that the log says was taken is never offered again, wherever the folder comes from. Backups leave packs out.
+A pack is a folder `<run that made it>.<other site>` with `key` (name, facts, record key; sealed under the storage key) and
+`records`, sealed under the record key. A run that takes one has a line in the audit log first, on disk; then the pack moves
+into the run's own folder, where a replay of that run finds it and nothing else looks. It goes when the run ends, however it
+ends. A pack that the log says was taken is never offered again, wherever the folder comes from. Backups leave packs out.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ class AheadFolder:
     # -- for one run ---------------------------------------------------------------------------------------------------
 
     def offered(self, run_id: str, other: str, facts: bytes, count: int, key: bytes) -> list[bytes]:
-        """See `scheme.ahead.Shelf`. What a run was promised is written down, since a replay must say the same."""
+        """See `scheme.ahead.Shelf`. What a run was promised is noted, since a replay must say the same."""
         note = make_private_folder(self._runs.folder(run_id)) / f"offered.{other}"
         if note.exists():
             told = read_private(note)
@@ -122,7 +122,10 @@ class AheadFolder:
                     found.append((size, order, head.name, path.name))
         best = sorted(found)[:8]
         self.held |= {pack: run_id for *_, pack in best}
-        write_whole(note, b"".join(name for _, _, name, _ in best))
+        draft = note.with_name(f".{note.name}")  # not synced: a power cut that takes it ends the run, and nothing else
+        with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+            file.write(b"".join(name for _, _, name, _ in best))
+        draft.rename(note)
         return [name for _, _, name, _ in best]
 
     def take(self, run_id: str, other: str, name: bytes, key: bytes) -> tuple[str, FolderRecords, Spent]:
@@ -135,13 +138,12 @@ class AheadFolder:
                 if head is not None and head.name == name and used.get(path.name, run_id) == run_id:
                     if path.name not in used:
                         self._audit.append(USED, run=run_id, pack=path.name)
-                    path.rename(target)
-                    sync_folder(self.folder)
-                    sync_folder(target.parent)
+                    path.rename(target)  # should a crash undo this, the log still says whose it is
                     break
             else:
                 raise LocalProtocolError("the material that the run was promised is gone: it is burned")
         pack = next((each for each, run in self._used().items() if run == run_id and each.partition(".")[2] == other), "")
+        self.held = {each: run for each, run in self.held.items() if run != run_id or not each.endswith(f".{other}")}
         head = _head(target, key, pack)
         if head is None or head.name != name:
             raise IntegrityError()

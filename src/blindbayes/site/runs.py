@@ -75,6 +75,8 @@ class RunFolders:
             path.unlink(missing_ok=True)
         for path in self.folder(run_id).glob("ahead.*"):
             erase_pack(path)
+        for path in self.folder(run_id).glob("offered.*"):
+            path.unlink(missing_ok=True)
         erase(self.folder(run_id) / "request.json")  # it may name a database with its password
 
     def interrupted(self) -> list[str]:
