@@ -293,6 +293,20 @@ def comparison(kernel, schedule, **changed):
     kernel.compare(schedule, delta, values, labels, size["classes"], tables, first=0, domain=4)
 
 
+def matching(kernel, schedule, **changed):
+    """Tags of 3 bits and 2 planes on 12 lanes that fit but for what is changed."""
+    size = {"lanes": 12, "bits": 5, "tag_bits": 3, "rows": 4 * 12, "limbs": 1, "values": 12} | changed
+    delta = None if changed.get("evaluates") else np.ones(2, np.uint64)
+    values = None if size["values"] is None else np.zeros((size["values"], size["limbs"]), np.uint64)
+    labels, tables = np.zeros((size["bits"], size["lanes"], 2), np.uint64), np.zeros((size["rows"], 4), np.uint64)
+    tables.flags.writeable = not changed.get("locked", False)
+    kernel.match(schedule, delta, values, labels, size["tag_bits"], tables, first=0, domain=4)
+
+
+UNFIT_MATCHES = [
+    {name: value}
+    for name, value in (("lanes", 13), ("tag_bits", 0), ("tag_bits", 6), ("tag_bits", 129), ("rows", 47), ("values", 11))
+] + [{"values": None}, {"evaluates": True}, {"locked": True}, {"bits": 65, "rows": 64 * 12}]
 UNFIT_COMPARISONS = [
     {name: value}
     for name, value in (("lanes", 13), ("bits", 0), ("classes", 1), ("classes", 17), ("rows", 55), ("rows", 57), ("values", 11))
@@ -411,6 +425,7 @@ def test_what_does_not_fit_is_refused_before_a_kernel_sees_it(isa):
             ),
             *(lambda change=change: look_ups(kernel, schedule, **change) for change in UNFIT_LOOK_UPS),
             *(lambda change=change: comparison(kernel, schedule, **change) for change in UNFIT_COMPARISONS),
+            *(lambda change=change: matching(kernel, schedule, **change) for change in UNFIT_MATCHES),
             lambda: kernel.blake2b_rows(np.zeros((3, 7), np.uint64), np.zeros(3, np.int64), bytes(64), 2),
             lambda: kernel.blake2b_rows(np.zeros((3, 8), np.uint64), np.zeros(3, np.int64), bytes(63), 2),
             lambda: kernel.blake2b_rows(np.zeros((3, 8), np.uint64), np.zeros(3, np.int64), bytes(64), 9),

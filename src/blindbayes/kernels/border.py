@@ -17,6 +17,7 @@ SCHEDULE = 176  # bytes of an expanded AES-128 key
 MOST_WORDS = 2048  # of a row that is accumulated, or looked up
 MOST_TURNED = 8192  # words of a table that is read from a flip
 MOST_COMPARED = 16  # classes that are compared by pairs
+MOST_TAG = 128  # bits of tags that are matched
 U64Array = npt.NDArray[np.uint64]
 I64Array = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
@@ -36,6 +37,8 @@ void offer_{0}(void *, void *, void *, void *, size_t, void *, size_t, size_t, s
     uint64_t, void *, void *);
 void take_{0}(void *, void *, void *, void *, size_t, size_t, size_t, size_t, size_t, size_t, uint64_t, uint64_t, void *);
 void compare_{0}(void *, void *, void *, void *, size_t, size_t, size_t, size_t, uint64_t, uint64_t, void *, void *, void *);
+void match_{0}(void *, void *, void *, void *, size_t, size_t, size_t, size_t, uint64_t, uint64_t, void *, void *, void *,
+    void *);
 void ghash_{0}(void *, void *, size_t, size_t, size_t, void *);
 void blake2b_rows_{0}(void *, void *, size_t, void *, size_t, void *);
 """
@@ -271,6 +274,35 @@ class Kernels:
         scratch, to = self._memory(behind), self._memory(out)
         self._call["compare"](key, offset, own, theirs, count, classes, bits, limbs, first, domain, made, scratch, to)
         return out
+
+    def match(
+        self,
+        schedule: Bytes,
+        delta: U64Array | None,
+        values: U64Array | None,
+        labels: U64Array,
+        tag_bits: int,
+        tables: U64Array,
+        *,
+        first: int,
+        domain: int,
+    ) -> tuple[U64Array, U64Array, Bytes]:
+        """Labels (lanes, 2) of whether tags are equal; keys (lanes, planes, 2) and colours (lanes, planes) of the planes behind
+        them where they are. `values` (lanes, limbs) and `labels` (tag_bits + planes, lanes, 2) as in `compare`."""
+        bits, lanes, _ = labels.shape
+        planes, offset, own, limbs = bits - tag_bits, self._null, self._null, 0
+        _require(0 < tag_bits <= MOST_TAG and planes >= 0 and (delta is None) == (values is None))
+        if delta is not None and values is not None:
+            limbs = values.shape[-1]
+            _require(bits <= 64 * limbs)
+            offset, own = self._array(delta, (2,)), self._array(values, (lanes, limbs))
+        made = self._array(tables, ((tag_bits - 1 + planes) * lanes, 4), writes=delta is not None)
+        equal, keys = np.empty((lanes, 2), dtype=np.uint64), np.empty((lanes, planes, 2), dtype=np.uint64)
+        colours = np.empty((lanes, planes), dtype=np.uint8)
+        to = self._memory(equal), self._memory(keys), self._memory(colours)
+        key, theirs = self._key(schedule), self._array(labels, (bits, lanes, 2))
+        self._call["match"](key, offset, own, theirs, lanes, tag_bits, planes, limbs, first, domain, made, *to)
+        return equal, keys, colours
 
     # -- look-ups ----------------------------------------------------------------------------------------------------------
 

@@ -64,12 +64,13 @@ INLINE void pads_of(const keys *k, const look *a, const uint8_t *own, block offs
 }
 
 /* The entries of `here` rows as their choosers see them: entry v ^ flip of the row's table at v. The same steps for all flips. */
-static void turn(const look *a, const uint64_t *table, size_t apart, const uint64_t *flips, size_t low, size_t here, uint64_t *out)
+INLINE void turn(const look *a, const uint64_t *table, size_t apart, const uint64_t *flips, size_t low, size_t here, uint64_t *out)
 {
     size_t words = a->words, size = here * words;
     for (size_t r = 0; r < here; r++) {
         const uint64_t *own = table + (low + r) / a->selectors * apart + (low + r) % a->selectors * a->entries * words;
-        for (size_t v = 0; v < a->entries; v++) memcpy(out + v * size + r * words, own + v * words, 8 * words);
+        for (size_t v = 0; v < a->entries; v++)
+            for (size_t w = 0; w < words; w++) out[v * size + r * words + w] = own[v * words + w];
     }
     for (size_t bit = 0; bit < a->bits; bit++)
         for (size_t v = 0; v < a->entries; v++) {
@@ -270,4 +271,61 @@ KERNEL(compare)(const uint8_t *schedule, const uint8_t *delta, const uint64_t *v
     }
     wipe(x, sizeof x);
     wipe(y, sizeof y);
+}
+
+/* -- matches over a hidden join ---------------------------------------------------------------------------------------------------- */
+
+#define TAGS 128 /* bits of a tag, at most */
+
+/* Per lane whether the first `tag_bits` bits of two numbers are equal, equal (lanes, 2); and, where they are, the XOR of the `planes` bits
+   behind them: keys (lanes, planes, 2), the labels, for who garbles those of colour 0; colours (lanes, planes) of the labels. values (lanes,
+   limbs) of who garbles, labels (tag_bits + planes, lanes, 2) of the other's. As `circuits.is_zero` and one AND per plane. */
+KERNEL(match)(const uint8_t *schedule, const uint8_t *delta, const uint64_t *values, const uint8_t *labels, size_t lanes,
+              size_t tag_bits, size_t planes, size_t limbs, uint64_t first, uint64_t domain, uint8_t *tables, uint8_t *equal,
+              uint8_t *keys_out, uint8_t *colours)
+{
+    keys k;
+    vec d = delta ? spread(load_block(delta)) : pairs(0, 0), level[TAGS][U], x[U], o[U];
+    uint8_t stage[16 * STEP];
+    load_keys(&k, schedule);
+    for (size_t low = 0; low < lanes; low += STEP) {
+        size_t here = lanes - low < STEP ? lanes - low : STEP, row = 0, left = tag_bits;
+        for (size_t bit = 0; bit < tag_bits; bit++) {
+            load_step(level[bit], labels + 16 * (bit * lanes + low), here);
+            if (delta) own_step(o, d, values + low * limbs, limbs, bit, here);
+            if (delta) EACH(j) level[bit][j] ^= o[j] ^ d;
+        }
+        while (left > 1) {
+            size_t half = left / 2;
+            for (size_t h = 0; h < half; h++) {
+                uint64_t tl = first + 2 * row * lanes + h * lanes + low;
+                and_lanes(&k, delta, d, level[h], level[half + h], here, tl, tl + half * lanes, domain,
+                          tables + 32 * ((row + h) * lanes + low), o);
+                EACH(j) level[h][j] = o[j];
+            }
+            row += half;
+            if (left % 2) EACH(j) level[half][j] = level[left - 1][j];
+            left -= half;
+        }
+        EACH(j) store(stage + 16 * V * j, level[0][j]);
+        memcpy(equal + 16 * low, stage, 16 * here);
+        for (size_t plane = 0; plane < planes; plane++) {
+            load_step(x, labels + 16 * ((tag_bits + plane) * lanes + low), here);
+            if (delta) own_step(o, d, values + low * limbs, limbs, tag_bits + plane, here);
+            if (delta) EACH(j) x[j] ^= o[j];
+            uint64_t tl = first + 2 * row * lanes + plane * lanes + low;
+            and_lanes(&k, delta, d, level[0], x, here, tl, tl + planes * lanes, domain,
+                      tables + 32 * ((row + plane) * lanes + low), o);
+            EACH(j) store(stage + 16 * V * j, o[j] ^ (colour(o[j]) & d));
+            memcpy(x, o, sizeof x);
+            for (size_t i = 0; i < here; i++) {
+                store_block(keys_out + 16 * ((low + i) * planes + plane), load_block(stage + 16 * i));
+                colours[(low + i) * planes + plane] = ((uint8_t *)x)[16 * i] & 1;
+            }
+        }
+    }
+    wipe(level, sizeof level);
+    wipe(x, sizeof x);
+    wipe(o, sizeof o);
+    wipe(stage, sizeof stage);
 }

@@ -21,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from blindbayes.errors import IntegrityError, LocalProtocolError, PeerProtocolError
+from blindbayes.kernels import Kernels
 from blindbayes.primitives.tweaks import Block128, Domain, TweakedHash
 
 Wires: TypeAlias = npt.NDArray[Any]
@@ -155,26 +156,38 @@ class HalfGates(CarryChain):
 
     def _chain(self, left: Wires, right: Wires, carry: Wires | None, *, every: bool) -> Wires:
         """By the kernel: (bits, lanes, 2)."""
-        if self.hash_.kernel is None:
-            raise LocalProtocolError("there are no kernels")
         bits, lanes = left.shape[:2]
         first, tables = self._begin(bits * lanes)
         left, right = np.ascontiguousarray(left), np.ascontiguousarray(right)
         into = None if carry is None else np.ascontiguousarray(carry)
         shaped = tables.reshape(bits, lanes, ROW_WORDS)
-        tweaks = {"first": first, "domain": Domain.GATE}
-        return self.hash_.kernel.gates(self.hash_.schedule, self._delta, left, right, into, shaped, every=every, **tweaks)
+        (kernel, schedule), domain = self._kernel, Domain.GATE
+        return kernel.gates(schedule, self._delta, left, right, into, shaped, every=every, first=first, domain=domain)
 
     def compare(self, values: npt.NDArray[np.uint64] | None, labels: Wires, classes: int) -> Wires:
         """`circuits.argmax_by_pairs` of `circuits.sign_of_sum` by the kernel in one call: the bits of the position of the first
         maximum. `values` (lanes, limbs): the garbler's shares of the differences of all pairs; `labels` of the evaluator's."""
-        if self.hash_.kernel is None:
-            raise LocalProtocolError("there are no kernels")
         bits, lanes = labels.shape[:2]
         pairs = classes * (classes - 1) // 2
         first, tables = self._begin((bits - 1) * lanes + (classes - 1) * (classes - 2) * lanes // pairs)
-        tweaks = {"first": first, "domain": Domain.GATE}
-        return self.hash_.kernel.compare(self.hash_.schedule, self._delta, values, labels, classes, tables, **tweaks)
+        kernel, schedule = self._kernel
+        return kernel.compare(schedule, self._delta, values, labels, classes, tables, first=first, domain=Domain.GATE)
+
+    def match(
+        self, values: npt.NDArray[np.uint64] | None, labels: Wires, tag_bits: int
+    ) -> tuple[Wires, Block128, npt.NDArray[np.uint8]]:
+        """By the kernel in one call: whether the first bits of two numbers are all equal, a label per lane; and where they are
+        the XOR of the others, as keys (lanes, planes, 2) and colours (lanes, planes). `values` (lanes, words): own ones."""
+        bits, lanes = labels.shape[:2]
+        first, tables = self._begin((bits - 1) * lanes)
+        kernel, schedule = self._kernel
+        return kernel.match(schedule, self._delta, values, labels, tag_bits, tables, first=first, domain=Domain.GATE)
+
+    @property
+    def _kernel(self) -> tuple[Kernels, npt.NDArray[np.uint8]]:
+        if self.hash_.kernel is None:
+            raise LocalProtocolError("there are no kernels")
+        return self.hash_.kernel, self.hash_.schedule
 
 
 class Garbler(HalfGates):
@@ -206,6 +219,11 @@ class Garbler(HalfGates):
     def not_(self, wires: Wires) -> Wires:
         """NOT."""
         return wires ^ self._delta
+
+    def of_colour_zero(self, wires: Wires) -> Block128:
+        """Of each pair of labels the one whose colour is 0."""
+        keys: Block128 = wires ^ ((np.uint64(0) - (wires[..., 0] & _ONE))[..., None] & self._delta)
+        return keys
 
     def _next_tables(self, rows: int) -> npt.NDArray[np.uint64]:
         tables = np.empty((rows, ROW_WORDS), dtype=np.uint64)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -22,15 +23,16 @@ from blindbayes.primitives.tweaks import Block128, TweakedHash
 from blindbayes.protocol import lookups
 from blindbayes.protocol.core import Role, Send, receive
 from blindbayes.protocol.joined import Links
-from blindbayes.protocol.joined_scores.match import compare, unpacked
+from blindbayes.protocol.joined_scores.match import matched, unpacked
 from blindbayes.protocol.joined_scores.messages import CodesAnswered, CodesChosen, CodesCompared, ScoresGated
-from blindbayes.protocol.joined_scores.shape import Bits, LookupGroup, LookupSetup
+from blindbayes.protocol.joined_scores.shape import Bits, LookupSetup
 from blindbayes.protocol.shared_argmax import SharedArgmaxSetup
 from blindbayes.protocol.shared_argmax.query import look_up, serve
 from blindbayes.protocol.transfer import mark, require_mark
 from blindbayes.wire import Message, U64Array
 
 _ONE = np.uint64(1)
+T = TypeVar("T", bound=np.generic)
 
 
 def _no_words() -> U64Array:
@@ -131,6 +133,15 @@ class BinBlock:
             at += size
         return total
 
+    def by_group(self, planes: npt.NDArray[T], words: int) -> list[npt.NDArray[T]]:
+        """What all planes have, (count, planes, words): per group (rows, bits, words)."""
+        whole = planes.reshape(self.count, -1, words)
+        parts = [whole[:, group.first : group.first + group.planes] for group in self.shape.groups]
+        return [
+            np.ascontiguousarray(own).reshape(-1, group.bits, words)
+            for group, own in zip(self.shape.groups, parts, strict=True)
+        ]
+
     def transfers(self, keys: Block128) -> list[Block128]:
         """Transfers on the scorer's shares, cut: per group (rows, bits, 2). What is left is the gate's."""
         found, at = [], 0
@@ -142,28 +153,10 @@ class BinBlock:
         return found
 
 
-def _labels(outcomes: Wires, group: LookupGroup, count: int) -> Wires:
-    """Labels of a group's choices: (count * selectors, bits, 2) out of (planes, count, 2)."""
-    part = outcomes[group.first : group.first + group.planes].reshape(group.selectors, group.bits, count, 2)
-    return np.ascontiguousarray(part.transpose(2, 0, 1, 3)).reshape(-1, group.bits, 2)
-
-
-def _colours(labels: Wires) -> Bits:
-    """XOR shares of bits: the colours of their labels."""
-    colours: Bits = (labels[..., 0] & _ONE).astype(np.uint8)
-    return colours
-
-
-def _of_colour_zero(labels: Wires, delta: Block128) -> Block128:
-    """Of each pair of labels the one whose colour is 0, from the label of the bit 0."""
-    keys: Block128 = labels ^ ((np.uint64(0) - (labels[..., 0] & _ONE))[..., None] & delta)
-    return keys
-
-
 def _numbers(bits: Bits) -> U64Array:
     """(rows, bits) to numbers, lowest bit first."""
-    weights = np.uint64(1) << np.arange(bits.shape[1], dtype=np.uint64)
-    numbers: U64Array = (bits.astype(np.uint64) * weights).sum(axis=1, dtype=np.uint64)
+    packed = np.packbits(bits, axis=1, bitorder="little").astype(np.uint64)
+    numbers: U64Array = np.bitwise_or.reduce(packed << np.arange(0, 8 * packed.shape[1], 8, dtype=np.uint64), axis=1)
     return numbers
 
 
@@ -179,12 +172,11 @@ def scorer_block(block: BinBlock, learned: U64Array, tables: Sequence[Limbs]) ->
     inputs = shape.tag_bits + shape.planes
     theirs = block.sends.extend(chosen.corrections, inputs * block.count, block.other).reshape(inputs, block.count, 2)
     garbler = Garbler(block.hash_, delta)
-    block.equal, outcomes = compare(garbler, garbler.own(unpacked(learned, shape)), theirs, shape)  # step 7
-    labels = [_labels(outcomes, group, block.count) for group in shape.groups]
-    shares = [_colours(own) for own in labels]
+    block.equal, labels, colours = matched(garbler, np.ascontiguousarray(learned), theirs, shape)  # step 7
+    keys, shares = block.by_group(labels, 2), [own[..., 0] for own in block.by_group(colours, 1)]
     total, sent = block.zeros(), _no_words()
     if shape.both:  # step 8: the labels of the outcomes lead to the pads
-        total, sent = block.offer([_of_colour_zero(own, delta) for own in labels], shares, tables)
+        total, sent = block.offer(keys, shares, tables)
     bits = [own.reshape(-1) for own in shares] + ([block.equal_share.astype(np.uint8)] if shape.shared else [])
     corrections, t = block.chooses.extend(np.concatenate([np.zeros(0, dtype=np.uint8), *bits]))
     yield Send(block.other, CodesCompared(block.mark(CodesCompared), garbler.take_tables(), sent, corrections))
@@ -201,7 +193,7 @@ def scorer_own(block: BinBlock, query: SharedArgmaxSetup, columns: Mapping[str, 
 def scorer_gate(block: BinBlock, scores: Limbs) -> Role[Limbs]:
     """Step 10: shares of the scores where the identifier is shared, of 0 elsewhere."""
     delta, flips, share = block.sends.delta, block.equal_share, block.zeros()
-    keys = _of_colour_zero(block.equal, delta)[:, None]
+    keys = Garbler(block.hash_, delta).of_colour_zero(block.equal)[:, None]
     sent = lookups.offer(block.hash_, keys, delta, lookups.Offered.gate(scores, flips), share)
     yield Send(block.other, ScoresGated(block.mark(ScoresGated), sent))
     words = yield from _receive_gated(block)
@@ -224,13 +216,12 @@ def helper_block(block: BinBlock, secret: U64Array, tables: Sequence[Limbs]) -> 
     evaluator = Evaluator(block.hash_, block.other)
     evaluator.give_tables(compared.tables)
     theirs = t.reshape(-1, block.count, 2)
-    block.equal, outcomes = compare(evaluator, evaluator.own(theirs.shape[:-1]), theirs, shape)  # step 7
+    block.equal, labels, colours = matched(evaluator, None, theirs, shape)  # step 7
     evaluator.require_finished()
-    labels = [_labels(outcomes, group, block.count) for group in shape.groups]
-    shares = [_colours(own) for own in labels]
+    shares = [own[..., 0] for own in block.by_group(colours, 1)]
     total = block.zeros()
     if shape.both:  # step 8
-        total = block.take(labels, shares, compared.entries)
+        total = block.take(block.by_group(labels, 2), shares, compared.entries)
     else:
         block.require_words(compared.entries, 0)
     keys = block.transfers(block.sends.extend(compared.corrections, block.choice_count, block.other))

@@ -17,7 +17,7 @@ from blindbayes.primitives import circuits as c
 from blindbayes.primitives import cuckoo, okvs
 from blindbayes.primitives.coins import Coins
 from blindbayes.primitives.cuckoo import fixed_words
-from blindbayes.primitives.garbling import Gates, Wires
+from blindbayes.primitives.garbling import Evaluator, Garbler, Gates, Wires
 from blindbayes.primitives.oprf import WIDTH, Asker, Owner, codewords, hashed
 from blindbayes.primitives.ot import chooser_pads, sender_pads
 from blindbayes.primitives.softspoken import ChooserStream, SenderStream
@@ -159,6 +159,21 @@ def compare(g: Gates, mine: Wires, theirs: Wires, shape: LookupSetup) -> tuple[W
     if not shape.planes:
         return equal, both[shape.tag_bits :]
     return equal, g.and_(np.broadcast_to(equal[None], both[shape.tag_bits :].shape), both[shape.tag_bits :])
+
+
+def matched(g: Garbler | Evaluator, own: U64Array | None, theirs: Wires, shape: LookupSetup) -> tuple[Wires, Block128, Bits]:
+    """Step 7 on the words of who garbles and the labels of the other's: labels of whether the tags are equal; of the choices,
+    (bins, planes), what leads to the pads where the other's share is 0, and one's own share."""
+    if g.hash_.kernel is not None:
+        return g.match(own, theirs, shape.tag_bits)
+    mine = g.own(unpacked(own, shape)) if isinstance(g, Garbler) and own is not None else np.zeros_like(theirs)
+    equal, outcomes = compare(g, mine, theirs, shape)
+    labels = np.ascontiguousarray(outcomes.transpose(1, 0, 2))
+    return (
+        equal,
+        g.of_colour_zero(labels) if isinstance(g, Garbler) else labels,
+        (labels[..., 0] & np.uint64(1)).astype(np.uint8),
+    )
 
 
 def _stretched(session: bytes, seeds: U64Array, shape: LookupSetup) -> U64Array:
