@@ -22,12 +22,14 @@ from blindbayes import Study
 from blindbayes.codebook import Categorical, Codebook, Numeric
 from blindbayes.errors import ConfigError, DataError, IntegrityError
 from blindbayes.primitives import limbs as lm
-from blindbayes.primitives import merkle
+from blindbayes.primitives import merkle, signatures
 from blindbayes.primitives.coins import Coins
 from blindbayes.primitives.garbling import Garbler
 from blindbayes.protocol import shared_argmax
+from blindbayes.protocol.core import Run
 from blindbayes.protocol.shared_argmax import audit, comparing, decoys
 from blindbayes.scheme.audits import caught
+from blindbayes.simulation.run import identity_of
 
 BOOK = Codebook(
     "risk",
@@ -300,6 +302,13 @@ def test_whatever_it_opens_it_is_caught(monkeypatch):
     assert (kept_facts["accused"], kept_facts["accuser"]) == ("bank", "clinic")
     assert kept_facts["root"] == result.model.shares["clinic"].committed["bank"]["theirs"]
     assert hashlib.sha256(kept_facts["answers"]).digest() == kept_facts["opened"]["answered"]  # which the accused signed
+    # Root and openings are of two runs, and one identity of the accused has signed both: a third party can see it.
+    bank = identity_of(result.model.shares["bank"].study, "bank").public
+    for payload, message in zip(kept_facts["signed"], ("promised", "opened"), strict=True):
+        signatures.verify(bank, payload, kept_facts[message]["signature"], party="bank")
+    run = Run(kept_facts["study"], result.model.shares["clinic"].public["run"], ("bank", "clinic"), "clinic")
+    root = audit._payload(run, "bank", "clinic", kept_facts["root"])
+    signatures.verify(bank, root, result.model.shares["clinic"].committed["bank"]["their_signature"], party="bank")
 
 
 def test_it_cannot_sign_other_answers_than_it_gave(monkeypatch):

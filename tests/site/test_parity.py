@@ -123,6 +123,10 @@ CASES = {
     "aligned with small cells at zero": Case(by_columns, columns_study(thresholds=Thresholds(min_cell=5))),
     "aligned between three": Case(by_three, three_study),
     "joined": Case(by_people, columns_study(rows=None, options=BOUNDS, **KEYED)),
+    "joined with noise and small cells at zero": Case(
+        by_people,
+        columns_study(rows=None, options=BOUNDS, privacy=Privacy(epsilon=2.0), thresholds=Thresholds(min_cell=3), **KEYED),
+    ),
     "matched": Case(
         by_people,
         columns_study(rows=None, options={"bounds": BOUNDS["bounds"], "queries": 100, "reveal": "matching"}, **KEYED),
@@ -219,7 +223,10 @@ def compare(
 
 PREDICTIONS: dict[str, list[dict[str, Any]]] = {
     "aligned": [{}],
+    "aligned with noise": [{}],
+    "aligned with small cells at zero": [{}],
     "aligned between three": [{}],
+    "ratios in shares": [{"to": "north"}, {"to": "south"}],
     "matched": [{}],
     "joined": [{}, {"to": "bank"}, {"to": "shop", "scope": "shared"}],
 }
@@ -243,11 +250,15 @@ async def compare_predictions(
             own = own if "to" in question else own[:20].drop(columns="id", errors="ignore")
             asked[site] = own
             own.to_csv(folder / f"{site}-{at}.csv", index=False)
+        whole = study.partition == "rows"  # one site brings whole instances, the others know their number
         fields = {site: {"rows": str(folder / f"{site}-{at}.csv"), **question} for site in frames}
+        if whole:
+            count = len(asked[question["to"]])
+            fields |= {site: {"count": count, **question} for site in frames if site != question["to"]}
         ended = await predict(office, study, model, fields, batch)
         assert {site: run.text() for site, run in ended.items()} == dict.fromkeys(frames, "done")
-        ask = result.model.score if question else result.model.classify
-        found = ask(asked, **question, coins=SeatCoins(batch))
+        ask = result.model.score if question and not whole else result.model.classify
+        found = ask(asked[question["to"]] if whole else asked, **question, coins=SeatCoins(batch))
         run_id = prediction_run(study.sha256, model, batch)
         told = json.loads(found.files()["leakage.json"])
         for site, agent in office.net.sites.items():

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 
 from blindbayes.primitives.coins import Coins
+from blindbayes.primitives.signatures import SigningKey
 from blindbayes.scheme.job import Job
 from blindbayes.transport.memory import Fault, Outcome, local_runs, run_in_memory
 from blindbayes.wire.transcript import Keep
@@ -26,7 +28,8 @@ def run_jobs(
         job.read()
     for seat, host in hosts.items():
         jobs[host].authorise_and_charge(seat)
-    runs = local_runs(tuple(hosts), study=study, run_id=run_id, coins=coins.derive("identities"))
+    keys = {seat: identity_of(study, seat) for seat in hosts}
+    runs = local_runs(tuple(hosts), study=study, run_id=run_id, coins=coins.derive("identities"), keys=keys)
     roles = {seat: jobs[host].role(seat, runs[seat], coins.derive(f"party {seat}")) for seat, host in hosts.items()}
     outcome = run_in_memory(roles, faults=faults, keep=keep)
     for name, job in jobs.items():
@@ -34,3 +37,9 @@ def run_jobs(
         if own:
             job.keep(own)
     return outcome
+
+
+def identity_of(study: str, name: str) -> SigningKey:
+    """The identity of a site in memory: the same in all runs of a study, so that what it signed in one can be shown after
+    another. It is no secret: here nobody hides from anybody."""
+    return SigningKey.generate(Coins.seeded(hashlib.sha256(f"site in memory\n{study}\n{name}".encode()).digest()))

@@ -381,11 +381,18 @@ def run_in_memory(
 
 
 def local_runs(
-    parties: Sequence[str], *, study: str = "0" * 64, run_id: str = "local", coins: Coins, signed: bool = True
+    parties: Sequence[str],
+    *,
+    study: str = "0" * 64,
+    run_id: str = "local",
+    coins: Coins,
+    signed: bool = True,
+    keys: Mapping[str, SigningKey] | None = None,
 ) -> dict[str, Run]:
-    """One `Run` per party, with fresh identities, for a run in this process."""
+    """One `Run` per party, with these identities or fresh ones, for a run in this process."""
     roster = tuple(parties)
-    keys = {name: SigningKey.generate(coins) for name in roster} if signed else {}
+    if keys is None:
+        keys = {name: SigningKey.generate(coins) for name in roster} if signed else {}
     identities = {name: key.public for name, key in keys.items()}
     standing = {name: AgreementKey.generate(coins.derive(f"standing {name}")) for name in roster}
     publics = {name: key.public for name, key in standing.items()}
