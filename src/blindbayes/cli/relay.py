@@ -8,12 +8,13 @@ from pathlib import Path
 
 import click
 
-from blindbayes.cli.site import PASSPHRASE, log_as_json, passphrase_of, require_words
+from blindbayes.cli.options import FILE, NEW_FOLDER, PASSPHRASE, passphrase_of
+from blindbayes.cli.site import log_as_json, require_words
 from blindbayes.errors import ConfigError
 from blindbayes.storage.files import make_private_folder
 from blindbayes.transport.identity import Identity, pin, pinned, read_card
 
-FOLDER = click.argument("folder", type=click.Path(file_okay=False, path_type=Path))
+FOLDER = click.argument("folder", type=NEW_FOLDER)
 
 
 def require_relay(folder: Path) -> None:
@@ -57,7 +58,7 @@ def init(folder: Path, name: str, address: str, passphrase_file: Path | None) ->
 
 @command.command("pin")
 @FOLDER
-@click.argument("card", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.argument("card", type=FILE)
 @click.option("--words", required=True, help="The words as read out by the site.")
 def pin_card(folder: Path, card: Path, words: str) -> None:
     """Let the site of CARD use this relay.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from datetime import date, datetime
@@ -13,6 +12,9 @@ from typing import TYPE_CHECKING, Any
 import click
 from rich.table import Table
 
+from blindbayes.cli import print_json
+from blindbayes.cli.options import HOME, JSON, PASSPHRASE, passphrase_of
+from blindbayes.cli.options import show as show_facts
 from blindbayes.cli.screen import Screen
 from blindbayes.errors import ConfigError, DataError
 from blindbayes.foreign import read_json_table, read_toml
@@ -27,6 +29,7 @@ from blindbayes.report import (
     vouched,
 )
 from blindbayes.site.approval import learners_of
+from blindbayes.site.folder import SiteFolder
 from blindbayes.storage.folder import read_folder
 
 if TYPE_CHECKING:
@@ -84,7 +87,7 @@ def command() -> None:
     type=click.Path(exists=True, dir_okay=False),
     help="TOML with the publisher's facts: print the record for the OpenDP Deployments Registry instead.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@JSON
 def show(folders: tuple[str, ...], cards: tuple[str, ...], registry: str | None, as_json: bool) -> None:
     """Check release folders and say who learned what. The word `show` may be left out.
 
@@ -129,7 +132,7 @@ def show(folders: tuple[str, ...], cards: tuple[str, ...], registry: str | None,
         },
     }
     if as_json:
-        click.echo(json.dumps(facts, indent=2))
+        print_json(facts)
     else:
         _show(facts, Screen())
     if facts["unforeseen"]:
@@ -145,12 +148,11 @@ def _show_model(path: str, as_json: bool, *, alone: bool) -> None:
         raise ConfigError(f"{Path(path).name!r} is a file: several folders, cards and the registry are for release folders")
     model = load(path)
     private = hasattr(model, "privacy_")
-    if as_json:
-        statement = model.statement_.to_dict() if private else None
-        click.echo(json.dumps({"model": path, "codebook": model.approved_codebook_, "statement": statement}, indent=2))
-        return
-    click.echo(model.statement_.text if private else NO_PROMISE, nl=False)
-    click.echo("\nA model file carries no checksums and no signature; `blindbayes train --release` writes a folder that does.")
+    statement = model.statement_.to_dict() if private else None
+    text = model.statement_.text if private else NO_PROMISE
+    note = "A model file carries no checksums and no signature; `blindbayes train --release` writes a folder that does."
+    facts = {"model": path, "codebook": model.approved_codebook_, "statement": statement}
+    show_facts(facts, [f"{text}\n{note}"], as_json=as_json)
 
 
 @command.command("cover")
@@ -192,19 +194,9 @@ def pdf(folder: str, out: str) -> None:
 
 @command.command("sign")
 @click.argument("folder", type=click.Path(exists=True, file_okay=False))
-@click.option(
-    "--config",
-    type=click.Path(path_type=Path),
-    default="site.toml",
-    show_default=True,
-    help="The site's site.toml, or its folder.",
-)
-@click.option(
-    "--passphrase-file",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="File whose first line opens the site's keys.",
-)
-def sign(folder: str, config: Path, passphrase_file: Path | None) -> None:
+@HOME
+@PASSPHRASE
+def sign(folder: str, home: SiteFolder, passphrase_file: Path | None) -> None:
     """Add this site's signature to a release folder.
 
     Signed is what is the same at every site that learned the result: model, card, explanation, plots, statement, what the
@@ -215,15 +207,12 @@ def sign(folder: str, config: Path, passphrase_file: Path | None) -> None:
     Example:
       blindbayes report sign release --config north
     """
-    from blindbayes.cli.site import passphrase_of
-    from blindbayes.site.folder import SiteFolder
     from blindbayes.storage.files import write_whole
     from blindbayes.transport.identity import Identity
 
     files = read_folder(folder)
     verify_files(files)
     study, run = _study_of(files), common_of(files).facts["run"]
-    home = SiteFolder.open(config)
     identity = Identity.load(home.folder, passphrase=passphrase_of(passphrase_file))
     if identity.signing.public.hex() != study.party(identity.name).identity:
         raise ConfigError(f"the study names another key for {identity.name} than this site's; nothing was signed")
@@ -254,7 +243,7 @@ def sign(folder: str, config: Path, passphrase_file: Path | None) -> None:
 )
 @click.option("--everyone", is_flag=True, help="What it does anyhow: fail unless every party that learned the result signed.")
 @click.option("--partial", is_flag=True, help="Do not fail for signatures that are still missing.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@JSON
 def verify(folder: str, cards: tuple[str, ...], config: Path, everyone: bool, partial: bool, as_json: bool) -> None:
     """Say for every file of a release folder who vouches for it.
 
@@ -287,7 +276,7 @@ def verify(folder: str, cards: tuple[str, ...], config: Path, everyone: bool, pa
         "not covered by all": list(found.not_covered),
     }
     if as_json:
-        click.echo(json.dumps(facts, indent=2))
+        print_json(facts)
     else:
         _show_vouched(facts, Screen())
     if found.missing and not partial:

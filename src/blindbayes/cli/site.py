@@ -10,6 +10,7 @@ from pathlib import Path
 import click
 
 from blindbayes.cli import print_json
+from blindbayes.cli.options import AS, CONFIG, FILE, HOME, JSON, PASSPHRASE, passphrase_of, show
 from blindbayes.errors import ConfigError
 from blindbayes.foreign import require_port
 from blindbayes.site import preview
@@ -23,34 +24,11 @@ from blindbayes.study.file import StudyFile
 from blindbayes.transport.events import log_json
 from blindbayes.transport.identity import Card, Identity, read_card
 
-FOLDER = click.option(
-    "--config",
-    "config",
-    type=click.Path(path_type=Path),
-    default=Path("site.toml"),
-    envvar="BLINDBAYES_CONFIG",
-    show_default=True,
-    help="The site's site.toml, or its folder.",
-)
-PASSPHRASE = click.option(
-    "--passphrase-file",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    envvar="BLINDBAYES_PASSPHRASE_FILE",
-    help="File whose first line opens the keys.",
-)
-AS = click.option("--as", "who", help="Your name in the site's people.toml; without it that of your account.")
-JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-
 
 def log_as_json() -> None:
     """JSON lines on standard error, and nothing else there; before gRPC is imported, which would write text of its own."""
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     log_json()
-
-
-def passphrase_of(path: Path | None) -> str | None:
-    """The first line of the passphrase file."""
-    return None if path is None else path.read_text(encoding="utf-8").splitlines()[0]
 
 
 def require_words(card: Card, words: str) -> None:
@@ -119,27 +97,24 @@ def init(
         folder, name, config=config, address=address, passphrase=phrase, epsilon=epsilon, delta=delta
     )
     facts = {"site": name, "folder": str(home.folder), "card": str(home.folder / "card.toml"), "words": identity.card.words}
-    if as_json:
-        print_json(facts)
-    else:
-        click.echo(f"Made site {name} in {folder}.")
-        click.echo(f"Hand out {folder / 'card.toml'}; its words, to be compared by telephone:\n  {identity.card.words}")
+    lines = f"Made site {name} in {folder}.", f"Hand out {folder / 'card.toml'}; its words, to be compared by telephone:"
+    show(facts, [*lines, f"  {identity.card.words}"], as_json=as_json)
 
 
 @command.command("pin")
-@click.argument("card", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.argument("card", type=FILE)
 @click.option("--words", help="The words as read out by the other site; without them you are asked.")
 @click.option("--replace", is_flag=True, help="Replace an older card of the same name.")
 @AS
-@FOLDER
-def pin_card(card: Path, words: str | None, replace: bool, who: str | None, config: Path) -> None:
+@HOME
+def pin_card(card: Path, words: str | None, replace: bool, who: str | None, home: SiteFolder) -> None:
     """Trust another site's CARD from now on.
 
     \b
     Example:
       blindbayes site pin south-card.toml --config north
     """
-    home, shown = SiteFolder.open(config), read_card(card)
+    shown = read_card(card)
     if shown.identity == read_card(home.folder / "card.toml").identity:
         raise ConfigError("this is the site's own card; pin those of the others")
     if words is None:
@@ -152,9 +127,9 @@ def pin_card(card: Path, words: str | None, replace: bool, who: str | None, conf
 
 
 @command.command("request")
-@FOLDER
+@HOME
 @PASSPHRASE
-def request_certificate(config: Path, passphrase_file: Path | None) -> None:
+def request_certificate(home: SiteFolder, passphrase_file: Path | None) -> None:
     """Print a signing request for a certificate authority. Only for consortia that want one beside the pins.
 
     \b
@@ -163,7 +138,6 @@ def request_certificate(config: Path, passphrase_file: Path | None) -> None:
     """
     from blindbayes.transport.authority import request
 
-    home = SiteFolder.open(config)
     click.echo(request(Identity.load(home.folder, passphrase=passphrase_of(passphrase_file))).decode(), nl=False)
 
 
@@ -171,12 +145,12 @@ def request_certificate(config: Path, passphrase_file: Path | None) -> None:
 @PASSPHRASE
 @click.option(
     "--new-passphrase-file",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    type=FILE,
     help="File whose first line opens the keys from now on; without it the old passphrase stays.",
 )
 @AS
-@FOLDER
-def rotate(passphrase_file: Path | None, new_passphrase_file: Path | None, who: str | None, config: Path) -> None:
+@HOME
+def rotate(passphrase_file: Path | None, new_passphrase_file: Path | None, who: str | None, home: SiteFolder) -> None:
     """Make new connection keys and a new card for the same identity. Stop the agent first; the others pin the new card.
 
     Studies and approvals name the identity, and stay. If the identity's own key may be known to others, make a new site.
@@ -185,7 +159,6 @@ def rotate(passphrase_file: Path | None, new_passphrase_file: Path | None, who: 
     Example:
       blindbayes site rotate --config north
     """
-    home = SiteFolder.open(config)
     by, old = home.people.require("manage", who), passphrase_of(passphrase_file)
     with sole_agent(home.folder):
         new = old if new_passphrase_file is None else passphrase_of(new_passphrase_file)
@@ -196,21 +169,19 @@ def rotate(passphrase_file: Path | None, new_passphrase_file: Path | None, who: 
 
 
 @command.command()
-@FOLDER
+@HOME
 @JSON
-def peers(config: Path, as_json: bool) -> None:
+def peers(home: SiteFolder, as_json: bool) -> None:
     """The sites that are pinned here, with their words.
 
     \b
     Example:
       blindbayes site peers --config north
     """
-    cards = SiteFolder.open(config).peers()
-    if as_json:
-        print_json({name: {"words": card.words, "address": card.address} for name, card in cards.items()})
-    else:
-        for name, card in cards.items():
-            click.echo(f"{name}  {card.words}  {card.address or 'dials out only'}")
+    cards = home.peers()
+    facts = {name: {"words": card.words, "address": card.address} for name, card in cards.items()}
+    lines = (f"{name}  {card.words}  {card.address or 'dials out only'}" for name, card in cards.items())
+    show(facts, lines, as_json=as_json)
 
 
 @command.command()
@@ -219,10 +190,10 @@ def peers(config: Path, as_json: bool) -> None:
 @click.option("--runs", type=int, help="For how many runs from now on: 1; if only the roster is new, as many as were left.")
 @click.option("--until", type=click.DateTime(["%Y-%m-%d"]), help="The last day (UTC) on which a run may begin; else no end.")
 @AS
-@FOLDER
+@HOME
 @JSON
 def approve(
-    study: str, sha256: str | None, runs: int | None, until: datetime | None, who: str | None, config: Path, as_json: bool
+    study: str, sha256: str | None, runs: int | None, until: datetime | None, who: str | None, home: SiteFolder, as_json: bool
 ) -> None:
     """Say yes to a STUDY with its newest roster: its file, or the hash of a file in the site's folder studies/.
 
@@ -233,7 +204,6 @@ def approve(
     Example:
       blindbayes site approve study.toml --hash HASH --config north
     """
-    home = SiteFolder.open(config)
     file = find_study(home, study)
     if sha256 is not None and sha256 != file.roster.sha256:
         raise ConfigError(
@@ -282,61 +252,57 @@ def find_study(home: SiteFolder, text: str) -> StudyFile:
 @click.argument("sha256")
 @click.option("--reason", help="Why; it stands in the audit log.")
 @AS
-@FOLDER
-def revoke(sha256: str, reason: str | None, who: str | None, config: Path) -> None:
+@HOME
+def revoke(sha256: str, reason: str | None, who: str | None, home: SiteFolder) -> None:
     """Take an approval back.
 
     \b
     Example:
       blindbayes site revoke HASH --config north
     """
-    SiteFolder.open(config).decisions.revoke(sha256, why=reason, who=who)
+    home.decisions.revoke(sha256, why=reason, who=who)
     click.echo(f"Revoked {sha256}")
 
 
 @command.command("shares")
-@FOLDER
+@HOME
 @JSON
-def list_shares(config: Path, as_json: bool) -> None:
+def list_shares(home: SiteFolder, as_json: bool) -> None:
     """The models over columns of which this site holds a share, and how many instances may still be classified.
 
     \b
     Example:
       blindbayes site shares --config hospital
     """
-    found = SiteFolder.open(config).shares.all()
-    if as_json:
-        print_json(found)
-        return
+    found, lines = home.shares.all(), []
     for each in found:
         allowed = "without limit" if each["queries"] is None else f"of {each['queries']} queries"
-        click.echo(f"run {each['run']}  study {each['study']}  {each['spent']} {allowed} used")
-    if not found:
-        click.echo("No shares here.")
+        lines.append(f"run {each['run']}  study {each['study']}  {each['spent']} {allowed} used")
+    show(found, lines or ["No shares here."], as_json=as_json)
 
 
 @command.command("destroy")
 @click.argument("run")
-@FOLDER
+@HOME
 @click.confirmation_option(prompt="Without this share nobody can classify with that model any more. Destroy it?")
-def destroy_share(run: str, config: Path) -> None:
+def destroy_share(run: str, home: SiteFolder) -> None:
     """Erase this site's share of the model of a training RUN. The model is gone for all parties.
 
     \b
     Example:
       blindbayes site destroy RUN --config hospital
     """
-    SiteFolder.open(config).shares.destroy(run)
+    home.shares.destroy(run)
     click.echo(f"Destroyed the share of run {run}.")
 
 
 @command.command("serve")
-@FOLDER
+@HOME
 @PASSPHRASE
 @JSON
 @click.option("--log-json", "json_log", is_flag=True, help="Log to standard error as JSON lines: events, names, counts.")
 @click.option("--console", "with_console", is_flag=True, help="Print a code to sign in to the site console with a browser.")
-def serve_command(config: Path, passphrase_file: Path | None, as_json: bool, json_log: bool, with_console: bool) -> None:
+def serve_command(home: SiteFolder, passphrase_file: Path | None, as_json: bool, json_log: bool, with_console: bool) -> None:
     """Run the agent until it is stopped. Runs that were interrupted go on.
 
     \b
@@ -349,7 +315,6 @@ def serve_command(config: Path, passphrase_file: Path | None, as_json: bool, jso
     from blindbayes.site.agent import Agent
     from blindbayes.site.serve import serve
 
-    home = SiteFolder.open(config)
     identity = Identity.load(home.folder, passphrase=passphrase_of(passphrase_file))
 
     def ready(operator: str, port: int) -> None:
@@ -391,7 +356,7 @@ async def _first_run(folder: Path, operator: str) -> None:
 
 
 @command.command("console")
-@FOLDER
+@CONFIG
 @click.option(
     "--operator", default="127.0.0.1:7441", show_default=True, help="Of a new site: loopback host:port for its people."
 )
@@ -418,16 +383,16 @@ def console_command(config: Path, operator: str, as_json: bool) -> None:
 
 
 @command.command()
-@FOLDER
+@HOME
 @JSON
-def status(config: Path, as_json: bool) -> None:
+def status(home: SiteFolder, as_json: bool) -> None:
     """What the running agent is doing.
 
     \b
     Example:
       blindbayes site status --config north
     """
-    shown = OperatorClient(SiteFolder.open(config).folder).call("GET", "/status")
+    shown = OperatorClient(home.folder).call("GET", "/status")
     if as_json:
         print_json(shown)
         return
@@ -449,38 +414,36 @@ def status(config: Path, as_json: bool) -> None:
 
 @command.command("log")
 @click.option("--must-hold", help="A head of this log that another site has seen.")
-@FOLDER
+@HOME
 @JSON
-def log(must_hold: str | None, config: Path, as_json: bool) -> None:
+def log(must_hold: str | None, home: SiteFolder, as_json: bool) -> None:
     """Verify the audit log and show it.
 
     \b
     Example:
       blindbayes site log --config north
     """
-    home = SiteFolder.open(config)
     number = home.audit.verify(must_hold=must_hold)
     entries = list(home.audit.entries())
-    if as_json:
-        print_json({"entries": entries, "head": home.audit.head})
-        return
+    lines = []
     for entry in entries:
         told = ("site", "run", "study", "state", "who", "why")
         about = " ".join(f"{key}={entry[key]}" for key in told if entry.get(key) is not None)
-        click.echo(f"{entry['time']}  {entry['event']:10} {about}")
-    click.echo(f"{number} entries, chain intact, head {home.audit.head}")
+        lines.append(f"{entry['time']}  {entry['event']:10} {about}")
+    lines.append(f"{number} entries, chain intact, head {home.audit.head}")
+    show({"entries": entries, "head": home.audit.head}, lines, as_json=as_json)
 
 
 @command.command("policy")
-@FOLDER
-def show_policy(config: Path) -> None:
+@HOME
+def show_policy(home: SiteFolder) -> None:
     """What this site allows.
 
     \b
     Example:
       blindbayes site policy --config north
     """
-    policy = SiteFolder.open(config).config.policy
+    policy = home.config.policy
     print_json({name: getattr(policy, name) for name in Policy.__struct_fields__})
 
 

@@ -6,12 +6,13 @@ from pathlib import Path
 
 import click
 
-from blindbayes.cli.site import AS, FOLDER, command, passphrase_of
+from blindbayes.cli.options import AS, FILE, HOME, NEW_FOLDER, passphrase_of
+from blindbayes.cli.site import command
 from blindbayes.site.folder import SiteFolder
 
 _PASSPHRASE = click.option(
     "--passphrase-file",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    type=FILE,
     required=True,
     help="File whose first line seals the backup; keep it elsewhere.",
 )
@@ -21,8 +22,8 @@ _PASSPHRASE = click.option(
 @click.argument("out", type=click.Path(dir_okay=False, path_type=Path))
 @_PASSPHRASE
 @AS
-@FOLDER
-def backup(out: Path, passphrase_file: Path, who: str | None, config: Path) -> None:
+@HOME
+def backup(out: Path, passphrase_file: Path, who: str | None, home: SiteFolder) -> None:
     """Write the site's folder to OUT, sealed with a passphrase; the agent may run. Rows and runs under way stay out.
 
     \b
@@ -31,13 +32,13 @@ def backup(out: Path, passphrase_file: Path, who: str | None, config: Path) -> N
     """
     from blindbayes.site.backup import backup
 
-    count = backup(SiteFolder.open(config), out, passphrase_of(passphrase_file) or "", who=who)
+    count = backup(home, out, passphrase_of(passphrase_file) or "", who=who)
     click.echo(f"Wrote {count} files to {out}. Who has it and the passphrase is this site.")
 
 
 @command.command()
-@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
-@click.argument("folder", type=click.Path(file_okay=False, path_type=Path))
+@click.argument("file", type=FILE)
+@click.argument("folder", type=NEW_FOLDER)
 @_PASSPHRASE
 def restore(file: Path, folder: Path, passphrase_file: Path) -> None:
     """Bring the backup FILE back into a new FOLDER. Stop the old agent for good before.
@@ -61,8 +62,8 @@ def restore(file: Path, folder: Path, passphrase_file: Path) -> None:
 @click.option("--reason", required=True, help="What is known, and from whom; it stands in the audit log.")
 @click.option("--charges", type=click.IntRange(0), help="Entries that the ledger lost, as others saw; 0: nothing ran since.")
 @AS
-@FOLDER
-def acknowledge(reason: str, charges: int | None, who: str | None, config: Path) -> None:
+@HOME
+def acknowledge(reason: str, charges: int | None, who: str | None, home: SiteFolder) -> None:
     """Say what is known of the time since a backup; the worst case of the rest is booked, and runs may begin.
 
     Each lost entry of the ledger counts as much as the policy lets one run cost; without --charges all that is left of the
@@ -74,5 +75,5 @@ def acknowledge(reason: str, charges: int | None, who: str | None, config: Path)
     """
     from blindbayes.site.backup import acknowledge
 
-    told = acknowledge(SiteFolder.open(config), reason, charges=charges, who=who)
+    told = acknowledge(home, reason, charges=charges, who=who)
     click.echo(f"Booked epsilon {told['epsilon']:g}, delta {told['delta']:g}; {told['left']:g} left. Approve studies again.")

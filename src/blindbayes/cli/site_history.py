@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import click
 
-from blindbayes.cli import print_json
-from blindbayes.cli.site import AS, FOLDER, JSON, command
+from blindbayes.cli.options import AS, HOME, JSON, show
+from blindbayes.cli.site import command
 from blindbayes.errors import ConfigError
 from blindbayes.foreign import shown
 from blindbayes.site.folder import SiteFolder
@@ -26,16 +24,15 @@ def _names(home: SiteFolder) -> dict[str, str]:
 
 
 @command.command()
-@FOLDER
+@HOME
 @JSON
-def unsettled(config: Path, as_json: bool) -> None:
+def unsettled(home: SiteFolder, as_json: bool) -> None:
     """Exact sums that ended without saying whom they included, and what that puts at risk.
 
     \b
     Example:
       blindbayes site unsettled --config north
     """
-    home = SiteFolder.open(config)
     names = _names(home)
     found = [
         {
@@ -47,16 +44,13 @@ def unsettled(config: Path, as_json: bool) -> None:
         }
         for first, sum_ in home.history.unsettled()
     ]
-    if as_json:
-        print_json(found)
-        return
-    for each in found:
-        click.echo(f"run {each['run']} of {each['time']}, study {each['study'][:16]}")
-        click.echo("  This site's statistics left under masks. A sum may have been opened of")
-        click.echo(f"  at least {each['at_least']} of {', '.join(shown(name) for name in each['sites'])}.")
-        click.echo(_RISK)
-    if not found:
-        click.echo("Nothing is unsettled.")
+    lines = [
+        f"run {each['run']} of {each['time']}, study {each['study'][:16]}\n"
+        "  This site's statistics left under masks. A sum may have been opened of\n"
+        f"  at least {each['at_least']} of {', '.join(shown(name) for name in each['sites'])}.\n{_RISK}"
+        for each in found
+    ]
+    show(found, lines or ["Nothing is unsettled."], as_json=as_json)
 
 
 @command.command()
@@ -65,15 +59,14 @@ def unsettled(config: Path, as_json: bool) -> None:
 @click.option("--included", help="Names of the sites whose sum was opened, separated by commas.")
 @click.option("--reason", required=True, help="How this is known; it stands in the audit log.")
 @AS
-@FOLDER
-def settle(run: str, nothing: bool, included: str | None, reason: str, who: str | None, config: Path) -> None:
+@HOME
+def settle(run: str, nothing: bool, included: str | None, reason: str, who: str | None, home: SiteFolder) -> None:
     """Write down what a run that ended without a word opened. The difference rule believes it.
 
     \b
     Example:
       blindbayes site settle 8f0c... --nothing --reason "the server's disk is wiped, no site has a release" --config north
     """
-    home = SiteFolder.open(config)
     who = home.people.require("manage", who)
     known = {each.run: (first, each) for first, each in home.history.unsettled()}
     if run not in known:
@@ -99,8 +92,8 @@ def settle(run: str, nothing: bool, included: str | None, reason: str, who: str 
 @click.argument("site")
 @click.option("--reason", required=True, help="Why its older logs are accepted; it stands in the audit log.")
 @AS
-@FOLDER
-def forget(site: str, reason: str, who: str | None, config: Path) -> None:
+@HOME
+def forget(site: str, reason: str, who: str | None, home: SiteFolder) -> None:
     """Forget which heads of its logs a site has shown: it lost them, and its people and yours agree to go on.
 
     What it spent after its backup was made is then not in its ledger: let its people charge it there first
@@ -110,7 +103,6 @@ def forget(site: str, reason: str, who: str | None, config: Path) -> None:
     Example:
       blindbayes site forget south --reason "disk lost on 12 May, restored from 11 May, letter of 14 May" --config north
     """
-    home = SiteFolder.open(config)
     if site not in home.peers():
         raise ConfigError(f"no site called {site!r} is pinned here: see `blindbayes site peers`")
     why = require_reason(reason)
@@ -123,8 +115,8 @@ def forget(site: str, reason: str, who: str | None, config: Path) -> None:
 @click.argument("study")
 @click.option("--undo", is_flag=True, help="Bring the rows again, such as after coming back.")
 @AS
-@FOLDER
-def withdraw(study: str, undo: bool, who: str | None, config: Path) -> None:
+@HOME
+def withdraw(study: str, undo: bool, who: str | None, home: SiteFolder) -> None:
     """Take this site's rows back from the totals of a STUDY (its hash): the next run with a base tells them as gone.
 
     After that run the site leaves the roster. Totals that others learned before stay what they are.
@@ -133,7 +125,6 @@ def withdraw(study: str, undo: bool, who: str | None, config: Path) -> None:
     Example:
       blindbayes site withdraw HASH --config north
     """
-    home = SiteFolder.open(config)
     if home.approvals.find(study) is None:
         raise ConfigError("no study of that hash is approved here")
     if home.history.has_withdrawn(study) != undo:

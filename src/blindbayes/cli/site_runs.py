@@ -7,10 +7,10 @@ from pathlib import Path
 
 import click
 
-from blindbayes.cli import print_json
 from blindbayes.cli.copies import not_copied, require_new
-from blindbayes.cli.site import AS, FOLDER, JSON, command, find_study, passphrase_of
-from blindbayes.cli.study_columns import error_of
+from blindbayes.cli.options import AS, FILE, HOME, JSON, NEW_FOLDER, passphrase_of, show
+from blindbayes.cli.site import command, find_study
+from blindbayes.cli.study_columns import follow
 from blindbayes.errors import ConfigError
 from blindbayes.foreign import shown
 from blindbayes.primitives.coins import Coins
@@ -25,47 +25,42 @@ from blindbayes.site.runs import require_run_id
 @command.command()
 @click.option("--study", help="Only runs of this study, by its hash.")
 @click.option("--last", type=click.IntRange(1), default=20, show_default=True, help="How many, newest first.")
-@FOLDER
+@HOME
 @JSON
-def runs(study: str | None, last: int, config: Path, as_json: bool) -> None:
+def runs(study: str | None, last: int, home: SiteFolder, as_json: bool) -> None:
     """The runs that this site took part in, and how they ended.
 
     \b
     Example:
       blindbayes site runs --config north
     """
-    found = SiteFolder.open(config).history.runs(study=study, last=last)
-    if as_json:
-        print_json(found)
-        return
+    found = home.history.runs(study=study, last=last)
+    lines = []
     for each in found:
         about = f": {shown(each['why'])}" if each.get("why") else ""
-        click.echo(f"{each['joined']}  {each['run']}  {each['kind'] or 'run'} of {each['study'][:16]}  {each['state']}{about}")
-    if not found:
-        click.echo("No runs yet.")
+        lines.append(
+            f"{each['joined']}  {each['run']}  {each['kind'] or 'run'} of {each['study'][:16]}  {each['state']}{about}"
+        )
+    show(found, lines or ["No runs yet."], as_json=as_json)
 
 
 @command.command()
 @click.argument("run")
 @click.option("--reason", required=True, help="Why; it stands in the audit log. The other sites hear that people stopped it.")
 @AS
-@FOLDER
+@HOME
 @JSON
-def stop(run: str, reason: str, who: str | None, config: Path, as_json: bool) -> None:
+def stop(run: str, reason: str, who: str | None, home: SiteFolder, as_json: bool) -> None:
     """Stop a RUN at any step, for all sites. What it has paid for or let out stays paid for, and in the log.
 
     \b
     Example:
       blindbayes site stop RUN --reason "the wrong month was loaded" --config north
     """
-    home = SiteFolder.open(config)
     by = home.people.require("stop", who)
     client = OperatorClient(home.folder)
     ended = client.follow(client.call("POST", f"/runs/{run}/stop", {"why": reason, "who": by}))
-    if as_json:
-        print_json(ended)
-    else:
-        click.echo(f"Run {run}: {ended.get('message', ended['state'])}")
+    show(ended, [f"Run {run}: {ended.get('message', ended['state'])}"], as_json=as_json)
 
 
 @command.command()
@@ -75,9 +70,9 @@ def stop(run: str, reason: str, who: str | None, config: Path, as_json: bool) ->
     "--packs", type=click.IntRange(1), default=1, show_default=True, help="For so many batches: each pack serves one."
 )
 @click.option("--burn", is_flag=True, help="Erase what was made ahead instead, for MODEL or for all; stop the agent first.")
-@FOLDER
+@HOME
 @JSON
-def precompute(model: str | None, instances: int | None, packs: int, burn: bool, config: Path, as_json: bool) -> None:
+def precompute(model: str | None, instances: int | None, packs: int, burn: bool, home: SiteFolder, as_json: bool) -> None:
     """Make material for classifications with a MODEL (its training run) before the instances come, with all its sites.
 
     The agents of all sites make transfers and garbled comparisons; no row is read, nothing is opened, and no budget is charged.
@@ -88,7 +83,6 @@ def precompute(model: str | None, instances: int | None, packs: int, burn: bool,
     Example:
       blindbayes site precompute MODEL --instances 5000 --config hospital
     """
-    home = SiteFolder.open(config)
     if burn:
         with sole_agent(home.folder):
             count = home.ahead.burn(require_run_id(model) if model else "")
@@ -96,31 +90,24 @@ def precompute(model: str | None, instances: int | None, packs: int, burn: bool,
         return
     if model is None or instances is None:
         raise ConfigError("name a model (`blindbayes site shares` lists them) and with --instances the size of a batch")
-    client, made = OperatorClient(home.folder), []
-    for _ in range(packs):
-        made.append(client.follow(client.call("POST", "/material", {"model": model, "instances": instances})))
-        if made[-1]["state"] != "done":
-            raise error_of(made[-1])
-    shown = client.call("GET", "/status")["ahead"]
-    if as_json:
-        print_json({"made": [each["run"] for each in made], **shown})
-    else:
-        spent = sum(each["seconds"] for each in made)
-        click.echo(f"Made {packs} pack(s) for {instances} instances in {spent:.1f} s; {shown['bytes'] / 1e6:.1f} MB are taken.")
+    asked = {"model": model, "instances": instances}
+    made = [follow(home, "/material", asked, as_json=as_json) for _ in range(packs)]
+    taken, spent = OperatorClient(home.folder).call("GET", "/status")["ahead"], sum(each["seconds"] for each in made)
+    line = f"Made {packs} pack(s) for {instances} instances in {spent:.1f} s; {taken['bytes'] / 1e6:.1f} MB are taken."
+    show({"made": [each["run"] for each in made], **taken}, [line], as_json=as_json)
 
 
 @command.command()
 @click.argument("run")
-@click.option("--out", required=True, type=click.Path(file_okay=False, path_type=Path), help="Copy the release folder there.")
-@FOLDER
-def collect(run: str, out: Path, config: Path) -> None:
+@click.option("--out", required=True, type=NEW_FOLDER, help="Copy the release folder there.")
+@HOME
+def collect(run: str, out: Path, home: SiteFolder) -> None:
     """Copy what an ended RUN left at this site.
 
     \b
     Example:
       blindbayes site collect RUN --out release --config north
     """
-    home = SiteFolder.open(config)
     found = home.history.run(run)
     if found is None:
         raise ConfigError("no run of that id is known here: see `blindbayes site runs`")
@@ -141,8 +128,8 @@ def collect(run: str, out: Path, config: Path) -> None:
 @click.argument("study")
 @click.option("--reason", required=True, help="Why; its parties are told when they ask for a run of it.")
 @AS
-@FOLDER
-def refuse(study: str, reason: str, who: str | None, config: Path) -> None:
+@HOME
+def refuse(study: str, reason: str, who: str | None, home: SiteFolder) -> None:
     """Say no to a STUDY: its file, or the hash of a file in the site's folder studies/. An approval ends.
 
     The reason goes, signed, to those parties of the study that ask this site for a run, and to nobody else.
@@ -151,22 +138,20 @@ def refuse(study: str, reason: str, who: str | None, config: Path) -> None:
     Example:
       blindbayes site refuse study.toml --reason "the ethics board has not decided" --config north
     """
-    home = SiteFolder.open(config)
     file = find_study(home, study)
     home.decisions.refuse(file, reason, who=who)
     click.echo(f"Refused {file.sha256}: {shown(file.title)}")
 
 
 @command.command()
-@FOLDER
-def reload(config: Path) -> None:
+@HOME
+def reload(home: SiteFolder) -> None:
     """Let the running agent take up changed settings, policy and pins; runs go on. What needs a restart is said.
 
     \b
     Example:
       blindbayes site reload --config north
     """
-    home = SiteFolder.open(config)
     if not ask_to_reload(home.folder):
         raise ConfigError("no agent of this site is running; it reads its settings when it starts")
     click.echo("Told the agent. A change of listen, operator, relay, tls or ledger counts after a restart.")
@@ -175,7 +160,7 @@ def reload(config: Path) -> None:
 @command.command()
 @click.option(
     "--password-file",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    type=FILE,
     help="With --add: its first line is the person's password for the site console. Only a salted hash of it is kept.",
 )
 @click.option("--add", "added", metavar="NAME", help="Add a person, or give one another role.")
@@ -183,7 +168,7 @@ def reload(config: Path) -> None:
 @click.option("--role", type=click.Choice(ROLES), default="steward", show_default=True, help="Of the person added.")
 @click.option("--account", help="The person's account of the operating system, so that --as can be left out.")
 @AS
-@FOLDER
+@HOME
 @JSON
 def people(
     added: str | None,
@@ -192,7 +177,7 @@ def people(
     account: str | None,
     password_file: Path | None,
     who: str | None,
-    config: Path,
+    home: SiteFolder,
     as_json: bool,
 ) -> None:
     """Who may decide here: stewards approve, officers refuse and revoke, analysts run. If nobody is named, everybody may.
@@ -201,7 +186,6 @@ def people(
     Example:
       blindbayes site people --add "Ada Lovelace" --role steward --account ada --config north
     """
-    home = SiteFolder.open(config)
     if added is not None:
         secret = None
         if password_file is not None:
@@ -212,25 +196,24 @@ def people(
     if removed is not None:
         home.people.remove(removed, who=who)
     found = home.people.all()
-    if as_json:
-        print_json([{"name": each.name, "role": each.role, "account": each.account} for each in found])
-        return
-    for each in found:
-        click.echo(f"{shown(each.name)}  {each.role}" + (f"  account {shown(each.account)}" if each.account else ""))
-    if not found:
-        click.echo("Nobody is named: whoever can write the site's folder may decide, under the name of their account.")
+    facts = [{"name": each.name, "role": each.role, "account": each.account} for each in found]
+    lines = [
+        f"{shown(each.name)}  {each.role}" + (f"  account {shown(each.account)}" if each.account else "") for each in found
+    ]
+    nobody = "Nobody is named: whoever can write the site's folder may decide, under the name of their account."
+    show(facts, lines or [nobody], as_json=as_json)
 
 
 @command.command()
-@FOLDER
-def health(config: Path) -> None:
+@HOME
+def health(home: SiteFolder) -> None:
     """Whether the agent runs and can read its log and ledger; exit code 0 if so. For containers and timers.
 
     \b
     Example:
       blindbayes site health --config north
     """
-    why = OperatorClient(SiteFolder.open(config).folder).ready()
+    why = OperatorClient(home.folder).ready()
     if why is not None:
         raise ConfigError(f"the agent is not ready: {shown(why)}")
     click.echo("ready")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeVar
@@ -12,14 +11,15 @@ import click
 import msgspec
 from click.core import ParameterSource
 
-from blindbayes.cli import print_json, wizard
+from blindbayes.cli import options as shared
+from blindbayes.cli import wizard
 from blindbayes.cli.copies import not_copied, require_new
+from blindbayes.cli.options import HOME, JSON, NEW_FOLDER, PASSPHRASE, passphrase_of, show
 from blindbayes.cli.settings import option
-from blindbayes.cli.site import FOLDER, JSON, PASSPHRASE, passphrase_of
 from blindbayes.cli.study_columns import (
     HOW_MANY,
     ColumnOptions,
-    error_of,
+    follow,
     make_columns,
     options_of,
     predict,
@@ -30,7 +30,6 @@ from blindbayes.codebook import Codebook
 from blindbayes.errors import ConfigError
 from blindbayes.site import preview
 from blindbayes.site.approval import approval_of
-from blindbayes.site.client import OperatorClient
 from blindbayes.site.folder import SiteFolder
 from blindbayes.storage.files import write_whole
 from blindbayes.study import RowStudy, schemes
@@ -62,7 +61,7 @@ def command() -> None:
     "--card",
     "cards",
     multiple=True,
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    type=shared.FILE,
     help="A site's card; once per site.",
 )
 @click.option("--without-rows", multiple=True, help="A site that brings no rows (and may host a role).")
@@ -167,15 +166,10 @@ def check(path: Path, as_json: bool) -> None:
     study = StudyFile.from_toml(path)
     facts = preview.check(study)
     asked = approval_of(study)
-    if as_json:
-        print_json({**facts, "approval": asked.to_dict()})
-        return
     width = max(map(len, facts))
-    for name, value in facts.items():
-        click.echo(f"{name.replace('_', ' '):{width}}  {_shown(name, value)}")
-    for after, change in zip(study.rosters[1:], study.changes, strict=True):
-        click.echo("\n".join(after.told(change)))
-    click.echo("\n".join(asked.lines))
+    lines = [f"{name.replace('_', ' '):{width}}  {_shown(name, value)}" for name, value in facts.items()]
+    changes = [line for after, change in zip(study.rosters[1:], study.changes, strict=True) for line in after.told(change)]
+    show({**facts, "approval": asked.to_dict()}, [*lines, *changes, *asked.lines], as_json=as_json)
 
 
 def _shown(name: str, value: Any) -> str:
@@ -194,9 +188,9 @@ def _shown(name: str, value: Any) -> str:
 @command.command()
 @FILE
 @click.option("--instead", is_flag=True, help="Of two changes of one roster: the one signed before is dropped, all agree.")
-@FOLDER
+@HOME
 @PASSPHRASE
-def sign(path: Path, instead: bool, config: Path, passphrase_file: Path | None) -> None:
+def sign(path: Path, instead: bool, home: SiteFolder, passphrase_file: Path | None) -> None:
     """Add this site's signature to the STUDY, or to the newest change of its roster.
 
     \b
@@ -205,7 +199,6 @@ def sign(path: Path, instead: bool, config: Path, passphrase_file: Path | None) 
     """
     study = StudyFile.from_toml(path)
     study.require_signatures()
-    home = SiteFolder.open(config)
     identity = Identity.load(home.folder, passphrase=passphrase_of(passphrase_file))
     if study.changes:
         signed = sign_change(home, identity, study, instead=instead)
@@ -224,32 +217,30 @@ def _missing(study: StudyFile) -> str:
 
 @command.command("dry-run")
 @FILE
-@FOLDER
+@HOME
 @JSON
-def dry_run(path: Path, config: Path, as_json: bool) -> None:
+def dry_run(path: Path, home: SiteFolder, as_json: bool) -> None:
     """What would leave this site, by kind of cell, without anything leaving. Counts the rows to see that they fit.
 
     \b
     Example:
       blindbayes study dry-run study.toml --config north
     """
-    home, study = SiteFolder.open(config), StudyFile.from_toml(path)
+    study = StudyFile.from_toml(path)
     found = preview.dry_run(home, read_card(home.folder / "card.toml").name, study)
     lines = found.pop("lines")
-    if as_json:
-        print_json(found)
-        return
     refused = [f"Policy would refuse: {problem}" for problem in found["refused_because"]]
-    click.echo("\n".join([f"Study {study.sha256}", *lines, *approval_of(study).lines, *found["past"], *refused]))
+    told = [f"Study {study.sha256}", *lines, *approval_of(study).lines, *found["past"], *refused]
+    show(found, told, as_json=as_json)
 
 
 @command.command()
 @FILE
-@FOLDER
+@HOME
 @click.option("--base", help="Add to the result of this earlier run: sites bring what changed since.")
-@click.option("--out", type=click.Path(file_okay=False, path_type=Path), help="Copy the release folder there.")
+@click.option("--out", type=NEW_FOLDER, help="Copy the release folder there.")
 @JSON
-def run(path: Path, config: Path, base: str | None, out: Path | None, as_json: bool) -> None:
+def run(path: Path, home: SiteFolder, base: str | None, out: Path | None, as_json: bool) -> None:
     """Run an approved STUDY through this site's running agent, and wait for its end.
 
     \b
@@ -259,27 +250,17 @@ def run(path: Path, config: Path, base: str | None, out: Path | None, as_json: b
     study = StudyFile.from_toml(path)
     if out is not None:
         require_new(out)
-    client = OperatorClient(SiteFolder.open(config).folder)
-    begun = client.call("POST", "/runs", {"study": study.sha256, **({} if base is None else {"base": base})})
-    tell = None if as_json else lambda text: click.echo(text, err=True)
-    ended = client.follow(begun, tell)
-    if ended["state"] != "done":
-        if as_json:
-            print_json(ended)
-            sys.exit(ended["exit_code"])
-        raise error_of(ended)
+    ended = follow(home, "/runs", {"study": study.sha256, **({} if base is None else {"base": base})}, as_json=as_json)
     if out is not None:
         try:
             shutil.copytree(ended["release"], out)
         except OSError as problem:
             raise not_copied(out, ended["release"], problem) from None
-    if as_json:
-        print_json(ended)
-    else:
-        click.echo(f"Done in {ended['seconds']:.1f} s. Release: {out or ended['release']}")
-        if ended["kind"] == "training":
-            click.echo(f"The model exists as shares; this site keeps its own as run {ended['run']} (`blindbayes site shares`).")
-            click.echo("To classify with it, every site starts `blindbayes study predict`.")
+    lines = [f"Done in {ended['seconds']:.1f} s. Release: {out or ended['release']}"]
+    if ended["kind"] == "training":
+        lines.append(f"The model exists as shares; this site keeps its own as run {ended['run']} (`blindbayes site shares`).")
+        lines.append("To classify with it, every site starts `blindbayes study predict`.")
+    show(ended, lines, as_json=as_json)
 
 
 command.add_command(predict)

@@ -14,7 +14,7 @@ import msgspec
 
 from blindbayes.cli import print_json
 from blindbayes.cli.copies import not_copied, require_new
-from blindbayes.cli.site import FOLDER, JSON
+from blindbayes.cli.options import HOME, JSON
 from blindbayes.codebook import Codebook
 from blindbayes.errors import BlindbayesError, ConfigError
 from blindbayes.site.client import OperatorClient
@@ -143,7 +143,7 @@ def _number(name: str, text: str) -> Any:
     help="With --to: shared scores those whom the other site has too, and tells who they are.",
 )
 @click.option("--out", type=click.Path(dir_okay=False, path_type=Path), help="Write the classes there: .csv or .parquet.")
-@FOLDER
+@HOME
 @JSON
 def predict(
     path: Path,
@@ -155,7 +155,7 @@ def predict(
     to: str | None,
     scope: str,
     out: Path | None,
-    config: Path,
+    home: SiteFolder,
     as_json: bool,
 ) -> None:
     """Classify instances together with the other parties of a STUDY over columns. Every site's people start this.
@@ -168,7 +168,7 @@ def predict(
     Example:
       blindbayes study predict study.toml --batch monday --table patients.csv --keep number --out classes.csv --config hospital
     """
-    study, home = StudyFile.from_toml(path), SiteFolder.open(config)
+    study = StudyFile.from_toml(path)
     if not study.study.scheme.facts.shares:
         raise ConfigError("a study that opens statistics ends in a model of your own: classify with `blindbayes predict`")
     if out is not None:
@@ -183,13 +183,7 @@ def predict(
         raise ConfigError(f"{table!r} is neither where the command was started nor in the site's folder; nothing was begun")
     asked: dict[str, Any] = {"study": study.sha256, "model": model or _only_model(home, study), "batch": batch}
     asked |= {"rows": table, "count": count, "keep": keep, "to": to, "scope": scope}
-    client = OperatorClient(home.folder)
-    ended = client.follow(client.call("POST", "/predictions", asked), None if as_json else _tell)
-    if ended["state"] != "done":
-        if as_json:
-            print_json(ended)
-            sys.exit(ended["exit_code"])
-        raise error_of(ended)
+    ended = follow(home, "/predictions", asked, as_json=as_json)
     classes = Path(ended["release"]) / "classes.csv"
     if out is not None and classes.exists():
         try:
@@ -233,12 +227,15 @@ def _copy(classes: Path, out: Path) -> None:
     pyarrow.parquet.write_table(pyarrow.table(columns), out)
 
 
-def _tell(text: str) -> None:
-    click.echo(text, err=True)
-
-
-def error_of(ended: dict[str, Any]) -> BlindbayesError:
-    """The error that ended a run at the agent."""
+def follow(home: SiteFolder, path: str, asked: dict[str, Any], *, as_json: bool) -> dict[str, Any]:
+    """Have the site's running agent begin a run, and wait for its end. Raises the error that ended it."""
+    client = OperatorClient(home.folder)
+    ended = client.follow(client.call("POST", path, asked), None if as_json else lambda text: click.echo(text, err=True))
+    if ended["state"] == "done":
+        return ended
+    if as_json:
+        print_json(ended)
+        sys.exit(ended["exit_code"])
     error = BlindbayesError(ended["message"])
     error.code = ended["exit_code"]
-    return error
+    raise error

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import click
 
-from blindbayes.cli import print_json
-from blindbayes.cli.site import JSON
+from blindbayes.cli.options import JSON
+from blindbayes.cli.options import show as show_facts
 from blindbayes.cli.study_hash import FILE
 from blindbayes.errors import ConfigError
 from blindbayes.site.folder import SiteFolder
@@ -82,14 +82,10 @@ def show(path: Path, as_json: bool) -> None:
     """
     study = StudyFile.from_toml(path)
     pairs = list(zip(study.rosters[1:], study.changes, strict=True))
-    if as_json:
-        told = [{"roster": after.sha256, "missing": list(after.require_signed(each, complete=False))} for after, each in pairs]
-        facts = {"study": study.sha256, "roster": study.roster.sha256, "parties": list(study.names)}
-        print_json({**facts, "changes": told})
-        return
-    click.echo(f"study {study.sha256}: {', '.join(party.name for party in study.parties)}")
-    for after, each in pairs:
-        click.echo("\n".join(after.told(each)))
+    told = [{"roster": after.sha256, "missing": list(after.require_signed(each, complete=False))} for after, each in pairs]
+    facts = {"study": study.sha256, "roster": study.roster.sha256, "parties": list(study.names), "changes": told}
+    first = f"study {study.sha256}: {', '.join(party.name for party in study.parties)}"
+    show_facts(facts, [first, *(line for after, each in pairs for line in after.told(each))], as_json=as_json)
 
 
 def sign_change(home: SiteFolder, identity: Identity, study: StudyFile, *, instead: bool) -> StudyFile:

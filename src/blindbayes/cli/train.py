@@ -168,7 +168,7 @@ def _named(*values: str | None) -> list[tuple[str, str | None]]:
 def _papers(
     cover: str | None, title: str | None, owner: str | None, site: str | None, passphrase_file: Path | None
 ) -> tuple[Cover, dict[str, SigningKey]]:
-    from blindbayes.cli.site import passphrase_of
+    from blindbayes.cli.options import passphrase_of
     from blindbayes.report import Cover
     from blindbayes.transport.identity import Identity
 
