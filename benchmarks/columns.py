@@ -45,9 +45,10 @@ from blindbayes.protocol import columns as roles
 from blindbayes.protocol.class_sums import RowLayout
 from blindbayes.protocol.columns import ColumnsSetup
 from blindbayes.protocol.core import Open, Receive, Role, Run, Send
+from blindbayes.protocol.shared_argmax import Mesh
+from blindbayes.protocol.shared_argmax.costs import DeclaredLink, costs
 from blindbayes.protocol.steps import Done, step
 from blindbayes.statistics import CodedRows
-from blindbayes.transport.memory import run_in_memory
 from blindbayes.wire import decode, encode
 
 PARTIES = ("class", "attributes")
@@ -283,11 +284,13 @@ def growth(sizes: list[int], book: Codebook) -> None:
 # -- classification --------------------------------------------------------------------------------------------------------
 
 
-def classify(batches: list[int], book: Codebook, name: str, repeat: int, round_trip: float = 0.0) -> dict[int, dict[str, Any]]:
+def classify(
+    batches: list[int], book: Codebook, name: str, repeat: int, round_trip: float = 0.0, comparison: str = "auto"
+) -> dict[int, dict[str, Any]]:
     """Two processes classify batches with tables that look like a trained model's shares; figures per batch."""
     rows = 100_000
     owners = {"class": (), "attributes": book.names}
-    columns = ColumnsSetup(book, rows, owners, ("class",))
+    columns = ColumnsSetup(book, rows, owners, ("class",), link=DeclaredLink(comparison))
     plan = columns.plan
     source = np.random.default_rng(1)
     # Uniform shares of tables: what a trained model's shares look like, and as fast or slow to look up.
@@ -302,7 +305,11 @@ def classify(batches: list[int], book: Codebook, name: str, repeat: int, round_t
 
     def work(party: str, line: Line, meter: Meter) -> dict[str, Any]:
         coins, found = Coins.system(), {}
-        run = run_for(party, "classify")
+        run, mesh = run_for(party, "classify"), Mesh()
+        if comparison == "transfers" and party == "class":
+            mesh.ot_receivers["attributes"] = drive(transfer.ot_receiver(run, "attributes", coins), line)
+        elif comparison == "transfers":
+            mesh.ot_senders["class"] = drive(transfer.ot_sender(run, "class", coins), line)
         if party == "class":
             ot_sender = drive(transfer.ot_sender(run, "attributes", coins), line)
         else:
@@ -319,10 +326,10 @@ def classify(batches: list[int], book: Codebook, name: str, repeat: int, round_t
                 if party == "class":
                     local = np.repeat(prior[None], batch, axis=0)
                     made = roles.predict_class_holder(
-                        run, query, local, {"attributes": tables}, {"attributes": ot_sender}, coins
+                        run, query, local, {"attributes": tables}, {"attributes": ot_sender}, coins, mesh
                     )
                 else:
-                    made = roles.predict_attribute_holder(run, query, None, tables, block.columns, ot_receiver, coins)
+                    made = roles.predict_attribute_holder(run, query, None, tables, block.columns, ot_receiver, coins, mesh)
                 drive(made, line)
                 times.append(time.perf_counter() - started)
                 line.send(b"done")
@@ -333,41 +340,22 @@ def classify(batches: list[int], book: Codebook, name: str, repeat: int, round_t
         return found
 
     found = two_processes(work, round_trip)
-    trips = round_trips(columns, tables)
+    by_transfers = comparison == "transfers"
+    model = {batch: costs(columns.query(batch))[by_transfers] for batch in batches}
     figures = {}
     for batch in batches:
         sides = [found[party][batch] for party in PARTIES]
         wall = max(side["wall"] for side in sides)
         figures[batch] = {"wall": wall, "cpu": sum(side["cpu"] for side in sides)}
         print(
-            f"classify {name}, {plan.classes} classes, score {plan.bits} bits, batch {batch:,}: "
+            f"classify {name}{', by transfers' * by_transfers}, {plan.classes} classes, score {plan.bits} bits, "
+            f"batch {batch:,}: "
             f"{batch / wall:,.0f}/s ({1e3 * wall:.1f} ms), CPU {1e6 * sides[0]['cpu'] / batch:.1f} + "
             f"{1e6 * sides[1]['cpu'] / batch:.1f} us each, {sum(side['bytes'] for side in sides) / batch:,.0f} B each, "
-            f"{trips:g} round trips" + (f" of {1e3 * round_trip:g} ms" if round_trip else ""),
+            f"{model[batch].rounds / 2:g} round trips" + (f" of {1e3 * round_trip:g} ms" if round_trip else ""),
             flush=True,
         )
     return figures
-
-
-def round_trips(columns: ColumnsSetup, tables: dict[str, Any]) -> float:
-    """Half of the longest chain of messages in one classification, transfers ready."""
-    coins, count = Coins.system(), 3
-    runs = {name: transfer.standing(run_for(name, "trips"), dict.fromkeys(PARTIES, b""), "batch") for name in PARTIES}
-    ready = run_in_memory(
-        {
-            "class": transfer.ot_sender(runs["class"], "attributes", coins),
-            "attributes": transfer.ot_receiver(runs["attributes"], "class", coins),
-        }
-    ).outputs
-    query, block = columns.query(count), synthetic(columns.codebook, count, 7)
-    local, mine = np.zeros((count, len(CLASSES))), {"attributes": tables}
-    made = {
-        "class": roles.predict_class_holder(runs["class"], query, local, mine, {"attributes": ready["class"]}, coins),
-        "attributes": roles.predict_attribute_holder(
-            runs["attributes"], query, None, tables, block.columns, ready["attributes"], coins
-        ),
-    }
-    return run_in_memory(made).cost.rounds / 2
 
 
 # -- beside ----------------------------------------------------------------------------------------------------------------
@@ -447,6 +435,7 @@ def main() -> None:
     parser.add_argument("--batch", type=int, nargs="+", default=[1, 1000, 10_000])
     parser.add_argument("--repeat", type=int, default=20, help="single queries to take the median of")
     parser.add_argument("--round-trip", type=float, default=0.0, help="of the link between the two, in seconds")
+    parser.add_argument("--comparison", nargs="+", choices=("garbled", "transfers"), default=["garbled"])
     parser.add_argument("--code-bits", type=int, default=12)
     parser.add_argument("--key-bits", type=int, default=3072, help="Paillier keys of the paper's route")
     parser.add_argument("--sums-only", action="store_true", help="class_sums without shared_model")
@@ -465,9 +454,10 @@ def main() -> None:
     if what == "growth" or (what == "all" and chosen.quick):
         growth(sizes, wide)
     if what in ("classify", "all"):
-        classify(chosen.batch, codebook(10, 4, 0, 2), "10 categorical of 4 values", chosen.repeat, chosen.round_trip)
         mixed = f"5 categorical of 4 values + 5 Gaussian of {chosen.code_bits}-bit codes"
-        classify(chosen.batch, codebook(5, 4, 5, chosen.code_bits), mixed, chosen.repeat, chosen.round_trip)
+        kinds = {"10 categorical of 4 values": codebook(10, 4, 0, 2), mixed: codebook(5, 4, 5, chosen.code_bits)}
+        for (name, book), how in itertools.product(kinds.items(), chosen.comparison):
+            classify(chosen.batch, book, name, chosen.repeat, chosen.round_trip, how)
     if what in ("paper", "all"):
         paper(chosen.rows[0], chosen.code_bits, chosen.key_bits, chosen.quick)
     if what in ("compare_all", "all"):

@@ -121,6 +121,7 @@ CASES = {
     "aligned": Case(by_columns, columns_study()),
     "aligned with noise": Case(by_columns, columns_study(privacy=Privacy(epsilon=2.0))),
     "aligned with small cells at zero": Case(by_columns, columns_study(thresholds=Thresholds(min_cell=5))),
+    "aligned, by transfers": Case(by_columns, columns_study(options={"queries": 100, "comparison": "transfers"})),
     "aligned between three": Case(by_three, three_study),
     "joined": Case(by_people, columns_study(rows=None, options=BOUNDS, **KEYED)),
     "joined with noise and small cells at zero": Case(
@@ -227,6 +228,7 @@ PREDICTIONS: dict[str, list[dict[str, Any]]] = {
     "aligned with small cells at zero": [{}],
     "aligned between three": [{}],
     "ratios in shares": [{"to": "north"}, {"to": "south"}],
+    "aligned, by transfers": [{}],
     "matched": [{}],
     "joined": [{}, {"to": "bank"}, {"to": "shop", "scope": "shared"}],
 }

@@ -44,6 +44,7 @@ from blindbayes.protocol.shared_argmax import (
     look_up_audited,
     serve_audited,
 )
+from blindbayes.protocol.shared_argmax.costs import NO_LINK, DeclaredLink
 from blindbayes.protocol.shared_model import NO_GUARD, Guard, Noise
 from blindbayes.protocol.transfer import agree
 from blindbayes.wire import U64Array
@@ -70,6 +71,7 @@ class JoinSetup:
     guard: Guard = NO_GUARD  # noise and least cells
     audit_rate: float = 0.0  # share of dummies among look-ups and comparisons
     weights: tuple[float, ...] = ()  # of the classes, where they do not weigh alike
+    link: DeclaredLink = NO_LINK  # by which the way to compare is chosen
 
     def __post_init__(self) -> None:
         if self.class_holder not in self.owners or set(self.bounds) != set(self.owners):
@@ -116,6 +118,7 @@ class JoinSetup:
             self.guard,
             self.audit_rate,
             self.weights,
+            self.link,
         )
 
     def is_shared(self, feature: str) -> bool:
@@ -197,7 +200,7 @@ class JoinSetup:
             self.training,
         )
         weighed = (self.weights,) if self.weights else ()
-        return repr((self.codebook.sha256, *parts, *rest, self.guard, self.audit_rate, *weighed)).encode()
+        return repr((self.codebook.sha256, *parts, *rest, self.guard, self.audit_rate, *weighed, self.link)).encode()
 
     def to_dict(self) -> dict[str, Any]:
         """Plain builtins, for a share file."""
@@ -238,6 +241,7 @@ class JoinSetup:
             Guard.from_dict(public["guard"]) if "guard" in public else NO_GUARD,
             float(public.get("audit_rate", 0.0)),
             tuple(map(float, public.get("weights", ()))),
+            DeclaredLink(**public.get("link", {})),
         )
 
 
@@ -457,7 +461,8 @@ def predict_class_holder(
         scores = lm.add(scores, (yield from look_up_audited(run, back, columns, pledge, hash_, stream, coins)))
     theirs = {other: {name: tables[name] for name in join.owners[other]}}
     mine = {} if committed is None else {other: committed}
-    return (yield from shared_argmax.class_holder(run, query, scores, theirs, {other: links.ot_sender}, coins, mine))
+    given = (query, scores, theirs, {other: links.ot_sender}, coins, mine, links.ot_receiver)
+    return (yield from shared_argmax.class_holder(run, *given))
 
 
 def predict_attribute_holder(
@@ -481,7 +486,8 @@ def predict_attribute_holder(
         hash_, stream = TweakedHash(session), links.ot_sender.session(session)
         scores = lm.add(scores, (yield from serve_audited(run, back, other, theirs, committed, hash_, stream, coins)))
     pledge = _pledge(committed, query, tables, own)
-    return (yield from shared_argmax.attribute_holder(run, query, scores, columns, links.ot_receiver, coins, pledge))
+    given = (query, scores, columns, links.ot_receiver, coins, pledge, links.ot_sender)
+    return (yield from shared_argmax.attribute_holder(run, *given))
 
 
 def _pledge(
@@ -498,4 +504,5 @@ def _backwards(join: JoinSetup, query: SharedArgmaxSetup) -> SharedArgmaxSetup:
     """The query with the roles of the look-ups swapped: the class holder chooses in the attribute holder's tables."""
     holder, other = join.class_holder, join.holders[0]
     features = {holder: join.owners[holder]}
-    return SharedArgmaxSetup(query.plan, query.count, other, (holder,), features, (holder,), audit_rate=query.audit_rate)
+    facts = (query.plan, query.count, other, (holder,), features, (holder,))
+    return SharedArgmaxSetup(*facts, audit_rate=query.audit_rate, by_transfers=query.by_transfers)

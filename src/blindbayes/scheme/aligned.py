@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -24,9 +23,10 @@ from blindbayes.privacy.column_noise import ColumnNoise
 from blindbayes.protocol import columns as roles
 from blindbayes.protocol.columns import ColumnsSetup, Trained
 from blindbayes.protocol.core import Role, Run
+from blindbayes.protocol.shared_argmax.costs import DeclaredLink
 from blindbayes.protocol.shared_model import NO_GUARD, Guard
 from blindbayes.scheme import link_bytes
-from blindbayes.scheme.audits import describe_audits, kept_commitments
+from blindbayes.scheme.audits import ScoringParams, declared_link, describe_audits, describe_link, kept_commitments
 from blindbayes.scheme.columns import line_up, require_learner
 from blindbayes.scheme.guards import counted, describe_guard, guard_local, guarded, noise_of
 from blindbayes.scheme.part import CheckedTable, Training
@@ -37,16 +37,8 @@ from blindbayes.study.schemes import Facts
 from blindbayes.study.study import Study
 
 
-class ClassSumsParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class ClassSumsParams(ScoringParams, frozen=True, forbid_unknown_fields=True):
     """Options of class_sums."""
-
-    audit_rate: float = 0.0  # share of dummies among look-ups and comparisons, which catch whoever answers them otherwise
-    queries: int | None = None  # how many instances may be classified, ever; None: no limit
-    compare_all: bool = False  # all parties compare the scores together, so that no two of them can see a third's part
-
-    def __post_init__(self) -> None:
-        if self.queries is not None and self.queries < 1:
-            raise ConfigError("the option queries is the number of instances that may be classified")
 
 
 # -- training ------------------------------------------------------------------------------------------------------------
@@ -123,7 +115,8 @@ def training(study: Study, columns: ColumnsSetup, party: str, source: ColumnSour
 def columns_for(study: Study, rows: int, owners: Mapping[str, tuple[str, ...]], labelled: tuple[str, ...]) -> ColumnsSetup:
     """What is public about a study whose rows line up: noise and least cells included."""
     agreed = guarded(study, ColumnsSetup(study.codebook, rows, owners, labelled, study.alpha))
-    return replace(agreed, audit_rate=float(study.options.get("audit_rate", 0.0)), weights=study.weights)
+    rate = float(study.options.get("audit_rate", 0.0))
+    return replace(agreed, audit_rate=rate, weights=study.weights, link=declared_link(study))
 
 
 @well_formed("the share file")
@@ -142,6 +135,7 @@ def columns_of(public: Mapping[str, Any]) -> ColumnsSetup:
         guard,
         float(public.get("audit_rate", 0.0)),
         tuple(map(float, public.get("weights", ()))),
+        DeclaredLink(**public.get("link", {})),
     )
 
 
@@ -207,6 +201,7 @@ def training_statement(study: Study, columns: ColumnsSetup, sha256: str) -> str:
         + " Repeated queries let the model be read off; limit them.",
         *describe_guard(study, columns),
         *describe_audits(columns, compare_all=bool(compare_all)),
+        *describe_link(columns, compare_all=bool(compare_all)),
         f"Scores: {plan.bits} bits, {plan.fraction} after the point. The class equals that of {plain} wherever "
         f"the two best scores differ by more than {plan.tie_bound:.3g}.",
         "Security: parties that follow the protocol and look at what they received (semi-honest), no dealer, computational. "

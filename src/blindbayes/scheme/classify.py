@@ -78,6 +78,9 @@ class LinedUpScoring(ABC):
         for low in range(0, self.count, BATCH):
             yield CodedRows(None, {}, min(BATCH, self.count - low))
 
+    def _query(self, rows: int) -> SharedArgmaxSetup:
+        return self.columns.query(rows, self._reveal_to, compare_all=self._compare_all, whole=self.count)
+
     @abstractmethod
     def _connect(self, run: Run, coins: Coins) -> Role[tuple[Mapping[str, bytes], Any]]:
         """Agree on what is public about this classification, then set up the transfers: the sessions, and what was set up."""
@@ -114,7 +117,12 @@ class ColumnScoring(LinedUpScoring):
         facts = json.dumps([self.columns.to_dict(), self.count, self._reveal_to, self._compare_all], sort_keys=True).encode()
         others = [name for name in (holder, *self.columns.holders) if name != self.party]
         sessions = yield from self.ready.agree(run, others, facts, coins)
-        part, ready = transfer.standing(run, sessions, "transfers"), self.ready
+        part, ready, query = transfer.standing(run, sessions, "transfers"), self.ready, self._query(min(BATCH, self.count))
+        if query.by_transfers and self.party == holder:  # in the other direction too, first: so it takes half a round trip
+            first = query.holders[0]
+            kept.mesh = Mesh(ot_receivers={first: (yield from transfer.ot_receiver(part, first, coins))})
+        elif query.by_transfers and self.party == query.holders[0]:
+            kept.mesh = Mesh(ot_senders={holder: (yield from transfer.ot_sender(part, holder, coins))})
         for name in self.columns.holders if self.party == holder else (holder,):
             if self.party == holder:
                 kept.ot_senders[name] = ready.sender(name) or (yield from transfer.ot_sender(part, name, coins))
@@ -125,7 +133,7 @@ class ColumnScoring(LinedUpScoring):
         return sessions, kept
 
     def _batch(self, run: Run, block: CodedRows, links: Transfers, coins: Coins) -> Role[Classes | None]:
-        query = self.columns.query(block.rows, self._reveal_to, compare_all=self._compare_all)
+        query = self._query(block.rows)
         local, tables = self._local_scores(block), self.share.tables
         if local is not None and self.party == self.columns.class_holder:
             mine, ot_senders = commitments_of(self.share), links.ot_senders
@@ -172,7 +180,7 @@ class JoinedScoring(LinedUpScoring):
     def _batch(self, run: Run, block: CodedRows, links: Links, coins: Coins) -> Role[Classes | None]:
         is_holder = self.party == self.join.class_holder
         play = joined_roles.predict_class_holder if is_holder else joined_roles.predict_attribute_holder
-        query = self.columns.query(block.rows, self._reveal_to)
+        query = self._query(block.rows)
         tables, committed = self.share.tables[self._other], commitments_of(self.share).get(self._other)
         return (yield from play(run, self.join, query, tables, block.columns, links, coins, committed))
 

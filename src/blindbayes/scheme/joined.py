@@ -32,7 +32,7 @@ from blindbayes.protocol.joined import Joined, JoinSetup
 from blindbayes.protocol.joined_sums import MAX_BOUND, MIN_BOUND, Entries, merge, one_hot
 from blindbayes.scheme import link_bytes
 from blindbayes.scheme.aligned import count_local, require_held
-from blindbayes.scheme.audits import describe_audits, kept_commitments
+from blindbayes.scheme.audits import ScoringParams, describe_audits, describe_link, kept_commitments
 from blindbayes.scheme.columns import holdings_of, require_learner
 from blindbayes.scheme.guards import UNIT, counted, describe_guard, guard_local, guarded_join, noise_of
 from blindbayes.scheme.job import Charge
@@ -48,24 +48,20 @@ Digests = list[bytes | None]
 # -- what is public ----------------------------------------------------------------------------------------------------------
 
 
-class JoinedSumsParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class JoinedSumsParams(ScoringParams, frozen=True, forbid_unknown_fields=True):
     """Options of joined_sums."""
 
-    audit_rate: float = 0.0  # share of dummies among look-ups and comparisons, which catch whoever answers them otherwise
-    bounds: dict[str, int] = {}  # what each party's identifiers are padded to
+    bounds: dict[str, int] = msgspec.field(default_factory=dict)  # what each party's identifiers are padded to
     join: Literal["inner", "left"] | None = None  # by default inner between two parties, left among more
     min_overlap: int = 0  # one bit is opened: whether at least so many identifiers match; below it the run stops
     multiplicity: int | None = None  # most rows of one identifier at a party; by default 4 where duplicates are joined, else 1
     overlap_epsilon: float | None = None  # opens a noisy estimate of the overlap at this price
-    queries: int | None = None  # how many instances may be classified, ever; None: no limit
     reveal: Literal["nothing", "matching"] = "nothing"  # matching: both parties learn whom they share
-    compare_all: bool = False  # all parties compare the scores together, so that no two of them can see a third's part
 
     def __post_init__(self) -> None:
+        ScoringParams.__post_init__(self)
         if self.overlap_epsilon is not None and not (math.isfinite(self.overlap_epsilon) and self.overlap_epsilon > 0):
             raise PrivacyError("the option overlap_epsilon is a positive number, or left out: then no estimate is opened")
-        if self.queries is not None and self.queries < 1:
-            raise ConfigError("the option queries is the number of instances that may be classified")
         if any(not MIN_BOUND <= bound <= MAX_BOUND for bound in self.bounds.values()):
             raise ConfigError(
                 f"the option bounds says what each party's number of identifiers is padded to, {MIN_BOUND:,} to {MAX_BOUND:,}"
@@ -105,7 +101,7 @@ def join_of(study: Study, owners: Mapping[str, tuple[str, ...]], class_holder: s
         key_of(study),
         None if params.overlap_epsilon is None else float(params.overlap_epsilon),
     )
-    return guarded_join(study, replace(agreed, audit_rate=params.audit_rate, weights=study.weights))
+    return guarded_join(study, replace(agreed, audit_rate=params.audit_rate, weights=study.weights, link=params.link))
 
 
 def require_bounds(bounds: Mapping[str, int], parties: Iterable[str]) -> None:
@@ -316,6 +312,7 @@ def training_statement(study: Study, join: JoinSetup, sha256: str, overlaps: Map
         *_describe_overlaps(join, overlaps or {}),
         *describe_guard(study, join),
         *describe_audits(join.columns, compare_all=bool(study.options.get("compare_all", False))),
+        *describe_link(join.columns, compare_all=bool(study.options.get("compare_all", False))),
         f"Public: the numbers that identifiers are padded to ({bounds}), at most {join.max_multiplicity} rows per identifier "
         f"and party, duplicates: {join.duplicates}. Identifiers and their digests never left a site.",
         f"A classification opens the class, to {study.reveal_to}; where the parties bring the same instances in one order, "
