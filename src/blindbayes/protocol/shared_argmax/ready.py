@@ -63,7 +63,7 @@ class Shape:
                 transfers += asked * each + places if query.opens_cells else places * (each + 1)
             else:
                 transfers += asked * each
-            if is_first:
+            if is_first and not query.by_transfers:
                 blocks += [part.stop - part.start for part in widened(query).chunks()]
         return cls(batches[0], transfers, tuple(blocks))
 
