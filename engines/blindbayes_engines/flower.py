@@ -18,7 +18,8 @@ from blindbayes_engines import records
 
 _KIND, _RECORD = "blindbayes", "mail"
 _PATIENCE = 60.0  # seconds that a site has for its turn
-_POLL, _REST = 0.1, 2.0  # seconds: between looks for answers, and before a site without mail is asked again
+_POLL = 0.1  # seconds between looks for answers
+_REST, _LONG_REST = 1.0, 8.0  # before a site without mail is asked again; longer each time, since a turn is a process there
 
 client_app = ClientApp()
 server_app = ServerApp()
@@ -73,10 +74,10 @@ def carry(grid: Grid, context: Context) -> None:
     names: dict[int, str] = {}
     mail: dict[int, list[bytes]] = {}
     asked: dict[str, tuple[int, float]] = {}  # message under way: its node, and until when it is waited for
-    rests: dict[int, float] = {}
+    rests: dict[int, tuple[float, float]] = {}  # until when, and for how long
     while (now := time.monotonic()) < ends:
         busy = {node for node, _ in asked.values()}
-        due = [n for n in grid.get_node_ids() if n not in busy and (rests.get(n, 0.0) <= now or mail.get(n))]
+        due = [n for n in grid.get_node_ids() if n not in busy and (rests.get(n, (0.0,))[0] <= now or mail.get(n))]
         if due:
             messages = [_letter(node, names, mail) for node in due]
             for node, number in zip(due, grid.push_messages(messages), strict=True):
@@ -96,7 +97,9 @@ def _letter(node: int, names: dict[int, str], mail: dict[int, list[bytes]]) -> M
     return Message(RecordDict({_RECORD: ConfigRecord(letter)}), message_type=f"query.{_KIND}", dst_node_id=node, ttl=_PATIENCE)
 
 
-def _sort(node: int, reply: Message, names: dict[int, str], mail: dict[int, list[bytes]], rests: dict[int, float]) -> None:
+def _sort(
+    node: int, reply: Message, names: dict[int, str], mail: dict[int, list[bytes]], rests: dict[int, tuple[float, float]]
+) -> None:
     """A site's answer: who it is, and what goes to whom."""
     try:
         site, letters = str(reply.content[_RECORD]["site"]), list(_pairs(reply.content[_RECORD]["mail"]))
@@ -110,4 +113,5 @@ def _sort(node: int, reply: Message, names: dict[int, str], mail: dict[int, list
             waiting = mail.setdefault(other, [])
             if sum(map(len, waiting)) < records.MAX_MAIL_BYTES:
                 waiting += [site.encode(), frame]
-    rests[node] = time.monotonic() + (0.0 if letters else _REST)
+    rest = 0.0 if letters else min(2 * rests.get(node, (0.0, 0.0))[1] or _REST, _LONG_REST)
+    rests[node] = (time.monotonic() + rest, rest)

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator
 
 HELLO, UP, DOWN, FRAME, TAKEN, TURN = range(6)
 VERSION = b"\x01"
-MAX_FRAME_BYTES = 512 * 1024
+MAX_FRAME_BYTES = 2 * 1024**2
 MAX_MAIL_BYTES = 64 * 1024**2  # that a mailman keeps for a site
 SOCKET_VARIABLE = "BLINDBAYES_SOCKET"
 _HEAD = struct.Struct("!IBB")

@@ -145,7 +145,7 @@ def test_what_is_no_record_ends_the_connection_and_not_the_agent(tmp_path: Path)
     hello = record(Kind.HELLO, b"stream", b"\x01")
     bad = [
         b"\xff" * 4 + b"\x03\x00",  # longer than any frame
-        hello + (10**6).to_bytes(4, "big") + b"\x03\x05",
+        hello + (2 * 10**6).to_bytes(4, "big") + b"\x03\x05",
         hello + b"\x00\x00\x00\x01\x03\x09x",  # a name longer than the record
         hello + record(Kind.TAKEN, b"engine-south", b"?"),
         hello + b"\x00\x00\x00\x0c\x63\x0cengine-south",  # a kind that there is not

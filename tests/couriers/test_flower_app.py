@@ -104,3 +104,8 @@ def test_the_mailman_does_not_begin_where_flower_reports_usage(monkeypatch: pyte
     app = play(monkeypatch)
     with pytest.raises(SystemExit, match="FLWR_TELEMETRY_ENABLED=0"):
         app.carry(None, None)
+
+
+def test_the_engines_process_takes_the_largest_record_of_an_agent(monkeypatch: pytest.MonkeyPatch) -> None:
+    largest = len(carrier.record(carrier.Kind.FRAME, b"x" * 64, bytes(carrier.MAX_ENVELOPE_BYTES)))
+    assert largest <= play(monkeypatch).records.MAX_FRAME_BYTES

@@ -17,7 +17,10 @@ from blindbayes.site.history import History
 from blindbayes.site.people import Person, account
 from blindbayes.site.policy import Policy
 from blindbayes.study.file import Deadlines, StudyFile, Thresholds
-from blindbayes.transport.envelope import fresh_key, pack
+from blindbayes.transport.control import ABORT
+from blindbayes.transport.courier import MemoryHub
+from blindbayes.transport.envelope import Ended, Refused, Sealed, fresh_key, pack, unpack
+from blindbayes.transport.sessions import Timing
 from support.sites import BOOK, Office, bounded
 
 NAMES = ("north", "south", "west")
@@ -99,6 +102,36 @@ def test_a_refusal_reaches_the_proposer_with_its_reason_at_once(tmp_path: Path) 
             office.net.sites["north"].home.approvals.approve(study)
             office.net.sites["west"].home.approvals.approve(study)
             assert {run.state for run in (await office.run(study)).values()} == {"done"}
+
+    bounded(test)
+
+
+@pytest.mark.parametrize("south_says", ["by its link", "by a word once it has ended"])
+@pytest.mark.parametrize("refuses", ["south", "west"])
+def test_a_refusals_reason_wins_though_another_site_hears_it_first(tmp_path: Path, refuses: str, south_says: str) -> None:
+    first = next(name for name in NAMES[1:] if name != refuses)
+    heard: list[float] = []  # when the other site's word of it came to the asker
+
+    def alter(sender: str, receiver: str, frame: bytes) -> list[bytes]:
+        envelope = unpack(frame)
+        if (sender, receiver) == (first, "north"):
+            if isinstance(envelope, Sealed) and south_says != "by its link":
+                return []
+            if isinstance(envelope, Ended) or (isinstance(envelope, Sealed) and envelope.step == ABORT):
+                heard.append(time.monotonic())
+        late = (sender, receiver) == (refuses, "north") and isinstance(envelope, Refused)
+        return [] if late and (not heard or time.monotonic() < heard[0] + 0.3) else [frame]
+
+    async def test() -> None:
+        async with Office(tmp_path, NAMES, hub=MemoryHub(alter), timing=Timing(beat=0.1, retry=0.3)) as office:
+            study = study_of(office)
+            office.net.approve(study)
+            office.net.sites[refuses].home.decisions.refuse(study, "the ethics board has not met", who="Ada")
+            runs = await office.run(study, by="north")
+            assert heard
+            assert runs["north"].error is not None
+            assert "does not take part: the ethics board has not met" in str(runs["north"].error)
+            assert runs["north"].error.party == refuses  # type: ignore[attr-defined]
 
     bounded(test)
 

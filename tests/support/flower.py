@@ -24,6 +24,7 @@ class Flower:
             "FLWR_HOME": str(folder / "home"),
             "FLWR_TELEMETRY_ENABLED": "0",
             "FLWR_DISABLE_UPDATE_CHECK": "1",
+            "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.1",
         }
         self.processes = Processes(folder, environment)
         (folder / "home" / "config.toml").write_text(

@@ -458,7 +458,7 @@ class Agent:
             "study": run.study.sha256,
             "error": type(error).__name__,
             "exit_code": error.code,
-            "about": seats.index(party) if is_stop and party in seats else -1,
+            "about": seats.index(party) if party in seats else -1,
         }
         with contextlib.suppress(OSError, BlindbayesError):  # on a full disk the error itself still reaches the operator
             kind = "burned" if isinstance(error, LocalProtocolError | IntegrityError) else outcome["state"]

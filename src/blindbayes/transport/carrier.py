@@ -120,6 +120,7 @@ class CarrierCourier:
         self._connections: set[asyncio.StreamWriter] = set()
         self.bytes_in = 0
         self.bytes_out = 0
+        self._handed = 0  # frames by the agent
 
     async def start(self, listener: Listener) -> None:
         self._listener = listener
@@ -167,6 +168,7 @@ class CarrierCourier:
         if way is None:
             raise PeerLost("not connected", party=to)
         self.bytes_out += len(frame)
+        self._handed += 1
         await way.put(frame)
 
     def is_up(self, peer: str) -> bool:
@@ -185,11 +187,13 @@ class CarrierCourier:
                 raise PeerProtocolError("an engine's process of another version: install that of this release")
             if mode == b"turns" and self.latency is Latency.MILLISECONDS:
                 raise PeerProtocolError('an engine that takes turns takes seconds: set carrier.latency to "seconds"')
+            brought = 0  # frames
             while True:
                 kind, name, body = await read_record(reader)
                 if kind == Kind.TURN:
-                    await self._turn(writer)
+                    await self._turn(writer, brought)
                 else:
+                    brought += kind == Kind.FRAME
                     self._take(kind, name, body, writer if mode == b"stream" else None)
         except PeerProtocolError as error:
             log_event("carrier_refused", level=logging.ERROR, error=error)
@@ -235,12 +239,12 @@ class CarrierCourier:
             if self._listener is not None:
                 self._listener.peer_down(site)
 
-    async def _turn(self, writer: asyncio.StreamWriter) -> None:
+    async def _turn(self, writer: asyncio.StreamWriter, brought: int) -> None:
         """What waits for the engine, after the frames that it brought were answered."""
         loop = asyncio.get_running_loop()
-        ends, before = loop.time() + _LONGEST, -1
-        while loop.time() < ends and (waiting := sum(way.outgoing.qsize() for way in self._ways.values())) != before:
-            before = waiting
+        ends, before, first = loop.time() + _LONGEST, -1, self._handed
+        while loop.time() < ends and ((handed := self._handed) != before or (brought and handed == first)):
+            before = handed
             await asyncio.sleep(_QUIET)
         room = _TURN_BYTES
         for way in list(self._ways.values()):

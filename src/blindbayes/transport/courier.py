@@ -25,7 +25,7 @@ class Latency(enum.Enum):
     SECONDS = "seconds"
 
 
-_QUEUE_FRAMES = 8
+_QUEUE_FRAMES = 32
 SLOW_STEP = 60.0
 """Seconds of silence that a study must bear if one message may take seconds: polling engines were measured at 14 a round."""
 

@@ -300,12 +300,12 @@ class RoleDriver:
                 late, deadline = self._late(missing, begun, collecting=quorum is not None)
                 self._show(kind, missing, len(senders), deadline)
                 if quorum is None and late:
-                    return await self._decide(self._give_up(number, late[0]))
+                    return await self._decide(self._give_up(number, self._tells_most(late)))
                 if quorum is not None and len(late) == len(missing):
                     arrived = tuple(name for name in senders if name not in missing)
                     if len(arrived) >= quorum:
                         return await self._decide(Decided(number, arrived=arrived))
-                    return await self._decide(self._give_up(number, missing[0]))
+                    return await self._decide(self._give_up(number, self._tells_most(missing)))
                 await self._sleep(max(0.0, deadline - self._loop.time()))
         finally:
             self._say_waiting(False)
@@ -326,6 +326,19 @@ class RoleDriver:
             else:
                 ends.append(end)
         return late, min(ends, default=now)
+
+    def _tells_most(self, names: Sequence[str]) -> str:
+        """Of parties that are lost, whose word goes on: people's refusal, then what one says of itself, then of another."""
+
+        def rank(name: str) -> int:
+            link = self._links[name]
+            if link.refusal:
+                return 0
+            if link.aborted is None:
+                return 3
+            return 1 if link.aborted[1] in (-1, self._run.parties.index(name)) and link.aborted[0] != PeerLost.code else 2
+
+        return min(names, key=rank)
 
     def _give_up(self, number: int, name: str) -> Decided:
         aborted = self._links[name].aborted
@@ -396,8 +409,8 @@ class RoleDriver:
             heard = heard if gone else self._loop.time()
             here = len(self._links) - len(missing) - len(gone) + 1
             if gone and len(self._links) + 1 - len(gone) < self._required:
-                decided = self._give_up(JOINED, gone[0])
-                if decided.lost in missing and self._loop.time() - heard < 2 * self._timing.retry:
+                decided = self._give_up(JOINED, self._tells_most(gone))
+                if decided.lost in missing and self._links[decided.lost].may_tell(self._loop.time() - heard):
                     await self._sleep(self._timing.retry / 4)  # that party's own word may be under way, and says why
                     continue
                 raise PeerLost(decided.reason, party=decided.lost)
@@ -433,7 +446,7 @@ class RoleDriver:
             self._raise_failures()
             gone = [name for name, link in self._links.items() if link.is_lost]
             if gone and len(self._links) + 1 - len(gone) < self._required:
-                decided = self._give_up(ALL_READY, gone[0])
+                decided = self._give_up(ALL_READY, self._tells_most(gone))
                 raise PeerLost(decided.reason, party=decided.lost)
             here = [name for name, link in self._links.items() if link.joined and not link.is_lost]
             missing = [name for name in here if not self._links[name].peer_ready]
@@ -444,7 +457,7 @@ class RoleDriver:
             if missing and len(late) == len(missing) and enough:
                 break
             if late and not enough:
-                decided = self._give_up(ALL_READY, late[0])
+                decided = self._give_up(ALL_READY, self._tells_most(late))
                 raise PeerLost(decided.reason, party=decided.lost)
             self._show("", missing, len(self._links), deadline)
             await self._sleep(max(0.01, deadline - self._loop.time()) if missing else self._timing.beat)

@@ -31,6 +31,7 @@ from blindbayes.transport.versions import VERSIONS, difference
 _MAX_FORGERIES = 16
 _MAX_STEP = 64
 _ACK_DELAY = 0.005
+_OWN_WORD = 10  # retries: whoever refuses answers an offer in two, on a loaded machine later
 _INBOX_BYTES = 48 * 1024**2
 
 
@@ -154,6 +155,13 @@ class Link:
     def is_lost(self) -> bool:
         """Nothing more will come from the peer."""
         return self.failure is not None or self.aborted is not None
+
+    def may_tell(self, waited: float) -> bool:
+        """Whether it is worth waiting for the peer's own word, that long after another told of it. It is asked for at once."""
+        if self.down_since is not None or waited > _OWN_WORD * self.timing.retry:
+            return False
+        self._sessions.hurry(self._loop.time() + self.timing.retry / 2)
+        return True
 
     @property
     def drained(self) -> bool:

@@ -59,6 +59,11 @@ class Sessions:
         self._retry = self._timing.retry / 4
         self.next_offer = 0.0
 
+    def hurry(self, when: float) -> None:
+        """Offer again by then."""
+        self.next_offer = min(self.next_offer, when)
+        self._wake()
+
     def forget(self) -> None:
         """Leave whatever there is."""
         self.unlisten()
