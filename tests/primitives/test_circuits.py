@@ -138,7 +138,23 @@ def test_ln_keeps_its_bound_for_wide_numbers(n):
     assert worst < circuits.ln_error(24)
     # The bound has teeth: half of it is not kept.
     assert n < 21 or worst > circuits.ln_error(24) / 4
-    assert gates == {17: 1425, 21: 1765, 30: 2265, 64: 2565, 100: 3011}[n]
+    assert gates == {17: 1006, 21: 1146, 30: 1333, 64: 1636, 100: 2085}[n]
+
+
+@pytest.mark.parametrize("fraction", [8, 16, 20, 24])
+@pytest.mark.parametrize("rest", [1, 5, 13, 21])
+def test_what_ln_cuts_off_cannot_pass_its_bound_whatever_the_number(fraction, rest):
+    """Worst cases added up: half of what products are cut by, products of t^2 left out, tables, rounding, quadratics."""
+    inner = fraction + circuits._GUARD
+    rest, bend_bits, unit = min(rest, inner - 7), max(0, inner - 14), 2.0**-inner
+    _, slopes, bends = circuits._ln_tables(fraction, 7, rest)
+    places = [i + j + (i != j) for i in range(rest) for j in range(i + 1)]
+    dropped = sum(2.0 ** (place - 2 * (7 + rest)) for place in places if place < 2 * (7 + rest) - inner)
+    rows = [
+        float(circuits._cut(a, rest) + circuits._cut(b, min(2 * rest, bend_bits))) for a, b in zip(slopes, bends, strict=True)
+    ]
+    cut = max(row / 2 * unit + dropped * bend / 2**bend_bits for row, bend in zip(rows, bends, strict=True))
+    assert cut + 0.5 * 2.0**-fraction + 4 * 0.5 * unit + 2.0**-21 / 96 < circuits.ln_error(fraction)
 
 
 @pytest.mark.parametrize("classes", [2, 3, 4, 5, 7])
