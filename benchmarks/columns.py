@@ -241,8 +241,7 @@ def train(rows: int, book: Codebook, whole: bool) -> dict[str, dict[str, Any]]:
             drive(class_sums.class_holder(run, "attributes", columns.shape("attributes"), blocks(), ot_receiver, coins), line)
         else:
             ot_sender = drive(transfer.ot_sender(run, "class", coins), line)
-            layout = columns.layout("attributes")
-            words = (layout.encode(item) for item in blocks())
+            words = (class_sums.Coded(columns.aligned["attributes"], item) for item in blocks())
             drive(class_sums.attribute_holder(run, "class", columns.shape("attributes"), words, ot_sender, coins), line)
         return {
             "cpu": cpu() - begun,
@@ -258,7 +257,7 @@ def train(rows: int, book: Codebook, whole: bool) -> dict[str, dict[str, Any]]:
         f"train ({what}) rows={rows:,}: CPU {found['class']['cpu']:.2f} + {found['attributes']['cpu']:.2f} s, "
         f"wall {max(item['wall'] for item in found.values()):.2f} s, "
         f"{total / rows:.0f} B/row ({total / 1e6:.1f} MB), "
-        f"{columns.layout('attributes').words} words each, peak {found['class']['peak']:.0f} / "
+        f"{columns.aligned['attributes'].words} words each, peak {found['class']['peak']:.0f} / "
         f"{found['attributes']['peak']:.0f} MB",
         flush=True,
     )
@@ -268,13 +267,13 @@ def train(rows: int, book: Codebook, whole: bool) -> dict[str, dict[str, Any]]:
 def growth(sizes: list[int], book: Codebook) -> None:
     """Training over sizes that grow tenfold: time must grow as the rows do, memory must not.
 
-    Counters are as wide as the number of rows needs, so a row has more words where there are more rows (22 at 10^6, 30 at 3 x
-    10^6 and 10^7), and bytes, time and memory grow by that much: the last lines are per word.
+    Counters are as wide as the number of rows of a stretch needs, so a small table has narrower rows: the last lines are per
+    word.
     """
     found = {rows: train(rows, book, True) for rows in sizes}
     print("rows, words per row, CPU ns per row and word beyond the smaller size (class holder, attribute holder), peak MB")
     for small, large in itertools.pairwise(sizes):
-        words = RowLayout(book.features, large).words
+        words = RowLayout.thrifty(book.features, large, len(CLASSES)).words
         more = (large - small) * words
         each = [1e9 * (found[large][party]["cpu"] - found[small][party]["cpu"]) / more for party in PARTIES]
         peak = [found[large][party]["peak"] for party in PARTIES]

@@ -27,13 +27,13 @@ def leaves_known(classes):
     ot_sender, ot_receiver = transfer_pair()
     shape = ClassSumsSetup(64, 1, classes)
     strings = 1 << shape.levels
-    path = (np.arange(strings)[:, None] >> np.arange(shape.levels - 1, -1, -1)) & 1
-    sides = (1 - path).astype(np.uint8)
+    own = np.arange(strings)
+    sides = trees._sides(own, shape)
     corrections, t = ot_receiver.session(b"trees").extend(sides)
     q = ot_sender.session(b"trees").extend(corrections, sides.size)
     size = (strings, shape.levels, 2)
-    leaves, levels = trees._grow(TweakedHash(b"trees"), q.reshape(size), ot_sender.delta, shape)
-    found = trees._regrow(TweakedHash(b"trees"), t.reshape(size), sides, path, levels, shape)
+    leaves, sums = trees._grow(TweakedHash(b"trees"), q.reshape(size), ot_sender.delta, shape)
+    found = trees._regrow(TweakedHash(b"trees"), t.reshape(size), own, sides, sums, shape)
     same = [(left == right).all(axis=1) for left, right in zip(leaves[:classes], found[:classes], strict=True)]
     return np.stack(same).sum(axis=0)
 
@@ -43,6 +43,16 @@ def test_every_choice_string_misses_exactly_one_leaf_for_any_number_of_classes()
         assert set(leaves_known(classes).tolist()) == {classes - 1}, classes
 
 
+@pytest.mark.parametrize("classes", [2, 3, 4, 7, 8, 33])
+def test_a_block_of_one_row_has_as_many_different_leaves_as_classes(classes):
+    """A block of a single row, as the last one may be: its nodes once lay in the same memory, and were all alike."""
+    ot_sender, _ = transfer_pair()
+    shape = ClassSumsSetup(1, 1, classes)
+    q = coins("q").words(2 * shape.levels).reshape(1, shape.levels, 2)
+    leaves, _ = trees._grow(TweakedHash(b"trees"), q, ot_sender.delta, shape)
+    assert len({leaf.tobytes() for leaf in leaves}) == classes
+
+
 def test_the_attack_knows_every_leaf_where_nodes_that_lead_to_no_class_are_left_out(monkeypatch):
     """The mutant is the first tree: every node has two children, and the leaves beyond the last class mask nothing."""
 
@@ -50,6 +60,7 @@ def test_the_attack_knows_every_leaf_where_nodes_that_lead_to_no_class_are_left_
         return (-(-shape.classes >> (shape.levels - level)) + 1) // 2
 
     monkeypatch.setattr(trees, "_splits", all_split)
+    monkeypatch.setattr(TweakedHash, "kernel", None)  # kernels have trees of their own
     for classes in (3, 5, 6, 7, 12, 40):
         known = leaves_known(classes)
         assert int((known == classes).sum()) == (1 << (classes - 1).bit_length()) - classes
@@ -59,15 +70,14 @@ def reading_class_holder(run, other, shape, ot_receiver, source, choices, stolen
     """Follows class_sums, but for the paths it enters; keeps what the rows would be if it knew every leaf."""
     session = yield from agree(run, other, "class_sums", shape.agreed(), source)
     stream = ot_receiver.session(session)
-    for index, count in enumerate(shape.blocks()):
-        path = (choices[:count, None] >> np.arange(shape.levels - 1, -1, -1)) & 1
-        sides = (1 - path).astype(np.uint8)
+    for index, (count, _) in enumerate(shape.blocks()):
+        sides = trees._sides(choices[:count], shape)
         corrections, t = stream.extend(sides)
         yield Send(other, ClassesChosen(mark(session, ClassesChosen, index), corrections))
         sent = yield from receive(other, RowsMasked)
-        levels = sent.levels.reshape(shape.levels - 1, 2, count, 2)
+        sums = sent.levels.reshape(shape.level_sums, count, 2)
         hash_ = TweakedHash.of_block(session, index)
-        leaves = trees._regrow(hash_, t.reshape(count, shape.levels, 2), sides, path, levels, shape)
+        leaves = trees._regrow(hash_, t.reshape(count, shape.levels, 2), choices[:count], sides, sums, shape)
         width = shape.words + 1  # and the count of rows
         each = -(-width // 2)
         first = hash_.reserve(Domain.LEAF, shape.classes * count * each)

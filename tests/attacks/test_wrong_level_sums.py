@@ -38,19 +38,22 @@ def liar(monkeypatch):
 
     def lying(hash_, q, delta, shape):
         leaves, sums = genuine(hash_, q, delta, shape)
-        sums[-1, 0, 7, 0] ^= np.uint64(1 << 40)  # the left nodes of the last level, for the row of one person
+        # The left nodes of the last level, or of three classes the sum that tells the third both of the others; of one person.
+        sums[max(0, len(sums) - 2), 7, 0] ^= np.uint64(1 << 40)
         return leaves, sums
 
     monkeypatch.setattr(trees, "_grow", lying)
 
 
-@pytest.mark.parametrize("classes", [3, 4, 6])
-@pytest.mark.parametrize("own", [0, 1])
-def test_a_wrong_tree_is_caught_where_the_row_takes_its_wrong_side(classes, own, liar):
+@pytest.mark.parametrize(
+    ("classes", "own", "unseen"),
+    [(3, 0, True), (3, 1, True), (3, 2, False), (4, 0, True), (4, 1, False), (6, 0, True), (6, 1, False)],
+)
+def test_a_wrong_tree_is_caught_where_the_row_takes_its_wrong_side(classes, own, unseen, liar):
     labels = np.arange(ROWS) % classes
     labels[7] = own
     outcome = train(labels, classes)
-    if own == 0:  # chose the right side: knows nothing of the left sum
+    if unseen:  # chose the other side: knows nothing of that sum
         assert outcome.error is None
         total = outcome.outputs["class"] + outcome.outputs["attributes"]
         assert np.array_equal(total[:, 0], np.bincount(labels, minlength=classes).astype(np.uint64))
@@ -62,6 +65,7 @@ def test_a_wrong_tree_is_caught_where_the_row_takes_its_wrong_side(classes, own,
 def test_without_the_count_the_model_was_spoilt_and_nobody_saw_it(liar, monkeypatch):
     monkeypatch.setattr(trees, "_require_counts", lambda *given: None)
     labels = np.arange(ROWS) % 3
+    labels[7] = 2
     outcome = train(labels, 3)
     assert outcome.error is None
     total = outcome.outputs["class"] + outcome.outputs["attributes"]
@@ -69,11 +73,11 @@ def test_without_the_count_the_model_was_spoilt_and_nobody_saw_it(liar, monkeypa
 
 
 def test_a_share_of_the_counts_made_to_fit_one_class_does_not_fit_another(monkeypatch):
-    genuine = trees.TweakedHash.accumulate
+    genuine = trees._mask
 
-    def lying(self, seeds, domain, at, rows, share, *, minus):
-        genuine(self, seeds, domain, at, rows, share, minus=minus)
-        share[-1] += np.uint64(minus)  # the attribute holder's
+    def lying(hash_, leaves, masked, share):
+        genuine(hash_, leaves, masked, share)
+        share[:, -1] += np.uint64(1)
 
-    monkeypatch.setattr(trees.TweakedHash, "accumulate", lying)
+    monkeypatch.setattr(trees, "_mask", lying)
     assert isinstance(train(np.arange(ROWS) % 2, 2).error, IntegrityError)

@@ -131,29 +131,6 @@ def test_pads_of_transfers_are_alike(isa, entries, width, rows):
     alike(isa, work)
 
 
-@pytest.mark.parametrize("minus", [False, True])
-@pytest.mark.parametrize("size", [1, 2, 3, 26, 127, 300, 2048, 2049])
-@pytest.mark.parametrize("rows", [0, 1, 70])
-def test_expanded_rows_are_added_and_taken_off_alike(isa, rows, size, minus):
-    seeds = words("seeds", rows, 2)
-
-    def work():
-        own, total = words("rows", rows, size), words("total", size)
-        TweakedHash(b"s").accumulate(seeds, Domain.LEAF, 99, own, total, minus=minus)
-        return [own, total]
-
-    alike(isa, work)
-
-
-def test_rows_go_to_the_class_they_have(isa):
-    rows, own = words("rows", 300, 7), np.random.default_rng(1).integers(0, 5, 300)
-    share = words("share", 5, 7)
-    wanted = share + np.stack([rows[own == label].sum(axis=0, dtype=np.uint64) for label in range(5)])
-    with kernels.using(isa):
-        kernels.active().add_by_class(rows, own, share)
-    assert np.array_equal(share, wanted)
-
-
 # -- gates -------------------------------------------------------------------------------------------------------------------
 
 
@@ -410,14 +387,6 @@ def test_what_does_not_fit_is_refused_before_a_kernel_sees_it(isa):
             lambda: kernel.sender_pads(schedule, seeds[:, None], seeds[0], 0, 1, 0, 1),
             lambda: kernel.sender_pads(schedule, seeds[:, None], seeds[:2], 2, 1, 0, 1),
             lambda: kernel.chooser_pads(schedule, seeds[:, None], seeds[:7, 0].copy(), 1, 0, 1),
-            lambda: kernel.accumulate(schedule, seeds[:7], 0, 1, out, out[0].copy(), minus=True),
-            lambda: kernel.accumulate(schedule, seeds, 0, 1, out, out[0, :3].copy(), minus=True),
-            lambda: kernel.accumulate(schedule, seeds, 0, 1, locked, out[0].copy(), minus=True),
-            lambda: kernel.accumulate(
-                schedule, seeds[:1], 0, 1, np.zeros((1, 2049), np.uint64), np.zeros(2049, np.uint64), minus=True
-            ),
-            lambda: kernel.add_by_class(out, np.zeros(7, np.int64), out[:2].copy()),
-            lambda: kernel.add_by_class(out, np.zeros(8, np.int64), out[:2, :3].copy()),
             lambda: kernel.gates(schedule, None, out.reshape(2, 8, 2), seeds[None], None, out, first=0, domain=4, every=True),
             lambda: kernel.gates(schedule, None, seeds[None], seeds[None], None, out[None, :7], first=0, domain=4, every=True),
             lambda: kernel.gates(

@@ -11,7 +11,7 @@ import blindbayes.protocol.class_sums as package
 from blindbayes.codebook import Categorical, Codebook, Numeric
 from blindbayes.errors import ConfigError, LocalProtocolError, PeerProtocolError, ProtocolError
 from blindbayes.protocol import transfer
-from blindbayes.protocol.class_sums import ClassSumsSetup, RowLayout, attribute_holder, class_holder
+from blindbayes.protocol.class_sums import ClassSumsSetup, Coded, RowLayout, attribute_holder, class_holder
 from blindbayes.protocol.class_sums import roles as class_sums_roles
 from blindbayes.protocol.class_sums.layout import square_limbs
 from blindbayes.protocol.class_sums.messages import ClassesChosen, RowsMasked
@@ -61,20 +61,31 @@ def test_shares_add_up_for_every_number_of_classes(classes, words):
 
 
 @pytest.mark.parametrize("rows", [1, 64, 65, 200])
-def test_cost_equals_the_spec(rows, monkeypatch):
+@pytest.mark.parametrize(("classes", "stretch"), [(2, 0), (3, 0), (3, 100), (4, 63), (5, 0), (9, 70)])
+def test_cost_equals_the_spec(rows, classes, stretch, monkeypatch):
     monkeypatch.setattr(class_sums_roles, "_MAX_BLOCK", 64)
-    data, labels = table(rows, 6, 3)
-    outcome = run_in_memory(roles(ClassSumsSetup(rows, 6, 3), [data], labels))
-    known = {"rows": rows, "words": 6, "classes": 3}
+    data, labels = table(rows, 6, classes)
+    outcome = run_in_memory(roles(ClassSumsSetup(rows, 6, classes, b"", stretch), [data], labels))
+    known = {"rows": rows, "words": 6, "classes": classes, "stretch": stretch or rows}
     for name, formula in SPEC["variables"].items():
-        known[name] = eval(formula, {"max": max, "min": min}, known)
-    known["block"], known["blocks"] = 64, -(-rows // 64)
+        known[name] = 64 if name == "block" else eval(formula, {"max": max, "min": min}, known)
     assert outcome.cost.rounds == 3 + eval(SPEC["rounds"], {}, known)
     assert outcome.cost.messages == 4 + eval(SPEC["messages"], {}, known)
     moved = [entry.size for entry in outcome.transcript.entries if entry.kind in (ClassesChosen, RowsMasked)]
     expected = eval(SPEC["bytes_per_row"], {}, known) * rows + known["blocks"] * eval(SPEC["bytes_per_block"], {}, known)
     padding = known["blocks"] * (127 * 4 + 120)  # transfers come in units of 128, frames have headers
     assert expected <= sum(moved) <= expected + padding
+
+
+@pytest.mark.parametrize("stretch", [1, 64, 99, 100, 300, 1000])
+def test_stretches_are_added_up_apart(stretch, monkeypatch):
+    monkeypatch.setattr(class_sums_roles, "_MAX_BLOCK", 64)
+    rows, labels = table(300, 2, 3)
+    shape = ClassSumsSetup(300, 2, 3, b"", stretch)
+    outcome = run_in_memory(roles(shape, [rows[:150], rows[150:]], labels))
+    parts = [slice(low, low + stretch) for low in range(0, 300, stretch)]
+    wanted = np.concatenate([sums(rows[part], labels[part], 3) for part in parts], axis=1)
+    assert np.array_equal(outcome.outputs["class"] + outcome.outputs["attributes"], wanted)
 
 
 def test_a_class_that_never_occurs_has_zero_sums():
@@ -117,12 +128,13 @@ def coded(rows, name="coded"):
     return CodedRows((source.words(rows) % np.uint64(3)).astype(np.int64), columns, rows)
 
 
-def test_statistics_of_rows_equal_the_pooled_ones_with_missing_values_and_wide_squares():
+@pytest.mark.parametrize("stretch", [500, 127])
+def test_statistics_of_rows_equal_the_pooled_ones_with_missing_values_and_wide_squares(stretch):
     block = coded(500)
-    layout = RowLayout(BOOK.features, 500)
+    layout = RowLayout(BOOK.features, 500, stretch)
     assert any(len(getattr(fields, "squares", ())) > 1 for fields in layout.fields)
-    rows = layout.encode(block)
-    outcome = run_in_memory(roles(ClassSumsSetup(500, layout.words, 3, layout.facts()), [rows], block.labels))
+    shape = ClassSumsSetup(500, layout.words, 3, layout.facts(), stretch)
+    outcome = run_in_memory(roles(shape, [Coded(layout, block)], block.labels))
     words = outcome.outputs["class"] + outcome.outputs["attributes"]
     pooled = count_block(Layout(BOOK), block)
     found = layout.decode(words, pooled.class_counts.astype(np.int64))
@@ -284,6 +296,7 @@ def test_parties_that_disagree_on_public_facts_stop_before_any_row_moves():
         ClassSumsSetup(100, 4, 3),
         ClassSumsSetup(100, 3, 2),
         ClassSumsSetup(100, 3, 3, b"another layout"),
+        ClassSumsSetup(100, 3, 3, b"", 50),
     ):
         outcome = run_in_memory(
             roles(ClassSumsSetup(100, 3, 3), [rows], labels[: other.rows] % other.classes, other_shape=other), check=False

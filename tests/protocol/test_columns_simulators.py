@@ -84,9 +84,9 @@ def sums_roles(runs, links, labels, rows):
 def simulated_rows(run, counted):
     """The attribute holder without rows. `counted`: its share of the rows per class."""
     session = yield from agree(run, "class", "class_sums", SHAPE.agreed(), coins("sim"))
-    for index, count in enumerate(SHAPE.blocks()):
+    for index, (count, _) in enumerate(SHAPE.blocks()):
         yield from receive("class", ClassesChosen)
-        levels = uniform("levels", 4 * count * (SHAPE.levels - 1))
+        levels = uniform("levels", 2 * count * SHAPE.level_sums)
         yield Send("class", RowsMasked(mark(session, RowsMasked, index), levels, uniform("rows", count * (SHAPE.words + 1))))
     yield Send("class", RowsCounted(mark(session, RowsCounted, 0), counted))
 
@@ -94,7 +94,7 @@ def simulated_rows(run, counted):
 def simulated_classes(run):
     """The class holder without classes."""
     session = yield from agree(run, "attributes", "class_sums", SHAPE.agreed(), coins("sim"))
-    for index, count in enumerate(SHAPE.blocks()):
+    for index, (count, _) in enumerate(SHAPE.blocks()):
         words = uniform("classes", correction_words(count * SHAPE.levels))
         yield Send("attributes", ClassesChosen(mark(session, ClassesChosen, index), words))
         yield from receive("attributes", RowsMasked)

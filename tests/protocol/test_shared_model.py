@@ -10,6 +10,7 @@ import blindbayes.protocol.shared_model as package
 from blindbayes.codebook import Categorical, Codebook, Numeric
 from blindbayes.errors import ConfigError, IntegrityError, LocalProtocolError, PeerProtocolError, ProtocolError
 from blindbayes.primitives import limbs as lm
+from blindbayes.protocol.class_sums import RowLayout
 from blindbayes.protocol.shared_model import ScoreLayout, score
 from blindbayes.protocol.shared_model.messages import ModelGarbled, SumsChosen
 from blindbayes.protocol.shared_model.score_layout import FRACTION
@@ -43,6 +44,32 @@ def test_the_two_shares_add_up_to_the_plain_circuit_and_alone_they_do_not(codebo
     require_fit(theirs, case.plan)
     assert outcome.opened == {"class": (), "attributes": ()}
     assert SPEC["opened"] == []
+
+
+@pytest.mark.parametrize(("codebook", "rows", "stretch"), [(MIXED, 70, 9), (MIXED, 70, 69), (BINARY, 20, 1), (WIDE, 30, 7)])
+def test_the_sums_of_stretches_make_the_same_model(codebook, rows, stretch):
+    """Fields of every kind, negative sums and limbs too; once the attribute holder's share is all ones, so that all carry."""
+    block = draw_block(codebook, rows)
+    whole, case = Case(codebook, block), Case(codebook, block, stretch=stretch)
+    assert case.layout.stretches == -(-rows // stretch)
+    wanted = whole.plain()
+    for name, table in case.plain().items():
+        assert np.array_equal(table, wanted[name])
+    for share in (None, np.full_like(case.words, np.iinfo(np.uint64).max)):
+        case.shares = lambda share=share: Case.shares(case) if share is None else (case.words - share, share)
+        outcome = run_in_memory(case.model_roles())
+        for name, table in wanted.items():
+            mine, theirs = outcome.outputs["class"][name], outcome.outputs["attributes"][name]
+            assert np.array_equal(lm.cut(lm.add(mine, theirs), case.plan.bits), table)
+
+
+def test_rows_are_cut_into_stretches_where_that_makes_the_fewest_bytes():
+    features = [Categorical(f"c{at}", ("0", "1")) for at in range(45)] + [Numeric(f"g{at}", -2047, 2047) for at in range(5)]
+    found = {rows: RowLayout.thrifty(features, rows, 3) for rows in (1000, 20_000, 10**6)}
+    assert [(layout.stretches, layout.words) for layout in found.values()] == [(1, 12), (1, 17), (31, 17)]
+    assert RowLayout(features, 10**6).words == 22
+    wires = RowLayout.thrifty(features, 2**31 - 1, 40)  # as many stretches as fit into the memory of the circuit
+    assert wires.stretches == 1 or wires.sums * 40 <= 1 << 16
 
 
 def errors(case, columns=None, rows=None):
@@ -162,9 +189,9 @@ def test_gate_counts():
     """AND gates: per histogram cell and class, and per Gaussian feature and class."""
     rows = 1000
     cells = Case(book([Categorical("v", ("0", "1", "2"))]), draw_block(book([Categorical("v", ("0", "1", "2"))]), rows))
-    assert cells.gates() == 4494
+    assert cells.gates() == 4665
     numeric = book([Numeric("x", 0, 100)], floor=1.0)
-    assert Case(numeric, draw_block(numeric, rows)).gates() == 22338
+    assert Case(numeric, draw_block(numeric, rows)).gates() == 22503
 
 
 def test_cost_equals_the_spec():

@@ -50,16 +50,16 @@ def draw_block(codebook, rows, name="block", labels=None):
 class Case:
     """A block with its plan, layout, sums and plain model."""
 
-    def __init__(self, codebook, block, alpha=1.0):
+    def __init__(self, codebook, block, alpha=1.0, stretch=None):
         self.codebook, self.block = codebook, block
-        self.plan, self.layout = ScoreLayout(codebook, block.rows, alpha), RowLayout(codebook.features, block.rows)
+        self.plan, self.layout = ScoreLayout(codebook, block.rows, alpha), RowLayout(codebook.features, block.rows, stretch)
         self.statistics = count_block(Layout(codebook), block)
         self.parameters = estimate(self.statistics, alpha=alpha)
         self.counts = self.statistics.class_counts.astype(np.int64)
         rows = self.layout.encode(block)
-        self.words = np.stack(
-            [rows[block.labels == label].sum(axis=0, dtype=np.uint64) for label in range(len(codebook.classes))]
-        )
+        parts = [slice(low, low + self.layout.stretch) for low in range(0, block.rows, self.layout.stretch)]
+        own = [np.where((block.labels == label)[:, None], rows, np.uint64(0)) for label in range(len(codebook.classes))]
+        self.words = np.stack([np.concatenate([found[part].sum(axis=0, dtype=np.uint64) for part in parts]) for found in own])
 
     def plain(self):
         return plain_tables(self.words, self.counts, self.layout, self.plan)[0]

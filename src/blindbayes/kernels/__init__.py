@@ -16,9 +16,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from blindbayes.errors import ConfigError
-from blindbayes.kernels.border import DECLARED, DECLARED_ONCE, MOST_WORDS, Kernels
+from blindbayes.kernels.border import DECLARED, DECLARED_ONCE, MOST_CLASSES, MOST_WORDS, Kernels
 
-__all__ = ["MOST_WORDS", "Kernels", "active", "available", "describe", "using"]
+__all__ = ["MOST_CLASSES", "MOST_WORDS", "Kernels", "active", "available", "describe", "using"]
 VARIABLE = "BLINDBAYES_KERNELS"
 _KEPT = 1 << 27  # bytes of freed memory that a process with kernels keeps for itself
 

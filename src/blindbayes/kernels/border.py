@@ -18,6 +18,7 @@ MOST_WORDS = 2048  # of a row that is accumulated, or looked up
 MOST_TURNED = 8192  # words of a table that is read from a flip
 MOST_COMPARED = 16  # classes that are compared by pairs
 MOST_TAG = 128  # bits of tags that are matched
+MOST_CLASSES = 32  # of a tree
 U64Array = npt.NDArray[np.uint64]
 I64Array = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
@@ -30,8 +31,11 @@ void streams_{0}(void *, size_t, uint64_t, size_t, void *);
 void transpose_{0}(void *, size_t, size_t, size_t, void *);
 void sender_pads_{0}(void *, void *, void *, size_t, size_t, size_t, size_t, uint64_t, uint64_t, void *);
 void chooser_pads_{0}(void *, void *, void *, size_t, size_t, size_t, uint64_t, uint64_t, void *);
-void accumulate_{0}(void *, void *, uint64_t, uint64_t, size_t, size_t, int, void *, void *);
-void add_by_class_{0}(void *, void *, size_t, size_t, size_t, void *);
+void encode_{0}(void *, void *, size_t, int64_t, size_t, size_t, size_t, void *, void *);
+void grow_{0}(void *, void *, void *, size_t, size_t, size_t, uint64_t, uint64_t, uint64_t, uint64_t, void *, void *);
+void regrow_{0}(void *, void *, void *, void *, size_t, size_t, size_t, uint64_t, uint64_t, uint64_t, uint64_t, void *);
+void mask_rows_{0}(void *, void *, uint64_t, uint64_t, size_t, size_t, size_t, void *, void *);
+void unmask_rows_{0}(void *, void *, void *, uint64_t, uint64_t, size_t, size_t, size_t, void *, void *);
 void gates_{0}(void *, void *, void *, void *, void *, size_t, size_t, uint64_t, uint64_t, void *, void *, size_t);
 void offer_{0}(void *, void *, void *, void *, size_t, void *, size_t, size_t, size_t, size_t, size_t, size_t, uint64_t,
     uint64_t, void *, void *);
@@ -197,22 +201,73 @@ class Kernels:
 
     # -- sums by class ---------------------------------------------------------------------------------------------------
 
-    def accumulate(
-        self, schedule: Bytes, seeds: U64Array, first: int, domain: int, rows: U64Array, total: U64Array, *, minus: bool
-    ) -> None:
-        """Expand (n, 2) seeds into rows; add them to `rows` (n, words) and take them off `total` (words,), or the reverse."""
-        count, words = rows.shape
-        _require(0 < words <= MOST_WORDS)
-        key, own = self._key(schedule), self._array(seeds, (count, 2))
-        to, off = self._array(rows, (count, words), writes=True), self._array(total, (words,), writes=True)
-        self._call["accumulate"](key, own, first, domain, count, words, minus, to, off)
+    def encode(self, columns: list[I64Array], ops: I64Array, missing: int, out: U64Array) -> int:
+        """Rows of words, which may lie apart, from columns of codes by `ops` (column, kind, word, shift, value), sorted by
+        word; returns how many codes are missing that may not be. See rows.h."""
+        (count, words), lost = out.shape, np.zeros(1, dtype=np.uint64)
+        if not count:
+            return 0
+        apart, (steps, _) = out.strides[0] // 8, ops.shape
+        _require(out.dtype == _WORD and out.flags.writeable and out.strides == (8 * apart, 8) and apart >= words)
+        _require(bool((ops >= 0)[:, :4].all()) and bool((ops[:, 2] < words).all() and (np.diff(ops[:, 2]) >= 0).all()))
+        _require(bool((ops[:, 0] < len(columns)).all() and (ops[:, 1] < 4).all() and (ops[:, 3] < 64).all()))
+        for column in columns:
+            self._array(column, (count,), _SIGNED)
+        places = np.array([column.ctypes.data for column in columns], dtype=np.uint64)
+        to, given = self._cast("uint64_t *", out.ctypes.data), self._array(ops, (steps, 5), _SIGNED)
+        self._call["encode"](self._memory(places), given, steps, missing, count, words, apart, to, self._memory(lost))
+        return int(lost[0])
 
-    def add_by_class(self, rows: U64Array, own: I64Array, share: U64Array) -> None:
-        """Add each of (n, words) rows to the line of its class in `share` (classes, words)."""
-        (count, words), classes = rows.shape, len(share)
+    def grow(
+        self, schedule: Bytes, q: U64Array, delta: U64Array, classes: int, sums: int, firsts: tuple[int, int], domains: Any
+    ) -> tuple[U64Array, U64Array]:
+        """Leaves (classes, n, 2) and level sums (sums, n, 2) of trees from q (n, levels, 2); `firsts` and `domains` of the
+        tweaks of transfers and trees."""
+        count, levels = self._tree(q, classes, sums)
+        leaves, made = np.empty((classes, count, 2), dtype=np.uint64), np.empty((sums, count, 2), dtype=np.uint64)
+        key, own, offset = self._key(schedule), self._array(q, (count, levels, 2)), self._array(delta, (2,))
+        self._call["grow"](
+            key, own, offset, count, levels, classes, *firsts, *domains, self._memory(leaves), self._memory(made)
+        )
+        return leaves, made
+
+    def regrow(
+        self, schedule: Bytes, t: U64Array, own: I64Array, classes: int, sums: U64Array, firsts: tuple[int, int], domains: Any
+    ) -> U64Array:
+        """The leaves again, from t (n, levels, 2) and the level sums: all but the one on the path `own` of each row."""
+        count, levels = self._tree(t, classes, len(sums))
+        leaves = np.empty((classes, count, 2), dtype=np.uint64)
+        key, mine, chosen = self._key(schedule), self._array(t, (count, levels, 2)), self._array(own, (count,), _SIGNED)
+        made = self._array(sums, (len(sums), count, 2))
+        self._call["regrow"](key, mine, chosen, made, count, levels, classes, *firsts, *domains, self._memory(leaves))
+        return leaves
+
+    def _tree(self, transfers: U64Array, classes: int, sums: int) -> tuple[int, int]:
+        """Rows and levels of trees, if the level sums are as many as they have."""
+        count, levels, _ = transfers.shape
+        widths = [(classes - 1 >> (levels - level)) + 1 for level in range(2, levels + 1)]
+        _require(2 <= classes <= MOST_CLASSES and (classes - 1).bit_length() == levels)
+        _require(sums == sum(1 if width < 4 else 2 for width in widths))
+        return count, levels
+
+    def mask_rows(self, schedule: Bytes, leaves: U64Array, first: int, domain: int, rows: U64Array, share: U64Array) -> None:
+        """Take the expanded leaves (classes, n, 2) off `rows` (n, words), and add each class's to its line of `share`."""
+        classes, (count, words) = len(leaves), rows.shape
+        _require(0 < words <= MOST_WORDS)
+        key, seeds = self._key(schedule), self._array(leaves, (classes, count, 2))
+        to, off = self._array(rows, (count, words), writes=True), self._array(share, (classes, words), writes=True)
+        self._call["mask_rows"](key, seeds, first, domain, count, words, classes, to, off)
+
+    def unmask_rows(
+        self, schedule: Bytes, leaves: U64Array, own: I64Array, first: int, domain: int, rows: U64Array, share: U64Array
+    ) -> None:
+        """Take the expanded leaves off `share`, class by class; add each row, with all its leaves, to the line of its class."""
+        classes, (count, words) = len(leaves), rows.shape
+        _require(0 < words <= MOST_WORDS)
+        key, seeds = self._key(schedule), self._array(leaves, (classes, count, 2))
+        mine, given = self._array(own, (count,), _SIGNED), self._array(rows, (count, words))
         to = self._array(share, (classes, words), writes=True)
-        labels = self._array(own, (count,), _SIGNED)
-        self._call["add_by_class"](self._array(rows, (count, words)), labels, count, words, classes, to)
+        self._call["unmask_rows"](key, seeds, mine, first, domain, count, words, classes, given, to)
 
     # -- half gates --------------------------------------------------------------------------------------------------------
 

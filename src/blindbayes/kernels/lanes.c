@@ -346,47 +346,7 @@ KERNEL(chooser_pads)(const uint8_t *schedule, const uint8_t *t, const uint64_t *
     wipe(at, sizeof at);
 }
 
-/* -- sums by class ------------------------------------------------------------------------------------------------------------- */
-
-#define BUFFER 2048 /* words of pads at once; no row has more */
-
-/* Expands seeds (n, 2) into rows of words, block b of row r with the tweak first + r * blocks + b; adds them to rows (n, words) and
-   takes them off total (words,), or with `minus` the other way round. */
-KERNEL(accumulate)(const uint8_t *schedule, const uint8_t *seeds, uint64_t first, uint64_t domain, size_t n, size_t words,
-                   int minus, uint64_t *rows, uint64_t *total)
-{
-    keys k;
-    uint8_t inner[16 * TILE] = {0};
-    uint64_t at[TILE] = {0}, pads[BUFFER], sum[BUFFER] = {0}, blocks = (words + 1) / 2;
-    size_t some = BUFFER / words / STEP * STEP, each = some > TILE ? TILE : some ? some : 1;
-    load_keys(&k, schedule);
-    for (size_t low = 0; low < n; low += each) {
-        size_t here = n - low < each ? n - low : each;
-        memcpy(inner, seeds + 16 * low, 16 * here);
-        permute_tile(&k, inner, here);
-        for (size_t r = 0; r < here; r++) at[r] = first + (low + r) * blocks;
-        expand_tile(&k, inner, at, domain, here, words, pads);
-        uint64_t *to = rows + low * words;
-        if (minus) for (size_t i = 0; i < here * words; i++) to[i] -= pads[i];
-        else for (size_t i = 0; i < here * words; i++) to[i] += pads[i];
-        for (size_t r = 0; r < here; r++)
-            for (size_t w = 0; w < words; w++) sum[w] += pads[r * words + w];
-    }
-    for (size_t w = 0; w < words; w++) total[w] += minus ? sum[w] : 0 - sum[w];
-    wipe(inner, sizeof inner);
-    wipe(pads, sizeof pads);
-}
-
-/* share[class of the row] += row, for rows (n, words) and share (classes, words): the same steps whatever the classes are. */
-KERNEL(add_by_class)(const uint64_t *rows, const int64_t *own, size_t n, size_t words, size_t classes, uint64_t *share)
-{
-    for (size_t r = 0; r < n; r++)
-        for (size_t label = 0; label < classes; label++) {
-            uint64_t mask = (uint64_t)own[r] ^ label;
-            mask = ((mask | (0 - mask)) >> 63) - 1; /* ones if equal */
-            for (size_t w = 0; w < words; w++) share[label * words + w] += rows[r * words + w] & mask;
-        }
-}
+#include "rows.h"
 
 /* -- half gates ------------------------------------------------------------------------------------------------------------------ */
 

@@ -185,30 +185,31 @@ def carry_save(g: Gates, terms: Sequence[tuple[int, Number]], bits: int) -> list
         raise LocalProtocolError("a sum needs a term")
     while len(rows) > 2:
         rows.sort(key=lambda row: row[0])
-        below: list[tuple[int, Number]] = []
-        for index in range(0, len(rows) - 2, 3):
-            below.extend(_carry_save(g, rows[index : index + 3], bits))
-        below.extend(rows[len(rows) - len(rows) % 3 :])
-        rows = below
+        triples = [rows[index : index + 3] for index in range(0, len(rows) - 2, 3)]
+        rows = [*_carry_save(g, triples, bits), *rows[3 * len(triples) :]]
     return rows
 
 
-def _carry_save(g: Gates, rows: Sequence[tuple[int, Number]], bits: int) -> list[tuple[int, Number]]:
-    """Three rows to two: sums and carries. AND only on the window where at least two rows have a bit."""
-    start = min(shift for shift, _ in rows)
-    end = max(shift + len(number) for shift, number in rows)
-    a, b, c = (_placed(number, shift - start, end - start) for shift, number in rows)
-    starts = sorted(shift for shift, _ in rows)
-    ends = sorted(shift + len(number) for shift, number in rows)
-    window = slice(starts[1] - start, max(starts[1], ends[1]) - start)
-    total = a ^ b ^ c
-    if window.stop <= window.start:
-        return [(start, total)]
-    a, b, c = a[window], b[window], c[window]
-    carries = a ^ g.and_(a ^ b, a ^ c)
-    at = start + window.start + 1
-    carries = carries[: max(0, bits - at)]
-    return [(start, total), (at, carries)] if len(carries) else [(start, total)]
+def _carry_save(g: Gates, triples: Sequence[Sequence[tuple[int, Number]]], bits: int) -> list[tuple[int, Number]]:
+    """Three rows to two each, sums and carries, in one call. AND only on windows where at least two rows have a bit."""
+    rows: list[tuple[int, Number]] = []
+    windows: list[tuple[int, Number, Number, Number]] = []
+    for triple in triples:
+        start = min(shift for shift, _ in triple)
+        end = max(shift + len(number) for shift, number in triple)
+        a, b, c = (_placed(number, shift - start, end - start) for shift, number in triple)
+        low = sorted(shift for shift, _ in triple)[1]
+        high = min(bits - 1, sorted(shift + len(number) for shift, number in triple)[1])  # carries beyond are not kept
+        rows.append((start, a ^ b ^ c))
+        if high > low:
+            a, b, c = (number[low - start : high - start] for number in (a, b, c))
+            windows.append((low + 1, a, a ^ b, a ^ c))
+    if windows:
+        made, at = g.and_(*(np.concatenate([window[side] for window in windows]) for side in (2, 3))), 0
+        for shift, first, _, _ in windows:
+            rows.append((shift, first ^ made[at : at + len(first)]))
+            at += len(first)
+    return rows
 
 
 def count_ones(g: Gates, wires: Wires) -> Number:
@@ -307,13 +308,20 @@ def one_hot(g: Gates, index: Number) -> Wires:
 
 
 def look_up(hot: Wires, values: Sequence[int], bits: int) -> Number:
-    """The public value at the hot position. No AND."""
-    out = np.zeros((bits, *hot.shape[1:]), dtype=hot.dtype)
-    for wire, value in zip(hot, values, strict=False):
-        for bit in range(bits):
-            if (value >> bit) & 1:
-                out[bit] ^= wire
-    return out
+    """The public value at the hot position. No AND.
+
+    Sums of any of four neighbours are made once: then each bit of the value takes a quarter of the wires.
+    """
+    count = min(len(hot), len(values))
+    sums = np.zeros((-(-count // 4), 16, *hot.shape[1:]), dtype=hot.dtype)
+    for place in range(4):
+        own = hot[place:count:4]
+        sums[: len(own), 1 << place : 2 << place] = sums[: len(own), : 1 << place] ^ own[:, None]
+    padded = np.zeros((bits, 4 * len(sums)), dtype=np.uint8)
+    padded[:, :count] = to_bits([int(value) for value in values[:count]], bits)
+    chosen = padded.reshape(bits, -1, 4) @ np.array([1, 2, 4, 8], dtype=np.uint8)
+    groups = np.arange(len(sums))
+    return np.stack([np.bitwise_xor.reduce(sums[groups, own], axis=0) for own in chosen])
 
 
 def normalise(g: Gates, number: Number) -> tuple[Number, Number]:

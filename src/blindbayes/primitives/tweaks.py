@@ -130,30 +130,6 @@ class TweakedHash:
         indices = np.add(firsts[:, None], np.arange(-(-words // 2), dtype=np.uint64), dtype=np.uint64)
         return self._expanded(seeds, domain, indices.reshape(-1), words, keep)
 
-    def accumulate(
-        self,
-        seeds: Block128,
-        domain: Domain,
-        first: int,
-        rows: npt.NDArray[np.uint64],
-        total: npt.NDArray[np.uint64],
-        *,
-        minus: bool,
-    ) -> None:
-        """Seeds as `expand` expands them, added to `rows` (n, words) and taken off `total` (words,), in place; or with `minus`
-        the other way round."""
-        kernel, words = self.kernel, rows.shape[1]
-        if kernel is not None and words <= kernels.MOST_WORDS:
-            kernel.accumulate(self.schedule, seeds, first, domain, rows, total, minus=minus)
-            return
-        pad = self.expand(seeds, domain, first, words, keep=False)
-        if minus:
-            rows -= pad
-            total += column_sums(pad)
-        else:
-            rows += pad
-            total -= column_sums(pad)
-
     def _out(self, rows: int, words: int, keep: bool) -> npt.NDArray[np.uint64] | None:
         return None if keep else self._buffer(2, 8 * rows * words).view(np.uint64).reshape(rows, words)
 

@@ -25,7 +25,7 @@ from blindbayes.primitives.coins import Coins
 from blindbayes.primitives.limbs import Limbs
 from blindbayes.primitives.softspoken import OtReceiver, OtSender
 from blindbayes.protocol import class_sums, shared_argmax, shared_model, transfer
-from blindbayes.protocol.class_sums import ClassSumsSetup, RowLayout
+from blindbayes.protocol.class_sums import ClassSumsSetup, Coded, RowLayout
 from blindbayes.protocol.core import Role, Run
 from blindbayes.protocol.shared_argmax import (
     Committed,
@@ -101,13 +101,19 @@ class ColumnsSetup:
         return ScoreLayout(self.codebook, self.rows, self.alpha, self.guard, self.weights)
 
     def layout(self, party: str) -> RowLayout:
-        """Words of a party's rows."""
+        """Words of a party's rows, wherever they lie."""
         return RowLayout(self.features(party), self.rows)
+
+    @cached_property
+    def aligned(self) -> dict[str, RowLayout]:
+        """Words of the rows that go through class_sums, row beside row, by party."""
+        shared, classes = (party for party in self.holders if self.shared(party)), len(self.codebook.classes)
+        return {party: RowLayout.thrifty(self.features(party), self.rows, classes) for party in shared}
 
     def shape(self, party: str) -> ClassSumsSetup:
         """The shape of class_sums with a party."""
-        layout = self.layout(party)
-        return ClassSumsSetup(self.rows, layout.words, len(self.codebook.classes), layout.facts())
+        layout = self.aligned[party]
+        return ClassSumsSetup(self.rows, layout.words, len(self.codebook.classes), layout.facts(), layout.stretch)
 
     def query(
         self, count: int, reveal_to: str = "all", *, compare_all: bool = False, whole: int | None = None
@@ -183,7 +189,7 @@ def train_class_holder(
                 name,
                 share,
                 class_counts,
-                columns.layout(name),
+                columns.aligned[name],
                 columns.plan,
                 (trained.ot_senders[name], ot_receiver),
                 coins,
@@ -209,8 +215,8 @@ def train_attribute_holder(
         return Trained({}, {}, {}, ot_receiver, training_name(run))
     ot_sender = yield from transfer.ot_sender(run, other, coins)
     ot_receiver = yield from transfer.ot_receiver(run, other, coins)
-    layout = columns.layout(run.me)
-    words = (layout.encode(block) for block in blocks)
+    layout = columns.aligned[run.me]
+    words = (Coded(layout, block) for block in blocks)
     share = yield from class_sums.attribute_holder(run, other, columns.shape(run.me), words, ot_sender, coins)
     tables = yield from shared_model.attribute_holder(
         run, other, share, layout, columns.plan, (ot_sender, ot_receiver), coins, noise

@@ -34,14 +34,14 @@ def _chosen(transferred: int) -> int:
 
 def _model(columns: ColumnsSetup, layout: RowLayout) -> int:
     """shared_model: both parties garble."""
-    plan, words = columns.plan, np.zeros((columns.plan.classes, layout.words), dtype=np.uint64)
+    plan, words = columns.plan, np.zeros((columns.plan.classes, layout.sums), dtype=np.uint64)
     none = {
         name: np.zeros((plan.classes, 3 if hasattr(own, "code_bits") else own.entries - 1), dtype=object)
         for name, own in plan.features.items()
     }
     noise = [none, none] if plan.guard.noise_bits else []
     gates = plain_tables(words, any_counts(columns), layout, plan, noise)[1]
-    return 32 * gates + _chosen(sum(transfers(layout, plan))) + 32 * plan.bits * plan.classes * layout.words
+    return 32 * gates + _chosen(sum(transfers(layout, plan))) + 32 * plan.bits * plan.classes * layout.sums
 
 
 def training(columns: ColumnsSetup) -> int:
@@ -52,7 +52,7 @@ def training(columns: ColumnsSetup) -> int:
             shape = columns.shape(party)
             each = 8 * shape.words + 32 * shape.levels
             blocks = -(-shape.rows // shape.block) * _chosen(shape.block * shape.levels)
-            most = max(most, shape.rows * each + blocks + _model(columns, columns.layout(party)) + _references(columns))
+            most = max(most, shape.rows * each + blocks + _model(columns, columns.aligned[party]) + _references(columns))
     return _SLACK * most + _SMALL
 
 

@@ -174,7 +174,7 @@ class JointModel:
                     named[section].update((share.local or {})["statistics"].get(section, {}))
                 continue
             words = holder.sums[party] + share.sums[columns.class_holder]
-            for name, found in columns.layout(party).decode(words, counts).items():
+            for name, found in columns.aligned[party].decode(words, counts).items():
                 if "count" in found:
                     named["counts"][name] = found["count"]
                     continue

@@ -29,8 +29,8 @@ class Side(Protocol):
 
     gates: Gates
 
-    def words(self) -> Number:
-        """Summed words: bits (64) x lanes, where a lane is (word, class), classes fastest."""
+    def sums(self, fields: Iterable[Field]) -> Number:
+        """Sums over all rows of fields of one width, side by side: a lane is (field, class), classes fastest."""
 
     def class_counts(self) -> Number:
         """Rows per class."""
@@ -81,8 +81,8 @@ def _circuit_of(fields: GaussianFields, plan: ScoreLayout) -> tuple[object, ...]
 def build(side: Side, layout: RowLayout, plan: ScoreLayout) -> Iterator[Wires]:
     """All outputs: first the logarithms of histogram cells in the order of `histogram_lanes`, `LN_LANES` lanes at a time; then
     per list of `gaussian_groups`, feature by feature, its selectors (constant, bits of z, bits of z^2), each K lanes."""
-    g, words = side.gates, side.words()
-    cells = _cells(side, words, layout, plan)
+    g = side.gates
+    cells = _cells(side, layout, plan)
     if cells is not None:
         lanes = c.lanes_of(cells)
         for low in range(0, lanes, LN_LANES):
@@ -90,17 +90,7 @@ def build(side: Side, layout: RowLayout, plan: ScoreLayout) -> Iterator[Wires]:
             logs = c.ln(g, part, plan.fraction)
             yield c.add(g, logs, side.mask(c.lanes_of(part)), bits=plan.bits)
     for group in gaussian_groups(layout, plan):
-        yield from _coefficients(side, words, layout, plan, group)
-
-
-def _field(words: Number, field: Field, classes: int) -> Number:
-    lane = field.word * classes
-    return words[field.shift : field.shift + field.width, lane : lane + classes]
-
-
-def _fields(words: Number, fields: Iterable[Field], classes: int) -> Number:
-    """Fields of one width side by side."""
-    return c.join_lanes([_field(words, field, classes) for field in fields])
+        yield from _coefficients(side, layout, plan, group)
 
 
 # -- histograms ----------------------------------------------------------------------------------------------------------
@@ -112,7 +102,7 @@ def cell_bits(layout: RowLayout, plan: ScoreLayout) -> int:
     return ((layout.rows << plan.alpha_shift) + max(sizes, default=1) * plan.alpha).bit_length()
 
 
-def _cells(side: Side, words: Number, layout: RowLayout, plan: ScoreLayout) -> Number | None:
+def _cells(side: Side, layout: RowLayout, plan: ScoreLayout) -> Number | None:
     """Smoothed counts and denominators, all lanes side by side. Features with as many values share gates."""
     found = [fields for fields in layout.fields if isinstance(fields, HistogramFields)]
     if not found:
@@ -121,7 +111,7 @@ def _cells(side: Side, words: Number, layout: RowLayout, plan: ScoreLayout) -> N
     cells: dict[tuple[str, int], Number] = {}
     for like in sorted({(len(fields.counts), fields.feature.optional) for fields in found}):
         alike = [fields for fields in found if (len(fields.counts), fields.feature.optional) == like]
-        own = [_fields(words, column, classes) for column in zip(*(_placed(fields) for fields in alike), strict=True)]
+        own = [side.sums(column) for column in zip(*(_placed(fields) for fields in alike), strict=True)]
         if plan.guard.acts:
             own = _guarded_cells(side, layout, plan, [fields.feature.name for fields in alike], own)
         total = _total(g, own, layout, plan) if own else None
@@ -280,7 +270,7 @@ def _cost(fields: GaussianFields, plan: ScoreLayout) -> int:
 
 
 def _coefficients(
-    side: Side, words: Number, layout: RowLayout, plan: ScoreLayout, group: Sequence[Sequence[GaussianFields]]
+    side: Side, layout: RowLayout, plan: ScoreLayout, group: Sequence[Sequence[GaussianFields]]
 ) -> Iterator[Wires]:
     g = side.gates
     widths = [_widths(alike[0], layout, plan) for alike in group]
@@ -289,7 +279,7 @@ def _coefficients(
     divisors, numerators, present, signs = [], [], [], []
     over = divisor_bits + quotient_bits
     for alike in group:
-        n, sign, size, divisor, squares = _moments(side, words, layout, plan, alike)
+        n, sign, size, divisor, squares = _moments(side, layout, plan, alike)
         own = _gaussian_plan(plan, alike[0])
         up, lanes = own.floor_shift + plan.fraction, c.lanes_of(divisor)
         divisors.append(c.widen(divisor, divisor_bits))
@@ -363,21 +353,21 @@ def _extended(number: Number, bits: int) -> Number:
 
 
 def _moments(
-    side: Side, words: Number, layout: RowLayout, plan: ScoreLayout, alike: Sequence[GaussianFields]
+    side: Side, layout: RowLayout, plan: ScoreLayout, alike: Sequence[GaussianFields]
 ) -> tuple[Number, Wires, Number, Number, tuple[Number, Number]]:
     """n >= 1, sign and size of S1, D' in units of 2^-floor_shift, and (n^2, S1^2). n and n^2 have the lanes of one feature
     where they are the class counts."""
     g, classes, rows, size_of = side.gates, plan.classes, layout.rows, alike[0].magnitude
     own = _gaussian_plan(plan, alike[0])
     square_bits = max(1, (rows * size_of**2).bit_length())
-    total = _fields(words, [fields.total for fields in alike], classes)
-    limbs = [_fields(words, limb, classes) for limb in zip(*(fields.squares for fields in alike), strict=True)]
+    total = side.sums([fields.total for fields in alike])
+    limbs = [side.sums(limb) for limb in zip(*(fields.squares for fields in alike), strict=True)]
     squares = limbs[0] if len(limbs) == 1 else c.add_many(g, [(32 * at, limb) for at, limb in enumerate(limbs)], square_bits)
     present = [fields.present for fields in alike if fields.present is not None]
     if not present:
         n = side.class_counts()
     else:
-        n = _fields(words, present, classes)
+        n = side.sums(present)
         if plan.guard.acts:
             n, total, squares = _guarded_moments(side, layout, plan, alike, n, total, squares)
     if present and not plan.guard.noise_bits:

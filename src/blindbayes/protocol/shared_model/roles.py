@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -14,10 +14,11 @@ from blindbayes.primitives.coins import Coins
 from blindbayes.primitives.garbling import Gates, Plain, Wires
 from blindbayes.primitives.limbs import Limbs
 from blindbayes.primitives.softspoken import OtReceiver, OtSender
-from blindbayes.protocol.class_sums.layout import RowLayout
+from blindbayes.protocol.class_sums.layout import Field, RowLayout
 from blindbayes.protocol.core import Role, Run
 from blindbayes.protocol.garbled import Circuit, dual_first, dual_second
 from blindbayes.protocol.shared_model.circuit import build
+from blindbayes.protocol.shared_model.field_sums import FieldSums, entered, widths
 from blindbayes.protocol.shared_model.messages import ModelGarbled, SumsChosen
 from blindbayes.protocol.shared_model.noise import Key, Noise, noise_bits, noise_fields
 from blindbayes.protocol.shared_model.score_layout import ScoreLayout
@@ -25,7 +26,6 @@ from blindbayes.protocol.shared_model.tables import add_denominators, from_outpu
 from blindbayes.protocol.transfer import agree
 from blindbayes.wire import U64Array
 
-_WORD_BITS = 64
 Bits = npt.NDArray[np.uint8]
 
 
@@ -37,16 +37,16 @@ class WireSide:
         self.gates = gates
         self._plan = plan
         first, second = _Wires(of_class), _Wires(of_attributes)
-        lanes = layout.words * plan.classes
-        self._words = first.take(_WORD_BITS, lanes), second.take(_WORD_BITS, lanes)
+        both = [[part.take(*size) for size in widths(layout, plan.classes)] for part in (first, second)]
+        self._sums = FieldSums(gates, both, layout, plan.classes)
         fields = noise_fields(layout, plan)
         self._noise = [{field.key: part.take(field.bits, field.lanes) for field in fields} for part in (first, second)]
         self._counts = first.take(layout.count_bits, plan.classes)
         self._masks = first
 
-    def words(self) -> Number:
+    def sums(self, fields: Iterable[Field]) -> Number:
         """Shares added in the circuit."""
-        return c.add(self.gates, *self._words, bits=_WORD_BITS)
+        return self._sums.take(fields)
 
     def class_counts(self) -> Number:
         """Rows per class."""
@@ -86,13 +86,14 @@ class PlainSide:
     ) -> None:
         self.gates: Gates = Plain()
         self._noise = [noise_bits(part, layout, plan) for part in noise]
-        self._words = c.to_bits(_by_word(words), _WORD_BITS)
+        parts = entered(words, layout, raised=True)
+        self._sums = FieldSums(self.gates, (parts, [np.zeros_like(part) for part in parts]), layout, plan.classes)
         self._counts = c.to_bits([int(value) for value in class_counts], layout.count_bits)
         self._bits = plan.bits
 
-    def words(self) -> Number:
+    def sums(self, fields: Iterable[Field]) -> Number:
         """The sums."""
-        return self._words
+        return self._sums.take(fields)
 
     def class_counts(self) -> Number:
         """Rows per class."""
@@ -107,11 +108,11 @@ class PlainSide:
         return [part[key] for part in self._noise]
 
 
-def attribute_bits(share: U64Array, noise: Noise | None, layout: RowLayout, plan: ScoreLayout) -> Bits:
-    """The bits that the attribute holder brings: of its share's words, then of its noise."""
+def attribute_bits(share: U64Array, noise: Noise | None, layout: RowLayout, plan: ScoreLayout, *, raised: bool = False) -> Bits:
+    """The bits that the attribute holder brings: of its share, then of its noise."""
     own = noise_bits(noise, layout, plan)
-    parts = [c.to_bits(_by_word(share), _WORD_BITS).reshape(-1)]
-    return np.concatenate([*parts, *(own[field.key].reshape(-1) for field in noise_fields(layout, plan))])
+    parts = [*entered(share, layout, raised=raised), *(own[field.key] for field in noise_fields(layout, plan))]
+    return np.concatenate([part.reshape(-1) for part in parts])
 
 
 def class_bits(
@@ -124,13 +125,14 @@ def class_bits(
 ) -> Bits:
     """The bits that the class holder brings: the same, then class counts and masks."""
     counts = c.to_bits([int(value) for value in class_counts], layout.count_bits)
-    return np.concatenate([attribute_bits(share, noise, layout, plan), *(part.reshape(-1) for part in (counts, *masks))])
+    own = attribute_bits(share, noise, layout, plan, raised=True)
+    return np.concatenate([own, *(part.reshape(-1) for part in (counts, *masks))])
 
 
 def transfers(layout: RowLayout, plan: ScoreLayout) -> tuple[int, int]:
     """How many bits the class holder and the attribute holder bring."""
     noise = sum(field.bits * field.lanes for field in noise_fields(layout, plan))
-    both = _WORD_BITS * layout.words * plan.classes + noise
+    both = sum(bits * lanes for bits, lanes in widths(layout, plan.classes)) + noise
     return both + layout.count_bits * plan.classes + plan.bits * sum(output_lanes(layout, plan)), both
 
 
@@ -139,11 +141,6 @@ def _circuit(layout: RowLayout, plan: ScoreLayout) -> Circuit:
         return build(WireSide(g, first, second, layout, plan), layout, plan)
 
     return outputs
-
-
-def _by_word(share: U64Array) -> U64Array:
-    """(classes, words) to lanes, classes fastest."""
-    return np.ascontiguousarray(share.T).reshape(-1)
 
 
 def plain_tables(
@@ -212,5 +209,5 @@ def _draw(bits: int, lanes: int, coins: Coins) -> Bits:
 
 
 def _require_share(share: U64Array, layout: RowLayout, plan: ScoreLayout) -> None:
-    if share.shape != (plan.classes, layout.words) or share.dtype != np.uint64:
+    if share.shape != (plan.classes, layout.sums) or share.dtype != np.uint64:
         raise LocalProtocolError("the share of the sums does not fit the layout")

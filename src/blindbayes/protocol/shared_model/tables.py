@@ -52,13 +52,14 @@ def from_outputs(outputs: Sequence[Bits], layout: RowLayout, plan: ScoreLayout, 
             rows = logs[[at[name, value] for value in range(len(fields.counts))]]
             if fields.feature.optional:
                 rows = lm.subtract(rows, logs[at[name, -1]][None])
-            tables[name] = _differences(rows, plan)[None]
+            change = _differences(rows, plan)
+            tables[name] = np.concatenate([np.zeros_like(change[:1]), change])[None]  # the zero entry in front
     rest = iter(values[cells:])
     for group in gaussian_groups(layout, plan):
         for alike in group:
             for fields, rows in zip(alike, np.split(next(rest), len(alike)), strict=True):
-                selectors = rows.reshape(-1, plan.classes, plan.limbs)
-                tables[fields.feature.name] = np.stack([_differences(row[None], plan) for row in selectors])
+                change = _differences(rows.reshape(-1, plan.classes, plan.limbs), plan)
+                tables[fields.feature.name] = np.stack([np.zeros_like(change), change], axis=1)
     return {fields.feature.name: tables[fields.feature.name] for fields in layout.fields}
 
 
@@ -87,9 +88,8 @@ def _limbs(stack: Bits, plan: ScoreLayout) -> Limbs:
 
 
 def _differences(rows: Limbs, plan: ScoreLayout) -> Limbs:
-    """(values, K, limbs) to (1 + values, K - 1, limbs): classes against class 0, and the zero entry in front."""
-    change = lm.cut(lm.subtract(rows[:, 1:], np.broadcast_to(rows[:, :1], rows[:, 1:].shape)), plan.bits)
-    return np.concatenate([np.zeros((1, *change.shape[1:]), dtype=np.uint64), change])
+    """(values, K, limbs) to (values, K - 1, limbs): classes against class 0."""
+    return lm.cut(lm.subtract(rows[:, 1:], np.broadcast_to(rows[:, :1], rows[:, 1:].shape)), plan.bits)
 
 
 def score(tables: Tables, columns: Mapping[str, npt.NDArray[np.int64]], plan: ScoreLayout, rows: int) -> Limbs:
