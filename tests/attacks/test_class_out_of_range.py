@@ -11,10 +11,11 @@ import time
 import numpy as np
 import pytest
 
+from blindbayes.primitives import trees
 from blindbayes.primitives.tweaks import Domain, TweakedHash
 from blindbayes.protocol import transfer
 from blindbayes.protocol.class_sums import ClassSumsSetup, attribute_holder
-from blindbayes.protocol.class_sums import roles as trees
+from blindbayes.protocol.class_sums import roles as class_sums_roles
 from blindbayes.protocol.class_sums.messages import ClassesChosen, RowsMasked
 from blindbayes.protocol.core import Send, receive
 from blindbayes.protocol.transfer import agree, mark
@@ -28,12 +29,12 @@ def leaves_known(classes):
     shape = ClassSumsSetup(64, 1, classes)
     strings = 1 << shape.levels
     own = np.arange(strings)
-    sides = trees._sides(own, shape)
+    sides = trees.sides(own, classes)
     corrections, t = ot_receiver.session(b"trees").extend(sides)
     q = ot_sender.session(b"trees").extend(corrections, sides.size)
     size = (strings, shape.levels, 2)
-    leaves, sums = trees._grow(TweakedHash(b"trees"), q.reshape(size), ot_sender.delta, shape)
-    found = trees._regrow(TweakedHash(b"trees"), t.reshape(size), own, sides, sums, shape)
+    leaves, sums = trees.grow(TweakedHash(b"trees"), q.reshape(size), ot_sender.delta, classes)
+    found = trees.regrow(TweakedHash(b"trees"), t.reshape(size), own, sides, sums, shape.classes)
     same = [(left == right).all(axis=1) for left, right in zip(leaves[:classes], found[:classes], strict=True)]
     return np.stack(same).sum(axis=0)
 
@@ -49,15 +50,15 @@ def test_a_block_of_one_row_has_as_many_different_leaves_as_classes(classes):
     ot_sender, _ = transfer_pair()
     shape = ClassSumsSetup(1, 1, classes)
     q = coins("q").words(2 * shape.levels).reshape(1, shape.levels, 2)
-    leaves, _ = trees._grow(TweakedHash(b"trees"), q, ot_sender.delta, shape)
+    leaves, _ = trees.grow(TweakedHash(b"trees"), q, ot_sender.delta, classes)
     assert len({leaf.tobytes() for leaf in leaves}) == classes
 
 
 def test_the_attack_knows_every_leaf_where_nodes_that_lead_to_no_class_are_left_out(monkeypatch):
     """The mutant is the first tree: every node has two children, and the leaves beyond the last class mask nothing."""
 
-    def all_split(level, shape):
-        return (-(-shape.classes >> (shape.levels - level)) + 1) // 2
+    def all_split(level, classes):
+        return (-(-classes >> ((classes - 1).bit_length() - level)) + 1) // 2
 
     monkeypatch.setattr(trees, "_splits", all_split)
     monkeypatch.setattr(TweakedHash, "kernel", None)  # kernels have trees of their own
@@ -71,13 +72,13 @@ def reading_class_holder(run, other, shape, ot_receiver, source, choices, stolen
     session = yield from agree(run, other, "class_sums", shape.agreed(), source)
     stream = ot_receiver.session(session)
     for index, (count, _) in enumerate(shape.blocks()):
-        sides = trees._sides(choices[:count], shape)
+        sides = trees.sides(choices[:count], shape.classes)
         corrections, t = stream.extend(sides)
         yield Send(other, ClassesChosen(mark(session, ClassesChosen, index), corrections))
         sent = yield from receive(other, RowsMasked)
         sums = sent.levels.reshape(shape.level_sums, count, 2)
         hash_ = TweakedHash.of_block(session, index)
-        leaves = trees._regrow(hash_, t.reshape(count, shape.levels, 2), choices[:count], sides, sums, shape)
+        leaves = trees.regrow(hash_, t.reshape(count, shape.levels, 2), choices[:count], sides, sums, shape.classes)
         width = shape.words + 1  # and the count of rows
         each = -(-width // 2)
         first = hash_.reserve(Domain.LEAF, shape.classes * count * each)
@@ -114,11 +115,11 @@ def steps_taken(labels, name):
     shape, lines, spent = ClassSumsSetup(len(labels), 24, 3), [], []
     runs = local_runs(["class", "attributes"], coins=coins(name))
     rows = np.zeros((len(labels), 24), dtype=np.uint64)
-    ours = trees.class_holder(runs["class"], "attributes", shape, [labels], ot_receiver, coins("c"))
+    ours = class_sums_roles.class_holder(runs["class"], "attributes", shape, [labels], ot_receiver, coins("c"))
     theirs = attribute_holder(runs["attributes"], "class", shape, [rows], ot_sender, coins("d"))
 
     def watch(frame, event, argument):
-        if frame.f_code.co_filename != trees.__file__:
+        if frame.f_code.co_filename not in (class_sums_roles.__file__, trees.__file__):
             return None
         lines.append((frame.f_code.co_name, frame.f_lineno))
         return watch

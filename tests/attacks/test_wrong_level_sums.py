@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from blindbayes.errors import IntegrityError
+from blindbayes.primitives import trees
 from blindbayes.protocol import transfer
-from blindbayes.protocol.class_sums import ClassSumsSetup, attribute_holder, class_holder
-from blindbayes.protocol.class_sums import roles as trees
+from blindbayes.protocol.class_sums import ClassSumsSetup, attribute_holder, class_holder, roles
 from blindbayes.transport.memory import local_runs, run_in_memory
 from support.two_party import coins
 
@@ -34,15 +34,15 @@ def train(labels, classes):
 
 @pytest.fixture
 def liar(monkeypatch):
-    genuine = trees._grow
+    genuine = trees.grow
 
-    def lying(hash_, q, delta, shape):
-        leaves, sums = genuine(hash_, q, delta, shape)
+    def lying(hash_, q, delta, classes):
+        leaves, sums = genuine(hash_, q, delta, classes)
         # The left nodes of the last level, or of three classes the sum that tells the third both of the others; of one person.
         sums[max(0, len(sums) - 2), 7, 0] ^= np.uint64(1 << 40)
         return leaves, sums
 
-    monkeypatch.setattr(trees, "_grow", lying)
+    monkeypatch.setattr(trees, "grow", lying)
 
 
 @pytest.mark.parametrize(
@@ -63,7 +63,7 @@ def test_a_wrong_tree_is_caught_where_the_row_takes_its_wrong_side(classes, own,
 
 
 def test_without_the_count_the_model_was_spoilt_and_nobody_saw_it(liar, monkeypatch):
-    monkeypatch.setattr(trees, "_require_counts", lambda *given: None)
+    monkeypatch.setattr(roles, "_require_counts", lambda *given: None)
     labels = np.arange(ROWS) % 3
     labels[7] = 2
     outcome = train(labels, 3)
@@ -73,11 +73,11 @@ def test_without_the_count_the_model_was_spoilt_and_nobody_saw_it(liar, monkeypa
 
 
 def test_a_share_of_the_counts_made_to_fit_one_class_does_not_fit_another(monkeypatch):
-    genuine = trees._mask
+    genuine = trees.mask
 
     def lying(hash_, leaves, masked, share):
         genuine(hash_, leaves, masked, share)
         share[:, -1] += np.uint64(1)
 
-    monkeypatch.setattr(trees, "_mask", lying)
+    monkeypatch.setattr(trees, "mask", lying)
     assert isinstance(train(np.arange(ROWS) % 2, 2).error, IntegrityError)

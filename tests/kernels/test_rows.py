@@ -9,9 +9,9 @@ import pytest
 from blindbayes import kernels
 from blindbayes.codebook import Categorical, Numeric
 from blindbayes.errors import LocalProtocolError
+from blindbayes.primitives import trees
 from blindbayes.primitives.tweaks import Domain, TweakedHash
 from blindbayes.protocol.class_sums import ClassSumsSetup, RowLayout
-from blindbayes.protocol.class_sums import roles as trees
 from blindbayes.statistics import MISSING, CodedRows
 from support.two_party import coins
 
@@ -89,7 +89,7 @@ def test_trees_are_grown_and_grown_again_alike(classes, rows):
     shape = ClassSumsSetup(rows, 1, classes)
     q, delta = words("q", rows, shape.levels, 2), words("delta", 2)
     own = np.arange(rows, dtype=np.int64) % (1 << shape.levels)  # paths that are no class too
-    sides = trees._sides(own, shape)
+    sides = trees.sides(own, classes)
     t = q ^ (delta * sides[..., None].astype(np.uint64))
 
     def work():
@@ -99,8 +99,8 @@ def test_trees_are_grown_and_grown_again_alike(classes, rows):
             hash_.reserve(Domain.TRANSFER, 5)
             hash_.reserve(Domain.TREE, 9)
         for _ in range(2):  # the second block goes on where the first one left the tweaks
-            leaves, sums = trees._grow(hashes[0], q, delta, shape)
-            made += [leaves, sums, trees._regrow(hashes[1], t, own, sides, sums, shape)]
+            leaves, sums = trees.grow(hashes[0], q, delta, classes)
+            made += [leaves, sums, trees.regrow(hashes[1], t, own, sides, sums, shape.classes)]
         return made
 
     leaves, _, found = with_all(work)[:3]
@@ -116,8 +116,8 @@ def test_leaves_are_added_up_alike(rows, size, classes):
     def work():
         given, share, theirs = words("rows", rows, size), words("share", classes, size), words("theirs", classes, size)
         hash_ = TweakedHash(b"s")
-        trees._mask(hash_, leaves, given, share)
-        trees._unmask(hash_, leaves, given, own, theirs)
+        trees.mask(hash_, leaves, given, share)
+        trees.unmask(hash_, leaves, given, own, theirs)
         return [given, share, theirs]
 
     with_all(work)

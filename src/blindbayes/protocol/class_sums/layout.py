@@ -19,9 +19,9 @@ from typing import Self
 import numpy as np
 import numpy.typing as npt
 
-from blindbayes import kernels
 from blindbayes.codebook import Feature, Numeric
 from blindbayes.errors import ConfigError, LocalProtocolError
+from blindbayes.primitives.trees import encoder
 from blindbayes.statistics import MISSING, CodedRows
 from blindbayes.wire import U64Array
 
@@ -142,11 +142,9 @@ class RowLayout:
 
     def write(self, block: CodedRows, part: slice, out: U64Array) -> None:
         """Some rows of a block to `out`, (rows, words)."""
-        kernel = kernels.active()
-        if kernel is not None and self._ops is not None:
+        if (encoded := encoder()) is not None and self._ops is not None:
             named = [block.columns[fields.feature.name][part] for fields in self.fields]
-            lost = kernel.encode([np.ascontiguousarray(codes, dtype=np.int64) for codes in named], self._ops, MISSING, out)
-            if lost:
+            if encoded([np.ascontiguousarray(codes, dtype=np.int64) for codes in named], self._ops, MISSING, out):
                 raise LocalProtocolError("a feature that may not be missing is missing")
             return
         for low in range(part.start, part.stop, _ROWS_AT_ONCE):
