@@ -346,8 +346,6 @@ KERNEL(chooser_pads)(const uint8_t *schedule, const uint8_t *t, const uint64_t *
     wipe(at, sizeof at);
 }
 
-#include "rows.h"
-
 /* -- half gates ------------------------------------------------------------------------------------------------------------------ */
 
 #ifdef __clang__
@@ -668,3 +666,4 @@ KERNEL(ghash)(const uint8_t *h, const uint8_t *rows, size_t stride, size_t n, si
 }
 
 #include "scores.h"
+#include "rows.h"

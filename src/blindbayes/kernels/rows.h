@@ -1,4 +1,4 @@
-/* Kernels of class_sums: rows of codes to words, trees of one missing leaf, and their leaves added up. Part of lanes.c. Which class
+/* Kernels of class_sums: rows of codes to words, trees of one missing leaf, and their leaves added up. Part of lanes.c, behind scores.h. Which class
    a row has is a secret: it is met as a mask, never as a branch or a place. So is a row's code. */
 
 /* -- rows of codes to words ------------------------------------------------------------------------------------------------------ */
@@ -156,8 +156,6 @@ KERNEL(grow)(const uint8_t *schedule, const uint8_t *q, const uint8_t *delta, si
     wipe(pads, sizeof pads);
 }
 
-/* Ones if equal, zeros if not. */
-INLINE uint64_t same(uint64_t a, uint64_t b) { uint64_t x = a ^ b; return ((x | (0 - x)) >> 63) - 1; }
 INLINE block masked(uint64_t mask) { return (block){mask, mask}; }
 
 /* All leaves but that of each row's class (n,), in whose place stands noise, from t (n, levels, 2) and the level sums. */
@@ -241,13 +239,6 @@ KERNEL(regrow)(const uint8_t *schedule, const uint8_t *t, const uint64_t *chosen
 
 #define BUFFER 2048 /* words of pads at once; no row has more */
 
-/* Rows at once whose pads fit. */
-INLINE size_t rows_at_once(size_t words)
-{
-    size_t some = BUFFER / words / STEP * STEP;
-    return some > TILE ? TILE : some ? some : 1;
-}
-
 /* Expands leaves `low` and on of one class, block b of leaf r under the tweak first + r * blocks + b. */
 INLINE void leaf_pads(const keys *k, const uint8_t *leaves, uint64_t first, uint64_t domain, size_t low, size_t n, size_t words,
                       uint8_t *inner, uint64_t *at, uint64_t *pads)
@@ -265,7 +256,7 @@ KERNEL(mask_rows)(const uint8_t *schedule, const uint8_t *leaves, uint64_t first
     keys k;
     uint8_t inner[16 * TILE] = {0};
     uint64_t at[TILE] = {0}, pads[BUFFER], blocks = (words + 1) / 2;
-    size_t each = rows_at_once(words);
+    size_t each = rows_at_once(BUFFER / words);
     load_keys(&k, schedule);
     for (size_t low = 0; low < n; low += each) {
         size_t here = n - low < each ? n - low : each;
@@ -288,7 +279,7 @@ KERNEL(unmask_rows)(const uint8_t *schedule, const uint8_t *leaves, const uint64
     keys k;
     uint8_t inner[16 * TILE] = {0};
     uint64_t at[TILE] = {0}, pads[BUFFER], total[BUFFER], blocks = (words + 1) / 2;
-    size_t each = rows_at_once(words);
+    size_t each = rows_at_once(BUFFER / words);
     load_keys(&k, schedule);
     for (size_t low = 0; low < n; low += each) {
         size_t here = n - low < each ? n - low : each;
