@@ -1,11 +1,14 @@
 """Material made before the instances come: the same classes with fewer bytes, whatever is left of it."""
 
 import functools
+import tomllib
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+import blindbayes.protocol.shared_argmax as package
 from blindbayes.codebook import Categorical, Numeric
 from blindbayes.errors import IntegrityError, PeerProtocolError
 from blindbayes.protocol.shared_argmax import ahead, attribute_holder, class_holder
@@ -19,6 +22,7 @@ from support.argmax import Setup, with_classes
 from support.columns import book
 from support.two_party import coins
 
+SPEC = tomllib.loads((Path(package.__file__).parent / "SPEC.md").read_text().split("## Before the data")[1].split("```")[1][5:])
 WIDE = book([Numeric("x", -1e6, 1e6, 0.001), Categorical("v", ("0", "1", "2"))], floor=1e-9)
 
 
@@ -73,6 +77,7 @@ def test_the_classes_are_the_same_with_less_to_send(book):
     shape, kept, made = make(setup)
     assert made.outputs["class"] == made.outputs["attributes"]  # one name for it
     assert made.opened == {"class": (), "attributes": ()}
+    assert made.cost.messages == eval(SPEC["messages"], {}, {"pieces": len(shape.pieces), "blocks": len(shape.blocks)})
     outcome, plain = use(setup, shape, kept), setup.run()
     for party in setup.parties:
         assert np.array_equal(outcome.outputs[party], setup.expected())
