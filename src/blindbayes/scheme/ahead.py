@@ -117,7 +117,7 @@ class Plan:
         holder = self.party if other == self.columns.class_holder else other
         batches = [min(BATCH, size - low) for low in range(0, size, BATCH)]
         queries: dict[int, SharedArgmaxSetup] = {
-            count: self.columns.query(count, self.reveal_to, compare_all=self.compare_all) for count in set(batches)
+            count: self.columns.query(count, self.reveal_to, compare_all=self.compare_all, whole=size) for count in set(batches)
         }
         return Shape.of([queries[count] for count in batches], holder)
 

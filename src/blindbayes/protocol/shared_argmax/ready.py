@@ -58,7 +58,7 @@ class Shape:
             each = sum(selectors * bits_for(entries) for entries, selectors in look_up_shape(query, holder))
             places = query.count + query.decoys
             asked = query.count if not query.shared.get(holder, ()) else query.count + query.dummies
-            is_first = holder == query.holders[0] and not query.compare_all and not query.by_transfers
+            is_first = holder == query.holders[0] and not query.compare_all
             if is_first and query.decoys:  # with noise the places take transfers of their own
                 transfers += asked * each + places if query.opens_cells else places * (each + 1)
             else:
