@@ -109,8 +109,10 @@ class Loopback:
         *,
         policy: Policy | None = None,
         addresses: Mapping[str, str] | None = None,
+        reached: Mapping[str, str] | None = None,
     ) -> None:
-        """`rows` maps each site to its data source (a path or URL), or to None for a site without rows."""
+        """`rows` maps each site to its data source (a path or URL), or to None for a site without rows; `addresses` and
+        `reached`: where it listens, and where others reach it, if something stands between."""
         self.folder = folder
         self.sites: dict[str, LoopbackSite] = {}
         for name, source in rows.items():
@@ -121,7 +123,8 @@ class Loopback:
                 rows=None if source is None else Rows(source),
                 policy=policy or Policy(),
             )
-            home, identity = SiteFolder.create(folder / name, name, config=config, address=address)
+            shown = address if reached is None else reached[name]
+            home, identity = SiteFolder.create(folder / name, name, config=config, address=shown)
             self.sites[name] = LoopbackSite(home, identity)
         for site in self.sites.values():
             for other in self.sites.values():
