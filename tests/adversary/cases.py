@@ -9,7 +9,7 @@ from typing import Any
 
 from adversary.arena import Arena, Fight, sums
 from adversary.deviations import Deviation, chosen_keys, copies, systematic
-from adversary.names import MAXIMUM, STANDING, SUM_SETUP
+from adversary.names import MASKED_KEYS, MAXIMUM, STANDING, SUM_SETUP
 from adversary.refits import REFITS
 from blindbayes.primitives.coins import Coins
 from blindbayes.primitives.ristretto_sum import RistrettoSum
@@ -137,7 +137,7 @@ def search(title: str, arena: Arena, coalition: Collection[str], tries: Iterator
 def copied(name: str, size: int, colluders: int, *, orders: int) -> Iterator[Finding]:
     """All colluders show copies of honest keys, for several orders of the roster and all places of the colluders."""
     make, which, reader = {
-        "masked_sum": (lambda sites: masked(sites, min(size, 2 * size // 3 + 1)), "mask_key", "server"),
+        "masked_sum": (lambda sites: masked(sites, min(size, 2 * size // 3 + 1)), MASKED_KEYS[0], "server"),
         "oblivious_sum": (oblivious, "key", "miner"),
     }[name]
     coins = Coins.seeded(bytes(31) + b"o")

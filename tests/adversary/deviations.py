@@ -20,6 +20,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from adversary.arena import Arena, Change, honest
+from adversary.names import MASKED_KEYS
 
 Deviation = tuple[str, Change]
 SMALL = (
@@ -162,7 +163,7 @@ def key_slots(arena: Arena, to: str, message: Any) -> dict[tuple[str, str], byte
     names = arena.contributors
     if kind == "KeysListed":
         pairs = zip(message.neighbours, message.advertised, strict=True)
-        return {(names[at], which): getattr(keys, which) for at, keys in pairs for which in ("mask_key", "channel_key")}
+        return {(names[at], which): getattr(keys, which) for at, keys in pairs for which in MASKED_KEYS}
     if kind in ("RosterNamed", "KeysChanged"):
         others = message.names if kind == "KeysChanged" else [name for name in message.names if name != to]
         return {("miner", "miner"): message.miner} | {(o, "key"): k for o, k in zip(others, message.publics, strict=True)}
@@ -171,7 +172,7 @@ def key_slots(arena: Arena, to: str, message: Any) -> dict[tuple[str, str], byte
         keys = [message.keys[at : at + 32] for at in range(0, len(message.keys), 32)]
         return {("builder", "key"): message.builder_key} | {(o, "key"): k for o, k in zip(peers, keys, strict=True)}
     if kind == "KeysAdvertised":
-        return {("", "mask_key"): message.mask_key, ("", "channel_key"): message.channel_key}
+        return {("", which): getattr(message, which) for which in MASKED_KEYS}
     if kind == "KeyAnnounced":
         field = "public" if hasattr(message, "public") else "key"
         return {("", field): getattr(message, field)}
@@ -185,7 +186,7 @@ def with_keys(arena: Arena, to: str, message: Any, chosen: Mapping[tuple[str, st
     if kind == "KeysListed":
         advertised = []
         for at, keys in zip(message.neighbours, message.advertised, strict=True):
-            own = {which: slots[arena.contributors[at], which] for which in ("mask_key", "channel_key")}
+            own = {which: slots[arena.contributors[at], which] for which in MASKED_KEYS}
             advertised.append(replace(keys, **own))
         return replace(message, advertised=tuple(advertised))
     if kind in ("RosterNamed", "KeysChanged"):

@@ -33,6 +33,11 @@ from blindbayes.primitives.joye_libert import JoyeLibert
 from blindbayes.primitives.paillier import PublicKey
 from blindbayes.primitives.ristretto_sum import RistrettoSum
 
+try:
+    from blindbayes.protocol import pair_keys
+except ImportError:  # an older tree
+    pair_keys = None
+
 PRIME = 2**61 - 1
 Form = dict[Any, int]  # what is unknown in a value -> its coefficient
 
@@ -88,6 +93,7 @@ class Ledger:
         self.privates: dict[bytes, bytes] = {}  # public key -> private key
         self.agreements: list[tuple[bytes, bytes, bytes]] = []  # private, public, secret
         self.derivations: dict[bytes, set[bytes]] = {}  # key -> what it was derived from
+        self.mixtures: dict[bytes, tuple[bytes, bytes]] = {}  # key -> the two secrets that it takes
         self.splits: list[Split] = []
         self.boxes: dict[bytes, tuple[bytes, bytes]] = {}  # sealed -> key, plaintext
         self.rows: list[Row] = []
@@ -166,6 +172,44 @@ class Ledger:
 
             return agree
 
+        def agreed_many(original: Any) -> Any:
+            def agree_many(key: AgreementKey, publics: Any, parties: Any) -> list[bytes]:
+                secrets: list[bytes] = original(key, publics, parties)
+                for public, secret in zip(publics, secrets, strict=True):
+                    self.agreements.append((key.secret_bytes(), public, self._note(secret)))
+                return secrets
+
+            return agree_many
+
+        def mixed(secret: bytes, other: bytes) -> bytes:
+            key: bytes = original_mixed(secret, other)
+            self.derivations.pop(key, None)  # from one of the two, as it is made; it takes both
+            self.mixtures[key] = (secret, other)
+            return key
+
+        def derive_many(keys: bytes, *rest: Any, **named: Any) -> list[bytes]:
+            made: list[bytes] = original_many(keys, *rest, **named)
+            for at in range(0, len(keys), 32):
+                for joined in made:
+                    self.derivations.setdefault(joined[at : at + 32], set()).add(keys[at : at + 32])
+                    self._note(joined[at : at + 32])
+            return made
+
+        def seal_many(keys: bytes, texts: Any, **named: Any) -> Any:
+            boxes = original_seal_many(keys, texts, **named)
+            for at, text in enumerate(texts):
+                self.boxes[boxes[at].tobytes()] = (keys[32 * at :][:32], text.tobytes())
+            return boxes
+
+        def sealed_secrets(original: Any) -> Any:
+            def wrapped(terms: Any, run_key: bytes, secrets: bytes) -> bytes:
+                sealed: bytes = original(terms, run_key, secrets)
+                if self.current in self.contributors:
+                    self.boxes[sealed] = (run_key, secrets)
+                return sealed
+
+            return wrapped
+
         def derive(secret: bytes, *rest: Any, **named: Any) -> bytes:
             key = derive_key(secret, *rest, **named)
             self.derivations.setdefault(key, set()).add(secret)
@@ -186,7 +230,17 @@ class Ledger:
 
         derive_key, original_split, original_seal = prg.derive_key, shamir.split_many, aead.seal
         method(AgreementKey, "__init__", made_key)
-        method(AgreementKey, "agree", agreed)
+        if hasattr(AgreementKey, "agree_many"):
+            from blindbayes.protocol.masked_sum.keys import MaskedSumSetup
+
+            original_many, original_seal_many, original_mixed = prg.derive_many, aead.seal_many, pair_keys.mixed
+            method(AgreementKey, "agree_many", agreed_many)
+            method(MaskedSumSetup, "sealed_secrets", sealed_secrets)
+            everywhere(original_many, derive_many)
+            everywhere(original_seal_many, seal_many)
+            everywhere(original_mixed, mixed)
+        else:  # an older tree
+            method(AgreementKey, "agree", agreed)
         everywhere(derive_key, derive)
         everywhere(original_split, split_many)
         everywhere(original_seal, seal)
@@ -338,10 +392,12 @@ class Ledger:
             for key, sources in self.derivations.items():
                 if sources & known:
                     known.add(key)
+            known.update(key for key, both in self.mixtures.items() if known.issuperset(both))
             for box, (key, plaintext) in self.boxes.items():
                 if key in known and box not in opened and box in corpus:
                     opened.add(box)
                     read.append(plaintext)
+                    known.update(plaintext[at : at + 32] for at in range(0, len(plaintext), 32))  # of masks
             for split in self.splits:
                 if split.secret not in known and sum(share in corpus for share in split.shares) >= split.threshold:
                     known.add(split.secret)

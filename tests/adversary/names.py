@@ -22,6 +22,8 @@ def named(*places: str) -> Any:
 
 SUM_SETUP = named("registry:SumSetup", "registry:Setting")
 MASKED_SETUP = named("masked_sum.keys:MaskedSumSetup", "masked_sum.keys:Terms")
+_ADVERTISED = named("masked_sum.messages:KeysAdvertised").__struct_fields__
+MASKED_KEYS = tuple(which for which in ("mask_key", "channel_key", "public") if which in _ADVERTISED)
 OBLIVIOUS_SETUP = named("oblivious_sum.terms:ObliviousSumSetup", "oblivious_sum.terms:Terms")
 MINER = named("oblivious_sum.terms:MINER")
 CHAIN = named("chain_sum.chain_layout:ChainLayout", "chain_sum.plan:ChainLayout", "chain_sum.plan:Plan")

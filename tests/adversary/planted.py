@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
 
+from blindbayes.errors import IntegrityError
 from blindbayes.primitives import prg
 from blindbayes.primitives.agreement import AgreementKey
 from blindbayes.primitives.prg import derive_key
@@ -14,12 +16,26 @@ from blindbayes.protocol.masked_sum import contributor, keys, server
 
 
 def unbound_keys(patch: pytest.MonkeyPatch) -> None:
-    """Keys of a pair from their secret and the scope alone, without names."""
+    """Keys of a pair from their secret and the scope alone, without names; in masked_sum those of masks are from the fresh keys
+    alone, and those of boxes from the sites' cards, so that who copies a fresh key can still open what is sealed to it."""
 
-    def pair_key(key: AgreementKey, public: bytes, *, me: str, other: str, scope: bytes, purpose: str) -> bytes:
-        return derive_key(key.agree(public, party=other), purpose, scope)
+    def found(key: AgreementKey, publics: Mapping[str, bytes], *, scope: bytes, purpose: str, **_: Any) -> list[bytes]:
+        return [derive_key(key.agree(public, party=other), purpose, scope) for other, public in publics.items()]
 
-    patch.setattr(pair_keys, "pair_key", pair_key)
+    shipped = keys.MaskedSumSetup.run_keys
+
+    def agree(self: Any, mine: AgreementKey, me: int, theirs: Mapping[int, Any], **_: Any) -> bytes:
+        names = {self.name(index): each.public for index, each in theirs.items()}
+        cards = [self.run.agreement.agree(self.run.keys[name]) for name in names]
+        object.__setattr__(self, "cards", b"".join(cards))
+        return b"".join(found(mine, names, scope=self.context, purpose="masked_sum pair"))
+
+    def run_keys(self: Any, pairs: bytes, me: int, others: Sequence[int], shown: bytes) -> tuple[bytes, bytes, bytes]:
+        return (shipped(self, pairs, me, others, self.context)[0], *shipped(self, self.cards, me, others, self.context)[1:])
+
+    patch.setattr(pair_keys, "pair_keys", found)
+    patch.setattr(keys.MaskedSumSetup, "agree", agree)
+    patch.setattr(keys.MaskedSumSetup, "run_keys", run_keys)
 
 
 def unchecked_keys(patch: pytest.MonkeyPatch) -> None:
@@ -30,8 +46,13 @@ def unchecked_keys(patch: pytest.MonkeyPatch) -> None:
 def blamed_authors(patch: pytest.MonkeyPatch) -> None:
     """A box that does not open names its author alone, and a wrong tag the server alone."""
 
-    def unseal(terms: keys.MaskedSumSetup, key: bytes, box: bytes, author: str) -> bytes:
-        return contributor.aead.unseal(key, box, associated=terms.context, party=author)
+    shipped = contributor._unseal
+
+    def unseal(terms: keys.MaskedSumSetup, pairs: bytes, boxes: Any, authors: list[str]) -> Any:
+        try:
+            return shipped(terms, pairs, boxes, authors)
+        except IntegrityError as error:
+            raise IntegrityError(party=error.suspects[0]) from error
 
     def require_tag(expected: bytes, given: bytes, suspects: tuple[str, ...]) -> None:
         keys.require_tag(expected, given, suspects[:1])
@@ -47,7 +68,13 @@ def patient_server(patch: pytest.MonkeyPatch) -> None:
 
 def one_seed_for_all(patch: pytest.MonkeyPatch) -> None:
     """All pairs have the same mask."""
-    patch.setattr(keys.MaskedSumSetup, "mask_key", lambda self, *pair: derive_key(bytes(32), "one for all"))
+    shipped = keys.MaskedSumSetup.mask_keys
+
+    def mask_keys(self: keys.MaskedSumSetup, secrets: bytes) -> tuple[list[bytes], bytes]:
+        masks, checks = shipped(self, secrets)
+        return [derive_key(bytes(32), "one for all")] * len(masks), checks
+
+    patch.setattr(keys.MaskedSumSetup, "mask_keys", mask_keys)
 
 
 def no_own_mask(patch: pytest.MonkeyPatch) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from adversary.names import CHAIN, MASKED_SETUP, MINER, OBLIVIOUS_SETUP, STANDING
+from blindbayes.primitives.agreement import AgreementKey
 
 try:
     from blindbayes.protocol import pair_keys
@@ -27,7 +28,10 @@ def masked_sum(arena: Any, fight: Any, sender: str, to: str, message: Any) -> An
         if owner not in fight.coalition:
             return advertised
         terms = MASKED_SETUP(arena.runs[owner], arena.setting)
-        parts = (advertised.mask_key, advertised.channel_key, advertised.commitment)
+        if hasattr(advertised, "public"):
+            parts = (advertised.public, advertised.commitments)
+        else:
+            parts = (advertised.mask_key, advertised.channel_key, advertised.commitment)
         if pair_keys is not None:
             return replace(advertised, signature=pair_keys.sign_keys(terms.run, terms.context, *parts))
         return replace(advertised, signature=terms.sign(b"keys", keys.keys_payload(owner, *parts)))
@@ -53,7 +57,6 @@ def masked_sum(arena: Any, fight: Any, sender: str, to: str, message: Any) -> An
 
 def _vouch(arena: Any, fight: Any, sender: str, message: Any) -> Any:
     """A colluder's tags: it vouches to everybody for whatever the server showed them, where the server is in the coalition."""
-    from blindbayes.primitives.agreement import AgreementKey
     from blindbayes.protocol.masked_sum import graph
 
     named = fight.shown.get(("SurvivorsNamed", sender))
@@ -63,19 +66,37 @@ def _vouch(arena: Any, fight: Any, sender: str, message: Any) -> Any:
     terms = MASKED_SETUP(arena.runs[sender], arena.setting)
     me = arena.contributors.index(sender)
     flags = graph.unpack_bits(named.survivors, len(arena.contributors))
-    mine = AgreementKey(fight.ledger.privates[advertised[sender].channel_key])
     tags = []
     for other in terms.neighbours(me):
         name = arena.contributors[other]
         if flags is None or not flags[other] or name not in advertised:
             continue
         shown = fight.shown.get(("SurvivorsNamed", name), named)
+        if hasattr(terms, "echoes"):
+            tags.append(_tag(arena, fight, terms, me, other, shown))
+            continue
         key = advertised[name].channel_key
+        mine = AgreementKey(fight.ledger.privates[advertised[sender].channel_key])
         if pair_keys is None:
             tags.append(terms.echo(mine.agree(key), me, other, shown.survivors))
         else:
             tags.append(terms.echo(terms.channel(mine, me, other, key), me, other, shown.roster + shown.survivors))
     return replace(message, tags=b"".join(tags)) if len(b"".join(tags)) == len(message.tags) else message
+
+
+def _tag(arena: Any, fight: Any, terms: Any, me: int, other: int, shown: Any) -> bytes:
+    """A colluder's tag for what its neighbour was shown, under the key that the neighbour has by the list it was shown."""
+    advertised, name = fight.heard["KeysAdvertised"], arena.contributors[other]
+    listed = fight.shown.get(("KeysListed", name))
+    own = dict(zip(listed.neighbours, listed.advertised, strict=True)).get(me) if listed is not None else None
+    private = fight.ledger.privates.get((own or advertised[arena.contributors[me]]).public)
+    if private is None or not any(private in fight.ledger.made.get(each, ()) for each in fight.coalition):
+        private = bytes(32)  # the key that it showed is another's
+    mine = AgreementKey(private)
+    pairs = terms.agree(mine, me, {other: advertised[name]}, blame="server")
+    _, to_them, _ = terms.run_keys(pairs, me, [other], _shown_roster(arena, fight, terms, name) or shown.roster)
+    tag: bytes = terms.echoes(to_them, [me], shown.roster + shown.survivors).tobytes()
+    return tag
 
 
 def _shown_roster(arena: Any, fight: Any, terms: Any, to: str) -> bytes | None:

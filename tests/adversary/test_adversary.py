@@ -142,7 +142,7 @@ def copied_key_reads(arena: Arena, which: str) -> list[str]:
 
 
 ATTACKED = {
-    "masked_sum": (cases.masked, "mask_key"),
+    "masked_sum": (cases.masked, "public"),
     "oblivious_sum": (cases.oblivious, "key"),
     "maximum": (cases.largest, "key"),
     "standing": (cases.standing, "key"),

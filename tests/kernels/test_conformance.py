@@ -4,13 +4,14 @@ import numpy as np
 import pytest
 
 from blindbayes import kernels
-from blindbayes.errors import LocalProtocolError, PeerProtocolError
-from blindbayes.primitives import circuits, cuckoo, okvs, oprf, ot
+from blindbayes.errors import IntegrityError, LocalProtocolError, PeerProtocolError
+from blindbayes.primitives import aead, circuits, cuckoo, okvs, oprf, ot, prg
 from blindbayes.primitives import limbs as lm
+from blindbayes.primitives.agreement import AgreementKey
 from blindbayes.primitives.garbling import Evaluator, Garbler, Plain
 from blindbayes.primitives.linear_hash import LinearHash
 from blindbayes.primitives.tweaks import Domain, TweakedHash
-from blindbayes.protocol import lookups
+from blindbayes.protocol import lookups, pair_keys
 from blindbayes.protocol.lookups import Offered
 from support.two_party import coins, transfer_pair
 
@@ -408,3 +409,75 @@ def test_what_does_not_fit_is_refused_before_a_kernel_sees_it(isa):
         for call in bad:
             with pytest.raises(LocalProtocolError, match="fit"):
                 call()
+
+
+# -- many keys, each for a little --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("count", [1, 2, 39])
+def test_masks_streams_and_further_keys_are_alike(isa, count):
+    keys = coins("keys").bytes(32 * count)
+    each = [keys[at : at + 32] for at in range(0, len(keys), 32)]
+    for size in (1, 2, 31, 32, 33, 250, 1000):
+        alike(isa, lambda size=size: [prg.add_masks(words("vector", size), each[: count // 2], each[count // 2 :])])
+        alike(isa, lambda size=size: [np.frombuffer(prg.expand_bytes(each[0], size), np.uint8)])
+    for size in range(1, 40):
+        for parts in (1, 2, 3, 4):
+            work = lambda size=size, parts=parts: prg.derive_many(keys, "x" * size, parts, bytes(size))  # noqa: E731
+            alike(isa, lambda work=work: [np.frombuffer(key, np.uint8) for key in work()])
+
+
+@pytest.mark.parametrize("count", [1, 39])
+@pytest.mark.parametrize("width", [0, 1, 15, 16, 17, 72, 223, 224, 225, 1000])
+def test_boxes_are_alike_and_whatever_was_altered_is_found(isa, count, width):
+    keys, texts = coins("keys").bytes(32 * count), np.frombuffer(coins("texts").bytes(count * width), np.uint8)
+    for said in (b"", bytes(16), bytes(37)):
+
+        def work(said=said):
+            boxes = aead.seal_many(keys, texts.reshape(count, width), associated=said, nonce=7)
+            opened, wrong = aead.unseal_many(keys, boxes, associated=said, nonce=7)
+            assert wrong is None
+            assert opened.tobytes() == texts.tobytes()
+            for place in (0, width, width + 15):
+                bad = boxes.copy()
+                bad[count - 1, place] ^= 1
+                assert aead.unseal_many(keys, bad, associated=said, nonce=7)[1] == count - 1
+            return [boxes]
+
+        alike(isa, work)
+
+
+def test_agreements_with_many_are_those_with_each(isa):
+    """Random points, the field's edges and encodings that are not canonical; a point of small order names its party."""
+    prime = 2**255 - 19
+    publics = [coins(f"public {at}").bytes(32) for at in range(21)]
+    publics += [point.to_bytes(32, "little") for point in (2, 9, prime - 2, prime + 2, 2**255 - 1, 2**255 + 9)]
+    for at in range(5):
+        key = AgreementKey(coins(f"private {at}").bytes(32))
+        with kernels.using("off"):
+            wanted = [key.agree(public) for public in publics]
+        with kernels.using(isa):
+            assert key.agree_many(publics, [None] * len(publics)) == wanted
+            for small in pair_keys.SMALL_ORDER:
+                with pytest.raises(IntegrityError) as raised:
+                    key.agree_many([*publics[:4], small], ["a", "b", "c", "d", "e"])
+                assert raised.value.party == "e"
+
+
+def test_keys_and_texts_that_do_not_fit_are_refused(isa):
+    with kernels.using(isa):
+        for wrong in (
+            lambda: prg.derive_many(bytes(33), "x", 1),
+            lambda: aead.seal_many(bytes(32), np.zeros((2, 5), np.uint8), associated=b""),
+            lambda: prg.add_masks(np.zeros(3, np.uint64), [bytes(31)], []),
+        ):
+            with pytest.raises(ValueError):
+                wrong()
+        for wrong in (
+            lambda: kernels.active().derive(bytes(32), b"x", 9),
+            lambda: kernels.active().gcm(bytes(32), np.zeros((1, 4), np.uint8), 5, bytes(12), b"", opens=False),
+            lambda: kernels.active().masks(np.zeros(3, np.int64), bytes(32), b""),
+            lambda: kernels.active().agreements(bytes(31), bytes(32)),
+        ):
+            with pytest.raises(LocalProtocolError):
+                wrong()

@@ -10,6 +10,7 @@ import itertools
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import numpy as np
 import pytest
 
 from blindbayes.errors import ProtocolError
@@ -81,14 +82,16 @@ def attack(
     coins = Coins.seeded(SEED)
     runs = local_runs(protocol.roster(setting), coins=coins)
     terms = keys.MaskedSumSetup(runs["server"], setting)
-    honest_echo = keys.MaskedSumSetup.echo
+    honest_echoes = keys.MaskedSumSetup.echoes
 
-    def echo(self: keys.MaskedSumSetup, secret: bytes, sender: int, receiver: int, survivors: bytes) -> bytes:
-        if sender in colluders:  # a colluder vouches for whatever its neighbour was told
-            return b"any tag of 16 by"
-        return honest_echo(self, secret, sender, receiver, survivors)
+    def echoes(self: keys.MaskedSumSetup, pairs: bytes, senders: Sequence[int], shown: bytes) -> np.ndarray:
+        found = honest_echoes(self, pairs, senders, shown).copy()
+        for at, sender in enumerate(senders):
+            if sender in colluders:  # a colluder vouches for whatever its neighbour was told
+                found[at] = np.frombuffer(b"any tag of 16 by", np.uint8)
+        return found
 
-    monkeypatch.setattr(keys.MaskedSumSetup, "echo", echo)
+    monkeypatch.setattr(keys.MaskedSumSetup, "echoes", echoes)
     roles = {name: quiet(role) for name, role in registry.simulate_roles(protocol, runs, setting, vectors, coins).items()}
     roles["server"] = lying_server(terms, told, colluders)
     outcome = run_in_memory(roles, keep=Keep.COUNTS)

@@ -127,7 +127,7 @@ def test_a_signed_key_serves_one_seat_run_study_and_protocol() -> None:
 MAY_AGREE = {"protocol/pair_keys.py", "transport/envelope.py"}
 MAY_DERIVE = {
     "protocol/pair_keys.py",
-    "protocol/masked_sum/keys.py",  # from a party's own seed: its mask, and the commitment to it
+    "protocol/masked_sum/keys.py",  # from a party's own secrets: its mask, a pad, and the commitments to them
     "protocol/chain_sum/chain_layout.py",  # from a public digest
 }
 
@@ -145,12 +145,14 @@ def test_nobody_else_makes_a_key_of_a_pair() -> None:
         if not place.startswith("protocol/") and "AgreementKey" not in path.read_text("utf-8"):
             continue  # what it calls `agree` is something else
         agreed = [call for call in calls(path, "agree") if len(call.args) == 1]  # `transfer.agree` takes five
+        agreed += calls(path, "agree_many") if not place.startswith("primitives/") else []
         assert not agreed or place in MAY_AGREE, place
         if place.startswith("protocol/"):
             assert not calls(path, "derive_key") or place in MAY_DERIVE, place
+            assert not calls(path, "derive_many") or place == "protocol/pair_keys.py", place
             assert not calls(path, "crypto_scalarmult"), place
     seeds = {ast.unparse(call.args[0]) for call in calls(ROOT / "protocol/masked_sum/keys.py", "derive_key")}
-    assert seeds == {"seed"}
+    assert seeds == {"seed", "secret", "run_key"}
     assert {ast.unparse(call.args[0]) for call in calls(ROOT / "protocol/chain_sum/chain_layout.py", "derive_key")} == {
         "digest"
     }

@@ -19,9 +19,9 @@ from blindbayes.site.policy import Policy
 from blindbayes.storage.chain import ChainFormat
 from blindbayes.study.file import Deadlines, Privacy, StudyFile, Thresholds
 from blindbayes.transport.courier import MemoryHub
-from blindbayes.transport.envelope import Offer, Sealed, unpack
+from blindbayes.transport.envelope import Offer, unpack
 from blindbayes.transport.identity import framed
-from support.sites import BOOK, CANARY, Office, bounded
+from support.sites import BOOK, CANARY, Gate, Office, bounded
 
 NAMES = ("north", "south", "west")
 QUICK = Deadlines(step=20, join=20, run=35)  # whoever waits for one of these to pass says so itself
@@ -162,22 +162,6 @@ def test_an_ended_run_never_begins_again(tmp_path: Path) -> None:
             assert events.count("refused") == 1
 
     bounded(test)
-
-
-class Gate:
-    """Lets a number of messages of one site pass, then holds all its frames back."""
-
-    def __init__(self, site: str, messages: int) -> None:
-        self.site, self.left = site, messages
-        self.shut = asyncio.Event()
-
-    def __call__(self, sender: str, to: str, frame: bytes) -> list[bytes]:
-        envelope = unpack(frame)
-        if sender == self.site and isinstance(envelope, Sealed) and envelope.step[0].isupper():
-            self.left -= 1
-            if self.left < 0:
-                self.shut.set()
-        return [] if self.shut.is_set() and sender == self.site else [frame]
 
 
 @pytest.mark.parametrize(

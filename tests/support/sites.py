@@ -17,6 +17,7 @@ from blindbayes.site.agent_run import AgentRun
 from blindbayes.site.policy import Policy
 from blindbayes.study.file import StudyFile
 from blindbayes.transport.courier import MemoryHub
+from blindbayes.transport.envelope import Sealed, unpack
 from blindbayes.transport.sessions import Timing
 
 BOOK = Codebook(
@@ -95,6 +96,22 @@ class Office:
         for run in found.values():
             await run.done.wait()
         return found
+
+
+class Gate:
+    """Lets a number of messages of one site pass, then holds all its frames back."""
+
+    def __init__(self, site: str, messages: int) -> None:
+        self.site, self.left = site, messages
+        self.shut = asyncio.Event()
+
+    def __call__(self, sender: str, to: str, frame: bytes) -> list[bytes]:
+        envelope = unpack(frame)
+        if sender == self.site and isinstance(envelope, Sealed) and envelope.step[0].isupper():
+            self.left -= 1
+            if self.left < 0:
+                self.shut.set()
+        return [] if self.shut.is_set() and sender == self.site else [frame]
 
 
 def bounded(test: Callable[[], Any], seconds: float = 40) -> None:

@@ -45,11 +45,15 @@ void match_{0}(void *, void *, void *, void *, size_t, size_t, size_t, size_t, u
     void *);
 void ghash_{0}(void *, void *, size_t, size_t, size_t, void *);
 void blake2b_rows_{0}(void *, void *, size_t, void *, size_t, void *);
+void masks_{0}(void *, size_t, size_t, size_t, void *);
+void derive_{0}(void *, size_t, void *, size_t, size_t, void *);
+void gcm_{0}(void *, size_t, void *, void *, size_t, void *, size_t, size_t, int, void *, size_t);
 """
 DECLARED_ONCE = """
 const char *kernels_digest(void);
 const char *kernels_sets(void);
 void kernels_keep_memory(int);
+int agreements(void *, void *, size_t, void *);
 size_t store_peel(void *, size_t, size_t, void *, void *, void *);
 void store_assign(void *, void *, void *, size_t, size_t, void *, void *);
 void store_decode(void *, void *, void *, size_t, size_t, void *, void *);
@@ -73,6 +77,7 @@ class Kernels:
         self._from_buffer, self._cast, self._null = _cffi_backend.FFI().from_buffer, ffi.cast, ffi.NULL  # cffi's own is slower
         names = [line.split("(")[0].split()[-1].removesuffix("_{0}") for line in DECLARED.strip().split(";") if line]
         self._call = {kernel: getattr(library, f"{kernel}_{name}") for kernel in names}
+        self._agreements = library.agreements
         self._peel, self._assign, self._decode = library.store_peel, library.store_assign, library.store_decode
 
     def _memory(self, array: Any, *, writes: bool = False) -> Any:
@@ -406,6 +411,41 @@ class Kernels:
         key, own, chosen = self._key(schedule), self._array(t, (rows, bits, 2)), self._array(choices, (rows,))
         came, to = self._array(sent, (entries - 1, rows, words)), self._array(total, total.shape, writes=True)
         self._call["take"](key, own, chosen, came, count, rows // count, bits, entries, words, limbs, first, domain, to)
+
+    # -- many keys, each for a little --------------------------------------------------------------------------------------
+
+    def masks(self, total: U64Array, plus: bytes, minus: bytes) -> None:
+        """Add the streams of the AES-256 keys in `plus` to `total`, and take those in `minus` off."""
+        _require(len(plus) % 32 == len(minus) % 32 == 0 and len(total) < 1 << 32)
+        to, keys = self._array(total, (len(total),), writes=True), plus + minus
+        self._call["masks"](self._memory(keys), len(keys) // 32, len(plus) // 32, len(total), to)
+
+    def derive(self, keys: bytes, text: bytes, blocks: int) -> Bytes:
+        """(n, 16 * blocks): of each AES-256 key the CMACs of 1, 2, ..., in four bytes, before the text."""
+        _require(len(keys) % 32 == 0 and 0 < blocks <= 8 and 0 < len(text) < 1 << 16)
+        out = np.empty((len(keys) // 32, 16 * blocks), dtype=np.uint8)
+        self._call["derive"](self._memory(keys), len(out), self._memory(text), len(text), blocks, self._memory(out))
+        return out
+
+    def gcm(self, keys: bytes, texts: Bytes, width: int, nonce: bytes, associated: bytes, *, opens: bool) -> Bytes:
+        """AES-256-GCM of the first `width` bytes of each of n texts, each under its own key: (n, width + 16), the tags last.
+        `opens`: of ciphertexts, with the tags that they should have."""
+        count = len(texts)
+        _require(len(keys) == 32 * count and len(nonce) == 12 and width <= texts.shape[1] < 1 << 32)
+        out = np.empty((count, width + 16), dtype=np.uint8)
+        own, at, data = self._memory(keys), self._memory(nonce), self._memory(associated)
+        given, apart, to = self._array(texts, texts.shape, _BYTE), texts.shape[1], self._memory(out)
+        self._call["gcm"](own, count, at, data, len(associated), given, apart, width, opens, to, width + 16)
+        return out
+
+    def agreements(self, private: bytes, publics: bytes) -> bytes | None:
+        """X25519 of a private key with public ones, one after the other; None where this processor gains nothing."""
+        _require(len(private) == 32 and len(publics) % 32 == 0)
+        out = bytearray(len(publics))
+        made = self._agreements(
+            self._memory(private), self._memory(publics), len(publics) // 32, self._memory(out, writes=True)
+        )
+        return bytes(out) if made else None
 
     # -- joins -------------------------------------------------------------------------------------------------------------
 

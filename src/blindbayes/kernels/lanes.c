@@ -601,11 +601,24 @@ INLINE vec elements(const uint8_t *from)
 
 INLINE block written(block x) { return (block){__builtin_bswap64(x[1]), __builtin_bswap64(x[0])}; }
 
+/* Bits count from the top: the product is one place short, and its low half is what is too much. */
+INLINE block reduced(uint64_t a, uint64_t b, uint64_t c, uint64_t d)
+{
+    d = d << 1 | c >> 63;
+    c = c << 1 | b >> 63;
+    b = b << 1 | a >> 63;
+    a <<= 1;
+    b ^= a << 63 ^ a << 62 ^ a << 57;
+    c ^= a ^ a >> 1 ^ a >> 2 ^ a >> 7;
+    c ^= b << 63 ^ b << 62 ^ b << 57;
+    d ^= b ^ b >> 1 ^ b >> 2 ^ b >> 7;
+    return (block){c, d};
+}
+
 #define AHEAD 16 /* products that are reduced together */
 
 /* total * h^AHEAD + the sum of block i of `data` times h^(AHEAD - i); powers from h^AHEAD down, then the sums of their words (three
-   products in place of four: Karatsuba). Bits count from the top: the product is one place short, and its low half is what is too
-   much. */
+   products in place of four: Karatsuba). */
 INLINE block summed(const uint8_t *data, block total, const uint8_t *powers)
 {
     vec low = pairs(0, 0), middle = low, high = low, before = low;
@@ -623,16 +636,7 @@ INLINE block summed(const uint8_t *data, block total, const uint8_t *powers)
     middle ^= SHUFFLED(middle, middle, 2, 3, 0, 1);
     high ^= SHUFFLED(high, high, 2, 3, 0, 1);
 #endif
-    uint64_t a = low[0], b = low[1] ^ middle[0], c = high[0] ^ middle[1], d = high[1];
-    d = d << 1 | c >> 63;
-    c = c << 1 | b >> 63;
-    b = b << 1 | a >> 63;
-    a <<= 1;
-    b ^= a << 63 ^ a << 62 ^ a << 57;
-    c ^= a ^ a >> 1 ^ a >> 2 ^ a >> 7;
-    c ^= b << 63 ^ b << 62 ^ b << 57;
-    d ^= b ^ b >> 1 ^ b >> 2 ^ b >> 7;
-    return (block){c, d};
+    return reduced(low[0], low[1] ^ middle[0], high[0] ^ middle[1], high[1]);
 }
 
 /* (n, 16): of each row of `width` bytes at `stride`, padded with zeros to b blocks, the sum of block i times h^(b + 2 - i). */
@@ -667,3 +671,4 @@ KERNEL(ghash)(const uint8_t *h, const uint8_t *rows, size_t stride, size_t n, si
 
 #include "scores.h"
 #include "rows.h"
+#include "keyed.h"

@@ -14,6 +14,8 @@
 
 #define EXPORT __attribute__((visibility("default")))
 
+#include "curve.h"
+
 /* Hash of the sources that this was built from. */
 EXPORT const char *kernels_digest(void) { return DIGEST; }
 

@@ -6,14 +6,18 @@ nonce 0; whoever keeps a key for a stream of messages passes its own counter.
 
 from __future__ import annotations
 
+import numpy as np
+import numpy.typing as npt
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
+from blindbayes import kernels
 from blindbayes.errors import IntegrityError
-from blindbayes.primitives.prg import require_key
+from blindbayes.primitives.prg import KEY_BYTES, require_key, require_keys
 
 TAG_BYTES = 16
 _NONCE_BYTES = 12
+Bytes = npt.NDArray[np.uint8]
 
 
 def seal(key: bytes, plaintext: bytes | memoryview, *, associated: bytes, nonce: int = 0) -> bytes:
@@ -29,3 +33,34 @@ def unseal(key: bytes, sealed: bytes | memoryview, *, associated: bytes, nonce: 
         return AESGCM(key).decrypt(nonce.to_bytes(_NONCE_BYTES, "big"), sealed, associated)
     except (InvalidTag, ValueError) as cause:
         raise IntegrityError(party=party) from cause
+
+
+def seal_many(keys: bytes, texts: Bytes, *, associated: bytes, nonce: int = 0) -> Bytes:
+    """(n, width) texts, each sealed under its own of n keys that stand one after the other: (n, width + 16)."""
+    require_keys(keys, len(texts))
+    found = kernels.active()
+    if found is not None:
+        return found.gcm(keys, texts, texts.shape[1], nonce.to_bytes(_NONCE_BYTES, "big"), associated, opens=False)
+    sealed = [
+        seal(keys[KEY_BYTES * at :][:KEY_BYTES], text.tobytes(), associated=associated, nonce=nonce)
+        for at, text in enumerate(texts)
+    ]
+    return np.frombuffer(b"".join(sealed), np.uint8).reshape(len(texts), -1)
+
+
+def unseal_many(keys: bytes, sealed: Bytes, *, associated: bytes, nonce: int = 0) -> tuple[Bytes, int | None]:
+    """The texts, and the first place whose text was altered, if there is one: then none of the texts may be used."""
+    require_keys(keys, len(sealed))
+    width, found = sealed.shape[1] - TAG_BYTES, kernels.active()
+    if found is not None:
+        texts = found.gcm(keys, sealed, width, nonce.to_bytes(_NONCE_BYTES, "big"), associated, opens=True)
+        wrong = np.flatnonzero((texts[:, width:] ^ sealed[:, width:]).any(axis=1))
+        return texts[:, :width], int(wrong[0]) if len(wrong) else None
+    opened = np.zeros((len(sealed), width), np.uint8)
+    for at, box in enumerate(sealed):
+        try:
+            text = unseal(keys[KEY_BYTES * at :][:KEY_BYTES], box.tobytes(), associated=associated, nonce=nonce)
+        except IntegrityError:
+            return opened, at
+        opened[at] = np.frombuffer(text, np.uint8)
+    return opened, None

@@ -7,10 +7,12 @@ so that it is a uniform key and bound to the pair.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 
 from nacl import bindings
 from nacl.exceptions import CryptoError
 
+from blindbayes import kernels
 from blindbayes.errors import IntegrityError
 from blindbayes.primitives.coins import Coins
 
@@ -46,11 +48,27 @@ class AgreementKey:
 
         Raises `IntegrityError` naming `party` for a public key of the wrong size or of small order.
         """
-        if len(public) != PUBLIC_BYTES:
-            raise IntegrityError(party=party)
+        return self.agree_many([public], [party])[0]
+
+    def agree_many(self, publics: Sequence[bytes], parties: Sequence[str | None]) -> list[bytes]:
+        """`agree` with each of them."""
+        for public, party in zip(publics, parties, strict=True):
+            if len(public) != PUBLIC_BYTES:
+                raise IntegrityError(party=party)
+        found = kernels.active() if len(publics) > 2 else None
+        points = None if found is None else found.agreements(self._secret, b"".join(publics))
+        secrets = []
+        for at, (public, party) in enumerate(zip(publics, parties, strict=True)):
+            point = self._point(public, party) if points is None else points[32 * at : 32 * at + 32]
+            if point == bytes(32):
+                raise IntegrityError(party=party)
+            low, high = (self.public, public) if self.public < public else (public, self.public)
+            secrets.append(hashlib.blake2b(point + low + high, digest_size=32, person=b"blindbayes x1").digest())
+        return secrets
+
+    def _point(self, public: bytes, party: str | None) -> bytes:
         try:
             point: bytes = bindings.crypto_scalarmult(self._secret, public)
         except (CryptoError, RuntimeError) as cause:
             raise IntegrityError(party=party) from cause
-        low, high = sorted((self.public, public))
-        return hashlib.blake2b(point + low + high, digest_size=32, person=b"blindbayes x1").digest()
+        return point

@@ -12,6 +12,7 @@ Points are 1 .. 65,520, so that is the largest number of share holders.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +23,7 @@ from blindbayes.primitives.coins import Coins
 PRIME = 65_521
 LIMB_BITS = 15
 MAX_POINT = PRIME - 1
+_LIMB = (1 << LIMB_BITS) - 1
 Shares = npt.NDArray[np.uint16]
 Ints = npt.NDArray[np.int64]
 
@@ -31,30 +33,28 @@ def limb_count(size: int) -> int:
     return -(-8 * size // LIMB_BITS)
 
 
-def _to_limbs(secret: bytes) -> Ints:
-    bits = np.unpackbits(np.frombuffer(secret, np.uint8), bitorder="little")
-    padded = np.zeros(limb_count(len(secret)) * LIMB_BITS, np.int64)
-    padded[: len(bits)] = bits
-    return padded.reshape(-1, LIMB_BITS) @ (1 << np.arange(LIMB_BITS, dtype=np.int64))
+def _to_limbs(secret: bytes) -> list[int]:
+    value = int.from_bytes(secret, "little")
+    return [value >> at & _LIMB for at in range(0, limb_count(len(secret)) * LIMB_BITS, LIMB_BITS)]
 
 
 def _from_limbs(limbs: Ints, size: int) -> bytes:
     """Raises `IntegrityError` where the limbs are no secret of `size` bytes: wrong shares, most likely."""
-    if (limbs >> LIMB_BITS).any():
+    found: list[int] = limbs.tolist()
+    value = sum(limb << LIMB_BITS * at for at, limb in enumerate(found))
+    if max(found) > _LIMB or value >> 8 * size:
         raise IntegrityError
-    bits = ((limbs[:, None] >> np.arange(LIMB_BITS)) & 1).astype(np.uint8).reshape(-1)
-    if bits[8 * size :].any():
-        raise IntegrityError
-    return np.packbits(bits[: 8 * size], bitorder="little").tobytes()
+    return value.to_bytes(size, "little")
 
 
 def uniform(count: int, coins: Coins) -> Ints:
     """`count` uniform elements of the field, by rejection."""
-    found = np.empty(0, np.int64)
+    found = np.empty(0, np.uint16)
     while len(found) < count:
-        draws = np.frombuffer(coins.bytes(2 * (count - len(found)) + 8), dtype="<u2").astype(np.int64)
-        found = np.concatenate([found, draws[draws < PRIME]])
-    return found[:count]
+        draws = np.frombuffer(coins.bytes(2 * (count - len(found)) + 8), dtype="<u2")
+        kept = draws[draws < PRIME]
+        found = np.concatenate([found, kept]) if len(found) else kept
+    return found[:count].astype(np.int64)
 
 
 def _require_points(points: Sequence[int]) -> Ints:
@@ -71,18 +71,28 @@ def split(secret: bytes, points: Sequence[int], threshold: int, coins: Coins) ->
 
 def split_many(secrets: Sequence[bytes], points: Sequence[int], threshold: int, coins: Coins) -> Shares:
     """Several secrets of one size at once, each with its own polynomials: shares by point, secret and limb."""
+    powers = _powers(tuple(points), threshold)
+    limbs = np.array([_to_limbs(secret) for secret in secrets], np.float64)
+    coefficients = np.empty((threshold, limbs.size))
+    coefficients[0] = limbs.reshape(-1)
+    coefficients[1:] = uniform((threshold - 1) * limbs.size, coins).reshape(threshold - 1, limbs.size)
+    values = (powers @ coefficients).astype(np.int64) % PRIME
+    return values.astype(np.uint16).reshape(len(powers), *limbs.shape)
+
+
+@lru_cache(maxsize=64)
+def _powers(points: tuple[int, ...], threshold: int) -> npt.NDArray[np.float64]:
+    """The powers of each point from 0 to `threshold` - 1; a study has the same points in all of its runs."""
     at = _require_points(points)
     if not 1 <= threshold <= len(at):
         raise ValueError("a threshold lies between 1 and the number of share holders")
-    limbs = np.stack([_to_limbs(secret) for secret in secrets])
-    coefficients = uniform((threshold - 1) * limbs.size, coins).reshape(threshold - 1, limbs.size)
-    powers = np.empty((len(at), threshold - 1), np.float64)
-    power = np.ones(len(at), np.int64)
-    for degree in range(threshold - 1):
-        power = power * at % PRIME
-        powers[:, degree] = power
-    values = (powers @ coefficients.astype(np.float64)).astype(np.int64).reshape(len(at), *limbs.shape)
-    return ((values + limbs) % PRIME).astype(np.uint16)
+    found = np.ones((len(at), threshold), np.int64)
+    have = 1
+    while have < threshold:  # twice as many at each turn
+        more = min(have, threshold - have)
+        found[:, have : have + more] = found[:, :more] * (found[:, have - 1] * at % PRIME)[:, None] % PRIME
+        have += more
+    return found.astype(np.float64)
 
 
 def _inverse(values: Ints) -> Ints:

@@ -26,7 +26,7 @@ from dataclasses import replace
 from blindbayes.errors import LocalProtocolError, PeerProtocolError
 from blindbayes.primitives import signatures
 from blindbayes.primitives.agreement import PUBLIC_BYTES, AgreementKey
-from blindbayes.primitives.prg import derive_key
+from blindbayes.primitives.prg import derive_key, derive_many
 from blindbayes.protocol.core import Run
 
 TAG_BYTES = 16
@@ -63,16 +63,51 @@ def pair_key(key: AgreementKey, public: bytes, *, me: str, other: str, scope: by
 
     Raises `IntegrityError` naming `other` for a public key of small order or wrong size.
     """
-    secret = key.agree(public, party=other)
-    low, high, keys = (me, other, key.public + public) if me < other else (other, me, public + key.public)
-    # Two names after their lengths, then parts whose lengths are fixed or, for the scope, named: one reading only.
-    names = f"pair key v2 {len(scope)} {len(low)} {len(high)} {low}{high}"
-    return derive_key(secret, purpose, names.encode() + scope + keys)
+    return pair_keys(key, {other: public}, me=me, scope=scope, purpose=purpose)[0]
+
+
+def pair_keys(
+    key: AgreementKey,
+    publics: Mapping[str, bytes],
+    *,
+    me: str,
+    scope: bytes,
+    purpose: str,
+    card: AgreementKey | None = None,
+    cards: Mapping[str, bytes] | None = None,
+) -> list[bytes]:
+    """`pair_key` with each of the parties that have these public keys.
+
+    `cards`: keys of some of them that stand in the roster that all signed, and `card` mine. A pair that both have such a key
+    has a key that nobody can make without one of the two cards' private keys, whoever made up or altered the public ones.
+    """
+    secrets = key.agree_many(list(publics.values()), list(publics))
+    vouched: dict[str, bytes] = {}
+    if card is not None and cards:
+        vouched = dict(zip(cards, card.agree_many(list(cards.values()), list(cards)), strict=True))
+    found = []
+    for (other, public), secret in zip(publics.items(), secrets, strict=True):
+        low, high, keys = (me, other, key.public + public) if me < other else (other, me, public + key.public)
+        # Two names after their lengths, then parts whose lengths are fixed or, for the scope, named: one reading only.
+        names = f"pair key v2 {len(scope)} {len(low)} {len(high)} {low}{high}"
+        both = mixed(secret, vouched[other]) if other in vouched else secret
+        found.append(derive_key(both, purpose, names.encode() + scope + keys))
+    return found
+
+
+def mixed(secret: bytes, other: bytes) -> bytes:
+    """One key of two: whoever lacks either does not have it."""
+    return derive_key(secret, "of two secrets", other)
 
 
 def shared_key(channel: bytes, purpose: str, context: bytes = b"") -> bytes:
     """A key for one more purpose, the same for both, from a pair's key whose purpose is to be their channel."""
     return derive_key(channel, purpose, context)
+
+
+def further_keys(keys: bytes, purpose: str, count: int, context: bytes = b"") -> list[bytes]:
+    """`count` keys, the same for both, from the key of each of many pairs: all the first ones, all the second, ..."""
+    return derive_many(keys, purpose, count, context)
 
 
 def directed_key(channel: bytes, purpose: str, sender: str, receiver: str, context: bytes = b"") -> bytes:

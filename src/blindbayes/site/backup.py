@@ -2,7 +2,7 @@
 
 **Consistent.** Audit log and ledger are read while both are held, so that no charge is missing that the log speaks of.
 Journals and keys of runs under way stay out: a run that went on since may not be replayed with the same coins. So does material
-made ahead: it serves once.
+made ahead: it serves once. So do keys that step on with every run: what was a secret of runs long past must not lie about.
 
 **Sealed.** A tar in pieces of one MiB, each AES-GCM under a key that scrypt makes of the passphrase; number and end of the
 pieces are bound, so that none can be changed, dropped or moved.
@@ -27,6 +27,7 @@ from cryptography.hazmat.primitives.kdf.scrypt import Scrypt
 from blindbayes.errors import ConfigError, IntegrityError
 from blindbayes.primitives.aead import TAG_BYTES, seal, unseal
 from blindbayes.primitives.coins import Coins
+from blindbayes.site import chains
 from blindbayes.site.folder import SiteFolder
 from blindbayes.storage.files import make_private_folder, sync_folder
 
@@ -81,7 +82,7 @@ def _belongs(path: Path, folder: Path) -> bool:
     inner = path.relative_to(folder)
     if path.is_symlink() or not path.is_file() or inner.name.startswith(".") or str(inner) in _LEFT_OUT:
         return False
-    return inner.parts[0] not in ("runs", "ahead") or inner.name in ("outcome.json", "evidence")
+    return inner.parts[0] not in ("runs", "ahead", chains.FOLDER) or inner.name in ("outcome.json", "evidence")
 
 
 def backup(home: SiteFolder, out: Path, passphrase: str, *, who: str | None = None) -> int:

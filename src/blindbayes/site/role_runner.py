@@ -14,6 +14,7 @@ from blindbayes.primitives.coins import Coins
 from blindbayes.protocol import registry
 from blindbayes.protocol.core import Run
 from blindbayes.report.formula import value_of
+from blindbayes.site.chains import KeptInFolder
 from blindbayes.site.folder import SiteFolder
 from blindbayes.site.gate import Gate
 from blindbayes.site.moments import MomentLog
@@ -97,7 +98,8 @@ class RoleRunner:
         identities = {seat: study.identity(seat) for seat in study.seats}
         bound = study.roster.sha256
         keys = {seat: bytes.fromhex(study.party(study.host(seat)).key or "") for seat in study.seats}
-        run = Run(bound, run_id, study.seats, name, identities, identity.signing, identity.agreement, keys)
+        kept = KeptInFolder(home.folder, study.sha256, name, identity.storage_key, self.journal.begun.standing)
+        run = Run(bound, run_id, study.seats, name, identities, identity.signing, identity.agreement, keys, kept=kept)
         hub, speaks = speaks_with(study, name)
         for peer in speaks:
             site = study.host(peer)
@@ -176,7 +178,8 @@ class RoleRunner:
             raise LocalProtocolError("the run was computed here before and its journal is gone: it is burned", party=self.name)
         bound = self.study.roster.sha256
         write_whole(folder / "study", f"{self.study.sha256} {bound}".encode())
-        begun = Begun(bound, run_id, self.name, Coins.fresh_seed(), data, code_version())
+        kept = KeptInFolder(home.folder, self.study.sha256, self.name, identity.storage_key).load()
+        begun = Begun(bound, run_id, self.name, Coins.fresh_seed(), data, code_version(), kept)
         return Journal.create(folder / self.name, begun, identity.storage_key, quota=quota)
 
     async def _commit(self) -> None:

@@ -33,7 +33,7 @@ _HEAD_BYTES = 4 + _NONCE_BYTES
 DEFAULT_QUOTA = 4 * 1024**3
 _CACHE_BYTES = 32 * 1024**2
 _LEAST_CHARGE = 4096  # a record counts as a page: its place in memory is larger than an empty message on disk
-_FIRST_BYTES = 1024  # the first record is smaller; a longer file once had one
+_FIRST_BYTES = 8192  # the first record is smaller; a longer file once had one
 
 
 class Begun(msgspec.Struct, frozen=True, array_like=True, tag="begun"):
@@ -45,6 +45,7 @@ class Begun(msgspec.Struct, frozen=True, array_like=True, tag="begun"):
     seed: bytes
     input_digest: bytes
     code: str
+    standing: bytes = b""  # what the role kept of earlier runs
 
     def __repr__(self) -> str:
         return f"Begun({self.run_id}, <redacted>)"

@@ -1,7 +1,7 @@
 """A changed site: Python loads this first when the folder is on PYTHONPATH, and the agent then runs other roles than ours.
 
 PLANTED takes defences away again (`adversary.planted`), at honest sites too, as if all ran the software of before. STOLEN makes
-this site the attacker of the review: it hosts the server, advertises a copy of the last contributor's mask key as its own, and
+this site the attacker of the review: it hosts the server, advertises a copy of the last contributor's key as its own, and
 writes the vector of whoever stands between the two to that file. Everything else of the site is the shipped program.
 """
 
@@ -37,38 +37,32 @@ if os.environ.get("STOLEN"):
     SERVER = keys.SERVER
 
     def contributor(terms: keys.MaskedSumSetup, vector: Any, coins: Coins) -> Role[Total]:
-        """Follows the steps, but for its mask key, which is a copy."""
+        """Follows the steps, but for its public key, which is a copy."""
         me = terms.setting.contributors.index(terms.run.me)
-        channel, seed = AgreementKey.generate(coins), coins.bytes(keys.SECRET_BYTES)
-        copied = (yield from receive(SERVER, wire.KeysAdvertised)).mask_key  # its own server shows it first
-        commitment = terms.commit(seed)
-        signature = pair_keys.sign_keys(terms.run, terms.context, copied, channel.public, commitment)
-        yield Send(SERVER, wire.KeysAdvertised(copied, channel.public, commitment, signature))
+        own, seed = AgreementKey.generate(coins), coins.bytes(keys.SECRET_BYTES)
+        copied = (yield from receive(SERVER, wire.KeysAdvertised)).public  # its own server shows it first
+        commitments = terms.commit(seed) * 2
+        signature = pair_keys.sign_keys(terms.run, terms.context, copied, commitments)
+        yield Send(SERVER, wire.KeysAdvertised(commitments, copied, signature))
         listed = yield from receive(SERVER, wire.KeysListed)
         others = listed.neighbours
-        channels = {
-            at: terms.channel(channel, me, at, shown.channel_key) for at, shown in zip(others, listed.advertised, strict=True)
-        }
+        pairs = terms.agree(own, me, dict(zip(others, listed.advertised, strict=True)), blame=SERVER)
+        secrets, to_them, from_them = terms.run_keys(pairs, me, others, terms.context)
         points = [at + 1 for at in (*others, me)]
         shares = shamir.split_many([coins.bytes(32), seed], points, terms.plan.threshold, coins)  # of nonsense, and of its seed
-        boxes = [
-            aead.seal(terms.box_key(channels[at], me, at), row.astype("<u2").tobytes(), associated=terms.context)
-            for at, row in zip(others, shares[:-1], strict=True)
-        ]
-        yield Send(SERVER, wire.SharesDealt(b"".join(boxes)))
+        texts = shares.astype("<u2").reshape(len(points), -1).view(np.uint8)
+        boxes = aead.seal_many(to_them, texts[:-1], associated=terms.context, nonce=keys.BOX_NONCE)
+        yield Send(SERVER, wire.SharesDealt(boxes.tobytes(), secrets, bytes(keys.CHECK_BYTES * len(others))))
         passed = yield from receive(SERVER, wire.SharesPassedOn)
-        cut = keys.cut(passed.boxes, keys.BOX_BYTES, len(others), SERVER)
-        held = {
-            at: aead.unseal(terms.box_key(channels[at], at, me), box, associated=terms.context)
-            for at, box in zip(others, cut, strict=True)
-        }
+        boxes = keys.cut(passed.boxes, keys.BOX_BYTES, len(others), SERVER)
+        held, _ = aead.unseal_many(from_them, boxes, associated=terms.context, nonce=keys.BOX_NONCE)
         yield Send(SERVER, wire.MaskedVectorSent(np.zeros(terms.setting.length, np.uint64)))
         named = yield from receive(SERVER, wire.SurvivorsNamed)
-        shown = named.roster + named.survivors
-        yield Send(SERVER, wire.SurvivorsEchoed(b"".join(terms.echo(channels[at], me, at, shown) for at in others)))
+        tags = terms.echoes(to_them, [me] * len(others), named.roster + named.survivors)
+        yield Send(SERVER, wire.SurvivorsEchoed(tags.tobytes()))
         yield from receive(SERVER, wire.EchoesPassedOn)
-        own = shares[-1, 1].astype("<u2").tobytes()
-        yield Send(SERVER, wire.SharesGiven(b"".join([*(held[at][keys.SHARE_BYTES :] for at in others), own])))
+        given = [*held[:, keys.SHARE_BYTES :], texts[-1, keys.SHARE_BYTES :]]
+        yield Send(SERVER, wire.SharesGiven(b"".join(each.tobytes() for each in given)))
         published = yield from receive(SERVER, wire.TotalPublished)
         return Total(published.total, terms.setting.contributors)
 
@@ -102,7 +96,7 @@ if os.environ.get("STOLEN"):
             yield Send(name, wire.EchoesPassedOn(around[at], b"".join(tags)))
         given = yield from receive_all(sites, wire.SharesGiven)
         recovery = _Recovery(terms, dict(enumerate(around)), {at: given[name].shares for at, name in enumerate(sites)})
-        seed = recovery.secret(victim, terms.commit, advertised[victim].commitment)
+        seed = recovery.secret(victim, advertised[victim].commitments[keys.SECRET_BYTES :])
         stolen = add_masks(vectors[sites[victim]].vector_masked, [], [terms.self_mask_key(seed)])
         Path(os.environ["STOLEN"]).write_text(json.dumps([int(word) for word in stolen]))
         total = stolen * np.uint64(len(sites))  # a table can have it: nobody sees that it is none

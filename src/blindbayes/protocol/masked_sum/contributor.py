@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
+
 import numpy as np
+import numpy.typing as npt
 
 from blindbayes.errors import IntegrityError, PeerProtocolError
 from blindbayes.primitives import aead, shamir
@@ -11,14 +14,20 @@ from blindbayes.primitives.coins import Coins
 from blindbayes.primitives.prg import add_masks
 from blindbayes.protocol import pair_keys
 from blindbayes.protocol.core import Role, Send, open_value, receive
+from blindbayes.protocol.masked_sum import ratchet
 from blindbayes.protocol.masked_sum.graph import unpack_bits
 from blindbayes.protocol.masked_sum.keys import (
     BOX_BYTES,
+    BOX_NONCE,
+    SAID_BYTES,
     SECRET_BYTES,
     SERVER,
     SHARE_BYTES,
+    Bytes,
     MaskedSumSetup,
     cut,
+    keys_of,
+    require_length,
     require_subset,
     require_tag,
 )
@@ -45,89 +54,74 @@ def contributor(terms: MaskedSumSetup, vector: U64Array, coins: Coins) -> Role[T
     me = setting.contributors.index(terms.run.me)
     mine = terms.neighbours(me)
 
-    # 1. Fresh keys, and a seed for the mask of its own.
-    mask, channel, seed = AgreementKey.generate(coins), AgreementKey.generate(coins), coins.bytes(SECRET_BYTES)
-    commitment = terms.commit(seed)
-    signature = pair_keys.sign_keys(terms.run, terms.context, mask.public, channel.public, commitment)
-    yield Send(SERVER, KeysAdvertised(mask.public, channel.public, commitment, signature))
+    # 1. and 2. A run key, and a seed for the mask of its own; then the keys of this run with its neighbours.
+    run_key, seed = coins.bytes(SECRET_BYTES), coins.bytes(SECRET_BYTES)
+    present, roster, pairs, signed = yield from _meet(terms, me, mine, terms.commit(run_key) + terms.commit(seed), coins)
+    secrets, to_them, from_them = terms.run_keys(pairs, me, present, roster or terms.context)
+    masks, checks = terms.mask_keys(secrets)
+    del pairs
 
-    # 2. The neighbours' keys, each signed by its owner.
-    listed = yield from receive(SERVER, KeysListed)
-    require_subset(listed.neighbours, mine, SERVER)
-    if len(listed.advertised) != len(listed.neighbours):
-        raise PeerProtocolError("a list has another length", party=SERVER)
-    _require_enough(terms, listed.neighbours)
-    theirs = dict(zip(listed.neighbours, listed.advertised, strict=True))
-    terms.require_keys(theirs, own=(mask.public, channel.public), blame=SERVER)  # which has checked them before
-    channels = {index: terms.channel(channel, me, index, keys.channel_key) for index, keys in theirs.items()}
-    mask_keys = {index: keys.mask_key for index, keys in theirs.items()}
-    roster: bytes | None = None
-    if terms.plan.complete:  # then all keys are here, and everybody can compute the hash of what all were shown
-        theirs[me] = KeysAdvertised(mask.public, channel.public, commitment, signature)
-        roster = terms.roster(dict(sorted(theirs.items())))
-
-    present = listed.neighbours
-    del listed, theirs  # a run has thousands of these open at once in simulation
-
-    # 3. Shares of the mask key and of the seed: one pair for itself, the others sealed to their holders.
-    points = [index + 1 for index in (*present, me)]
-    shares = shamir.split_many([mask.secret_bytes(), seed], points, threshold, coins)
-    own_share = shares[-1, 1].astype("<u2").tobytes()
-    boxes = [
-        aead.seal(terms.box_key(channels[index], me, index), row.astype("<u2").tobytes(), associated=terms.context)
-        for index, row in zip(present, shares[:-1], strict=True)
-    ]
-    yield Send(SERVER, SharesDealt(b"".join(boxes)))
-    del boxes, shares
+    # 3. Shares of run key and seed: one pair for itself, the others sealed to their holders. The masks' secrets, sealed.
+    shares = shamir.split_many([run_key, seed], [*(index + 1 for index in present), me + 1], threshold, coins)
+    texts = shares.astype("<u2", copy=False).reshape(len(shares), -1).view(np.uint8)
+    boxes = aead.seal_many(to_them, texts[:-1], associated=terms.context, nonce=BOX_NONCE)
+    own_share = texts[-1, SHARE_BYTES:].tobytes()
+    yield Send(SERVER, SharesDealt(boxes.tobytes(), terms.sealed_secrets(run_key, secrets), checks))
+    del boxes, shares, texts, secrets, checks, run_key
 
     # 4. The neighbours' shares; whoever dealt none is out.
     passed = yield from receive(SERVER, SharesPassedOn)
     require_subset(passed.neighbours, present, SERVER)
     dealers = passed.neighbours
     _require_enough(terms, dealers)
-    held: dict[int, bytes] = {}
-    for index, box in zip(dealers, cut(passed.boxes, BOX_BYTES, len(dealers), SERVER), strict=True):
-        held[index] = _unseal(terms, terms.box_key(channels[index], index, me), box, terms.name(index))
-    del passed
+    if dealers != present:
+        at = np.searchsorted(present, dealers)
+        to_them, from_them = _chosen(to_them, at), _chosen(from_them, at)
+        masks = [masks[index] for index in at]
+    boxes = cut(passed.boxes, BOX_BYTES, len(dealers), SERVER)
+    held = _unseal(terms, from_them, boxes, [terms.name(index) for index in dealers]).reshape(-1, 2, SHARE_BYTES)
+    del passed, boxes
 
     # 5. The vector under its own mask and one mask per pair, added by one and subtracted by the other.
-    plus: list[bytes] = [terms.self_mask_key(seed)]
-    minus: list[bytes] = []
-    for index in dealers:
-        pair = terms.mask_key(mask, me, index, mask_keys[index])
-        (plus if me < index else minus).append(pair)
-    yield Send(SERVER, MaskedVectorSent(add_masks(vector, plus, minus)))
-    del plus, minus, mask, mask_keys, seed
+    later = bisect_left(dealers, me)
+    yield Send(SERVER, MaskedVectorSent(add_masks(vector, [terms.self_mask_key(seed), *masks[later:]], masks[:later])))
+    del masks, seed
 
     # 6. Whose vectors the server accepted: us among them, a quorum, none that we know to be out. Which keys it listed.
     named = yield from receive(SERVER, SurvivorsNamed)
     if len(named.roster) != SECRET_BYTES or named.roster != (roster or named.roster):
         raise PeerProtocolError("the keys that the server listed are not those that it names", party=SERVER)
     shown = named.roster + named.survivors
-    terms.verify(SERVER, b"survivors", shown, named.signature)
+    if signed:  # with keys that stand, the tags below are all that it takes
+        terms.verify(SERVER, b"survivors", shown, named.signature)
     flags = unpack_bits(named.survivors, len(setting.contributors))
     if flags is None or not flags[me] or int(flags.sum()) < setting.quorum_size:
         raise PeerProtocolError("the named survivors do not fit the study", party=SERVER)
-    if any(flags[index] and index not in held for index in mine):
+    there = flags[list(dealers)]
+    if int(flags[list(mine)].sum()) != int(there.sum()):
         raise PeerProtocolError("a party that dealt no shares is named as a survivor", party=SERVER)
-    surviving = tuple(index for index in dealers if flags[index])
+    surviving = tuple(np.array(dealers)[there].tolist())
     _require_enough(terms, surviving)
 
     # 7. Tell every surviving neighbour which roster and survivors we were shown ...
-    tags = [terms.echo(channels[index], me, index, shown) for index in surviving]
-    yield Send(SERVER, SurvivorsEchoed(b"".join(tags)))
+    at = np.flatnonzero(there)
+    yield Send(SERVER, SurvivorsEchoed(terms.echoes(_chosen(to_them, at), [me] * len(at), shown).tobytes()))
 
     # 8. ... and go on only if enough of them were shown the same.
     echoes = yield from receive(SERVER, EchoesPassedOn)
     require_subset(echoes.neighbours, surviving, SERVER)
     _require_enough(terms, echoes.neighbours)
-    for index, tag in zip(echoes.neighbours, cut(echoes.tags, TAG_BYTES, len(echoes.neighbours), SERVER), strict=True):
-        require_tag(terms.echo(channels[index], index, me, shown), tag, (SERVER, terms.name(index)))
+    given = cut(echoes.tags, TAG_BYTES, len(echoes.neighbours), SERVER)
+    keys = _chosen(from_them, np.searchsorted(dealers, echoes.neighbours))
+    expected = terms.echoes(keys, echoes.neighbours, shown)
+    for wrong in np.flatnonzero((expected ^ given).any(axis=1)):
+        suspects = (SERVER, terms.name(echoes.neighbours[wrong]))
+        require_tag(expected[wrong].tobytes(), given[wrong].tobytes(), suspects)
 
-    # 9. One share per dealer, never both: of the seed if it survived, of the mask key if not. Ours comes last.
-    given = [held[index][SHARE_BYTES:] if flags[index] else held[index][:SHARE_BYTES] for index in dealers]
-    yield Send(SERVER, SharesGiven(b"".join([*given, own_share])))
-    del held, given, channels
+    # 9. One share per dealer, never both: of the seed if it survived, of the run key if not. Ours comes last.
+    answer = held[np.arange(len(dealers)), there.astype(np.intp)].tobytes() + own_share
+    yield Send(SERVER, SharesGiven(answer))
+    del held, answer, keys, to_them, from_them
 
     # 10. The total.
     if not terms.options["publish"]:
@@ -139,16 +133,70 @@ def contributor(terms: MaskedSumSetup, vector: U64Array, coins: Coins) -> Role[T
     return Total(published.total, tuple(terms.name(index) for index in np.flatnonzero(flags).tolist()))
 
 
+def _meet(
+    terms: MaskedSumSetup, me: int, mine: tuple[int, ...], commitments: bytes, coins: Coins
+) -> Role[tuple[tuple[int, ...], bytes | None, bytes, bool]]:
+    """Which neighbours are there; on the complete graph, a hash of what all said; the pairs' keys; whether keys were signed."""
+    kept = terms.run.kept if terms.stands else None
+    chains = None if kept is None else ratchet.read(kept.load())
+    key, said = None, KeysAdvertised(commitments)
+    if chains is not None and chains.serves(map(terms.name, mine)):
+        said = KeysAdvertised(commitments, standing=chains.told)
+        yield Send(SERVER, said)
+        listed = yield from receive(SERVER, KeysListed)
+    if not said.standing or not listed.neighbours:  # nothing stands, or not with everybody
+        key = AgreementKey.generate(coins)
+        signature = pair_keys.sign_keys(terms.run, terms.context, key.public, commitments)
+        said = KeysAdvertised(commitments, key.public, signature)
+        yield Send(SERVER, said)
+        listed = yield from receive(SERVER, KeysListed)
+    present, at = listed.neighbours, bisect_left(listed.neighbours, me)
+    require_subset(present, mine, SERVER)
+    _require_enough(terms, present)
+    everybody = (*present[:at], me, *present[at:])
+    roster: bytes | None = None
+    whose = mine if key is None else present  # who is not here this time steps on when it is back
+    if key is not None:
+        if len(listed.advertised) != len(present):
+            raise PeerProtocolError("a list has another length", party=SERVER)
+        theirs = dict(zip(present, listed.advertised, strict=True))
+        terms.require_keys(theirs, own=(key.public,), blame=SERVER)  # which has checked them before
+        if terms.plan.complete:  # then all are here, and everybody can compute the hash of what all were shown
+            every = [each.said for each in listed.advertised]
+            roster = terms.roster_of(everybody, b"".join([*every[:at], said.said, *every[at:]]))
+        pairs = everyone = terms.agree(key, me, theirs, blame=SERVER)
+        name, epoch = (roster or b"")[: ratchet.NAME_BYTES], 0
+    else:
+        require_length(listed.standing, SAID_BYTES * len(present), SERVER)
+        if chains is None or not terms.hold(listed.standing, chains.name):
+            raise PeerProtocolError("lists keys of another agreement", party=SERVER)
+        split = SAID_BYTES * at
+        roster = terms.roster_of(everybody, listed.standing[:split] + said.said + listed.standing[split:])
+        name, epoch = chains.name, max(chains.epoch, *listed.standing[SAID_BYTES - 1 :: SAID_BYTES])
+        everyone = ratchet.forward(b"".join([chains.keys[terms.name(index)] for index in mine]), epoch - chains.epoch)
+        pairs = _chosen(everyone, np.searchsorted(mine, present))
+    if kept is not None:
+        after = dict(zip(map(terms.name, whose), keys_of(ratchet.forward(everyone, 1)), strict=True))
+        kept.keep(ratchet.write(ratchet.Chains(name, epoch + 1, after)))
+    return present, roster, pairs, key is not None
+
+
+def _chosen(keys: bytes, at: npt.NDArray[np.intp]) -> bytes:
+    """Some of the keys that stand one after the other."""
+    if SECRET_BYTES * len(at) == len(keys):
+        return keys
+    return np.frombuffer(keys, np.uint8).reshape(-1, SECRET_BYTES)[at].tobytes()
+
+
 def _require_enough(terms: MaskedSumSetup, left: tuple[int, ...]) -> None:
     """Raise unless we and the neighbours left reach the threshold: an honest server gives up before it shows fewer."""
     if len(left) + 1 < terms.plan.threshold:
         raise PeerProtocolError("shows fewer neighbours than the threshold", party=SERVER)
 
 
-def _unseal(terms: MaskedSumSetup, key: bytes, box: bytes, author: str) -> bytes:
-    """A box; if it does not open, its author or the server that passed it on is at fault, and nothing tells which."""
-    try:
-        held = aead.unseal(key, box, associated=terms.context)
-    except IntegrityError as cause:
-        raise IntegrityError(suspects=(author, SERVER)) from cause
+def _unseal(terms: MaskedSumSetup, keys: bytes, boxes: Bytes, authors: list[str]) -> Bytes:
+    """Boxes; if one does not open, its author or the server that passed it on is at fault, and nothing tells which."""
+    held, wrong = aead.unseal_many(keys, boxes, associated=terms.context, nonce=BOX_NONCE)
+    if wrong is not None:
+        raise IntegrityError(suspects=(authors[wrong], SERVER))
     return held

@@ -5,28 +5,36 @@ from __future__ import annotations
 import hashlib
 import hmac
 import itertools
-from collections.abc import Iterable, Mapping
+from bisect import bisect_left
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from typing import Any
 
 import msgspec
+import numpy as np
+import numpy.typing as npt
 
 from blindbayes.errors import ConfigError, IntegrityError, LocalProtocolError, PeerProtocolError
 from blindbayes.primitives import aead, shamir, signatures
 from blindbayes.primitives.agreement import AgreementKey
-from blindbayes.primitives.prg import derive_key
+from blindbayes.primitives.prg import derive_key, expand_bytes
 from blindbayes.protocol import pair_keys
 from blindbayes.protocol.core import Run
 from blindbayes.protocol.masked_sum.graph import MaskGraph, neighbours_of, plan
 from blindbayes.protocol.masked_sum.messages import KeysAdvertised
 from blindbayes.protocol.masked_sum.params import MaskedSumParams
+from blindbayes.protocol.masked_sum.ratchet import LIFE, STANDING_BYTES
 from blindbayes.protocol.registry import SumSetup, require_options
 
 SERVER = "server"
 SECRET_BYTES = 32
 SHARE_BYTES = 2 * shamir.limb_count(SECRET_BYTES)
 BOX_BYTES = 2 * SHARE_BYTES + aead.TAG_BYTES
+CHECK_BYTES = 16
+SAID_BYTES = 2 * SECRET_BYTES + STANDING_BYTES  # by a contributor whose keys stand
+BOX_NONCE, ECHO_NONCE = 0, 1
+Bytes = npt.NDArray[np.uint8]
 OPTIONS: dict[str, Any] = msgspec.structs.asdict(MaskedSumParams())
 
 
@@ -52,12 +60,14 @@ class MaskedSumSetup:
             options["malicious_server"],
         )
         object.__setattr__(self, "plan", layout)
+        if self.stands and not layout.complete:
+            raise ConfigError("standing keys are for up to 64 contributors, all of whom share masks: leave out `neighbours`")
 
     @cached_property
     def context(self) -> bytes:
         """Binds every key and signature to study, run, roster, vector length, quorum and graph."""
         shape = (self.setting.length, self.setting.quorum_size, self.plan.neighbours, self.plan.threshold)
-        return pair_keys.scope_of(self.run, "masked_sum v2", _roster_digest(self.setting.contributors), *map(str, shape))
+        return pair_keys.scope_of(self.run, "masked_sum v3", _roster_digest(self.setting.contributors), *map(str, shape))
 
     def neighbours(self, index: int) -> tuple[int, ...]:
         """The neighbours of a contributor, by roster index."""
@@ -78,56 +88,89 @@ class MaskedSumSetup:
         identity = self.run.identities.get(party, b"")
         signatures.verify(identity, self.context + step + payload, signature, party=blame or party)
 
+    @property
+    def stands(self) -> bool:
+        """Whether keys of an earlier run are used where everybody has them."""
+        return bool(self.options["keys"] == "standing")
+
     def require_keys(
         self, advertised: Mapping[int, KeysAdvertised], *, own: Iterable[bytes] = (), blame: str | None = None
     ) -> None:
-        """Raise, naming `blame` or the owner, unless all keys are proper, differ, and are what their owners signed."""
+        """Raise, naming `blame` or the owner, unless all keys are proper and differ."""
         for index, keys in advertised.items():
-            if not len(keys.mask_key) == len(keys.channel_key) == len(keys.commitment) == SECRET_BYTES:
-                raise PeerProtocolError("a key has another length", party=blame or self.name(index))
-        pair_keys.require_keys(
-            ((self.name(index), key) for index, keys in advertised.items() for key in (keys.mask_key, keys.channel_key)),
-            own=own,
-            blame=blame,
+            if len(keys.commitments) != 2 * SECRET_BYTES or keys.standing:
+                raise PeerProtocolError("what is said with a key has another length", party=blame or self.name(index))
+        publics = ((self.name(index), keys.public) for index, keys in advertised.items())
+        pair_keys.require_keys(publics, own=own, blame=blame)
+
+    def require_signed(self, index: int, keys: KeysAdvertised, *, blame: str | None = None) -> None:
+        """Raise `IntegrityError`, naming `blame` or the owner, unless it is what the owner signed."""
+        name, parts = self.name(index), (keys.public, keys.commitments)
+        pair_keys.verify_keys(self.run, self.context, name, parts, keys.signature, blame=blame or name)
+
+    def hold(self, said: bytes, name: bytes) -> bool:
+        """Whether all who said this, `SAID_BYTES` each, hold the keys of that agreement."""
+        told = np.frombuffer(said, np.uint8).reshape(-1, SAID_BYTES)[:, 2 * SECRET_BYTES : -1].tobytes()
+        return told == name * (len(said) // SAID_BYTES) and max(said[SAID_BYTES - 1 :: SAID_BYTES]) < LIFE
+
+    def agree(self, mine: AgreementKey, me: int, theirs: Mapping[int, KeysAdvertised], *, blame: str) -> bytes:
+        """The keys with the neighbours, one after the other. Who has no key in the roster is known by its signature."""
+        run, cards = self.run, {}
+        if run.keys.get(run.me):
+            if run.agreement is None or run.agreement.public != run.keys[run.me]:
+                raise ConfigError("the roster names another standing key for this site than its card")
+            cards = {self.name(at): run.keys[self.name(at)] for at in theirs if run.keys.get(self.name(at))}
+        for index, keys in theirs.items():
+            if self.name(index) not in cards:
+                self.require_signed(index, keys, blame=blame)
+        publics = {self.name(index): keys.public for index, keys in theirs.items()}
+        found = pair_keys.pair_keys(
+            mine, publics, me=run.me, scope=self.context, purpose="masked_sum pair", card=run.agreement, cards=cards
         )
-        for index, keys in advertised.items():
-            name, parts = self.name(index), (keys.mask_key, keys.channel_key, keys.commitment)
-            pair_keys.verify_keys(self.run, self.context, name, parts, keys.signature, blame=blame or name)
+        return b"".join(found)
 
-    def channel(self, mine: AgreementKey, me: int, other: int, public: bytes) -> bytes:
-        """The key of the channel between two contributors, through the server."""
-        return self._pair_key(mine, me, other, public, "masked_sum channel")
+    def run_keys(self, keys: bytes, me: int, others: Sequence[int], shown: bytes) -> tuple[bytes, bytes, bytes]:
+        """From the pairs' keys, for this run: the secrets of the masks, the keys of boxes to the others and from them."""
+        secrets, up, down = pair_keys.further_keys(keys, "run", 3, shown)
+        mine = SECRET_BYTES * bisect_left(others, me)  # those before me in the roster, then those after me
+        return secrets, down[:mine] + up[mine:], up[:mine] + down[mine:]
 
-    def box_key(self, channel: bytes, sender: int, receiver: int) -> bytes:
-        """The key that seals `sender`'s shares for `receiver`."""
-        names = self.setting.contributors
-        return pair_keys.directed_key(channel, "shares", names[sender], names[receiver])
+    def mask_keys(self, secrets: bytes) -> tuple[list[bytes], bytes]:
+        """The keys of the masks, and 16 bytes of each pair that show whether two have the same."""
+        masks, checks = pair_keys.further_keys(secrets, "mask", 2)
+        return keys_of(masks), np.frombuffer(checks, np.uint8).reshape(-1, SECRET_BYTES)[:, :CHECK_BYTES].tobytes()
 
-    def mask_key(self, mine: AgreementKey, me: int, other: int, public: bytes) -> bytes:
-        """The key of the mask that a pair adds and subtracts."""
-        return self._pair_key(mine, me, other, public, "masked_sum mask")
-
-    def _pair_key(self, mine: AgreementKey, me: int, other: int, public: bytes, purpose: str) -> bytes:
-        names = self.setting.contributors
-        return pair_keys.pair_key(mine, public, me=names[me], other=names[other], scope=self.context, purpose=purpose)
+    def sealed_secrets(self, run_key: bytes, secrets: bytes) -> bytes:
+        """The secrets of the masks under the run key; the same again opens them. A run key seals one list."""
+        pad = expand_bytes(derive_key(run_key, "secrets", self.context), len(secrets))
+        return (int.from_bytes(secrets, "big") ^ int.from_bytes(pad, "big")).to_bytes(len(secrets), "big")
 
     def roster(self, advertised: Mapping[int, KeysAdvertised]) -> bytes:
         """One hash of everything that the first set advertised; `advertised` in roster order."""
-        parts = {self.name(at): keys.mask_key + keys.channel_key + keys.commitment for at, keys in advertised.items()}
-        return pair_keys.digest_of(parts)
+        return self.roster_of(list(advertised), b"".join([each.said for each in advertised.values()]))
+
+    def roster_of(self, indices: Sequence[int], said: bytes) -> bytes:
+        """The same of what they said in one piece: of one size each, so that it has one reading."""
+        there = np.array(indices, "<u4").tobytes()
+        return hashlib.sha256(b"masked_sum roster" + self.context + len(there).to_bytes(4, "big") + there + said).digest()
 
     def self_mask_key(self, seed: bytes) -> bytes:
         """The key of a contributor's own mask."""
         return derive_key(seed, "self mask", self.context)
 
-    def commit(self, seed: bytes) -> bytes:
-        """A commitment to a seed of 32 random bytes: hiding because the seed has full entropy."""
-        return derive_key(seed, "commitment", self.context)
+    def commit(self, secret: bytes) -> bytes:
+        """A commitment to 32 random bytes: hiding because they have full entropy."""
+        return derive_key(secret, "commitment", self.context)
 
-    def echo(self, channel: bytes, sender: int, receiver: int, shown: bytes) -> bytes:
-        """The tag by which `sender` tells `receiver` which roster of keys and which survivors it was shown."""
-        names = self.setting.contributors
-        return pair_keys.directed_tag(channel, "echo", names[sender], names[receiver], shown)
+    def echoes(self, keys: bytes, senders: Sequence[int], shown: bytes) -> Bytes:
+        """The tags, (n, 16), by which each sender tells whom it shares that key with what roster and survivors it was shown."""
+        told = hashlib.sha256(shown).digest()
+        return aead.seal_many(keys, np.empty((len(senders), 0), np.uint8), associated=told, nonce=ECHO_NONCE)
+
+
+def keys_of(joined: bytes) -> list[bytes]:
+    """Keys that stand one after the other."""
+    return [joined[at : at + SECRET_BYTES] for at in range(0, len(joined), SECRET_BYTES)]
 
 
 @lru_cache(maxsize=4)
@@ -143,14 +186,15 @@ def require_length(packed: bytes, size: int, party: str) -> bytes:
     return packed
 
 
-def cut(packed: bytes, size: int, count: int, party: str) -> list[bytes]:
-    """`count` items of `size` bytes. Raises `PeerProtocolError` naming `party` for any other length."""
-    require_length(packed, size * count, party)
-    return [packed[at : at + size] for at in range(0, len(packed), size)]
+def cut(packed: bytes, size: int, count: int, party: str) -> Bytes:
+    """(count, size) bytes. Raises `PeerProtocolError` naming `party` for any other length."""
+    return np.frombuffer(require_length(packed, size * count, party), np.uint8).reshape(count, size)
 
 
 def require_subset(found: tuple[int, ...], allowed: tuple[int, ...], party: str) -> None:
     """Raise unless `found` is part of `allowed`, in the same order and without repeats."""
+    if found == allowed:
+        return
     known = set(allowed)
     if any(index not in known for index in found) or any(a >= b for a, b in itertools.pairwise(found)):
         raise PeerProtocolError("a list of neighbours does not fit the graph", party=party)

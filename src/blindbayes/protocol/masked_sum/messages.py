@@ -9,28 +9,39 @@ from blindbayes.wire import Message, Trust, U64Array
 
 
 class KeysAdvertised(Message, frozen=True):
-    """Step 1: a contributor's fresh public keys and its commitment to the seed of its own mask, signed."""
+    """Step 1: a contributor's commitments to its run key and to the seed of its own mask; with a fresh public key, signed, or
+    with the name and the count of the keys that it holds of an earlier run."""
 
     trust: ClassVar[Trust] = Trust.KEY
-    mask_key: bytes
-    channel_key: bytes
-    commitment: bytes
-    signature: bytes
+    commitments: bytes
+    public: bytes = b""
+    signature: bytes = b""
+    standing: bytes = b""
+
+    @property
+    def said(self) -> bytes:
+        """What a roster holds of it."""
+        return self.commitments + self.public + self.signature + self.standing
 
 
 class KeysListed(Message, frozen=True):
-    """Step 2: the signed keys of the receiver's neighbours that are still there."""
+    """Step 2: what the receiver's neighbours that are still there have advertised: fresh keys, or, packed, what they say of
+    standing ones. Nobody is there: advertise a fresh key."""
 
     trust: ClassVar[Trust] = Trust.KEY
     neighbours: tuple[int, ...]
-    advertised: tuple[KeysAdvertised, ...]
+    advertised: tuple[KeysAdvertised, ...] = ()
+    standing: bytes = b""
 
 
 class SharesDealt(Message, frozen=True):
-    """Step 3: for each neighbour, sealed to it, its shares of the sender's two secrets."""
+    """Step 3: for each neighbour, sealed to it, its shares of the sender's two secrets; the secret of the mask with it, sealed
+    under the run key; and a check of that secret."""
 
     trust: ClassVar[Trust] = Trust.ENCRYPTED
     boxes: bytes
+    secrets: bytes
+    checks: bytes
 
 
 class SharesPassedOn(Message, frozen=True):
@@ -74,7 +85,7 @@ class EchoesPassedOn(Message, frozen=True):
 
 
 class SharesGiven(Message, frozen=True):
-    """Step 9: per neighbour one share: of its own mask's seed if it survived, of its mask key if it did not."""
+    """Step 9: per neighbour one share: of its own mask's seed if it survived, of its run key if it did not."""
 
     trust: ClassVar[Trust] = Trust.SHARE
     shares: bytes

@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from blindbayes.errors import IntegrityError, PeerLost, PeerProtocolError
 from blindbayes.primitives import shamir
-from blindbayes.primitives.agreement import AgreementKey
 from blindbayes.primitives.prg import add_masks
 from blindbayes.protocol.core import Role, Send, open_value, receive_all
 from blindbayes.protocol.masked_sum.graph import pack_bits
-from blindbayes.protocol.masked_sum.keys import BOX_BYTES, SECRET_BYTES, SHARE_BYTES, MaskedSumSetup, require_length
+from blindbayes.protocol.masked_sum.keys import (
+    BOX_BYTES,
+    CHECK_BYTES,
+    SAID_BYTES,
+    SECRET_BYTES,
+    SHARE_BYTES,
+    MaskedSumSetup,
+    require_length,
+)
 from blindbayes.protocol.masked_sum.messages import (
     EchoesPassedOn,
     KeysAdvertised,
@@ -26,6 +34,7 @@ from blindbayes.protocol.masked_sum.messages import (
     SurvivorsNamed,
     TotalPublished,
 )
+from blindbayes.protocol.masked_sum.ratchet import NAME_BYTES
 from blindbayes.protocol.pair_keys import TAG_BYTES
 from blindbayes.protocol.registry import Total
 from blindbayes.wire import U64Array
@@ -39,21 +48,29 @@ def server(terms: MaskedSumSetup) -> Role[Total]:
     quorum_size = setting.quorum_size
 
     # 1. and 2. Keys in, the neighbours' keys out.
-    advertised = yield from receive_all(setting.contributors, KeysAdvertised, quorum=quorum_size)
+    advertised = yield from _advertised(terms)
     keys = {index_of[name]: message for name, message in advertised.items()}
-    terms.require_keys(keys)
     roster = terms.roster(keys)
     present = {index: tuple(other for other in around[index] if other in keys) for index in keys}
     _require_enough(terms, around, present)
+    stand = all(said.standing for said in keys.values())
     for index, there in present.items():
-        yield Send(terms.name(index), KeysListed(there, tuple(keys[other] for other in there)))
+        theirs = tuple(keys[other] for other in there)
+        said = b"".join([each.said for each in theirs]) if stand else b""
+        yield Send(terms.name(index), KeysListed(there, () if stand else theirs, said))
 
     # 3. and 4. Sealed shares in, passed on.
     dealt = yield from receive_all(tuple(advertised), SharesDealt, quorum=quorum_size)
     boxes: dict[int, bytes] = {}
+    secrets: dict[int, _Secrets] = {}
     for name, sealed in dealt.items():
         index = index_of[name]
         boxes[index] = require_length(sealed.boxes, BOX_BYTES * len(present[index]), name)
+        secrets[index] = _Secrets(
+            present[index],
+            require_length(sealed.secrets, SECRET_BYTES * len(present[index]), name),
+            require_length(sealed.checks, CHECK_BYTES * len(present[index]), name),
+        )
     del dealt
     dealers = {index: tuple(other for other in present[index] if other in boxes) for index in boxes}
     _require_enough(terms, present, dealers)
@@ -101,7 +118,7 @@ def server(terms: MaskedSumSetup) -> Role[Total]:
     for name, answer in given.items():
         index = index_of[name]
         shares[index] = require_length(answer.shares, SHARE_BYTES * (len(dealers[index]) + 1), name)
-    total = _remove_masks(terms, total, flags.tolist(), keys, dealers, shares)
+    total = _remove_masks(terms, total, flags.tolist(), keys, dealers, secrets, shares)
     yield from open_value(setting.label, total)
 
     # 10. The total.
@@ -109,6 +126,35 @@ def server(terms: MaskedSumSetup) -> Role[Total]:
         for name in given:
             yield Send(name, TotalPublished(total))
     return Total(total, included)
+
+
+def _advertised(terms: MaskedSumSetup) -> Role[dict[str, KeysAdvertised]]:
+    """What the first set says. If not all of them hold the same keys, whoever counted on them makes a fresh one."""
+    names, quorum_size = terms.setting.contributors, terms.setting.quorum_size
+    index_of = {name: index for index, name in enumerate(names)}
+    found = yield from receive_all(names, KeysAdvertised, quorum=quorum_size)
+    standing = {name: said for name, said in found.items() if said.standing} if terms.stands else {}
+    held = next((said.standing[:NAME_BYTES] for said in standing.values()), b"")
+    if len(standing) == len(found) and all(said.standing[:NAME_BYTES] == held for said in standing.values()):
+        for name, said in found.items():
+            whole = len(said.commitments) == 2 * SECRET_BYTES and len(said.said) == SAID_BYTES and not said.public
+            if not whole or not terms.hold(said.said, held):
+                raise PeerProtocolError("what is said of standing keys does not fit", party=name)
+        return found
+    if standing:
+        for name in standing:
+            yield Send(name, KeysListed(()))
+        fewest = max(quorum_size - (len(found) - len(standing)), 0)
+        fresh = yield from receive_all(tuple(standing), KeysAdvertised, quorum=fewest)
+        for name, said in fresh.items():
+            if said.commitments != standing[name].commitments:
+                raise PeerProtocolError("commits to something else", party=name)
+        found = {name: fresh.get(name, said) for name, said in found.items() if name in fresh or name not in standing}
+    keys = {index_of[name]: said for name, said in found.items()}
+    terms.require_keys(keys)
+    for index, said in keys.items():
+        terms.require_signed(index, said)
+    return found
 
 
 def _require_enough(
@@ -129,8 +175,13 @@ def _item(packed: bytes, size: int, order: tuple[int, ...], index: int) -> bytes
     return packed[at : at + size]
 
 
-def _public(secret: bytes) -> bytes:
-    return AgreementKey(secret).public
+@dataclass(frozen=True, slots=True)
+class _Secrets:
+    """What a contributor says of the masks that it shares: for each neighbour the secret, sealed, and a check of it."""
+
+    order: tuple[int, ...]
+    sealed: bytes
+    checks: bytes
 
 
 class _Recovery:
@@ -141,8 +192,8 @@ class _Recovery:
         self._holders: tuple[int, ...] = ()
         self._weights = np.zeros(0, np.int64)
 
-    def secret(self, owner: int, image: Callable[[bytes], bytes], expected: bytes) -> bytes:
-        """The owner's secret, whose image is public.
+    def secret(self, owner: int, expected: bytes) -> bytes:
+        """The owner's secret to which it committed.
 
         A wrong share raises `IntegrityError`. The owner may have dealt it wrong or its giver altered it, and nothing tells
         which: both are suspects, and without a spare share that tells the giver, all givers are.
@@ -151,12 +202,12 @@ class _Recovery:
         present = tuple(sorted(holder for holder in (*self.dealers[owner], owner) if holder in self.shares))
         chosen = present[:threshold]
         found = self._combine(owner, chosen)
-        if found is not None and image(found) == expected:
+        if found is not None and self.terms.commit(found) == expected:
             return found
         for spare in present[threshold : threshold + 1]:
             for suspect in chosen:
                 found = self._combine(owner, tuple(sorted({*chosen, spare} - {suspect})))
-                if found is not None and image(found) == expected:
+                if found is not None and self.terms.commit(found) == expected:
                     raise IntegrityError(suspects=tuple(self.terms.name(at) for at in dict.fromkeys((suspect, owner))))
         raise IntegrityError(suspects=tuple(self.terms.name(at) for at in dict.fromkeys((owner, *chosen))))
 
@@ -182,6 +233,7 @@ def _remove_masks(
     included: list[bool],
     keys: dict[int, KeysAdvertised],
     dealers: dict[int, tuple[int, ...]],
+    secrets: dict[int, _Secrets],
     shares: dict[int, bytes],
 ) -> U64Array:
     """The sum without the own masks of the included and without the pair masks that the lost left behind."""
@@ -194,13 +246,18 @@ def _remove_masks(
     plus: list[bytes] = []
     minus: list[bytes] = []
     for index, there in dealers.items():
+        commitments = keys[index].commitments
         if included[index]:
-            seed = recovery.secret(index, terms.commit, keys[index].commitment)
-            minus.append(terms.self_mask_key(seed))
+            minus.append(terms.self_mask_key(recovery.secret(index, commitments[SECRET_BYTES:])))
             continue
-        lost = AgreementKey(recovery.secret(index, _public, keys[index].mask_key))
+        run_key, own = recovery.secret(index, commitments[:SECRET_BYTES]), secrets[index]
+        masks, checks = terms.mask_keys(terms.sealed_secrets(run_key, own.sealed))
+        known = dict(zip(own.order, masks, strict=True))
         for other in there:
             if included[other]:  # what `other` added must go, what it subtracted must come back
-                pair = terms.mask_key(lost, index, other, keys[other].mask_key)
-                (minus if other < index else plus).append(pair)
+                if _item(checks, CHECK_BYTES, own.order, other) != _item(
+                    secrets[other].checks, CHECK_BYTES, secrets[other].order, index
+                ):
+                    raise IntegrityError(suspects=(terms.name(index), terms.name(other)))  # one of the two says another secret
+                (minus if other < index else plus).append(known[other])
     return add_masks(total, plus, minus)

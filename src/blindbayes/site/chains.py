@@ -1,0 +1,47 @@
+"""What a role of this site keeps from one run of a study to the next: sealed, in the folder, and in no backup.
+
+It is overwritten before the new one is written: after a crash in between there is none, and the next run begins as a first one.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from blindbayes.errors import IntegrityError
+from blindbayes.primitives.aead import seal, unseal
+from blindbayes.primitives.coins import Coins
+from blindbayes.storage.files import erase, make_private_folder, read_private, write_whole
+
+FOLDER = "standing"
+_NONCE_BYTES = 12
+
+
+class KeptInFolder:
+    """Fulfils `protocol.core.Kept`. `found` is what stood there when the run began, from its journal."""
+
+    def __init__(self, folder: Path, study: str, seat: str, key: bytes, found: bytes | None = None) -> None:
+        self._path, self._key = folder / FOLDER / f"{study[:32]}.{seat}", key
+        self._about = f"standing {len(study)} {study} {seat}".encode()
+        self._found = self._read() if found is None else found
+
+    def _read(self) -> bytes:
+        if not self._path.exists():
+            return b""
+        whole = read_private(self._path)
+        nonce = int.from_bytes(whole[:_NONCE_BYTES], "big")
+        try:
+            return unseal(self._key, whole[_NONCE_BYTES:], associated=self._about, nonce=nonce)
+        except IntegrityError:
+            return b""  # torn, or another site's: nothing stands
+
+    def load(self) -> bytes:
+        """As the run found it."""
+        return self._found
+
+    def keep(self, state: bytes) -> None:
+        """For the next run."""
+        nonce = Coins.system().bytes(_NONCE_BYTES)
+        sealed = seal(self._key, state, associated=self._about, nonce=int.from_bytes(nonce, "big"))
+        make_private_folder(self._path.parent)
+        erase(self._path)
+        write_whole(self._path, nonce + sealed)

@@ -1,0 +1,146 @@
+"""Keys of masked_sum that stand over runs, at agents: sealed, stepped on, taken up after a crash, in no backup."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from blindbayes.protocol.masked_sum import contributor, ratchet
+from blindbayes.site.backup import backup, restore
+from blindbayes.site.chains import KeptInFolder
+from blindbayes.study.file import Deadlines, StudyFile
+from blindbayes.transport.courier import MemoryHub
+from blindbayes.transport.journal import Begun, Journal
+from support.sites import BOOK, Gate, Office, bounded
+
+NAMES = ("north", "south", "west")
+QUICK = Deadlines(step=20, join=20, run=35)
+
+
+def standing_study(office: Office, runs: int) -> StudyFile:
+    study = office.net.make_study(BOOK, deadlines=QUICK, protocol="masked_sum", options={"keys": "standing"})
+    office.net.approve(study, runs=runs)
+    return study
+
+
+def chains(office: Office, study: StudyFile) -> dict[str, ratchet.Chains | None]:
+    """What every site keeps of its keys."""
+    sites = {name: office.net.sites[name] for name in NAMES}
+    return {
+        name: ratchet.read(KeptInFolder(site.home.folder, study.sha256, name, site.identity.storage_key).load())
+        for name, site in sites.items()
+    }
+
+
+async def done(office: Office, study: StudyFile) -> None:
+    runs = await office.run(study)
+    assert {run.state for run in runs.values()} == {"done"}, [str(run.error) for run in runs.values()]
+
+
+def test_agents_agree_once_and_step_their_sealed_keys_on(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with Office(tmp_path, NAMES) as office:
+            study = standing_study(office, 3)
+            names = set()
+            for number in (1, 2, 3):
+                await done(office, study)
+                kept = chains(office, study)
+                assert {each.epoch for each in kept.values() if each} == {number}
+                names |= {each.name for each in kept.values() if each}
+                north, south = kept["north"], kept["south"]
+                assert north is not None
+                assert south is not None
+                assert north.keys["south"] == south.keys["north"]
+                for path in (tmp_path / "sites").rglob("*"):
+                    assert not path.is_file() or north.keys["south"] not in path.read_bytes()
+            assert len(names) == 1
+
+    bounded(test)
+
+
+def test_a_site_without_its_keys_agrees_anew_with_all(tmp_path: Path) -> None:
+    """A restored backup: it holds none."""
+
+    async def test() -> None:
+        async with Office(tmp_path, NAMES) as office:
+            study = standing_study(office, 3)
+            await done(office, study)
+            home = office.net.sites["south"].home
+            assert list((home.folder / "standing").iterdir())
+            backup(home, tmp_path / "backup", "a long passphrase")
+            restore(tmp_path / "backup", tmp_path / "restored", "a long passphrase")
+            assert not (tmp_path / "restored" / "standing").exists()
+            for path in (home.folder / "standing").iterdir():
+                path.unlink()
+            first = chains(office, study)["north"]
+            await done(office, study)
+            second = chains(office, study)["north"]
+            assert first is not None
+            assert second is not None
+            assert first.name != second.name
+            await done(office, study)
+
+    bounded(test)
+
+
+@pytest.mark.parametrize("messages", [1, 2])  # its shares, or its vector, do not leave
+def test_a_site_that_crashes_after_the_step_takes_the_run_up_with_the_keys_it_began_with(
+    tmp_path: Path, messages: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The chain has stepped on in the folder; the journal has the one before. The masks are the same, and so is the vector."""
+    used: list[tuple[bytes, ...]] = []
+    real = contributor.add_masks
+
+    def add_masks(vector: Any, plus: list[bytes], minus: list[bytes]) -> Any:
+        used.append((vector.tobytes(), *plus, *minus))
+        return real(vector, plus, minus)
+
+    async def test() -> None:
+        hub = MemoryHub()
+        async with Office(tmp_path, NAMES, hub=hub) as office:
+            study = standing_study(office, 2)
+            await done(office, study)
+            monkeypatch.setattr(contributor, "add_masks", add_masks)
+            gate = hub.alter = Gate("south", messages)
+            run_id = office.agents["north"].begin(study.sha256).run_id
+            await gate.shut.wait()
+            await office.stop("south")
+            stepped = chains(office, study)["south"]
+            assert stepped is not None
+            assert stepped.epoch == 2
+            hub.alter = None
+            await office.start("south")
+            runs = await office.ended(run_id)
+            assert {each.state for each in runs.values()} == {"done"}, [str(each.error) for each in runs.values()]
+            assert {each.epoch for each in chains(office, study).values() if each} == {2}
+        assert len(used) > 3 or messages == 1  # south's twice
+        vectors = {masks[1:]: masks[0] for masks in used}
+        assert all(vectors[masks[1:]] == masks[0] for masks in used)  # one stream, one vector
+
+    bounded(test)
+
+
+def test_a_file_that_was_altered_or_belongs_to_another_is_as_if_there_were_none(tmp_path: Path) -> None:
+    kept = KeptInFolder(tmp_path, "s" * 64, "north", bytes(32))
+    assert kept.load() == b""
+    kept.keep(b"state")
+    assert KeptInFolder(tmp_path, "s" * 64, "north", bytes(32)).load() == b"state"
+    assert KeptInFolder(tmp_path, "s" * 64, "north", b"k" * 32).load() == b""
+    (path,) = (tmp_path / "standing").iterdir()
+    assert b"state" not in path.read_bytes()
+    path.rename(path.with_name(path.name.replace("north", "south")))
+    assert KeptInFolder(tmp_path, "s" * 64, "south", bytes(32)).load() == b""
+
+
+def test_a_journal_holds_what_the_run_began_with_however_many_members(tmp_path: Path) -> None:
+    state = bytes(range(256)) * 16
+    Journal.create(tmp_path / "j", Begun("s", "r", "me", bytes(32), b"", "code", state), bytes(32)).close()
+    found = Journal.find(tmp_path / "j", "r", bytes(32))
+    assert found is not None
+    assert found.begun.standing == state
+    found.close()
+    whole = (tmp_path / "j" / "journal").read_bytes()
+    (tmp_path / "j" / "journal").write_bytes(whole[:-1])  # a crash as it was created
+    assert Journal.find(tmp_path / "j", "r", bytes(32)) is None
