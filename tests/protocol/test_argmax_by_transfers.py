@@ -11,13 +11,20 @@ import pytest
 import blindbayes.protocol.shared_argmax as package
 from blindbayes.codebook import Categorical, Numeric
 from blindbayes.errors import IntegrityError, LocalProtocolError, PeerProtocolError, ProtocolError
+from blindbayes.protocol.core import Send, receive
+from blindbayes.protocol.digits import pack
 from blindbayes.protocol.shared_argmax import query as argmax_query
-from blindbayes.protocol.shared_argmax.by_transfers import levels
+from blindbayes.protocol.shared_argmax.by_transfers import _Shares, levels
 from blindbayes.protocol.shared_argmax.messages import LevelCompared, OutputsShared
 from blindbayes.protocol.shared_model import score
+from blindbayes.protocol.transfer import agree, mark
+from blindbayes.protocol.transfer.messages import SessionOffered
 from blindbayes.transport.memory import Drop, Duplicate, Replace, Tamper
+from blindbayes.wire import decode
+from blindbayes.wire.transcript import Keep
 from support.argmax import Setup, with_classes
 from support.columns import MIXED, book, to_scores
+from support.two_party import coins, let_proofs_hold
 
 WIDE = book([Numeric("x", -1e6, 1e6, 0.001), Categorical("v", ("0", "1", "2"))], floor=1e-9)
 
@@ -183,3 +190,49 @@ def test_without_transfers_in_both_directions_nothing_is_sent():
     setup.back = (None, None)
     with pytest.raises(LocalProtocolError, match="both directions"):
         setup.run()
+
+
+@pytest.mark.parametrize("party", ["class", "attributes"])
+@pytest.mark.parametrize("given", ["learned", "other"])
+def test_either_party_sees_the_class_and_nothing_else(party, given, monkeypatch):
+    """A simulator that has the class, or any other, makes all that the party receives: lengths are public, contents uniform."""
+    let_proofs_hold(monkeypatch)
+    setup = narrow(with_classes(3), 40)
+    real = setup.run(keep=Keep.FRAMES)
+    classes = real.outputs[party] if given == "learned" else (real.outputs[party] + 1) % 3
+    position = np.stack([classes & 1, classes >> 1]).astype(np.uint8)
+    source, other, seen = coins("simulator"), next(name for name in setup.parties if name != party), []
+    outputs = _Shares.outputs.fget
+    monkeypatch.setattr(_Shares, "outputs", property(lambda self: seen.append(outputs(self)) or seen[-1]))
+
+    def simulator(run, shares):
+        session = yield from agree(run, party, "shared_argmax", setup.query().facts(), coins("sim"))
+        for sent in (entry for entry in real.transcript.entries if entry.kind is not SessionOffered):
+            if sent.to != party:
+                yield from receive(party, sent.kind)
+                continue
+            shown = decode(sent.frame, sent.kind)
+            places[sent.kind] = places.get(sent.kind, -1) + 1
+            at = places[sent.kind] * 2 + (party == "attributes") if sent.kind is LevelCompared else 0
+            at = int(party == "class") if sent.kind is OutputsShared else at
+            fields = {name: made(name, getattr(shown, name)) for name in sent.kind.__struct_fields__ if name != "mark"}
+            if sent.kind is OutputsShared and shares is not None:
+                fields["bits"] = pack(position ^ shares)
+            yield Send(party, sent.kind(mark(session, sent.kind, at), **fields))
+
+    def made(name, words):
+        return source.derive(name).words(len(words))
+
+    def against(shares):
+        places.clear()
+        setup.other_role = lambda run: simulator(run, shares)
+        return setup.run(replaced=other, keep=Keep.FRAMES, check=False)
+
+    places = {}
+    against(None)
+    simulated = against(seen[-1])
+    assert simulated.error is None
+    assert np.array_equal(simulated.outputs[party], classes)
+    sizes = [[(entry.kind, entry.size) for entry in each.transcript.entries if entry.to == party] for each in (real, simulated)]
+    assert [kind for kind, _ in sizes[0]] == [kind for kind, _ in sizes[1]]
+    assert all(abs(a - b) <= 8 for (_, a), (_, b) in zip(*sizes, strict=True))

@@ -73,4 +73,6 @@ class Setup:
             back = to_class if holder == self.holders[0] else None
             receiver, own = anew(self.links[holder][1]), coins(holder)
             roles[holder] = attribute_holder(runs[holder], query, share, values, receiver, own, back=back)
+        if replaced := options.pop("replaced", None):  # another role in a party's place
+            roles[replaced] = self.other_role(runs[replaced])
         return run_in_memory(roles, **options)
