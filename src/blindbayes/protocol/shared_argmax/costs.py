@@ -19,7 +19,7 @@ from blindbayes.protocol.shared_argmax.comparing import and_gates
 from blindbayes.protocol.shared_argmax.query import SharedArgmaxSetup, look_up_shape
 
 COMPARISONS = ("auto", "garbled", "transfers")
-_GATE, _ENTRY, _TRANSFER, _CALL = 50, 22, 50, 400_000  # nanoseconds of both parties: per AND, entry, transfer, and message
+_GATE, _ENTRY, _TRANSFER, _CALL = 50, 14, 45, 700_000  # nanoseconds of both parties: per AND, entry, transfer, and message
 _HIGHEST_MS, _HIGHEST_MBIT = 60_000.0, 1e6
 
 
