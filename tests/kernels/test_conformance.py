@@ -1,5 +1,7 @@
 """Every kernel, on every instruction set of this machine, gives what numpy gives, bit by bit, and takes only what fits."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
@@ -12,6 +14,7 @@ from blindbayes.primitives.garbling import Evaluator, Garbler, Plain
 from blindbayes.primitives.linear_hash import LinearHash
 from blindbayes.primitives.tweaks import Domain, TweakedHash
 from blindbayes.protocol import lookups, pair_keys
+from blindbayes.protocol.joined_scores import match
 from blindbayes.protocol.lookups import Offered
 from support.two_party import coins, transfer_pair
 
@@ -202,6 +205,36 @@ def test_whole_comparisons_are_garbled_and_evaluated_alike(isa, classes, bits, c
 
     wanted = circuit(Plain(), lm.to_bits(shares, bits), theirs)
     assert np.array_equal(alike(isa, work)[-1], wanted)
+
+
+@pytest.mark.parametrize(("tag_bits", "planes"), [(1, 0), (1, 2), (2, 1), (7, 3), (58, 40), (74, 60)])
+@pytest.mark.parametrize("lanes", [1, 15, 64, 130])
+def test_tags_are_matched_alike_and_what_matches_passes(isa, tag_bits, planes, lanes):
+    bits = tag_bits + planes
+    shape = SimpleNamespace(tag_bits=tag_bits, planes=planes, payload_words=-(-bits // 64))
+    own, theirs = (words(label, lanes, shape.payload_words) for label in ("own", "theirs"))
+    mine, other = lm.to_bits(own, bits), lm.to_bits(theirs, bits)
+    other[:tag_bits, ::3] = mine[:tag_bits, ::3]
+    delta, labels = words("delta", 2) | np.uint64(1), words("labels", bits, lanes, 2)
+    active_labels = labels ^ (other[..., None].astype(np.uint64) * np.uint64(MOST) & delta)
+
+    def work():
+        garbler, evaluator = Garbler(TweakedHash(b"g"), delta), Evaluator(TweakedHash(b"g"))
+        for each in (garbler, evaluator):
+            each.hash_.reserve(Domain.GATE, 33)
+        out = match.matched(garbler, own, labels, shape)
+        tables = garbler.take_tables()
+        evaluator.give_tables(tables)
+        got = match.matched(evaluator, None, active_labels, shape)
+        evaluator.require_finished()
+        return [tables, *out, *got, evaluator.read(got[0], garbler.tags(out[0]))]
+
+    _, _, keys, kept, _, held, chosen, equal = alike(isa, work)
+    wanted = (other == mine)[:tag_bits].all(axis=0)
+    assert np.array_equal(equal == 1, wanted)
+    assert np.array_equal(kept ^ chosen, (mine ^ other)[tag_bits:].T & wanted[:, None])
+    choices = chosen[..., None].astype(np.uint64) * np.uint64(MOST)
+    assert np.array_equal(held, keys ^ (choices & delta))  # keys are of colour 0: the other's share is what it chooses
 
 
 @pytest.mark.parametrize(

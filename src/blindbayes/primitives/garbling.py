@@ -257,9 +257,10 @@ class Garbler(HalfGates):
 
     def take_tables(self) -> npt.NDArray[np.uint64]:
         """The tables since the last call, to be sent."""
-        taken = np.concatenate(self._tables) if self._tables else np.zeros(0, dtype=np.uint64)
-        self._tables = []
-        return taken
+        taken, self._tables = self._tables, []
+        if len(taken) == 1:  # no copy
+            return taken[0]
+        return np.concatenate(taken) if taken else np.zeros(0, dtype=np.uint64)
 
     # -- outputs -------------------------------------------------------------------------------------------------------
 
