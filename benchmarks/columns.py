@@ -13,8 +13,9 @@ is made beforehand and serves again and again. Peak memory is the process's high
 compare ratios. `paper` and `compare_all` run all parties in one process and count CPU time.
 
 What the figures are held against: training of 10^6 rows x 50 columns x 3 classes in at most 3 CPU s per party and 300 bytes
-per row; with kernels 100,000 instances/s with 10 categorical attributes and 45,000/s mixed (batch 10,000; without them 30,000
-and 10,000), which two idle cores must be there for; one instance under 25 ms; at most 5 round trips. Over a round trip of 40 ms, transfers set up: one instance in at most 130 ms, 10,000 in at most 1.5 s.
+per row; with kernels, and two idle cores, 100,000 instances/s with 10 categorical attributes and 45,000/s mixed (batch 10,000;
+without kernels 30,000 and 10,000); one instance under 25 ms; at most 5 round trips. Over a round trip of 40 ms, transfers set
+up: one instance in at most 130 ms, 10,000 in at most 1.5 s.
 """
 
 from __future__ import annotations
