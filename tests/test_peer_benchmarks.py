@@ -81,6 +81,15 @@ def test_the_table_has_ratios_with_their_spread_and_names_who_cannot_be_had(harn
     assert "**not installed: no such version** (gone==2)" in text
 
 
+def test_a_peer_that_is_measured_again_replaces_its_row_and_a_new_one_stands_last(harness: Any) -> None:
+    def peer(name: str, cpu: float) -> Any:
+        return harness.Peer(name, "work", harness.plain, {}, (), times=[({"cpu": 1.0}, {"cpu": cpu})])
+
+    before = harness.page([peer("one", 2.0), peer("two", 3.0)], 1)
+    after = harness.replaced(before, harness.page([peer("two", 8.0), peer("three", 4.0)], 1))
+    assert after == harness.page([peer("one", 2.0), peer("two", 8.0), peer("three", 4.0)], 1)
+
+
 def test_an_environment_that_cannot_be_made_is_a_reason_and_no_error(harness: Any, tmp_path: Path) -> None:
     peer = harness.Peer("nobody", "work", harness.plain, {}, (str(tmp_path / "there-is-no-such-folder"),))
     assert harness.environment(peer, tmp_path) is None

@@ -1,7 +1,7 @@
 """Our work beside each peer's, in one run: builds every peer's environment, runs both sides in turn, writes docs/peers.md.
 
     make peers                                  # all of it, into docs/peers.md; environments in .peers
-    python benchmarks/peers/run.py --only OpenDP --rounds 3 --out peers.md
+    python benchmarks/peers/run.py --only OpenDP --rounds 3      # its row alone is measured again
 
 Each peer has an environment of its own, since some pin old versions of what others need new. A round does every comparison
 once, ours and theirs in turn, so that a loaded machine slows both; times are CPU seconds of all parties, ratios are taken
@@ -158,6 +158,7 @@ class Peer:
     requires: tuple[str, ...]
     note: str = ""
     absent: str = ""
+    home: str = ""  # whose environment it shares
     times: list[tuple[dict[str, Any], dict[str, Any]]] = field(default_factory=list)
 
 
@@ -194,13 +195,22 @@ PEERS = [
         ("openmined.psi==2.0.6",),
         "it opens the size, ours (matching) which identifiers are shared; joined_sums opens neither",
     ),
-    Peer(
-        "SPU",
-        "training in shares, 20,000 rows x 50 columns x 3 classes, CHEETAH",
-        lambda task: _never,
-        {"rows": 20_000},
-        ("spu==0.9.5",),
-        "two processes each; its default two-party mode is not safe by its own documentation",
+    *(
+        Peer(
+            name,
+            f"{what}, CHEETAH",
+            lambda task: _never,
+            task,
+            ("spu==0.9.5",),
+            "two processes each; its default two-party mode is not safe by its own documentation",
+            home="SPU",
+        )
+        for name, what, task in (
+            ("SPU", "training in shares, 20,000 rows x 50 columns x 3 classes", {"rows": 20_000}),
+            ("SPU at size", "training in shares, 1,000,000 rows x 50 columns x 3 classes", {"rows": 1_000_000}),
+            ("SPU categorical", "10,000 instances, 10 categorical attributes", {"kind": 0, "batch": 10_000}),
+            ("SPU mixed", "10,000 instances, 5 categorical and 5 Gaussian attributes", {"kind": 1, "batch": 10_000}),
+        )
     ),
     Peer(
         "MPyC",
@@ -234,7 +244,7 @@ def _never() -> dict[str, Any]:
 
 def environment(peer: Peer, folder: Path) -> Path | None:
     """The python of a peer's environment, made if need be; None, with the reason, if it cannot be had."""
-    home = folder / peer.name
+    home = folder / (peer.home or peer.name)
     python, mark = home / "bin" / "python", home / ".ready"
     if mark.exists() and mark.read_text() == "\n".join(peer.requires):
         return python
@@ -281,16 +291,24 @@ class Worker:
         self._process.wait()
 
 
-def spu_sides(python: Path, rows: int) -> tuple[Once, Once]:
-    """Ours and SPU's, by the program that knows both."""
-    book = spu_columns.ours.codebook(45, 2, 5, spu_columns.CODE_BITS)
+def spu_sides(python: Path, task: dict[str, int]) -> tuple[Once, Once]:
+    """Ours and SPU's, by the program that knows both: training, or classification of one kind of instances."""
+    rows, batch, kind = task.get("rows"), task.get("batch", 0), task.get("kind", 0)
+    nominal, gaussian = spu_columns.KINDS[kind]
+    book = spu_columns.ours.codebook(nominal, 4, gaussian, spu_columns.CODE_BITS if gaussian else 2)
+    wide = spu_columns.ours.codebook(45, 2, 5, spu_columns.CODE_BITS)
 
     def mine() -> dict[str, Any]:
-        return {"cpu": sum(side["cpu"] for side in spu_columns.ours.train(rows, book, True).values())}
+        if rows is not None:
+            return {"cpu": sum(side["cpu"] for side in spu_columns.ours.train(rows, wide, True).values())}
+        return {"cpu": spu_columns.ours.classify([batch], book, f"kind {kind}", 3)[batch]["cpu"]}
 
     def theirs() -> dict[str, Any]:
-        sides = spu_columns.theirs(str(python), [rows], [], 1)
-        return {"cpu": sum(side["train"][str(rows)]["cpu"] for side in sides)}
+        if rows is not None:
+            found = spu_columns.theirs(str(python), [rows], [], 1)
+            return {"cpu": sum(side["train"][str(rows)]["cpu"] for side in found)}
+        found = spu_columns.theirs(str(python), [], [batch], 1)
+        return {"cpu": sum(side["classify"][kind][str(batch)]["cpu"] for side in found)}
 
     return mine, theirs
 
@@ -345,6 +363,19 @@ def page(peers: list[Peer], rounds: int) -> str:
     return "\n".join(lines) + "\n"
 
 
+def replaced(page: str, some: str) -> str:
+    """A page with the rows of some peers measured again; rows that are new stand last."""
+    known = [line for line in page.splitlines() if line.strip()]
+    for line in some.splitlines():
+        head = line.split(" | ", 2)[:2]
+        if not line.startswith("| ") or line.startswith("| peer "):
+            continue
+        at = next((index for index, old in enumerate(known) if old.split(" | ", 2)[:2] == head), len(known))
+        known[at : at + 1] = [line]
+    first = next(index for index, line in enumerate(known) if line.startswith("| peer "))
+    return "\n".join([known[0], "", *known[1:first], "", *known[first:]]) + "\n"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", nargs="+", choices=[peer.name for peer in PEERS], help="some of the peers")
@@ -364,8 +395,8 @@ def main() -> None:
         if python is None:
             continue
         try:
-            if peer.name == "SPU":
-                sides[peer.name] = spu_sides(python.absolute(), peer.task["rows"])
+            if peer.home == "SPU":
+                sides[peer.name] = spu_sides(python.absolute(), peer.task)
             else:
                 workers.append(Worker(peer, python))
                 sides[peer.name] = clocked(peer.ours(peer.task)), workers[-1]
@@ -385,7 +416,10 @@ def main() -> None:
             print(f"round {number + 1}, {peer.name}: ours {own['cpu']:.3g} s, theirs {other['cpu']:.3g} s", flush=True)
     for worker in workers:
         worker.close()
-    chosen.out.write_text(page(peers, chosen.rounds), encoding="utf-8")
+    text = page(peers, chosen.rounds)
+    if chosen.only and chosen.out.exists():
+        text = replaced(chosen.out.read_text(encoding="utf-8"), text)
+    chosen.out.write_text(text, encoding="utf-8")
     print(f"written to {chosen.out}")
 
 
