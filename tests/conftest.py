@@ -2,8 +2,8 @@
 
 Temporary folders lie in memory where there is room; with TMPDIR=/tmp they lie on a disk.
 
-`--tenth` keeps a tenth of the slow tests, another one every day, and lets no further one begin after `--tenth-seconds`: so none
-of them rots, and `make test` stays short. BLINDBAYES_TENTH=0..9 names one.
+`--tenth` keeps a tenth of the slow tests, another one every day, and those that are `daily`, and lets no further one begin
+after `--tenth-seconds`: so none of them rots, and `make test` stays short. BLINDBAYES_TENTH=0..9 names one.
 """
 
 from __future__ import annotations
@@ -70,9 +70,11 @@ def pytest_report_header(config: pytest.Config) -> str | None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if not config.getoption("--tenth"):
         return
-    kept = [item for item in items if item.get_closest_marker("slow") and tenth_of(item.nodeid) == tenth_of_today()]
+    slow = [item for item in items if item.get_closest_marker("slow")]
+    kept = [item for item in slow if item.get_closest_marker("daily") or tenth_of(item.nodeid) == tenth_of_today()]
     week = datetime.now(UTC).date().toordinal() // 10  # who came last, and found the time used up, comes sooner in ten days
-    kept.sort(key=lambda item: hashlib.sha256(f"{week} {item.nodeid}".encode()).digest())
+    chance = {item: hashlib.sha256(f"{week} {item.nodeid}".encode()).digest() for item in kept}
+    kept.sort(key=lambda item: (not item.get_closest_marker("daily"), chance[item]))
     config.hook.pytest_deselected(items=[item for item in items if item not in kept])
     items[:] = kept
 

@@ -73,6 +73,25 @@ def all_up(net: Loopback) -> bool:
     return all(all(state.values()) for state in states)
 
 
+def simulated(net: Loopback, study: StudyFile, folder: Path) -> bytes:
+    """The model of the same study in this process."""
+    tables = {name: site.home.config.rows.source for name, site in net.sites.items() if site.home.config.rows is not None}
+    study.simulate(tables).save(folder)
+    return (folder / "model.json").read_bytes()
+
+
+@pytest.mark.slow
+@pytest.mark.daily
+@pytest.mark.timeout(300)
+def test_a_sum_ends_over_a_real_federation_in_the_bytes_of_one_process(tmp_path: Path, short: Path) -> None:
+    carried = sites(tmp_path / "carried", latency="milliseconds", short=short)
+    with Flare(tmp_path / "flare", sockets_of(carried)) as flare, carried:
+        flare.submit()
+        until("all agents see each other through FLARE", lambda: all_up(carried), 90)
+        study = rows_study(carried)
+        assert model_of(carried, run(carried, study)[0]) == simulated(carried, study, tmp_path / "alone")
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_rows_and_columns_over_a_real_federation_a_dead_site_and_the_end(tmp_path: Path, short: Path) -> None:

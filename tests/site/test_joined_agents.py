@@ -6,12 +6,10 @@ import re
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 import pytest
 
 from blindbayes import NaiveBayes
-from blindbayes.codebook import Categorical, Codebook, Numeric
 from blindbayes.errors import ConfigError, DataError, PeerLost, PeerProtocolError, PrivacyError
 from blindbayes.primitives.cuckoo import bin_count
 from blindbayes.protocol.joined_sums import MIN_BOUND
@@ -20,42 +18,8 @@ from blindbayes.simulation.joined import JoinedModel, LeftJoinedModel
 from blindbayes.site.policy import Policy, require_study
 from blindbayes.study.agreement import Holdings
 from blindbayes.study.file import Deadlines, StudyFile
+from support.joined_people import BOOK, HOLDS, people, tables
 from support.sites import Office, bounded
-
-BOOK = Codebook(
-    "class",
-    ("bad", "good"),
-    (
-        Categorical("sector", ("a", "b")),
-        Numeric("income", 0, 100),
-        Categorical("plan", ("s", "m", "l")),
-        Numeric("minutes", 0, 200),
-    ),
-    max_rows=100_000,
-    variance_floor=0.25,
-)
-HOLDS = {"bank": ("sector", "income"), "telecom": ("plan", "minutes")}
-
-
-def people(count: int = 60, seed: int = 1) -> pd.DataFrame:
-    rng = np.random.default_rng(seed)
-    label = rng.integers(0, 2, count)
-    return pd.DataFrame(
-        {
-            "id": [f"person-{at:04}" for at in range(count)],
-            "sector": np.array(["a", "b"])[(rng.random(count) < 0.3 + 0.4 * label).astype(int)],
-            "income": np.clip(np.rint(rng.normal(40 + 15 * label, 10)), 0, 100),
-            "plan": np.array(["s", "m", "l"])[(rng.integers(0, 2, count) + label) % 3],
-            "minutes": np.clip(np.rint(rng.normal(80 + 30 * label, 20)), 0, 200),
-            "class": np.array(["bad", "good"])[label],
-        }
-    )
-
-
-def tables(frame: pd.DataFrame) -> dict[str, pd.DataFrame]:
-    """The bank has the first 45 people, the telecom the last 40 in another order: 25 in common."""
-    bank = frame[:45][["id", "sector", "income", "class"]]
-    return {"bank": bank, "telecom": frame[20:][["id", "plan", "minutes"]].sample(frac=1, random_state=3)}
 
 
 def office_of(folder: Path, frames: dict[str, pd.DataFrame], **options: Any) -> Office:
