@@ -131,7 +131,7 @@ def test_what_one_side_lacks_neither_uses_and_a_pack_that_comes_back_is_not_offe
             assert ready(office) == {"hospital": 0, "insurer": 0}
             await predict(office, study, model, asked, "second")
             insurer = office.net.sites["insurer"].home.ahead
-            insurer._audit = AuditLog(tmp_path / "empty.log")  # it forgot
+            insurer.audit = AuditLog(tmp_path / "empty.log")  # it forgot
             assert ready(office) == {"hospital": 0, "insurer": 1}
             assert errors(await predict(office, study, model, asked, "third")) == {"hospital": None, "insurer": None}
             for batch in ("second", "third"):
@@ -291,8 +291,12 @@ def folder_at(path: Path) -> AheadFolder:
     return AheadFolder(path / "ahead", RunFolders(path / "runs"), AuditLog(path / "audit.log"))
 
 
+def shelf(path: Path) -> store.FolderShelf:
+    return store.FolderShelf(folder_at(path), KEY, 10 << 20)
+
+
 def make_pack(path: Path, made: str) -> bytes:
-    draft = folder_at(path).shelf(KEY, 10).draft(made, "other", b"facts", 10_000)  # type: ignore[union-attr]
+    draft = shelf(path).draft(made, "other", b"facts", 10_000)
     draft.write(b"record 0")
     draft.keep(b"n" * 32)
     return b"n" * 32
@@ -331,22 +335,21 @@ def test_whenever_a_site_is_killed_two_runs_never_get_one_pack(tmp_path: Path) -
         name = make_pack(path, made)
 
         def work(path: Path = path, name: bytes = name) -> None:
-            home = folder_at(path)
-            assert home.offered(one, "other", b"facts", 5, KEY) == [name]
-            assert home.take(one, "other", name, KEY)[1].read(0) == b"record 0"
+            assert shelf(path).offered(one, "other", b"facts", 5) == [name]
+            assert shelf(path).take(one, "other", name)[1].read(0) == b"record 0"
             (path / "sent").touch()  # from here on the other site may have seen something of it
 
         died = killed_after(steps, work)
         deaths += died
         home = folder_at(path)
         home.tidy(KEY)
-        offered = home.offered(two, "other", b"facts", 5, KEY)
-        if (path / "sent").exists() or home._used():
+        offered = shelf(path).offered(two, "other", b"facts", 5)
+        if (path / "sent").exists() or home.used():
             assert offered == []
             with pytest.raises(LocalProtocolError):
-                home.take(two, "other", name, KEY)
+                shelf(path).take(two, "other", name)
             if (path / "runs" / one / "ahead.other").exists():  # the run itself, taken up again, finds it
-                assert home.take(one, "other", name, KEY)[1].read(0) == b"record 0"
+                assert shelf(path).take(one, "other", name)[1].read(0) == b"record 0"
         if not died:
             break
     assert deaths > 8

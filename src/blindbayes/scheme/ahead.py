@@ -12,7 +12,7 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 from blindbayes.errors import ConfigError, LocalProtocolError
 from blindbayes.model.shares import ModelShare
@@ -26,6 +26,7 @@ from blindbayes.protocol.shared_argmax import SharedArgmaxSetup, ahead
 from blindbayes.protocol.shared_argmax.comparing import and_gates
 from blindbayes.protocol.shared_argmax.ready import Material, ReadyReceiver, ReadySender, Records, Shape
 from blindbayes.scheme.aligned import columns_of
+from blindbayes.scheme.job import AnsweringSite
 from blindbayes.transport.journal import code_version
 from blindbayes.transport.memory import Outcome
 
@@ -184,30 +185,12 @@ class Ready:
         return ReadyReceiver(self._taken[other]) if other in self._taken else None
 
 
-class MakingSite(Protocol):
-    """What the job asks of its site."""
-
-    @property
-    def name(self) -> str:
-        """Whose site it is."""
-        ...
-
-    @property
-    def shelf(self) -> Shelf | None:
-        """Where it keeps packs."""
-        ...
-
-    def share_of(self, model: str) -> Any:
-        """Its share of the model of a training run."""
-        ...
-
-
 class AheadJob:
     """See `job.Job`: packs for one model. Nothing of anybody's rows enters, and nothing is opened or charged."""
 
     kind = "ahead"
 
-    def __init__(self, site: MakingSite, run_id: str, parties: int, reveal_to: str, *, compare_all: bool) -> None:
+    def __init__(self, site: AnsweringSite, run_id: str, parties: int, reveal_to: str, *, compare_all: bool) -> None:
         found = ahead_of(run_id)
         if found is None:
             raise ConfigError("the id is not that of a run that makes material ahead")
@@ -220,7 +203,7 @@ class AheadJob:
         """What is made; refused where nothing can be."""
         if self._plan is None:
             reveal_to, compare_all = self._terms
-            self._plan = Plan.of(self.site.share_of(self._model), reveal_to, compare_all=compare_all)
+            self._plan = Plan.of(cast(ModelShare, self.site.share_of(self._model)), reveal_to, compare_all=compare_all)
         return self._plan
 
     def read(self) -> None:

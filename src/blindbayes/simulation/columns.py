@@ -19,7 +19,7 @@ from blindbayes.lazy import lazy
 from blindbayes.model.shares import ModelShare
 from blindbayes.primitives.coins import Coins
 from blindbayes.protocol.columns import ColumnsSetup
-from blindbayes.scheme.ahead import AheadJob, ahead_run
+from blindbayes.scheme.ahead import AheadJob, Shelf, ahead_run
 from blindbayes.scheme.aligned import class_counts_of, columns_of
 from blindbayes.scheme.prediction import PredictionJob, PredictionTerms, Request, prediction_run
 from blindbayes.scheme.result import Prediction, about_columns
@@ -55,7 +55,7 @@ class JointModel:
         self.reveal_to = reveal_to
         self.compare_all = compare_all
         self.agreement = agreement  # None: from share files alone
-        self._shelves = {name: MemoryShelf() for name in self.shares}
+        self._shelves: dict[str, Shelf] = {}
         columns.query(1, reveal_to)  # a wrong name is noticed here
 
     def __repr__(self) -> str:
@@ -106,7 +106,8 @@ class JointModel:
         first = next(iter(self.shares.values()))
         run_id = ahead_run(first.public.get("run", "0" * 32), instances, coins)
         terms = self._terms(run_id)
-        sites = {name: MemorySite(name, share=self.shares[name], shelf=self._shelves[name]) for name in self.shares}
+        shelves = self._shelves = self._shelves or {name: MemoryShelf() for name in self.shares}
+        sites = {name: MemorySite(name, share=share, shelf=shelves[name]) for name, share in self.shares.items()}
         jobs = {
             name: AheadJob(site, run_id, len(sites), terms.reveal_to, compare_all=terms.compare_all)
             for name, site in sites.items()
@@ -123,8 +124,8 @@ class JointModel:
         request = Request(first.public.get("run", "0" * 32), coins.bytes(16).hex(), **question)
         run_id = prediction_run(first.study, request.model, request.batch)
         terms = self._terms(run_id)
-        shelves = self._shelves
-        sites = {name: MemorySite(name, each, share=self.shares[name], shelf=shelves[name]) for name, each in sources.items()}
+        shelves, shares = self._shelves, self.shares
+        sites = {name: MemorySite(name, each, share=shares[name], shelf=shelves.get(name)) for name, each in sources.items()}
         jobs = {name: self.job(terms, site, run_id, request) for name, site in sites.items()}
         outcome = run_jobs(jobs, {name: name for name in jobs}, first.study, run_id, coins)
         learned = {name: found for name, found in outcome.outputs.items() if found is not None}

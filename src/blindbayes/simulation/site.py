@@ -16,7 +16,7 @@ from blindbayes.errors import LocalProtocolError
 from blindbayes.ledger import Ledger
 from blindbayes.model.shares import KeptShare
 from blindbayes.protocol.columns import ColumnsSetup
-from blindbayes.scheme.ahead import Spent, ahead_of
+from blindbayes.scheme.ahead import Shelf, Spent, ahead_of
 from blindbayes.scheme.columns import keys_of, require_own
 from blindbayes.scheme.job import Charge
 from blindbayes.scheme.prediction import Request
@@ -96,7 +96,7 @@ class MemorySite:
     policy: Policy = OPEN
     log: list[dict[str, Any]] = field(default_factory=list)
     share: KeptShare | None = field(default=None, repr=False)
-    shelf: MemoryShelf | None = field(default=None, repr=False)
+    shelf: Shelf | None = field(default=None, repr=False)
     _table: ColumnSource | None = field(default=None, repr=False)
 
     @property

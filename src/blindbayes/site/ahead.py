@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import threading
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ import msgspec
 from blindbayes.errors import BlindbayesError, ConfigError, IntegrityError, LocalProtocolError
 from blindbayes.primitives.aead import seal, unseal
 from blindbayes.primitives.coins import Coins
+from blindbayes.protocol.shared_argmax.ahead import MOST_OFFERED
 from blindbayes.scheme.ahead import Spent, ahead_of
 from blindbayes.site.audit_log import AuditLog
 from blindbayes.site.runs import RunFolders, erase_pack
@@ -47,17 +49,18 @@ class AheadFolder:
     """See the module's docstring."""
 
     def __init__(self, folder: Path, runs: RunFolders, audit: AuditLog) -> None:
-        self.folder, self._runs, self._audit = folder, runs, audit
+        self.folder, self.runs, self.audit, self.lock = folder, runs, audit, threading.Lock()
         self.held: dict[str, str] = {}  # packs that were promised to runs under way
         self.drafts: dict[str, int] = {}  # bytes that were promised to packs that are being made
 
     def packs(self) -> list[Path]:
         """Those that may be used."""
-        used = self._used()
+        used = self.used()
         return [path for path in sorted(self.folder.glob("[0-9a-f]*.*")) if path.name not in used and (path / "key").exists()]
 
-    def _used(self) -> dict[str, str]:
-        return {entry["pack"]: entry["run"] for entry in self._audit.of("event", USED)}
+    def used(self) -> dict[str, str]:
+        """Packs that were taken, and by which run."""
+        return {entry["pack"]: entry["run"] for entry in self.audit.of("event", USED)}
 
     def size(self) -> int:
         """Bytes on disk; what is being made counts as large as it may become."""
@@ -103,52 +106,6 @@ class AheadFolder:
             del self.drafts[pack]
             erase_pack(self.folder / f".{pack}")
 
-    # -- for one run ---------------------------------------------------------------------------------------------------
-
-    def offered(self, run_id: str, other: str, facts: bytes, count: int, key: bytes) -> list[bytes]:
-        """See `scheme.ahead.Shelf`. What a run was promised is noted, since a replay must say the same."""
-        note = make_private_folder(self._runs.folder(run_id)) / f"offered.{other}"
-        if note.exists():
-            told = read_private(note)
-            return [told[at : at + _NAME] for at in range(0, len(told), _NAME)]
-        found = []
-        for path in self.packs():
-            made, _, peer = path.name.partition(".")
-            size = (ahead_of(made) or ("", 0))[1]
-            if peer == other and size >= count and path.name not in self.held:
-                head = _head(path, key)
-                if head is not None and head.facts == facts:
-                    order = hashlib.sha256(run_id.encode() + head.name).digest()  # runs at the same time take different ones
-                    found.append((size, order, head.name, path.name))
-        best = sorted(found)[:8]
-        self.held |= {pack: run_id for *_, pack in best}
-        draft = note.with_name(f".{note.name}")  # not synced: a power cut that takes it ends the run, and nothing else
-        with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
-            file.write(b"".join(name for _, _, name, _ in best))
-        draft.rename(note)
-        return [name for _, _, name, _ in best]
-
-    def take(self, run_id: str, other: str, name: bytes, key: bytes) -> tuple[str, FolderRecords, Spent]:
-        """See `scheme.ahead.Shelf`."""
-        used = self._used()
-        target = self._runs.folder(run_id) / f"ahead.{other}"
-        if not target.exists():
-            for path in sorted(self.folder.glob("[0-9a-f]*.*")):
-                head = _head(path, key)
-                if head is not None and head.name == name and used.get(path.name, run_id) == run_id:
-                    if path.name not in used:
-                        self._audit.append(USED, run=run_id, pack=path.name)
-                    path.rename(target)  # should a crash undo this, the log still says whose it is
-                    break
-            else:
-                raise LocalProtocolError("the material that the run was promised is gone: it is burned")
-        pack = next((each for each, run in self._used().items() if run == run_id and each.partition(".")[2] == other), "")
-        self.held = {each: run for each, run in self.held.items() if run != run_id or not each.endswith(f".{other}")}
-        head = _head(target, key, pack)
-        if head is None or head.name != name:
-            raise IntegrityError()
-        return pack.partition(".")[0], FolderRecords(target / "records", head), _spent(target)
-
 
 class FolderShelf:
     """See `scheme.ahead.Shelf`."""
@@ -173,12 +130,50 @@ class FolderShelf:
             write_whole(path / "spent", msgspec.msgpack.encode(spent))
 
     def offered(self, run_id: str, other: str, facts: bytes, count: int) -> list[bytes]:
-        """Held for the run."""
-        return self._home.offered(run_id, other, facts, count, self._key)
+        """What a run was promised is noted, since a replay must say the same."""
+        home = self._home
+        note = make_private_folder(home.runs.folder(run_id)) / f"offered.{other}"
+        if note.exists():
+            told = read_private(note)
+            return [told[at : at + _NAME] for at in range(0, len(told), _NAME)]
+        found = []
+        with home.lock:
+            for path in home.packs():
+                made, _, peer = path.name.partition(".")
+                size = (ahead_of(made) or ("", 0))[1]
+                if peer == other and size >= count and path.name not in home.held:
+                    head = _head(path, self._key)
+                    if head is not None and head.facts == facts:
+                        order = hashlib.sha256(run_id.encode() + head.name).digest()  # runs at one time take different ones
+                        found.append((size, order, head.name, path.name))
+            best = sorted(found)[:MOST_OFFERED]
+            home.held |= {pack: run_id for *_, pack in best}
+        draft = note.with_name(f".{note.name}")  # not synced: a power cut that takes it ends the run, and nothing else
+        with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+            file.write(b"".join(name for _, _, name, _ in best))
+        draft.rename(note)
+        return [name for _, _, name, _ in best]
 
     def take(self, run_id: str, other: str, name: bytes) -> tuple[str, FolderRecords, Spent]:
-        """Burned for all others."""
-        return self._home.take(run_id, other, name, self._key)
+        """The log first: then it is this run's, whatever a crash undoes."""
+        home, target = self._home, self._home.runs.folder(run_id) / f"ahead.{other}"
+        with home.lock:
+            used = home.used()
+            for path in () if target.exists() else sorted(home.folder.glob("[0-9a-f]*.*")):
+                head = _head(path, self._key)
+                if head is not None and head.name == name and used.get(path.name, run_id) == run_id:
+                    if path.name not in used:
+                        home.audit.append(USED, run=run_id, pack=path.name)
+                    path.rename(target)
+                    break
+            home.held = {pack: run for pack, run in home.held.items() if run != run_id or pack.partition(".")[2] != other}
+        if not target.exists():
+            raise LocalProtocolError("the material that the run was promised is gone: it is burned")
+        pack = next((each for each, run in home.used().items() if run == run_id and each.partition(".")[2] == other), "")
+        head = _head(target, self._key, pack)
+        if head is None or head.name != name:
+            raise IntegrityError()
+        return pack.partition(".")[0], FolderRecords(target / "records", head), _spent(target)
 
 
 class FolderDraft:
