@@ -16,6 +16,7 @@ import argparse
 import csv
 import hashlib
 import importlib.util
+import inspect
 import json
 import math
 import os
@@ -44,6 +45,7 @@ except ImportError:  # a tree without stages
     from blindbayes.privacy.joint import plan_release as plan
 
 Rows: Any = getattr(statistics, "CodedRows", None) or statistics.Block  # type: ignore[attr-defined]
+CHOOSES: dict[str, Any] = {"chooses": True} if "chooses" in inspect.signature(plan).parameters else {}
 EPSILONS = (0.1, 0.3, 1.0, 3.0)
 DELTA = 1e-6
 LEAST_GAP = 0.05
@@ -96,7 +98,8 @@ def ours(table: Table, method: str, epsilons: tuple[float, ...], splits: int, dr
     parts = _splits(table, splits)
     book = msgspec.structs.replace(table.codebook, expected_rows=None)
     rows = None if "undeclared" in method else len(parts[0][0])
-    plans = {each: plan(book, epsilon=each, rows=rows, delta=DELTA if "delta" in method else 0.0) for each in epsilons}
+    delta = DELTA if "delta" in method else 0.0
+    plans = {each: plan(book, epsilon=each, rows=rows, delta=delta, **CHOOSES) for each in epsilons}
     out: Scores = {(method, each): np.zeros((splits, draws)) for each in epsilons}
     counted: dict[str, list[tuple[Any, Any]]] = {}
     for epsilon, found in plans.items():
@@ -104,12 +107,18 @@ def ours(table: Table, method: str, epsilons: tuple[float, ...], splits: int, dr
         if key not in counted:
             coded = forecast.in_cells(table.block, found.declared, found.codebook)
             layout = statistics.Layout(found.codebook)
-            counted[key] = [(statistics.count_block(layout, coded.take(train)), coded.take(test)) for train, test in parts]
-        for split, (exact, test) in enumerate(counted[key]):
+            counted[key] = [
+                (statistics.count_block(layout, coded.take(train)), coded.take(train), coded.take(test))
+                for train, test in parts
+            ]
+        for split, (exact, there, test) in enumerate(counted[key]):
             for draw in range(draws):
                 seed = f"{table.name} {split} {draw} {method} {epsilon}"
-                noisy = found.release(exact, Coins.seeded(hashlib.sha256(seed.encode()).digest()))
-                out[method, epsilon][split, draw] = _accuracy(forecast.fit_parameters(noisy), test)
+                coins = Coins.seeded(hashlib.sha256(seed.encode()).digest())
+                parameters = (
+                    found.fit(exact, there, coins)[0] if CHOOSES else forecast.fit_parameters(found.release(exact, coins))
+                )
+                out[method, epsilon][split, draw] = _accuracy(parameters, test)
     return out
 
 

@@ -284,8 +284,6 @@ class NaiveBayes(FittedModel, ClassifierMixin, BaseEstimator):  # type: ignore[m
             return statistics
         if batch and classes is None and self._known_codebook() is None:
             raise ConfigError("the first partial_fit must name all classes, or the estimator must have a codebook")
-        if counting is not None:
-            return count_block(Layout(counting), self._private_block(X, y, counting))
         block, weights = self._training_block(X, y, sample_weight, classes, self._known_codebook())
         return count_block(Layout(self.codebook_), block, weights)
 
@@ -398,10 +396,14 @@ class NaiveBayes(FittedModel, ClassifierMixin, BaseEstimator):  # type: ignore[m
             rows_per_person=self._unit_rows,
             allocation=self.allocation,
             gamma=self.gamma,
+            # A source is counted where it lies, and its rows are not seen again; with weights or priors right answers do not
+            # say which model is meant.
+            chooses=not is_source(X) and self.class_weight is None and self.priors is None,
         )
         exact: Statistics | CodedRows
-        if release.wants_rows:
-            if is_source(X):
+        rows = None
+        if is_source(X):
+            if release.wants_rows:
                 exact = read_block(
                     X,
                     release.codebook,
@@ -411,15 +413,16 @@ class NaiveBayes(FittedModel, ClassifierMixin, BaseEstimator):  # type: ignore[m
                 )
                 self._adopt_source(release.codebook)
             else:
-                exact = self._private_block(X, y, release.codebook)
+                exact = self._statistics(X, y, None, classes=None, counting=release.codebook)
         else:
-            exact = self._statistics(X, y, None, classes=None, counting=release.codebook)
+            rows = self._private_block(X, y, release.codebook)
+            exact = rows if release.wants_rows else count_block(Layout(release.codebook), rows)
         spent = None
         if self.ledger is not None:
             ledger = Ledger(self.ledger)
             ledger.charge(release, purpose="NaiveBayes.fit", codebook=codebook.sha256)
             spent = str(ledger.balance())
-        parameters, noisy, record = release.release(exact, self.alpha, Coins.system())
+        parameters, noisy, record = release.release(exact, self.alpha, Coins.system(), rows)
         arrow = isinstance(X, pa.Table | pa.RecordBatch)
         names = None if is_source(X) else list(X.schema.names if arrow else getattr(X, "columns", ()))
         bounded = None if self.rows_per_person is None else self._is_bounded(names)

@@ -15,6 +15,7 @@ from blindbayes.privacy.audit_release import (
     HARD_BOOK,
     SHORT_BOOK,
     TEXT_BOOK,
+    audit_choices,
     audit_plan_loss,
     audit_plan_sensitivity,
     audit_stages,
@@ -65,6 +66,7 @@ def audit(
             report.checks += audit_plan_sensitivity(own, "codebook given")
     if "knorm" in mechanisms:
         report.checks += audit_stages(coins, claimed, min(draws, DRAWS))
+        report.checks += audit_choices(coins, claimed, min(draws, DRAWS))
         report.checks += audit_columns(coins, epsilon=claimed, count=min(draws, DRAWS))
     report.checks += [each for book in (TEXT_BOOK, codebook) if book is not None for each in audit_sensitivity(Query(book))]
     return report

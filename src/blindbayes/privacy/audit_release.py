@@ -18,9 +18,10 @@ import numpy.typing as npt
 from blindbayes.codebook import Categorical, Codebook, Numeric, Text
 from blindbayes.primitives.coins import Coins
 from blindbayes.privacy.audit import LESS_NOISE, Check, Claim, Record, looked_twice, records, statistics_of, told
+from blindbayes.privacy.choosing import Screen, permute_and_flip
 from blindbayes.privacy.classwise import Classwise
 from blindbayes.privacy.evidence import Bound, epsilon_lower
-from blindbayes.privacy.exact_events import Number, budget_floor
+from blindbayes.privacy.exact_events import Number, below, budget_floor
 from blindbayes.privacy.joint import ReleasePlan
 from blindbayes.privacy.stages import Look, StagedPlan, plan_stages
 from blindbayes.statistics import Statistics
@@ -180,7 +181,7 @@ def audit_stages(coins: Coins, epsilon: Number, draws: int = DRAWS, look: type[L
         found = f"largest change {change:g} of 1 allowed, {len(space)} records"
         yield Check("sensitivity", f"stages: first look at {feature.name}", bool(change <= 1), found, float(change), 1)
     for rows in (None, 10, 10**6):
-        spent = spent_by(plan_stages(STAGED_BOOK, epsilon=epsilon, rows=rows), coins)
+        spent = spent_by(plan_stages(STAGED_BOOK, epsilon=epsilon, rows=rows, chooses=True), coins)
         name = f"stages: epsilons with {'undeclared' if rows is None else rows} rows"
         allowed = budget_floor(epsilon)
         found = f"{float(spent):.9g} spent of {float(allowed):g}"
@@ -195,14 +196,44 @@ def audit_stages(coins: Coins, epsilon: Number, draws: int = DRAWS, look: type[L
     yield Check("loss", name, bound.epsilon > claim.epsilon, told(bound, claim), bound.epsilon, claim.epsilon, control=True)
 
 
+def audit_choices(coins: Coins, epsilon: Number, draws: int = DRAWS, screen: type[Screen] = Screen) -> Iterator[Check]:
+    """Choices by scores: a record more raises each by 0 or 1; and the loss of one choice where a record breaks a tie."""
+    book = plan_stages(STAGED_BOOK, epsilon=epsilon).codebook
+    claimed, layout, space = budget_floor(epsilon), Layout(book), records(book)
+    ask = screen(book.names, 1, claimed, 1)
+    falls, rises = 0, 0
+    for size in (0, 1, 2, 5, 9):
+        rows = [space[at] for at in below(coins, np.full(size, len(space)))]
+        before = ask.scores(Statistics(layout, statistics_of(book, rows)))
+        for record in space:
+            after = ask.scores(Statistics(layout, statistics_of(book, [*rows, record])))
+            change = [late - early for late, early in zip(after, before, strict=True)]
+            falls, rises = min(falls, *change), max(rises, *change)
+    found = f"a record changes scores by {falls} to {rises}, of 0 to 1 allowed, {len(space)} records"
+    yield Check("sensitivity", "choices: scores of features", falls == 0 and rises <= 1, found, rises - falls, 1)
+    claim = Claim(float(claimed), 0.0)
+
+    def attack(rate: Fraction) -> Bound:
+        pair = [permute_and_flip(coins, scores, rate, draws) for scores in ([7, 7, 3], [8, 7, 3])]
+        return epsilon_lower(pair[0][:, None], pair[1][:, None], names=["place"], learn=False)
+
+    bound = looked_twice(lambda: attack(ask.rate), claim)
+    passed = bound.epsilon <= claim.epsilon
+    yield Check("loss", "choices: a tie that a record breaks", passed, told(bound, claim), bound.epsilon, claim.epsilon)
+    bound = attack(ask.rate * LESS_NOISE)
+    name = "choices: control with a fifth less noise is refuted"
+    yield Check("loss", name, bound.epsilon > claim.epsilon, told(bound, claim), bound.epsilon, claim.epsilon, control=True)
+
+
 def spent_by(plan: StagedPlan, coins: Coins) -> Fraction:
     """What the stages of one release of an empty table spend, each by the noise that it drew."""
     layout = Layout(plan.codebook)
     noisy = plan.release(Statistics(layout, np.zeros(layout.size, dtype=object)), coins)
     last = noisy.plan
     own = 0 if last.sized is None else plan.rows_per_unit / last.sized.scale
-    look = plan.look(last.planned_rows)
-    return own + (look.epsilon if look is not None else 0) + last.epsilon
+    choice = plan.choice(last.planned_rows)
+    others = sum((epsilon for name, epsilon in last.stages if name != "class counts"), Fraction(0))
+    return own + others + (choice.epsilon if choice is not None else 0) + last.epsilon
 
 
 def attack_look(look: Look, claim: Claim, coins: Coins, draws: int) -> Bound:

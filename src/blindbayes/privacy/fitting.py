@@ -17,7 +17,6 @@ from blindbayes.model.parameters import Parameters
 from blindbayes.primitives.coins import Coins
 from blindbayes.privacy.exact_events import Number
 from blindbayes.privacy.intervals import record_of
-from blindbayes.privacy.joint import fit_parameters
 from blindbayes.privacy.mechanisms import Price
 from blindbayes.privacy.released import require_small_delta
 from blindbayes.privacy.smooth import ParameterPlan, plan_parameters
@@ -70,9 +69,9 @@ class PrivateFit(ABC):
         """Whether `release` takes a block of coded rows instead of statistics."""
 
     @abstractmethod
-    def release(self, exact: Statistics | CodedRows, alpha: float, coins: Coins) -> Fitted:
+    def release(self, exact: Statistics | CodedRows, alpha: float, coins: Coins, rows: CodedRows | None = None) -> Fitted:
         """The noise, once, and the model that follows from it, with the noisy statistics where they are released, and what
-        was released verbatim, for intervals."""
+        was released verbatim, for intervals. `rows`, those of the statistics, are for a last choice."""
 
     @abstractmethod
     def statement(
@@ -92,8 +91,10 @@ def plan_fit(
     rows_per_person: int,
     allocation: tuple[int, int] | None = None,
     gamma: Number | None = None,
+    chooses: bool = False,
 ) -> PrivateFit:
-    """The release that `mechanism` names, planned from public facts. `allocation` and `gamma` are for smooth and global."""
+    """The release that `mechanism` names, planned from public facts. `allocation` and `gamma` are for smooth and global;
+    `chooses` says that rows will be handed over for a last choice (`privacy.stages`)."""
     require_small_delta(codebook, delta, rows)
     if mechanism in ("smooth", "global"):
         if delta:
@@ -116,8 +117,17 @@ def plan_fit(
         )
     if allocation is not None or gamma is not None:
         raise ConfigError("allocation and gamma are settings of the mechanisms smooth and global")
-    plan = plan_stages(codebook, epsilon=epsilon, delta=delta, mechanism=mechanism, rows=rows, rows_per_unit=rows_per_person)
-    return JointFit(plan)
+    return JointFit(
+        plan_stages(
+            codebook,
+            epsilon=epsilon,
+            delta=delta,
+            mechanism=mechanism,
+            rows=rows,
+            rows_per_unit=rows_per_person,
+            chooses=chooses,
+        )
+    )
 
 
 @dataclass(frozen=True)
@@ -131,14 +141,15 @@ class JointFit(PrivateFit):
         """Statistics are enough."""
         return False
 
-    def release(self, exact: Statistics | CodedRows, alpha: float, coins: Coins) -> Fitted:
+    def release(self, exact: Statistics | CodedRows, alpha: float, coins: Coins, rows: CodedRows | None = None) -> Fitted:
         """The noise, once, and the model that follows from it."""
         if not isinstance(exact, Statistics):
             raise ConfigError("a joint release is made from statistics")
-        noisy = self.plan.release(exact, coins)
+        parameters, noisy = self.plan.fit(exact, rows, coins, alpha)
         last = noisy.plan.describe()
         told = {key: last[key] for key in ("features", "groups", "reasons", "sampler")}  # as it turned out
-        return fit_parameters(noisy, alpha=alpha), noisy.statistics, {**record_of(noisy), "facts": told}
+        told["stages"] = {name: float(epsilon) for name, epsilon in noisy.plan.stages}
+        return parameters, noisy.statistics, {**record_of(noisy), "facts": told}
 
     def statement(
         self, composition: str | None = None, tuning: str | None = None, bounded: bool | None = None
@@ -148,7 +159,8 @@ class JointFit(PrivateFit):
         sensitivity = (
             f"{self.plan.unit} touches one class count, in a first look at the numbers (where one is taken) one cell of each, "
             "and in each released table one cell of one class; in every stage noise is calibrated to all of them moving at "
-            "once, and the epsilons of the stages add up to the price"
+            "once; features, and how far the model is believed, are chosen (where they are) by scores that a record moves by "
+            "at most one; and the epsilons of the stages add up to the price"
         )
         return PrivacyStatement.of(
             self,
@@ -171,7 +183,7 @@ class ParameterFit(PrivateFit):
         """The sensitivity hangs on the numbers of each class."""
         return True
 
-    def release(self, exact: Statistics | CodedRows, alpha: float, coins: Coins) -> Fitted:
+    def release(self, exact: Statistics | CodedRows, alpha: float, coins: Coins, rows: CodedRows | None = None) -> Fitted:
         """Every parameter with its own noise; no statistics are released."""
         if not isinstance(exact, CodedRows):
             raise ConfigError("a release parameter by parameter is made from coded rows")

@@ -33,9 +33,10 @@ JOINT_MECHANISMS = ("knorm", "discrete_laplace", "discrete_gaussian")
 REFERENCE_CELLS = 8
 LEAST_SIGNAL = 0.2
 """Rows in an average cell over its noise below which features are not released: they would only mislead."""
-SUBSET_SIGNAL = 0.8
-"""Rows in an average cell over its noise below which only some of the features are released."""
-FEWEST = 3
+SUBSET_SIGNAL = 4.0
+"""Rows of a table of two classes in an average cell over its noise below which only some of the features are released; with
+more classes less, since there is less to lose: the largest of many classes is seldom right."""
+FEWEST = 2
 MANY_CELLS = 4
 """A feature with this many times as many cells as most is the first to be left out where noise would bury all."""
 MOST_EQUAL_POINTS = 2**52 // FINE
@@ -54,6 +55,8 @@ class Seen:
     sized: Sized | None
     shapes: Mapping[str, CellShape]
     recounted: bool = False  # class counts are to be released again
+    kept: frozenset[str] | None = None  # features that are released; None: as many as noise does not bury
+    chosen: bool = False  # they were chosen by the rows, and cells are planned for them alone
 
 
 def plan_release(
@@ -112,7 +115,10 @@ def plan_release(
         shapes |= seen.shapes
 
     size = rows if rows is not None else min(UNDECLARED_ROWS if sized is None else sized.rows, codebook.max_rows)
+    kept = None if seen is None else seen.kept
     reference = tuple(_cut(feature, shapes, lambda _: (REFERENCE_CELLS, "")) for feature in codebook.features)
+    if kept is not None and seen is not None and seen.chosen:
+        reference = _without(reference, {at for at, each in enumerate(reference) if each.feature not in kept})
     signals = {name: _signal(draft(name, reference, 0.0, ()), size) for name in names}
     joins = seen is not None  # values of a category are joined in a staged release alone
 
@@ -130,11 +136,15 @@ def plan_release(
     if rows is None and sized is not None:
         declared = f"{size} rows by noisy class counts"
     reasons.append(f"signal {plan.signal:.3g}: rows per class over the noise of one of {REFERENCE_CELLS} cells ({declared})")
-    few = _fewer(plan, size) if seen is not None else None
-    if few is not None:
-        some = sum(cut.kind != "nothing" for cut in few)
-        reasons.append(f"{some} of {len(few)} features, evenly over the codebook: noise would bury all of them")
-        plan = draft(chosen, few, plan.signal, ())
+    if kept is not None:
+        few = _without(plan.cuts, {at for at, each in enumerate(plan.cuts) if each.feature not in kept})
+    else:
+        few = _fewer(plan, size) if joins else plan.cuts
+    some = sum(cut.kind != "nothing" for cut in few)
+    if some < len(few):
+        which = "those chosen" if seen is not None and seen.chosen else "evenly over the codebook"
+        reasons.append(f"{some} of {len(few)} features, {which}: noise would bury all of them")
+    plan = draft(chosen, few, plan.signal, ())
     if _signal(plan, size, average_cell=True) < LEAST_SIGNAL:
         reasons.append("noise would drown every feature: only the class counts are released, and the model predicts by them")
         cuts = tuple(Cut(feature.name, "nothing", reason="noise would drown it") for feature in codebook.features)
@@ -144,30 +154,30 @@ def plan_release(
     return draft(chosen, plan.cuts, plan.signal, tuple(reasons))
 
 
-def _fewer(plan: ReleasePlan, rows: int) -> tuple[Cut, ...] | None:
-    """Some of the features, evenly over the codebook, where noise would bury them all: as many as leave a signal.
+def _fewer(plan: ReleasePlan, rows: int) -> tuple[Cut, ...]:
+    """Those features, evenly over the codebook, that noise leaves a signal: all of them where it does not bury them.
 
     Noise grows with the number of features: a few that can be heard tell more than many that cannot. Those with far more
     cells than most go first.
     """
-    cuts = plan.cuts
+    cuts, least = plan.cuts, SUBSET_SIGNAL * 2 / len(plan.declared.classes)
 
-    def buried() -> bool:
-        return _signal(replace(plan, cuts=cuts), rows, average_cell=True) < SUBSET_SIGNAL
+    def buried(cuts: tuple[Cut, ...]) -> bool:
+        return _signal(replace(plan, cuts=cuts), rows, average_cell=True) < least
 
-    if not buried():
-        return None
+    if not buried(cuts):
+        return cuts
     usual = MANY_CELLS * sorted(cut.cells for cut in cuts)[len(cuts) // 2]
     for large in sorted((at for at, cut in enumerate(cuts) if cut.cells > usual), key=lambda at: -cuts[at].cells):
         cuts = _without(cuts, {large})
-        if not buried():
+        if not buried(cuts):
             return cuts
     there = [at for at, cut in enumerate(cuts) if cut.kind != "nothing"]
     full = cuts
     for kept in range(len(there) - 1, FEWEST - 1, -1):
         chosen = {there[(2 * at + 1) * len(there) // (2 * kept)] for at in range(kept)}
         cuts = _without(full, set(there) - chosen)
-        if not buried():
+        if not buried(cuts):
             break
     return cuts
 

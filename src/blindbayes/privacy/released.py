@@ -106,6 +106,7 @@ class ReleasePlan:
     reasons: tuple[str, ...]
     sized: Sized | None = None  # class counts of an earlier stage
     recounted: bool = False  # class counts are released here too, although an earlier stage gave some
+    stages: tuple[tuple[str, Fraction], ...] = ()  # the other stages of the same release, and what each spends
 
     # -- what is released ------------------------------------------------------------------------------------------------
 

@@ -1,12 +1,15 @@
-"""A private release in stages, at one price: how many rows, a first look at the numbers, then the release itself.  [stages]
+"""A private fit in stages, at one price: how many rows, which features, a first look, the release, a last choice.  [stages]
 
     plan = plan_stages(codebook, epsilon=1.0)                    # price, stages and reasons: no data is read
-    noisy = plan.release(count(source, plan.codebook), coins)    # all stages; the caller has charged the price
+    noisy = plan.release(count(source, plan.codebook), coins)    # all stages but the last; the caller has charged the price
+    parameters, noisy = plan.fit(statistics, rows, coins)        # the same, the model, and the last choice
 
-Where nobody declared the number of rows, a noisy count of them comes first. Where numbers were declared by their bounds
+Where nobody declared the number of rows, a noisy count of them comes first. Where features are many and rows few, a few of
+the features are chosen (`privacy.choosing`). Where numbers were declared by their bounds
 alone, pooled counts (over all classes) of a few cells show, with noise, where they lie; the release then takes cells that
-are about equally full. A stage is left out where public facts, or the noise of the stage before, say that it would not help;
-what it would have cost goes to the release. The stages' epsilons add up to the price exactly.
+are about equally full. Where rows are many and at hand, how far the model is believed is chosen last, down to not at all, by
+how many rows it gets right. A stage is left out where public facts, or the noise of the stage before, say that it would not
+help; what it would have cost goes to the release. The stages' epsilons add up to the price exactly.
 """
 
 from __future__ import annotations
@@ -23,15 +26,18 @@ import numpy.typing as npt
 
 from blindbayes.codebook import Codebook, Numeric
 from blindbayes.errors import ConfigError
+from blindbayes.model.parameters import Parameters
 from blindbayes.primitives.coins import Coins
 from blindbayes.privacy import samplers
-from blindbayes.privacy.cells import CellShape, even_shape, fine_codebook, look_edges, public_shape, seen_shape
+from blindbayes.privacy.cells import CellShape, even_shape, fine_codebook, is_cut, look_edges, public_shape, seen_shape
+from blindbayes.privacy.choosing import LastChoice, Screen
 from blindbayes.privacy.classwise import NUMBER_VARIANCE, Classwise, ReleasePart
 from blindbayes.privacy.exact_events import Number, budget_floor, cost_ceiling
-from blindbayes.privacy.joint import Seen, plan_release
+from blindbayes.privacy.joint import FEWEST, Seen, plan_release
 from blindbayes.privacy.mechanisms import Price
+from blindbayes.privacy.parameters import fit_parameters
 from blindbayes.privacy.released import Cut, NoisyStatistics, ReleasePlan, Sized
-from blindbayes.statistics import Statistics
+from blindbayes.statistics import CodedRows, Statistics
 
 Floats = npt.NDArray[np.float64]
 CLASS_SHARES = (Fraction(2, 100), Fraction(20, 100))
@@ -47,6 +53,17 @@ noise of a stage of their own: it takes one dimension of noise from the features
 LOOK_SHARE = Fraction(8, 100)
 LOOK_NOISE = 0.15
 """Noise of a share in the look, averaged over the numbers, above which a look is left out."""
+SCREEN_SHARE = Fraction(20, 100)
+SCREEN_ROWS = 20
+"""Rows times the epsilon of one choice among features: it then prefers one that is right for a tenth more rows by e^2."""
+SCREEN_PART = Fraction(1, 2)
+"""The largest part of the features that is worth choosing."""
+SCREEN_FROM = 12
+"""Features from which on it is worth to choose some: noise in fewer is small where rows are enough to choose."""
+CHOICE_SHARE = Fraction(5, 100)
+CHOICE_ROWS = (40, 400)
+"""Rows times the epsilon of the last choice: below the first it could not tell a good model from a bad one, above the second
+it would tell apart what makes no difference."""
 BELIEF = 0.1
 """Weight of what was believed before the look."""
 
@@ -126,6 +143,7 @@ class StagedPlan:
     epsilon: Fraction
     rows: int | None
     reasons: tuple[str, ...]
+    chooses: bool = False  # rows are at hand for a last choice
 
     @property
     def declared(self) -> Codebook:
@@ -159,12 +177,12 @@ class StagedPlan:
 
     def describe(self) -> dict[str, Any]:
         """Public facts for statements and reports."""
-        look = None if self.rows is None else self.look(self.rows)
         stages: dict[str, Any] = {"class counts": float(self.class_epsilon)} if self.class_epsilon else {}
-        if self.rows is None:
-            stages["first look"] = "if the noisy class counts say that it helps"
-        elif look is not None:
-            stages["first look"] = float(look.epsilon)
+        for name, stage in (("choice of features", self.screen), ("first look", self.look), ("last choice", self.choice)):
+            if self.rows is None and (name != "last choice" or self.chooses):
+                stages[name] = "if the noisy class counts say that it helps"
+            elif self.rows is not None and (found := stage(self.rows)) is not None:
+                stages[name] = float(found.epsilon)
         return {
             **self.expected.describe(),
             "epsilon": float(self.epsilon),
@@ -186,7 +204,14 @@ class StagedPlan:
         if most * self.rows < FEW * self.rows_per_unit:
             most /= 2
         share = max(least, min(most, Fraction(ENOUGH * self.rows_per_unit, self.rows)))
-        return Fraction(0) if self._joint(self.expected.cuts, share, self.epsilon) else share
+        return Fraction(0) if self._joint(self._likely_cuts, share, self.epsilon) else share
+
+    @cached_property
+    def _likely_cuts(self) -> tuple[Cut, ...]:
+        """How features are likely to be released where the number of rows is declared."""
+        screen = None if self.rows is None else self.screen(self.rows)
+        some = None if screen is None else frozenset(screen.features[: screen.keep])
+        return self.last(self.epsilon, None, even_shapes(self.declared), some, screen is not None).cuts
 
     def _joint(self, cuts: Sequence[Cut], own: Fraction, epsilon: Fraction) -> bool:
         """Whether class counts are better released with these features, for `epsilon`, than for `own` in a stage."""
@@ -195,16 +220,51 @@ class StagedPlan:
         noise = math.sqrt(NUMBER_VARIANCE) * (dimension + moments + 2) / float(epsilon)
         return self.mechanism == "knorm" and noise <= JOINT_NOISE * math.sqrt(2) / float(own)
 
-    def look(self, rows: float) -> Look | None:
+    def screen(self, rows: int) -> Screen | None:
+        """The choice of a few features by the rows of a table of about this size, if there are many."""
+        epsilon = SCREEN_SHARE * self.epsilon
+        keep = math.floor(rows * epsilon / (SCREEN_ROWS * self.rows_per_unit))
+        names = tuple(cut.feature for cut in self.expected.cuts if cut.kind in ("cells", "moments"))
+        fit = len(names) >= SCREEN_FROM and FEWEST <= keep <= SCREEN_PART * len(names) and self.mechanism == "knorm"
+        return Screen(names, keep, epsilon, self.rows_per_unit) if fit else None
+
+    def choice(self, rows: int) -> LastChoice | None:
+        """The last choice from a table of about this many rows, if it helps."""
+        least, most = (Fraction(each * self.rows_per_unit, rows) for each in CHOICE_ROWS)
+        epsilon = min(CHOICE_SHARE * self.epsilon, most)
+        return LastChoice(epsilon, self.rows_per_unit) if self.chooses and epsilon >= least else None
+
+    def look(self, rows: int, kept: frozenset[str] | None = None) -> Look | None:
         """The first look at a table of about this many rows, if it helps."""
-        return _look(self.declared, LOOK_SHARE * self.epsilon, self.rows_per_unit, rows)
+        return _look(self.declared, LOOK_SHARE * self.epsilon, self.rows_per_unit, rows, kept)
+
+    def fit(
+        self, statistics: Statistics, rows: CodedRows | None, coins: Coins, alpha: float = 1.0
+    ) -> tuple[Parameters, NoisyStatistics]:
+        """All stages and the model. `rows` are those of the statistics, for a last choice; None where there is none."""
+        noisy = self.release(statistics, coins)
+        parameters = fit_parameters(noisy, alpha=alpha)
+        choice = self.choice(noisy.plan.planned_rows)
+        if choice is None:
+            return parameters, noisy
+        if rows is None:
+            raise ConfigError("the last choice needs the rows; plan without it")
+        parameters, scale = choice.choose(parameters, rows, coins)
+        told = f"{scale:.0%} of the evidence, by how many rows are right then, for epsilon {float(choice.epsilon):.3g}"
+        last = replace(
+            noisy.plan,
+            reasons=(*noisy.plan.reasons, told),
+            stages=(*noisy.plan.stages, ("last choice", choice.epsilon)),
+        )
+        return parameters, replace(noisy, plan=last)
 
     def release(self, statistics: Statistics, coins: Coins) -> NoisyStatistics:
-        """All stages, one after the other. Every call is a release of its own: the price must have been charged before."""
+        """All stages but the last choice. Every call is a release of its own: the price must have been charged before."""
         if statistics.codebook != self.codebook:
             raise ConfigError("these statistics were not counted with the plan's codebook; count with plan.codebook")
-        left, told, sized = self.epsilon - self.class_epsilon, [], None
+        sized, told, stages = None, [], {}
         if self.class_epsilon:
+            stages["class counts"] = self.class_epsilon
             scale = self.rows_per_unit / self.class_epsilon
             noise = samplers.discrete_laplace(coins, scale, len(self.declared.classes))
             counts = [int(exact) + int(extra) for exact, extra in zip(statistics.class_counts, noise, strict=True)]
@@ -212,24 +272,41 @@ class StagedPlan:
             told.append(f"class counts for epsilon {float(self.class_epsilon):.3g}, noise {sized.deviation:.3g} in each")
         found = self.declared.max_rows if sized is None else min(sized.rows, self.declared.max_rows)
         rows = found if self.rows is None else self.rows
-        shapes: Mapping[str, CellShape] = {
-            each.name: even_shape(each) if each.spacing == "linear" else public_shape(each)
-            for each in self.declared.features
-            if isinstance(each, Numeric) and each.bins is None and each.width > 1
-        }
-        look = self.look(rows)
+        choice, screen = self.choice(rows), self.screen(rows)
+        left = self.epsilon - self.class_epsilon - (choice.epsilon if choice is not None else 0)
+        shapes: Mapping[str, CellShape] = even_shapes(self.declared)
+        if screen is not None:
+            stages["choice of features"] = screen.epsilon
+            told.append(
+                f"{screen.keep} of {len(screen.features)} features, those that tell most by themselves, for epsilon "
+                f"{float(screen.epsilon):.3g}"
+            )
+            left -= screen.epsilon
+            kept = screen.choose(statistics, coins)
+        else:  # which features are left in is decided before any is looked at
+            cuts = self.last(left, sized, shapes).cuts
+            kept = frozenset(cut.feature for cut in cuts if cut.kind != "nothing")
+        look = self.look(rows, kept)
         if look is not None:
+            stages["first look"] = look.epsilon
             left -= look.epsilon
             told.append(
                 f"a first look at {len(look.features)} numbers for epsilon {float(look.epsilon):.3g}: equally full cells"
             )
             shapes = {**shapes, **look.shapes(look.release(statistics, coins), rows)}
-        last = self.last(left, sized, shapes)
+        last = self.last(left, sized, shapes, kept, screen is not None)
         reasons = (*told, self.expected.reasons[0], *last.reasons[1:])  # the mechanism was chosen by public facts
-        return replace(last, reasons=reasons).release(statistics, coins)
+        return replace(last, reasons=reasons, stages=tuple(stages.items())).release(statistics, coins)
 
-    def last(self, epsilon: Fraction, sized: Sized | None, shapes: Mapping[str, CellShape]) -> ReleasePlan:
-        """The last stage, from what the others left and found. Class counts of a weak stage are released again."""
+    def last(
+        self,
+        epsilon: Fraction,
+        sized: Sized | None,
+        shapes: Mapping[str, CellShape],
+        kept: frozenset[str] | None = None,
+        chosen: bool = False,
+    ) -> ReleasePlan:
+        """The release itself, from what the others left and found. Class counts of a weak stage are released again."""
 
         def plan(recounted: bool) -> ReleasePlan:
             return plan_release(
@@ -239,7 +316,7 @@ class StagedPlan:
                 mechanism=self.mechanism,
                 rows=self.rows,
                 rows_per_unit=self.rows_per_unit,
-                seen=Seen(self.codebook, sized, shapes, recounted),
+                seen=Seen(self.codebook, sized, shapes, recounted, kept, chosen),
             )
 
         found = plan(False)
@@ -247,11 +324,24 @@ class StagedPlan:
         return plan(True) if weak else found
 
 
-def _look(codebook: Codebook, epsilon: Fraction, rows_per_unit: int, rows: float) -> Look | None:
+def even_shapes(codebook: Codebook) -> dict[str, CellShape]:
+    """Cells of numbers that were declared by their bounds alone, before anything is known of them."""
+    return {
+        each.name: even_shape(each) if each.spacing == "linear" else public_shape(each)
+        for each in codebook.features
+        if isinstance(each, Numeric) and is_cut(each)
+    }
+
+
+def _look(codebook: Codebook, epsilon: Fraction, rows_per_unit: int, rows: float, kept: frozenset[str] | None) -> Look | None:
     features = tuple(
         each
         for each in codebook.features
-        if isinstance(each, Numeric) and each.bins is None and each.width > 3 and each.spacing == "linear"
+        if (kept is None or each.name in kept)
+        and isinstance(each, Numeric)
+        and each.bins is None
+        and each.width > 3
+        and each.spacing == "linear"
     )
     if not features:
         return None
@@ -268,11 +358,15 @@ def plan_stages(
     mechanism: str = "auto",
     rows: int | None = None,
     rows_per_unit: int = 1,
+    chooses: bool = False,
 ) -> StagedPlan:
-    """The release for this codebook and budget, in as many stages as public facts ask for."""
+    """The release for this codebook and budget, in as many stages as public facts ask for.
+
+    `chooses`: `StagedPlan.fit` will be called with the rows, so that a part may be kept for a last choice.
+    """
     exact = budget_floor(epsilon)
     expected = plan_release(codebook, epsilon=exact, delta=delta, mechanism=mechanism, rows=rows, rows_per_unit=rows_per_unit)
-    plan = StagedPlan(expected, fine_codebook(codebook), exact, expected.rows, ())
+    plan = StagedPlan(expected, fine_codebook(codebook), exact, expected.rows, (), chooses and not codebook.texts)
     look = None if plan.rows is None else plan.look(plan.rows)
     share = float(plan.class_epsilon / exact)
     reasons = [f"class counts first, for {share:.0%} of epsilon: what hides the largest class costs most"]
@@ -282,4 +376,11 @@ def plan_stages(
         reasons.append("rows not declared: they are estimated from the noisy class counts, and the rest is planned for them")
     elif look is not None:
         reasons.append(f"a first look at {len(look.features)} numbers, for {float(LOOK_SHARE):.0%}: then equally full cells")
+    if plan.rows is not None and (screen := plan.screen(plan.rows)) is not None:
+        reasons.append(f"the {screen.keep} of {len(screen.features)} features that tell most, for {float(SCREEN_SHARE):.0%}")
+    if plan.rows is not None and (choice := plan.choice(plan.rows)) is not None:
+        part = float(choice.epsilon / exact)
+        reasons.append(f"last, how far the model is believed, by how many rows it gets right: for {part:.1%}")
+    elif plan.rows is not None and chooses and not codebook.texts:
+        reasons.append("no last choice of how far the model is believed: too few rows for what noise it would need")
     return replace(plan, reasons=(*reasons, *expected.reasons))

@@ -1,0 +1,115 @@
+"""Choices that the rows themselves make, with noise: a few of many features, and how far a model is believed.  [choosing]
+
+**Scores** are numbers of rows. Of a feature: how many the best rule on it alone gets right, in each of its cells the largest
+class; of a number the best of all cuts into two. Of a model, fixed by what was released before: how many it gets right. A row
+more raises the rows of one class in one cell by one, so every such sum of largest counts by 0 or 1, and so the largest of
+several sums; a model gets it right or not. So a row more raises every score by 0 to 1, and none falls; R rows by 0 to R.
+
+**Choice.** *Permute and flip* (McKenna and Sheldon 2020): in random order, take the first candidate whose coin of chance
+e^-(rate (best - score)) shows heads. It has the law of the largest of score + E, E exponential of this rate: those below the
+best score are out; for each the chance to stay is that of the coin, and what its E has to spare is exponential again, since
+it has no memory; so the winner is uniform among those that stay.
+
+**Privacy.** Fix the E of all candidates but one; it wins if its own E exceeds a threshold. A row raises all scores by 0 to 1,
+so it moves the threshold by at most 1 up or down, and the chance to exceed it changes by a factor of at most e^rate. So a
+choice costs rate, R rate for R rows; several, each among those that are left, cost the sum.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+
+import numpy as np
+
+from blindbayes.codebook import Codebook, Numeric
+from blindbayes.model.parameters import Histogram, Parameters, Term
+from blindbayes.primitives.coins import Coins
+from blindbayes.privacy.classwise import _permutations
+from blindbayes.privacy.exact_events import Integers, survives
+from blindbayes.statistics import CodedRows, Statistics
+
+CELLS = 8
+"""Cells that the values of a category are joined into, at most, for its score: with very many, chance looks like skill."""
+SCALES = (1.0, 0.7, 0.35, 0.0)
+"""What the evidence of a model may be multiplied by: features that repeat each other tell less than their sum; 0: nothing."""
+
+
+def permute_and_flip(coins: Coins, scores: Sequence[int], rate: Fraction, count: int = 1) -> Integers:
+    """`count` independent places, each of a score that is likely to be among the largest.  [choosing]"""
+    behind = max(scores) - np.array(scores, dtype=np.int64)
+    order = _permutations(coins, np.repeat(np.arange(count), len(behind))).reshape(count, -1) % len(behind)
+    heads = survives(coins, behind[order].ravel(), rate).reshape(order.shape)
+    return np.asarray(order[np.arange(count), heads.argmax(axis=1)])
+
+
+@dataclass(frozen=True)
+class Screen:
+    """The choice of `keep` of these features, for epsilon."""
+
+    features: tuple[str, ...]
+    keep: int
+    epsilon: Fraction
+    rows_per_unit: int
+
+    def scores(self, statistics: Statistics) -> list[int]:
+        """Rows that the best rule on each feature alone gets right."""
+        book: Codebook = statistics.codebook
+        out = []
+        for name in self.features:
+            counts = statistics.counts[name]
+            absent = int((statistics.class_counts - counts.sum(axis=1)).max())
+            width = counts.shape[1]
+            if isinstance(book.feature(name), Numeric) and width > 2:
+                left = np.cumsum(counts, axis=1)
+                right = left[:, -1:] - left
+                out.append(absent + int((left.max(axis=0) + right.max(axis=0)).max()))
+            else:
+                edges = sorted({width * at // CELLS for at in range(CELLS)}) if width > CELLS else range(width)
+                out.append(absent + int(np.add.reduceat(counts, list(edges), axis=1).max(axis=0).sum()))
+        return out
+
+    def choose(self, statistics: Statistics, coins: Coins) -> frozenset[str]:
+        """Names of the features chosen, one after the other."""
+        left = dict(zip(self.features, self.scores(statistics), strict=True))
+        for _ in range(self.keep):
+            del left[list(left)[permute_and_flip(coins, list(left.values()), self.rate)[0]]]
+        return frozenset(self.features) - frozenset(left)
+
+    @property
+    def rate(self) -> Fraction:
+        """Of one choice."""
+        return self.epsilon / (self.keep * self.rows_per_unit)
+
+
+def tempered(parameters: Parameters, scale: float) -> Parameters:
+    """The model with this part of its evidence: classes differ so much less in every cell. At 0 the largest class is left."""
+    prior = np.exp(parameters.log_prior)[:, None]
+
+    def less(term: Term) -> Term:
+        if not isinstance(term, Histogram):
+            return term
+        base = (prior * term.log_prob).sum(axis=0)
+        log = base + scale * (term.log_prob - base)
+        return Histogram(log - np.log(np.exp(log).sum(axis=1, keepdims=True)))
+
+    return replace(parameters, terms={name: less(term) for name, term in parameters.terms.items()})
+
+
+@dataclass(frozen=True)
+class LastChoice:
+    """How far a released model is believed (`SCALES`), by how many rows of the table it then gets right; for epsilon."""
+
+    epsilon: Fraction
+    rows_per_unit: int
+
+    def scores(self, models: Sequence[Parameters], rows: CodedRows) -> list[int]:
+        """Rows that each model gets right; one whose class is not known is none of them."""
+        return [int((model.joint_log_likelihood(rows).argmax(axis=1) == rows.labels).sum()) for model in models]
+
+    def choose(self, parameters: Parameters, rows: CodedRows, coins: Coins) -> tuple[Parameters, float]:
+        """The model chosen, and the part of its evidence that is left."""
+        models = [parameters, *(tempered(parameters, scale) for scale in SCALES[1:])]
+        at = int(permute_and_flip(coins, self.scores(models, rows), self.epsilon / self.rows_per_unit)[0])
+        return models[at], SCALES[at]

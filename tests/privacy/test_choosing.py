@@ -1,0 +1,152 @@
+"""Choices that rows make with noise: features, and how far a model is believed."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+import pytest
+
+from blindbayes import Categorical, Codebook, NaiveBayes
+from blindbayes.errors import ConfigError
+from blindbayes.primitives.coins import Coins
+from blindbayes.privacy.audit_release import audit_choices, spent_by
+from blindbayes.privacy.choosing import SCALES, LastChoice, Screen, permute_and_flip, tempered
+from blindbayes.privacy.stages import plan_stages
+from blindbayes.statistics import Layout, Statistics, count_block
+
+COINS = Coins.seeded(b"\x0b" * 32)
+
+
+def many(features: int, values: str = "pq") -> Codebook:
+    return Codebook("y", ("a", "b"), tuple(Categorical(f"u{at}", tuple(values)) for at in range(features)), max_rows=10**6)
+
+
+def repeated(rows: int, copies: int) -> pa.Table:
+    """A rare class, and one weak feature that stands there many times: Naive Bayes believes every copy."""
+    rng = np.random.default_rng(5)
+    rare = rng.random(rows) < 0.2
+    told = np.where(rng.random(rows) < np.where(rare, 0.6, 0.4), "p", "q")
+    return pa.table({**{f"u{at}": told for at in range(copies)}, "y": np.where(rare, "b", "a")})
+
+
+def test_the_law_of_a_choice_is_that_of_the_largest_score_with_exponential_noise() -> None:
+    scores, rate, draws = [9, 8, 5], Fraction(1, 2), 40_000
+    found = np.bincount(permute_and_flip(COINS, scores, rate, draws), minlength=3) / draws
+    noise = np.random.default_rng(1).exponential(2.0, (draws, 3))
+    expected = np.bincount((np.array(scores) + noise).argmax(axis=1), minlength=3) / draws
+    assert found == pytest.approx(expected, abs=4 * math.sqrt(0.5 / draws))
+    exact = math.exp(-0.5)  # of two candidates the worse one wins if it is asked first and its coin shows heads
+    assert (permute_and_flip(COINS, [8, 7], rate, draws) == 1).mean() == pytest.approx(exact / 2, abs=0.01)
+
+
+def test_the_audit_finds_no_fault_in_choices() -> None:
+    assert [check.name for check in audit_choices(COINS, 1, draws=30_000) if not check.passed] == []
+
+
+class _Twice(Screen):
+    """A fault: every row counts twice in a score."""
+
+    def scores(self, statistics: Statistics) -> list[int]:
+        return [2 * score for score in super().scores(statistics)]
+
+
+class _Gain(Screen):
+    """A fault: what a feature gains over the largest class, which a row may lower."""
+
+    def scores(self, statistics: Statistics) -> list[int]:
+        return [score - int(statistics.class_counts.max()) for score in super().scores(statistics)]
+
+
+class _Sure(Screen):
+    """A fault: every choice costs what all together may."""
+
+    @property
+    def rate(self) -> Fraction:
+        return 2 * self.epsilon
+
+
+@pytest.mark.parametrize("fault", [_Twice, _Gain, _Sure])
+def test_the_audit_sees_planted_faults_in_choices(fault: type[Screen]) -> None:
+    assert any(not check.passed and not check.control for check in audit_choices(COINS, 1, draws=6000, screen=fault))
+
+
+@pytest.mark.parametrize("rows", [None, 300, 5000, 10**6])
+@pytest.mark.parametrize("people", [1, 3])
+def test_choices_are_paid_for_out_of_the_price(rows: int | None, people: int) -> None:
+    plan = plan_stages(many(40), epsilon=0.7, rows=rows, rows_per_unit=people, chooses=True)
+    assert spent_by(plan, COINS) == plan.epsilon
+    if rows == 5000:
+        screen, choice = plan.screen(rows), plan.choice(rows)
+        assert choice is not None
+        assert choice.rows_per_unit == people
+        assert people == 1 or (screen is not None and screen.rate * screen.keep * people == screen.epsilon)
+
+
+def test_of_many_features_those_that_tell_something_are_chosen() -> None:
+    rng = np.random.default_rng(2)
+    label = rng.random(4000) < 0.5
+    book = many(60)
+    flip = {f"u{at}": rng.random(4000) < (0.15 if at in (7, 41) else 0.5) for at in range(60)}
+    table = pa.table(
+        {**{name: np.where(label ^ turn, "p", "q") for name, turn in flip.items()}, "y": np.where(label, "b", "a")}
+    )
+    model = NaiveBayes(book, epsilon=0.1, expected_rows=4000).fit(table)
+    kept = {name for name, fact in model.privacy_["features"].items() if fact["released_as"] == "cells"}
+    assert {"u7", "u41"} <= kept
+    assert len(kept) == 4
+    assert model.privacy_["stages"]["choice of features"] == pytest.approx(0.02)
+    assert (model.predict(table.drop_columns(["y"])) == np.array(table["y"])).mean() > 0.8
+
+
+def test_a_model_below_the_largest_class_is_not_believed() -> None:
+    table, book = repeated(6000, 12), many(12)
+    plain = NaiveBayes(book).fit(table)
+    rows, labels = table.drop_columns(["y"]), np.array(table["y"])
+    largest = (labels == "a").mean()
+    assert (plain.predict(rows) == labels).mean() < largest - 0.1  # twelve times the same evidence
+    model = NaiveBayes(book, epsilon=1.0, expected_rows=6000).fit(table)
+    assert (model.predict(rows) == labels).mean() > largest - 0.01
+    assert model.privacy_["stages"]["last choice"] == pytest.approx(0.05)
+    assert "how far the model is believed" in str(model.privacy_["statement"])
+    assert any("of the evidence" in reason for reason in model.privacy_["reasons"])
+
+
+def test_there_is_no_last_choice_for_a_file_few_rows_or_weights(tmp_path: Any) -> None:
+    table, book = repeated(3000, 4), many(4)
+    pyarrow.csv.write_csv(table, tmp_path / "t.csv")
+    few = NaiveBayes(book, epsilon=0.05, expected_rows=3000).fit(table)
+    read = NaiveBayes(book, epsilon=1.0, expected_rows=3000).fit(tmp_path / "t.csv")
+    weighed = NaiveBayes(book, epsilon=1.0, expected_rows=3000, class_weight="balanced").fit(table)
+    assert all("last choice" not in model.privacy_["stages"] for model in (few, read, weighed))
+    plan = plan_stages(book, epsilon=1.0, rows=3000, chooses=True)
+    layout = Layout(plan.codebook)
+    with pytest.raises(ConfigError, match="needs the rows"):
+        plan.fit(Statistics(layout, np.zeros(layout.size, dtype=object)), None, COINS)
+
+
+def test_less_evidence_is_a_model_like_any_other_and_none_is_the_largest_class() -> None:
+    model = NaiveBayes(many(3)).fit(repeated(500, 3))
+    for scale in SCALES:
+        found = tempered(model.parameters_, scale)
+        for term in found.terms.values():
+            assert np.exp(term.log_prob).sum(axis=1) == pytest.approx(1)  # type: ignore[union-attr]
+    assert all(np.ptp(term.log_prob, axis=0) == pytest.approx(0) for term in found.terms.values())  # type: ignore[union-attr]
+    assert replace(found, terms={}).log_prior.argmax() == 0
+
+
+def test_a_row_more_raises_the_score_of_every_model_by_at_most_one() -> None:
+    book, table = many(3), repeated(400, 3)
+    model = NaiveBayes(book).fit(table)
+    block = model._private_block(table, None, book)
+    models = [tempered(model.parameters_, scale) for scale in SCALES]
+    choice = LastChoice(Fraction(1), 1)
+    before = choice.scores(models, block.take(np.arange(399)))
+    after = choice.scores(models, block)
+    assert all(late - early in (0, 1) for late, early in zip(after, before, strict=True))
+    assert count_block(Layout(book), block).class_counts.sum() == 400
