@@ -1,4 +1,5 @@
-"""A proxy on loopback that holds every byte for half of a round trip, and counts the longest chain of messages.
+"""A proxy on loopback that holds every byte for half of a round trip, lets no more through than a bandwidth, and counts the
+longest chain of messages.
 
 What is read from one side after something was delivered to it may depend on that: its chain is one longer. For one instance
 the count is exact; where chunks overlap it is an upper bound.
@@ -6,20 +7,21 @@ the count is exact; where chunks overlap it is an upper bound.
 
 from __future__ import annotations
 
+import math
 import queue
 import socket
 import threading
 import time
 from types import TracebackType
 
-_CHUNK = 1 << 20
+_CHUNK = 1 << 16
 
 
 class Delaying:
-    """Connections to `port` go on to `target`, each way `seconds` / 2 late."""
+    """Connections to `port` go on to `target`, each way `seconds` / 2 late and at most so many megabits per second."""
 
-    def __init__(self, target: int, seconds: float) -> None:
-        self._target, self._half = target, seconds / 2
+    def __init__(self, target: int, seconds: float, mbit: float = math.inf) -> None:
+        self._target, self._half, self._rate = target, seconds / 2, 1e6 * mbit / 8
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port = int(self._listener.getsockname()[1])
         self.chain, self._lock = 0, threading.Lock()
@@ -63,9 +65,11 @@ class Delaying:
     def _write(
         self, sink: socket.socket, held: queue.SimpleQueue[tuple[float, int, bytes]], depth: dict[socket.socket, int]
     ) -> None:
+        free = 0.0  # when the line has carried what came before
         while True:
             due, chain, data = held.get()
-            time.sleep(max(0.0, due - time.monotonic()))
+            free = max(free, due - self._half) + len(data) / self._rate
+            time.sleep(max(0.0, free + self._half - time.monotonic()))
             with self._lock:
                 depth[sink] = max(depth[sink], chain)
                 self.chain = max(self.chain, chain)

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import argparse
 import itertools
+import math
 import multiprocessing
 import queue
 import resource
@@ -53,6 +54,7 @@ from blindbayes.statistics import CodedRows
 from blindbayes.wire import decode, encode
 
 PARTIES = ("class", "attributes")
+NO_LINK = (0.0, math.inf)
 CLASSES = ("a", "b", "c")
 GROWTH = [10_000, 100_000, 1_000_000, 3_000_000, 10_000_000]
 
@@ -140,20 +142,22 @@ def cpu() -> float:
     return used.ru_utime + used.ru_stime
 
 
-def two_processes(work: Callable[[str, Line, Meter], dict[str, Any]], round_trip: float = 0.0) -> dict[str, dict[str, Any]]:
-    """Run `work` as either party and bring the answers home."""
+def two_processes(
+    work: Callable[[str, Line, Meter], dict[str, Any]], link: tuple[float, float] = NO_LINK
+) -> dict[str, dict[str, Any]]:
+    """Run `work` as either party and bring the answers home; `link`: its round trip in seconds, and megabits per second."""
     listener = socket.create_server(("127.0.0.1", 0))
     port = listener.getsockname()[1]
     between: Any = multiprocessing.SimpleQueue()
     context = multiprocessing.get_context("fork")
 
     def delay() -> None:
-        with Delaying(port, round_trip) as proxy:
+        with Delaying(port, *link) as proxy:
             between.put(proxy.port)
             threading.Event().wait()
 
     proxy = context.Process(target=delay, daemon=True)
-    if round_trip:
+    if link != NO_LINK:
         proxy.start()
         port = between.get()
     answers: Any = multiprocessing.SimpleQueue()
@@ -172,7 +176,7 @@ def two_processes(work: Callable[[str, Line, Meter], dict[str, Any]], round_trip
     found = dict(answers.get() for _ in PARTIES)
     for process in children:
         process.join()
-    if round_trip:
+    if link != NO_LINK:
         proxy.terminate()
         proxy.join()
     listener.close()
@@ -285,7 +289,7 @@ def growth(sizes: list[int], book: Codebook) -> None:
 
 
 def classify(
-    batches: list[int], book: Codebook, name: str, repeat: int, round_trip: float = 0.0, comparison: str = "auto"
+    batches: list[int], book: Codebook, name: str, repeat: int, link: tuple[float, float] = NO_LINK, comparison: str = "auto"
 ) -> dict[int, dict[str, Any]]:
     """Two processes classify batches with tables that look like a trained model's shares; figures per batch."""
     rows = 100_000
@@ -321,7 +325,7 @@ def classify(
             for number in range(repeat if batch < 1000 else max(3, repeat // 2)):
                 query = columns.query(batch)
                 run = transfer.standing(run_for(party, "classify"), sessions, f"{batch} {number}")
-                started = together(party, line, round_trip)
+                started = together(party, line, link[0])
                 begun, before = cpu(), meter.bytes
                 if party == "class":
                     local = np.repeat(prior[None], batch, axis=0)
@@ -344,7 +348,7 @@ def classify(
             }
         return found
 
-    found = two_processes(work, round_trip)
+    found = two_processes(work, link)
     by_transfers = comparison == "transfers"
     model = {batch: costs(columns.query(batch))[by_transfers] for batch in batches}
     figures = {}
@@ -357,7 +361,12 @@ def classify(
             f"batch {batch:,}: {batch / wall:,.0f}/s ({1e3 * wall:.1f} ms, at best {batch / least:,.0f}/s), "
             f"CPU {1e6 * sides[0]['cpu'] / batch:.1f} + {1e6 * sides[1]['cpu'] / batch:.1f} us each, "
             f"{sum(side['bytes'] for side in sides) / batch:,.0f} B each, "
-            f"{model[batch].rounds / 2:g} round trips" + (f" of {1e3 * round_trip:g} ms" if round_trip else ""),
+            f"{model[batch].rounds / 2:g} round trips"
+            + (
+                f" of {1e3 * link[0]:g} ms; {1e3 * model[batch].seconds(1e3 * link[0], link[1]):.0f} ms by the model"
+                if link[0]
+                else ""
+            ),
             flush=True,
         )
     return figures
@@ -440,6 +449,7 @@ def main() -> None:
     parser.add_argument("--batch", type=int, nargs="+", default=[1, 1000, 10_000])
     parser.add_argument("--repeat", type=int, default=20, help="single queries to take the median of")
     parser.add_argument("--round-trip", type=float, default=0.0, help="of the link between the two, in seconds")
+    parser.add_argument("--mbit", type=float, default=math.inf, help="megabits per second of that link, each way")
     parser.add_argument("--comparison", nargs="+", choices=("garbled", "transfers"), default=["garbled"])
     parser.add_argument("--code-bits", type=int, default=12)
     parser.add_argument("--key-bits", type=int, default=3072, help="Paillier keys of the paper's route")
@@ -462,7 +472,7 @@ def main() -> None:
         mixed = f"5 categorical of 4 values + 5 Gaussian of {chosen.code_bits}-bit codes"
         kinds = {"10 categorical of 4 values": codebook(10, 4, 0, 2), mixed: codebook(5, 4, 5, chosen.code_bits)}
         for (name, book), how in itertools.product(kinds.items(), chosen.comparison):
-            classify(chosen.batch, book, name, chosen.repeat, chosen.round_trip, how)
+            classify(chosen.batch, book, name, chosen.repeat, (chosen.round_trip, chosen.mbit), how)
     if what in ("paper", "all"):
         paper(chosen.rows[0], chosen.code_bits, chosen.key_bits, chosen.quick)
     if what in ("compare_all", "all"):
