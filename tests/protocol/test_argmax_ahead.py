@@ -11,10 +11,18 @@ import pytest
 import blindbayes.protocol.shared_argmax as package
 from blindbayes.codebook import Categorical, Numeric
 from blindbayes.errors import IntegrityError, PeerProtocolError
+from blindbayes.primitives.tweaks import TweakedHash
 from blindbayes.protocol.shared_argmax import ahead, attribute_holder, class_holder
 from blindbayes.protocol.shared_argmax import query as argmax_query
 from blindbayes.protocol.shared_argmax.comparing import and_gates
-from blindbayes.protocol.shared_argmax.messages import AheadChosen, AheadGarbled, ArgmaxGarbled, EntriesChosen, ScoresChosen
+from blindbayes.protocol.shared_argmax.messages import (
+    AheadChosen,
+    AheadGarbled,
+    AheadOffered,
+    ArgmaxGarbled,
+    EntriesChosen,
+    ScoresChosen,
+)
 from blindbayes.protocol.shared_argmax.ready import Material, ReadyReceiver, ReadySender, Shape
 from blindbayes.protocol.shared_model import score
 from blindbayes.transport.memory import Replace, local_runs, run_in_memory
@@ -164,3 +172,39 @@ def test_tables_of_another_material_are_noticed():
     kept["attributes"][-1] = bytes(len(kept["attributes"][-1]))
     with pytest.raises(IntegrityError):
         use(setup, shape, kept)
+
+
+def test_the_work_that_is_left_is_less_than_half(monkeypatch):
+    """Blocks that are hashed, in numpy, which counts them."""
+    monkeypatch.setattr(TweakedHash, "kernel", None)
+    hashed, real = [], TweakedHash.outer
+
+    def counted(self, inner, *given, **named):
+        hashed.append(len(inner))
+        return real(self, inner, *given, **named)
+
+    setup = Setup(with_classes(3), 60)
+    shape, kept, _ = make(setup)
+    monkeypatch.setattr(TweakedHash, "outer", counted)
+    setup.run()
+    online, hashed[:] = sum(hashed), []
+    assert np.array_equal(use(setup, shape, kept).outputs["class"], setup.expected())
+    assert 0 < sum(hashed) < 0.5 * online
+
+
+@pytest.mark.parametrize("told", [b"x", bytes(33), bytes(32 * 9)])
+def test_names_of_another_length_or_too_many_are_refused(told):
+    role = ahead.choose({"attributes": [b"n" * 32]})
+    next(role)
+    with pytest.raises(PeerProtocolError):
+        role.send(AheadOffered(told))
+
+
+def test_both_take_the_first_of_their_own_that_the_other_has():
+    mine, theirs = [b"c" * 32, b"a" * 32, b"b" * 32], [b"c" * 31 + b"!", b"b" * 32, b"a" * 32]
+    for own, other, first in ((mine, theirs, b"a" * 32), (mine, [b"d" * 32], None), ([], theirs, None)):
+        role = ahead.choose({"attributes": own})
+        next(role)
+        with pytest.raises(StopIteration) as stop:
+            role.send(AheadOffered(b"".join(other)))
+        assert stop.value.value == ({} if first is None else {"attributes": first})
