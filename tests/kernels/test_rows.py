@@ -1,7 +1,8 @@
-"""The kernels of class_sums, on every instruction set of this machine, give what numpy gives, bit by bit, and take only what
-fits."""
+"""The kernels of class_sums and of small numbers, with every instruction set of this machine: they give what numpy gives, bit
+by bit, and take only what fits."""
 
 import functools
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -9,8 +10,9 @@ import pytest
 from blindbayes import kernels
 from blindbayes.codebook import Categorical, Numeric
 from blindbayes.errors import LocalProtocolError
-from blindbayes.primitives import trees
+from blindbayes.primitives import ot, trees
 from blindbayes.primitives.tweaks import Domain, TweakedHash
+from blindbayes.protocol import digits
 from blindbayes.protocol.class_sums import ClassSumsSetup, RowLayout
 from blindbayes.statistics import MISSING, CodedRows
 from support.two_party import coins
@@ -123,6 +125,41 @@ def test_leaves_are_added_up_alike(rows, size, classes):
     with_all(work)
 
 
+@pytest.mark.parametrize(("entries", "width"), [(2, 1), (3, 2), (16, 1), (16, 8), (33, 3), (64, 5)])
+@pytest.mark.parametrize("rows", [1, 127, 128, 129, 9000])
+def test_small_numbers_are_offered_alike(entries, width, rows):
+    """Every entry under its pad; more rows than go at once too."""
+    bits, rng = ot.bits_for(entries), np.random.default_rng(rows)
+    table, own = rng.integers(0, 1 << width, (20, entries), dtype=np.uint8), rng.integers(0, 20, rows, dtype=np.uint8)
+    q = words("q", rows, bits, 2)
+    stream = SimpleNamespace(delta=words("delta", 2), extend=lambda *given: q.reshape(-1, 2))
+    with_all(lambda: list(digits.offer(TweakedHash(b"s"), stream, None, own, table, width, "other")))
+
+
+UNFIT_DIGITS = (
+    {"own": np.zeros(7, np.uint8)},
+    {"own": np.zeros(8, np.uint64)},
+    {"table": np.zeros((4, 5), np.uint8)},
+    {"table": np.zeros((257, 4), np.uint8)},
+    {"table": np.zeros((4, 0), np.uint8)},
+    {"width": 0},
+    {"width": 9},
+    {"share": np.zeros(7, np.uint8)},
+    {"sent": np.zeros((4, 8), np.uint8)},
+    {"sent": np.zeros((3, 7), np.uint8)},
+    {"sent": np.zeros((3, 16), np.uint8)[:, ::2]},
+    {"sent": np.broadcast_to(np.uint8(0), (3, 8))},
+)
+
+
+def offered(kernel, schedule, q, own=None, table=None, width=1, share=None, sent=None):
+    own = np.zeros(8, np.uint8) if own is None else own
+    table = np.zeros((4, 4), np.uint8) if table is None else table
+    share = np.zeros(8, np.uint8) if share is None else share
+    sent = np.zeros((3, 8), np.uint8) if sent is None else sent
+    kernel.offer_digits(schedule, q, q[0, 0], own, table, width, 0, 3, share, sent)
+
+
 @pytest.mark.parametrize("name", SETS)
 def test_kernels_refuse_what_does_not_fit(name):
     schedule, out = np.zeros((1, 176), dtype=np.uint8), np.zeros((8, 4), dtype=np.uint64)
@@ -159,8 +196,10 @@ def test_kernels_refuse_what_does_not_fit(name):
             lambda: kernel.unmask_rows(schedule, leaves, own.astype(np.int32), 0, 2, out, share),
             lambda: kernel.unmask_rows(schedule, leaves, own, 0, 2, out[:7], share),
             lambda: kernel.unmask_rows(schedule, leaves, own, 0, 2, out, share[:, :3]),
+            *(functools.partial(offered, kernel, schedule, q, **change) for change in UNFIT_DIGITS),
         ]
         for call in unfit:
             with pytest.raises(LocalProtocolError):
                 call()
         assert kernel.encode(codes, np.array([op]), MISSING, out) == 0
+        offered(kernel, schedule, q)

@@ -19,6 +19,7 @@ MOST_TURNED = 8192  # words of a table that is read from a flip
 MOST_COMPARED = 16  # classes that are compared by pairs
 MOST_TAG = 128  # bits of tags that are matched
 MOST_CLASSES = 32  # of a tree
+MOST_ENTRIES = 64  # of a table of small numbers
 U64Array = npt.NDArray[np.uint64]
 I64Array = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
@@ -35,6 +36,8 @@ void encode_{0}(void *, void *, size_t, int64_t, size_t, size_t, size_t, void *,
 void grow_{0}(void *, void *, void *, size_t, size_t, size_t, uint64_t, uint64_t, uint64_t, uint64_t, void *, void *);
 void regrow_{0}(void *, void *, void *, void *, size_t, size_t, size_t, uint64_t, uint64_t, uint64_t, uint64_t, void *);
 void mask_rows_{0}(void *, void *, uint64_t, uint64_t, size_t, size_t, size_t, void *, void *);
+void offer_digits_{0}(void *, void *, void *, void *, void *, size_t, size_t, size_t, size_t, size_t, uint64_t, uint64_t,
+    void *, void *, size_t);
 void unmask_rows_{0}(void *, void *, void *, uint64_t, uint64_t, size_t, size_t, size_t, void *, void *);
 void gates_{0}(void *, void *, void *, void *, void *, size_t, size_t, uint64_t, uint64_t, void *, void *, size_t);
 void offer_{0}(void *, void *, void *, void *, size_t, void *, size_t, size_t, size_t, size_t, size_t, size_t, uint64_t,
@@ -203,6 +206,29 @@ class Kernels:
         key, own, chosen = self._key(schedule), self._array(t, (rows, bits, 2)), self._array(choices, (rows,))
         self._call["chooser_pads"](key, own, chosen, rows, bits, words, first, domain, self._memory(out))
         return out
+
+    def offer_digits(
+        self,
+        schedule: Bytes,
+        q: U64Array,
+        delta: U64Array,
+        own: Bytes,
+        table: Bytes,
+        width: int,
+        first: int,
+        domain: int,
+        share: Bytes,
+        sent: Bytes,
+    ) -> None:
+        """Shares (n,) of table[own, choice], and (entries - 1, n) what is sent, whose rows may lie apart: protocol/digits."""
+        (rows, bits, _), (numbers, entries) = q.shape, table.shape
+        _require(0 < bits < 8 and 0 < entries <= min(MOST_ENTRIES, 1 << bits) and 0 < numbers <= 256 and 0 < width <= 8)
+        _require(sent.shape == (entries - 1, rows) and sent.flags.writeable)
+        key, keys, offset = self._key(schedule), self._array(q, (rows, bits, 2)), self._array(delta, (2,))
+        mine, known = self._array(own, (rows,), _BYTE), self._array(table, (numbers, entries), _BYTE)
+        to, off, apart = self._array(share, (rows,), _BYTE, writes=True), self._lines(sent), sent.strides[0]
+        sizes = rows, bits, numbers, entries, width
+        self._call["offer_digits"](key, keys, offset, mine, known, *sizes, first, domain, to, off, apart)
 
     # -- sums by class ---------------------------------------------------------------------------------------------------
 

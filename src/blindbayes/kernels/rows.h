@@ -300,3 +300,58 @@ KERNEL(unmask_rows)(const uint8_t *schedule, const uint8_t *leaves, const uint64
     wipe(pads, sizeof pads);
     wipe(total, sizeof total);
 }
+
+/* -- small numbers by one-of-n transfers ------------------------------------------------------------------------------------------ */
+
+#define MOST_ENTRIES 64
+
+/* Shares (n,) of table[own, choice], table (numbers, entries) of a few bits, and what is sent: the pad and the entry of every choice,
+   under those of choice 0, (entries - 1, n) at `stride`. From q (n, bits, 2); a pad is the low bits of a hash. */
+KERNEL(offer_digits)(const uint8_t *schedule, const uint8_t *q, const uint8_t *delta, const uint8_t *own, const uint8_t *table,
+                     size_t n, size_t bits, size_t numbers, size_t entries, size_t width, uint64_t first, uint64_t domain,
+                     uint8_t *share, uint8_t *sent, size_t stride)
+{
+    keys k;
+    uint8_t transfers[16 * TILE] = {0}, made[TILE], zero[TILE] = {0}, mine[TILE] = {0}, mask = (uint8_t)((1u << width) - 1);
+    block offsets[MOST_ENTRIES];
+    load_keys(&k, schedule);
+    for (size_t value = 0; value < entries; value++) {
+        block power = load_block(delta);
+        offsets[value] = (block){0, 0};
+        for (size_t bit = 0; bit < bits; bit++, power = doubled(power))
+            offsets[value] ^= power & (block){0 - (value >> bit & 1), 0 - (value >> bit & 1)}; /* public: the entry's number */
+    }
+    for (size_t low = 0; low < n; low += TILE) {
+        size_t here = n - low < TILE ? n - low : TILE;
+        combine(q + 16 * low * bits, here, bits, transfers);
+        memcpy(mine, own + low, here);
+        for (size_t value = 0; value < entries; value++) {
+            vec offset = spread(offsets[value]);
+            for (size_t i = 0; i < here; i += STEP) {
+                vec x[U], t[U];
+                uint64_t pads[2 * STEP];
+                tweaks(t, first + value * n + low + i, 1, domain);
+                EACH(j) x[j] = load(transfers + 16 * (i + V * j)) ^ offset;
+                hash(x, t, &k);
+                memcpy(pads, x, sizeof pads);
+                for (int j = 0; j < STEP; j++) made[i + (size_t)j] = (uint8_t)pads[2 * j];
+            }
+            for (size_t number = 0; number < numbers; number++) { /* the same steps whatever the numbers are */
+                uint8_t entry = table[number * entries + value], which = (uint8_t)number;
+                for (size_t r = 0; r < TILE; r++) made[r] ^= mine[r] == which ? entry : 0;
+            }
+            if (value == 0) {
+                for (size_t r = 0; r < TILE; r++) zero[r] = made[r] & mask;
+                memcpy(share + low, zero, here);
+                continue;
+            }
+            for (size_t r = 0; r < TILE; r++) made[r] = (made[r] & mask) ^ zero[r];
+            memcpy(sent + (value - 1) * stride + low, made, here);
+        }
+    }
+    wipe(transfers, sizeof transfers);
+    wipe(offsets, sizeof offsets);
+    wipe(made, sizeof made);
+    wipe(zero, sizeof zero);
+    wipe(mine, sizeof mine);
+}

@@ -164,5 +164,7 @@ def _combined(transfers: Block128) -> Block128:
 
 def choice_bits(choices: U64Array, entries: int) -> Bits:
     """The bits of the choices, (rows, bits), lowest first: what the chooser hands to the extension."""
+    if entries <= 256:
+        return np.unpackbits(choices.astype(np.uint8)[:, None], axis=1, count=bits_for(entries), bitorder="little")
     shifts = np.arange(bits_for(entries), dtype=np.uint64)
     return ((choices[:, None] >> shifts) & np.uint64(1)).astype(np.uint8)

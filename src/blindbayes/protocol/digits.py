@@ -12,11 +12,12 @@ import numpy.typing as npt
 from blindbayes.errors import PeerProtocolError
 from blindbayes.primitives.ot import bits_for, choice_bits, chooser_pads, sender_pads
 from blindbayes.primitives.softspoken import ChooserStream, SenderStream
-from blindbayes.primitives.tweaks import Block128, TweakedHash
+from blindbayes.primitives.tweaks import Block128, Domain, TweakedHash
 from blindbayes.wire import U64Array
 
 Bits = npt.NDArray[np.uint8]
 _ROWS_AT_ONCE = 1 << 13  # keeps pads in the cache
+_KERNEL_BITS = 6  # of a choice, at most
 
 
 def masked_words(rows: int, entries: int, width: int = 1) -> int:
@@ -34,6 +35,12 @@ def offer(
     share, sent = np.empty(rows, dtype=np.uint8), np.empty((entries - 1, rows), dtype=np.uint8)
     for low in range(0, rows, _ROWS_AT_ONCE):
         part = slice(low, low + _ROWS_AT_ONCE)
+        if hash_.kernel is not None and bits <= _KERNEL_BITS:
+            first, some = hash_.reserve(Domain.TRANSFER, entries * len(own[part])), (share[part], sent[:, part])
+            hash_.kernel.offer_digits(
+                hash_.schedule, q[part], stream.delta, own[part], table, width, first, Domain.TRANSFER, *some
+            )
+            continue
         made = sender_pads(hash_, q[part], stream.delta, entries, 1)[..., 0].astype(np.uint8) & mask
         made ^= columns[:, own[part]]
         share[part] = made[0]

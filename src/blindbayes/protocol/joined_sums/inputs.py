@@ -44,7 +44,9 @@ def merge(digests: Sequence[bytes | None], words: U64Array, duplicates: str, max
     there = np.array([digest is not None for digest in digests], dtype=np.bool_)
     raw = b"".join([digest for digest in digests if digest is not None])
     items = np.frombuffer(raw, dtype="<u8").astype(np.uint64).reshape(-1, 2)
-    order = np.lexsort((items[:, 1], items[:, 0]))  # stable: rows of one identifier stay in their order
+    order = np.argsort(items[:, 0])
+    if (np.diff(items[order, 0]) == 0).any():  # stable: rows of one identifier stay in their order
+        order = np.lexsort((items[:, 1], items[:, 0]))
     items = items[order]
     new = np.ones(len(items), dtype=np.bool_)
     new[1:] = (items[1:] != items[:-1]).any(axis=1)

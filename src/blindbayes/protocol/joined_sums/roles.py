@@ -22,7 +22,7 @@ from blindbayes.primitives.garbling import ROW_WORDS, Evaluator, Garbler, Gates,
 from blindbayes.primitives.oprf import MOST_WORDS, WIDTH, Asker, Owner, codewords, hashed
 from blindbayes.primitives.ot import chooser_pads, sender_pads
 from blindbayes.primitives.softspoken import ChooserStream, OtReceiver, OtSender, SenderStream
-from blindbayes.primitives.tweaks import Block128, Domain, TweakedHash
+from blindbayes.primitives.tweaks import Block128, Domain, TweakedHash, column_sums
 from blindbayes.protocol.core import Role, Run, Send, receive
 from blindbayes.protocol.garbled import answer_equality, ask_equality
 from blindbayes.protocol.joined_sums.counts import Count, S, count_gates
@@ -384,18 +384,19 @@ def _offer(hash_: TweakedHash, delta: Block128, outcomes: Wires, rows: U64Array,
     masked = np.empty((planes, count, words), dtype=np.uint64)
     for plane in range(planes):
         first = hash_.reserve(Domain.TRANSFER, count * blocks)
-        colour = (outcomes[plane, :, 0] & np.uint64(1)).astype(np.bool_)
-        label = outcomes[plane] ^ (np.uint64(0) - colour.astype(np.uint64))[:, None] & delta  # the one of colour 0
+        colour = outcomes[plane, :, 0] & np.uint64(1)
+        label = outcomes[plane] ^ (np.uint64(0) - colour)[:, None] & delta  # the one of colour 0
         for low in range(0, count, _ROWS_AT_ONCE):
             part = slice(low, min(count, low + _ROWS_AT_ONCE))
-            own, flip = rows[part], colour[part]
-            zero = hash_.expand(label[part], Domain.TRANSFER, first + low * blocks, words)
-            share[plane] -= zero.sum(axis=0, dtype=np.uint64)
-            share[plane] += own[flip].sum(axis=0, dtype=np.uint64)
-            zero -= hash_.expand(label[part] ^ delta, Domain.TRANSFER, first + low * blocks, words)
-            np.add(zero, own, out=zero, where=~flip[:, None])
-            np.subtract(zero, own, out=zero, where=flip[:, None])
-            masked[plane, part] = zero
+            own, flip, made = rows[part], np.repeat(colour[part], words).reshape(-1, words), masked[plane, part]
+            made[:] = hash_.expand(label[part], Domain.TRANSFER, first + low * blocks, words, keep=False)
+            share[plane] -= column_sums(made)
+            made -= hash_.expand(label[part] ^ delta, Domain.TRANSFER, first + low * blocks, words, keep=False)
+            made += own
+            flip *= own  # (1 - 2a) x
+            share[plane] += column_sums(flip)
+            flip += flip
+            made -= flip
     return masked
 
 
@@ -405,12 +406,13 @@ def _take(hash_: TweakedHash, outcomes: Wires, masked: U64Array, share: U64Array
     blocks = -(-words // 2)
     for plane in range(planes):
         first = hash_.reserve(Domain.TRANSFER, count * blocks)
-        colour = (outcomes[plane, :, 0] & np.uint64(1)).astype(np.bool_)
+        colour = outcomes[plane, :, 0] & np.uint64(1)
         for low in range(0, count, _ROWS_AT_ONCE):
             part = slice(low, min(count, low + _ROWS_AT_ONCE))
-            pads = hash_.expand(outcomes[plane, part], Domain.TRANSFER, first + low * blocks, words)
-            share[plane] += pads.sum(axis=0, dtype=np.uint64)
-            share[plane] += masked[plane, part][colour[part]].sum(axis=0, dtype=np.uint64)
+            opened = np.repeat(colour[part], words).reshape(-1, words)
+            opened *= masked[plane, part]
+            opened += hash_.expand(outcomes[plane, part], Domain.TRANSFER, first + low * blocks, words, keep=False)
+            share[plane] += column_sums(opened)
 
 
 def _weighted(share: U64Array, shape: JoinedSumsSetup) -> U64Array:
