@@ -93,9 +93,9 @@ class Line:
             self.sock.sendall(struct.pack("<Q", len(frame)))
             self.sock.sendall(frame)
 
-    def receive(self) -> bytes:
+    def receive(self) -> bytearray:
         size = struct.unpack("<Q", self._exactly(8))[0]
-        return bytes(self._exactly(size))
+        return self._exactly(size)
 
     def _exactly(self, size: int) -> bytearray:
         buffer = bytearray(size)
