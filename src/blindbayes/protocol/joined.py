@@ -438,7 +438,7 @@ def _cut(share: U64Array) -> U64Array:
 # -- prediction over an inner join -----------------------------------------------------------------------------------------
 
 
-def predict_class_holder(
+def predict(
     run: Run,
     join: JoinSetup,
     query: SharedArgmaxSetup,
@@ -448,56 +448,33 @@ def predict_class_holder(
     coins: Coins,
     committed: Committed | None = None,
 ) -> Role[IntArray | None]:
-    """The class holder's role: both sides' tables are shares, so each looks up in the other's."""
-    other = join.holders[0]
-    own = {name: tables[name] for name in join.owners[run.me]}
-    scores = _with_prior(shared_model.score(own, columns, query.plan, query.count), tables[join.codebook.target])
-    if join.weights:  # public: added to one of the two shares
+    """The role of either party: both sides' tables are shares, so each looks up in the other's."""
+    is_holder = run.me == join.class_holder
+    other = join.holders[0] if is_holder else join.class_holder
+    own, theirs = ({name: tables[name] for name in join.owners[party]} for party in (run.me, other))
+    pledge = None if committed is None else Pledge.of(committed, query.plan, tables, tuple(own))
+    prior = tables[join.codebook.target][0, 1]
+    scores = shared_model.score(own, columns, query.plan, query.count)
+    scores = lm.add(scores, np.broadcast_to(prior[None], scores.shape))
+    if join.weights and is_holder:  # public: added to one of the two shares
         scores = lm.add(scores, np.broadcast_to(fixed_point(query.plan.log_weights[None], query.plan), scores.shape))
-    if own:
+    if join.owners[join.class_holder]:
         back = _backwards(join, query)
         session = yield from agree(run, other, "joined look-up", back.facts(), coins)
-        hash_, stream, pledge = TweakedHash(session), links.ot_receiver.session(session), _pledge(committed, query, tables, own)
-        scores = lm.add(scores, (yield from look_up_audited(run, back, columns, pledge, hash_, stream, coins)))
-    theirs = {other: {name: tables[name] for name in join.owners[other]}}
+        hash_ = TweakedHash(session)
+        if is_holder:
+            stream = links.ot_receiver.session(session)
+            found = yield from look_up_audited(run, back, columns, pledge, hash_, stream, coins)
+        else:
+            answers = links.ot_sender.session(session)
+            found = yield from serve_audited(run, back, other, theirs, committed, hash_, answers, coins)
+        scores = lm.add(scores, found)
+    if not is_holder:
+        asked = (query, scores, columns, links.ot_receiver, coins, pledge, links.ot_sender)
+        return (yield from shared_argmax.attribute_holder(run, *asked))
     mine = {} if committed is None else {other: committed}
-    given = (query, scores, theirs, {other: links.ot_sender}, coins, mine, links.ot_receiver)
+    given = (query, scores, {other: theirs}, {other: links.ot_sender}, coins, mine, links.ot_receiver)
     return (yield from shared_argmax.class_holder(run, *given))
-
-
-def predict_attribute_holder(
-    run: Run,
-    join: JoinSetup,
-    query: SharedArgmaxSetup,
-    tables: Mapping[str, Limbs],
-    columns: Mapping[str, IntArray],
-    links: Links,
-    coins: Coins,
-    committed: Committed | None = None,
-) -> Role[IntArray | None]:
-    """The attribute holder's role."""
-    other = join.class_holder
-    own = {name: tables[name] for name in join.owners[run.me]}
-    scores = _with_prior(shared_model.score(own, columns, query.plan, query.count), tables[join.codebook.target])
-    theirs = {name: tables[name] for name in join.owners[other]}
-    if theirs:
-        back = _backwards(join, query)
-        session = yield from agree(run, other, "joined look-up", back.facts(), coins)
-        hash_, stream = TweakedHash(session), links.ot_sender.session(session)
-        scores = lm.add(scores, (yield from serve_audited(run, back, other, theirs, committed, hash_, stream, coins)))
-    pledge = _pledge(committed, query, tables, own)
-    given = (query, scores, columns, links.ot_receiver, coins, pledge, links.ot_sender)
-    return (yield from shared_argmax.attribute_holder(run, *given))
-
-
-def _pledge(
-    committed: Committed | None, query: SharedArgmaxSetup, tables: Mapping[str, Limbs], own: Mapping[str, Limbs]
-) -> Pledge | None:
-    return None if committed is None else Pledge.of(committed, query.plan, tables, tuple(own))
-
-
-def _with_prior(scores: Limbs, table: Limbs) -> Limbs:
-    return lm.add(scores, np.broadcast_to(table[0, 1][None], scores.shape))
 
 
 def _backwards(join: JoinSetup, query: SharedArgmaxSetup) -> SharedArgmaxSetup:

@@ -178,11 +178,9 @@ class JoinedScoring(LinedUpScoring):
         return sessions, (yield from joined_roles.connect(part, self._other, coins))
 
     def _batch(self, run: Run, block: CodedRows, links: Links, coins: Coins) -> Role[Classes | None]:
-        is_holder = self.party == self.join.class_holder
-        play = joined_roles.predict_class_holder if is_holder else joined_roles.predict_attribute_holder
         query = self._query(block.rows)
         tables, committed = self.share.tables[self._other], commitments_of(self.share).get(self._other)
-        return (yield from play(run, self.join, query, tables, block.columns, links, coins, committed))
+        return (yield from joined_roles.predict(run, self.join, query, tables, block.columns, links, coins, committed))
 
 
 @dataclass(frozen=True)

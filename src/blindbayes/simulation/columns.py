@@ -25,7 +25,7 @@ from blindbayes.scheme.prediction import PredictionJob, PredictionTerms, Request
 from blindbayes.scheme.result import Prediction, about_columns
 from blindbayes.simulation.run import run_jobs
 from blindbayes.simulation.site import MemoryShelf, MemorySite
-from blindbayes.statistics import Statistics
+from blindbayes.statistics import Statistics, names_of
 from blindbayes.study.agreement import Agreement
 from blindbayes.wire.transcript import Cost
 
@@ -162,27 +162,14 @@ class JointModel:
             share.require_alive()
         holder = self.shares[columns.class_holder]
         counts = class_counts_of(holder.local)
-        named: dict[str, Any] = {
-            "class_counts": [int(value) for value in counts],
-            "counts": {},
-            "n": {},
-            "sums": {},
-            "squares": {},
-        }
-        for party, share in self.shares.items():
-            if party in columns.labelled:
-                for section in ("counts", "n", "sums", "squares"):
-                    named[section].update((share.local or {})["statistics"].get(section, {}))
-                continue
-            words = holder.sums[party] + share.sums[columns.class_holder]
-            for name, found in columns.aligned[party].decode(words, counts).items():
-                if "count" in found:
-                    named["counts"][name] = found["count"]
-                    continue
-                named["sums"][name] = [row[0] for row in found["sum"]]
-                named["squares"][name] = [row[0] for row in found["square"]]
-                if book.feature(name).optional:
-                    named["n"][name] = [row[0] for row in found["n"]]
+        decoded: dict[str, Any] = {}
+        for party in set(self.shares) - set(columns.labelled):
+            words = holder.sums[party] + self.shares[party].sums[columns.class_holder]
+            decoded |= columns.aligned[party].decode(words, counts)
+        named = names_of(book, counts, decoded)
+        for party in columns.labelled:
+            for section in ("counts", "n", "sums", "squares"):
+                named[section].update((self.shares[party].local or {})["statistics"].get(section, {}))
         return Statistics.from_names(book, named)
 
     def destroy(self, party: str) -> None:

@@ -24,7 +24,7 @@ from blindbayes.scheme.result import Prediction
 from blindbayes.scheme.scoring import open_keyed
 from blindbayes.simulation.columns import JointModel
 from blindbayes.simulation.rows import RowModel
-from blindbayes.statistics import Statistics
+from blindbayes.statistics import Statistics, names_of
 from blindbayes.study.agreement import Agreement
 
 
@@ -91,16 +91,7 @@ class JoinedModel(HiddenScores):
         own = join.own_layout
         if own is not None:
             found |= own.decode(words[:, layout.words + 1 :], counts)
-        named: dict[str, Any] = {"class_counts": counts.tolist(), "counts": {}, "n": {}, "sums": {}, "squares": {}}
-        for name, kinds in found.items():
-            if "count" in kinds:
-                named["counts"][name] = kinds["count"]
-                continue
-            named["sums"][name] = [row[0] for row in kinds["sum"]]
-            named["squares"][name] = [row[0] for row in kinds["square"]]
-            if join.codebook.feature(name).optional:
-                named["n"][name] = [row[0] for row in kinds["n"]]
-        return Statistics.from_names(join.codebook, named)
+        return Statistics.from_names(join.codebook, names_of(join.codebook, counts, found))
 
 
 class LeftJoinedModel(HiddenScores):

@@ -174,3 +174,16 @@ class Statistics:
         if used != 1 + sum(len(named[section]) for section in keys.values()):
             raise DataError("statistics: a feature stands there that the codebook does not have")
         return cls(layout, vector)
+
+
+def names_of(codebook: Codebook, class_counts: npt.NDArray[Any], sums: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """What `Statistics.from_names` reads, from class counts and each feature's sums by kind, class by class."""
+    named: dict[str, Any] = {"class_counts": class_counts.tolist(), "counts": {}, "n": {}, "sums": {}, "squares": {}}
+    for name, found in sums.items():
+        if "count" in found:
+            named["counts"][name] = found["count"]
+            continue
+        named["sums"][name], named["squares"][name] = ([row[0] for row in found[kind]] for kind in ("sum", "square"))
+        if codebook.feature(name).optional:
+            named["n"][name] = [row[0] for row in found["n"]]
+    return named

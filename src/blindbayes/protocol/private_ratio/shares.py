@@ -33,7 +33,7 @@ from blindbayes.protocol.private_ratio.split import collect_masked, collect_mask
 from blindbayes.protocol.shared_argmax import SharedArgmaxSetup
 from blindbayes.protocol.shared_argmax.query import look_up, serve
 from blindbayes.protocol.shared_model import ScoreLayout
-from blindbayes.statistics import Statistics
+from blindbayes.statistics import Statistics, names_of
 from blindbayes.wire import U64Array
 
 IntArray = npt.NDArray[np.int64]
@@ -103,16 +103,8 @@ class SharedRowsSetup:
         """What a total stands for: simulation, and tests."""
         words = total.reshape(self.plan.classes, -1)
         counts = words[:, -1].astype(np.int64)
-        named: dict[str, Any] = {"class_counts": counts.tolist(), "counts": {}, "n": {}, "sums": {}, "squares": {}}
-        for name, found in self.layout.decode(np.ascontiguousarray(words[:, :-1]), counts).items():
-            if "count" in found:
-                named["counts"][name] = found["count"]
-                continue
-            named["sums"][name] = [row[0] for row in found["sum"]]
-            named["squares"][name] = [row[0] for row in found["square"]]
-            if self.codebook.feature(name).optional:
-                named["n"][name] = [row[0] for row in found["n"]]
-        return Statistics.from_names(self.codebook, named)
+        found = self.layout.decode(np.ascontiguousarray(words[:, :-1]), counts)
+        return Statistics.from_names(self.codebook, names_of(self.codebook, counts, found))
 
     def query(self, count: int, asker: str) -> SharedArgmaxSetup:
         """The public facts of a batch of one party's instances, whose classes it alone learns."""
