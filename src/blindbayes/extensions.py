@@ -1,7 +1,7 @@
 """What other distributions add: each names it in its own metadata, under a group of entry points of ours.
 
     [project.entry-points."blindbayes.schemes"]
-    my_protocol = "my_package.my_scheme"     # the module offers `scheme(name)`, see `study.schemes`; the folders beside it that
+    my_protocol = "my_package.my_scheme"     # the module offers `SCHEME`, see `study.schemes`; the folders beside it that
                                              # have a SPEC.md are protocols
 
     [project.entry-points."blindbayes.commands"]

@@ -223,8 +223,3 @@ class DistortedScheme(ShareScheme):
 
 
 SCHEME = DistortedScheme()
-
-
-def scheme(name: str) -> DistortedScheme:
-    """The scheme of distorted_intersection."""
-    return SCHEME

@@ -20,8 +20,3 @@ class ScalarProduct:
 
 
 SCHEME = ScalarProduct()
-
-
-def scheme(name: str) -> Any:
-    """The scheme of scalar_product."""
-    return SCHEME

@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from blindbayes.cli.options import FILE, NEW_FOLDER, PASSPHRASE, passphrase_of
-from blindbayes.cli.site import log_as_json, require_words
+from blindbayes.cli.site import log_as_json
 from blindbayes.errors import ConfigError
 from blindbayes.storage.files import make_private_folder
 from blindbayes.transport.identity import Identity, pin, pinned, read_card
@@ -69,7 +69,7 @@ def pin_card(folder: Path, card: Path, words: str) -> None:
     """
     require_relay(folder)
     shown = read_card(card)
-    require_words(shown, words)
+    shown.require_words(words)
     pin(folder, shown)
     click.echo(f"Pinned {shown.name}")
 

@@ -22,22 +22,13 @@ from blindbayes.site.lock import ask_to_reload, sole_agent
 from blindbayes.site.policy import Policy
 from blindbayes.study.file import StudyFile
 from blindbayes.transport.events import log_json
-from blindbayes.transport.identity import Card, Identity, read_card
+from blindbayes.transport.identity import Identity, read_card
 
 
 def log_as_json() -> None:
     """JSON lines on standard error, and nothing else there; before gRPC is imported, which would write text of its own."""
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     log_json()
-
-
-def require_words(card: Card, words: str) -> None:
-    """Refuse a card whose words are not those that were read out; spaces do for dashes."""
-    if "-".join(words.lower().replace("-", " ").split()) != card.words:
-        raise ConfigError(
-            f"the words are not those of this card: ask {card.name} to read them out again from its own card.toml; if they "
-            "still differ, the card was changed on its way: do not trust it"
-        )
 
 
 @click.group(name="site")
@@ -120,7 +111,7 @@ def pin_card(card: Path, words: str | None, replace: bool, who: str | None, home
     if words is None:
         # Not shown here: whoever sees them copies them, and nothing is compared.
         words = click.prompt(f"Telephone {shown.name} and type the words that it reads out")
-    require_words(shown, words)
+    shown.require_words(words)
     home.pin(shown, replace=replace, who=who)
     told = " The running agent knows it now." if ask_to_reload(home.folder) else ""
     click.echo(f"Pinned {shown.name}.{told}")

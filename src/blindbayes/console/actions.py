@@ -206,11 +206,7 @@ async def pin_card(desk: Desk, card: str, words: str, replace: bool) -> dict[str
     home, shown = desk.agent.home, Card.from_toml(card)
     if shown.identity == desk.agent.identity.card.identity:
         raise ConfigError("this is the site's own card; pin those of the others")
-    if "-".join(words.lower().replace("-", " ").split()) != shown.words:
-        raise ConfigError(
-            f"the words are not those of this card: ask {shown.name} to read them out again from its own page Identities; if "
-            "they still differ, the card was changed on its way: do not trust it"
-        )
+    shown.require_words(words, "page Identities")
     home.pin(shown, replace=replace, who=desk.who)
     await desk.agent.reload(home.people.require("manage", desk.who))
     return {"site": shown.name}

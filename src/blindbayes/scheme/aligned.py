@@ -27,7 +27,7 @@ from blindbayes.protocol.shared_argmax.costs import DeclaredLink
 from blindbayes.protocol.shared_model import NO_GUARD, Guard
 from blindbayes.scheme import link_bytes
 from blindbayes.scheme.audits import ScoringParams, declared_link, describe_audits, describe_link, kept_commitments
-from blindbayes.scheme.columns import line_up, require_learner
+from blindbayes.scheme.columns import describe_coalitions, describe_queries, line_up, require_learner
 from blindbayes.scheme.guards import counted, describe_guard, guard_local, guarded, noise_of
 from blindbayes.scheme.part import CheckedTable, Training
 from blindbayes.scheme.shared import ShareScheme
@@ -196,9 +196,7 @@ def training_statement(study: Study, columns: ColumnsSetup, sha256: str) -> str:
         f"Shared with it: {', '.join(shared) or 'nobody (all parties know the class)'}.",
         ("Training opened audited_classes, see below." if asked else "Training opened nothing.")
         + " The model exists only as shares, one per party; a share alone is uniform.",
-        f"A classification opens the class, to {study.reveal_to}. "
-        + (f"At most {queries} instances may be classified." if queries else "The number of queries is not limited.")
-        + " Repeated queries let the model be read off; limit them.",
+        f"A classification opens the class, to {study.reveal_to}. " + describe_queries(queries),
         *describe_guard(study, columns),
         *describe_audits(columns, compare_all=bool(compare_all)),
         *describe_link(columns, compare_all=bool(compare_all)),
@@ -208,13 +206,8 @@ def training_statement(study: Study, columns: ColumnsSetup, sha256: str) -> str:
         "A party that deviates cannot read the other's rows, since transfers and the training circuit are checked; it can "
         "spoil the result; what else it can bend stands in the threat model. The number of rows and of instances is public.",
     ]
-    if compare_all:
-        lines.append("All parties compare the scores together: no coalition short of all but one learns more than the class.")
-    elif len(columns.holders) > 1:
-        lines.append(
-            f"With more than one attribute holder, {columns.class_holder} and {columns.holders[0]} together can see what "
-            "another holder's attributes add to the scores of an instance."
-        )
+    if compare_all or len(columns.holders) > 1:
+        lines.append(describe_coalitions(columns, compare_all=compare_all))
     return "\n\n".join(lines)
 
 
@@ -273,8 +266,3 @@ class AlignedScheme(ShareScheme):
 
 
 SCHEME = AlignedScheme()
-
-
-def scheme(name: str) -> AlignedScheme:
-    """The scheme of class_sums."""
-    return SCHEME

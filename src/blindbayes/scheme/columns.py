@@ -8,6 +8,7 @@ from typing import Any
 from blindbayes.data.columns import ColumnSource
 from blindbayes.data.keys import recipe_of
 from blindbayes.errors import ConfigError, DataError, PrivacyError
+from blindbayes.protocol.columns import ColumnsSetup
 from blindbayes.scheme.job import Site, refused_reading
 from blindbayes.study.agreement import Agreement, Holdings
 from blindbayes.study.study import Study
@@ -72,6 +73,22 @@ def tell_holdings(agreement: Agreement) -> list[str]:
         own = [*held.holds[name], *([agreement.book.target] if name in held.labelled else [])]
         lines.append(f"  {name} holds {', '.join(own) or 'nothing'}.")
     return lines
+
+
+def describe_coalitions(columns: ColumnsSetup, *, compare_all: bool) -> str:
+    """With three or more parties: who could pool what."""
+    if compare_all:
+        return "All parties compare the scores together: no coalition short of all but one learns more than the class."
+    return (
+        f"With more than one attribute holder, {columns.class_holder} and {columns.holders[0]} together can see what another "
+        "holder's attributes add to the scores of an instance."
+    )
+
+
+def describe_queries(queries: int | None) -> str:
+    """How often a model in shares may be asked, and why that counts."""
+    limit = f"At most {queries} instances may be classified." if queries else "The number of queries is not limited."
+    return f"{limit} Repeated queries let the model be read off; limit them."
 
 
 def dry_run_columns(agreement: Agreement, site: Site, opened: list[str]) -> tuple[dict[str, Any], list[str]]:

@@ -27,10 +27,10 @@ from blindbayes.privacy.released import Cut
 from blindbayes.privacy.statement import tuning_words
 from blindbayes.protocol.core import Role, Run
 from blindbayes.protocol.noisy_histograms import NoisyHistogramsSetup, contributor, miner
-from blindbayes.report import About, LeakReport, leak_report
+from blindbayes.report import About, LeakReport
 from blindbayes.scheme.columns import dry_run_columns, line_up, require_record, tell_holdings
 from blindbayes.scheme.job import Charge, CountingJob, Site
-from blindbayes.scheme.result import Learned, Result, about_run, leakage_of
+from blindbayes.scheme.result import Learned, Result, about_run, leakage_of, report_run
 from blindbayes.statistics import Layout, Statistics, count_block
 from blindbayes.study.agreement import Agreement
 from blindbayes.study.schemes import Exposure, Facts, NoParams, Scheme
@@ -213,10 +213,7 @@ class NoisyColumns:
 
     def report(self, outcome: Outcome, about: About | None = None) -> LeakReport:
         """Who received what."""
-        seen = outcome.transcript
-        return leak_report(
-            ("noisy_histograms",), len(self.names), seen.received, outcome.opened, seen.entries, (), seen.traffic, about
-        )
+        return report_run(("noisy_histograms",), len(self.names), outcome, about=about)
 
     def statement(self, sha256: str) -> str:
         """What is promised, in words."""
@@ -362,11 +359,6 @@ class HistogramJob(CountingJob):
 
 
 SCHEME = HistogramScheme()
-
-
-def scheme(name: str) -> HistogramScheme:
-    """The scheme of noisy_histograms."""
-    return SCHEME
 
 
 def _margins(noisy: NoisyStatistics) -> Statistics:

@@ -33,7 +33,7 @@ from blindbayes.protocol.joined_sums import MAX_BOUND, MIN_BOUND, Entries, merge
 from blindbayes.scheme import link_bytes
 from blindbayes.scheme.aligned import count_local, require_held
 from blindbayes.scheme.audits import ScoringParams, describe_audits, describe_link, kept_commitments
-from blindbayes.scheme.columns import holdings_of, require_learner
+from blindbayes.scheme.columns import describe_coalitions, describe_queries, holdings_of, require_learner
 from blindbayes.scheme.guards import UNIT, counted, describe_guard, guard_local, guarded_join, noise_of
 from blindbayes.scheme.job import Charge
 from blindbayes.scheme.shared import ShareScheme
@@ -318,27 +318,15 @@ def training_statement(study: Study, join: JoinSetup, sha256: str, overlaps: Map
         f"A classification opens the class, to {study.reveal_to}; where the parties bring the same instances in one order, "
         "each knows whom they score together; a party that brings nulls learns the number of instances alone. Scoring over the "
         "hidden join (joined_scores) names nobody: one party learns a class for each of its identifiers, and which of them are "
-        "shared only if that is the scope; the others learn what it is padded to. "
-        + (f"At most {queries} instances may be classified." if queries else "The number of queries is not limited.")
-        + " Repeated queries let the model be read off; limit them.",
+        "shared only if that is the scope; the others learn what it is padded to. " + describe_queries(queries),
         f"Scores: {plan.bits} bits, {plan.fraction} after the point.",
         "Security: parties that follow the protocol and look at what they received (semi-honest), no dealer, computational; "
         f"wrong results with probability below 2^-{join.failure_bits}. A party that deviates cannot read the other's list or "
         "rows, since transfers, questions and the training circuit are checked; what it can bend stands in the threat model.",
     ]
     if len(join.holders) > 1:
-        lines.append(describe_coalitions(join, compare_all=bool(study.options.get("compare_all", False))))
+        lines.append(describe_coalitions(join.columns, compare_all=bool(study.options.get("compare_all", False))))
     return "\n\n".join(lines)
-
-
-def describe_coalitions(join: JoinSetup, *, compare_all: bool) -> str:
-    """With three or more parties: who could pool what."""
-    if compare_all:
-        return "All parties compare the scores together: no coalition short of all but one learns more than the class."
-    return (
-        f"With more than one attribute holder, {join.class_holder} and {join.holders[0]} together can see what another "
-        "holder's attributes add to the scores of an instance."
-    )
 
 
 def _describe_overlaps(join: JoinSetup, overlaps: Mapping[str, int]) -> list[str]:
@@ -483,8 +471,3 @@ def ways_of_scoring(reveal_to: str) -> tuple[str, ...]:
 
 
 SCHEME = JoinedScheme()
-
-
-def scheme(name: str) -> JoinedScheme:
-    """The scheme of joined_sums."""
-    return SCHEME

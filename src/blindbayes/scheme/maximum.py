@@ -15,9 +15,8 @@ from blindbayes.protocol import private_maximum
 from blindbayes.protocol.core import Role, Run
 from blindbayes.protocol.oblivious_sum.terms import MINER
 from blindbayes.protocol.registry import SumSetup
-from blindbayes.report import leak_report
 from blindbayes.scheme.job import Charge, CountingJob, Site, refused_reading
-from blindbayes.scheme.result import Learned, about_run, leakage_of
+from blindbayes.scheme.result import Learned, about_run, leakage_of, report_run
 from blindbayes.study.agreement import Agreement
 from blindbayes.study.schemes import Exposure, Facts, Scheme
 from blindbayes.study.study import Study
@@ -106,10 +105,9 @@ class MaximumScheme(Scheme):
         found = {number for number in outcome.outputs.values() if number is not None}
         if len(found) != 1:
             raise LocalProtocolError("the roles learned different maxima")
-        maximum, seen, size = found.pop(), outcome.transcript, len(agreement.contributors)
+        maximum, size = found.pop(), len(agreement.contributors)
         follows = (f"The largest of {size} tables has {maximum} rows. Whose it is was not told.",)
-        about = about_run(agreement, run)
-        report = leak_report((self.name,), size, seen.received, outcome.opened, seen.entries, follows, seen.traffic, about)
+        report = report_run((self.name,), size, outcome, follows, about_run(agreement, run))
         text = f"Study {agreement.sha256}\n\nNo noise: the size of the largest table is exact. Nothing else was opened."
         known = {"party_rows": maximum}
         return MaximumResult(leakage_of(outcome), outcome.cost, text, report, known, maximum)
@@ -168,8 +166,3 @@ class MaximumJob(CountingJob):
 
 
 SCHEME = MaximumScheme()
-
-
-def scheme(name: str) -> MaximumScheme:
-    """The one scheme of this module."""
-    return SCHEME

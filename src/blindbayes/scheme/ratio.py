@@ -41,9 +41,8 @@ from blindbayes.protocol.private_ratio import (
 )
 from blindbayes.protocol.private_ratio.roles import FINE_BITS, Opening
 from blindbayes.protocol.registry import SumSetup
-from blindbayes.report import leak_report
 from blindbayes.scheme.job import Charge, CountingJob, Site, refused_reading
-from blindbayes.scheme.result import JointResult, Learned, Result, about_run, leakage_of
+from blindbayes.scheme.result import JointResult, Learned, Result, about_run, leakage_of, report_run
 from blindbayes.statistics import Statistics
 from blindbayes.study.agreement import Agreement
 from blindbayes.study.schemes import Exposure, Facts, Scheme
@@ -226,11 +225,10 @@ class RatioScheme(Scheme):
         """The opened probabilities, or the report of a model in shares."""
         public: Ratio = agreement.public
         ratios, (first, second) = public.ratios, public.computing
-        seen, leakage = outcome.transcript, leakage_of(outcome)
+        leakage = leakage_of(outcome)
         protocols = ("transfer", "private_ratio", *(() if ratios is not None else ("shared_model", "joined_sums")))
         follows = (_follows(public), f"{first} and {second} together have the sums of all counts; they must not collude.")
-        about, size = about_run(agreement, run), len(public.names)
-        report = leak_report(protocols, size, seen.received, outcome.opened, seen.entries, follows, seen.traffic, about)
+        report = report_run(protocols, len(public.names), outcome, follows, about_run(agreement, run))
         promise = None if public.noise is None else public.noise.statement(public.study)
         statement = _statement(public, agreement.sha256, promise)
         if ratios is None:
@@ -356,11 +354,6 @@ class _Opened(RatioScheme):
 
 
 SCHEME, OPENED = RatioScheme(), _Opened()
-
-
-def scheme(name: str) -> RatioScheme:
-    """The scheme of private_ratio."""
-    return SCHEME
 
 
 def opening_of(study: Study) -> str:

@@ -242,6 +242,19 @@ def about_columns(columns: ColumnsSetup, sha256: str) -> About:
     return About("", sha256, "", "", tuple(columns.owners), holds)
 
 
+def report_run(
+    protocols: Sequence[str],
+    contributors: int,
+    outcome: Outcome,
+    follows: Sequence[str] = (),
+    about: About | None = None,
+    opened: Mapping[str, Sequence[str]] | None = None,
+) -> LeakReport:
+    """The leak report of a run, from what its driver recorded."""
+    seen, labels = outcome.transcript, outcome.opened if opened is None else opened
+    return leak_report(protocols, contributors, seen.received, labels, seen.entries, follows, seen.traffic, about)
+
+
 def column_report(
     protocols: tuple[str, ...],
     outcome: Outcome,
@@ -250,13 +263,12 @@ def column_report(
     more: Sequence[str] = (),
 ) -> LeakReport:
     """The leak report of a run over columns; `parties` where the outcome is that of one site."""
-    transcript = outcome.transcript
     follows: tuple[str, ...] = (
         "A share alone is uniform: whoever holds one, and the messages above, learns nothing of the other's columns beyond "
         "what was opened.",
         "Both parties' shares together are the model. Each classification tells something of it; limit their number.",
         *more,
     )
-    size = len(transcript.received) if parties is None else parties
+    size = len(outcome.transcript.received) if parties is None else parties
     opened = {name: tuple(dict.fromkeys(labels)) for name, labels in outcome.opened.items()}  # once, not once per batch
-    return leak_report(protocols, size, transcript.received, opened, transcript.entries, follows, transcript.traffic, about)
+    return report_run(protocols, size, outcome, follows, about, opened)

@@ -33,7 +33,8 @@ from blindbayes.protocol.shared_model.score_layout import GaussianLayout
 from blindbayes.report import About, LeakReport
 from blindbayes.scheme import link_bytes
 from blindbayes.scheme.aligned import local_parameters, require_held, whole_block
-from blindbayes.scheme.joined import describe_coalitions, keyed_digest, require_bound
+from blindbayes.scheme.columns import describe_coalitions
+from blindbayes.scheme.joined import keyed_digest, require_bound
 from blindbayes.scheme.result import column_report
 from blindbayes.transport.memory import Outcome
 
@@ -219,7 +220,7 @@ def what_follows(hidden: JoinedScoresSetup) -> tuple[str, ...]:
             f"columns give shows that {others} {know} that person."
         )
     if len(hidden.helpers) > 1:
-        lines.append(describe_coalitions(hidden.join, compare_all=hidden.compare_all))
+        lines.append(describe_coalitions(hidden.join.columns, compare_all=hidden.compare_all))
     lines.append(
         "A class is computed from the others' columns, so it tells something about them. Whoever scores again after changing "
         "its own columns learns more: limit the number of queries."

@@ -25,9 +25,9 @@ from blindbayes.privacy.pollution import require_possible
 from blindbayes.protocol import registry
 from blindbayes.protocol.core import Role, Run
 from blindbayes.protocol.registry import SumSetup, Total
-from blindbayes.report import follows_from_sum, leak_report
+from blindbayes.report import follows_from_sum
 from blindbayes.scheme.job import Charge, CountingJob, Site
-from blindbayes.scheme.result import Earlier, Learned, Result, about_run, leakage_of
+from blindbayes.scheme.result import Earlier, Learned, Result, about_run, leakage_of, report_run
 from blindbayes.statistics import Layout, Statistics
 from blindbayes.statistics.feasible import require_feasible
 from blindbayes.study.agreement import Agreement
@@ -234,9 +234,7 @@ class SumScheme(Scheme):
         return Result(model, statistics, leakage, outcome.cost, text, total.included, spent, runs, words, shares, report, known)
 
     def _report(self, agreement: Agreement, outcome: Outcome, follows: tuple[str, ...], run: str) -> Any:
-        seen = outcome.transcript
-        about, size = about_run(agreement, run), len(agreement.contributors)
-        return leak_report((self.name,), size, seen.received, outcome.opened, seen.entries, follows, seen.traffic, about)
+        return report_run((self.name,), len(agreement.contributors), outcome, follows, about_run(agreement, run))
 
     # -- in words ------------------------------------------------------------------------------------------------------
 

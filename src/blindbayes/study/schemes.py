@@ -1,9 +1,9 @@
 """The ways to run a study, by the name of their protocol; each is known to one module, which is loaded when it is asked for.
 
-A module listed here offers `scheme(name)`, an object that fulfils `Scheme`. Whoever needs to know something about a protocol
-(drivers, policy, courier, command line, wizard, reports) asks the scheme; nobody else compares a protocol's name. A protocol
-that sums vectors is added in `protocol.registry`, and is a way to run a study by that alone. Other distributions add theirs by
-`extensions`: those that only a paper needs come with blindbayes-papers.
+A module listed here offers `SCHEME`, an object that fulfils `Scheme`; or `scheme(name)`, if it knows several. Whoever needs to
+know something about a protocol (drivers, policy, courier, command line, wizard, reports) asks the scheme; nobody else compares
+a protocol's name. A protocol that sums vectors is added in `protocol.registry`, and is a way to run a study by that alone.
+Other distributions add theirs by `extensions`: those that only a paper needs come with blindbayes-papers.
 """
 
 from __future__ import annotations
@@ -168,7 +168,7 @@ def scheme(name: str) -> Scheme:
     else:
         extensions.refuse_missing(name)
         raise ConfigError(f"there is no protocol {name!r}; known: {', '.join(names())}")
-    found: Scheme = module.scheme(name)
+    found: Scheme = module.SCHEME if hasattr(module, "SCHEME") else module.scheme(name)
     return found
 
 

@@ -93,6 +93,14 @@ class Card:
         """The fingerprint, to be compared by telephone."""
         return speak(self.fingerprint)
 
+    def require_words(self, said: str, place: str = "card.toml") -> None:
+        """Refuse a card whose words are not those that its site read out; spaces do for dashes. `place`: where it reads."""
+        if "-".join(said.lower().replace("-", " ").split()) != self.words:
+            raise ConfigError(
+                f"the words are not those of this card: ask {self.name} to read them out again from its own {place}; if they "
+                "still differ, the card was changed on its way: do not trust it"
+            )
+
     @property
     def tls_name(self) -> str:
         """The name in the certificate, which a dialling site asks for. A pseudonym: strangers read it off the port."""
