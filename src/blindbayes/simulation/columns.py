@@ -18,6 +18,7 @@ from blindbayes.errors import ConfigError, DataError, LocalProtocolError
 from blindbayes.lazy import lazy
 from blindbayes.model.shares import ModelShare
 from blindbayes.primitives.coins import Coins
+from blindbayes.protocol.class_sums import RowLayout
 from blindbayes.protocol.columns import ColumnsSetup
 from blindbayes.scheme.ahead import AheadJob, Shelf, ahead_run
 from blindbayes.scheme.aligned import class_counts_of, columns_of
@@ -165,12 +166,16 @@ class JointModel:
         decoded: dict[str, Any] = {}
         for party in set(self.shares) - set(columns.labelled):
             words = holder.sums[party] + self.shares[party].sums[columns.class_holder]
-            decoded |= columns.aligned[party].decode(words, counts)
+            decoded |= self._layout(party).decode(words, counts)
         named = names_of(book, counts, decoded)
         for party in columns.labelled:
             for section in ("counts", "n", "sums", "squares"):
                 named[section].update((self.shares[party].local or {})["statistics"].get(section, {}))
         return Statistics.from_names(book, named)
+
+    def _layout(self, party: str) -> RowLayout:
+        """Of the sums that training left with a party."""
+        return self.columns.aligned[party]
 
     def destroy(self, party: str) -> None:
         """One party erases its share. Nobody can classify any more."""

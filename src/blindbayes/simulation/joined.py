@@ -17,6 +17,7 @@ from blindbayes.errors import ConfigError
 from blindbayes.model.shares import ModelShare
 from blindbayes.primitives.circuits import ln_error
 from blindbayes.primitives.coins import Coins
+from blindbayes.protocol.class_sums import RowLayout
 from blindbayes.protocol.joined import JoinSetup
 from blindbayes.protocol.joined_scores import Scope
 from blindbayes.scheme.aligned import columns_of
@@ -96,6 +97,10 @@ class JoinedModel(HiddenScores):
 
 class LeftJoinedModel(HiddenScores):
     """A model over a left join: the class holder knows its own part, what the others' columns add exists only as shares."""
+
+    def _layout(self, party: str) -> RowLayout:
+        """Of the sums over the join."""
+        return self.columns.layout(party)
 
 
 def model_of(agreement: Agreement, shares: Mapping[str, Any]) -> JointModel:
