@@ -34,9 +34,56 @@ def test_the_image_is_glibc_not_root_and_starts_the_agent() -> None:
     for name in ("ENTRYPOINT", "CMD"):
         command = json.loads(next(line for line in after if line.startswith(name)).partition(" ")[2])
         assert all(isinstance(word, str) for word in command)
-    for line in lines:
-        if line.startswith("COPY") and "--from" not in line:
-            assert all((DEPLOY.parent / name).exists() for name in line.split()[1:-1]), line
+    copied = {name for line in lines if line.startswith("COPY") and "--from" not in line for name in line.split()[1:-1]}
+    assert all((DEPLOY.parent / name).exists() for name in copied)
+    assert copied >= {"pyproject.toml", "hatch_build.py", "README.md", "LICENSE", "src"}  # what a wheel is made from
+
+
+@pytest.mark.slow
+def test_what_the_image_copies_makes_a_wheel_whose_commands_start_in_a_bare_folder(tmp_path: Path) -> None:
+    context, wheels, installed, bare = (tmp_path / name for name in ("src", "wheels", "installed", "bare"))
+    lines = (DEPLOY / "Containerfile").read_text().splitlines()
+    for line in (line for line in lines if line.startswith("COPY") and "--from" not in line):
+        *names, to = line.split()[1:]
+        for name in names:
+            whole, place = DEPLOY.parent / name, context / to if len(names) == 1 else context / to / name
+            place.parent.mkdir(parents=True, exist_ok=True)
+            if whole.is_dir():
+                shutil.copytree(whole, place, ignore=shutil.ignore_patterns("__pycache__", "*.so"))
+            else:
+                shutil.copy(whole, place)
+    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet"]
+    quick = {**os.environ, "CC": "/bin/false"}  # the kernels compile for half a minute; tests/kernels builds them
+    command = [*pip, "wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", str(wheels), str(context)]
+    subprocess.run(command, env=quick, check=True, timeout=120)
+    command = [
+        *pip,
+        "install",
+        "--no-deps",
+        "--no-index",
+        "--find-links",
+        str(wheels),
+        "--target",
+        str(installed),
+        "blindbayes",
+    ]
+    subprocess.run(command, check=True, timeout=120)
+    bare.mkdir()
+    words = [json.loads(line.partition(" ")[2]) for name in ("ENTRYPOINT", "CMD") for line in lines if line.startswith(name)]
+    health = json.loads(next(line for line in lines if line.startswith("HEALTHCHECK")).partition("CMD ")[2])
+    for entry in (words[0] + words[1], health):
+        told = subprocess.run(
+            [str(installed / "bin" / entry[0]), *entry[1:], "--help"],
+            cwd=bare,
+            env={"PYTHONPATH": str(installed), "HOME": "/nowhere", "PATH": os.environ["PATH"]},
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        assert told.returncode == 0, told.stderr[-2000:]
+        assert "Usage" in told.stdout
+    assert not list(bare.iterdir())
 
 
 def test_the_three_sites_of_the_trial_are_confined_and_know_each_other() -> None:
