@@ -20,6 +20,7 @@ _KIND, _RECORD = "blindbayes", "mail"
 _PATIENCE = 60.0  # seconds that a site has for its turn
 _POLL = 0.1  # seconds between looks for answers
 _REST, _LONG_REST = 1.0, 8.0  # before a site without mail is asked again; longer each time, since a turn is a process there
+_TOGETHER = 15.0  # the sites take their turns together, unless one takes longer: else most mail just misses its site
 
 client_app = ClientApp()
 server_app = ServerApp()
@@ -78,7 +79,8 @@ def carry(grid: Grid, context: Context) -> None:
     while (now := time.monotonic()) < ends:
         busy = {node for node, _ in asked.values()}
         due = [n for n in grid.get_node_ids() if n not in busy and (rests.get(n, (0.0,))[0] <= now or mail.get(n))]
-        if due:
+        slow = [until for node, until in asked.values() if node in names and until - now > _PATIENCE - _TOGETHER]
+        if due and not slow:
             messages = [_letter(node, names, mail) for node in due]
             for node, number in zip(due, grid.push_messages(messages), strict=True):
                 if number:
