@@ -14,7 +14,8 @@ from blindbayes.errors import IntegrityError, LocalProtocolError, PeerProtocolEr
 from blindbayes.protocol.core import Send, receive
 from blindbayes.protocol.digits import pack
 from blindbayes.protocol.shared_argmax import query as argmax_query
-from blindbayes.protocol.shared_argmax.by_transfers import _Shares, levels
+from blindbayes.protocol.shared_argmax.by_transfers import _Shares
+from blindbayes.protocol.shared_argmax.levels import levels
 from blindbayes.protocol.shared_argmax.messages import LevelCompared, OutputsShared
 from blindbayes.protocol.shared_model import score
 from blindbayes.protocol.transfer import agree, mark

@@ -47,7 +47,9 @@ def cost(office: Office, run_id: str, name: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("split", [pair(), THREE], ids=["two", "three"])
-@pytest.mark.parametrize("options", [{}, {"audit_rate": 0.2}], ids=["plain", "audited"])
+@pytest.mark.parametrize(
+    "options", [{}, {"audit_rate": 0.2}, {"comparison": "transfers"}], ids=["plain", "audited", "by transfers"]
+)
 def test_a_batch_uses_what_was_made_and_nothing_is_left_of_it(tmp_path: Path, split: Split, options: dict[str, Any]) -> None:
     async def test() -> None:
         async with office_of(tmp_path, split) as office:
@@ -65,7 +67,7 @@ def test_a_batch_uses_what_was_made_and_nothing_is_left_of_it(tmp_path: Path, sp
                 for name in split.holds:
                     assert classes(office.net, run_id, name)["class"].tolist() == expected
                 told = cost(office, run_id, "hospital")
-                sent[batch] = told["bytes"]
+                sent[batch] = sum(cost(office, run_id, name)["bytes"] for name in split.holds)
                 assert ("hospital" in told["ahead"]) == (batch == "first")
                 if batch == "first":
                     facts = told["ahead"]["hospital"]

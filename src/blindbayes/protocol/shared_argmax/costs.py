@@ -14,8 +14,8 @@ from blindbayes.primitives import limbs as lm
 from blindbayes.primitives.ot import bits_for
 from blindbayes.primitives.softspoken import correction_words
 from blindbayes.protocol.digits import masked_words
-from blindbayes.protocol.shared_argmax.by_transfers import levels
 from blindbayes.protocol.shared_argmax.comparing import and_gates
+from blindbayes.protocol.shared_argmax.levels import levels
 from blindbayes.protocol.shared_argmax.query import SharedArgmaxSetup, look_up_shape
 
 COMPARISONS = ("auto", "garbled", "transfers")

@@ -26,6 +26,7 @@ from blindbayes.primitives.ot import KEY_BYTES, bits_for
 from blindbayes.primitives.softspoken import LEAVES, TREES, ChooserStream, OtReceiver, OtSender, SenderStream
 from blindbayes.primitives.tweaks import Block128, TweakedHash
 from blindbayes.protocol.shared_argmax.decoys import widened
+from blindbayes.protocol.shared_argmax.levels import levels
 from blindbayes.protocol.shared_argmax.query import SharedArgmaxSetup, look_up_shape
 from blindbayes.wire import U64Array
 
@@ -63,7 +64,10 @@ class Shape:
                 transfers += asked * each + places if query.opens_cells else places * (each + 1)
             else:
                 transfers += asked * each
-            if is_first and not query.by_transfers:
+            if is_first and query.by_transfers:  # every other level's
+                made = levels(query.plan.bits, query.plan.classes)[::2]
+                transfers += query.count * sum(level.rows * level.bits for level in made)
+            elif is_first:
                 blocks += [part.stop - part.start for part in widened(query).chunks()]
         return cls(batches[0], transfers, tuple(blocks))
 
