@@ -48,7 +48,7 @@ def blamed_authors(patch: pytest.MonkeyPatch) -> None:
 
     shipped = contributor._unseal
 
-    def unseal(terms: keys.MaskedSumSetup, pairs: bytes, boxes: Any, authors: list[str]) -> Any:
+    def unseal(terms: keys.MaskedSumSetup, pairs: bytes, boxes: Any, authors: tuple[int, ...]) -> Any:
         try:
             return shipped(terms, pairs, boxes, authors)
         except IntegrityError as error:

@@ -66,6 +66,12 @@ class Living:
         return found
 
 
+def key_of(chains: ratchet.Chains, other: str) -> bytes:
+    found = chains.of((other,))
+    assert found is not None
+    return found
+
+
 def right(found: tuple[Mapping[str, np.ndarray], Outcome], lost: Collection[str] = ()) -> bool:
     vectors, outcome = found
     if outcome.error is not None:
@@ -98,9 +104,9 @@ def test_keys_are_agreed_once_and_step_on_in_every_run() -> None:
         seen.append(study.chains("site0"))
     assert [each.epoch for each in seen] == [1, 2, 3, 4]
     assert len({each.name for each in seen}) == 1
-    assert len({each.keys["site1"] for each in seen}) == 4
+    assert len({key_of(each, "site1") for each in seen}) == 4
     for one, other in itertools.combinations(names(5), 2):
-        assert study.chains(one).keys[other] == study.chains(other).keys[one]
+        assert key_of(study.chains(one), other) == key_of(study.chains(other), one)
 
 
 @pytest.mark.parametrize("parties", [5, 12])
@@ -187,7 +193,7 @@ def test_after_a_leave_the_others_go_on_and_after_a_join_all_agree_anew() -> Non
     left = study.run(names(3))
     assert right(left)
     assert agreed(left[1]) == 0
-    assert set(study.chains("site0").keys) == {"site1", "site2"}
+    assert set(study.chains("site0").others) == {"site1", "site2"}
     joined = study.run((*names(3), "site4"))
     assert right(joined)
     assert agreed(joined[1]) == 4
@@ -200,7 +206,7 @@ def test_a_member_without_its_keys_makes_all_agree_anew() -> None:
     study = Living(names(4))
     study.run()
     study.run()
-    for state in (b"", b"garbage", ratchet.write(ratchet.Chains(bytes(16), 1, study.chains("site2").keys))):
+    for state in (b"", b"garbage", ratchet.write(msgspec.structs.replace(study.chains("site2"), name=bytes(16)))):
         study.kept["site2"].state = state
         found = study.run()
         assert right(found)
@@ -288,9 +294,9 @@ def test_recovering_a_lost_member_tells_the_secrets_of_that_run_alone() -> None:
 def test_the_keys_of_a_past_run_do_not_follow_from_what_is_kept() -> None:
     study = Living(names(3))
     study.run()
-    before = study.chains("site0").keys["site1"]
+    before = key_of(study.chains("site0"), "site1")
     study.run()
-    after = study.chains("site0").keys["site1"]
+    after = key_of(study.chains("site0"), "site1")
     assert after == ratchet.forward(before, 1)
     assert all(ratchet.forward(after, steps) != before for steps in range(64))
     assert before not in study.kept["site0"].state
@@ -377,7 +383,7 @@ def test_who_counts_on_keys_that_it_does_not_hold_is_named_with_the_server() -> 
     study = Living(names(3))
     study.run()
     own = study.chains("site1")
-    forged = ratchet.Chains(own.name, own.epoch, dict.fromkeys(own.keys, bytes(32)))
+    forged = msgspec.structs.replace(own, keys=bytes(len(own.keys)))
     study.kept["site1"].state = ratchet.write(forged)
     _, outcome = study.run()
     assert isinstance(outcome.error, ProtocolError)

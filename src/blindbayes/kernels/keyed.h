@@ -4,10 +4,12 @@
 #define ONE 1 /* the least that is encrypted at once */
 typedef struct { vec k[15]; } keys256;
 
+#ifdef ARM_AES
 INLINE void load_keys256(keys256 *k, const uint32_t *w)
 {
-    for (int r = 0; r < 15; r++) k->k[r] = spread(load_block(w + 4 * r));
+    for (int r = 0; r < 15; r++) k->k[r] = load_block(w + 4 * r);
 }
+#endif
 
 /* x := AES-256(x), n <= U vectors, n constant. */
 INLINE void encrypt256(vec *x, const keys256 *k, const int n)
@@ -55,6 +57,7 @@ static __attribute__((noinline)) void encrypt256(vec *x, const keys256 *k, const
 }
 #endif
 
+#if defined(PORTABLE) || defined(ARM_AES)
 static void expand_key256(keys256 *k, const uint8_t *key)
 {
     static const uint8_t constants[7] = {1, 2, 4, 8, 16, 32, 64};
@@ -69,6 +72,28 @@ static void expand_key256(keys256 *k, const uint8_t *key)
     load_keys256(k, w);
     wipe(w, sizeof w);
 }
+#else
+INLINE __m128i summed_words(__m128i x) /* each word, and all words before it */
+{
+    x = _mm_xor_si128(x, _mm_slli_si128(x, 4));
+    return _mm_xor_si128(x, _mm_slli_si128(x, 8));
+}
+
+INLINE void expand_key256(keys256 *k, const uint8_t *key)
+{
+    const __m128i turned = _mm_set1_epi32(0x0c0f0e0d); /* the last word, its bytes turned, in every column */
+    __m128i a = _mm_loadu_si128((const __m128i *)key), b = _mm_loadu_si128((const __m128i *)key + 1);
+    k->k[0] = spread((block)a);
+    k->k[1] = spread((block)b);
+    UNROLL for (int i = 1; i < 8; i++) {
+        a = _mm_xor_si128(summed_words(a), _mm_aesenclast_si128(_mm_shuffle_epi8(b, turned), _mm_set1_epi32(1 << (i - 1))));
+        k->k[2 * i] = spread((block)a);
+        if (i == 7) break;
+        b = _mm_xor_si128(summed_words(b), _mm_aesenclast_si128(_mm_shuffle_epi32(a, 0xff), _mm_setzero_si128()));
+        k->k[2 * i + 1] = spread((block)b);
+    }
+}
+#endif
 
 /* A step of the stream in counter mode from block `at`, a multiple of STEP: the counter is the last 32 bits of a block,
    big-endian, `head` the rest; so within a step only the last byte counts. */

@@ -6,6 +6,8 @@ nonce 0; whoever keeps a key for a stream of messages passes its own counter.
 
 from __future__ import annotations
 
+import hmac
+
 import numpy as np
 import numpy.typing as npt
 from cryptography.exceptions import InvalidTag
@@ -48,14 +50,20 @@ def seal_many(keys: bytes, texts: Bytes, *, associated: bytes, nonce: int = 0) -
     return np.frombuffer(b"".join(sealed), np.uint8).reshape(len(texts), -1)
 
 
+def differs(tags: Bytes, given: Bytes) -> int | None:
+    """The first of the rows that is not the same, in a time that does not depend on how much of it is."""
+    if hmac.compare_digest(tags.tobytes(), given.tobytes()):
+        return None
+    return int(np.argmax((tags ^ given).any(axis=1)))
+
+
 def unseal_many(keys: bytes, sealed: Bytes, *, associated: bytes, nonce: int = 0) -> tuple[Bytes, int | None]:
     """The texts, and the first place whose text was altered, if there is one: then none of the texts may be used."""
     require_keys(keys, len(sealed))
     width, found = sealed.shape[1] - TAG_BYTES, kernels.active()
     if found is not None:
         texts = found.gcm(keys, sealed, width, nonce.to_bytes(_NONCE_BYTES, "big"), associated, opens=True)
-        wrong = np.flatnonzero((texts[:, width:] ^ sealed[:, width:]).any(axis=1))
-        return texts[:, :width], int(wrong[0]) if len(wrong) else None
+        return texts[:, :width], differs(texts[:, width:], sealed[:, width:])
     opened = np.zeros((len(sealed), width), np.uint8)
     for at, box in enumerate(sealed):
         try:

@@ -52,7 +52,7 @@ def uniform(count: int, coins: Coins) -> Ints:
     found = np.empty(0, np.uint16)
     while len(found) < count:
         draws = np.frombuffer(coins.bytes(2 * (count - len(found)) + 8), dtype="<u2")
-        kept = draws[draws < PRIME]
+        kept = draws if draws.max() < PRIME else draws[draws < PRIME]
         found = np.concatenate([found, kept]) if len(found) else kept
     return found[:count].astype(np.int64)
 
@@ -72,12 +72,12 @@ def split(secret: bytes, points: Sequence[int], threshold: int, coins: Coins) ->
 def split_many(secrets: Sequence[bytes], points: Sequence[int], threshold: int, coins: Coins) -> Shares:
     """Several secrets of one size at once, each with its own polynomials: shares by point, secret and limb."""
     powers = _powers(tuple(points), threshold)
-    limbs = np.array([_to_limbs(secret) for secret in secrets], np.float64)
-    coefficients = np.empty((threshold, limbs.size))
-    coefficients[0] = limbs.reshape(-1)
-    coefficients[1:] = uniform((threshold - 1) * limbs.size, coins).reshape(threshold - 1, limbs.size)
+    limbs = [limb for secret in secrets for limb in _to_limbs(secret)]
+    coefficients = np.empty((threshold, len(limbs)))
+    coefficients[0] = limbs
+    coefficients[1:] = uniform((threshold - 1) * len(limbs), coins).reshape(threshold - 1, len(limbs))
     values = (powers @ coefficients).astype(np.int64) % PRIME
-    return values.astype(np.uint16).reshape(len(powers), *limbs.shape)
+    return values.astype(np.uint16).reshape(len(powers), len(secrets), -1)
 
 
 @lru_cache(maxsize=64)

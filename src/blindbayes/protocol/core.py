@@ -113,8 +113,8 @@ class Run:
 
     def context(self, step: str, *names: str) -> bytes:
         """Bytes that bind a signature, key or tweak to this study, run, step and names; unambiguous by length prefixes."""
-        parts = [self.study, self.run_id, step, *names]
-        return b"".join(len(part.encode()).to_bytes(4, "big") + part.encode() for part in parts)
+        parts = [part.encode() for part in (self.study, self.run_id, step, *names)]
+        return b"".join([len(part).to_bytes(4, "big") + part for part in parts])
 
 
 def receive(sender: str, kind: type[M]) -> Role[M]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from bisect import bisect_left
 
 import numpy as np
-import numpy.typing as npt
 
 from blindbayes.errors import IntegrityError, PeerProtocolError
 from blindbayes.primitives import aead, shamir
@@ -26,7 +25,6 @@ from blindbayes.protocol.masked_sum.keys import (
     Bytes,
     MaskedSumSetup,
     cut,
-    keys_of,
     require_length,
     require_subset,
     require_tag,
@@ -74,12 +72,12 @@ def contributor(terms: MaskedSumSetup, vector: U64Array, coins: Coins) -> Role[T
     require_subset(passed.neighbours, present, SERVER)
     dealers = passed.neighbours
     _require_enough(terms, dealers)
+    to_them, from_them = _chosen(to_them, present, dealers), _chosen(from_them, present, dealers)
     if dealers != present:
-        at = np.searchsorted(present, dealers)
-        to_them, from_them = _chosen(to_them, at), _chosen(from_them, at)
-        masks = [masks[index] for index in at]
+        known = set(dealers)
+        masks = [mask for index, mask in zip(present, masks, strict=True) if index in known]
     boxes = cut(passed.boxes, BOX_BYTES, len(dealers), SERVER)
-    held = _unseal(terms, from_them, boxes, [terms.name(index) for index in dealers]).reshape(-1, 2, SHARE_BYTES)
+    held = _unseal(terms, from_them, boxes, dealers).reshape(-1, 2, SHARE_BYTES)
     del passed, boxes
 
     # 5. The vector under its own mask and one mask per pair, added by one and subtracted by the other.
@@ -95,33 +93,33 @@ def contributor(terms: MaskedSumSetup, vector: U64Array, coins: Coins) -> Role[T
     if signed:  # with keys that stand, the tags below are all that it takes
         terms.verify(SERVER, b"survivors", shown, named.signature)
     flags = unpack_bits(named.survivors, len(setting.contributors))
-    if flags is None or not flags[me] or int(flags.sum()) < setting.quorum_size:
+    if flags is None or not flags[me] or int.from_bytes(named.survivors).bit_count() < setting.quorum_size:
         raise PeerProtocolError("the named survivors do not fit the study", party=SERVER)
     there = flags[list(dealers)]
-    if int(flags[list(mine)].sum()) != int(there.sum()):
+    if dealers != mine and int(flags[list(mine)].sum()) != int(there.sum()):
         raise PeerProtocolError("a party that dealt no shares is named as a survivor", party=SERVER)
-    surviving = tuple(np.array(dealers)[there].tolist())
+    surviving = dealers if there.all() else tuple(np.array(dealers)[there].tolist())
     _require_enough(terms, surviving)
 
     # 7. Tell every surviving neighbour which roster and survivors we were shown ...
-    at = np.flatnonzero(there)
-    yield Send(SERVER, SurvivorsEchoed(terms.echoes(_chosen(to_them, at), [me] * len(at), shown).tobytes()))
+    tags = terms.echoes(_chosen(to_them, dealers, surviving), [me] * len(surviving), shown)
+    yield Send(SERVER, SurvivorsEchoed(tags.tobytes()))
 
     # 8. ... and go on only if enough of them were shown the same.
     echoes = yield from receive(SERVER, EchoesPassedOn)
     require_subset(echoes.neighbours, surviving, SERVER)
     _require_enough(terms, echoes.neighbours)
     given = cut(echoes.tags, TAG_BYTES, len(echoes.neighbours), SERVER)
-    keys = _chosen(from_them, np.searchsorted(dealers, echoes.neighbours))
-    expected = terms.echoes(keys, echoes.neighbours, shown)
-    for wrong in np.flatnonzero((expected ^ given).any(axis=1)):
+    expected = terms.echoes(_chosen(from_them, dealers, echoes.neighbours), echoes.neighbours, shown)
+    wrong = aead.differs(expected, given)
+    if wrong is not None:
         suspects = (SERVER, terms.name(echoes.neighbours[wrong]))
         require_tag(expected[wrong].tobytes(), given[wrong].tobytes(), suspects)
 
     # 9. One share per dealer, never both: of the seed if it survived, of the run key if not. Ours comes last.
     answer = held[np.arange(len(dealers)), there.astype(np.intp)].tobytes() + own_share
     yield Send(SERVER, SharesGiven(answer))
-    del held, answer, keys, to_them, from_them
+    del held, answer, to_them, from_them
 
     # 10. The total.
     if not terms.options["publish"]:
@@ -140,7 +138,8 @@ def _meet(
     kept = terms.run.kept if terms.stands else None
     chains = None if kept is None else ratchet.read(kept.load())
     key, said = None, KeysAdvertised(commitments)
-    if chains is not None and chains.serves(map(terms.name, mine)):
+    chained = None if chains is None else chains.of(tuple(map(terms.name, mine)))
+    if chains is not None and chained is not None:
         said = KeysAdvertised(commitments, standing=chains.told)
         yield Send(SERVER, said)
         listed = yield from receive(SERVER, KeysListed)
@@ -168,24 +167,24 @@ def _meet(
         name, epoch = (roster or b"")[: ratchet.NAME_BYTES], 0
     else:
         require_length(listed.standing, SAID_BYTES * len(present), SERVER)
-        if chains is None or not terms.hold(listed.standing, chains.name):
+        if chains is None or chained is None or not terms.hold(listed.standing, chains.name):
             raise PeerProtocolError("lists keys of another agreement", party=SERVER)
         split = SAID_BYTES * at
         roster = terms.roster_of(everybody, listed.standing[:split] + said.said + listed.standing[split:])
         name, epoch = chains.name, max(chains.epoch, *listed.standing[SAID_BYTES - 1 :: SAID_BYTES])
-        everyone = ratchet.forward(b"".join([chains.keys[terms.name(index)] for index in mine]), epoch - chains.epoch)
-        pairs = _chosen(everyone, np.searchsorted(mine, present))
+        everyone = ratchet.forward(chained, epoch - chains.epoch)
+        pairs = _chosen(everyone, mine, present)
     if kept is not None:
-        after = dict(zip(map(terms.name, whose), keys_of(ratchet.forward(everyone, 1)), strict=True))
-        kept.keep(ratchet.write(ratchet.Chains(name, epoch + 1, after)))
+        after = ratchet.Chains(name, epoch + 1, tuple(map(terms.name, whose)), ratchet.forward(everyone, 1))
+        kept.keep(ratchet.write(after))
     return present, roster, pairs, key is not None
 
 
-def _chosen(keys: bytes, at: npt.NDArray[np.intp]) -> bytes:
-    """Some of the keys that stand one after the other."""
-    if SECRET_BYTES * len(at) == len(keys):
+def _chosen(keys: bytes, whose: tuple[int, ...], wanted: tuple[int, ...]) -> bytes:
+    """The keys of some of those whose keys stand one after the other."""
+    if wanted == whose:
         return keys
-    return np.frombuffer(keys, np.uint8).reshape(-1, SECRET_BYTES)[at].tobytes()
+    return np.frombuffer(keys, np.uint8).reshape(-1, SECRET_BYTES)[np.searchsorted(whose, wanted)].tobytes()
 
 
 def _require_enough(terms: MaskedSumSetup, left: tuple[int, ...]) -> None:
@@ -194,9 +193,9 @@ def _require_enough(terms: MaskedSumSetup, left: tuple[int, ...]) -> None:
         raise PeerProtocolError("shows fewer neighbours than the threshold", party=SERVER)
 
 
-def _unseal(terms: MaskedSumSetup, keys: bytes, boxes: Bytes, authors: list[str]) -> Bytes:
+def _unseal(terms: MaskedSumSetup, keys: bytes, boxes: Bytes, authors: tuple[int, ...]) -> Bytes:
     """Boxes; if one does not open, its author or the server that passed it on is at fault, and nothing tells which."""
     held, wrong = aead.unseal_many(keys, boxes, associated=terms.context, nonce=BOX_NONCE)
     if wrong is not None:
-        raise IntegrityError(suspects=(authors[wrong], SERVER))
+        raise IntegrityError(suspects=(terms.name(authors[wrong]), SERVER))
     return held

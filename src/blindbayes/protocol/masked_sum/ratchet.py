@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import msgspec
 
+from blindbayes.primitives.prg import KEY_BYTES
 from blindbayes.protocol.pair_keys import further_keys
 
 LIFE = 64  # runs that one agreement serves
@@ -18,14 +17,20 @@ class Chains(msgspec.Struct, frozen=True, array_like=True):
 
     name: bytes
     epoch: int
-    keys: dict[str, bytes]
+    others: tuple[str, ...]
+    keys: bytes  # one after the other
 
     def __repr__(self) -> str:
         return f"Chains({self.name.hex()}, {self.epoch}, <redacted>)"
 
-    def serves(self, others: Iterable[str]) -> bool:
-        """Whether a run with these neighbours can use them."""
-        return self.epoch < LIFE and all(other in self.keys for other in others)
+    def of(self, others: tuple[str, ...]) -> bytes | None:
+        """The keys with these; None if there are not all of them, or they have come to their end."""
+        if self.epoch >= LIFE or len(self.keys) != KEY_BYTES * len(self.others):
+            return None
+        if others == self.others:
+            return self.keys
+        found = {name: self.keys[KEY_BYTES * at :][:KEY_BYTES] for at, name in enumerate(self.others)}
+        return b"".join([found[name] for name in others]) if found.keys() >= set(others) else None
 
     @property
     def told(self) -> bytes:
