@@ -60,6 +60,8 @@ SCREEN_PART = Fraction(1, 2)
 """The largest part of the features that is worth choosing."""
 SCREEN_FROM = 12
 """Features from which on it is worth to choose some: noise in fewer is small where rows are enough to choose."""
+SCREEN_CLASSES = 3
+"""Classes up to which a rule on one feature says what the feature is worth: of many classes it can only name a few."""
 CHOICE_SHARE = Fraction(5, 100)
 CHOICE_ROWS = (40, 400)
 """Rows times the epsilon of the last choice: below the first it could not tell a good model from a bad one, above the second
@@ -225,7 +227,8 @@ class StagedPlan:
         epsilon = SCREEN_SHARE * self.epsilon
         keep = math.floor(rows * epsilon / (SCREEN_ROWS * self.rows_per_unit))
         names = tuple(cut.feature for cut in self.expected.cuts if cut.kind in ("cells", "moments"))
-        fit = len(names) >= SCREEN_FROM and FEWEST <= keep <= SCREEN_PART * len(names) and self.mechanism == "knorm"
+        fit = self.mechanism == "knorm" and len(self.declared.classes) <= SCREEN_CLASSES and len(names) >= SCREEN_FROM
+        fit = fit and FEWEST <= keep <= SCREEN_PART * len(names)
         return Screen(names, keep, epsilon, self.rows_per_unit) if fit else None
 
     def choice(self, rows: int) -> LastChoice | None:
@@ -244,19 +247,21 @@ class StagedPlan:
         """All stages and the model. `rows` are those of the statistics, for a last choice; None where there is none."""
         noisy = self.release(statistics, coins)
         parameters = fit_parameters(noisy, alpha=alpha)
-        choice = self.choice(noisy.plan.planned_rows)
-        if choice is None:
-            return parameters, noisy
-        if rows is None:
-            raise ConfigError("the last choice needs the rows; plan without it")
-        parameters, scale = choice.choose(parameters, rows, coins)
-        told = f"{scale:.0%} of the evidence, by how many rows are right then, for epsilon {float(choice.epsilon):.3g}"
-        last = replace(
-            noisy.plan,
-            reasons=(*noisy.plan.reasons, told),
-            stages=(*noisy.plan.stages, ("last choice", choice.epsilon)),
-        )
+        choice, spent, told = self.choice(noisy.plan.planned_rows), noisy.plan.stages, self._unchosen
+        if choice is not None:
+            if rows is None:
+                raise ConfigError("the last choice needs the rows; plan without it")
+            parameters, scale = choice.choose(parameters, rows, coins)
+            spent = (*spent, ("last choice", choice.epsilon))
+            told = f"{scale:.0%} of the evidence, by how many rows are right then, for epsilon {float(choice.epsilon):.3g}"
+        last = replace(noisy.plan, reasons=(*noisy.plan.reasons, told), stages=spent)
         return parameters, replace(noisy, plan=last)
+
+    @property
+    def _unchosen(self) -> str:
+        """Why there is no last choice."""
+        why = "too few rows for it" if self.chooses else "that needs a table in memory, classes of one weight, and no text"
+        return f"no last choice of how far the model is believed: {why}"
 
     def release(self, statistics: Statistics, coins: Coins) -> NoisyStatistics:
         """All stages but the last choice. Every call is a release of its own: the price must have been charged before."""
@@ -381,6 +386,6 @@ def plan_stages(
     if plan.rows is not None and (choice := plan.choice(plan.rows)) is not None:
         part = float(choice.epsilon / exact)
         reasons.append(f"last, how far the model is believed, by how many rows it gets right: for {part:.1%}")
-    elif plan.rows is not None and chooses and not codebook.texts:
-        reasons.append("no last choice of how far the model is believed: too few rows for what noise it would need")
+    elif plan.rows is not None or not plan.chooses:
+        reasons.append(plan._unchosen)
     return replace(plan, reasons=(*reasons, *expected.reasons))
