@@ -117,13 +117,15 @@ def test_a_model_below_the_largest_class_is_not_believed() -> None:
     assert any("of the evidence" in reason for reason in model.privacy_["reasons"])
 
 
-def test_there_is_no_last_choice_for_a_file_few_rows_or_weights(tmp_path: Any) -> None:
+def test_there_is_no_last_choice_for_a_large_file_few_rows_or_weights(tmp_path: Any) -> None:
     table, book = repeated(3000, 4), many(4)
     pyarrow.csv.write_csv(table, tmp_path / "t.csv")
     few = NaiveBayes(book, epsilon=0.05, expected_rows=3000).fit(table)
+    large = NaiveBayes(book, epsilon=1.0, expected_rows=10**7).fit(tmp_path / "t.csv")
     read = NaiveBayes(book, epsilon=1.0, expected_rows=3000).fit(tmp_path / "t.csv")
+    assert read.privacy_["stages"]["last choice"] == pytest.approx(0.05)
     weighed = NaiveBayes(book, epsilon=1.0, expected_rows=3000, class_weight="balanced").fit(table)
-    assert all("last choice" not in model.privacy_["stages"] for model in (few, read, weighed))
+    assert all("last choice" not in model.privacy_["stages"] for model in (few, large, weighed))
     plan = plan_stages(book, epsilon=1.0, rows=3000, chooses=True)
     layout = Layout(plan.codebook)
     with pytest.raises(ConfigError, match="needs the rows"):

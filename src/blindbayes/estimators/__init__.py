@@ -51,6 +51,7 @@ __all__ = ["NaiveBayes", "load"]
 
 _TARGET = "class"
 _MAX_WEIGHT = 2**31
+_MOST_READ = 200_000  # declared rows of a source up to which a private fit reads them, for its last choice
 _ROWS_AT_ONCE = 1 << 14
 _EXACT_SCORE = (
     "an exact score is a function of private rows: under a ledger set score_epsilon, leave scoring and sample_weight out, or "
@@ -265,11 +266,7 @@ class NaiveBayes(FittedModel, ClassifierMixin, BaseEstimator):  # type: ignore[m
         `counting` is for a private fit: it counts with the cells of its plan, and no row is an error.
         """
         if is_source(X):
-            if y is not None or sample_weight is not None or self.weight_step is not None:
-                raise ConfigError(
-                    "a path, URL or source holds its own class column and has no weights: leave y, sample_weight and "
-                    "weight_step out"
-                )
+            self._require_alone(y, sample_weight)
             codebook = counting or self._known_codebook()
             if codebook is None:
                 raise ConfigError("fitting from a path, URL or source needs a codebook; see Codebook.from_toml")
@@ -286,6 +283,13 @@ class NaiveBayes(FittedModel, ClassifierMixin, BaseEstimator):  # type: ignore[m
             raise ConfigError("the first partial_fit must name all classes, or the estimator must have a codebook")
         block, weights = self._training_block(X, y, sample_weight, classes, self._known_codebook())
         return count_block(Layout(self.codebook_), block, weights)
+
+    def _require_alone(self, y: Any, sample_weight: Any) -> None:
+        if y is not None or sample_weight is not None or self.weight_step is not None:
+            raise ConfigError(
+                "a path, URL or source holds its own class column and has no weights: leave y, sample_weight and "
+                "weight_step out"
+            )
 
     def _adopt_source(self, codebook: Codebook) -> None:
         self._adopt_codebook(codebook, getattr(self, "label_kind_", "text"))
@@ -396,26 +400,29 @@ class NaiveBayes(FittedModel, ClassifierMixin, BaseEstimator):  # type: ignore[m
             rows_per_person=self._unit_rows,
             allocation=self.allocation,
             gamma=self.gamma,
-            # A source is counted where it lies, and its rows are not seen again; with weights or priors right answers do not
-            # say which model is meant.
-            chooses=not is_source(X) and self.class_weight is None and self.priors is None,
+            # A large source is counted where it lies, and its rows are not seen again; with weights or priors right answers
+            # do not say which model is meant.
+            chooses=(not is_source(X) or 0 < (self.expected_rows or codebook.expected_rows or 0) <= _MOST_READ)
+            and self.class_weight is None
+            and self.priors is None,
         )
-        exact: Statistics | CodedRows
         rows = None
-        if is_source(X):
-            if release.wants_rows:
-                exact = read_block(
-                    X,
-                    release.codebook,
-                    total=True,
-                    extra_columns=self.extra_columns,
-                    persons=self._persons(release.codebook),
-                )
-                self._adopt_source(release.codebook)
-            else:
-                exact = self._statistics(X, y, None, classes=None, counting=release.codebook)
-        else:
+        if not is_source(X):
             rows = self._private_block(X, y, release.codebook)
+        elif release.wants_rows or release.chooses:
+            self._require_alone(y, None)
+            rows = read_block(
+                X,
+                release.codebook,
+                total=True,
+                extra_columns=self.extra_columns,
+                persons=self._persons(release.codebook),
+            )
+            self._adopt_source(release.codebook)
+        exact: Statistics | CodedRows
+        if rows is None:
+            exact = self._statistics(X, y, None, classes=None, counting=release.codebook)
+        else:
             exact = rows if release.wants_rows else count_block(Layout(release.codebook), rows)
         spent = None
         if self.ledger is not None:

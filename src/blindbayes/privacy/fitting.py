@@ -68,6 +68,11 @@ class PrivateFit(ABC):
     def wants_rows(self) -> bool:
         """Whether `release` takes a block of coded rows instead of statistics."""
 
+    @property
+    def chooses(self) -> bool:
+        """Whether `release` is to be given the rows beside the statistics, for a last choice."""
+        return False
+
     @abstractmethod
     def release(self, exact: Statistics | CodedRows, alpha: float, coins: Coins, rows: CodedRows | None = None) -> Fitted:
         """The noise, once, and the model that follows from it, with the noisy statistics where they are released, and what
@@ -140,6 +145,11 @@ class JointFit(PrivateFit):
     def wants_rows(self) -> bool:
         """Statistics are enough."""
         return False
+
+    @property
+    def chooses(self) -> bool:
+        """Where rows are enough, or their number is not known yet."""
+        return self.plan.chooses and (self.plan.rows is None or self.plan.choice(self.plan.rows) is not None)
 
     def release(self, exact: Statistics | CodedRows, alpha: float, coins: Coins, rows: CodedRows | None = None) -> Fitted:
         """The noise, once, and the model that follows from it."""

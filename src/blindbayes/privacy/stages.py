@@ -260,7 +260,7 @@ class StagedPlan:
     @property
     def _unchosen(self) -> str:
         """Why there is no last choice."""
-        why = "too few rows for it" if self.chooses else "that needs a table in memory, classes of one weight, and no text"
+        why = "too few rows for it" if self.chooses else "that needs rows in memory, classes of one weight, and no text"
         return f"no last choice of how far the model is believed: {why}"
 
     def release(self, statistics: Statistics, coins: Coins) -> NoisyStatistics:
