@@ -170,7 +170,7 @@ def test_kernels_under_the_address_and_undefined_behaviour_sanitizers(clone):
     assert "stack-buffer-overflow" in shown.stderr or "out of bounds" in shown.stderr
     source.write_text(kept)
     python("-m", "blindbayes.kernels.build", *SANITIZED, PYTHONPATH=str(clone / "src"))
-    suite = str(ROOT / "tests/kernels/test_conformance.py")
-    done = under_sanitizers(clone, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", suite)
+    suite = [str(ROOT / "tests/kernels" / name) for name in ("test_conformance.py", "test_rows.py")]
+    done = under_sanitizers(clone, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *suite)
     assert done.returncode == 0, (done.stdout + done.stderr)[-3000:]
     assert "skipped" not in done.stdout
