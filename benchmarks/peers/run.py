@@ -307,8 +307,8 @@ def spu_sides(python: Path, task: dict[str, int]) -> tuple[Once, Once]:
         if rows is not None:
             found = spu_columns.theirs(str(python), [rows], [], 1)
             return {"cpu": sum(side["train"][str(rows)]["cpu"] for side in found)}
-        found = spu_columns.theirs(str(python), [], [batch], 1)
-        return {"cpu": sum(side["classify"][kind][str(batch)]["cpu"] for side in found)}
+        found = spu_columns.theirs(str(python), [], [batch], 1, spu_columns.KINDS[kind : kind + 1])
+        return {"cpu": sum(side["classify"][0][str(batch)]["cpu"] for side in found)}
 
     return mine, theirs
 

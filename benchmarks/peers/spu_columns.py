@@ -54,8 +54,8 @@ def free_ports() -> list[str]:
     return ports
 
 
-def theirs(python: str, rows: list[int], batches: list[int], repeat: int) -> list[dict[str, Any]]:
-    """Both parties' figures."""
+def theirs(python: str, rows: list[int], batches: list[int], repeat: int, kinds: Any = KINDS) -> list[dict[str, Any]]:
+    """Both parties' figures; `kinds` of instances, which stand in that order."""
     task = {
         "classes": len(ours.CLASSES),
         "rows": rows,
@@ -63,7 +63,7 @@ def theirs(python: str, rows: list[int], batches: list[int], repeat: int) -> lis
         "numbers": 5,
         "size": (1 << (CODE_BITS - 1)) - 1,
         "values": 4,
-        "kinds": KINDS,
+        "kinds": kinds,
         "batches": batches,
         "repeat": repeat,
     }

@@ -14,6 +14,7 @@ works on the bits themselves and is the oracle. Security is against parties that
 
 from __future__ import annotations
 
+import functools
 from abc import ABC, abstractmethod
 from typing import Any, Protocol, TypeAlias
 
@@ -65,12 +66,15 @@ def _rows(left: Wires, right: Wires) -> tuple[tuple[int, ...], Block128, Block12
     return left.shape, left.reshape(-1, 2), right.reshape(-1, 2)
 
 
+@functools.lru_cache(maxsize=8)
+def _ramp(rows: int, apart: int, times: int) -> npt.NDArray[np.uint64]:
+    ramp = np.arange(rows, dtype=np.uint64)
+    return np.concatenate([ramp] * times + [ramp + np.uint64(apart)] * times)
+
+
 def _tweaks(rows: int, firsts: tuple[int, int], times: int) -> npt.NDArray[np.uint64]:
     """Of the left labels of some rows, so many times over, then of the right ones."""
-    tweaks = np.empty((2, times, rows), dtype=np.uint64)
-    for side, first in zip(tweaks, firsts, strict=True):
-        side[:] = np.arange(first, first + rows, dtype=np.uint64)
-    return tweaks.reshape(-1)
+    return _ramp(rows, firsts[1] - firsts[0], times) + np.uint64(firsts[0])
 
 
 class CarryChain(ABC):
