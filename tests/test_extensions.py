@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 import os
+import shutil
 import subprocess
 import sys
 import zipfile
@@ -126,6 +128,15 @@ def test_nobody_takes_a_name_of_the_core(capsys: pytest.CaptureFixture[str]) -> 
     assert type(schemes.scheme("masked_sum")).__module__ == "blindbayes.scheme.sums"
     assert schemes.names().count("masked_sum") == 1
     assert "hello" not in ends(capsys, "train", "--help")[1]
+
+
+@pytest.mark.usefixtures("stranger")
+def test_metadata_that_a_removed_package_left_behind_add_nothing(tmp_path: Path) -> None:
+    shutil.rmtree(tmp_path / "strange")
+    importlib.invalidate_caches()
+    assert "strange_sum" not in schemes.names()
+    with pytest.raises(ConfigError, match="there is no protocol 'strange_sum'"):
+        Study(BOOK, protocol="strange_sum")
 
 
 def test_the_papers_wheel_has_their_pages_and_its_metadata_the_names(tmp_path: Path) -> None:

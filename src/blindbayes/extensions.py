@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from functools import cache
 from importlib import import_module, metadata
+from importlib.util import find_spec
 from types import ModuleType
 
 from blindbayes.errors import ConfigError
@@ -26,8 +27,10 @@ _BY_EXTRA = dict.fromkeys(("scalar_product", "distorted_intersection", "set_inte
 
 @cache
 def added(group: str) -> dict[str, str]:
-    """What the installed distributions add to a group: the module of every name."""
-    return {each.name: each.value for each in metadata.entry_points(group=group)}
+    """What the installed distributions add to a group: the module of every name. Metadata that a removed package left behind
+    add nothing."""
+    offered = {each.name: each.value for each in metadata.entry_points(group=group)}
+    return {name: module for name, module in offered.items() if find_spec(module.partition(".")[0])}
 
 
 def load(group: str, name: str) -> ModuleType:
