@@ -17,8 +17,8 @@ from click.testing import CliRunner
 from blindbayes.cli import root
 from blindbayes.codebook import Categorical, Codebook, IdPart, IdRecipe, Numeric
 from blindbayes.data import count_table
+from blindbayes.data.frames import frame_columns
 from blindbayes.data.persons import Persons, drawn_rows
-from blindbayes.data.sources import frame_columns
 from blindbayes.errors import ConfigError, DataError, PrivacyError
 from blindbayes.estimators import NaiveBayes, load
 from blindbayes.ledger import Ledger

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from blindbayes.codebook import Codebook, Feature
 from blindbayes.data.encode import encode
-from blindbayes.data.sources import Source, frame_columns, is_source, open_source, to_arrow
+from blindbayes.data.frames import frame_columns, to_arrow
+from blindbayes.data.sources import Source, is_source, open_source
 from blindbayes.data.values import Untyped
 from blindbayes.errors import ConfigError, DataError
 from blindbayes.lazy import lazy

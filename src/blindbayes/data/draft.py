@@ -13,8 +13,8 @@ import numpy.typing as npt
 
 from blindbayes.codebook import Categorical, Codebook, Feature, Numeric
 from blindbayes.data.encode import arrow_column
+from blindbayes.data.frames import to_arrow
 from blindbayes.data.infer import infer_feature, infer_labels, require_target
-from blindbayes.data.sources import to_arrow
 from blindbayes.data.values import marker_numbers
 from blindbayes.errors import ConfigError, DataError
 from blindbayes.lazy import lazy

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from blindbayes.codebook import Categorical, Codebook, Feature, Numeric
 from blindbayes.data.encode import arrow_column
-from blindbayes.data.sources import to_arrow
+from blindbayes.data.frames import to_arrow
 from blindbayes.data.values import is_whole, marker_numbers, plain_text
 from blindbayes.errors import ConfigError, DataError
 from blindbayes.lazy import lazy

@@ -16,8 +16,9 @@ from blindbayes.codebook import Codebook
 from blindbayes.data.counting import Progress, count, count_batches
 from blindbayes.data.encode import encode
 from blindbayes.data.files import BATCH
+from blindbayes.data.frames import frame_columns
 from blindbayes.data.persons import Persons, bounded, drawn_rows, require_identifier
-from blindbayes.data.sources import frame_columns, is_source, open_source, require_columns
+from blindbayes.data.sources import is_source, open_source, require_columns
 from blindbayes.errors import ConfigError, DataError
 from blindbayes.lazy import lazy
 from blindbayes.statistics import CodedRows, Statistics

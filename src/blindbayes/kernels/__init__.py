@@ -16,7 +16,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from blindbayes.errors import ConfigError
-from blindbayes.kernels.border import DECLARED, DECLARED_ONCE, MOST_CLASSES, MOST_WORDS, Kernels
+from blindbayes.kernels.border import MOST_CLASSES, MOST_WORDS, Kernels
+from blindbayes.kernels.declared import DECLARED, DECLARED_ONCE
 
 __all__ = ["MOST_CLASSES", "MOST_WORDS", "Kernels", "active", "available", "describe", "using"]
 VARIABLE = "BLINDBAYES_KERNELS"

@@ -15,8 +15,8 @@ import numpy as np
 
 from blindbayes.errors import ConfigError
 from blindbayes.model.shares import ModelShare
-from blindbayes.primitives.circuits import ln_error
 from blindbayes.primitives.coins import Coins
+from blindbayes.primitives.logarithm import ln_error
 from blindbayes.protocol.class_sums import RowLayout
 from blindbayes.protocol.joined import JoinSetup
 from blindbayes.protocol.joined_scores import Scope

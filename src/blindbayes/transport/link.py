@@ -16,7 +16,6 @@ import asyncio
 import contextlib
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Protocol
 
 import msgspec
 
@@ -25,7 +24,7 @@ from blindbayes.transport import control
 from blindbayes.transport.envelope import MAX_PARTS, PART_BYTES, EnvelopePair, Frame, Offer, Sealed, Session, Word, pack
 from blindbayes.transport.journal import Journal, message_digest
 from blindbayes.transport.outbox import Outbox
-from blindbayes.transport.sessions import Pulse, Sessions, Timing
+from blindbayes.transport.sessions import Pulse, Sessions, Timing, Way
 from blindbayes.transport.versions import VERSIONS, difference
 
 _MAX_FORGERIES = 16
@@ -33,14 +32,6 @@ _MAX_STEP = 64
 _ACK_DELAY = 0.005
 _OWN_WORD = 10  # retries: whoever refuses answers an offer in two, on a loaded machine later
 _INBOX_BYTES = 48 * 1024**2
-
-
-class Way(Protocol):
-    """How frames reach the other site."""
-
-    async def send(self, frame: bytes) -> None: ...
-
-    def is_up(self) -> bool: ...
 
 
 class Link:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol
 
 from blindbayes.primitives.agreement import AgreementKey
 from blindbayes.primitives.coins import Coins
@@ -28,6 +29,14 @@ class Timing:
     retry: float = 1.0  # how often a session is offered again
     gone: float = 30.0  # how long a connection that is known to be down is waited for, if a step lasts longer
     window: int = 8 * 1024**2
+
+
+class Way(Protocol):
+    """How frames reach the other site."""
+
+    async def send(self, frame: bytes) -> None: ...
+
+    def is_up(self) -> bool: ...
 
 
 class Sessions:

@@ -22,6 +22,7 @@ from blindbayes.primitives.circuits import Number
 from blindbayes.primitives.coins import Coins
 from blindbayes.primitives.garbling import Evaluator, Garbler, Gates, Wires
 from blindbayes.primitives.limbs import Limbs
+from blindbayes.primitives.logarithm import ln
 from blindbayes.primitives.softspoken import ChooserStream, OtReceiver, OtSender, SenderStream
 from blindbayes.primitives.tweaks import TweakedHash
 from blindbayes.protocol.core import Role, Run, Send, open_value, receive
@@ -170,7 +171,7 @@ def _logs(g: Gates, mine: Number, theirs: Number, plan: ScoreLayout, noise: Sequ
     total = guarded(g, total, noise, plan.guard, plan.rows)
     empty = c.is_zero(g, total)
     at_least_one = np.concatenate([total[:1] ^ empty[None], total[1:]])
-    logs = c.widen(c.ln(g, at_least_one, plan.fraction), plan.bits)
+    logs = c.widen(ln(g, at_least_one, plan.fraction), plan.bits)
     below = math.floor((plan.below + math.log(plan.rows + 1)) * 2.0**plan.fraction)
     return c.select(g, empty, c.public(g, below, plan.bits, plan.classes), logs)
 

@@ -15,6 +15,7 @@ import numpy as np
 from blindbayes.primitives import circuits as c
 from blindbayes.primitives.circuits import Number
 from blindbayes.primitives.garbling import Gates, Wires
+from blindbayes.primitives.logarithm import ln
 from blindbayes.protocol.class_sums.layout import Field, GaussianFields, HistogramFields, RowLayout
 from blindbayes.protocol.shared_model.noise import Key, gaussian_bits
 from blindbayes.protocol.shared_model.score_layout import GaussianLayout, Guard, ScoreLayout
@@ -87,7 +88,7 @@ def build(side: Side, layout: RowLayout, plan: ScoreLayout) -> Iterator[Wires]:
         lanes = c.lanes_of(cells)
         for low in range(0, lanes, LN_LANES):
             part = cells[:, low : low + LN_LANES]
-            logs = c.ln(g, part, plan.fraction)
+            logs = ln(g, part, plan.fraction)
             yield c.add(g, logs, side.mask(c.lanes_of(part)), bits=plan.bits)
     for group in gaussian_groups(layout, plan):
         yield from _coefficients(side, layout, plan, group)
@@ -295,8 +296,8 @@ def _coefficients(
     together = c.join_lanes([row[kind] for kind in range(3) for row in numerators])
     divisor = c.join_lanes(divisors)
     quotients = c.divide(g, together, c.join_lanes([divisor] * 3), quotient_bits)
-    log_divisor = c.ln(g, divisor, plan.fraction)
-    log_n = c.ln(g, c.join_lanes(present), plan.fraction)
+    log_divisor = ln(g, divisor, plan.fraction)
+    log_n = ln(g, c.join_lanes(present), plan.fraction)
     lanes, at, logs = c.lanes_of(divisor), 0, []
     for number, own_divisor in zip(present, divisors, strict=True):
         logs.append(_tiled(log_n[:, at : at + c.lanes_of(number)], c.lanes_of(own_divisor)))

@@ -32,8 +32,8 @@ import numpy.typing as npt
 
 from blindbayes.codebook import Codebook, Feature, Numeric
 from blindbayes.errors import ConfigError
-from blindbayes.primitives.circuits import ln_error
 from blindbayes.primitives.limbs import MAX_LIMBS, limbs_for
+from blindbayes.primitives.logarithm import ln_error
 from blindbayes.statistics import MISSING
 from blindbayes.wire import U64Array
 

@@ -1,0 +1,104 @@
+"""Frames of pandas, polars and Arrow as Arrow tables and columns."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from blindbayes.data.encode import as_text
+from blindbayes.data.values import Untyped, untyped
+from blindbayes.errors import DataError
+from blindbayes.lazy import lazy
+
+if TYPE_CHECKING:
+    import narwhals.stable.v2 as nw
+    import pyarrow as pa
+else:
+    nw = lazy("narwhals.stable.v2")
+    pa = lazy("pyarrow")
+
+
+def require_distinct(columns: Sequence[str], *, fold: bool = False) -> None:
+    """Refuse a column name that stands twice; with `fold`, also one that differs from another only in case."""
+    seen: dict[str, str] = {}
+    for name in columns:
+        key = name.casefold() if fold else name
+        if seen.get(key) == name:
+            raise DataError(f"column {name!r} stands twice in the table; rename or drop one")
+        if key in seen:
+            raise DataError(f"columns {seen[key]!r} and {name!r} differ in upper and lower case only; rename or drop one")
+        seen[key] = name
+
+
+def to_arrow(frame: Any, *, total: bool = False) -> pa.Table:
+    """An Arrow table from a pandas, polars, Arrow or other narwhals frame; duplicate column names are refused.
+
+    An object that is neither text, number nor truth value, in a column of mixed ones, is an error unless `total`.
+    """
+    if isinstance(frame, pa.RecordBatch):
+        frame = pa.Table.from_batches([frame])
+    if isinstance(frame, pa.Table):
+        require_distinct(frame.column_names)
+        return frame
+    wrapped = _wrapped(frame)
+    # Column by column: a frame as a whole brings its index along, and one column of mixed objects stops them all.
+    found = {str(name): _frame_column(wrapped[name]) for name in wrapped.columns}
+    texts = {
+        name: column.texts if total and isinstance(column, Untyped) else as_text(column, name) for name, column in found.items()
+    }
+    return pa.table(texts)
+
+
+def frame_columns(frame: Any, names: Container[str] | None = None) -> dict[str, Any]:
+    """The columns of a frame as `encode` takes them: of one type, or value by value where a frame holds objects.
+
+    `names` picks some of them.
+    """
+    if isinstance(frame, pa.Table | pa.RecordBatch):
+        table = to_arrow(frame)
+        return {name: table.column(name) for name in table.column_names if names is None or name in names}
+    wrapped = _wrapped(frame)
+    picked = [name for name in wrapped.columns if names is None or str(name) in names]
+    return {str(name): _frame_column(wrapped[name], inferred=False) for name in picked}
+
+
+def eager(frame: Any) -> Any:
+    """A lazy frame of polars, collected; anything else as it is."""
+    return frame.collect() if type(frame).__module__.startswith("polars.") and hasattr(frame, "collect") else frame
+
+
+def _wrapped(frame: Any) -> Any:
+    frame = eager(frame)
+    require_distinct([str(name) for name in getattr(frame, "columns", [])])
+    try:
+        return nw.from_native(frame, eager_only=True)
+    except TypeError:
+        raise DataError(
+            f"a {type(frame).__name__} is no table; pass a pandas, polars or Arrow frame, a path or a URL"
+        ) from None
+
+
+def _frame_column(series: Any, *, inferred: bool = True) -> pa.Array | Untyped:
+    """A column; with `inferred` one of objects is of the type that Arrow finds for all of them, if it does."""
+    if inferred or series.dtype != nw.Object:
+        try:
+            column: pa.Array = series.to_arrow()
+        except (pa.ArrowException, OverflowError, ValueError):
+            pass
+        else:
+            return column
+    return untyped(np.asarray(series.to_numpy(), dtype=object))
+
+
+def plain_types(table: pa.Table) -> pa.Table:
+    """Dictionary columns as plain ones (DuckDB makes enums of them), nulls-only columns as text, half floats as floats."""
+    for position, column in enumerate(table.schema):
+        if pa.types.is_dictionary(column.type):
+            table = table.set_column(position, column.name, table.column(position).cast(column.type.value_type))
+        elif pa.types.is_null(column.type):
+            table = table.set_column(position, column.name, table.column(position).cast(pa.string()))
+        elif pa.types.is_float16(column.type):
+            table = table.set_column(position, column.name, table.column(position).cast(pa.float32()))
+    return table

@@ -1,0 +1,41 @@
+"""The functions of the compiled library, as C declares them."""
+
+from __future__ import annotations
+
+DECLARED = """
+void schedules_{0}(void *, size_t, void *);
+void expand_{0}(void *, void *, void *, uint64_t, uint64_t, uint64_t, size_t, size_t, void *);
+void fold_{0}(void *, void *, uint64_t, int, size_t, void *, void *, void *, size_t, void *);
+void streams_{0}(void *, size_t, uint64_t, size_t, void *);
+void transpose_{0}(void *, size_t, size_t, size_t, void *);
+void sender_pads_{0}(void *, void *, void *, size_t, size_t, size_t, size_t, uint64_t, uint64_t, void *);
+void chooser_pads_{0}(void *, void *, void *, size_t, size_t, size_t, uint64_t, uint64_t, void *);
+void encode_{0}(void *, void *, size_t, int64_t, size_t, size_t, size_t, void *, void *);
+void grow_{0}(void *, void *, void *, size_t, size_t, size_t, uint64_t, uint64_t, uint64_t, uint64_t, void *, void *);
+void regrow_{0}(void *, void *, void *, void *, size_t, size_t, size_t, uint64_t, uint64_t, uint64_t, uint64_t, void *);
+void mask_rows_{0}(void *, void *, uint64_t, uint64_t, size_t, size_t, size_t, void *, void *);
+void offer_digits_{0}(void *, void *, void *, void *, void *, size_t, size_t, size_t, size_t, size_t, uint64_t, uint64_t,
+    void *, void *, size_t);
+void unmask_rows_{0}(void *, void *, void *, uint64_t, uint64_t, size_t, size_t, size_t, void *, void *);
+void gates_{0}(void *, void *, void *, void *, void *, size_t, size_t, uint64_t, uint64_t, void *, void *, size_t);
+void offer_{0}(void *, void *, void *, void *, size_t, void *, size_t, size_t, size_t, size_t, size_t, size_t, uint64_t,
+    uint64_t, void *, void *);
+void take_{0}(void *, void *, void *, void *, size_t, size_t, size_t, size_t, size_t, size_t, uint64_t, uint64_t, void *);
+void compare_{0}(void *, void *, void *, void *, size_t, size_t, size_t, size_t, uint64_t, uint64_t, void *, void *, void *);
+void match_{0}(void *, void *, void *, void *, size_t, size_t, size_t, size_t, uint64_t, uint64_t, void *, void *, void *,
+    void *);
+void ghash_{0}(void *, void *, size_t, size_t, size_t, void *);
+void blake2b_rows_{0}(void *, void *, size_t, void *, size_t, void *);
+void masks_{0}(void *, size_t, size_t, size_t, void *);
+void derive_{0}(void *, size_t, void *, size_t, size_t, void *);
+void gcm_{0}(void *, size_t, void *, void *, size_t, void *, size_t, size_t, int, void *, size_t);
+"""
+DECLARED_ONCE = """
+const char *kernels_digest(void);
+const char *kernels_sets(void);
+void kernels_keep_memory(int);
+int agreements(void *, void *, size_t, void *);
+size_t store_peel(void *, size_t, size_t, void *, void *, void *);
+void store_assign(void *, void *, void *, size_t, size_t, void *, void *);
+void store_decode(void *, void *, void *, size_t, size_t, void *, void *);
+"""
