@@ -45,6 +45,12 @@ def in_memory() -> bool:
     return roomy and not facts.f_flag & os.ST_NOEXEC and os.access(MEMORY, os.W_OK) and "TMPDIR" not in os.environ
 
 
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    """What `-n auto` means: half as many again as there are cores, since agents and browsers wait more than they compute."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return cores + cores // 2
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--tenth", action="store_true", help="a tenth of the slow tests, another one every day")
     parser.addoption("--tenth-seconds", type=float, default=100.0, help="with --tenth: let no further test begin after that")

@@ -55,7 +55,7 @@ def harness() -> Any:
 
 SMALL = {
     "scikit-learn": {"rows": 200},
-    "diffprivlib": {"rows": 200},
+    "diffprivlib": {"rows": 2000},
     "python-paillier": {"bits": 2048, "count": 2},
     "openmined.psi": {"count": 4096},
     "MPyC": {"count": 4},

@@ -48,7 +48,7 @@ def a_wire_per_class(g, behind, classes):
 
 def test_the_attack_on_a_wire_per_class_tells_who_is_last(liar, monkeypatch):
     monkeypatch.setattr(c, "argmax_by_pairs", a_wire_per_class)
-    monkeypatch.setattr(roles, "_classes", lambda bits, *_: np.concatenate([bits, bits[:1] | 1]).argmax(axis=0))
+    monkeypatch.setattr(roles, "classes_of", lambda bits, *_: np.concatenate([bits, bits[:1] | 1]).argmax(axis=0))
     assert Setup(with_classes(3), 200).run(check=False).error is None  # nobody noticed
     patterns = {tuple(column) for bits in Other.read_bits for column in bits.T.tolist()}
     assert (1, 1) in patterns  # both win: the class holder knows the order of all three

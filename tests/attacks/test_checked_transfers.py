@@ -239,7 +239,7 @@ def stealing_evaluator(setup, query, run, ot_receiver, loot):
     asked = yield from argmax.ask(query, setup.block.columns, run.me, hash_, stream)
     local = score(setup.theirs, setup.block.columns, plan, query.count)
     shares = argmax.lm.add(local, (yield from argmax.hear(query, run.me, asked[0], hash_)))
-    bits = argmax.lm.to_bits(comparing._compared(shares, query), plan.bits)
+    bits = argmax.lm.to_bits(comparing.differences(shares, query), plan.bits)
     genuine = softspoken._correct
 
     def one_per_tree(rest, packed):

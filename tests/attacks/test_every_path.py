@@ -133,9 +133,7 @@ def read_by(path: str, rows: Rows, folder: Path) -> tuple[StagedPlan, np.ndarray
 
 @pytest.mark.parametrize("path", CENTRAL)
 def test_every_path_of_one_table_hands_the_same_integers_to_the_same_release(path: str, tmp_path: Path) -> None:
-    want = plan_fit(
-        BOOK, epsilon=1, delta=0.0, mechanism="auto", rows=len(TABLE), rows_per_person=1, allocation=None, gamma=None
-    ).plan  # type: ignore[attr-defined]
+    want = plan_fit(BOOK, epsilon=1, delta=0.0, mechanism="auto", rows=len(TABLE), rows_per_person=1, chooses=True).plan  # type: ignore[attr-defined]
     for rows in NEIGHBOURS:
         plan, vector = read_by(path, rows, tmp_path)
         assert plan == want

@@ -185,7 +185,7 @@ def test_nothing_is_classified_before_both_sides_ask_and_a_name_is_used_once(tmp
             # The run has ended at the hospital: the insurer is told so and does not wait for its deadline.
             late = (await predict(office, study, model, {"insurer": asked["insurer"]}, "alone"))["insurer"]
             assert isinstance(late.error, PeerLost)
-            assert "gave up" in str(late.error)
+            assert "was given up by hospital" in str(late.error)
             await predict(office, study, model, asked, "both")
             for name in split.holds:
                 with pytest.raises(ConfigError, match="take another name"):

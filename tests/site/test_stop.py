@@ -47,7 +47,10 @@ def test_a_run_is_stopped_at_any_step_and_every_site_hears_who_did(tmp_path: Pat
             study = noisy_study(office)
             south = office.agents["south"]
             run = south.begin(study.sha256)
-            await now.wait()
+            waited = [asyncio.create_task(each.wait()) for each in (now, run.done)]
+            await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
+            for each in waited:
+                each.cancel()
             try:
                 await south.stop_run(run.run_id, "the wrong month", "Ada")
             except ConfigError:  # it was through
