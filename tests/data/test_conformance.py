@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from blindbayes import Categorical, Codebook, NaiveBayes, Numeric
-from blindbayes.data import check, count, encode, sources
+from blindbayes.data import check, count, encode, frames
 from blindbayes.data.encode import encode_column
 from blindbayes.errors import DataError
 from blindbayes.statistics import Layout, count_block
@@ -45,7 +45,7 @@ def both(table: pa.Table, codebook: Codebook) -> None:
     assert count(table, codebook) == count_block(Layout(codebook), block)
     there = ibis.duckdb.connect()
     try:  # an engine that counts by itself
-        assert count(there.create_table("rows", sources._plain_types(table)), codebook) == count_block(Layout(codebook), block)
+        assert count(there.create_table("rows", frames.plain_types(table)), codebook) == count_block(Layout(codebook), block)
     finally:
         there.disconnect()
 

@@ -48,7 +48,7 @@ def lying_server(terms: keys.MaskedSumSetup, told: Sets, colluders: frozenset[in
     for index, name in enumerate(sites):
         boxes = [dealt[sites[other]].boxes[size * around[other].index(index) :][:size] for other in around[index]]
         yield Send(name, messages.SharesPassedOn(around[index], b"".join(boxes)))
-    yield from receive_all(sites, messages.MaskedVectorSent)
+    vectors = yield from receive_all(sites, messages.MaskedVectorSent)
     for index, name in enumerate(sites):
         survivors = graph.pack_bits([other in told[index] for other in range(count)])
         yield Send(name, messages.SurvivorsNamed(survivors, roster, terms.sign(b"survivors", roster + survivors)))
@@ -66,7 +66,9 @@ def lying_server(terms: keys.MaskedSumSetup, told: Sets, colluders: frozenset[in
                 else b"any tag of 16 by"
             )
             tags.append(tag)
-        yield Send(name, messages.EchoesPassedOn(tuple(helpful), b"".join(tags)))
+        known = () if terms.plan.complete else [other for other in around[index] if other in told[index]]
+        masked = [vectors[sites[other]].tags[TAG_BYTES * around[other].index(index) :][:TAG_BYTES] for other in known]
+        yield Send(name, messages.EchoesPassedOn(tuple(helpful), b"".join(tags), b"".join(masked)))
     given = yield from receive_all(tuple(echoed), messages.SharesGiven, quorum=0)
     return frozenset(sites.index(name) for name in given)
 
@@ -175,3 +177,62 @@ def test_sampled_lies_do_not_work_on_a_sparse_graph(monkeypatch: pytest.MonkeyPa
         answered += bool(givers - colluders)
     assert answered > 0
     graph.plan.cache_clear()
+
+
+@pytest.mark.parametrize("planted", [False, True])
+def test_a_party_that_was_shown_half_of_its_neighbours_is_not_opened_alone(
+    planted: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server passes on to one party the boxes of half its neighbours, names it and them a set without the other half, and
+    everybody else a set without the first half: these recover the masks that are on its vector, those give its seed. Planted:
+    nobody looks whether its own mask is on the vector."""
+    if planted:
+        tags = lambda terms, given: np.zeros((len(given) // 32, TAG_BYTES), np.uint8)  # noqa: E731
+        monkeypatch.setattr(keys.MaskedSumSetup, "masked", tags)
+    parties, victim, opened = 200, 7, []
+    sites = names(parties)
+    vectors = {name: np.array([1000 + index], np.uint64) for index, name in enumerate(sites)}
+    setting = registry.SumSetup(sites, 1, 180, options={"publish": False, "corrupt": 0.0})
+    protocol, coins = registry.load("masked_sum"), Coins.seeded(SEED)
+    runs = local_runs(protocol.roster(setting), coins=coins)
+    terms = keys.MaskedSumSetup(runs["server"], setting)
+    threshold, half = terms.plan.threshold, terms.plan.neighbours // 2
+    around = [terms.neighbours(index) for index in range(parties)]
+    order, place = graph._ring(terms.run.study, terms.run.run_id, parties)
+    offsets = [-half, half, *[at for at in range(1 - half, half) if at][: half - 2]]
+    shown = frozenset(order[(place[victim] + at) % parties] for at in offsets)
+    everybody, hidden = frozenset(range(parties)), frozenset(around[victim]) - shown
+    told = [everybody - hidden if index == victim or index in shown else everybody - shown for index in range(parties)]
+    dealers = [tuple(other for other in around[index] if index != victim or other in shown) for index in range(parties)]
+
+    def item(packed: bytes, size: int, where: Any, index: int) -> bytes:
+        return packed[size * where.index(index) :][:size] if index in where else bytes(size)
+
+    def server() -> Role[None]:
+        advertised = yield from receive_all(sites, messages.KeysAdvertised)
+        roster = terms.roster({index: advertised[name] for index, name in enumerate(sites)})
+        for index, name in enumerate(sites):
+            yield Send(name, messages.KeysListed(around[index], tuple(advertised[sites[other]] for other in around[index])))
+        dealt = yield from receive_all(sites, messages.SharesDealt)
+        for index, name in enumerate(sites):
+            boxes = [item(dealt[sites[other]].boxes, keys.BOX_BYTES, around[other], index) for other in dealers[index]]
+            yield Send(name, messages.SharesPassedOn(dealers[index], b"".join(boxes)))
+        sent = yield from receive_all(sites, messages.MaskedVectorSent)
+        for index, name in enumerate(sites):
+            survivors = graph.pack_bits([other in told[index] for other in range(parties)])
+            yield Send(name, messages.SurvivorsNamed(survivors, roster, terms.sign(b"survivors", roster + survivors)))
+        echoed = yield from receive_all(sites, messages.SurvivorsEchoed, quorum=0)
+        known = [tuple(other for other in dealers[index] if other in told[index]) for index in range(parties)]
+        for name in echoed:
+            index = sites.index(name)
+            same = tuple(other for other in known[index] if sites[other] in echoed and told[other] == told[index])
+            tags = [item(echoed[sites[other]].tags, TAG_BYTES, known[other], index) for other in same]
+            masked = [item(sent[sites[other]].tags, TAG_BYTES, dealers[other], index) for other in known[index]]
+            yield Send(name, messages.EchoesPassedOn(same, b"".join(tags), b"".join(masked)))
+        given = yield from receive_all(tuple(echoed), messages.SharesGiven, quorum=0)
+        seeds = [index for index in around[victim] if sites[index] in given and victim in told[index]]
+        opened.append(1 + len(seeds))
+
+    roles = {name: quiet(role) for name, role in registry.simulate_roles(protocol, runs, setting, vectors, coins).items()}
+    run_in_memory({**roles, "server": server()}, keep=Keep.COUNTS)
+    assert (opened[0] >= threshold) == planted  # shares of its seed, its own among them

@@ -144,3 +144,15 @@ def test_a_journal_holds_what_the_run_began_with_however_many_members(tmp_path: 
     whole = (tmp_path / "j" / "journal").read_bytes()
     (tmp_path / "j" / "journal").write_bytes(whole[:-1])  # a crash as it was created
     assert Journal.find(tmp_path / "j", "r", bytes(32)) is None
+
+
+def test_a_run_that_is_taken_up_late_does_not_bring_back_keys_of_runs_that_have_ended(tmp_path: Path) -> None:
+    def kept(found: bytes | None = None) -> KeptInFolder:
+        return KeptInFolder(tmp_path, "ab" * 32, "north", b"k" * 32, found)
+
+    kept().keep(b"three")
+    early = kept().load()
+    for state in (b"four", b"five"):
+        kept().keep(state)
+    kept(early).keep(b"four")  # its journal brings it back to where it began
+    assert kept().load() == b"five"

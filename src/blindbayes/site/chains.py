@@ -39,7 +39,10 @@ class KeptInFolder:
         return self._found
 
     def keep(self, state: bytes) -> None:
-        """For the next run."""
+        """For the next run; not where another one that began later has gone on from here: that would bring back keys of runs
+        that have ended."""
+        if self._read() != self._found:
+            return
         nonce = Coins.system().bytes(_NONCE_BYTES)
         sealed = seal(self._key, state, associated=self._about, nonce=int.from_bytes(nonce, "big"))
         make_private_folder(self._path.parent)

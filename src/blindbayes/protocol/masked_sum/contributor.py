@@ -82,7 +82,8 @@ def contributor(terms: MaskedSumSetup, vector: U64Array, coins: Coins) -> Role[T
 
     # 5. The vector under its own mask and one mask per pair, added by one and subtracted by the other.
     later = bisect_left(dealers, me)
-    yield Send(SERVER, MaskedVectorSent(add_masks(vector, [terms.self_mask_key(seed), *masks[later:]], masks[:later])))
+    masked = add_masks(vector, [terms.self_mask_key(seed), *masks[later:]], masks[:later])
+    yield Send(SERVER, MaskedVectorSent(masked, terms.masked(to_them).tobytes()))
     del masks, seed
 
     # 6. Whose vectors the server accepted: us among them, a quorum, none that we know to be out. Which keys it listed.
@@ -109,12 +110,11 @@ def contributor(terms: MaskedSumSetup, vector: U64Array, coins: Coins) -> Role[T
     echoes = yield from receive(SERVER, EchoesPassedOn)
     require_subset(echoes.neighbours, surviving, SERVER)
     _require_enough(terms, echoes.neighbours)
-    given = cut(echoes.tags, TAG_BYTES, len(echoes.neighbours), SERVER)
     expected = terms.echoes(_chosen(from_them, dealers, echoes.neighbours), echoes.neighbours, shown)
-    wrong = aead.differs(expected, given)
-    if wrong is not None:
-        suspects = (SERVER, terms.name(echoes.neighbours[wrong]))
-        require_tag(expected[wrong].tobytes(), given[wrong].tobytes(), suspects)
+    _require_tags(terms, expected, echoes.tags, echoes.neighbours)
+    # We hold a share of the seed of whoever dealt to us. Only its owner can say that our mask is on its vector.
+    expected = terms.masked(_chosen(from_them, dealers, surviving))
+    _require_tags(terms, expected, echoes.masked, () if terms.plan.complete else surviving)
 
     # 9. One share per dealer, never both: of the seed if it survived, of the run key if not. Ours comes last.
     answer = held[np.arange(len(dealers)), there.astype(np.intp)].tobytes() + own_share
@@ -191,6 +191,15 @@ def _require_enough(terms: MaskedSumSetup, left: tuple[int, ...]) -> None:
     """Raise unless we and the neighbours left reach the threshold: an honest server gives up before it shows fewer."""
     if len(left) + 1 < terms.plan.threshold:
         raise PeerProtocolError("shows fewer neighbours than the threshold", party=SERVER)
+
+
+def _require_tags(terms: MaskedSumSetup, expected: Bytes, packed: bytes, senders: tuple[int, ...]) -> None:
+    """Raise, naming its sender and the server, if a tag is not the one that is due."""
+    given = cut(packed, TAG_BYTES, len(senders), SERVER)
+    wrong = aead.differs(expected, given)
+    if wrong is not None:
+        suspects = (SERVER, terms.name(senders[wrong]))
+        require_tag(expected[wrong].tobytes(), given[wrong].tobytes(), suspects)
 
 
 def _unseal(terms: MaskedSumSetup, keys: bytes, boxes: Bytes, authors: tuple[int, ...]) -> Bytes:

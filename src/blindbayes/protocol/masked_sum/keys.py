@@ -33,7 +33,7 @@ SHARE_BYTES = 2 * shamir.limb_count(SECRET_BYTES)
 BOX_BYTES = 2 * SHARE_BYTES + aead.TAG_BYTES
 CHECK_BYTES = 16
 SAID_BYTES = 2 * SECRET_BYTES + STANDING_BYTES  # by a contributor whose keys stand
-BOX_NONCE, ECHO_NONCE = 0, 1
+BOX_NONCE, ECHO_NONCE, MASKED_NONCE = 0, 1, 2
 Bytes = npt.NDArray[np.uint8]
 OPTIONS: dict[str, Any] = msgspec.structs.asdict(MaskedSumParams())
 
@@ -166,6 +166,14 @@ class MaskedSumSetup:
         """The tags, (n, 16), by which each sender tells whom it shares that key with what roster and survivors it was shown."""
         told = hashlib.sha256(shown).digest()
         return aead.seal_many(keys, np.empty((len(senders), 0), np.uint8), associated=told, nonce=ECHO_NONCE)
+
+    def masked(self, keys: bytes) -> Bytes:
+        """The tags, (n, 16), by which a sender tells each whom it shares that key with that their mask is on its vector. On the
+        complete graph the echoes alone keep every sum whole, and nothing is sent."""
+        if self.plan.complete:
+            return np.empty((0, aead.TAG_BYTES), np.uint8)
+        empty = np.empty((len(keys) // SECRET_BYTES, 0), np.uint8)
+        return aead.seal_many(keys, empty, associated=self.context, nonce=MASKED_NONCE)
 
 
 def keys_of(joined: bytes) -> list[bytes]:

@@ -53,10 +53,11 @@ class SharesPassedOn(Message, frozen=True):
 
 
 class MaskedVectorSent(Message, frozen=True):
-    """Step 5: the vector under all masks."""
+    """Step 5: the vector under all masks; on a sparse graph, for each neighbour, a tag: its mask is among them."""
 
     trust: ClassVar[Trust] = Trust.MASKED
     vector_masked: U64Array
+    tags: bytes = b""
 
 
 class SurvivorsNamed(Message, frozen=True):
@@ -77,11 +78,12 @@ class SurvivorsEchoed(Message, frozen=True):
 
 
 class EchoesPassedOn(Message, frozen=True):
-    """Step 8: the tags that the receiver's neighbours made for it."""
+    """Step 8: the tags that the receiver's neighbours made for it; on a sparse graph those of step 5 of all included too."""
 
     trust: ClassVar[Trust] = Trust.KEY
     neighbours: tuple[int, ...]
     tags: bytes
+    masked: bytes = b""
 
 
 class SharesGiven(Message, frozen=True):

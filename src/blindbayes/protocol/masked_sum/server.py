@@ -83,7 +83,10 @@ def server(terms: MaskedSumSetup) -> Role[Total]:
     # 5. and 6. Masked vectors in; whoever sent one is included from now on.
     vectors = yield from receive_all(dealing, MaskedVectorSent, quorum=quorum_size)
     total = np.zeros(setting.length, np.uint64)
+    masked: dict[int, bytes] = {}
     for name, vector in vectors.items():
+        index = index_of[name]
+        masked[index] = require_length(vector.tags, 0 if terms.plan.complete else TAG_BYTES * len(dealers[index]), name)
         if len(vector.vector_masked) != setting.length:
             raise PeerProtocolError("the masked vector has another length", party=name)
         total += vector.vector_masked
@@ -108,9 +111,11 @@ def server(terms: MaskedSumSetup) -> Role[Total]:
     _require_enough(terms, surviving, answers)
     for index, there in answers.items():
         passed = b"".join([_item(tags[other], TAG_BYTES, surviving[other], index) for other in there])
-        yield Send(terms.name(index), EchoesPassedOn(there, passed))
+        sparse = () if terms.plan.complete else surviving[index]
+        with_us = b"".join([_item(masked[other], TAG_BYTES, dealers[other], index) for other in sparse])
+        yield Send(terms.name(index), EchoesPassedOn(there, passed, with_us))
     answering = tuple(terms.name(index) for index in tags)
-    del tags, surviving, answers, echoed
+    del tags, masked, surviving, answers, echoed
 
     # 9. Shares in; remove what is left of the masks.
     given = yield from receive_all(answering, SharesGiven, quorum=quorum_size)
