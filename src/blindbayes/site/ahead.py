@@ -3,7 +3,8 @@
 A pack is a folder `<run that made it>.<other site>` with `key` (name, facts, record key; sealed under the storage key) and
 `records`, sealed under the record key. A run that takes one has a line in the audit log first, on disk; then the pack moves
 into the run's own folder, where a replay of that run finds it and nothing else looks. It goes when the run ends, however it
-ends. A pack that the log says was taken is never offered again, wherever the folder comes from. Backups leave packs out.
+ends. A pack that the log says was taken is never offered again; a folder that was set back with its log does not know (SPEC,
+"Before the data comes"). Backups leave packs out.
 """
 
 from __future__ import annotations
