@@ -7,7 +7,7 @@ it, and goes on with whoever answers. Colluders give it all shares they hold and
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -34,49 +34,57 @@ def quiet(role: Role[Any]) -> Role[Any]:
         return None
 
 
-def lying_server(terms: keys.MaskedSumSetup, told: Sets, colluders: frozenset[int]) -> Role[frozenset[int]]:
-    """Returns who gave shares."""
+ANY_TAG = b"any tag of 16 by"
+
+
+def item(packed: bytes, size: int, order: Sequence[int], index: int) -> bytes:
+    """The item for `index`, or whatever has its size where there is none."""
+    return packed[size * order.index(index) :][:size] if index in order else ANY_TAG
+
+
+def lying_server(
+    terms: keys.MaskedSumSetup, told: Sets, colluders: frozenset[int], dealers: Sequence[tuple[int, ...]] = ()
+) -> Role[frozenset[int]]:
+    """Returns who gave shares. `dealers`: whose boxes each is shown, if not all its neighbours'."""
     sites = terms.setting.contributors
     count = len(sites)
     around = [terms.neighbours(index) for index in range(count)]
+    dealers = dealers or around
     advertised = yield from receive_all(sites, messages.KeysAdvertised)
     roster = terms.roster({index: advertised[name] for index, name in enumerate(sites)})
     for index, name in enumerate(sites):
         yield Send(name, messages.KeysListed(around[index], tuple(advertised[sites[other]] for other in around[index])))
     dealt = yield from receive_all(sites, messages.SharesDealt)
-    size = keys.BOX_BYTES
     for index, name in enumerate(sites):
-        boxes = [dealt[sites[other]].boxes[size * around[other].index(index) :][:size] for other in around[index]]
-        yield Send(name, messages.SharesPassedOn(around[index], b"".join(boxes)))
+        boxes = [item(dealt[sites[other]].boxes, keys.BOX_BYTES, around[other], index) for other in dealers[index]]
+        yield Send(name, messages.SharesPassedOn(dealers[index], b"".join(boxes)))
     vectors = yield from receive_all(sites, messages.MaskedVectorSent)
     for index, name in enumerate(sites):
         survivors = graph.pack_bits([other in told[index] for other in range(count)])
         yield Send(name, messages.SurvivorsNamed(survivors, roster, terms.sign(b"survivors", roster + survivors)))
     echoed = yield from receive_all(sites, messages.SurvivorsEchoed, quorum=0)
+    shown = [[other for other in dealers[index] if other in told[index]] for index in range(count)]
     for name in echoed:
         index = sites.index(name)
-        helpful = [other for other in around[index] if other in told[index] and sites[other] in echoed]
+        helpful = [other for other in shown[index] if sites[other] in echoed]
         helpful = [other for other in helpful if other in colluders or told[other] == told[index]]
-        tags = []
-        for other in helpful:
-            shown = [each for each in around[other] if each in told[other]]
-            tag = (
-                echoed[sites[other]].tags[TAG_BYTES * shown.index(index) :][:TAG_BYTES]
-                if index in shown
-                else b"any tag of 16 by"
-            )
-            tags.append(tag)
-        known = () if terms.plan.complete else [other for other in around[index] if other in told[index]]
-        masked = [vectors[sites[other]].tags[TAG_BYTES * around[other].index(index) :][:TAG_BYTES] for other in known]
+        tags = [item(echoed[sites[other]].tags, TAG_BYTES, shown[other], index) for other in helpful]
+        sparse = () if terms.plan.complete else shown[index]
+        masked = [item(vectors[sites[other]].tags, TAG_BYTES, dealers[other], index) for other in sparse]
         yield Send(name, messages.EchoesPassedOn(tuple(helpful), b"".join(tags), b"".join(masked)))
     given = yield from receive_all(tuple(echoed), messages.SharesGiven, quorum=0)
     return frozenset(sites.index(name) for name in given)
 
 
 def attack(
-    parties: int, quorum: int, told: Sets, colluders: frozenset[int], monkeypatch: pytest.MonkeyPatch, **options: Any
+    parties: int,
+    quorum: int,
+    told: Sets | Callable[[keys.MaskedSumSetup], tuple[Sets, Sequence[tuple[int, ...]]]],
+    colluders: frozenset[int],
+    monkeypatch: pytest.MonkeyPatch,
+    **options: Any,
 ) -> tuple[frozenset[int], keys.MaskedSumSetup]:
-    """Who gave shares, if the server names `told`."""
+    """Who gave shares, if the server names `told`; or what `told` says of a graph: sets, and whose boxes each is shown."""
     sites = names(parties)
     vectors = random_vectors(sites, 1)
     setting = registry.SumSetup(sites, 1, quorum, options={"publish": False, **options})
@@ -84,18 +92,19 @@ def attack(
     coins = Coins.seeded(SEED)
     runs = local_runs(protocol.roster(setting), coins=coins)
     terms = keys.MaskedSumSetup(runs["server"], setting)
+    said, dealers = told(terms) if callable(told) else (told, ())
     honest_echoes = keys.MaskedSumSetup.echoes
 
     def echoes(self: keys.MaskedSumSetup, pairs: bytes, senders: Sequence[int], shown: bytes) -> np.ndarray:
         found = honest_echoes(self, pairs, senders, shown).copy()
         for at, sender in enumerate(senders):
             if sender in colluders:  # a colluder vouches for whatever its neighbour was told
-                found[at] = np.frombuffer(b"any tag of 16 by", np.uint8)
+                found[at] = np.frombuffer(ANY_TAG, np.uint8)
         return found
 
     monkeypatch.setattr(keys.MaskedSumSetup, "echoes", echoes)
     roles = {name: quiet(role) for name, role in registry.simulate_roles(protocol, runs, setting, vectors, coins).items()}
-    roles["server"] = lying_server(terms, told, colluders)
+    roles["server"] = lying_server(terms, said, colluders, dealers)
     outcome = run_in_memory(roles, keep=Keep.COUNTS)
     monkeypatch.undo()
     return outcome.outputs["server"], terms
@@ -186,53 +195,21 @@ def test_a_party_that_was_shown_half_of_its_neighbours_is_not_opened_alone(
     """The server passes on to one party the boxes of half its neighbours, names it and them a set without the other half, and
     everybody else a set without the first half: these recover the masks that are on its vector, those give its seed. Planted:
     nobody looks whether its own mask is on the vector."""
+    parties, victim = 200, 7
+
+    def halves(terms: keys.MaskedSumSetup) -> tuple[Sets, list[tuple[int, ...]]]:
+        around = [terms.neighbours(index) for index in range(parties)]
+        order, place = graph._ring(terms.run.study, terms.run.run_id, parties)
+        half = terms.plan.neighbours // 2
+        offsets = [-half, half, *[at for at in range(1 - half, half) if at][: half - 2]]
+        shown = frozenset(order[(place[victim] + at) % parties] for at in offsets)
+        everybody, hidden = frozenset(range(parties)), frozenset(around[victim]) - shown
+        told = [everybody - hidden if index == victim or index in shown else everybody - shown for index in range(parties)]
+        return told, [tuple(other for other in each if index != victim or other in shown) for index, each in enumerate(around)]
+
     if planted:
-        tags = lambda terms, given: np.zeros((len(given) // 32, TAG_BYTES), np.uint8)  # noqa: E731
-        monkeypatch.setattr(keys.MaskedSumSetup, "masked", tags)
-    parties, victim, opened = 200, 7, []
-    sites = names(parties)
-    vectors = {name: np.array([1000 + index], np.uint64) for index, name in enumerate(sites)}
-    setting = registry.SumSetup(sites, 1, 180, options={"publish": False, "corrupt": 0.0})
-    protocol, coins = registry.load("masked_sum"), Coins.seeded(SEED)
-    runs = local_runs(protocol.roster(setting), coins=coins)
-    terms = keys.MaskedSumSetup(runs["server"], setting)
-    threshold, half = terms.plan.threshold, terms.plan.neighbours // 2
-    around = [terms.neighbours(index) for index in range(parties)]
-    order, place = graph._ring(terms.run.study, terms.run.run_id, parties)
-    offsets = [-half, half, *[at for at in range(1 - half, half) if at][: half - 2]]
-    shown = frozenset(order[(place[victim] + at) % parties] for at in offsets)
-    everybody, hidden = frozenset(range(parties)), frozenset(around[victim]) - shown
-    told = [everybody - hidden if index == victim or index in shown else everybody - shown for index in range(parties)]
-    dealers = [tuple(other for other in around[index] if index != victim or other in shown) for index in range(parties)]
-
-    def item(packed: bytes, size: int, where: Any, index: int) -> bytes:
-        return packed[size * where.index(index) :][:size] if index in where else bytes(size)
-
-    def server() -> Role[None]:
-        advertised = yield from receive_all(sites, messages.KeysAdvertised)
-        roster = terms.roster({index: advertised[name] for index, name in enumerate(sites)})
-        for index, name in enumerate(sites):
-            yield Send(name, messages.KeysListed(around[index], tuple(advertised[sites[other]] for other in around[index])))
-        dealt = yield from receive_all(sites, messages.SharesDealt)
-        for index, name in enumerate(sites):
-            boxes = [item(dealt[sites[other]].boxes, keys.BOX_BYTES, around[other], index) for other in dealers[index]]
-            yield Send(name, messages.SharesPassedOn(dealers[index], b"".join(boxes)))
-        sent = yield from receive_all(sites, messages.MaskedVectorSent)
-        for index, name in enumerate(sites):
-            survivors = graph.pack_bits([other in told[index] for other in range(parties)])
-            yield Send(name, messages.SurvivorsNamed(survivors, roster, terms.sign(b"survivors", roster + survivors)))
-        echoed = yield from receive_all(sites, messages.SurvivorsEchoed, quorum=0)
-        known = [tuple(other for other in dealers[index] if other in told[index]) for index in range(parties)]
-        for name in echoed:
-            index = sites.index(name)
-            same = tuple(other for other in known[index] if sites[other] in echoed and told[other] == told[index])
-            tags = [item(echoed[sites[other]].tags, TAG_BYTES, known[other], index) for other in same]
-            masked = [item(sent[sites[other]].tags, TAG_BYTES, dealers[other], index) for other in known[index]]
-            yield Send(name, messages.EchoesPassedOn(same, b"".join(tags), b"".join(masked)))
-        given = yield from receive_all(tuple(echoed), messages.SharesGiven, quorum=0)
-        seeds = [index for index in around[victim] if sites[index] in given and victim in told[index]]
-        opened.append(1 + len(seeds))
-
-    roles = {name: quiet(role) for name, role in registry.simulate_roles(protocol, runs, setting, vectors, coins).items()}
-    run_in_memory({**roles, "server": server()}, keep=Keep.COUNTS)
-    assert (opened[0] >= threshold) == planted  # shares of its seed, its own among them
+        anything = lambda terms, given: np.tile(np.frombuffer(ANY_TAG, np.uint8), (len(given) // 32, 1))  # noqa: E731
+        monkeypatch.setattr(keys.MaskedSumSetup, "masked", anything)
+    givers, terms = attack(parties, 180, halves, frozenset(), monkeypatch, corrupt=0.0)
+    seed, _ = shares_won(terms, halves(terms)[0], givers, frozenset(), victim)
+    assert (seed >= terms.plan.threshold) == planted
