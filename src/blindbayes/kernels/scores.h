@@ -206,6 +206,26 @@ KERNEL(take)(const uint8_t *schedule, const uint8_t *t, const uint64_t *choices,
 
 #define CLASSES 16 /* more are not compared by pairs */
 
+/* The AND of `left` labels per lane, into level[0], by halves; `row` counts the rows of gates before these, and those after are returned. */
+INLINE size_t and_all(const keys *k, const uint8_t *delta, vec d, vec (*level)[U], size_t left, size_t here, size_t lanes, size_t low,
+                      size_t row, uint64_t first, uint64_t domain, uint8_t *tables)
+{
+    vec o[U];
+    while (left > 1) {
+        size_t half = left / 2;
+        for (size_t h = 0; h < half; h++) {
+            uint64_t tl = first + 2 * row * lanes + h * lanes + low;
+            and_lanes(k, delta, d, level[h], level[half + h], here, tl, tl + half * lanes, domain,
+                      tables + 32 * ((row + h) * lanes + low), o);
+            EACH(j) level[h][j] = o[j];
+        }
+        row += half;
+        if (left % 2) EACH(j) level[half][j] = level[left - 1][j];
+        left -= half;
+    }
+    return row;
+}
+
 /* The bits of the position of the first maximum of `classes` scores, out (ceil(log2 classes), count, 2), from both parties' shares of the
    differences of all pairs: values (lanes, limbs) of who garbles, labels (bits, lanes, 2) of the other's bits; lanes = pairs * count.
    The circuit and its order are those of `circuits.sign_of_sum` and `circuits.argmax_by_pairs`. behind (lanes, 2) is scratch. */
@@ -246,18 +266,7 @@ KERNEL(compare)(const uint8_t *schedule, const uint8_t *delta, const uint64_t *v
                 if (own < other) EACH(v) beats[left][v] ^= d;
                 left++;
             }
-            while (left > 1) {
-                size_t half = left / 2;
-                for (size_t h = 0; h < half; h++) {
-                    uint64_t tl = first + 2 * row * count + h * count + low;
-                    and_lanes(&k, delta, d, beats[h], beats[half + h], here, tl, tl + half * count, domain,
-                              tables + 32 * ((row + h) * count + low), o);
-                    EACH(v) beats[h][v] = o[v];
-                }
-                row += half;
-                if (left % 2) EACH(v) beats[half][v] = beats[left - 1][v];
-                left -= half;
-            }
+            row = and_all(&k, delta, d, beats, left, here, count, low, row, first, domain, tables);
             EACH(v) { winner[own][v] = beats[0][v]; winner[classes - 1][v] ^= beats[0][v]; }
         }
         for (size_t bit = 0; bit < named; bit++) {
@@ -289,24 +298,13 @@ KERNEL(match)(const uint8_t *schedule, const uint8_t *delta, const uint64_t *val
     uint8_t stage[16 * STEP];
     load_keys(&k, schedule);
     for (size_t low = 0; low < lanes; low += STEP) {
-        size_t here = lanes - low < STEP ? lanes - low : STEP, row = 0, left = tag_bits;
+        size_t here = lanes - low < STEP ? lanes - low : STEP;
         for (size_t bit = 0; bit < tag_bits; bit++) {
             load_step(level[bit], labels + 16 * (bit * lanes + low), here);
             if (delta) own_step(o, d, values + low * limbs, limbs, bit, here);
             if (delta) EACH(j) level[bit][j] ^= o[j] ^ d;
         }
-        while (left > 1) {
-            size_t half = left / 2;
-            for (size_t h = 0; h < half; h++) {
-                uint64_t tl = first + 2 * row * lanes + h * lanes + low;
-                and_lanes(&k, delta, d, level[h], level[half + h], here, tl, tl + half * lanes, domain,
-                          tables + 32 * ((row + h) * lanes + low), o);
-                EACH(j) level[h][j] = o[j];
-            }
-            row += half;
-            if (left % 2) EACH(j) level[half][j] = level[left - 1][j];
-            left -= half;
-        }
+        size_t row = and_all(&k, delta, d, level, tag_bits, here, lanes, low, 0, first, domain, tables);
         EACH(j) store(stage + 16 * V * j, level[0][j]);
         memcpy(equal + 16 * low, stage, 16 * here);
         for (size_t plane = 0; plane < planes; plane++) {
