@@ -39,9 +39,13 @@ class Delaying:
         while True:
             try:
                 near = self._listener.accept()[0]
-                far = socket.create_connection(("127.0.0.1", self._target))
             except OSError:  # closed
                 return
+            try:
+                far = socket.create_connection(("127.0.0.1", self._target))
+            except OSError:  # the target does not listen yet, or no more: what connects tries again
+                near.close()
+                continue
             self._open += [near, far]
             depth = {near: 0, far: 0}  # the longest chain that was delivered to this side
             for source, sink in ((near, far), (far, near)):

@@ -73,6 +73,21 @@ def test_a_batch_on_a_warm_line_takes_two_and_a_half_round_trips(bench, batch, m
     assert chains[1] - chains[0] <= most
 
 
+def test_a_slow_line_goes_on_after_a_call_that_nobody_took_yet(bench):
+    """Agents start together: one may call before the other listens."""
+    with socket.create_server(("127.0.0.1", 0)) as held:
+        port = held.getsockname()[1]
+    with bench.Delaying(port, 0.002) as proxy:
+        with socket.create_connection(("127.0.0.1", proxy.port)) as early:
+            assert early.recv(1) == b""
+        with socket.create_server(("127.0.0.1", port)) as late, socket.create_connection(("127.0.0.1", proxy.port)) as again:
+            late.settimeout(10)
+            taken = late.accept()[0]
+            again.sendall(b"x")
+            assert taken.recv(1) == b"x"
+            taken.close()
+
+
 def agreed(facts: dict[str, bytes]):
     runs = {name: transfer.standing(run, {other: bytes(32)}, "p") for name, other, run in pairs()}
     return run_in_memory(
