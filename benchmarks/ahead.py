@@ -43,12 +43,6 @@ def table(features: tuple[Any, ...], rows: int, seed: int) -> pd.DataFrame:
     return pd.DataFrame({**drawn, "y": rng.choice(["p", "q", "r"], rows)})
 
 
-def home_at(folder: Path) -> AheadFolder:
-    """Where a site keeps packs."""
-    folder.mkdir()
-    return AheadFolder(folder / "ahead", RunFolders(folder / "runs"), AuditLog(folder / "audit.log"))
-
-
 def seconds(cost: Cost) -> float:
     """Of both parties."""
     return sum(party.seconds for party in cost.parties.values())

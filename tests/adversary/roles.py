@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
+from blindbayes.primitives.aead import TAG_BYTES
 from blindbayes.protocol.core import Role, Run, Send, receive_all
 from blindbayes.protocol.masked_sum import graph, keys, messages
-from blindbayes.protocol.pair_keys import TAG_BYTES
 from blindbayes.protocol.registry import SumSetup
 
 

@@ -14,11 +14,11 @@ import numpy as np
 import pytest
 
 from blindbayes.errors import ProtocolError
+from blindbayes.primitives.aead import TAG_BYTES
 from blindbayes.primitives.coins import Coins
 from blindbayes.protocol import registry
 from blindbayes.protocol.core import Role, Send, receive_all
 from blindbayes.protocol.masked_sum import graph, keys, messages
-from blindbayes.protocol.pair_keys import TAG_BYTES
 from blindbayes.transport.memory import local_runs, run_in_memory
 from blindbayes.wire.transcript import Keep
 from support.sums import SEED, names, random_vectors

@@ -16,6 +16,7 @@ from nacl import bindings
 from blindbayes import kernels
 from blindbayes.errors import ConfigError, ProtocolError
 from blindbayes.primitives.coins import Coins
+from blindbayes.primitives.prg import keys_of
 from blindbayes.protocol import registry
 from blindbayes.protocol.core import Role, Send, receive_all
 from blindbayes.protocol.masked_sum import contributor, keys, messages, ratchet
@@ -272,12 +273,12 @@ def test_recovering_a_lost_member_tells_the_secrets_of_that_run_alone() -> None:
 
         def mask_keys(self: Any, secrets: bytes) -> Any:
             if self.run.me == "server":
-                opened.extend(keys.keys_of(secrets))
+                opened.extend(keys_of(secrets))
             return shipped(self, secrets)
 
         def noted(self: Any, pairs: bytes, *rest: Any) -> Any:
             made = run_keys(self, pairs, *rest)
-            derived.extend(key for joined in (pairs, *made) for key in keys.keys_of(joined))
+            derived.extend(key for joined in (pairs, *made) for key in keys_of(joined))
             return made
 
         patch.setattr(keys.MaskedSumSetup, "mask_keys", mask_keys)

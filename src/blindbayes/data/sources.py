@@ -46,12 +46,10 @@ from blindbayes.lazy import lazy
 
 if TYPE_CHECKING:
     import ibis
-    import narwhals.stable.v2 as nw
     import pyarrow as pa
     import pyarrow.compute as pc
 else:
     ibis = lazy("ibis")
-    nw = lazy("narwhals.stable.v2")
     pa = lazy("pyarrow")
     pc = lazy("pyarrow.compute")
 

@@ -112,7 +112,8 @@ class Explanation:
         """
         one, others = self._pair(label, against)
         rows = len(self.terms)
-        odds = np.column_stack([self.log_odds(label, against), self.log_odds(label, against).sum(axis=1)])
+        parts = self.log_odds(label, against)
+        odds = np.column_stack([parts, parts.sum(axis=1)])
         if self.noise is None:
             return odds, odds
         noise_interval = self.noise()

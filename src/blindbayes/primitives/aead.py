@@ -15,7 +15,8 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from blindbayes import kernels
 from blindbayes.errors import IntegrityError
-from blindbayes.primitives.prg import KEY_BYTES, require_key, require_keys
+from blindbayes.primitives.coins import Coins
+from blindbayes.primitives.prg import keys_of, require_key, require_keys
 
 TAG_BYTES = 16
 _NONCE_BYTES = 12
@@ -37,16 +38,26 @@ def unseal(key: bytes, sealed: bytes | memoryview, *, associated: bytes, nonce: 
         raise IntegrityError(party=party) from cause
 
 
+def seal_fresh(key: bytes, plaintext: bytes, *, associated: bytes) -> bytes:
+    """As `seal`, behind a nonce that is drawn for it: for what one key seals at different times, such as files."""
+    nonce = Coins.system().bits(8 * _NONCE_BYTES)
+    return nonce.to_bytes(_NONCE_BYTES, "big") + seal(key, plaintext, associated=associated, nonce=nonce)
+
+
+def unseal_fresh(key: bytes, sealed: bytes, *, associated: bytes) -> bytes:
+    """What `seal_fresh` sealed; raises `IntegrityError` if anything was altered."""
+    nonce = int.from_bytes(sealed[:_NONCE_BYTES], "big")
+    return unseal(key, sealed[_NONCE_BYTES:], associated=associated, nonce=nonce)
+
+
 def seal_many(keys: bytes, texts: Bytes, *, associated: bytes, nonce: int = 0) -> Bytes:
     """(n, width) texts, each sealed under its own of n keys that stand one after the other: (n, width + 16)."""
     require_keys(keys, len(texts))
     found = kernels.active()
     if found is not None:
         return found.gcm(keys, texts, texts.shape[1], nonce.to_bytes(_NONCE_BYTES, "big"), associated, opens=False)
-    sealed = [
-        seal(keys[KEY_BYTES * at :][:KEY_BYTES], text.tobytes(), associated=associated, nonce=nonce)
-        for at, text in enumerate(texts)
-    ]
+    pairs = zip(keys_of(keys), texts, strict=True)
+    sealed = [seal(key, text.tobytes(), associated=associated, nonce=nonce) for key, text in pairs]
     return np.frombuffer(b"".join(sealed), np.uint8).reshape(len(texts), -1)
 
 
@@ -65,9 +76,9 @@ def unseal_many(keys: bytes, sealed: Bytes, *, associated: bytes, nonce: int = 0
         texts = found.gcm(keys, sealed, width, nonce.to_bytes(_NONCE_BYTES, "big"), associated, opens=True)
         return texts[:, :width], differs(texts[:, width:], sealed[:, width:])
     opened = np.zeros((len(sealed), width), np.uint8)
-    for at, box in enumerate(sealed):
+    for at, (key, box) in enumerate(zip(keys_of(keys), sealed, strict=True)):
         try:
-            text = unseal(keys[KEY_BYTES * at :][:KEY_BYTES], box.tobytes(), associated=associated, nonce=nonce)
+            text = unseal(key, box.tobytes(), associated=associated, nonce=nonce)
         except IntegrityError:
             return opened, at
         opened[at] = np.frombuffer(text, np.uint8)

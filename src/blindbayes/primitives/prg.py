@@ -31,6 +31,11 @@ def require_keys(keys: bytes, count: int) -> None:
         raise ValueError(f"{count} keys have {count * KEY_BYTES} bytes")
 
 
+def keys_of(joined: bytes) -> list[bytes]:
+    """Keys that stand one after the other."""
+    return [joined[at : at + KEY_BYTES] for at in range(0, len(joined), KEY_BYTES)]
+
+
 def derive_key(secret: bytes, purpose: str, context: bytes = b"") -> bytes:
     """A 32-byte key for one purpose and context. The secret is a uniform 32-byte key.
 
@@ -52,7 +57,7 @@ def derive_many(keys: bytes, purpose: str, count: int, context: bytes = b"") -> 
         text = label + b"\0" + context + (8 * width).to_bytes(4, "big")
         drawn = found.derive(keys, text, width // 16)
     else:
-        each = [_kdf(width, label, context).derive(keys[at : at + KEY_BYTES]) for at in range(0, len(keys), KEY_BYTES)]
+        each = [_kdf(width, label, context).derive(key) for key in keys_of(keys)]
         drawn = np.frombuffer(b"".join(each), np.uint8).reshape(-1, width)
     return [drawn[:, at : at + KEY_BYTES].tobytes() for at in range(0, width, KEY_BYTES)]
 

@@ -29,7 +29,6 @@ from blindbayes.primitives.agreement import PUBLIC_BYTES, AgreementKey
 from blindbayes.primitives.prg import derive_key, derive_many
 from blindbayes.protocol.core import Run
 
-TAG_BYTES = 16
 _PRIME = 2**255 - 19
 SMALL_ORDER = frozenset(
     point.to_bytes(PUBLIC_BYTES, "little")
@@ -113,12 +112,6 @@ def further_keys(keys: bytes, purpose: str, count: int, context: bytes = b"") ->
 def directed_key(channel: bytes, purpose: str, sender: str, receiver: str, context: bytes = b"") -> bytes:
     """A key for one purpose and one direction, from a pair's key whose purpose is to be their channel."""
     return derive_key(channel, purpose, f"{len(sender)} {len(receiver)} {sender}{receiver}".encode() + context)
-
-
-def directed_tag(channel: bytes, purpose: str, sender: str, receiver: str, payload: bytes) -> bytes:
-    """A tag of 16 bytes by which `sender` shows `receiver` a payload that both know; no key is derived for it."""
-    head = f"{len(purpose)} {len(sender)} {len(receiver)} {purpose}{sender}{receiver}"
-    return hashlib.blake2b(head.encode() + payload, key=channel, digest_size=TAG_BYTES, person=b"blindbayes tag").digest()
 
 
 def announcement(scope: bytes, name: str, *parts: bytes) -> bytes:

@@ -85,7 +85,7 @@ def _references(columns: ColumnsSetup) -> int:
 def _batch(query: SharedArgmaxSetup) -> dict[str, int]:
     """Bytes of a batch's look-ups, comparison and audits, in both directions."""
     plan, limbs = query.plan, query.plan.limbs * (query.plan.classes - 1)
-    pairs = plan.classes * (plan.classes - 1) // 2 if query.pairwise else plan.classes - 1
+    pairs = query.compared
     asked = query.count + max(query.dummies, query.decoys)
     look = max(_features(plan, query.shared.get(holder, ())) for holder in query.holders)
     compared = query.count + 2 * query.dummies + query.decoys

@@ -84,10 +84,10 @@ class Agent:
     async def start(self) -> None:
         """Connect, and take up the runs that a crash interrupted."""
         self.home.runs.erase_leftovers()
-        self.home.ahead.tidy(self.identity.storage_key)
         self.home.note_policy(account())
         self.home.remove_old_releases(time.time())
-        await asyncio.to_thread(code_version)  # reads all sources once; every journal names it
+        await asyncio.to_thread(code_version)  # reads all sources once; every journal and pack names it
+        self.home.ahead.tidy(self.identity.storage_key)
         await self.board.courier.start(self.board)
         interrupted = self.home.runs.interrupted()
         log_event("agent_started", site=self.name, pinned=len(self.home.peers()), interrupted=len(interrupted))

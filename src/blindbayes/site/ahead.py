@@ -19,7 +19,7 @@ from typing import Any
 import msgspec
 
 from blindbayes.errors import BlindbayesError, ConfigError, IntegrityError, LocalProtocolError
-from blindbayes.primitives.aead import seal, unseal
+from blindbayes.primitives.aead import seal, seal_fresh, unseal, unseal_fresh
 from blindbayes.primitives.coins import Coins
 from blindbayes.protocol.shared_argmax.ahead import MOST_OFFERED
 from blindbayes.scheme.ahead import Spent, ahead_of
@@ -30,7 +30,7 @@ from blindbayes.transport.journal import code_version
 
 USED = "material used"
 _HEAD = b"blindbayes ahead "
-_NAME, _NONCE = 32, 12
+_NAME = 32
 
 
 class _Head(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
@@ -161,7 +161,7 @@ class FolderShelf:
         with home.lock:
             used = home.used()
             for path in () if target.exists() else sorted(home.folder.glob("[0-9a-f]*.*")):
-                head = _head(path, self._key)
+                head = _head(path, self._key) if path.name.partition(".")[2] == other else None
                 if head is not None and head.name == name and used.get(path.name, run_id) == run_id:
                     if path.name not in used:
                         home.audit.append(USED, run=run_id, pack=path.name)
@@ -198,10 +198,9 @@ class FolderDraft:
     def keep(self, name: bytes) -> None:
         """The key last."""
         head = msgspec.msgpack.encode(_Head(name, self._facts, self._key, code_version(), tuple(self._ends)))
-        nonce = Coins.system().bits(96)
-        sealed = seal(self._storage_key, head, associated=_HEAD + self._pack.encode(), nonce=nonce)
+        sealed = seal_fresh(self._storage_key, head, associated=_HEAD + self._pack.encode())
         sync(self._folder / "records")
-        write_whole(self._folder / "key", nonce.to_bytes(_NONCE, "big") + sealed)
+        write_whole(self._folder / "key", sealed)
         self._folder.rename(self._home.folder / self._pack)
         sync_folder(self._home.folder)
         self._home.drafts.pop(self._pack, None)
@@ -231,9 +230,8 @@ def _place(index: int) -> bytes:
 def _head(path: Path, key: bytes, pack: str = "") -> _Head | None:
     """What a pack is; None: it cannot be read, and is not used. `pack`: the name that it had before it was taken."""
     try:
-        raw = read_private(path / "key")
         named = _HEAD + (pack or path.name).encode()
-        found = unseal(key, raw[_NONCE:], associated=named, nonce=int.from_bytes(raw[:_NONCE], "big"))
+        found = unseal_fresh(key, read_private(path / "key"), associated=named)
         return msgspec.msgpack.decode(found, type=_Head)
     except (BlindbayesError, msgspec.MsgspecError, OSError):
         return None

@@ -8,12 +8,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from blindbayes.errors import IntegrityError
-from blindbayes.primitives.aead import seal, unseal
-from blindbayes.primitives.coins import Coins
+from blindbayes.primitives.aead import seal_fresh, unseal_fresh
 from blindbayes.storage.files import erase, make_private_folder, read_private, write_whole
 
 FOLDER = "standing"
-_NONCE_BYTES = 12
 
 
 class KeptInFolder:
@@ -27,10 +25,8 @@ class KeptInFolder:
     def _read(self) -> bytes:
         if not self._path.exists():
             return b""
-        whole = read_private(self._path)
-        nonce = int.from_bytes(whole[:_NONCE_BYTES], "big")
         try:
-            return unseal(self._key, whole[_NONCE_BYTES:], associated=self._about, nonce=nonce)
+            return unseal_fresh(self._key, read_private(self._path), associated=self._about)
         except IntegrityError:
             return b""  # torn, or another site's: nothing stands
 
@@ -43,8 +39,7 @@ class KeptInFolder:
         that have ended."""
         if self._read() != self._found:
             return
-        nonce = Coins.system().bytes(_NONCE_BYTES)
-        sealed = seal(self._key, state, associated=self._about, nonce=int.from_bytes(nonce, "big"))
+        sealed = seal_fresh(self._key, state, associated=self._about)
         make_private_folder(self._path.parent)
         erase(self._path)
-        write_whole(self._path, nonce + sealed)
+        write_whole(self._path, sealed)

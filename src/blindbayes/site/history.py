@@ -37,10 +37,10 @@ class History:
 
     def idle_joins(self, site: str) -> list[float]:
         """When another site began runs here that never came to compute."""
-        joined = [entry for entry in self.audit.of("event", "joined") if entry["proposed_by"] == site]
-        ended = {entry["run"]: (self.end_of(entry["run"]) or {}).get("state") for entry in joined}
+        joined = (entry for entry in self.audit.of("event", "joined") if entry["proposed_by"] == site)
         idle = (entry for entry in joined if not self.has_computed(entry["run"]))
-        return [_when(entry) for entry in idle if ended[entry["run"]] != "done"]  # material is made without a row
+        # material is made without a row
+        return [_when(entry) for entry in idle if (self.end_of(entry["run"]) or {}).get("state") != "done"]
 
     def overlap_bits(self) -> list[tuple[float, str]]:
         """When a bit about the overlap with another site was told, and which (identity)."""

@@ -23,7 +23,7 @@ import msgspec
 
 import blindbayes
 from blindbayes.errors import ConfigError, IntegrityError, LocalProtocolError
-from blindbayes.primitives.aead import TAG_BYTES, seal, unseal
+from blindbayes.primitives.aead import TAG_BYTES, seal, seal_fresh, unseal, unseal_fresh
 from blindbayes.primitives.coins import Coins
 from blindbayes.storage.files import erase, make_private_folder, read_private, sync_folder, write_whole
 from blindbayes.transport.identity import framed
@@ -152,11 +152,9 @@ class Journal:
     def create(cls, folder: Path, begun: Begun, storage_key: bytes, *, quota: int = DEFAULT_QUOTA) -> Journal:
         """A new journal with its first record on disk."""
         make_private_folder(folder)
-        coins = Coins.system()
-        key = coins.bytes(32)
-        nonce = coins.bits(96)
-        wrapped = seal(storage_key, key, associated=framed(b"journal key", begun.run_id.encode()), nonce=nonce)
-        write_whole(folder / "key", nonce.to_bytes(_NONCE_BYTES, "big") + wrapped, replace=False)
+        key = Coins.system().bytes(32)
+        wrapped = seal_fresh(storage_key, key, associated=framed(b"journal key", begun.run_id.encode()))
+        write_whole(folder / "key", wrapped, replace=False)
         handle = os.open(folder / "journal", os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o600)
         journal = cls(folder, key, handle, quota=quota)
         journal._append(begun)
@@ -167,9 +165,7 @@ class Journal:
     @classmethod
     def open(cls, folder: Path, run_id: str, storage_key: bytes, *, quota: int = DEFAULT_QUOTA) -> Journal:
         """The journal of a run that was interrupted. Raises `IntegrityError` if a record does not verify."""
-        wrapped = read_private(folder / "key")
-        nonce = int.from_bytes(wrapped[:_NONCE_BYTES], "big")
-        key = unseal(storage_key, wrapped[_NONCE_BYTES:], associated=framed(b"journal key", run_id.encode()), nonce=nonce)
+        key = unseal_fresh(storage_key, read_private(folder / "key"), associated=framed(b"journal key", run_id.encode()))
         try:
             handle = os.open(folder / "journal", os.O_RDWR | os.O_APPEND)
         except FileNotFoundError:

@@ -92,7 +92,7 @@ if os.environ.get("STOLEN"):
             yield Send(name, named)
         echoed = yield from receive_all(sites, wire.SurvivorsEchoed)
         for at, name in enumerate(sites):
-            tags = [piece(echoed[sites[other]].tags, pair_keys.TAG_BYTES, other, at) for other in around[at]]
+            tags = [piece(echoed[sites[other]].tags, aead.TAG_BYTES, other, at) for other in around[at]]
             yield Send(name, wire.EchoesPassedOn(around[at], b"".join(tags)))
         given = yield from receive_all(sites, wire.SharesGiven)
         recovery = _Recovery(terms, dict(enumerate(around)), {at: given[name].shares for at, name in enumerate(sites)})

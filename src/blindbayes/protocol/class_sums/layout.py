@@ -109,8 +109,6 @@ class RowLayout:
                 counts = tuple(placed.get((position, value)) for value in range(feature.size))
                 self.fields.append(HistogramFields(feature, counts))
 
-        self._tables = [_tables(fields) if isinstance(fields, HistogramFields) else {} for fields in self.fields]
-
     @classmethod
     def thrifty(cls, features: Sequence[Feature], rows: int, classes: int) -> Self:
         """The stretches for which rows, and what the circuit of the model takes for each stretch, are the fewest bytes."""
@@ -150,6 +148,11 @@ class RowLayout:
         for low in range(part.start, part.stop, _ROWS_AT_ONCE):
             some = slice(low, min(part.stop, low + _ROWS_AT_ONCE))
             out[low - part.start : some.stop - part.start] = self._encode(block, some).T
+
+    @cached_property
+    def _tables(self) -> list[dict[int, U64Array]]:
+        """By feature, what a value adds to which word, as numpy takes it."""
+        return [_tables(fields) if isinstance(fields, HistogramFields) else {} for fields in self.fields]
 
     @cached_property
     def _ops(self) -> npt.NDArray[np.int64] | None:

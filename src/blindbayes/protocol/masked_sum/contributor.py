@@ -8,6 +8,7 @@ import numpy as np
 
 from blindbayes.errors import IntegrityError, PeerProtocolError
 from blindbayes.primitives import aead, shamir
+from blindbayes.primitives.aead import TAG_BYTES
 from blindbayes.primitives.agreement import AgreementKey
 from blindbayes.primitives.coins import Coins
 from blindbayes.primitives.prg import add_masks
@@ -41,7 +42,6 @@ from blindbayes.protocol.masked_sum.messages import (
     SurvivorsNamed,
     TotalPublished,
 )
-from blindbayes.protocol.pair_keys import TAG_BYTES
 from blindbayes.protocol.registry import Total
 from blindbayes.wire import U64Array
 

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from blindbayes.errors import ConfigError, IntegrityError, LocalProtocolError, PeerProtocolError
 from blindbayes.primitives import aead, shamir, signatures
 from blindbayes.primitives.agreement import AgreementKey
-from blindbayes.primitives.prg import derive_key, expand_bytes
+from blindbayes.primitives.prg import derive_key, expand_bytes, keys_of
 from blindbayes.protocol import pair_keys
 from blindbayes.protocol.core import Run
 from blindbayes.protocol.masked_sum.graph import MaskGraph, neighbours_of, plan
@@ -174,11 +174,6 @@ class MaskedSumSetup:
             return np.empty((0, aead.TAG_BYTES), np.uint8)
         empty = np.empty((len(keys) // SECRET_BYTES, 0), np.uint8)
         return aead.seal_many(keys, empty, associated=self.context, nonce=MASKED_NONCE)
-
-
-def keys_of(joined: bytes) -> list[bytes]:
-    """Keys that stand one after the other."""
-    return [joined[at : at + SECRET_BYTES] for at in range(0, len(joined), SECRET_BYTES)]
 
 
 @lru_cache(maxsize=4)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from blindbayes.primitives.prg import KEY_BYTES
+from blindbayes.primitives.prg import KEY_BYTES, keys_of
 from blindbayes.protocol.pair_keys import further_keys
 
 LIFE = 64  # runs that one agreement serves
@@ -29,7 +29,7 @@ class Chains(msgspec.Struct, frozen=True, array_like=True):
             return None
         if others == self.others:
             return self.keys
-        found = {name: self.keys[KEY_BYTES * at :][:KEY_BYTES] for at, name in enumerate(self.others)}
+        found = dict(zip(self.others, keys_of(self.keys), strict=True))
         return b"".join([found[name] for name in others]) if found.keys() >= set(others) else None
 
     @property

@@ -10,6 +10,7 @@ import numpy as np
 
 from blindbayes.errors import IntegrityError, PeerLost, PeerProtocolError
 from blindbayes.primitives import shamir
+from blindbayes.primitives.aead import TAG_BYTES
 from blindbayes.primitives.prg import add_masks
 from blindbayes.protocol.core import Role, Send, open_value, receive_all
 from blindbayes.protocol.masked_sum.graph import pack_bits
@@ -35,7 +36,6 @@ from blindbayes.protocol.masked_sum.messages import (
     TotalPublished,
 )
 from blindbayes.protocol.masked_sum.ratchet import NAME_BYTES
-from blindbayes.protocol.pair_keys import TAG_BYTES
 from blindbayes.protocol.registry import Total
 from blindbayes.wire import U64Array
 

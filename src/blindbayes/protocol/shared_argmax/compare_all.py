@@ -23,7 +23,7 @@ from blindbayes.primitives.ot import chooser_pads, sender_pads
 from blindbayes.primitives.softspoken import ChooserStream, OtReceiver, OtSender, SenderStream
 from blindbayes.primitives.traces import RecordedCircuit, bases
 from blindbayes.primitives.tweaks import TweakedHash
-from blindbayes.protocol import transfer
+from blindbayes.protocol import digits, transfer
 from blindbayes.protocol.core import Role, Run, Send, receive, receive_all
 from blindbayes.protocol.shared_argmax.messages import GatesMasked, OutputsShared, TriplesChosen, TriplesMasked
 from blindbayes.protocol.transfer import mark, require_mark
@@ -187,7 +187,7 @@ class _Party:
             pads = sender_pads(hashes[other][0], q[:, None], self.senders[other].delta, 2, 1)[..., 0]
             zero, one = ((pad & np.uint64(1)).astype(np.uint8) for pad in pads)
             product ^= zero
-            yield Send(other, TriplesMasked(self._mark(other, TriplesMasked), _pack(zero ^ one ^ a)))
+            yield Send(other, TriplesMasked(self._mark(other, TriplesMasked), digits.pack(zero ^ one ^ a)))
         for other in others:
             masked = yield from receive(other, TriplesMasked)
             self._require_mark(masked.mark, other, TriplesMasked)
@@ -222,7 +222,7 @@ class _Party:
         return np.stack([value(wire) for wire in outputs])
 
     def _add_up(self, masked: Bits) -> Role[Bits]:
-        packed = _pack(masked)
+        packed = digits.pack(masked)
         self.steps += 1
         for other in self.run.others:
             yield Send(other, GatesMasked(self._mark(other, GatesMasked), packed))
@@ -242,18 +242,13 @@ class _Party:
         self.steps += 1
         for other in learners:
             if other != self.run.me:
-                yield Send(other, OutputsShared(self._mark(other, OutputsShared), _pack(share)))
+                yield Send(other, OutputsShared(self._mark(other, OutputsShared), digits.pack(share)))
         if self.run.me not in learners:
             return None
         return (yield from self._received(OutputsShared, share))
 
 
-def _pack(bits: Bits) -> U64Array:
-    packed = np.packbits(bits.reshape(-1), bitorder="little")
-    return np.concatenate([packed, np.zeros(-len(packed) % 8, dtype=np.uint8)]).view(np.uint64)
-
-
 def _unpack(words: U64Array, count: int, party: str) -> Bits:
     if len(words) != -(-count // 64):
         raise PeerProtocolError("packed bits have the wrong length", party=party)
-    return np.unpackbits(words.view(np.uint8), bitorder="little")[:count]
+    return digits.unpack(words, count)

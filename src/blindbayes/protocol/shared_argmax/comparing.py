@@ -57,8 +57,7 @@ def positions(g: Garbler | Evaluator, shares: Limbs | None, labels: Wires, query
 
 def and_gates(query: SharedArgmaxSetup) -> int:
     """AND gates of one instance's comparison."""
-    lanes = len(c.pairs_of(query.plan.classes)) if query.pairwise else query.plan.classes - 1
-    plain, none = Plain(), np.zeros((query.plan.bits, lanes), dtype=np.uint8)
+    plain, none = Plain(), np.zeros((query.plan.bits, query.compared), dtype=np.uint8)
     circuit(plain, none, none, query)
     return plain.and_count
 

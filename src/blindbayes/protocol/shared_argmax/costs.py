@@ -106,7 +106,7 @@ def _around(query: SharedArgmaxSetup) -> int:
 
 def _garbled(query: SharedArgmaxSetup) -> Cost:
     plan, (words, cpu) = query.plan, _look_ups(query)
-    lanes = plan.classes * (plan.classes - 1) // 2 if query.pairwise else plan.classes - 1
+    lanes = query.compared
     gates, outputs = and_gates(query), (plan.classes - 1).bit_length()
     both = query.class_holder in query.learners
     for part in query.chunks():

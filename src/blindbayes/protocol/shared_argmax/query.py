@@ -109,6 +109,11 @@ class SharedArgmaxSetup:
         """Whether every pair of classes is compared, or one champion meets each in turn."""
         return self.by_transfers or self.plan.classes <= c.PAIRWISE_CLASSES
 
+    @property
+    def compared(self) -> int:
+        """Differences of one instance's scores that are compared."""
+        return len(c.pairs_of(self.plan.classes)) if self.pairwise else self.plan.classes - 1
+
 
 # -- look-ups ------------------------------------------------------------------------------------------------------------
 

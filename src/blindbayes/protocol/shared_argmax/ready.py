@@ -17,7 +17,6 @@ import numpy as np
 import numpy.typing as npt
 
 from blindbayes.errors import IntegrityError, PeerProtocolError
-from blindbayes.primitives import circuits as c
 from blindbayes.primitives import limbs as lm
 from blindbayes.primitives.coins import Coins
 from blindbayes.primitives.garbling import Evaluator, Gates, Wires
@@ -25,6 +24,7 @@ from blindbayes.primitives.limbs import Limbs
 from blindbayes.primitives.ot import KEY_BYTES, bits_for
 from blindbayes.primitives.softspoken import LEAVES, TREES, ChooserStream, OtReceiver, OtSender, SenderStream
 from blindbayes.primitives.tweaks import Block128, TweakedHash
+from blindbayes.protocol import digits
 from blindbayes.protocol.shared_argmax.decoys import widened
 from blindbayes.protocol.shared_argmax.levels import levels
 from blindbayes.protocol.shared_argmax.query import SharedArgmaxSetup, look_up_shape
@@ -83,8 +83,7 @@ class Shape:
     @property
     def groups(self) -> int:
         """Numbers of one instance that are compared."""
-        classes = self.query.plan.classes
-        return len(c.pairs_of(classes)) if self.query.pairwise else classes - 1
+        return self.query.compared
 
     def most_bytes(self, gates: int) -> int:
         """What either party keeps at most; `gates`: AND gates of one instance."""
@@ -182,7 +181,7 @@ class ReadySenderStream(SenderStream):
             return self._plain.extend(corrections, count, party)
         if corrections.shape != (_packed_words(count),):
             raise PeerProtocolError("the transfer corrections have the wrong length", party=party)
-        full = np.uint64(0) - np.unpackbits(corrections.view(np.uint8), bitorder="little")[:count].astype(np.uint64)
+        full = np.uint64(0) - digits.unpack(corrections, count).astype(np.uint64)
         q = found[0].copy()
         for word in (0, 1):
             q[:, word] ^= full & self.delta[word]
@@ -271,10 +270,7 @@ class ReadyChooserStream(ChooserStream):
         if found is None:
             return self._plain.extend(bits)
         t, chosen = found
-        told = np.zeros(8 * _packed_words(len(flat)), dtype=np.uint8)
-        packed = np.packbits(flat ^ chosen, bitorder="little")
-        told[: len(packed)] = packed
-        return told.view(np.uint64), t
+        return digits.pack(flat ^ chosen), t
 
     def comparison(self, instances: int) -> TablesAhead | None:
         """The next comparison that was garbled, if there is one."""
