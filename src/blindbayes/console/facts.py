@@ -373,7 +373,7 @@ def predictions(desk: Desk) -> dict[str, Any]:
         models.append(
             {
                 **share,
-                "ready": [f"{count} for {size}" for size, count in sorted(ready.get(share["run"], {}).items())],
+                "ready": [f"{count:,} of {size:,} instances" for size, count in sorted(ready.get(share["run"], {}).items())],
                 "title": share["study"][:12] if file is None else file.title,
                 "approved": file is not None,
                 "parties": [] if file is None else list(file.names),
