@@ -15,11 +15,8 @@ from blindbayes.scheme.prediction import prediction_run
 from blindbayes.site.policy import Policy
 from blindbayes.study.file import Deadlines
 from blindbayes.wire import encode
-from support.column_sites import Split, classes, errors, joined, office_of, pair, predict, shares, small, train
+from support.column_sites import HURRY, Split, classes, errors, joined, office_of, pair, predict, shares, small, train
 from support.sites import Office, bounded
-
-HURRY = Deadlines(step=1.5, join=1.5, run=30)
-
 
 PARTIES = {
     "two": Split(small(), "class", {"hospital": ("age", "colour"), "insurer": ("weight", "smokes")}, ("hospital",)),

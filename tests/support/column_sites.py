@@ -22,6 +22,7 @@ from blindbayes.study.file import Deadlines, StudyFile
 from support.sites import Office
 
 QUICK = Deadlines(step=20, join=20, run=300)
+HURRY = Deadlines(step=1.5, join=1.5, run=30)
 
 
 @dataclass(frozen=True)

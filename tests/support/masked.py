@@ -1,0 +1,49 @@
+"""Runs of masked_sum in one process, as its tests begin and judge them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from blindbayes.primitives.coins import Coins
+from blindbayes.protocol import registry
+from blindbayes.protocol.masked_sum import keys
+from blindbayes.transport.memory import (
+    Fault,
+    Outcome,
+    local_runs,
+)
+from support.sums import SEED, names, pooled, random_vectors, run_sum
+
+SENDS_VECTOR = 4  # the effect of a contributor that sends its masked vector
+SENDS_SHARES = 8  # and the one that sends its shares
+
+
+def masked(parties: int, quorum: int | None, faults: list[Fault], **how: Any) -> tuple[dict[str, np.ndarray], Outcome]:
+    vectors = random_vectors(names(parties), 3)
+    return vectors, run_sum("masked_sum", vectors, quorum=quorum, faults=faults, check=False, **how)
+
+
+def require_sum(vectors: dict[str, np.ndarray], outcome: Outcome, included: set[str]) -> None:
+    """Everybody that is left has the sum over the included."""
+    assert outcome.error is None
+    assert outcome.outputs["server"].included == tuple(name for name in vectors if name in included)
+    expected = pooled(vectors, outcome.outputs["server"].included)
+    for total in outcome.outputs.values():
+        assert np.array_equal(total.words, expected)
+        assert total.included == outcome.outputs["server"].included
+
+
+def start(parties: int, quorum: int) -> tuple[dict[str, Any], keys.MaskedSumSetup, dict[str, np.ndarray]]:
+    """The roles of a run, and the server's terms, with which a test can sign as the server."""
+    vectors = random_vectors(names(parties), 3)
+    setting = registry.SumSetup(tuple(vectors), 3, quorum)
+    protocol = registry.load("masked_sum")
+    coins = Coins.seeded(SEED)
+    runs = local_runs(protocol.roster(setting), coins=coins)
+    return (
+        registry.simulate_roles(protocol, runs, setting, vectors, coins),
+        keys.MaskedSumSetup(runs["server"], setting),
+        vectors,
+    )
