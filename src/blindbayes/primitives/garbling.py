@@ -33,6 +33,12 @@ _ONE = np.uint64(1)
 _ROWS_AT_ONCE = 1 << 12  # keeps the working set of an AND in the cache
 
 
+def of_colour_zero(wires: Wires, delta: Block128) -> Block128:
+    """Of each pair of labels the one whose colour is 0; `wires` are the labels of 0."""
+    keys: Block128 = wires ^ ((np.uint64(0) - (wires[..., 0] & _ONE))[..., None] & delta)
+    return keys
+
+
 class Gates(Protocol):
     """What a circuit may do with wires. XOR of wires is the operator ^."""
 
@@ -226,8 +232,7 @@ class Garbler(HalfGates):
 
     def of_colour_zero(self, wires: Wires) -> Block128:
         """Of each pair of labels the one whose colour is 0."""
-        keys: Block128 = wires ^ ((np.uint64(0) - (wires[..., 0] & _ONE))[..., None] & self._delta)
-        return keys
+        return of_colour_zero(wires, self._delta)
 
     def _next_tables(self, rows: int) -> npt.NDArray[np.uint64]:
         tables = np.empty((rows, ROW_WORDS), dtype=np.uint64)

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from blindbayes.errors import PeerProtocolError
 from blindbayes.primitives import limbs as lm
-from blindbayes.primitives.garbling import ROW_WORDS, Evaluator, Garbler, Wires
+from blindbayes.primitives.garbling import ROW_WORDS, Evaluator, Garbler, Wires, of_colour_zero
 from blindbayes.primitives.limbs import Limbs
 from blindbayes.primitives.softspoken import ChooserStream, SenderStream
 from blindbayes.primitives.tweaks import Block128, TweakedHash
@@ -193,7 +193,7 @@ def scorer_own(block: BinBlock, query: SharedArgmaxSetup, columns: Mapping[str, 
 def scorer_gate(block: BinBlock, scores: Limbs) -> Role[Limbs]:
     """Step 10: shares of the scores where the identifier is shared, of 0 elsewhere."""
     delta, flips, share = block.sends.delta, block.equal_share, block.zeros()
-    keys = Garbler(block.hash_, delta).of_colour_zero(block.equal)[:, None]
+    keys = of_colour_zero(block.equal, delta)[:, None]
     sent = lookups.offer(block.hash_, keys, delta, lookups.Offered.gate(scores, flips), share)
     yield Send(block.other, ScoresGated(block.mark(ScoresGated), sent))
     words = yield from _receive_gated(block)

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from blindbayes.errors import ConfigError, DataError, LocalProtocolError, PeerProtocolError
 from blindbayes.primitives import cuckoo, okvs
 from blindbayes.primitives.coins import Coins
-from blindbayes.primitives.garbling import ROW_WORDS, Evaluator, Garbler, Gates, Wires
+from blindbayes.primitives.garbling import ROW_WORDS, Evaluator, Garbler, Gates, Wires, of_colour_zero
 from blindbayes.primitives.oprf import MOST_WORDS, WIDTH, Asker, Owner, codewords, hashed
 from blindbayes.primitives.ot import chooser_pads, sender_pads
 from blindbayes.primitives.softspoken import ChooserStream, OtReceiver, OtSender, SenderStream
@@ -385,7 +385,7 @@ def _offer(hash_: TweakedHash, delta: Block128, outcomes: Wires, rows: U64Array,
     for plane in range(planes):
         first = hash_.reserve(Domain.TRANSFER, count * blocks)
         colour = outcomes[plane, :, 0] & np.uint64(1)
-        label = outcomes[plane] ^ (np.uint64(0) - colour)[:, None] & delta  # the one of colour 0
+        label = of_colour_zero(outcomes[plane], delta)
         for low in range(0, count, _ROWS_AT_ONCE):
             part = slice(low, min(count, low + _ROWS_AT_ONCE))
             own, flip, made = rows[part], np.repeat(colour[part], words).reshape(-1, words), masked[plane, part]

@@ -163,7 +163,7 @@ def _meet(
         if terms.plan.complete:  # then all are here, and everybody can compute the hash of what all were shown
             every = [each.said for each in listed.advertised]
             roster = terms.roster_of(everybody, b"".join([*every[:at], said.said, *every[at:]]))
-        pairs = everyone = terms.agree(key, me, theirs, blame=SERVER)
+        pairs = everyone = terms.agree(key, theirs, blame=SERVER)
         name, epoch = (roster or b"")[: ratchet.NAME_BYTES], 0
     else:
         require_length(listed.standing, SAID_BYTES * len(present), SERVER)

@@ -113,7 +113,7 @@ class MaskedSumSetup:
         told = np.frombuffer(said, np.uint8).reshape(-1, SAID_BYTES)[:, 2 * SECRET_BYTES : -1].tobytes()
         return told == name * (len(said) // SAID_BYTES) and max(said[SAID_BYTES - 1 :: SAID_BYTES]) < LIFE
 
-    def agree(self, mine: AgreementKey, me: int, theirs: Mapping[int, KeysAdvertised], *, blame: str) -> bytes:
+    def agree(self, mine: AgreementKey, theirs: Mapping[int, KeysAdvertised], *, blame: str) -> bytes:
         """The keys with the neighbours, one after the other. Who has no key in the roster is known by its signature."""
         run, cards = self.run, {}
         if run.keys.get(run.me):

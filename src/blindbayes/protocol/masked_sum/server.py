@@ -48,8 +48,7 @@ def server(terms: MaskedSumSetup) -> Role[Total]:
     quorum_size = setting.quorum_size
 
     # 1. and 2. Keys in, the neighbours' keys out.
-    advertised = yield from _advertised(terms)
-    keys = {index_of[name]: message for name, message in advertised.items()}
+    keys = yield from _advertised(terms, index_of)
     roster = terms.roster(keys)
     present = {index: tuple(other for other in around[index] if other in keys) for index in keys}
     _require_enough(terms, around, present)
@@ -60,7 +59,7 @@ def server(terms: MaskedSumSetup) -> Role[Total]:
         yield Send(terms.name(index), KeysListed(there, () if stand else theirs, said))
 
     # 3. and 4. Sealed shares in, passed on.
-    dealt = yield from receive_all(tuple(advertised), SharesDealt, quorum=quorum_size)
+    dealt = yield from receive_all(tuple(map(terms.name, keys)), SharesDealt, quorum=quorum_size)
     boxes: dict[int, bytes] = {}
     secrets: dict[int, _Secrets] = {}
     for name, sealed in dealt.items():
@@ -133,10 +132,9 @@ def server(terms: MaskedSumSetup) -> Role[Total]:
     return Total(total, included)
 
 
-def _advertised(terms: MaskedSumSetup) -> Role[dict[str, KeysAdvertised]]:
+def _advertised(terms: MaskedSumSetup, index_of: Mapping[str, int]) -> Role[dict[int, KeysAdvertised]]:
     """What the first set says. If not all of them hold the same keys, whoever counted on them makes a fresh one."""
     names, quorum_size = terms.setting.contributors, terms.setting.quorum_size
-    index_of = {name: index for index, name in enumerate(names)}
     found = yield from receive_all(names, KeysAdvertised, quorum=quorum_size)
     standing = {name: said for name, said in found.items() if said.standing} if terms.stands else {}
     held = next((said.standing[:NAME_BYTES] for said in standing.values()), b"")
@@ -145,7 +143,7 @@ def _advertised(terms: MaskedSumSetup) -> Role[dict[str, KeysAdvertised]]:
             whole = len(said.commitments) == 2 * SECRET_BYTES and len(said.said) == SAID_BYTES and not said.public
             if not whole or not terms.hold(said.said, held):
                 raise PeerProtocolError("what is said of standing keys does not fit", party=name)
-        return found
+        return {index_of[name]: said for name, said in found.items()}
     if standing:
         for name in standing:
             yield Send(name, KeysListed(()))
@@ -159,7 +157,7 @@ def _advertised(terms: MaskedSumSetup) -> Role[dict[str, KeysAdvertised]]:
     terms.require_keys(keys)
     for index, said in keys.items():
         terms.require_signed(index, said)
-    return found
+    return keys
 
 
 def _require_enough(
