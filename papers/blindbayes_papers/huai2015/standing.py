@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Collection, Mapping, Sequence
-from typing import ClassVar
 
 from blindbayes.errors import ConfigError, IntegrityError, LocalProtocolError, PeerProtocolError
 from blindbayes.primitives.agreement import AgreementKey
@@ -25,13 +24,12 @@ from blindbayes.protocol.core import Role, Run, Send, open_value, receive, recei
 from blindbayes.protocol.oblivious_sum.membership import Groups
 from blindbayes.protocol.oblivious_sum.messages import CiphertextsSent, KeyAnnounced
 from blindbayes.protocol.oblivious_sum.terms import MINER, ObliviousEncryption
-from blindbayes.wire import Message, Trust
+from blindbayes.wire import KeyMessage
 
 
-class KeysChanged(Message, frozen=True):
+class KeysChanged(KeyMessage, frozen=True):
     """Standing keys, 2: the signed keys of the receiver's new neighbours, and the miner's."""
 
-    trust: ClassVar[Trust] = Trust.KEY
     miner: bytes
     signature: bytes
     names: tuple[str, ...]

@@ -78,11 +78,9 @@ class Kept(Protocol):
 
     def load(self) -> bytes:
         """As it was when this run began; empty if there is nothing."""
-        ...
 
     def keep(self, state: bytes) -> None:
         """For the next run, in place of what was there."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

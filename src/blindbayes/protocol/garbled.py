@@ -16,7 +16,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 from collections.abc import Iterator
-from typing import ClassVar, Protocol, TypeAlias, TypeVar
+from typing import Protocol, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -29,7 +29,7 @@ from blindbayes.primitives.softspoken import OtReceiver, OtSender
 from blindbayes.primitives.tweaks import TweakedHash
 from blindbayes.protocol.core import Role, Send, receive
 from blindbayes.protocol.transfer import mark, require_mark
-from blindbayes.wire import Message, Trust, U64Array
+from blindbayes.wire import EncryptedMessage, MaskedMessage, U64Array
 
 PIECE_WORDS = 1 << 21
 """Of tables per message: 16 MB."""
@@ -37,45 +37,40 @@ _BACK = 1 << 32  # pieces of the second execution are counted from here
 Bits = npt.NDArray[np.uint8]
 
 
-class TablesGarbled(Message, frozen=True):
+class TablesGarbled(EncryptedMessage, frozen=True):
     """Tables of one step, in pieces; the last piece has the tags of the step's outputs. Each protocol has its own kind."""
 
-    trust: ClassVar[Trust] = Trust.ENCRYPTED
     mark: int
     tables: U64Array
     tags: U64Array
     last: bool
 
 
-class BitsChosen(Message, frozen=True):
+class BitsChosen(MaskedMessage, frozen=True):
     """Corrections of the transfers by which an evaluator gets the labels of its bits. Each protocol has its own kind."""
 
-    trust: ClassVar[Trust] = Trust.MASKED
     mark: int
     corrections: U64Array
 
 
-class EqualityAsked(Message, frozen=True):
+class EqualityAsked(EncryptedMessage, frozen=True):
     """Who garbled last: its point of the comparison of labels."""
 
-    trust: ClassVar[Trust] = Trust.ENCRYPTED
     mark: int
     point: bytes
 
 
-class EqualityAnswered(Message, frozen=True):
+class EqualityAnswered(EncryptedMessage, frozen=True):
     """The other's point, and its proof that the labels are the same."""
 
-    trust: ClassVar[Trust] = Trust.ENCRYPTED
     mark: int
     point: bytes
     proof: bytes
 
 
-class EqualityProved(Message, frozen=True):
+class EqualityProved(EncryptedMessage, frozen=True):
     """The same proof in return."""
 
-    trust: ClassVar[Trust] = Trust.ENCRYPTED
     mark: int
     proof: bytes
 

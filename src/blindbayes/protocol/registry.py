@@ -109,11 +109,9 @@ class SumProtocol(Protocol):
 
     def resists(self, setting: SumSetup) -> bool:
         """Whether the protocol's page claims anything about a reader of the sum that deviates."""
-        ...
 
     def smallest(self, setting: SumSetup, corrupt: int, *, malicious: bool) -> Smallest:
         """The smallest sum that any `corrupt` contributors can have opened, with a reader that follows or deviates."""
-        ...
 
     def check(self, setting: SumSetup) -> None: ...
 

@@ -48,11 +48,9 @@ class Draft(Protocol):
 
     def write(self, record: bytes) -> None:
         """One record more."""
-        ...
 
     def keep(self, name: bytes) -> None:
         """It is whole: from now on runs may use it."""
-        ...
 
 
 class Shelf(Protocol):
@@ -60,19 +58,15 @@ class Shelf(Protocol):
 
     def draft(self, run_id: str, other: str, facts: bytes, most_bytes: int) -> Draft:
         """A new pack, if there is room for it. What an earlier draft of that name left is gone."""
-        ...
 
     def note(self, run_id: str, spent: Spent) -> None:
         """What making the packs of a run cost."""
-        ...
 
     def offered(self, run_id: str, other: str, facts: bytes, count: int) -> list[bytes]:
         """Names of packs for so many instances, the best first; held for the run. The same whenever the run asks again."""
-        ...
 
     def take(self, run_id: str, other: str, name: bytes) -> tuple[str, Records, Spent]:
         """Burn a pack for all other runs, durably, and open it for this one: the run that made it, and its records."""
-        ...
 
 
 def ahead_run(model: str, size: int, coins: Coins) -> str:

@@ -57,45 +57,35 @@ class Site(Protocol):
     @property
     def name(self) -> str:
         """Whose site it is."""
-        ...
 
     @property
     def key(self) -> bytes:
         """The site's own key, for digests that mean nothing to others."""
-        ...
 
     def count(self, codebook: Codebook, *, total: bool, persons: Persons | None) -> Statistics:
         """The exact statistics of this site's rows; `total`: no row may be an error, since noise hides each; `persons`: so
         many rows of one person count."""
-        ...
 
     def removed(self, codebook: Codebook, *, total: bool) -> Statistics | None:
         """The statistics of rows that this site takes back, if there are any."""
-        ...
 
     def earlier(self, codebook: Codebook) -> tuple[Any, bool]:
         """The total that a run adds to, if it adds to one and this site holds it; whether it lacks it."""
-        ...
 
     def keep_total(self, found: Any) -> None:
         """Keep what this site learned, for runs that add to it."""
-        ...
 
     def columns(self, agreement: Agreement) -> ColumnSource:
         """This site's columns of a study. `close` lets go of them."""
-        ...
 
     def require_rows(self, agreement: Agreement, rows: int) -> None:
         """Enough rows of this site, for the study and for its own policy."""
-        ...
 
     def require_price(self, charge: Charge | None) -> None:
         """Not more than the site's policy lets one run cost."""
-        ...
 
     def state(self, statistics: Statistics) -> Any:
         """The state of this site's data; its `statistics` is a keyed digest, hexadecimal."""
-        ...
 
     def authorise_and_charge(
         self,
@@ -109,19 +99,15 @@ class Site(Protocol):
         overlap_with: Sequence[str] = (),
     ) -> None:
         """Approval, rate, rules on what earlier runs told, ledger; then it is written down. Once per run."""
-        ...
 
     def opened(self, agreement: Agreement, run_id: str, included: Sequence[str]) -> None:
         """Write down whose vectors were opened together."""
-        ...
 
     def keep_share(self, run_id: str, share: ModelShare) -> None:
         """Keep what training left here."""
-        ...
 
     def close(self) -> None:
         """Let go of sources."""
-        ...
 
 
 class AnsweringSite(Protocol):
@@ -130,41 +116,32 @@ class AnsweringSite(Protocol):
     @property
     def name(self) -> str:
         """Whose site it is."""
-        ...
 
     @property
     def key(self) -> bytes:
         """The site's own key, for digests that mean nothing to others."""
-        ...
 
     @property
     def shelf(self) -> Shelf | None:
         """Where it keeps material that was made ahead; None: there is none."""
-        ...
 
     def share_of(self, model: str) -> KeptShare:
         """Its share of the model of a training run."""
-        ...
 
     def instances(self, request: Any, columns: ColumnsSetup) -> ColumnSource | int:
         """Its own columns of the instances, or their number if it holds none."""
-        ...
 
     def beside(self, names: Sequence[str], rows: int) -> dict[str, Any]:
         """Columns that stand beside the classes in its release."""
-        ...
 
     def require_matches_revealed(self) -> None:
         """Its policy lets another site learn whom of that one's people it has too."""
-        ...
 
     def require_queries(self, share: KeptShare, model: str, run_id: str, count: int) -> None:
         """Refuse what `charge_queries` would refuse."""
-        ...
 
     def charge_queries(self, study: str, model: str, run_id: str, count: int) -> None:
         """Approval and query budget; then it is written down. Once per run."""
-        ...
 
 
 @runtime_checkable
@@ -173,7 +150,6 @@ class Bounded(Protocol):
 
     def most_bytes(self) -> int | None:
         """Bytes; None: the journal's quota holds."""
-        ...
 
 
 class Job(Protocol):
@@ -184,31 +160,24 @@ class Job(Protocol):
     @property
     def required(self) -> int:
         """The fewest roles that must have joined before anything is computed."""
-        ...
 
     def read(self) -> None:
         """Read what this site brings. Raises what policy raises."""
-        ...
 
     def digest(self, seat: str) -> bytes:
         """Keyed digest of the input of a role; a run that is taken up again must find the same."""
-        ...
 
     def role(self, seat: str, run: Run, coins: Coins) -> Role[Any]:
         """The role in a seat that this site hosts."""
-        ...
 
     def authorise_and_charge(self, seat: str) -> None:
         """Everybody has joined. Called again when a run is taken up after a crash."""
-        ...
 
     def keep(self, outputs: Mapping[str, Any]) -> None:
         """Make durable what the roles of this site returned."""
-        ...
 
     def result(self, outcome: Any) -> Any:
         """What this site learned, with `files()` for its release and `known` facts for its run.json."""
-        ...
 
 
 def refused_reading(job: Job) -> list[str]:

@@ -30,24 +30,19 @@ class Training(Protocol):
     @property
     def party(self) -> str:
         """Whose part it is."""
-        ...
 
     @property
     def rows(self) -> int:
         """Rows that the party brings, for thresholds; never told to others by this object."""
-        ...
 
     def digest(self, key: bytes) -> bytes:
         """Keyed digest of the coded input: a run that is taken up after a crash must find the same."""
-        ...
 
     def role(self, run: Run, coins: Coins) -> Role[Any]:
         """The party's role. Its result goes to `share`."""
-        ...
 
     def share(self, trained: Any, study: str) -> Any:
         """What the party keeps, from what its role returned; the same for the same result."""
-        ...
 
 
 class Scoring(Protocol):
@@ -56,20 +51,16 @@ class Scoring(Protocol):
     @property
     def party(self) -> str:
         """Whose part it is."""
-        ...
 
     @property
     def count(self) -> int:
         """Instances: what the query budget is charged."""
-        ...
 
     def digest(self, key: bytes) -> bytes:
         """Keyed digest of the coded instances."""
-        ...
 
     def role(self, run: Run, coins: Coins) -> Role[npt.NDArray[np.int64] | None]:
         """The party's role: class indices for a learner, None for another. Works in batches of bounded size."""
-        ...
 
 
 class CheckedTable:

@@ -91,27 +91,22 @@ class Earlier(Protocol):
     @property
     def statistics(self) -> Statistics:
         """Over all releases that it adds up."""
-        ...
 
     @property
     def total(self) -> npt.NDArray[Any] | None:
         """Noisy integers as opened; None without noise."""
-        ...
 
     @property
     def shares(self) -> int:
         """Shares of noise in it."""
-        ...
 
     @property
     def runs(self) -> int:
         """How many releases it adds up."""
-        ...
 
     @property
     def spent(self) -> tuple[float, float]:
         """Epsilon and delta of all of them."""
-        ...
 
 
 @dataclass(frozen=True)

@@ -37,19 +37,15 @@ class Logbook(Protocol):
 
     def heads(self) -> bytes:
         """Of this site's own logs, now."""
-        ...
 
     def witness(self, site: str, seat: str, run_id: str, heads: bytes, exchange: bytes, proof: bytes) -> None:
         """Another site showed its heads. Raises if it showed newer ones before."""
-        ...
 
     def seen(self, site: str) -> bytes:
         """What another site showed last, with its signature."""
-        ...
 
     def recall(self, site: str, seen: bytes) -> None:
         """Another site shows what it last saw of ours. Raises if our logs do not hold it."""
-        ...
 
 
 _MESH = 64  # with more contributors, those who need not speak with each other do not

@@ -109,7 +109,6 @@ class Scheme(Protocol):
 
     def agree(self, agreement: Agreement) -> Any:
         """The public facts of the protocol, or an error: before people sign."""
-        ...
 
     def require_runnable(self, agreement: Agreement) -> None:
         """Refuse, before people say yes, what the roles would refuse in their first step."""
@@ -121,15 +120,12 @@ class Scheme(Protocol):
 
     def exposure(self, agreement: Agreement) -> Exposure:
         """What a run would open, for a policy."""
-        ...
 
     def shown(self, agreement: Agreement) -> dict[str, Any]:
         """What the study says, fact by fact, for people and machines."""
-        ...
 
     def told(self, agreement: Agreement) -> list[str]:
         """What follows from the study, in a few lines for who wrote it."""
-        ...
 
     def meet(self, study: Study, sites: Mapping[str, Any]) -> Agreement:
         """What parties in one process agree on, seen from their tables."""
@@ -137,15 +133,12 @@ class Scheme(Protocol):
 
     def job(self, agreement: Agreement, site: Any, run_id: str) -> Any:
         """What a run computes at one site: a `scheme.job.Job`."""
-        ...
 
     def result(self, agreement: Agreement, outcome: Any, **more: Any) -> Any:
         """What the roles that ended here learned, with report, statement and files."""
-        ...
 
     def dry_run(self, agreement: Agreement, site: Any) -> tuple[dict[str, Any], list[str]]:
         """What would leave a site: facts, and lines for people. Reads the rows to see that they fit; nothing leaves."""
-        ...
 
 
 def own_names() -> tuple[str, ...]:

@@ -62,7 +62,6 @@ class Repinned(Protocol):
 
     async def repin(self, peers: Mapping[str, Card]) -> bool:
         """Know these sites from now on, and no others; whether that is new. Connections may break, and come again."""
-        ...
 
 
 class Courier(Protocol):
@@ -76,13 +75,11 @@ class Courier(Protocol):
 
     async def send(self, to: str, frame: bytes) -> None:
         """Hand over one frame; waits while the way is full. Raises `PeerLost` when there is none."""
-        ...
 
     def is_up(self, peer: str) -> bool: ...
 
     def vouches(self, peer: str) -> bool:
         """Whether frames in this site's name are known to be its own."""
-        ...
 
 
 class Connection:

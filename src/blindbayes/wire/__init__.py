@@ -6,6 +6,36 @@ of the tagged struct. Decoding takes the one expected kind: an unknown field, an
 frame or one with too many items is refused.
 """
 
-from blindbayes.wire.codec import MAX_FRAME_BYTES, VERSION, Big, Message, Trust, U64Array, decode, encode
+from blindbayes.wire.codec import (
+    MAX_FRAME_BYTES,
+    VERSION,
+    Big,
+    ClearMessage,
+    EncryptedMessage,
+    KeyMessage,
+    MaskedMessage,
+    Message,
+    NoisyMessage,
+    ShareMessage,
+    Trust,
+    U64Array,
+    decode,
+    encode,
+)
 
-__all__ = ["MAX_FRAME_BYTES", "VERSION", "Big", "Message", "Trust", "U64Array", "decode", "encode"]
+__all__ = [
+    "MAX_FRAME_BYTES",
+    "VERSION",
+    "Big",
+    "ClearMessage",
+    "EncryptedMessage",
+    "KeyMessage",
+    "MaskedMessage",
+    "Message",
+    "NoisyMessage",
+    "ShareMessage",
+    "Trust",
+    "U64Array",
+    "decode",
+    "encode",
+]

@@ -34,12 +34,38 @@ class Trust(enum.Enum):
 
 
 class Message(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag=True):
-    """Base of every message. Name subclasses as past facts; `repr` never shows a field."""
+    """Base of every message, by way of what its receiver holds. Name subclasses as past facts; `repr` never shows a field."""
 
     trust: ClassVar[Trust]
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(<redacted>)"
+
+
+class ClearMessage(Message, frozen=True):
+    """See `Trust.CLEAR`; and so on."""
+
+    trust: ClassVar[Trust] = Trust.CLEAR
+
+
+class MaskedMessage(Message, frozen=True):
+    trust: ClassVar[Trust] = Trust.MASKED
+
+
+class EncryptedMessage(Message, frozen=True):
+    trust: ClassVar[Trust] = Trust.ENCRYPTED
+
+
+class ShareMessage(Message, frozen=True):
+    trust: ClassVar[Trust] = Trust.SHARE
+
+
+class NoisyMessage(Message, frozen=True):
+    trust: ClassVar[Trust] = Trust.NOISY
+
+
+class KeyMessage(Message, frozen=True):
+    trust: ClassVar[Trust] = Trust.KEY
 
 
 M = TypeVar("M", bound=Message)

@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import ClassVar, Literal
+from typing import Literal
 
 import numpy as np
 
@@ -23,7 +23,7 @@ from blindbayes.primitives.softspoken import OtReceiver, OtSender
 from blindbayes.primitives.tweaks import TweakedHash
 from blindbayes.protocol.core import Role, Run, Send, open_value, receive
 from blindbayes.protocol.transfer import agree
-from blindbayes.wire import Message, Trust, U64Array
+from blindbayes.wire import ClearMessage, MaskedMessage, U64Array
 from blindbayes_papers.kikuchi2011.distorted_intersection.roles import ThinningSetup
 
 Kind = Literal["sums", "products"]
@@ -31,25 +31,22 @@ LABEL = "winner"
 _FRACTION = 16  # significant bits of a factor after the point
 
 
-class SharesChosen(Message, frozen=True):
+class SharesChosen(MaskedMessage, frozen=True):
     """Corrections of the transfers by which Bob enters his shares."""
 
-    trust: ClassVar[Trust] = Trust.MASKED
     corrections: U64Array
 
 
-class ComparisonGarbled(Message, frozen=True):
+class ComparisonGarbled(MaskedMessage, frozen=True):
     """Garbled tables, and the tags of the winner's position."""
 
-    trust: ClassVar[Trust] = Trust.MASKED
     tables: U64Array
     tags: U64Array
 
 
-class WinnerTold(Message, frozen=True):
+class WinnerTold(ClearMessage, frozen=True):
     """The winner's position."""
 
-    trust: ClassVar[Trust] = Trust.CLEAR
     position: int
 
 

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
-from blindbayes.wire import Message, Trust
+from blindbayes.wire import EncryptedMessage
 
 
-class ItemsLocked(Message, frozen=True):
+class ItemsLocked(EncryptedMessage, frozen=True):
     """Group elements under the sender's secret power, in an order that says nothing."""
 
-    trust: ClassVar[Trust] = Trust.ENCRYPTED
     elements: bytes
 
 
-class ItemsLockedTwice(Message, frozen=True):
+class ItemsLockedTwice(EncryptedMessage, frozen=True):
     """The receiver's own elements under both powers."""
 
-    trust: ClassVar[Trust] = Trust.ENCRYPTED
     elements: bytes

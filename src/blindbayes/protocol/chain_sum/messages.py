@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
-from blindbayes.wire import Message, Trust
+from blindbayes.wire import EncryptedMessage, KeyMessage
 
 
-class KeyAnnounced(Message, frozen=True):
+class KeyAnnounced(KeyMessage, frozen=True):
     """A contributor's X25519 key for this run, signed by its identity."""
 
-    trust: ClassVar[Trust] = Trust.KEY
     key: bytes
     signature: bytes
 
 
-class RosterListed(Message, frozen=True):
+class RosterListed(KeyMessage, frozen=True):
     """The builder's Paillier modulus and run key, a digest of all run keys, and the run keys that the receiver uses."""
 
-    trust: ClassVar[Trust] = Trust.KEY
     modulus: bytes  # big-endian
     builder_key: bytes
     keys_digest: bytes
@@ -27,16 +23,14 @@ class RosterListed(Message, frozen=True):
     signature: bytes  # the builder's, of the digest of the first three
 
 
-class RandomisersDealt(Message, frozen=True):
+class RandomisersDealt(EncryptedMessage, frozen=True):
     """Fresh encryptions of zero, one per chunk, sealed to the receiver."""
 
-    trust: ClassVar[Trust] = Trust.ENCRYPTED
     sealed: bytes
 
 
-class LinkSent(Message, frozen=True):
+class LinkSent(EncryptedMessage, frozen=True):
     """The running sum under the builder's key, sealed to the next hop and signed by the last one."""
 
-    trust: ClassVar[Trust] = Trust.ENCRYPTED
     sealed: bytes
     signature: bytes

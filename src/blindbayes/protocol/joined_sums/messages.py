@@ -5,72 +5,64 @@ from __future__ import annotations
 from typing import ClassVar
 
 from blindbayes.protocol.garbled import BitsChosen, TablesGarbled
-from blindbayes.wire import Message, Trust, U64Array
+from blindbayes.wire import MaskedMessage, Trust, U64Array
 
 
-class SeedsChosen(Message, frozen=True):
+class SeedsChosen(MaskedMessage, frozen=True):
     """Corrections of the transfers by which the label holder takes the seeds of the function that it will own."""
 
-    trust: ClassVar[Trust] = Trust.MASKED
     mark: int
     corrections: U64Array
 
 
-class ItemsMasked(Message, frozen=True):
+class ItemsMasked(MaskedMessage, frozen=True):
     """The items in a block of bins, masked: the questions of the oblivious function."""
 
-    trust: ClassVar[Trust] = Trust.MASKED
     mark: int
     planes: U64Array
 
 
-class StoreFilled(Message, frozen=True):
+class StoreFilled(MaskedMessage, frozen=True):
     """A piece of the store that holds tags and labels under the function's values."""
 
-    trust: ClassVar[Trust] = Trust.MASKED
     mark: int
     cells: U64Array
 
 
-class TagsChosen(Message, frozen=True):
+class TagsChosen(MaskedMessage, frozen=True):
     """Corrections of the transfers by which the label holder compares digits of its tags, or shares of what came of it."""
 
-    trust: ClassVar[Trust] = Trust.MASKED
     mark: int
     corrections: U64Array
 
 
-class DigitsMasked(Message, frozen=True):
+class DigitsMasked(MaskedMessage, frozen=True):
     """Of each digit, for every value, whether it is the row holder's, under transfer pads."""
 
-    trust: ClassVar[Trust] = Trust.MASKED
     mark: int
     bits: U64Array
 
 
-class MatchesChosen(Message, frozen=True):
+class MatchesChosen(MaskedMessage, frozen=True):
     """Corrections of the transfers by which the label holder enters its shares of the matches and its masks, for some bins."""
 
-    trust: ClassVar[Trust] = Trust.MASKED
     mark: int
     corrections: U64Array
 
 
-class BinsCompared(Message, frozen=True):
+class BinsCompared(MaskedMessage, frozen=True):
     """Garbled labels of a block of bins and, where matches are counted, their sum; under the labels of the outcomes the block's
     rows and tags; and corrections of the transfers by which the row holder enters its own shares of the matches."""
 
-    trust: ClassVar[Trust] = Trust.MASKED
     mark: int
     tables: U64Array
     rows: U64Array
     corrections: U64Array
 
 
-class TagsMasked(Message, frozen=True):
+class TagsMasked(MaskedMessage, frozen=True):
     """The label holder's tags under the labels of the same matches and, where it counts them too, their garbled sum."""
 
-    trust: ClassVar[Trust] = Trust.MASKED
     mark: int
     tables: U64Array
     tags: U64Array

@@ -3,16 +3,13 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
-from blindbayes.wire import Message, Trust, U64Array
+from blindbayes.wire import ClearMessage, EncryptedMessage, KeyMessage, MaskedMessage, ShareMessage, U64Array
 
 
-class KeysAdvertised(Message, frozen=True):
+class KeysAdvertised(KeyMessage, frozen=True):
     """Step 1: a contributor's commitments to its run key and to the seed of its own mask; with a fresh public key, signed, or
     with the name and the count of the keys that it holds of an earlier run."""
 
-    trust: ClassVar[Trust] = Trust.KEY
     commitments: bytes
     public: bytes = b""
     signature: bytes = b""
@@ -24,77 +21,68 @@ class KeysAdvertised(Message, frozen=True):
         return self.commitments + self.public + self.signature + self.standing
 
 
-class KeysListed(Message, frozen=True):
+class KeysListed(KeyMessage, frozen=True):
     """Step 2: what the receiver's neighbours that are still there have advertised: fresh keys, or, packed, what they say of
     standing ones. Nobody is there: advertise a fresh key."""
 
-    trust: ClassVar[Trust] = Trust.KEY
     neighbours: tuple[int, ...]
     advertised: tuple[KeysAdvertised, ...] = ()
     standing: bytes = b""
 
 
-class SharesDealt(Message, frozen=True):
+class SharesDealt(EncryptedMessage, frozen=True):
     """Step 3: for each neighbour, sealed to it, its shares of the sender's two secrets; the secret of the mask with it, sealed
     under the run key; and a check of that secret."""
 
-    trust: ClassVar[Trust] = Trust.ENCRYPTED
     boxes: bytes
     secrets: bytes
     checks: bytes
 
 
-class SharesPassedOn(Message, frozen=True):
+class SharesPassedOn(EncryptedMessage, frozen=True):
     """Step 4: the boxes that the receiver's neighbours sealed to it."""
 
-    trust: ClassVar[Trust] = Trust.ENCRYPTED
     neighbours: tuple[int, ...]
     boxes: bytes
 
 
-class MaskedVectorSent(Message, frozen=True):
+class MaskedVectorSent(MaskedMessage, frozen=True):
     """Step 5: the vector under all masks; on a sparse graph, for each neighbour, a tag: its mask is among them."""
 
-    trust: ClassVar[Trust] = Trust.MASKED
     vector_masked: U64Array
     tags: bytes = b""
 
 
-class SurvivorsNamed(Message, frozen=True):
+class SurvivorsNamed(ClearMessage, frozen=True):
     """Step 6: one bit per contributor in roster order: whose masked vector was accepted; and the hash of all keys of the first
     set. Both signed by the server."""
 
-    trust: ClassVar[Trust] = Trust.CLEAR
     survivors: bytes
     roster: bytes
     signature: bytes
 
 
-class SurvivorsEchoed(Message, frozen=True):
+class SurvivorsEchoed(KeyMessage, frozen=True):
     """Step 7: for each surviving neighbour, a tag over the named survivors and the roster under the key of the pair."""
 
-    trust: ClassVar[Trust] = Trust.KEY
     tags: bytes
 
 
-class EchoesPassedOn(Message, frozen=True):
+class EchoesPassedOn(KeyMessage, frozen=True):
     """Step 8: the tags that the receiver's neighbours made for it; on a sparse graph those of step 5 of all included too."""
 
-    trust: ClassVar[Trust] = Trust.KEY
     neighbours: tuple[int, ...]
     tags: bytes
     masked: bytes = b""
 
 
-class SharesGiven(Message, frozen=True):
+class SharesGiven(ShareMessage, frozen=True):
     """Step 9: per neighbour one share: of its own mask's seed if it survived, of its run key if it did not."""
 
-    trust: ClassVar[Trust] = Trust.SHARE
     shares: bytes
 
 
-class TotalPublished(Message, frozen=True):
+class TotalPublished(ClearMessage, frozen=True):
     """Step 10: the sum over the survivors."""
 
-    trust: ClassVar[Trust] = Trust.CLEAR
     total: U64Array

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 from blindbayes.protocol.garbled import BitsChosen, TablesGarbled
-from blindbayes.wire import Message, Trust, U64Array
+from blindbayes.wire import ClearMessage, EncryptedMessage, MaskedMessage, ShareMessage, U64Array
 
 
-class MaskSent(Message, frozen=True):
+class MaskSent(ShareMessage, frozen=True):
     """The key of the mask on a contributor's vector, for the first computing party."""
 
-    trust: ClassVar[Trust] = Trust.SHARE
     key: bytes
 
 
-class VectorMasked(Message, frozen=True):
+class VectorMasked(MaskedMessage, frozen=True):
     """A contributor's vector minus its mask, for the second computing party."""
 
-    trust: ClassVar[Trust] = Trust.MASKED
     vector: U64Array
 
 
@@ -30,16 +26,14 @@ class RatiosGarbled(TablesGarbled, frozen=True):
     """Garbled tables of one step, in pieces; the last piece has the tags of the step's outputs."""
 
 
-class LabelsReturned(Message, frozen=True):
+class LabelsReturned(EncryptedMessage, frozen=True):
     """Output labels, for the garbler to read what is opened."""
 
-    trust: ClassVar[Trust] = Trust.ENCRYPTED
     mark: int
     labels: U64Array
 
 
-class RatiosTold(Message, frozen=True):
+class RatiosTold(ClearMessage, frozen=True):
     """The opened probabilities, for parties that did not compute; empty if the smallest class was too small."""
 
-    trust: ClassVar[Trust] = Trust.CLEAR
     ratios: U64Array

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
-from blindbayes.wire import Message, Trust, U64Array
+from blindbayes.wire import ClearMessage, MaskedMessage, U64Array
 
 
-class PartialPassed(Message, frozen=True):
+class PartialPassed(MaskedMessage, frozen=True):
     """Steps 2 and 3: the starter's mask plus the shares of everybody before on this ring."""
 
-    trust: ClassVar[Trust] = Trust.MASKED
     ring: int
     partial_masked: U64Array
 
 
-class TotalTold(Message, frozen=True):
+class TotalTold(ClearMessage, frozen=True):
     """Step 5: the sum."""
 
-    trust: ClassVar[Trust] = Trust.CLEAR
     total: U64Array

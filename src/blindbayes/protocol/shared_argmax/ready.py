@@ -40,7 +40,6 @@ class Records(Protocol):
 
     def read(self, index: int) -> bytes:
         """One record; raises `IntegrityError` if it is not what was kept."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

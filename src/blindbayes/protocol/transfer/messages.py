@@ -2,55 +2,47 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
-from blindbayes.wire import Message, Trust
+from blindbayes.wire import EncryptedMessage, KeyMessage
 
 
-class SessionOffered(Message, frozen=True):
+class SessionOffered(KeyMessage, frozen=True):
     """A fresh nonce, and the digest of what this party takes to be public."""
 
-    trust: ClassVar[Trust] = Trust.KEY
     nonce: bytes
     digest: bytes
 
 
-class CoinsCommitted(Message, frozen=True):
+class CoinsCommitted(KeyMessage, frozen=True):
     """A commitment to one's part of a random choice."""
 
-    trust: ClassVar[Trust] = Trust.KEY
     mark: int
     commitment: bytes
 
 
-class CoinsAnswered(Message, frozen=True):
+class CoinsAnswered(KeyMessage, frozen=True):
     """The other's part."""
 
-    trust: ClassVar[Trust] = Trust.KEY
     mark: int
     part: bytes
 
 
-class CoinsOpened(Message, frozen=True):
+class CoinsOpened(KeyMessage, frozen=True):
     """The part that was committed to."""
 
-    trust: ClassVar[Trust] = Trust.KEY
     mark: int
     part: bytes
 
 
-class PointsChosen(Message, frozen=True):
+class PointsChosen(KeyMessage, frozen=True):
     """Two points per base transfer."""
 
-    trust: ClassVar[Trust] = Trust.KEY
     mark: int
     points: bytes
 
 
-class TreesPlanted(Message, frozen=True):
+class TreesPlanted(EncryptedMessage, frozen=True):
     """The base point, and the level sums of the trees under the base keys."""
 
-    trust: ClassVar[Trust] = Trust.ENCRYPTED
     mark: int
     point: bytes
     corrections: bytes
