@@ -19,6 +19,7 @@ from blindbayes.privacy import classwise
 from blindbayes.privacy.classwise import Classwise, ReleasePart, cell_variance, centred_knorms
 from blindbayes.privacy.forecast import in_cells
 from blindbayes.privacy.joint import JOINT_MECHANISMS, fit_parameters, plan_release
+from blindbayes.privacy.released import WITH_DELTA
 from blindbayes.statistics import MISSING, CodedRows, Layout, Statistics, count_block
 
 ALPHA = 1e-4
@@ -232,7 +233,7 @@ def test_auto_takes_the_least_noise_and_says_so() -> None:
     wide = Codebook("class", ("a", "b"), tuple(Categorical(f"x{at}", tuple("abcdefgh")) for at in range(60)))
     pure, approximate = plan_release(wide, epsilon=1, rows=10_000), plan_release(wide, epsilon=1, delta=1e-6, rows=10_000)
     assert pure.mechanism == "knorm"
-    assert approximate.mechanism == "discrete_gaussian"
+    assert approximate.mechanism == "centred_gaussian"
     assert "times as much" in approximate.reasons[0]
     assert approximate.price.delta == 1e-6
     narrow = Codebook("class", ("a", "b"), wide.features[:4])
@@ -254,7 +255,7 @@ def test_a_large_budget_gives_the_exact_statistics_back(mechanism: str, rows_per
     generator = np.random.default_rng(5)
     records = _records()
     rows = [records[at] for at in generator.integers(0, len(records), 2000)]
-    delta = 1e-3 if mechanism == "discrete_gaussian" else 0.0
+    delta = 1e-3 if mechanism in WITH_DELTA else 0.0
     plan = plan_release(
         SMALL, epsilon=300 if not delta else 60, delta=delta, mechanism=mechanism, rows=2000, rows_per_unit=rows_per_unit
     )
@@ -323,7 +324,7 @@ def test_any_codebook_gives_a_model_whose_tables_are_distributions(seed: int) ->
     codebook, block = _random_case(seed)
     epsilon = (0.001, 0.1, 3.0, 300.0)[seed % 4]
     for mechanism in JOINT_MECHANISMS:
-        delta = 1e-5 if mechanism == "discrete_gaussian" else 0.0
+        delta = 1e-5 if mechanism in WITH_DELTA else 0.0
         plan = plan_release(
             codebook, epsilon=min(epsilon, 20) if delta else epsilon, delta=delta, mechanism=mechanism, rows=10 ** (seed % 7)
         )

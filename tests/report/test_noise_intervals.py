@@ -96,7 +96,10 @@ def require_about_ninety(found: list[dict[str, float]]) -> None:
     assert LEAST < numeric < MOST, shares
 
 
-@pytest.mark.parametrize(("mechanism", "delta"), [("knorm", 0.0), ("discrete_laplace", 0.0), ("discrete_gaussian", 1e-6)])
+@pytest.mark.parametrize(
+    ("mechanism", "delta"),
+    [("knorm", 0.0), ("discrete_laplace", 0.0), ("discrete_gaussian", 1e-6), ("centred_gaussian", 1e-6)],
+)
 def test_ninety_of_a_hundred_exact_numbers_lie_in_the_intervals(mechanism: str, delta: float) -> None:
     found = []
     for _ in range(RELEASES // 2 if mechanism == "knorm" else RELEASES):  # its exact sampler is slow

@@ -20,9 +20,9 @@ from blindbayes.privacy.audit import DRAWS, Report, audit_estimator, worst_pairs
 from blindbayes.privacy.audit_all import audit
 from blindbayes.privacy.audit_parameters import PER_PARAMETER
 from blindbayes.privacy.exact_events import budget_floor
-from blindbayes.privacy.mechanisms import MECHANISMS
+from blindbayes.privacy.joint import JOINT_MECHANISMS
 
-ALL = (*MECHANISMS, *PER_PARAMETER)
+ALL = (*JOINT_MECHANISMS, *PER_PARAMETER)
 
 
 @click.command(name="audit")

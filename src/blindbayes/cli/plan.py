@@ -20,6 +20,7 @@ from blindbayes.codebook import Codebook
 from blindbayes.errors import ConfigError, PrivacyError
 from blindbayes.primitives.coins import Coins
 from blindbayes.privacy.forecast import EPSILONS, Forecast, Quality, forecast, private_forecast, synthetic_proxy
+from blindbayes.privacy.joint import JOINT_MECHANISMS
 from blindbayes.statistics import CodedRows
 
 
@@ -32,7 +33,7 @@ from blindbayes.statistics import CodedRows
 @click.option("--expected-rows", type=int, help="Declared number of rows of the private table.")
 @click.option("--epsilon", "epsilons", type=float, multiple=True, help="An epsilon to try; may be repeated.")
 @click.option("--delta", type=float, default=0.0, show_default=True, help="Second privacy parameter; 0 for pure privacy.")
-@click.option("--mechanism", default="auto", show_default=True, help="auto, knorm, discrete_laplace or discrete_gaussian.")
+@click.option("--mechanism", default="auto", show_default=True, help=f"auto, {', '.join(JOINT_MECHANISMS)}.")
 @click.option(
     "--rows-per-person",
     type=int,

@@ -45,8 +45,8 @@ PROMISES_LITTLE = 10.0  # an epsilon above this is said to
     "--mechanism",
     default="auto",
     show_default=True,
-    help="With epsilon: auto, knorm, discrete_laplace or discrete_gaussian (which needs delta); smooth or global, the "
-    "literature's release parameter by parameter.",
+    help="With epsilon: auto, knorm, discrete_laplace, discrete_gaussian or centred_gaussian (which need delta); smooth or "
+    "global, the literature's release parameter by parameter.",
 )
 @click.option("--expected-rows", type=int, help="With epsilon: about how many rows the table has, as publicly known.")
 @click.option(

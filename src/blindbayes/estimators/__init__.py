@@ -78,7 +78,7 @@ class NaiveBayes(FittedModel, ClassifierMixin, BaseEstimator):  # type: ignore[m
     delta : float, default=0.0
         Second privacy parameter; 0 means pure differential privacy.
     mechanism : str, default="auto"
-        "auto", "discrete_laplace", "knorm", "discrete_gaussian", "smooth" or "global".
+        "auto", "discrete_laplace", "knorm", "discrete_gaussian", "centred_gaussian", "smooth" or "global".
     ledger : path, default=None
         File that records privacy spent; charged before anything is released.
     expected_rows : int, default=None

@@ -20,10 +20,11 @@ from blindbayes.privacy.audit_release import (
     audit_plan_sensitivity,
     audit_stages,
 )
-from blindbayes.privacy.classwise import Classwise
+from blindbayes.privacy.classwise import Centred
 from blindbayes.privacy.exact_events import Number, budget_floor
-from blindbayes.privacy.joint import plan_release
+from blindbayes.privacy.joint import JOINT_MECHANISMS, plan_release
 from blindbayes.privacy.mechanisms import MECHANISMS, make
+from blindbayes.privacy.released import CENTRED, WITH_DELTA
 from blindbayes.privacy.sensitivity import Query
 
 
@@ -33,7 +34,7 @@ def audit(
     epsilon: Number = 1,
     delta: float = 1e-6,
     codebook: Codebook | None = None,
-    mechanisms: Sequence[str] = (*MECHANISMS, *PER_PARAMETER),
+    mechanisms: Sequence[str] = (*JOINT_MECHANISMS, *PER_PARAMETER),
     draws: int = MECHANISM_DRAWS,
     allocation: tuple[int, int] = (2, 1),
     gamma: float = 2,
@@ -47,21 +48,21 @@ def audit(
             report.checks += audit_per_parameter(
                 each, coins, epsilon=claimed, draws=draws, codebook=codebook, allocation=allocation, gamma=gamma
             )
-    for name in (each for each in mechanisms if each in MECHANISMS):
-        gaussian = name == "discrete_gaussian"
-        for where, shape in HARD_SHAPES.items():
+    for name in (each for each in mechanisms if each in JOINT_MECHANISMS):
+        gaussian = name in WITH_DELTA
+        for where, shape in HARD_SHAPES.items() if name in MECHANISMS else ():
             report.checks += audit_mechanism(make(name, shape, claimed, delta if gaussian else 0.0), coins, draws, where)
         plan = plan_release(HARD_BOOK, epsilon=claimed, delta=delta, mechanism=name, rows=10**6)
         report.checks += audit_plan_sensitivity(plan)
-        if isinstance(plan.noise, Classwise):  # other noise is that of the hard shapes above
-            report.checks += audit_plan_loss(plan, coins, min(draws, DRAWS))
-        if name != "knorm":  # which has no form for text
+        if isinstance(plan.noise, Centred):  # other noise is that of the hard shapes above
+            report.checks += audit_plan_loss(plan, coins, draws if gaussian else min(draws, DRAWS))
+        if name not in CENTRED:  # which have no form for text
             plan = plan_release(TEXT_BOOK, epsilon=claimed, delta=delta, mechanism=name, rows=10**6)
             report.checks += audit_plan_sensitivity(plan, "text")
             if not gaussian:  # whose zCDP bound leaves room: a control with less noise would not be refuted
                 short = plan_release(SHORT_BOOK, epsilon=claimed, mechanism=name, rows=10**6)
                 report.checks += audit_plan_loss(short, coins, min(draws, DRAWS), "text")
-        if codebook is not None and not (name == "knorm" and codebook.texts):
+        if codebook is not None and not (name in CENTRED and codebook.texts):
             own = plan_release(codebook, epsilon=claimed, delta=delta, mechanism=name)
             report.checks += audit_plan_sensitivity(own, "codebook given")
     if "knorm" in mechanisms:

@@ -20,7 +20,7 @@ from blindbayes.errors import ConfigError
 from blindbayes.primitives.coins import Coins
 from blindbayes.privacy.audit import Check, Claim, looked_twice, told
 from blindbayes.privacy.audit_release import DRAWS, exponent
-from blindbayes.privacy.classwise import Classwise
+from blindbayes.privacy.classwise import Centred
 from blindbayes.privacy.column_noise import ColumnNoise, draws
 from blindbayes.privacy.column_noise import Join as Way
 from blindbayes.privacy.evidence import Bound, epsilon_lower
@@ -98,7 +98,7 @@ def _parts(plan: ReleasePlan, counters: Counters) -> list[npt.NDArray[np.float64
         table = tables[item.name][..., : len(item.cut.edges) - 1].astype(np.float64)
         if item.cut.missing:
             table = np.concatenate([table, (counts - table.sum(axis=2))[..., None]], axis=2)
-        out.append(table - table.mean(axis=2, keepdims=True) if isinstance(plan.noise, Classwise) else table)
+        out.append(table - table.mean(axis=2, keepdims=True) if isinstance(plan.noise, Centred) else table)
     return out
 
 

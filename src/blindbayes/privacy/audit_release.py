@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from fractions import Fraction
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,10 +20,13 @@ from blindbayes.codebook import Categorical, Codebook, Numeric, Text
 from blindbayes.primitives.coins import Coins
 from blindbayes.privacy.audit import LESS_NOISE, Check, Claim, Record, looked_twice, records, statistics_of, told
 from blindbayes.privacy.choosing import Screen, permute_and_flip
-from blindbayes.privacy.classwise import Classwise
+from blindbayes.privacy.classwise import Centred, Classwise
 from blindbayes.privacy.evidence import Bound, epsilon_lower
 from blindbayes.privacy.exact_events import Number, below, budget_floor
+from blindbayes.privacy.gaussian import length_delta, length_for
 from blindbayes.privacy.joint import ReleasePlan
+from blindbayes.privacy.quotient import CentredGaussian
+from blindbayes.privacy.released import WITH_DELTA
 from blindbayes.privacy.stages import Look, StagedPlan, plan_stages
 from blindbayes.statistics import Statistics
 from blindbayes.statistics.layout import Layout
@@ -61,15 +65,18 @@ def part_norms(plan: ReleasePlan, tables: Sequence[npt.NDArray[Any]]) -> Floats:
     """The norm of each part in each class: (parts, ..., classes).
 
     A number: its absolute value. A histogram under class-wise noise: its least L1 norm up to a constant; otherwise its L1 norm.
-    Words under Gaussian noise: their Euclidean norm.
+    Words under Gaussian noise: their Euclidean norm. Histograms under Gaussian noise in the quotient: the least one up to a
+    constant.
     """
-    centred = isinstance(plan.noise, Classwise)
+    centred, least = isinstance(plan.noise, Classwise), isinstance(plan.noise, CentredGaussian)
     out = []
     for item, table in zip(plan.items, tables, strict=True):
         values = np.asarray(table, dtype=np.float64)
         if not item.number and centred:
             values = values - np.sort(values, axis=-1)[..., [(values.shape[-1] - 1) // 2]]
-        euclid = item.kind == "words" and plan.mechanism == "discrete_gaussian"
+        elif not item.number and least:
+            values = values - values.mean(axis=-1, keepdims=True)
+        euclid = least or (item.kind == "words" and plan.mechanism == "discrete_gaussian")
         out.append(np.sqrt((values**2).sum(axis=-1)) if euclid else np.abs(values).sum(axis=-1))
     return np.array(out)
 
@@ -79,27 +86,45 @@ def audit_plan_sensitivity(plan: ReleasePlan, where: str = "") -> Iterator[Check
     space = records(plan.codebook)
     empty = exact_tables(plan, [])
     bounds = np.array([item.bound for item in plan.items], dtype=np.float64)
-    worst, classes = np.zeros(len(bounds)), 0
+    steps = np.array(plan.noise.steps) if isinstance(plan.noise, CentredGaussian) else np.zeros(len(bounds))
+    worst, classes, longest = np.zeros(len(bounds)), 0, 0.0
     for record in space:
         change = [after - before for after, before in zip(exact_tables(plan, [record]), empty, strict=True)]
         moved = {int(row) for part in change for row in np.flatnonzero(np.any(part != 0, axis=1))}
         classes = max(classes, len(moved))
-        worst = np.maximum(worst, part_norms(plan, change).sum(axis=1))
+        moved_by = part_norms(plan, change).sum(axis=1)
+        worst, longest = np.maximum(worst, moved_by), max(longest, float(((steps * moved_by / bounds) ** 2).sum()))
     label = f"{plan.mechanism} plan{', ' + where if where else ''}"
     yield Check("sensitivity", f"{label}: classes moved by a record", classes <= 1, f"{classes} of 1 allowed", classes, 1)
     for item, seen, bound in zip(plan.items, worst, bounds, strict=True):
         found = f"largest change {seen:g} of {bound:g} allowed, {len(space)} records"
         yield Check("sensitivity", f"{label}: {item.name} {item.kind}", bool(seen <= bound), found, float(seen), float(bound))
+    if isinstance(plan.noise, Centred):
+        lifted = [table if item.number else table + 1 for item, table in zip(plan.items, empty, strict=True)]
+        one, other = (
+            plan.noise.release(each, [item.bound for item in plan.items], Coins.seeded(bytes(32))) for each in (empty, lifted)
+        )
+        same = all(np.array_equal(*pair) for pair in zip(one, other, strict=True))
+        found = "a constant added to all cells changes nothing" if same else "the constant of a histogram is told"
+        yield Check("sensitivity", f"{label}: histograms up to a constant", same, found)
+    if isinstance(plan.noise, CentredGaussian):
+        allowed = float(plan.noise.squared_length) * (1 + 1e-9)
+        found = f"largest {longest:.6g} of {allowed:.6g} grid points squared allowed"
+        yield Check("sensitivity", f"{label}: length of a record's change", longest <= allowed, found, longest, allowed)
 
 
 def audit_plan_loss(plan: ReleasePlan, coins: Coins, draws: int = DRAWS, where: str = "") -> Iterator[Check]:
-    """Part 2 for a plan of pure noise: whole releases of neighbouring tables."""
-    claim = Claim(float(plan.epsilon), plan.price.delta)
+    """Part 2 for a plan of pure noise, or of Gaussian noise in the quotient: whole releases of neighbouring tables."""
+    promised = [Claim(float(plan.epsilon), plan.price.delta)]
+    if isinstance(plan.noise, CentredGaussian):  # tested where samples can: what sound noise of this price has there
+        small = promised[0].epsilon / 10
+        promised.append(Claim(small, length_delta(length_for(promised[0].epsilon, plan.delta), small)))
     record = _largest(plan)
     label = f"{plan.mechanism} plan{', ' + where if where else ''}"
-    bound = looked_twice(lambda: attack_plan(plan, [record], [], claim, coins, draws), claim)
-    passed = bound.epsilon <= claim.epsilon
-    yield Check("loss", f"{label}: last record", passed, told(bound, claim), bound.epsilon, claim.epsilon)
+    for claim in promised:
+        bound = looked_twice(partial(attack_plan, plan, [record], [], claim, coins, draws), claim)
+        passed = bound.epsilon <= claim.epsilon
+        yield Check("loss", f"{label}: last record", passed, told(bound, claim), bound.epsilon, claim.epsilon)
     bound = attack_plan(replace(plan, epsilon=plan.epsilon * LESS_NOISE), [record], [], claim, coins, draws)
     name = f"{label}: control with a fifth less noise is refuted"
     yield Check("loss", name, bound.epsilon > claim.epsilon, told(bound, claim), bound.epsilon, claim.epsilon, control=True)
@@ -135,11 +160,13 @@ def exponent(plan: ReleasePlan, noisy: Sequence[Floats], exact: Tables) -> Float
     distance = []
     for item, part, table in zip(plan.items, noisy, exact, strict=True):
         values = np.asarray(table, dtype=np.float64) / item.bound
-        if not item.number and isinstance(plan.noise, Classwise):
+        if not item.number and isinstance(plan.noise, Centred):
             values = values - values.mean(axis=1, keepdims=True)  # as released: up to a constant
         distance.append(part - values)
     norms = part_norms(plan, distance)  # (parts, draws, classes)
-    if plan.mechanism == "discrete_gaussian":
+    if isinstance(plan.noise, CentredGaussian):
+        norms = norms * (np.array(plan.noise.steps) / max(plan.noise.steps))[:, None, None]
+    if plan.mechanism in WITH_DELTA:
         return np.asarray((norms**2).sum(axis=(0, 2)))
     if not isinstance(plan.noise, Classwise):
         return np.asarray(norms.sum(axis=(0, 2)))

@@ -26,11 +26,12 @@ the zeros do not fall (low, middle, high) in index order leaves weight one. The 
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -175,12 +176,56 @@ class NoiseGroup:
 
 
 @dataclass(frozen=True)
-class Classwise:
-    """The noise of a whole release: parts in groups, the same for every class."""
+class Centred(ABC):
+    """Noise for a whole release of which histograms are published up to a constant: the same for every class."""
 
     parts: tuple[ReleasePart, ...]
     epsilon: Fraction
     rows_per_unit: int = 1
+    delta: float = 0.0
+    sampler: ClassVar[str]
+
+    @abstractmethod
+    def variances(self) -> list[float]:
+        """Noise variance of a cell (or number) of each part, in units of a count (or of a moment's bound)."""
+
+    @abstractmethod
+    def noise(self, coins: Coins, count: int) -> Iterator[tuple[int, Integers, int]]:
+        """For each part its index, noise for `count` classes (one in each row) in grid points, and grid points per count."""
+
+    @property
+    def rho(self) -> float | None:
+        """Its zero-concentrated privacy, if it has one of its own."""
+        return None
+
+    def release(self, tables: Sequence[IntTable], bounds: Sequence[int], coins: Coins) -> list[FloatTable]:
+        """The noisy parts. `tables[i]` holds part i: (classes, cells), or (classes, 1) for a number with its largest step
+        `bounds[i]`. A histogram comes back with the mean of its cells taken off: a function of its point in the quotient.
+        """
+        return [table[0] for table in self.releases(tables, bounds, coins, 1)]
+
+    def releases(self, tables: Sequence[IntTable], bounds: Sequence[int], coins: Coins, count: int) -> list[FloatTable]:
+        """`count` independent releases, along the first axis: for audits. Each costs the price."""
+        out = [np.zeros((count, *table.shape)) for table in tables]
+        for index, drawn, step in self.noise(coins, count * tables[0].shape[0]):
+            noise, exact = drawn.reshape(count, -1, drawn.shape[1]), tables[index].astype(object)
+            if self.parts[index].number:
+                # round(value step / bound)
+                exact = (2 * exact * step + bounds[index]) // (2 * bounds[index])
+                out[index][:] = (_whole(exact) + noise).astype(np.float64) / step
+            else:
+                # differences to the first cell are coordinates of the quotient; all that follows uses them alone
+                cells = _whole(exact * step) + noise
+                differences = (cells - cells[..., :1]).astype(np.float64) / step
+                out[index][:] = differences - differences.mean(axis=-1, keepdims=True)
+        return out
+
+
+@dataclass(frozen=True)
+class Classwise(Centred):
+    """Pure noise: parts in groups, each with a K-norm.  [classwise]"""
+
+    sampler = "exact K-norm by class on centred histograms: radius by rejection from exact geometrics, uniform point"
 
     @cached_property
     def groups(self) -> tuple[NoiseGroup, ...]:
@@ -234,35 +279,14 @@ class Classwise:
         """Total weighted noise variance of one class."""
         return sum(group.squared_radius * self.parts[index].cost for group in self.groups for index in group.parts)
 
-    def release(self, tables: Sequence[IntTable], bounds: Sequence[int], coins: Coins) -> list[FloatTable]:
-        """The noisy parts. `tables[i]` holds part i: (classes, cells), or (classes, 1) for a number with its largest step
-        `bounds[i]`. A histogram comes back with the mean of its cells taken off: a function of its point in the quotient.
-        """
-        return [table[0] for table in self.releases(tables, bounds, coins, 1)]
-
-    def releases(self, tables: Sequence[IntTable], bounds: Sequence[int], coins: Coins, count: int) -> list[FloatTable]:
-        """`count` independent releases, along the first axis: for audits. Each costs the price."""
-        out = [np.zeros((count, *table.shape)) for table in tables]
-        for index, drawn, step in self.noise(coins, count * tables[0].shape[0]):
-            noise, exact = drawn.reshape(count, -1, drawn.shape[1]), tables[index].astype(object)
-            if self.parts[index].number:
-                # round(value step / bound) + difference of the block's two coordinates
-                exact = (2 * exact * step + bounds[index]) // (2 * bounds[index])
-                out[index][:] = (_whole(exact) + noise[..., :1] - noise[..., 1:]).astype(np.float64) / step
-            else:
-                # differences to the first cell are coordinates of the quotient; all that follows uses them alone
-                cells = _whole(exact * step) + noise
-                differences = (cells - cells[..., :1]).astype(np.float64) / step
-                out[index][:] = differences - differences.mean(axis=-1, keepdims=True)
-        return out
-
     def noise(self, coins: Coins, count: int) -> Iterator[tuple[int, Integers, int]]:
         """For each part its index, noise for `count` classes (one in each row) in grid points, and grid points per count."""
         for group in self.groups:
             sizes = [self.parts[index].size for index in group.parts]
             pieces = np.split(centred_knorms(coins, sizes, group.rate, count), np.cumsum(sizes)[:-1], axis=1)
             for index, piece in zip(group.parts, pieces, strict=True):
-                yield index, piece, group.step
+                number = self.parts[index].number  # the difference of the block's two coordinates
+                yield index, piece[:, :1] - piece[:, 1:] if number else piece, group.step
 
 
 def _whole(values: IntTable) -> IntTable:

@@ -33,7 +33,7 @@ from blindbayes.codebook import Codebook, Feature, Numeric
 from blindbayes.errors import ConfigError, PrivacyError
 from blindbayes.primitives.coins import Coins
 from blindbayes.privacy import samplers
-from blindbayes.privacy.classwise import Classwise
+from blindbayes.privacy.classwise import Centred
 from blindbayes.privacy.exact_events import Number
 from blindbayes.privacy.fitting import data_domain
 from blindbayes.privacy.joint import plan_release
@@ -305,7 +305,7 @@ def draws(plan: ReleasePlan, coins: Coins, count: int) -> tuple[Integers, dict[s
         at = by_kind.get((feature.name, "cells"))
         if at is not None:
             table, step = raw[at], steps[at]
-            if isinstance(plan.noise, Classwise):  # cells that add up to the noisy class count, over one denominator
+            if isinstance(plan.noise, Centred):  # cells that add up to the noisy class count, over one denominator
                 table, lifted = _roomy(table, 8 * cut.cells * below), _roomy(level, 8 * step)
                 table = below * (cut.cells * table - table.sum(axis=2, keepdims=True)) + step * lifted[..., None]
                 step = cut.cells * step * below
@@ -344,11 +344,10 @@ def _raw(plan: ReleasePlan, coins: Coins, count: int = 1) -> tuple[list[Integers
     classes, noise = len(plan.codebook.classes), plan.noise
     found: list[Integers] = [np.empty(0)] * len(plan.items)
     steps = [1] * len(plan.items)
-    if isinstance(noise, Classwise):
+    if isinstance(noise, Centred):
         for at, drawn, step in noise.noise(coins, count * classes):
             steps[at] = step
-            points = drawn[:, :1] - drawn[:, 1:] if noise.parts[at].number else drawn
-            found[at] = points.reshape(count, classes, -1)
+            found[at] = drawn.reshape(count, classes, -1)
         return found, steps
     for at, item in enumerate(plan.items):
         size = count * classes * item.cells

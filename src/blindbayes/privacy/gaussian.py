@@ -4,12 +4,16 @@ One record moves at most one cell in each of m blocks, by at most s. The pair (n
 and its privacy loss depends only on the sum X of the m noises: delta(eps) = P(X > t) - e^eps P(X > t + m s), with
 t = eps v / s - m s / 2 and v the variance in a cell. For v >= 4 the law of X is pointwise within a factor 1 +- 4 m e^(-pi^2 v)
 of one discrete Gaussian of variance m v, whose tails are summed, or enclosed between integrals where they are long.
+
+Where only the length of the change is known, noise of variance v on every cell is, up to a factor of 1 +- 1e-24, continuous
+Gaussian noise of variance v - 4, rounded at random: its delta is that of continuous noise.  [gaussian-length]
 """
 
 from __future__ import annotations
 
 import math
 from fractions import Fraction
+from functools import lru_cache
 
 import numpy as np
 
@@ -19,6 +23,8 @@ from blindbayes.lazy import lazy
 special = lazy("scipy.special")
 
 SMALLEST_VARIANCE = 4
+ROUNDING = 4
+"""The variance of a random rounding to whole numbers that leaves no trace of it."""
 _SUM_UP_TO = 1 << 12  # standard deviations up to this are summed term by term
 _SLACK = 1e-10  # relative, for rounding errors of float64 sums of positive terms
 
@@ -55,6 +61,27 @@ def delta_of(variance: Fraction, epsilon: Fraction, blocks: int, shift: int) -> 
     return max(0.0, min(1.0, near * (1 + error) - math.exp(float(epsilon)) * far * (1 - error)))
 
 
+def length_delta(length: float, epsilon: float) -> float:
+    """An upper bound on delta at `epsilon` of a change of this length, in deviations of continuous Gaussian noise (Balle and
+    Wang 2018), and of discrete noise of a variance that is larger by `ROUNDING`.  [gaussian-length]"""
+    near, far = (float(special.log_ndtr(-epsilon / length + side * length / 2)) for side in (1, -1))
+    return max(0.0, math.exp(near) * (1 + _SLACK) - math.exp(min(epsilon + far, 0.0)) * (1 - _SLACK))
+
+
+@lru_cache(maxsize=256)
+def length_for(epsilon: float, delta: float) -> float:
+    """The longest change, in deviations, that costs at most (epsilon, delta)."""
+    low, high = 0.0, 1.0
+    while length_delta(high, epsilon) <= delta:
+        low, high = high, 2 * high
+    while low == 0.0 or high - low > low * 1e-6:
+        middle = (low + high) / 2
+        if middle == 0.0:
+            raise ConfigError("delta is too small for Gaussian noise: take a larger one, or 0 for noise that needs none")
+        low, high = (middle, high) if length_delta(middle, epsilon) <= delta else (low, middle)
+    return low
+
+
 def rho_of(variance: Fraction, blocks: int, shift: int) -> Fraction:
     """Zero-concentrated privacy (Canonne, Kamath, Steinke 2020): the squared L2 change over twice the variance."""
     return Fraction(blocks * shift * shift) / (2 * variance)
@@ -80,12 +107,15 @@ def variance_for(epsilon: Fraction, delta: float, blocks: int, shift: int, *, ce
     """The smallest variance, on a grid of 1/4096 of its size, that costs at most (epsilon, delta).
 
     `cells` says that a unit moves at most one cell in each block (one record). Otherwise (several records of one person) only
-    the squared change, blocks * shift^2, is known, and the zCDP bound is used, which holds for any split over cells.
+    the squared change, blocks * shift^2, is known, and its length or the zCDP bound is used, whichever is less.
     """
 
     def fits(variance: Fraction) -> bool:
         if cells and variance >= SMALLEST_VARIANCE:
             return delta_of(variance, epsilon, blocks, shift) <= delta
+        length = math.sqrt(blocks * shift * shift / (variance - ROUNDING)) if variance > ROUNDING else math.inf
+        if length_delta(length * (1 + _SLACK), float(epsilon) * (1 - _SLACK)) <= delta:
+            return True
         return zcdp_delta(float(rho_of(variance, blocks, shift)) * (1 + _SLACK), float(epsilon)) <= delta
 
     def grid(value: Fraction) -> Fraction:

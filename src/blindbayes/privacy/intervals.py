@@ -37,7 +37,7 @@ from blindbayes.model.explain import NoiseInterval, WordDraws
 from blindbayes.model.parameters import Gaussian, Histogram, Parameters
 from blindbayes.primitives.coins import Coins
 from blindbayes.privacy import samplers
-from blindbayes.privacy.classwise import Classwise
+from blindbayes.privacy.classwise import Centred
 from blindbayes.privacy.distributed import DistributedNoise
 from blindbayes.privacy.released import Cut, NoisyStatistics, ReleaseItem, ReleasePlan, Sized
 
@@ -156,7 +156,7 @@ class Released:
             return [_by_law(self.drawn.table(self.shares), coins, shape) for shape in shapes]
         law = self.plan.noise
         bounds = [item.bound for item in self.plan.items]
-        if isinstance(law, Classwise):
+        if isinstance(law, Centred):
             zero = [np.zeros(table.shape, dtype=np.int64) for table in self.tables]
             each = [law.release(zero, bounds, coins) for _ in range(draws)]
             return [np.stack([one[at] for one in each]) for at in range(len(shapes))]
@@ -248,7 +248,7 @@ def _word_draws(released: Released, feature: Text, documents: Floats, alpha: flo
 def _class_counts(released: Released, tables: list[Floats]) -> Floats:
     """Class counts, (draws, classes): released, of a stage of their own, or what histograms add up to; their weighted mean."""
     items, sized = released.plan.items, released.plan.sized
-    centred = released.drawn is None and isinstance(released.plan.noise, Classwise)
+    centred = released.drawn is None and isinstance(released.plan.noise, Centred)
     deviations = (1.0,) * len(items) if released.drawn is not None else released.plan.deviations  # shares: all cells alike
     total, weight = np.zeros(tables[0].shape[:2]), np.zeros(tables[0].shape[:2])
     if sized is not None:

@@ -26,10 +26,10 @@ from blindbayes.errors import ConfigError, PrivacyError
 from blindbayes.privacy.cells import FINE, CellShape, even_shape, public_shape
 from blindbayes.privacy.exact_events import Number, budget_floor
 from blindbayes.privacy.parameters import MANY_GRID_POINTS, fit_parameters
-from blindbayes.privacy.released import UNDECLARED_ROWS, Cut, NoisyStatistics, ReleasePlan, Sized
+from blindbayes.privacy.released import CENTRED, UNDECLARED_ROWS, WITH_DELTA, Cut, NoisyStatistics, ReleasePlan, Sized
 
 __all__ = ["JOINT_MECHANISMS", "NoisyStatistics", "ReleasePlan", "fit_parameters", "plan_release"]
-JOINT_MECHANISMS = ("knorm", "discrete_laplace", "discrete_gaussian")
+JOINT_MECHANISMS = ("knorm", "discrete_laplace", "discrete_gaussian", "centred_gaussian")
 REFERENCE_CELLS = 8
 LEAST_SIGNAL = 0.2
 """Rows in an average cell over its noise below which features are not released: they would only mislead."""
@@ -86,13 +86,13 @@ def plan_release(
     if rows_per_unit < 1:
         raise ConfigError("rows_per_unit must be at least one: declare how many rows one person may have")
     if mechanism == "auto":
-        unfit = {"discrete_gaussian"} if not delta else set()
-        unfit |= {"knorm"} if codebook.texts else set()  # it has no form for words, of which a record moves several
+        unfit = set(WITH_DELTA) if not delta else set()
+        unfit |= set(CENTRED) if codebook.texts else set()  # they have no form for words, of which a record moves several
         names = [name for name in JOINT_MECHANISMS if name not in unfit]
     else:
         names = [mechanism]
-    if mechanism == "discrete_gaussian" and not delta:
-        raise ConfigError("discrete_gaussian needs delta above zero, well below one over the number of rows")
+    if mechanism in WITH_DELTA and not delta:
+        raise ConfigError(f"{mechanism} needs delta above zero, well below one over the number of rows")
 
     sized = None if seen is None else seen.sized
 
@@ -222,7 +222,7 @@ def _signal(plan: ReleasePlan, rows: int, *, average_cell: bool = False) -> floa
         if item.kind == "words":
             words.append((deviation * item.bound) ** 2)
         elif item.kind != "classes":
-            centred = 1.0 if plan.mechanism == "knorm" or item.number else (item.cells - 1) / item.cells
+            centred = 1.0 if plan.mechanism in CENTRED or item.number else (item.cells - 1) / item.cells
             squares.append(deviation**2 * centred * (item.cells**2 if average_cell else 1))
     squares = squares or words
     noise = math.sqrt(sum(squares) / len(squares)) if squares else 0.0

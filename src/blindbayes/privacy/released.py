@@ -16,14 +16,18 @@ from blindbayes.codebook import Codebook
 from blindbayes.errors import ConfigError
 from blindbayes.primitives.coins import Coins
 from blindbayes.privacy import postprocess
-from blindbayes.privacy.classwise import Classwise, ReleasePart
+from blindbayes.privacy.classwise import Centred, Classwise, ReleasePart
 from blindbayes.privacy.exact_events import cost_ceiling, require_delta
 from blindbayes.privacy.mechanisms import Mechanism, Price, laplace_variance, make
+from blindbayes.privacy.quotient import CentredGaussian
 from blindbayes.privacy.sensitivity import ADJACENCY, Sensitivity, SensitivityBlock, require_most_words
 from blindbayes.statistics import Statistics
 from blindbayes.statistics.layout import Layout
 
 Floats = npt.NDArray[np.float64]
+CENTRED: dict[str, type[Centred]] = {"knorm": Classwise, "centred_gaussian": CentredGaussian}
+"""Mechanisms that release histograms up to a constant, and the class counts beside them."""
+WITH_DELTA = ("discrete_gaussian", "centred_gaussian")
 UNDECLARED_ROWS = 1000
 """What a plan is made for where nobody declared how many rows the table has."""
 
@@ -113,13 +117,12 @@ class ReleasePlan:
     @cached_property
     def items(self) -> tuple[ReleaseItem, ...]:
         """The tables of the released vector, in order."""
-        classwise = self.mechanism == "knorm"
         tables = [
             ReleaseItem(cut.feature, "cells", cut.cells, 1, cut) for cut in self.cuts if cut.kind == "cells" and cut.cells > 1
         ]
         # Independent noise gets the class counts from the histograms, which add up to them; centred ones do not hold them.
         told = bool(tables) or (self.sized is not None and any(cut.kind == "words" for cut in self.cuts))
-        own = (classwise and (self.sized is None or self.recounted)) or not told
+        own = (self.mechanism in CENTRED and (self.sized is None or self.recounted)) or not told
         items = [ReleaseItem("class counts", "classes", 1, 1)] if own else []
         for cut in self.cuts:
             if cut.kind == "cells" and cut.cells > 1:
@@ -141,12 +144,12 @@ class ReleasePlan:
         return tuple(items)
 
     @cached_property
-    def noise(self) -> Classwise | Mechanism:
+    def noise(self) -> Centred | Mechanism:
         """The mechanism with its price; asking it reads no data."""
         classes = len(self.declared.classes)
-        if self.mechanism == "knorm":
+        if self.mechanism in CENTRED:
             if any(item.kind == "words" for item in self.items):
-                raise ConfigError("knorm has no form for text: take discrete_laplace, discrete_gaussian or auto")
+                raise ConfigError(f"{self.mechanism} has no form for text: take discrete_laplace, discrete_gaussian or auto")
             # Errors are weighed by what they do to a share: an average cell of r holds 1/r of the rows, so an error there
             # weighs r times as much. One in a class count is spread over every histogram, 1/r of it in each cell; a moment
             # counts like a table of four.
@@ -157,7 +160,7 @@ class ReleasePlan:
                 else ReleasePart(item.name, item.cells, weight=float(item.cells))
                 for item in self.items
             )
-            return Classwise(parts, self.epsilon, self.rows_per_unit)
+            return CENTRED[self.mechanism](parts, self.epsilon, self.rows_per_unit, self._delta)
         blocks = tuple(
             SensitivityBlock(f"{item.name} {item.kind}", classes * item.cells, item.bound, spread=item.kind == "words")
             for item in self.items
@@ -166,13 +169,13 @@ class ReleasePlan:
 
     @property
     def _delta(self) -> float:
-        return self.delta if self.mechanism == "discrete_gaussian" else 0.0
+        return self.delta if self.mechanism in WITH_DELTA else 0.0
 
     @property
     def price(self) -> Price:
         """What the release costs."""
-        if isinstance(self.noise, Classwise):
-            return Price(cost_ceiling(self.epsilon), 0.0, self.unit)
+        if isinstance(self.noise, Centred):
+            return Price(cost_ceiling(self.epsilon), self.noise.delta, self.unit, rho=self.noise.rho)
         return self.noise.price
 
     @property
@@ -189,7 +192,7 @@ class ReleasePlan:
     @cached_property
     def deviations(self) -> tuple[float, ...]:
         """Standard deviation of the noise in a cell of each item: in counts, or in units of a moment's bound."""
-        if isinstance(self.noise, Classwise):
+        if isinstance(self.noise, Centred):
             return tuple(math.sqrt(value) for value in self.noise.variances())
         bounds = np.array([item.bound for item in self.items], dtype=np.float64)
         grid = np.array(self.noise.grid_variances())
@@ -199,8 +202,9 @@ class ReleasePlan:
 
     def describe(self) -> dict[str, Any]:
         """Public facts for statements and reports."""
+        shares: Any = None
         if isinstance(self.noise, Classwise):
-            shares: Any = [
+            shares = [
                 {
                     "parts": [self.items[index].name for index in group.parts],
                     "epsilon": float(group.epsilon),
@@ -208,9 +212,6 @@ class ReleasePlan:
                 }
                 for group in self.noise.groups
             ]
-            sampler = "exact K-norm by class on centred histograms: radius by rejection from exact geometrics, uniform point"
-        else:
-            shares, sampler = None, self.noise.sampler
         spread = {
             item.name: value * item.bound
             for item, value in zip(self.items, self.deviations, strict=True)
@@ -223,7 +224,7 @@ class ReleasePlan:
             "unit": self.unit,
             "adjacency": ADJACENCY,
             "declared_rows": self.rows,
-            "sampler": sampler,
+            "sampler": self.noise.sampler,
             "groups": shares,
             "features": {
                 cut.feature: {
@@ -282,7 +283,7 @@ class ReleasePlan:
     def releases(self, statistics: Statistics, coins: Coins, count: int) -> list[Floats]:
         """The tables of `count` independent releases, along the first axis: for audits. Each costs the price."""
         tables = self.tables(statistics)
-        if isinstance(self.noise, Classwise):
+        if isinstance(self.noise, Centred):
             return self.noise.releases(tables, [item.bound for item in self.items], coins, count)
         released = self.noise.releases(_joined([table.ravel() for table in tables]), coins, count)
         pieces = np.split(released, np.cumsum([table.size for table in tables])[:-1], axis=1)
@@ -317,7 +318,7 @@ class NoisyStatistics:
             totals.append(np.array(plan.sized.counts, dtype=np.float64))
             weights.append(1 / plan.sized.deviation**2)
         for item, table, deviation in zip(plan.items, self.tables, plan.deviations, strict=True):
-            if item.kind == "classes" or (item.kind == "cells" and not isinstance(plan.noise, Classwise)):
+            if item.kind == "classes" or (item.kind == "cells" and not isinstance(plan.noise, Centred)):
                 totals.append(table.sum(axis=1))
                 weights.append(1 / (item.cells * deviation**2))
         weight = np.array(weights)
@@ -339,7 +340,7 @@ class NoisyStatistics:
         table, deviation = self._kept(self.tables[index]), self.plan.deviations[index]
         width = table.shape[1]
         level = table + ((self.sizes.rows - table.sum(axis=1)) / width)[:, None]
-        if not isinstance(self.plan.noise, Classwise):
+        if not isinstance(self.plan.noise, Centred):
             deviation *= math.sqrt((width - 1) / width)
         return np.asarray(level), deviation
 

@@ -36,7 +36,7 @@ from blindbayes.privacy.exact_events import Number, budget_floor, cost_ceiling
 from blindbayes.privacy.joint import FEWEST, Seen, plan_release
 from blindbayes.privacy.mechanisms import Price
 from blindbayes.privacy.parameters import fit_parameters
-from blindbayes.privacy.released import Cut, NoisyStatistics, ReleasePlan, Sized
+from blindbayes.privacy.released import CENTRED, Cut, NoisyStatistics, ReleasePlan, Sized
 from blindbayes.statistics import CodedRows, Statistics
 
 Floats = npt.NDArray[np.float64]
@@ -160,7 +160,7 @@ class StagedPlan:
     @property
     def delta(self) -> float:
         """That of the last stage: the others have none."""
-        return self.expected.delta if self.mechanism == "discrete_gaussian" else 0.0
+        return self.expected.price.delta
 
     @property
     def rows_per_unit(self) -> int:
@@ -217,10 +217,15 @@ class StagedPlan:
 
     def _joint(self, cuts: Sequence[Cut], own: Fraction, epsilon: Fraction) -> bool:
         """Whether class counts are better released with these features, for `epsilon`, than for `own` in a stage."""
+        if self.mechanism not in CENTRED:
+            return False
+        if self.mechanism != "knorm":
+            noise = replace(self.expected, cuts=tuple(cuts), epsilon=epsilon).deviations[0]
+            return noise <= JOINT_NOISE * math.sqrt(2) / float(own)
         dimension = sum(cut.cells - 1 for cut in cuts if cut.kind == "cells" and cut.cells > 1)
         moments = sum(2 for cut in cuts if cut.kind == "moments")
         noise = math.sqrt(NUMBER_VARIANCE) * (dimension + moments + 2) / float(epsilon)
-        return self.mechanism == "knorm" and noise <= JOINT_NOISE * math.sqrt(2) / float(own)
+        return noise <= JOINT_NOISE * math.sqrt(2) / float(own)
 
     def screen(self, rows: int) -> Screen | None:
         """The choice of a few features by the rows of a table of about this size, if there are many."""
