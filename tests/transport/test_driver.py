@@ -350,7 +350,7 @@ def test_a_disk_rolled_back_burns_the_run(tmp_path: Path) -> None:
         mesh = Mesh(tmp_path, NAMES, timing=Timing(step=2, join=2, run=10, beat=0.1, retry=0.1))
         sites = await _halfway(mesh, dict.fromkeys(NAMES, waits_after_one))
         raw = (tmp_path / "south" / "journal").read_bytes()
-        first = 16 + int.from_bytes(raw[:4], "big")
+        first = 20 + int.from_bytes(raw[:4], "big")
         (tmp_path / "south" / "journal").write_bytes(raw[:first])  # only `Begun` is left: an old backup
         back = sites["south"] = Site(mesh, "south", waits_after_one)
         with pytest.raises(LocalProtocolError, match="rolled back"):

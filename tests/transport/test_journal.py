@@ -9,7 +9,7 @@ import pytest
 
 from blindbayes.errors import ConfigError, IntegrityError, LocalProtocolError
 from blindbayes.transport import journal as module
-from blindbayes.transport.journal import Begun, Decided, Journal, code_version, message_digest
+from blindbayes.transport.journal import Begun, Decided, Journal, code_version
 
 KEY = bytes(range(32))
 BEGUN = Begun("ab" * 32, "run-1", "north", b"s" * 32, b"d" * 32, code_version())
@@ -40,7 +40,9 @@ def test_everything_comes_back(tmp_path: Path) -> None:
     assert again.decisions == {0: Decided(0, arrived=("south", "west"))}
     assert again.stream("south").digest == first.stream("south").digest
     assert again.stream("south").count == again.count("south") == 2
-    assert again.digest("west", 0) == message_digest("KeysSent", b"canary-two")
+    assert again.is_held("west", 0, "KeysSent", b"canary-two")
+    assert not again.is_held("west", 0, "KeysSent", b"canary-two.")
+    assert not again.is_held("west", 0, "VectorSent", b"canary-two")
     again.receive("west", "VectorSent", b"more")
     again.commit()
     again.close()
@@ -184,3 +186,40 @@ def test_a_journal_without_its_key_is_never_begun_anew(tmp_path: Path) -> None:
     (tmp_path / "key").unlink()
     with pytest.raises(IntegrityError):
         Journal.find(tmp_path, "run-1", KEY)
+
+
+def test_what_is_sent_again_is_compared_whole_and_not_after_the_end(tmp_path: Path) -> None:
+    journal = filled(tmp_path)
+    journal.take("south", 1)  # from now on from disk
+    assert journal.is_held("south", 1, "VectorSent", b"canary-three" * 1000)
+    assert not journal.is_held("south", 1, "VectorSent", b"canary-three" * 999 + b"canary-thref")
+    journal.erase()
+    assert journal.is_held("south", 1, "VectorSent", b"anything")  # the release is written: it decides nothing any more
+
+
+def test_contents_of_two_messages_cannot_be_swapped(tmp_path: Path) -> None:
+    journal = fresh(tmp_path)
+    ends = [journal.size]
+    for index in range(3):
+        journal.receive("south", "KeysSent", b"%d" % index * 1000)
+        ends.append(journal.size)
+    journal.close()
+    raw = bytearray((tmp_path / "journal").read_bytes())
+    one, two = (slice(ends[at + 1] - 1016, ends[at + 1]) for at in (0, 1))  # 1000 bytes and their tag
+    raw[one], raw[two] = raw[two], raw[one]
+    (tmp_path / "journal").write_bytes(bytes(raw))
+    with pytest.raises(IntegrityError):
+        Journal.open(tmp_path, "run-1", KEY)
+
+
+def test_two_histories_have_two_digests() -> None:
+    def told(*sent: tuple[str, bytes], run: str = "run-1", sender: str = "north") -> bytes:
+        stream = module.SentDigest("ab" * 32, run, sender, "south")
+        for step, payload in sent:
+            stream.add(step, payload)
+        return stream.digest
+
+    one, two = ("KeysSent", b"one"), ("KeysSent", b"two")
+    histories = [told(one, two), told(two, one), told(one), told(one, one), told(("Keys", b"Sentone"), two)]
+    histories += [told(one, two, run="run-2"), told(one, two, sender="west")]
+    assert len(set(histories)) == len(histories)

@@ -10,8 +10,12 @@ from blindbayes.transport.journal import SentDigest
 from blindbayes.transport.outbox import Outbox
 
 
+def account() -> SentDigest:
+    return SentDigest("ab" * 32, "run-1", "north", "south")
+
+
 def test_large_messages_are_cut_and_the_window_holds() -> None:
-    outbox = Outbox(window=1000)
+    outbox = Outbox(window=1000, account=account())
     assert outbox.has_room(10**9)
     outbox.add("Vector", bytes(PART_BYTES + 1))
     assert not outbox.has_room(1)
@@ -27,7 +31,7 @@ def test_large_messages_are_cut_and_the_window_holds() -> None:
 
 
 def test_an_empty_message_is_one_part() -> None:
-    outbox = Outbox(window=1000)
+    outbox = Outbox(window=1000, account=account())
     outbox.add("Nothing", b"")
     part = outbox.next_part()
     assert part is not None
@@ -37,7 +41,7 @@ def test_an_empty_message_is_one_part() -> None:
 @given(st.lists(st.sampled_from(["add", "send", "ack", "session"]), max_size=60), st.data())
 @settings(max_examples=200, deadline=None)
 def test_any_order_of_events_delivers_once_and_in_order(events: list[str], data: st.DataObject) -> None:
-    outbox, stream, received, queued = Outbox(window=10**6), SentDigest(), [], []
+    outbox, stream, received, queued = Outbox(window=10**6, account=account()), account(), [], []
     digests = [stream.digest]
     for event in events:
         if event == "add":

@@ -293,6 +293,10 @@ class StudyFile(StudyFields, frozen=True, forbid_unknown_fields=True, dict=True)
 
     def to_toml(self) -> str:
         """The study as TOML, with a comment to each setting that people decide on."""
+        return self._toml
+
+    @cached_property
+    def _toml(self) -> str:
         fields = {name: value for name, value in no_none(msgspec.to_builtins(self)).items() if value not in ({}, [])}
         codebook = fields.pop("codebook")
         for name in () if self.partition == "columns" else _OF_COLUMNS:  # at their defaults: they say nothing here

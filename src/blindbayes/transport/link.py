@@ -22,7 +22,7 @@ import msgspec
 from blindbayes.errors import BlindbayesError, IntegrityError, LocalProtocolError, PeerLost, PeerProtocolError
 from blindbayes.transport import control
 from blindbayes.transport.envelope import MAX_PARTS, PART_BYTES, EnvelopePair, Frame, Offer, Sealed, Session, Word, pack
-from blindbayes.transport.journal import Journal, message_digest
+from blindbayes.transport.journal import Journal, SentDigest
 from blindbayes.transport.outbox import Outbox
 from blindbayes.transport.sessions import Pulse, Sessions, Timing, Way
 from blindbayes.transport.versions import VERSIONS, difference
@@ -83,7 +83,7 @@ class Link:
         self._on_disk = 0  # messages of the peer that it was told are on disk here
         self._forgeries = 0
         # outgoing
-        self._outbox = Outbox(timing.window)
+        self._outbox = Outbox(timing.window, SentDigest(pair.study, pair.run_id, pair.me, pair.peer))
         self._room = asyncio.Event()
         # incoming
         self._inbox: deque[Frame] = deque()
@@ -488,7 +488,7 @@ class Link:
         payload = self._parts[0] if frame.parts == 1 else b"".join(self._parts)
         self._parts = []
         if frame.index < have:  # a slot that is filled: the same again is harmless, another message is a lie
-            if message_digest(frame.step, payload) != self._journal.digest(peer, frame.index):
+            if not self._journal.is_held(peer, frame.index, frame.step, payload):
                 raise PeerProtocolError("equivocation: sent another message for a slot that it had filled", party=peer)
             self._acknowledge()
             return

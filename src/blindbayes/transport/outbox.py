@@ -23,9 +23,9 @@ class MessagePart:
 class Outbox:
     """No I/O: says what comes next, and keeps account."""
 
-    def __init__(self, window: int) -> None:
+    def __init__(self, window: int, account: SentDigest) -> None:
         self._window = window
-        self._sent = SentDigest()
+        self._sent = account
         self._digests: list[bytes] = [self._sent.digest]
         self._kept: deque[tuple[int, str, bytes]] = deque()
         self._bytes = 0

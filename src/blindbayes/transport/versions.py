@@ -12,8 +12,8 @@ from blindbayes import __version__
 from blindbayes.wire import VERSION as WIRE
 
 ENVELOPE = 1
-LINK = 3  # parts of a mebibyte
-JOURNAL = 2  # records are chained by their tags
+LINK = 4  # sites compare what they hold by tags
+JOURNAL = 3  # contents of messages are sealed apart
 PROTOCOLS = 4  # messages and roles of any protocol
 VERSIONS: Mapping[str, str] = {
     "blindbayes": __version__,
