@@ -89,7 +89,7 @@ def test_correlated_transfers_are_alike(isa, counts):
     alike(isa, work)
 
 
-@pytest.mark.parametrize("width", [8, 16, 24, 32, 40, 1000])
+@pytest.mark.parametrize("width", [8, 16, 24, 32, 40, 64, 96, 1000])
 @pytest.mark.parametrize("rows", [64, 128, 512])
 def test_bits_are_transposed(isa, rows, width):
     whole = np.frombuffer(coins("bits").bytes(rows * (width + 24)), dtype=np.uint8).reshape(rows, width + 24)

@@ -1,7 +1,7 @@
 """Compiled kernels of the hot loops, or none: then numpy and OpenSSL do the same work, byte for byte alike and more slowly.
 
 `active()` is the set of kernels in use, or None. `BLINDBAYES_KERNELS` chooses: `off`, the name of an instruction set
-(`portable`, `aesni`, `vaes`, `armv8`), or `auto`, the default: the fastest that is built in and that this processor has.
+(`portable`, `aesni`, `vaes`, `avx512`, `armv8`), or `auto`, the default: the fastest that is built in and the processor has.
 
 A kernel is called through `border`, which checks what it is given; `build` compiles them.
 """
@@ -17,7 +17,7 @@ from typing import Any
 
 from blindbayes.errors import ConfigError
 from blindbayes.kernels.border import MOST_CLASSES, MOST_WORDS, Kernels
-from blindbayes.kernels.declared import DECLARED, DECLARED_ONCE
+from blindbayes.kernels.declared import DECLARED_ONCE, functions
 
 __all__ = ["MOST_CLASSES", "MOST_WORDS", "Kernels", "active", "available", "describe", "using"]
 VARIABLE = "BLINDBAYES_KERNELS"
@@ -25,33 +25,30 @@ _KEPT = 1 << 27  # bytes of freed memory that a process with kernels keeps for i
 
 
 @functools.cache
-def _library() -> tuple[Any, Any, tuple[str, ...]] | str:
-    """The library, its declarations and its instruction sets that this processor has; or why there is none."""
+def _library() -> tuple[Any, tuple[str, ...]] | str:
+    """The library and its instruction sets that this processor has; or why there is none."""
     from blindbayes.kernels import build  # not at the top: it is a program too
 
     if not build.LIBRARY.exists():
         return "not built"
     try:
-        from cffi import FFI
+        import _cffi_backend as backend
 
-        ffi = FFI()
-        ffi.cdef(DECLARED_ONCE)
-        library = ffi.dlopen(str(build.LIBRARY))
-        made, own = ffi.string(library.kernels_digest()).decode(), build.digest()
+        library = backend.load_library(str(build.LIBRARY), 0)
+        asked = functions(library, backend, DECLARED_ONCE)
+        made, names = (backend.string(asked[f"kernels_{what}"]()).decode() for what in ("digest", "sets"))
     except (ImportError, OSError, AttributeError):
         return "the library cannot be loaded"
-    if made != own:
+    if made != build.digest():
         logging.getLogger(__name__).warning("kernels of another version are left out; python -m blindbayes.kernels.build")
         return "built from other sources"
-    names = tuple(ffi.string(library.kernels_sets()).decode().split())
-    ffi.cdef("".join(DECLARED.format(name) for name in names))
-    return library, ffi, names
+    return library, tuple(names.split())
 
 
 def available() -> tuple[str, ...]:
     """The instruction sets that can be used here, the fastest last."""
     found = _library()
-    return () if isinstance(found, str) else found[2]
+    return () if isinstance(found, str) else found[1]
 
 
 @functools.cache
@@ -63,8 +60,9 @@ def _load(name: str) -> Kernels | None:
     if isinstance(found, str) or name not in ("auto", *names):
         have = ", ".join(("auto", "off", *names))
         raise ConfigError(f"{VARIABLE}: there are no such kernels here, only {have}")
-    found[0].kernels_keep_memory(_KEPT)
-    return Kernels(names[-1] if name == "auto" else name, found[0], found[1])
+    made = Kernels(names[-1] if name == "auto" else name, found[0])
+    made.keep_memory(_KEPT)
+    return made
 
 
 _chosen: Kernels | None = None

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from blindbayes.errors import LocalProtocolError
-from blindbayes.kernels.declared import DECLARED
+from blindbayes.kernels.declared import DECLARED, DECLARED_ONCE, functions
 
 SCHEDULE = 176  # bytes of an expanded AES-128 key
 MOST_WORDS = 2048  # of a row that is accumulated, or looked up
@@ -36,15 +36,17 @@ def _require(fits: bool) -> None:
 class Kernels:
     """The kernels for one instruction set."""
 
-    def __init__(self, name: str, library: Any, ffi: Any) -> None:
-        import _cffi_backend
+    def __init__(self, name: str, library: Any) -> None:
+        import _cffi_backend as backend
 
+        ffi = backend.FFI()
         self.name = name
-        self._from_buffer, self._cast, self._null = _cffi_backend.FFI().from_buffer, ffi.cast, ffi.NULL  # cffi's own is slower
-        names = [line.split("(")[0].split()[-1].removesuffix("_{0}") for line in DECLARED.strip().split(";") if line]
-        self._call = {kernel: getattr(library, f"{kernel}_{name}") for kernel in names}
-        self._agreements = library.agreements
-        self._peel, self._assign, self._decode = library.store_peel, library.store_assign, library.store_decode
+        self._from_buffer, self._cast, self._null = ffi.from_buffer, ffi.cast, ffi.NULL
+        made = functions(library, backend, DECLARED.format(name))
+        self._call = {kernel.removesuffix(f"_{name}"): call for kernel, call in made.items()}
+        once = functions(library, backend, DECLARED_ONCE)
+        self._agreements, self.keep_memory = once["agreements"], once["kernels_keep_memory"]
+        self._peel, self._assign, self._decode = once["store_peel"], once["store_assign"], once["store_decode"]
 
     def _memory(self, array: Any, *, writes: bool = False) -> Any:
         """cffi refuses what is not contiguous, and what is not writable where it must be."""

@@ -22,11 +22,13 @@ LIBRARY = FOLDER / "_kernels.so"
 SOURCES = ("aes.h", "curve.h", "keyed.h", "lanes.c", "rows.h", "scores.h", "words.c")
 _FLAGS = ("-std=gnu11", "-O3", "-fPIC", "-fvisibility=hidden", "-Wall", "-Wextra", "-Wno-psabi")
 _ANY: dict[str, tuple[str, ...]] = {"portable": ()}
+_VAES = ("-maes", "-mpclmul", "-mavx2", "-mvaes", "-mvpclmulqdq")
 _SETS: dict[str, dict[str, tuple[str, ...]]] = {  # instruction sets by processor, and what the compiler must be told
     "x86_64": {
         **_ANY,
         "aesni": ("-maes", "-mpclmul", "-mavx2"),
-        "vaes": ("-maes", "-mpclmul", "-mavx2", "-mvaes", "-mvpclmulqdq"),
+        "vaes": _VAES,
+        "avx512": (*_VAES, "-mavx512f", "-mavx512bw", "-mavx512vl", "-mgfni", "-mprefer-vector-width=256"),
     },
     "aarch64": {**_ANY, "armv8": ("-march=armv8-a+crypto",)},
 }

@@ -1,6 +1,13 @@
-"""The functions of the compiled library, as C declares them."""
+"""The functions of the compiled library, as C declares them, and how they are had.
+
+By cffi's own backend: its parser of C would take a tenth of a second in every process, to read the few kinds that stand here.
+"""
 
 from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
 
 DECLARED = """
 void schedules_{0}(void *, size_t, void *);
@@ -39,3 +46,17 @@ size_t store_peel(void *, size_t, size_t, void *, void *, void *);
 void store_assign(void *, void *, void *, size_t, size_t, void *, void *);
 void store_decode(void *, void *, void *, size_t, size_t, void *, void *);
 """
+_ONE = re.compile(r"([\w ]+ \*?)(\w+)\(([^)]*)\);")
+
+
+def functions(library: Any, backend: Any, declared: str) -> dict[str, Callable[..., Any]]:
+    """The functions of a library that `cffi`'s backend has opened, by name. `AttributeError` for one that is not in it."""
+    void = backend.new_void_type()
+    kinds = {name: backend.new_primitive_type(name) for name in ("size_t", "uint64_t", "int64_t", "int")}
+    text = backend.new_pointer_type(backend.new_primitive_type("char"))
+    kinds |= {"void": void, "void *": backend.new_pointer_type(void), "const char *": text}
+    found = {}
+    for answer, name, given in _ONE.findall(declared):
+        takes = () if given == "void" else tuple(kinds[each] for each in re.split(r",\s+", given))
+        found[name] = library.load_function(backend.new_function_type(takes, kinds[answer.strip()], False), name)
+    return found

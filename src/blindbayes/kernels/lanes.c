@@ -273,11 +273,56 @@ INLINE void transpose_strip(const uint8_t *in, size_t stride, size_t rows, size_
     }
 }
 
+#if defined(__GFNI__) && defined(__AVX512BW__)
+#define ZIPPED(width, a, b) { __m512i x = a, y = b; a = _mm512_unpacklo_epi##width(x, y); b = _mm512_unpackhi_epi##width(x, y); }
+
+/* As below, 128 rows of 64 bytes, in four lanes of 16: bytes of eight rows are brought together, one instruction turns their 8 x 8 bits,
+   and four steps turn the 16 x 16 bytes that come of it. */
+static void transpose_wide(const uint8_t *in, size_t stride, uint8_t *out)
+{
+    static const int place[8] = {0, 4, 2, 6, 1, 5, 3, 7};
+    const __m512i units = _mm512_set1_epi64((long long)0x8040201008040201ull);
+    __m512i turned[8][16];
+    for (size_t eight = 0; eight < 16; eight++) {
+        __m512i r[8];
+        UNROLL for (size_t i = 0; i < 8; i++) r[i] = _mm512_loadu_si512(in + (8 * eight + 7 - i) * stride);
+        UNROLL for (int i = 0; i < 8; i += 2) ZIPPED(8, r[i], r[i + 1])
+        UNROLL for (int i = 0; i < 8; i += 4) { ZIPPED(16, r[i], r[i + 2]) ZIPPED(16, r[i + 1], r[i + 3]) }
+        UNROLL for (int i = 0; i < 4; i++) ZIPPED(32, r[i], r[i + 4])
+        UNROLL for (int i = 0; i < 8; i++) turned[i][eight] = _mm512_gf2p8affine_epi64_epi8(units, r[place[i]], 0);
+    }
+    for (size_t part = 0; part < 8; part++) {
+        __m512i x[16], y[16];
+        UNROLL for (int i = 0; i < 16; i++) x[i] = turned[part][i];
+        UNROLL for (int step = 0; step < 4; step++) {
+            UNROLL for (int i = 0; i < 16; i++) y[i] = x[i];
+            UNROLL for (int i = 0; i < 8; i++) {
+                x[2 * i] = _mm512_unpacklo_epi8(y[i], y[i + 8]);
+                x[2 * i + 1] = _mm512_unpackhi_epi8(y[i], y[i + 8]);
+            }
+        }
+        UNROLL for (size_t i = 0; i < 16; i += 4) {
+            __m512i a = _mm512_shuffle_i64x2(x[i], x[i + 1], 0x88), b = _mm512_shuffle_i64x2(x[i], x[i + 1], 0xDD);
+            __m512i c = _mm512_shuffle_i64x2(x[i + 2], x[i + 3], 0x88), d = _mm512_shuffle_i64x2(x[i + 2], x[i + 3], 0xDD);
+            uint8_t *to = out + 16 * (16 * part + i);
+            _mm512_storeu_si512(to, _mm512_shuffle_i64x2(a, c, 0x88));
+            _mm512_storeu_si512(to + 2048, _mm512_shuffle_i64x2(b, d, 0x88));
+            _mm512_storeu_si512(to + 4096, _mm512_shuffle_i64x2(a, c, 0xDD));
+            _mm512_storeu_si512(to + 6144, _mm512_shuffle_i64x2(b, d, 0xDD));
+        }
+    }
+}
+#endif
+
 /* (rows, width) bytes at `stride` to (8 * width, rows / 8) bytes: bit c of row r goes to bit r of row c. Rows in units of 64, width
    in units of 8. */
 KERNEL(transpose)(const uint8_t *in, size_t stride, size_t rows, size_t width, uint8_t *out)
 {
-    for (size_t low = 0; low < width; low += 32)
+    size_t low = 0;
+#if defined(__GFNI__) && defined(__AVX512BW__)
+    for (; rows == 128 && width - low >= 64; low += 64) transpose_wide(in + low, stride, out + low * rows);
+#endif
+    for (; low < width; low += 32)
         transpose_strip(in + low, stride, rows, width - low < 32 ? width - low : 32, out + low * rows);
 }
 

@@ -20,7 +20,7 @@
 EXPORT const char *kernels_digest(void) { return DIGEST; }
 
 #if defined(__x86_64__)
-/* 0: neither, 1: AES-NI and AVX2, 2: VAES and VPCLMULQDQ too; the system must save the wide registers. */
+/* 0: neither, 1: AES-NI and AVX2, 2: VAES and VPCLMULQDQ too, 3: AVX-512 and GFNI too; the system must save the wide registers. */
 static int level(void)
 {
     unsigned a, b, c, d, low, high;
@@ -28,13 +28,17 @@ static int level(void)
     if (!(c & 1u << 27) || !(c & 1u << 28)) return 0; /* XSAVE, AVX */
     __asm__("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
     if ((low & 6) != 6 || !__get_cpuid_count(7, 0, &a, &b, &c, &d) || !(b & 1u << 5)) return 0; /* AVX2 */
-    return (c & 3u << 9) == 3u << 9 ? 2 : 1;
+    if ((c & 3u << 9) != 3u << 9) return 1;
+    return (low & 0xE6) == 0xE6 && b & 1u << 16 && b & 1u << 30 && b & 1u << 31 && c & 1u << 8 ? 3 : 2; /* F, BW, VL, GFNI */
 }
 #endif
 
 /* The instruction sets that are built in and that this processor has, the fastest last. */
 EXPORT const char *kernels_sets(void)
 {
+#if defined(HAS_AVX512) && defined(HAS_VAES)
+    if (level() > 2) return "portable aesni vaes avx512";
+#endif
 #if defined(HAS_VAES)
     if (level() > 1) return "portable aesni vaes";
 #endif
