@@ -4,21 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from blindbayes.codebook import Codebook, Feature
 from blindbayes.data.encode import encode
 from blindbayes.data.frames import frame_columns, to_arrow
+from blindbayes.data.libraries import pa
 from blindbayes.data.sources import Source, is_source, open_source
 from blindbayes.data.values import Untyped
 from blindbayes.errors import ConfigError, DataError
-from blindbayes.lazy import lazy
 from blindbayes.statistics import CodedRows
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-else:
-    pa = lazy("pyarrow")
 
 _BLOCK = 1 << 16
 CHANGED = "the table changed while it was read; read from a table that stands still"

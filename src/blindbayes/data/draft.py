@@ -6,7 +6,7 @@ import math
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -15,16 +15,9 @@ from blindbayes.codebook import Categorical, Codebook, Feature, Numeric
 from blindbayes.data.encode import arrow_column
 from blindbayes.data.frames import to_arrow
 from blindbayes.data.infer import infer_feature, infer_labels, require_target
+from blindbayes.data.libraries import pa, pc
 from blindbayes.data.values import marker_numbers
 from blindbayes.errors import ConfigError, DataError
-from blindbayes.lazy import lazy
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-    import pyarrow.compute as pc
-else:
-    pa = lazy("pyarrow")
-    pc = lazy("pyarrow.compute")
 
 CELLS = 20  # of a number that is not bell-shaped
 _FEW = 20  # of so few rows nobody can say that a column singles people out

@@ -9,12 +9,13 @@ is clamped to the bounds.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from blindbayes.codebook import Categorical, Codebook, Feature, Numeric, Text
+from blindbayes.data.libraries import pa, pc
 from blindbayes.data.misfits import Misfit, Misfits
 from blindbayes.data.values import (
     ABSENT,
@@ -31,15 +32,7 @@ from blindbayes.data.values import (
 )
 from blindbayes.data.words import read_texts
 from blindbayes.errors import ConfigError, DataError
-from blindbayes.lazy import lazy
 from blindbayes.statistics import MISSING, Bags, CodedRows, cells_of
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-    import pyarrow.compute as pc
-else:
-    pa = lazy("pyarrow")
-    pc = lazy("pyarrow.compute")
 
 _SHORT = 60  # characters of a number that is read without looking at its form
 _TABLE_SPAN = 4096  # whole-number categories in a shorter range are looked up in a table

@@ -10,20 +10,13 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from itertools import count, islice
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import urlsplit
 from weakref import WeakSet
 
+from blindbayes.data.libraries import ibis, pa
 from blindbayes.data.values import NUMBER_PATTERN
 from blindbayes.errors import ConfigError, DataError
-from blindbayes.lazy import lazy
-
-if TYPE_CHECKING:
-    import ibis
-    import pyarrow as pa
-else:
-    ibis = lazy("ibis")
-    pa = lazy("pyarrow")
 
 PASSED = {"duckdb": "DuckDB", "postgres": "PostgreSQL", "pyspark": "Spark"}
 SCHEMES = {"duckdb": "duckdb", "postgres": "postgres", "postgresql": "postgres", "spark": "pyspark", "sc": "pyspark"}

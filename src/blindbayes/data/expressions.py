@@ -8,20 +8,13 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from blindbayes.codebook import Categorical, Codebook, Numeric
 from blindbayes.data.engines import fetched, number_text, squared
+from blindbayes.data.libraries import dt, ibis
 from blindbayes.data.values import marker_numbers
 from blindbayes.errors import DataError
-from blindbayes.lazy import lazy
-
-if TYPE_CHECKING:
-    import ibis
-    import ibis.expr.datatypes as dt
-else:
-    ibis = lazy("ibis")
-    dt = lazy("ibis.expr.datatypes")
 
 _LARGEST = sys.float_info.max
 MAX_GROUPS = 100_000  # groups beyond those of the codebook; more means the wrong column

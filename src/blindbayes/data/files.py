@@ -20,24 +20,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from blindbayes.data.libraries import pa, pacsv, pc, pq
 from blindbayes.data.values import plain_text
 from blindbayes.errors import ConfigError, DataError
-from blindbayes.lazy import lazy
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-    import pyarrow.compute as pc
-    import pyarrow.csv as pacsv
-    import pyarrow.parquet as pq
-else:
-    pa = lazy("pyarrow")
-    pc = lazy("pyarrow.compute")
-    pacsv = lazy("pyarrow.csv")
-    pq = lazy("pyarrow.parquet")
 
 PACKED = (".gz", ".bz2", ".zst", ".xz", ".zip")
 TEXT = (".csv", ".tsv", ".txt")

@@ -3,21 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Container, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from blindbayes.data.encode import as_text
+from blindbayes.data.libraries import nw, pa
 from blindbayes.data.values import Untyped, untyped
 from blindbayes.errors import DataError
-from blindbayes.lazy import lazy
-
-if TYPE_CHECKING:
-    import narwhals.stable.v2 as nw
-    import pyarrow as pa
-else:
-    nw = lazy("narwhals.stable.v2")
-    pa = lazy("pyarrow")
 
 
 def require_distinct(columns: Sequence[str], *, fold: bool = False) -> None:

@@ -22,18 +22,11 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from blindbayes.codebook import IdPart, IdRecipe
+from blindbayes.data.libraries import pa, pc
 from blindbayes.errors import ConfigError, DataError
-from blindbayes.lazy import lazy
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-    import pyarrow.compute as pc
-else:
-    pa = lazy("pyarrow")
-    pc = lazy("pyarrow.compute")
 
 DIGEST_BYTES = 16
 _EMAIL = re.compile(r"[^@\s]+@[^@\s]+")

@@ -7,20 +7,15 @@ numbered, by one cheap query, and a table that has more or fewer of them than we
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from blindbayes.codebook import Codebook
 from blindbayes.data.counting import Progress, count
 from blindbayes.data.expressions import run
+from blindbayes.data.libraries import ibis
 from blindbayes.data.sources import Source, open_source
 from blindbayes.errors import ConfigError, DataError
-from blindbayes.lazy import lazy
 from blindbayes.statistics import Statistics
-
-if TYPE_CHECKING:
-    import ibis
-else:
-    ibis = lazy("ibis")
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -15,16 +15,9 @@ import numpy.typing as npt
 from blindbayes.codebook import Categorical, Codebook, Feature, Numeric
 from blindbayes.data.encode import arrow_column
 from blindbayes.data.frames import to_arrow
+from blindbayes.data.libraries import pa, pc
 from blindbayes.data.values import is_whole, marker_numbers, plain_text
 from blindbayes.errors import ConfigError, DataError
-from blindbayes.lazy import lazy
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-    import pyarrow.compute as pc
-else:
-    pa = lazy("pyarrow")
-    pc = lazy("pyarrow.compute")
 
 Provenance = Literal["declared", "public frame", "data dictionary", "inferred"]
 _DECIMALS = 9

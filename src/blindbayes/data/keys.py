@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -11,13 +10,8 @@ import numpy.typing as npt
 from blindbayes.codebook import Codebook, IdPart, IdRecipe
 from blindbayes.data.columns import ColumnSource
 from blindbayes.data.identifiers import digests, identify
+from blindbayes.data.libraries import pa
 from blindbayes.errors import ConfigError, DataError
-from blindbayes.lazy import lazy
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-else:
-    pa = lazy("pyarrow")
 
 
 def recipe_of(codebook: Codebook, key: str | Sequence[str] | None) -> IdRecipe:

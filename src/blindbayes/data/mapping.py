@@ -19,16 +19,11 @@ import ast
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from blindbayes.data.libraries import ibis
 from blindbayes.data.values import NUMBER_PATTERN, marker_number
 from blindbayes.errors import ConfigError, DataError
-from blindbayes.lazy import lazy
-
-if TYPE_CHECKING:
-    import ibis
-else:
-    ibis = lazy("ibis")
 
 _LONGEST = 2000
 _ORDERS = {"YMD": (1, 2, 3), "DMY": (3, 2, 1), "MDY": (3, 1, 2)}  # where year, month and day stand

@@ -13,23 +13,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from blindbayes.codebook import Codebook, IdPart
+from blindbayes.data.libraries import ibis, pa
 from blindbayes.data.sources import open_source
 from blindbayes.data.values import Untyped
 from blindbayes.errors import ConfigError, DataError
-from blindbayes.lazy import lazy
-
-if TYPE_CHECKING:
-    import ibis
-    import pyarrow as pa
-else:
-    ibis = lazy("ibis")
-    pa = lazy("pyarrow")
 
 _KEY, _COPY, _DRAW = "person of a row", "copy of a row", "draw of a row"
 _NULL = "\x1f-"  # of a missing cell in the text of a row

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import unquote, urlsplit, urlunsplit
 
 from blindbayes.codebook import Codebook, Numeric
@@ -39,19 +39,10 @@ from blindbayes.data.files import (
     settled,
 )
 from blindbayes.data.frames import plain_types, require_distinct, to_arrow
+from blindbayes.data.libraries import ibis, pa, pc
 from blindbayes.data.mapping import mapped
 from blindbayes.data.values import NUMBER_PATTERN
 from blindbayes.errors import ConfigError, DataError
-from blindbayes.lazy import lazy
-
-if TYPE_CHECKING:
-    import ibis
-    import pyarrow as pa
-    import pyarrow.compute as pc
-else:
-    ibis = lazy("ibis")
-    pa = lazy("pyarrow")
-    pc = lazy("pyarrow.compute")
 
 _URL = re.compile(r"^[a-z][a-z0-9+]*://", re.IGNORECASE)
 MEMORY_LIMIT = "512MB"  # of the embedded DuckDB; larger work spills to disk

@@ -7,7 +7,7 @@ Both give the same integers.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -17,16 +17,11 @@ from blindbayes.data.counting import Progress, count, count_batches
 from blindbayes.data.encode import encode
 from blindbayes.data.files import BATCH
 from blindbayes.data.frames import frame_columns
+from blindbayes.data.libraries import pa
 from blindbayes.data.persons import Persons, bounded, drawn_rows, require_identifier
 from blindbayes.data.sources import is_source, open_source, require_columns
 from blindbayes.errors import ConfigError, DataError
-from blindbayes.lazy import lazy
 from blindbayes.statistics import CodedRows, Statistics
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-else:
-    pa = lazy("pyarrow")
 
 
 def count_table(

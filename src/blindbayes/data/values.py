@@ -12,20 +12,13 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from blindbayes.data.libraries import pa, pc
 from blindbayes.errors import DataError
-from blindbayes.lazy import lazy
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-    import pyarrow.compute as pc
-else:
-    pa = lazy("pyarrow")
-    pc = lazy("pyarrow.compute")
 
 # One rule for every engine, since casts differ. The lengths keep every number inside float64: engines differ outside it.
 NUMBER_PATTERN = r"^[+-]?([0-9]{1,60}\.?[0-9]{0,100}|\.[0-9]{1,100})([eE][+-]?[0-9]{1,2})?$"

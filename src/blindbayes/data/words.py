@@ -11,21 +11,16 @@ import re
 from collections.abc import Callable, Mapping
 from hashlib import blake2b
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from blindbayes.codebook import Text
+from blindbayes.data.libraries import pa
 from blindbayes.data.misfits import Misfit
 from blindbayes.data.values import ABSENT, NO_TEXT, Listed, Untyped, plain_text
 from blindbayes.errors import DataError
-from blindbayes.lazy import lazy
 from blindbayes.statistics import Bags
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-else:
-    pa = lazy("pyarrow")
 
 tokens: Callable[[str], list[str]] = re.compile(r"(?u)\b\w\w+\b").findall
 _MOST_KNOWN = 1 << 20  # hashed words that are remembered

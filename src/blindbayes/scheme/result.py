@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy.typing as npt
 
+from blindbayes.data.libraries import pa, pacsv
 from blindbayes.lazy import lazy
 from blindbayes.model.file import dump_model
 from blindbayes.primitives.signatures import SigningKey
@@ -27,13 +28,8 @@ from blindbayes.transport.memory import Outcome
 from blindbayes.wire.transcript import Cost
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-    from pyarrow import csv as pa_csv
-
     from blindbayes import estimators
 else:
-    pa = lazy("pyarrow")
-    pa_csv = lazy("pyarrow.csv")
     estimators = lazy("blindbayes.estimators")
 
 
@@ -206,7 +202,7 @@ class Prediction(Learned):
 def csv_of(named: Mapping[str, Any]) -> bytes:
     """Columns as CSV."""
     sink = pa.BufferOutputStream()
-    pa_csv.write_csv(pa.table(dict(named)), sink)
+    pacsv.write_csv(pa.table(dict(named)), sink)
     return bytes(sink.getvalue())
 
 
