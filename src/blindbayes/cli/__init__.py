@@ -9,6 +9,7 @@ from __future__ import annotations
 import difflib
 import json
 import os
+import re
 import sys
 from importlib import import_module
 from typing import Any
@@ -40,6 +41,14 @@ COMMANDS = {
 }
 
 
+def _with_examples(command: click.Command) -> click.Command:
+    """The command with its examples line by line in its help, and those of its sub-commands: click wraps other paragraphs."""
+    command.help = re.sub(r"\n\n( *)(?=Examples?:\n)", r"\n\n\1" + "\b" + r"\n\1", command.help or "")
+    for each in command.commands.values() if isinstance(command, click.Group) else ():
+        _with_examples(each)
+    return command
+
+
 class _Commands(click.Group):
     def list_commands(self, ctx: click.Context) -> list[str]:
         return sorted({*COMMANDS, *extensions.added(extensions.COMMANDS)})
@@ -51,8 +60,7 @@ class _Commands(click.Group):
             module = extensions.load(extensions.COMMANDS, cmd_name)
         else:
             return None
-        command: click.Command = module.command
-        return command
+        return _with_examples(module.command)
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
         if args[0] not in COMMANDS and args[0] not in (known := self.list_commands(ctx)) and not args[0].startswith("-"):
@@ -60,7 +68,8 @@ class _Commands(click.Group):
             near = difflib.get_close_matches(args[0], known, n=1)
             ctx.fail(f"No such command {args[0]!r}." + (f" Did you mean {near[0]!r}?" if near else ""))
         if args[:2] == ["study", "hash"]:  # without the other commands of its group, which load every protocol
-            return args[0], click.Group(args[0], [import_module("blindbayes.cli.study_hash").show_hash]), args[1:]
+            alone = click.Group(args[0], [import_module("blindbayes.cli.study_hash").show_hash])
+            return args[0], _with_examples(alone), args[1:]
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

@@ -64,7 +64,6 @@ def command(
 
     Ends with exit code 4 if the claim is refuted, or if the audit was too weak to see its own planted faults.
 
-    \b
     Examples:
       blindbayes audit
       blindbayes audit --mechanism knorm --epsilon 0.5 --codebook codebook.toml

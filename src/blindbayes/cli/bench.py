@@ -63,7 +63,6 @@ def command(
     with a model in shares a second table says what each way to compare costs on the link of --latency-ms and --bandwidth-mbit,
     and which one a study takes that declares it (options.latency_ms, options.bandwidth_mbit).
 
-    \b
     Example:
       blindbayes bench
       blindbayes bench --codebook codebook.toml --parties 10 --protocol reference --protocol masked_sum

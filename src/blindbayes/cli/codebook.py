@@ -26,7 +26,6 @@ _LEAK = (
 def command() -> None:
     """Make, check and show codebooks: the public facts about columns.
 
-    \b
     Example:
       blindbayes codebook draft published_sample.csv --target class --out codebook.toml
       blindbayes codebook check codebook.toml --data visits.parquet
@@ -39,7 +38,6 @@ def command() -> None:
 def show(path: str, as_json: bool) -> None:
     """Print a codebook and its hash.
 
-    \b
     Example:
       blindbayes codebook show codebook.toml
     """
@@ -75,7 +73,6 @@ def show(path: str, as_json: bool) -> None:
 def hash_(path: str) -> None:
     """Print a codebook's SHA-256, to compare by phone.
 
-    \b
     Example:
       blindbayes codebook hash codebook.toml
     """
@@ -86,7 +83,6 @@ def hash_(path: str) -> None:
 def schema() -> None:
     """Print the JSON Schema of codebook files.
 
-    \b
     Example:
       blindbayes codebook schema > codebook.schema.json
     """
@@ -119,7 +115,6 @@ def draft(
     Categories are those of the sample; bounds are rounded outwards; skewed numbers get cells, heavy tails a log scale.
     Columns that look like persons (record numbers, e-mails, phone numbers, free text) are left out and named.
 
-    \b
     Example:
       blindbayes codebook draft published_sample.csv --target class --out codebook.toml
     """
@@ -152,7 +147,6 @@ def draft(
 def from_dictionary(dictionary: str, target: str, max_rows: int, out: str | None) -> None:
     """From a data dictionary: a CSV with name, kind, values (a|b|c), low, high, precision, bins, optional.
 
-    \b
     Example:
       blindbayes codebook from-dictionary columns.csv --target class --out codebook.toml
     """
@@ -169,7 +163,6 @@ def from_dictionary(dictionary: str, target: str, max_rows: int, out: str | None
 def check(path: str, data: str | None, ignore_extra: bool, show_codes: bool, as_json: bool, **reading: Any) -> None:
     """Check a codebook, and what in a table does not fit it. Nothing leaves this machine.
 
-    \b
     Example:
       blindbayes codebook check codebook.toml --data visits.parquet
     """

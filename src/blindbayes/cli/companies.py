@@ -15,8 +15,6 @@ from rich.table import Table
 
 from blindbayes.cli.screen import Screen
 from blindbayes.datasets import Synthetic
-from blindbayes.errors import PeerLost
-from blindbayes.foreign import read_json_table
 
 HOLDER, OTHER = "bank", "telecom"
 _QUERIES = 100_000
@@ -52,7 +50,7 @@ class Story:
 def tell_story(rows: int, scored: int, folder: Path | None, tell: Callable[[str], None]) -> Story:
     """Run it all. `folder` keeps what each company's agent wrote, and its share file."""
     from blindbayes import NaiveBayes
-    from blindbayes.cli.demo import write_duckdb
+    from blindbayes.cli.demo import bytes_sent, done, leakage_of, write_duckdb
     from blindbayes.datasets import bank_telecom
     from blindbayes.demo.loopback import Loopback
     from blindbayes.simulation.joined import JoinedModel
@@ -83,15 +81,15 @@ def tell_story(rows: int, scored: int, folder: Path | None, tell: Callable[[str]
             )
             sites.approve(study)
             tell("training on shares ...")
-            trained = _done(sites.run(study))
+            trained = done(sites.run(study))
             model = Path(trained[HOLDER]["release"]).name
             tell("scoring together ...")
             asked = {party: {"rows": f"{url}#asked"} for party, url in sources.items()}
-            classified = _done(sites.predict(study, model, "new customers", asked))
+            classified = done(sites.predict(study, model, "new customers", asked))
             labels = _classes(Path(classified[HOLDER]["release"]) / "classes.csv", target)
             tell("scoring every customer of the bank, without saying whom ...")
             everybody = {party: {"rows": f"{url}#customers", "to": HOLDER} for party, url in sources.items()}
-            hidden = _done(sites.predict(study, model, "every customer", everybody))
+            hidden = done(sites.predict(study, model, "every customer", everybody))
             classes = _classes(Path(hidden[HOLDER]["release"]) / "classes.csv", target)
             # Putting both shares in one place is what only a demonstration does: to compare with the plain join.
             files = {party: site.home.folder / "shares" / f"{model}.share" for party, site in sites.sites.items()}
@@ -102,13 +100,17 @@ def tell_story(rows: int, scored: int, folder: Path | None, tell: Callable[[str]
                         shutil.copytree(ended[party]["release"], folder / party / stage)
                     shutil.copy(files[party], folder / party / f"{party}.share")
         stages = {"training": trained, "new customers": classified, "every customer": hidden}
-        leakage = {stage: _leakage(ended) for stage, ended in stages.items()}
-        sent = {stage: _bytes(ended) for stage, ended in stages.items()}
+        leakage = {stage: leakage_of(ended) for stage, ended in stages.items()}
+        sent = {stage: bytes_sent(ended) for stage, ended in stages.items()}
     bank_book = codebook.with_features(codebook.feature(name) for name in own[HOLDER])
     bank = data.tables[HOLDER].select([*own[HOLDER], target])
     lines = [
         ("bank alone", bank.num_rows, float(NaiveBayes(bank_book).fit(bank).score(new.select(own[HOLDER]), truth))),
-        ("both, in shares only", plain.num_rows, _right(labels, truth)),
+        (
+            "both, in shares only",
+            plain.num_rows,
+            sum(one == true for one, true in zip(labels, truth, strict=True)) / len(truth),
+        ),
         ("joined (nobody may)", plain.num_rows, float(pooled.score(new.select(list(codebook.names)), truth))),
     ]
     scored_all = sum(label != "" for label in classes)
@@ -176,31 +178,9 @@ def joined_in_clear(tables: Mapping[str, pa.Table]) -> pa.Table:
     return pa.table({name: table.column(name) for table in (left, right) for name in table.column_names})
 
 
-def _done(ended: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    for name, outcome in ended.items():
-        if outcome.get("state") != "done":
-            raise PeerLost(f"the run ended with {outcome.get('text') or outcome.get('message')}", party=name)
-    return ended
-
-
-def _leakage(ended: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for outcome in ended.values():
-        found |= read_json_table((Path(outcome["release"]) / "leakage.json").read_bytes(), "leakage.json")["parties"]
-    return found
-
-
-def _bytes(ended: Mapping[str, Mapping[str, Any]]) -> int:
-    return sum(seat["bytes_out"] for outcome in ended.values() for seat in outcome["seats"].values())
-
-
 def _classes(path: Path, target: str) -> list[str]:
     from pyarrow import csv
 
     texts = csv.ConvertOptions(column_types={target: pa.string()}, strings_can_be_null=False)
     found: list[str] = csv.read_csv(path, convert_options=texts).column(target).to_pylist()
     return found
-
-
-def _right(labels: list[str], truth: list[str]) -> float:
-    return sum(label == true for label, true in zip(labels, truth, strict=True)) / len(truth)

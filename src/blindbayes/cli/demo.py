@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 def command() -> None:
     """See it work: three hospitals, a bank and a telecom, a census office, or mail providers.
 
-    \b
     Example:
       blindbayes demo hospitals --out demo
     """
@@ -60,7 +59,6 @@ def hospitals(as_json: bool, out: str | None, rows: int) -> None:
 
     Each hospital is a process of its own with its own DuckDB file, keys and policy; they talk over mutual TLS on loopback.
 
-    \b
     Example:
       blindbayes demo hospitals --out demo
     """
@@ -92,7 +90,6 @@ def mail(as_json: bool, out: str | None, rows: int, words: int) -> None:
     Each provider sees other campaigns of spam. What is summed under masks is how often each word of a public vocabulary stands
     in spam and in honest mail.
 
-    \b
     Example:
       blindbayes demo mail --out filter
     """
@@ -238,18 +235,31 @@ def _collected(ended: dict[str, dict[str, Any]], sites: Loopback, study: StudyFi
     """What all sites report of one run, and the folder that they sign together, at `where`."""
     from blindbayes import load
 
-    leakage: dict[str, Any] = {}
-    sent = 0
+    release = Path(next(iter(done(ended).values()))["release"])
+    seconds = max(outcome["protocol_seconds"] for outcome in ended.values())
+    signed = _signed_by_all(ended, sites, study, where)
+    return _Joint(load(release / "model.json"), leakage_of(ended), bytes_sent(ended), seconds, signed)
+
+
+def done(ended: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """How a run ended at each site, if it did so well at all of them."""
     for name, outcome in ended.items():
         if outcome.get("state") != "done":
             raise PeerLost(f"the run ended with {outcome.get('text') or outcome.get('message')}", party=name)
-        report = read_json_table((Path(outcome["release"]) / "leakage.json").read_bytes(), "leakage.json")
-        leakage |= report["parties"]
-        sent += sum(seat["bytes_out"] for seat in outcome["seats"].values())
-    release = Path(next(iter(ended.values()))["release"])
-    seconds = max(outcome["protocol_seconds"] for outcome in ended.values())
-    signed = _signed_by_all(ended, sites, study, where)
-    return _Joint(load(release / "model.json"), leakage, sent, seconds, signed)
+    return ended
+
+
+def leakage_of(ended: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """What every party received and what was opened to it, by the sites' own reports."""
+    found: dict[str, Any] = {}
+    for outcome in ended.values():
+        found |= read_json_table((Path(outcome["release"]) / "leakage.json").read_bytes(), "leakage.json")["parties"]
+    return found
+
+
+def bytes_sent(ended: Mapping[str, Mapping[str, Any]]) -> int:
+    """By all sites together."""
+    return sum(seat["bytes_out"] for outcome in ended.values() for seat in outcome["seats"].values())
 
 
 def write_duckdb(path: Path, tables: Mapping[str, pa.Table]) -> str:
@@ -276,7 +286,6 @@ def bank_telecom(as_json: bool, out: str | None, rows: int, scored: int) -> None
     18% in common. Each company is a process of its own with its own DuckDB file, keys and policy; they talk over mutual TLS
     on loopback. The model exists in two shares; a score opens the class, to the bank, and nothing else.
 
-    \b
     Example:
       blindbayes demo bank-telecom --out joint
     """
@@ -298,7 +307,6 @@ def bank_telecom(as_json: bool, out: str | None, rows: int, scored: int) -> None
 def census(as_json: bool, out: str | None, rows: int) -> None:
     """One statistics office: accuracy against epsilon, one private release, the ledger before and after.
 
-    \b
     Example:
       blindbayes demo census --out census
     """

@@ -40,7 +40,6 @@ def load_model(place: str) -> NaiveBayes:
 def command(model: str, feature: str | None, out: str | None, as_json: bool) -> None:
     """Say what a model file or release folder has learned: features by what they tell, values by what they speak for.
 
-    \b
     Example:
       blindbayes explain model.json
       blindbayes explain release --feature age

@@ -15,7 +15,6 @@ from blindbayes.errors import ConfigError
 def command(model_path: str, out: str) -> None:
     """Write a model file as PMML (.pmml), ONNX (.onnx) or skops (.skops), by the ending of OUT.
 
-    \b
     Example:
       blindbayes export model.json model.pmml
     """

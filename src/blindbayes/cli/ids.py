@@ -18,7 +18,6 @@ from blindbayes.errors import ConfigError
 def command() -> None:
     """Identifiers, before two parties join on them.
 
-    \b
     Example:
       blindbayes ids check codebook.toml --data customers.parquet
     """
@@ -32,7 +31,6 @@ def command() -> None:
 def check(path: str, data: str, as_json: bool, **reading: Any) -> None:
     """How many identifiers do not normalise, how many stand twice. Nothing leaves this machine.
 
-    \b
     Example:
       blindbayes ids check codebook.toml --data customers.parquet
     """

@@ -18,7 +18,6 @@ from blindbayes.privacy.accounting import Composition
 def command() -> None:
     """The record of privacy spent: append-only, hash-chained, charged before every release.
 
-    \b
     Example:
       blindbayes ledger init ledger.jsonl --epsilon 2
       blindbayes ledger show ledger.jsonl
@@ -43,7 +42,6 @@ def command() -> None:
 def init(path: str, epsilon: str, delta: str, unit: str, composition: Composition, owner: str, as_json: bool) -> None:
     """Open a new ledger at PATH with its budget.
 
-    \b
     Example:
       blindbayes ledger init ledger.jsonl --epsilon 2 --delta 0.000001
     """
@@ -61,7 +59,6 @@ def init(path: str, epsilon: str, delta: str, unit: str, composition: Compositio
 def show(path: str, as_json: bool) -> None:
     """What was spent, on what, and what is left.
 
-    \b
     Example:
       blindbayes ledger show ledger.jsonl
     """
@@ -105,7 +102,6 @@ def show(path: str, as_json: bool) -> None:
 def verify(path: str, head: str | None, as_json: bool) -> None:
     """Check every line and the chain; exit code 9 if the ledger was changed.
 
-    \b
     Example:
       blindbayes ledger verify ledger.jsonl
     """

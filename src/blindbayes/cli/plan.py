@@ -62,7 +62,6 @@ def command(
     """Forecast accuracy, AUC, balanced accuracy and recall against epsilon on a public or synthetic proxy, beside those without
     privacy; says where a model is no better than the majority class.
 
-    \b
     Example:
       blindbayes plan --codebook codebook.toml --proxy public_sample.csv --expected-rows 50000
       blindbayes plan --codebook codebook.toml --synthetic --expected-rows 2000

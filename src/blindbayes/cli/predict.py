@@ -45,7 +45,6 @@ def command(
 
     One line per row, in the order of a file (a database gives no order). The class column, if there, is not looked at.
 
-    \b
     Example:
       blindbayes predict model.json new_patients.csv --probabilities --keep record_number
       blindbayes predict model.json new_patients.csv --weight ill=10

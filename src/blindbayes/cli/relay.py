@@ -31,7 +31,6 @@ def require_relay(folder: Path) -> None:
 def command() -> None:
     """Pass ciphertext between sites that can only dial out.
 
-    \b
     Example:
       blindbayes relay init hub --name hub --address relay.example:7450
       blindbayes relay pin hub north-card.toml --words "the words that north reads out"
@@ -47,7 +46,6 @@ def command() -> None:
 def init(folder: Path, name: str, address: str, passphrase_file: Path | None) -> None:
     """Make the relay's keys and card in FOLDER.
 
-    \b
     Example:
       blindbayes relay init hub --name hub --address relay.example:7450
     """
@@ -63,7 +61,6 @@ def init(folder: Path, name: str, address: str, passphrase_file: Path | None) ->
 def pin_card(folder: Path, card: Path, words: str) -> None:
     """Let the site of CARD use this relay.
 
-    \b
     Example:
       blindbayes relay pin hub north-card.toml --words "the words that north reads out"
     """
@@ -82,7 +79,6 @@ def pin_card(folder: Path, card: Path, words: str) -> None:
 def serve(folder: Path, listen: str, passphrase_file: Path | None, json_log: bool) -> None:
     """Run the relay until it is stopped.
 
-    \b
     Example:
       blindbayes relay serve hub --listen 0.0.0.0:7450
     """

@@ -69,7 +69,6 @@ def command() -> None:
 
     A folder alone is shown.
 
-    \b
     Example:
       blindbayes report demo/exact/north demo/exact/south
       blindbayes report sign release --config north
@@ -94,7 +93,6 @@ def show(folders: tuple[str, ...], cards: tuple[str, ...], registry: str | None,
     Every file is compared with the checksums and every signature is checked. Several folders are those of several sites
     of one run: their models must be the same. With --card, that site must have signed, with the key on its card.
 
-    \b
     Example:
       blindbayes report show demo/exact/north demo/exact/south --card north.toml
       blindbayes report demo/private/north --registry publisher.toml > statement.yaml
@@ -159,7 +157,6 @@ def _show_model(path: str, as_json: bool, *, alone: bool) -> None:
 def cover() -> None:
     """Print a cover file to be filled in: title, owner, and what a data protection officer is asked for.
 
-    \b
     Example:
       blindbayes report cover > cover.toml
       blindbayes train visits.csv --codebook codebook.toml --release release --cover cover.toml --epsilon 1
@@ -177,7 +174,6 @@ def pdf(folder: str, out: str) -> None:
 
     The folder's files are compared with their checksums first; the PDF names the SHA-256 of those checksums.
 
-    \b
     Example:
       blindbayes report pdf release --out release.pdf
     """
@@ -203,7 +199,6 @@ def sign(folder: str, home: SiteFolder, passphrase_file: Path | None) -> None:
     leak report claims, study and run. This site must have a release of the same run of its own, with the same files;
     otherwise nothing is signed, and the file that differs is named.
 
-    \b
     Example:
       blindbayes report sign release --config north
     """
@@ -251,7 +246,6 @@ def verify(folder: str, cards: tuple[str, ...], config: Path, everyone: bool, pa
     keys in the folder itself count for nothing. It fails if the site that made the folder did not sign it, or if a party that
     learned the result has not signed what is common to all.
 
-    \b
     Example:
       blindbayes report verify release --card north.toml --card south.toml --card west.toml
       blindbayes report verify release --config north

@@ -87,7 +87,6 @@ def _default(path: str, field: Any) -> str:
 def command() -> None:
     """Every setting of site.toml and study.toml, with its default and what it does.
 
-    \b
     Example:
       blindbayes settings
     """

@@ -35,7 +35,6 @@ def log_as_json() -> None:
 def command() -> None:
     """One organisation's agent: keys, policy, approvals.
 
-    \b
     Example:
       blindbayes site init north --name north --listen 0.0.0.0:7440 --address north.example:7440 --table visits.parquet
       blindbayes site pin south-card.toml --config north
@@ -69,7 +68,6 @@ def init(
 ) -> None:
     """Make keys, a card to hand out, a ledger and site.toml in FOLDER.
 
-    \b
     Example:
       blindbayes site init north --name north --listen 0.0.0.0:7440 --address north.example:7440 --table visits.parquet
     """
@@ -101,7 +99,6 @@ def init(
 def pin_card(card: Path, words: str | None, replace: bool, who: str | None, home: SiteFolder) -> None:
     """Trust another site's CARD from now on.
 
-    \b
     Example:
       blindbayes site pin south-card.toml --config north
     """
@@ -123,7 +120,6 @@ def pin_card(card: Path, words: str | None, replace: bool, who: str | None, home
 def request_certificate(home: SiteFolder, passphrase_file: Path | None) -> None:
     """Print a signing request for a certificate authority. Only for consortia that want one beside the pins.
 
-    \b
     Example:
       blindbayes site request --config north > north.csr
     """
@@ -146,7 +142,6 @@ def rotate(passphrase_file: Path | None, new_passphrase_file: Path | None, who: 
 
     Studies and approvals name the identity, and stay. If the identity's own key may be known to others, make a new site.
 
-    \b
     Example:
       blindbayes site rotate --config north
     """
@@ -165,7 +160,6 @@ def rotate(passphrase_file: Path | None, new_passphrase_file: Path | None, who: 
 def peers(home: SiteFolder, as_json: bool) -> None:
     """The sites that are pinned here, with their words.
 
-    \b
     Example:
       blindbayes site peers --config north
     """
@@ -191,7 +185,6 @@ def approve(
     It says which settings are not the default and how many colluding sites the study bears. Policy is checked now and again
     before every run.
 
-    \b
     Example:
       blindbayes site approve study.toml --hash HASH --config north
     """
@@ -247,7 +240,6 @@ def find_study(home: SiteFolder, text: str) -> StudyFile:
 def revoke(sha256: str, reason: str | None, who: str | None, home: SiteFolder) -> None:
     """Take an approval back.
 
-    \b
     Example:
       blindbayes site revoke HASH --config north
     """
@@ -261,7 +253,6 @@ def revoke(sha256: str, reason: str | None, who: str | None, home: SiteFolder) -
 def list_shares(home: SiteFolder, as_json: bool) -> None:
     """The models over columns of which this site holds a share, and how many instances may still be classified.
 
-    \b
     Example:
       blindbayes site shares --config hospital
     """
@@ -279,7 +270,6 @@ def list_shares(home: SiteFolder, as_json: bool) -> None:
 def destroy_share(run: str, home: SiteFolder) -> None:
     """Erase this site's share of the model of a training RUN. The model is gone for all parties.
 
-    \b
     Example:
       blindbayes site destroy RUN --config hospital
     """
@@ -296,7 +286,6 @@ def destroy_share(run: str, home: SiteFolder) -> None:
 def serve_command(home: SiteFolder, passphrase_file: Path | None, as_json: bool, json_log: bool, with_console: bool) -> None:
     """Run the agent until it is stopped. Runs that were interrupted go on.
 
-    \b
     Example:
       blindbayes site serve --config north --log-json
     """
@@ -357,7 +346,6 @@ def console_command(config: Path, operator: str, as_json: bool) -> None:
 
     Where there is no site yet it serves a page that makes one, and goes on as its agent.
 
-    \b
     Example:
       blindbayes site console --config north
     """
@@ -379,7 +367,6 @@ def console_command(config: Path, operator: str, as_json: bool) -> None:
 def status(home: SiteFolder, as_json: bool) -> None:
     """What the running agent is doing.
 
-    \b
     Example:
       blindbayes site status --config north
     """
@@ -410,7 +397,6 @@ def status(home: SiteFolder, as_json: bool) -> None:
 def log(must_hold: str | None, home: SiteFolder, as_json: bool) -> None:
     """Verify the audit log and show it.
 
-    \b
     Example:
       blindbayes site log --config north
     """
@@ -430,7 +416,6 @@ def log(must_hold: str | None, home: SiteFolder, as_json: bool) -> None:
 def show_policy(home: SiteFolder) -> None:
     """What this site allows.
 
-    \b
     Example:
       blindbayes site policy --config north
     """

@@ -26,7 +26,6 @@ _PASSPHRASE = click.option(
 def backup(out: Path, passphrase_file: Path, who: str | None, home: SiteFolder) -> None:
     """Write the site's folder to OUT, sealed with a passphrase; the agent may run. Rows and runs under way stay out.
 
-    \b
     Example:
       blindbayes site backup north.backup --passphrase-file backup.pass --config north
     """
@@ -46,7 +45,6 @@ def restore(file: Path, folder: Path, passphrase_file: Path) -> None:
     Nothing runs there until its people say what is known of the time since the backup (`site acknowledge`), and approvals are
     taken back. Sites that met this one since refuse it until their people say `site forget`.
 
-    \b
     Example:
       blindbayes site restore north.backup north --passphrase-file backup.pass
     """
@@ -69,7 +67,6 @@ def acknowledge(reason: str, charges: int | None, who: str | None, home: SiteFol
     Each lost entry of the ledger counts as much as the policy lets one run cost; without --charges all that is left of the
     budget counts as spent. Unless it is 0, exact sums are refused from now on, and no more is classified with shares kept here.
 
-    \b
     Example:
       blindbayes site acknowledge --charges 2 --reason "disk lost on 12 May; south saw entry 7 of our ledger" --config north
     """

@@ -29,7 +29,6 @@ def _names(home: SiteFolder) -> dict[str, str]:
 def unsettled(home: SiteFolder, as_json: bool) -> None:
     """Exact sums that ended without saying whom they included, and what that puts at risk.
 
-    \b
     Example:
       blindbayes site unsettled --config north
     """
@@ -63,7 +62,6 @@ def unsettled(home: SiteFolder, as_json: bool) -> None:
 def settle(run: str, nothing: bool, included: str | None, reason: str, who: str | None, home: SiteFolder) -> None:
     """Write down what a run that ended without a word opened. The difference rule believes it.
 
-    \b
     Example:
       blindbayes site settle 8f0c... --nothing --reason "the server's disk is wiped, no site has a release" --config north
     """
@@ -99,7 +97,6 @@ def forget(site: str, reason: str, who: str | None, home: SiteFolder) -> None:
     What it spent after its backup was made is then not in its ledger: let its people charge it there first
     (`blindbayes ledger`), and agree in writing.
 
-    \b
     Example:
       blindbayes site forget south --reason "disk lost on 12 May, restored from 11 May, letter of 14 May" --config north
     """
@@ -121,7 +118,6 @@ def withdraw(study: str, undo: bool, who: str | None, home: SiteFolder) -> None:
 
     After that run the site leaves the roster. Totals that others learned before stay what they are.
 
-    \b
     Example:
       blindbayes site withdraw HASH --config north
     """

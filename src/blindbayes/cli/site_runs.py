@@ -30,7 +30,6 @@ from blindbayes.site.runs import require_run_id
 def runs(study: str | None, last: int, home: SiteFolder, as_json: bool) -> None:
     """The runs that this site took part in, and how they ended.
 
-    \b
     Example:
       blindbayes site runs --config north
     """
@@ -53,7 +52,6 @@ def runs(study: str | None, last: int, home: SiteFolder, as_json: bool) -> None:
 def stop(run: str, reason: str, who: str | None, home: SiteFolder, as_json: bool) -> None:
     """Stop a RUN at any step, for all sites. What it has paid for or let out stays paid for, and in the log.
 
-    \b
     Example:
       blindbayes site stop RUN --reason "the wrong month was loaded" --config north
     """
@@ -79,7 +77,6 @@ def precompute(model: str | None, instances: int | None, packs: int, burn: bool,
     A batch of at most so many instances that is asked for later takes a pack, at every site, and ends sooner. What there is
     shows `site status`; an idle agent makes it by itself if site.toml says so (ahead_batches), and never more than ahead_mb.
 
-    \b
     Example:
       blindbayes site precompute MODEL --instances 5000 --config hospital
     """
@@ -104,7 +101,6 @@ def precompute(model: str | None, instances: int | None, packs: int, burn: bool,
 def collect(run: str, out: Path, home: SiteFolder) -> None:
     """Copy what an ended RUN left at this site.
 
-    \b
     Example:
       blindbayes site collect RUN --out release --config north
     """
@@ -134,7 +130,6 @@ def refuse(study: str, reason: str, who: str | None, home: SiteFolder) -> None:
 
     The reason goes, signed, to those parties of the study that ask this site for a run, and to nobody else.
 
-    \b
     Example:
       blindbayes site refuse study.toml --reason "the ethics board has not decided" --config north
     """
@@ -148,7 +143,6 @@ def refuse(study: str, reason: str, who: str | None, home: SiteFolder) -> None:
 def reload(home: SiteFolder) -> None:
     """Let the running agent take up changed settings, policy and pins; runs go on. What needs a restart is said.
 
-    \b
     Example:
       blindbayes site reload --config north
     """
@@ -182,7 +176,6 @@ def people(
 ) -> None:
     """Who may decide here: stewards approve, officers refuse and revoke, analysts run. If nobody is named, everybody may.
 
-    \b
     Example:
       blindbayes site people --add "Ada Lovelace" --role steward --account ada --config north
     """
@@ -209,7 +202,6 @@ def people(
 def health(home: SiteFolder) -> None:
     """Whether the agent runs and can read its log and ledger; exit code 0 if so. For containers and timers.
 
-    \b
     Example:
       blindbayes site health --config north
     """

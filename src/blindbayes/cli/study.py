@@ -41,7 +41,6 @@ from blindbayes.transport.identity import Identity, read_card
 def command() -> None:
     """Several organisations, one model: write, check, sign and run a study.
 
-    \b
     Example:
       blindbayes study check study.toml
       blindbayes study sign study.toml
@@ -93,7 +92,6 @@ def command() -> None:
 def init(context: click.Context, /, path: Path | None, ask: bool, **said: Any) -> None:
     """Write a STUDY from a codebook and the cards of the sites. On a terminal it asks for what is missing.
 
-    \b
     Example:
       blindbayes study init
       blindbayes study init study.toml --title Readmission --codebook codebook.toml \\
@@ -159,7 +157,6 @@ command.add_command(show_hash)
 def check(path: Path, as_json: bool) -> None:
     """What the study says, who signed it, what would be opened and to whom.
 
-    \b
     Example:
       blindbayes study check study.toml
     """
@@ -193,7 +190,6 @@ def _shown(name: str, value: Any) -> str:
 def sign(path: Path, instead: bool, home: SiteFolder, passphrase_file: Path | None) -> None:
     """Add this site's signature to the STUDY, or to the newest change of its roster.
 
-    \b
     Example:
       blindbayes study sign study.toml --config north
     """
@@ -222,7 +218,6 @@ def _missing(study: StudyFile) -> str:
 def dry_run(path: Path, home: SiteFolder, as_json: bool) -> None:
     """What would leave this site, by kind of cell, without anything leaving. Counts the rows to see that they fit.
 
-    \b
     Example:
       blindbayes study dry-run study.toml --config north
     """
@@ -243,7 +238,6 @@ def dry_run(path: Path, home: SiteFolder, as_json: bool) -> None:
 def run(path: Path, home: SiteFolder, base: str | None, out: Path | None, as_json: bool) -> None:
     """Run an approved STUDY through this site's running agent, and wait for its end.
 
-    \b
     Example:
       blindbayes study run study.toml --config north --out release
     """

@@ -164,7 +164,6 @@ def predict(
     the same instances in the same order; where the study matches rows by an identifier, --to scores one site's people
     instead, whatever the order, and names nobody to the others.
 
-    \b
     Example:
       blindbayes study predict study.toml --batch monday --table patients.csv --keep number --out classes.csv --config hospital
     """

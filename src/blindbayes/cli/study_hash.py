@@ -16,7 +16,6 @@ FILE = click.argument("path", metavar="STUDY", type=click.Path(exists=True, dir_
 def show_hash(path: Path) -> None:
     """The SHA-256 of the study with its newest roster: what people compare. `study check` says whether it can be run.
 
-    \b
     Example:
       blindbayes study hash study.toml
     """

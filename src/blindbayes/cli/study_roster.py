@@ -21,7 +21,6 @@ from blindbayes.transport.identity import Identity, read_card
 def roster() -> None:
     """Sites that come to a study or leave it; the study and its hash stay.
 
-    \b
     Example:
       blindbayes study roster change study.toml --add east-card.toml
       blindbayes study sign study.toml --config north
@@ -51,7 +50,6 @@ def change(
 ) -> None:
     """Write a change of the roster into the STUDY, on top of the newest. It counts once all have signed and approved it.
 
-    \b
     Example:
       blindbayes study roster change study.toml --add east-card.toml --add west-card.toml --remove south
     """
@@ -76,7 +74,6 @@ def change(
 def show(path: Path, as_json: bool) -> None:
     """Every roster that the STUDY had: who came, who left, who has not signed.
 
-    \b
     Example:
       blindbayes study roster show study.toml
     """

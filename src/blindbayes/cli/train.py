@@ -73,24 +73,15 @@ def command(
     owner: str | None,
     site: str | None,
     passphrase_file: Path | None,
-    alpha: float,
-    var_smoothing: float,
     epsilon: float | None,
-    delta: float,
-    mechanism: str,
-    expected_rows: int | None,
     rows_per_person: int | None,
-    allocation: tuple[int, int] | None,
-    gamma: float | None,
-    tuning: str | None,
     ledger: str | None,
     ignore_extra: bool,
     as_json: bool,
-    **reading: Any,
+    **more: Any,
 ) -> None:
     """Fit a model on one table (path or database URL) and write the model file.
 
-    \b
     Example:
       blindbayes train visits.parquet --codebook codebook.toml --out model.json
       blindbayes train visits.parquet --codebook codebook.toml --out model.json --epsilon 1 --ledger ledger.jsonl
@@ -116,22 +107,10 @@ def command(
         if epsilon is None:
             raise ConfigError("--rows-per-person says whom epsilon protects: pass --epsilon too")
         require_identifier(codebook)
-    model = NaiveBayes(
-        codebook,
-        alpha=alpha,
-        var_smoothing=var_smoothing,
-        epsilon=epsilon,
-        delta=delta,
-        mechanism=mechanism,
-        ledger=ledger,
-        expected_rows=expected_rows,
-        rows_per_person=rows_per_person,
-        allocation=allocation,
-        gamma=gamma,
-        tuning=tuning,
-        extra_columns="ignore" if ignore_extra else "refuse",
-    )
-    with opened(data, **reading) as table, counting("train") as table.watch:
+    settings = {name: more.pop(name) for name in NaiveBayes().get_params() if name in more}  # what is left says how to read
+    settings |= {"epsilon": epsilon, "rows_per_person": rows_per_person, "ledger": ledger}
+    model = NaiveBayes(codebook, extra_columns="ignore" if ignore_extra else "refuse", **settings)
+    with opened(data, **more) as table, counting("train") as table.watch:
         model.fit(table)
     facts = {"model": out, "release": release, "codebook": model.approved_codebook_, "private": epsilon is not None}
     if out is not None:

@@ -20,8 +20,9 @@ import re
 import unicodedata
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import date
+from functools import partial
 from typing import Any
 
 from blindbayes.codebook import IdPart, IdRecipe
@@ -47,15 +48,7 @@ class IdReport:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain builtins."""
-        return {
-            "rows": self.rows,
-            "missing": self.missing,
-            "unusable": dict(self.unusable),
-            "identified": self.identified,
-            "distinct": self.distinct,
-            "repeated": self.repeated,
-            "most_rows": self.most_rows,
-        }
+        return asdict(self)
 
 
 def identify(columns: Mapping[str, Any], recipe: IdRecipe) -> tuple[list[bytes | None], IdReport]:
@@ -72,12 +65,10 @@ def identify(columns: Mapping[str, Any], recipe: IdRecipe) -> tuple[list[bytes |
         unusable[part.column] = sum(text is None and not empty for text, empty in zip(normalised, gone, strict=True))
         parts.append(normalised)
         absent.append(gone)
-    identifiers: list[bytes | None] = []
-    for texts in zip(*parts, strict=True):
-        if any(text is None for text in texts):
-            identifiers.append(None)
-        else:
-            identifiers.append(b"".join(_framed(text) for text in texts if text is not None))
+    identifiers = [
+        None if None in texts else b"".join(_framed(text) for text in texts if text is not None)
+        for texts in zip(*parts, strict=True)
+    ]
     if identifiers and not any(identifiers):
         raise DataError("no row has a usable identifier; check the identifier columns against the codebook's recipe")
     counted = Counter(identifier for identifier in identifiers if identifier is not None)
@@ -95,13 +86,8 @@ def identify(columns: Mapping[str, Any], recipe: IdRecipe) -> tuple[list[bytes |
 
 def digests(identifiers: Sequence[bytes | None], key: bytes) -> list[bytes | None]:
     """Keyed 128-bit digests, as protocols take them. `key` is public (the study's hash): a digest must not leave the site."""
-    made: list[bytes | None] = []
-    for identifier in identifiers:
-        if identifier is None:
-            made.append(None)
-        else:
-            made.append(hashlib.blake2b(identifier, digest_size=DIGEST_BYTES, key=key, person=b"blindbayes id").digest())
-    return made
+    hashed = partial(hashlib.blake2b, digest_size=DIGEST_BYTES, key=key, person=b"blindbayes id")
+    return [None if identifier is None else hashed(identifier).digest() for identifier in identifiers]
 
 
 def _framed(text: str) -> bytes:

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import ast
 import math
+import operator
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -33,6 +34,15 @@ _DATES = {
     order: r"^\s*" + "[-./]".join(parts) + r"\s*([ T].*)?$"
     for order, parts in {"YMD": (_YEAR, _MONTH, _DAY), "DMY": (_DAY, _MONTH, _YEAR), "MDY": (_MONTH, _DAY, _YEAR)}.items()
 }
+_ARITHMETIC: dict[type, Callable[[Any, Any], Any]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+}
+_COMPARISONS: dict[type, Callable[[Any, Any], Any]] = {
+    getattr(ast, name): getattr(operator, name.lower()[:2]) for name in ("Eq", "Lt", "Gt")
+} | {ast.NotEq: operator.ne, ast.LtE: operator.le, ast.GtE: operator.ge}
 _TIME = r"[ T]([01]?[0-9]|2[0-3]):([0-5][0-9])"
 
 
@@ -242,31 +252,19 @@ class _Reader:
 
     def _arithmetic(self, node: ast.BinOp) -> Any:
         left, right = self._number(node.left), self._number(node.right)
-        if isinstance(node.op, ast.Add):
-            return left + right
-        if isinstance(node.op, ast.Sub):
-            return left - right
-        if isinstance(node.op, ast.Mult):
-            return left * right
         if isinstance(node.op, ast.Div):
-            return left / ibis.ifelse(right == 0, ibis.null("float64"), right)
-        raise self._refuse("arithmetic is + - * /")
+            right = ibis.ifelse(right == 0, ibis.null("float64"), right)
+        if type(node.op) not in _ARITHMETIC:
+            raise self._refuse("arithmetic is + - * /")
+        return _ARITHMETIC[type(node.op)](left, right)
 
     def _compared(self, node: ast.Compare) -> Any:
         sides = (node.left, node.comparators[0])
         as_text = any(isinstance(side, ast.Constant) and isinstance(side.value, str) for side in sides)
         left, right = (self._text(side) if as_text else self._number(side) for side in sides)
-        compared: dict[type, Callable[[], Any]] = {
-            ast.Eq: lambda: left == right,
-            ast.NotEq: lambda: left != right,
-            ast.Lt: lambda: left < right,
-            ast.LtE: lambda: left <= right,
-            ast.Gt: lambda: left > right,
-            ast.GtE: lambda: left >= right,
-        }
-        if type(node.ops[0]) not in compared:
+        if type(node.ops[0]) not in _COMPARISONS:
             raise self._refuse("comparisons are == != < <= > >=")
-        return compared[type(node.ops[0])]()
+        return _COMPARISONS[type(node.ops[0])](left, right)
 
     def _called(self, name: str, given: list[ast.expr]) -> Any:
         if name not in FUNCTIONS:
@@ -328,27 +326,10 @@ class _Reader:
         return days if name == "days" else days * 24 + (end.seconds - start.seconds) / 3600
 
 
+_OF_ONE = "col number lower missing abs floor round log sqrt iso year month day weekday hour"
 FUNCTIONS: dict[str, tuple[int, int]] = {
-    "col": (1, 1),
-    "number": (1, 1),
-    "lower": (1, 1),
-    "missing": (1, 1),
-    "abs": (1, 1),
-    "floor": (1, 1),
-    "round": (1, 1),
-    "log": (1, 1),
-    "sqrt": (1, 1),
-    "min": (2, 2),
-    "max": (2, 2),
+    **dict.fromkeys(_OF_ONE.split(), (1, 1)),
+    **dict.fromkeys(("min", "max", "days", "hours", "years"), (2, 2)),
     "date": (1, 2),
-    "iso": (1, 1),
-    "year": (1, 1),
-    "month": (1, 1),
-    "day": (1, 1),
-    "weekday": (1, 1),
-    "hour": (1, 1),
-    "days": (2, 2),
-    "hours": (2, 2),
-    "years": (2, 2),
 }
 """Functions of an expression, with the fewest and the most of their arguments."""

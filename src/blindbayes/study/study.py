@@ -13,8 +13,8 @@ import os
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from importlib import import_module
-from inspect import signature
-from typing import Any, ClassVar, Literal, TypeVar
+from inspect import Parameter, signature
+from typing import Any, ClassVar, Literal, TypeVar, get_args
 
 import msgspec
 
@@ -32,7 +32,7 @@ from blindbayes.study.summing import FEWEST_EXACT, Mechanism, SumPlanning
 from blindbayes.wire.transcript import Keep
 
 SIMULATION = "blindbayes.simulation.driver"
-MECHANISMS = ("auto", "polya", "skellam", "diluted")
+MECHANISMS = get_args(Mechanism)
 
 
 class Study(SumPlanning):
@@ -324,12 +324,7 @@ class Study(SumPlanning):
     def to_dict(self) -> dict[str, Any]:
         """Everything agreed on, as plain builtins; the codebook by its hash."""
         fields = {name: getattr(self, name) for name in _FIELDS}
-        for name in (
-            "rows_per_person",
-            "tuning",
-            "views",
-            "class_weight",
-        ):  # later settings: at their default they leave earlier hashes alone
+        for name in _LATER:  # at their default they leave earlier hashes alone
             if not fields[name]:
                 del fields[name]
         fields["rows"], fields["options"] = fields.pop("expected_rows"), first_names(self.options)
@@ -378,8 +373,7 @@ class Study(SumPlanning):
         """
         if not isinstance(sources, Mapping):
             raise ConfigError("sources maps the name of each party to its table")
-        run = import_module(SIMULATION).simulate
-        return run(
+        return import_module(SIMULATION).simulate(
             self,
             sources,
             base=base,
@@ -410,10 +404,7 @@ class ColumnStudy(Study):
     kind_described = "columns whose rows line up"
     usual: ClassVar[str] = "class_sums"
     lined_up: ClassVar[bool] = True
-    _ignored: ClassVar[Mapping[str, Any]] = {
-        "quorum": None,
-        "duplicates": "join",
-    }
+    _ignored: ClassVar[Mapping[str, Any]] = {"quorum": None, "duplicates": "join"}
 
 
 class JoinStudy(Study):
@@ -423,47 +414,15 @@ class JoinStudy(Study):
     kind_described = "columns whose rows are matched by an identifier"
     usual: ClassVar[str] = "joined_sums"
     lined_up: ClassVar[bool] = False
-    _ignored: ClassVar[Mapping[str, Any]] = {
-        name: usual for name, usual in ColumnStudy._ignored.items() if name != "duplicates"
-    }
+    _ignored: ClassVar[Mapping[str, Any]] = {"quorum": None}
 
 
-_FIELDS = (
-    "partition",
-    "protocol",
-    "epsilon",
-    "delta",
-    "mechanism",
-    "unit",
-    "party_rows",
-    "rows_per_person",
-    "tuning",
-    "expected_rows",
-    "gamma",
-    "views",
-    "quorum",
-    "min_parties",
-    "min_rows",
-    "min_cell",
-    "options",
-    "alpha",
-    "var_smoothing",
-    "class_weight",
-    "reveal_to",
-    "key",
-    "aligned",
-    "duplicates",
-)
+_FIELDS = tuple(name for name, each in signature(Study.__init__).parameters.items() if each.kind is Parameter.KEYWORD_ONLY)
+_FIELDS = tuple(name for name in _FIELDS if name not in ("privacy", "thresholds", "model"))  # which group others
+_LATER = ("rows_per_person", "tuning", "views", "class_weight")
 _LEAST = {"min_parties": 2, "min_rows": 0, "min_cell": 0, "quorum": 1, "expected_rows": 1, "party_rows": 1}
 _OF_NOISE: dict[str, Any] = {
-    "delta": 0.0,
-    "mechanism": "auto",
-    "unit": "record",
-    "party_rows": None,
-    "tuning": None,
-    "expected_rows": None,
-    "gamma": 2 / 3,
-    "views": False,
+    each.name: each.default for each in msgspec.structs.fields(Privacy) if each.name not in ("epsilon", "rows_per_person")
 }
 
 
