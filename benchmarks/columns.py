@@ -90,22 +90,25 @@ class Line:
     def _write(self) -> None:
         """Frames go out from a thread, so that two parties that send at once never wait for each other."""
         while (frame := self.queue.get()) is not None:
-            self.sock.sendall(struct.pack("<Q", len(frame)))
-            self.sock.sendall(frame)
+            size = struct.pack("<Q", len(frame))
+            out = self.sock.sendmsg([size, frame]) - len(size)
+            if out < 0:
+                raise OSError("the line takes less than eight bytes")
+            self.sock.sendall(memoryview(frame)[out:])
 
-    def receive(self) -> bytearray:
+    def receive(self) -> bytes:
         size = struct.unpack("<Q", self._exactly(8))[0]
         return self._exactly(size)
 
-    def _exactly(self, size: int) -> bytearray:
-        buffer = bytearray(size)
-        view, at = memoryview(buffer), 0
-        while at < size:
-            got = self.sock.recv_into(view[at:])
-            if not got:
+    def _exactly(self, size: int) -> bytes:
+        """In one go, into memory that nobody has filled before; what a signal cut short is asked for again."""
+        got = self.sock.recv(size, socket.MSG_WAITALL)
+        while len(got) < size:
+            more = self.sock.recv(size - len(got), socket.MSG_WAITALL)
+            if not more:
                 raise EOFError
-            at += got
-        return buffer
+            got += more
+        return got
 
 
 def drive(role: Role[Any], line: Line) -> Any:

@@ -162,9 +162,11 @@ def _combined(transfers: Block128) -> Block128:
     return total
 
 
-def choice_bits(choices: U64Array, entries: int) -> Bits:
+def choice_bits(choices: U64Array | Bits, entries: int) -> Bits:
     """The bits of the choices, (rows, bits), lowest first: what the chooser hands to the extension."""
+    if entries <= 2:
+        return choices.astype(np.uint8, copy=False)[:, None]
     if entries <= 256:
-        return np.unpackbits(choices.astype(np.uint8)[:, None], axis=1, count=bits_for(entries), bitorder="little")
+        return np.unpackbits(choices.astype(np.uint8, copy=False)[:, None], axis=1, count=bits_for(entries), bitorder="little")
     shifts = np.arange(bits_for(entries), dtype=np.uint64)
     return ((choices[:, None] >> shifts) & np.uint64(1)).astype(np.uint8)

@@ -321,20 +321,22 @@ class ChooserStream:
     def extend(self, bits: Bits) -> tuple[U64Array, Block128]:
         """Corrections to send, with their proof, and t of shape (n, 2)."""
         flat = np.ascontiguousarray(bits.reshape(-1))
-        sent: list[Bytes] = []
+        words = np.empty(correction_words(len(flat)), dtype=np.uint64)
         t = np.empty((_padded(len(flat)), 2), dtype=np.uint64)
-        low = 0
+        low = at = 0
         for size in _pieces(len(flat)):
+            piece = words.view(np.uint8)[at : at + _piece_bytes(size)]
+            at += len(piece)
             packed = np.zeros((size + MASK_BITS) // 8, dtype=np.uint8)
             tight = np.packbits(flat[low : low + size], bitorder="little")
             packed[: len(tight)] = tight
             packed[-HASH_BYTES:] = self._mask()
-            folded, rest = _fold(self._leaves, len(packed))
+            rest = piece[:-_PROOF_BYTES].reshape(TREES, -1)
+            folded = _fold(self._leaves, rest)
             _correct(rest, packed)
-            sent.extend((rest.reshape(-1), self._prove(rest, packed, folded)))
+            piece[-_PROOF_BYTES:] = self._prove(rest, packed, folded)
             _transpose(folded[:, :-HASH_BYTES], source=self._leaves, out=t[low : low + size])
             low += size
-        words = np.concatenate(sent).view(np.uint64) if sent else np.zeros(0, dtype=np.uint64)
         return words, t[: len(flat)]
 
     def _mask(self) -> Bytes:
@@ -379,7 +381,8 @@ class SenderStream:
             at += len(piece)
             width = (size + MASK_BITS) // 8
             received = piece[: TREES * width].reshape(TREES, width)
-            folded, _ = _fold(self._leaves, width, (received, self.delta))
+            rest = self._leaves.buffer("rest", received.size // 8).view(np.uint8).reshape(received.shape)
+            folded = _fold(self._leaves, rest, (received, self.delta))
             if not self._holds(received, piece[TREES * width :], folded):
                 self._keeper.burn()
                 raise IntegrityError(party=party)
@@ -395,23 +398,22 @@ class SenderStream:
         return hmac.compare_digest(digest(found), proof[HASH_BYTES:].tobytes())
 
 
-def _fold(source: _Leaves, width: int, received: tuple[Bytes, Block128] | None = None) -> tuple[Bytes, Bytes]:
-    """Per tree: bit-weighted XORs of the leaf streams, (128, width) bytes, and the XOR of all of them, (trees, width). What the
-    sender received, (trees, width), is added where the bit of its offset is 1.
+def _fold(source: _Leaves, raw: Bytes, received: tuple[Bytes, Block128] | None = None) -> Bytes:
+    """Per tree: bit-weighted XORs of the leaf streams, (128, width) bytes, and into `raw`, (trees, width), the XOR of all of
+    them. What the sender received, (trees, width), is added where the bit of its offset is 1.
 
     Tree by tree, so that the leaves stay in the cache; all trees at once where they are short. Rows are padded: a stride that
     is a power of two would make the transposition three times slower.
     """
+    width, rest = raw.shape[1], raw.view(np.uint64)
     words = width // 8
     padded = source.buffer("folded", BASE_COUNT * (words + 8)).reshape(TREES, TREE_BITS, words + 8)
     folded = padded[:, :, :words]
-    rest = np.empty((TREES, words), dtype=np.uint64)
     head, kernel, flat = source.head(width), kernels.active(), padded.view(np.uint8).reshape(BASE_COUNT, -1)
     if kernel is not None:
         keys, counter = (None, 0) if head is not None else (source.schedules(kernel), source.take_blocks(width // 16))
-        raw, missing = rest.view(np.uint8), source.misses
-        kernel.fold(flat, raw, given=head, schedules=keys, counter=counter, missing=missing, received=received)
-        return flat[:, :width], raw
+        kernel.fold(flat, raw, given=head, schedules=keys, counter=counter, missing=source.misses, received=received)
+        return flat[:, :width]
     if head is not None:
         _fold_level(head, folded, rest)
     else:
@@ -430,7 +432,7 @@ def _fold(source: _Leaves, width: int, received: tuple[Bytes, Block128] | None =
             else:
                 for chosen in trees:
                     folded[chosen, bit] ^= corrections[chosen]
-    return flat[:, :width], rest.view(np.uint8)
+    return flat[:, :width]
 
 
 def _fold_level(level: U64Array, folded: U64Array, rest: U64Array) -> None:

@@ -14,7 +14,7 @@ import numpy as np
 
 from blindbayes.primitives import limbs as lm
 from blindbayes.primitives.limbs import Limbs
-from blindbayes.primitives.ot import chooser_pads, sender_pads
+from blindbayes.primitives.ot import Bits, chooser_pads, sender_pads
 from blindbayes.primitives.tweaks import Block128, Domain, TweakedHash
 from blindbayes.wire import U64Array
 
@@ -47,14 +47,17 @@ class Offered:
         return found
 
 
-def offer(hash_: TweakedHash, q: Block128, delta: Block128, offered: Offered, total: Limbs) -> U64Array:
+def offer(
+    hash_: TweakedHash, q: Block128, delta: Block128, offered: Offered, total: Limbs, out: U64Array | None = None
+) -> U64Array:
     """The sender: its shares are added to `total` (count, K - 1, limbs), summed over the selectors; the words to send.
 
-    `q`: (count * selectors, bits, 2), what leads to the pad where the chooser's bit is 0.
+    `q`: (count * selectors, bits, 2), what leads to the pad where the chooser's bit is 0. `out`: memory for the words.
     """
     (_, selectors, entries, *plan_shape), count, kernel = offered.table.shape, len(total), hash_.kernel
     width = plan_shape[0] * plan_shape[1]
-    sent = np.empty((entries - 1, len(q), width), dtype=np.uint64)
+    sent = np.empty((entries - 1) * len(q) * width, dtype=np.uint64) if out is None else out
+    sent = sent.reshape(entries - 1, len(q), width)
     if kernel is not None and kernel.looks_up(width, 0 if offered.flips is None else entries):
         first = hash_.reserve(Domain.TRANSFER, len(q) * entries * -(-width // 2))
         q, tweaks = np.ascontiguousarray(q), {"first": first, "domain": Domain.TRANSFER}
@@ -69,17 +72,16 @@ def offer(hash_: TweakedHash, q: Block128, delta: Block128, offered: Offered, to
     return sent.reshape(-1)
 
 
-def take(hash_: TweakedHash, t: Block128, choices: U64Array, sent: U64Array, total: Limbs) -> None:
+def take(hash_: TweakedHash, t: Block128, choices: U64Array | Bits, sent: U64Array, total: Limbs) -> None:
     """The chooser: its shares are added to `total` (count, K - 1, limbs), summed over the selectors. `choices`: (count *
     selectors,); `sent`: words that were sent, as many as must be."""
     plan_shape, rows, kernel = total.shape[1:], len(choices), hash_.kernel
     width = plan_shape[0] * plan_shape[1]
     table = sent.reshape(-1, rows, width)
-    entries = len(table) + 1
+    entries, choices = len(table) + 1, np.ascontiguousarray(choices, dtype=np.uint64)
     if kernel is not None and kernel.looks_up(width):
         first = hash_.reserve(Domain.TRANSFER, rows * entries * -(-width // 2))
-        t, choices = np.ascontiguousarray(t), np.ascontiguousarray(choices)
-        kernel.take(hash_.schedule, t, choices, table, first=first, domain=Domain.TRANSFER, total=total)
+        kernel.take(hash_.schedule, np.ascontiguousarray(t), choices, table, first=first, domain=Domain.TRANSFER, total=total)
         return
     pads = chooser_pads(hash_, t, choices, entries, width).reshape(rows, *plan_shape)
     index = choices.astype(np.int64)

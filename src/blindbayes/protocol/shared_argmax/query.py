@@ -19,7 +19,7 @@ from blindbayes.primitives.tweaks import Block128, TweakedHash
 from blindbayes.protocol import lookups
 from blindbayes.protocol.core import Role, Send, receive
 from blindbayes.protocol.shared_argmax.messages import EntriesChosen, EntriesMasked
-from blindbayes.protocol.shared_model.score_layout import ScoreLayout
+from blindbayes.protocol.shared_model.score_layout import Choices, ScoreLayout
 from blindbayes.protocol.shared_model.tables import Tables
 from blindbayes.protocol.transfer import mark, require_mark
 from blindbayes.wire import U64Array
@@ -172,24 +172,27 @@ def serve(
         return total
     shape = look_up_shape(query, holder)
     per_instance = sum(selectors * bits_for(entries) for entries, selectors in shape) + (gate is not None)
+    entered = sum(selectors * (entries - 1) for entries, selectors in shape) + (gate is not None)
     stacked = [lookups.Offered(np.concatenate([tables[name] for name in names])[None]) for _, names in groups]
     for index, part in enumerate(_pieces(query, groups)):
         count = part.stop - part.start
         chosen = yield from receive(holder, EntriesChosen)
         require_mark(chosen.mark, hash_.session, EntriesChosen, index, holder)
         q = stream.extend(chosen.corrections, count * per_instance, holder)
-        sent, at, block = [], 0, TweakedHash.of_block(hash_.session, index)
+        words = np.empty(count * entered * _width(plan), dtype=np.uint64)
+        at, sent, block = 0, 0, TweakedHash.of_block(hash_.session, index)
         for (entries, selectors), table in zip(shape, stacked, strict=True):
             bits = bits_for(entries)
             own = q[at : at + count * selectors * bits].reshape(-1, bits, 2)
             at += count * selectors * bits
-            sent.append(lookups.offer(block, own, stream.delta, table, total[part]))
+            size = (entries - 1) * count * selectors * _width(plan)
+            lookups.offer(block, own, stream.delta, table, total[part], words[sent : sent + size])
+            sent += size
         if gate is not None:
             gate.transfers.append(q[at:])
             offered = lookups.Offered.gate(gate.scores[part])
             gate.scores[part] = 0
-            sent.append(lookups.offer(block, q[at:, None], stream.delta, offered, gate.scores[part]))
-        words = np.concatenate(sent)
+            lookups.offer(block, q[at:, None], stream.delta, offered, gate.scores[part], words[sent:])
         words = lm.narrow(words, plan.bits) if query.by_transfers else words
         yield Send(holder, EntriesMasked(mark(hash_.session, EntriesMasked, index), words))
     return total
@@ -201,7 +204,7 @@ class PendingLookup:
 
     index: int
     part: slice
-    choices: list[U64Array]
+    choices: list[Choices]
     t: Block128
     gate: Gate | None
 

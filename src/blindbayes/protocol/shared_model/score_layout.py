@@ -37,6 +37,7 @@ from blindbayes.primitives.logarithm import ln_error
 from blindbayes.statistics import MISSING
 from blindbayes.wire import U64Array
 
+Choices = npt.NDArray[np.uint8] | U64Array
 FRACTION = 24
 LEAST_FRACTION = 20  # taken where it saves a second 64-bit limb
 _ALPHA_BITS = 24
@@ -60,9 +61,10 @@ class HistogramLayout:
         """Number of selectors."""
         return 1
 
-    def choices(self, codes: npt.NDArray[np.int64]) -> U64Array:
+    def choices(self, codes: npt.NDArray[np.int64]) -> Choices:
         """What a column of codes selects, (rows, 1)."""
-        return (codes + 1).astype(np.uint64)[:, None]
+        chosen = (codes + 1)[:, None]
+        return chosen.astype(np.uint8) if self.entries <= 256 else chosen.astype(np.uint64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,12 +89,12 @@ class GaussianLayout:
         """Number of selectors: present, bits of z, bits of z^2."""
         return 1 + self.code_bits + self.square_bits
 
-    def choices(self, codes: npt.NDArray[np.int64]) -> U64Array:
+    def choices(self, codes: npt.NDArray[np.int64]) -> Choices:
         """What a column of codes selects, (rows, selectors)."""
         missing = codes == MISSING
         present = np.where(missing, 0, codes)
         size = np.abs(present).astype(np.uint64)
-        chosen = [(~missing).astype(np.uint64)[:, None], _bits(present.astype(np.uint64), self.code_bits)]
+        chosen = [(~missing).view(np.uint8)[:, None], _bits(present.astype(np.uint64), self.code_bits)]
         if self.square_bits <= 64:
             chosen.append(_bits(size * size, self.square_bits))
         else:
@@ -137,8 +139,9 @@ class Guard:
 NO_GUARD = Guard()
 
 
-def _bits(values: U64Array, bits: int) -> U64Array:
-    return (values[:, None] >> np.arange(bits, dtype=np.uint64)) & np.uint64(1)
+def _bits(values: U64Array, bits: int) -> Choices:
+    octets = values.astype("<u8", copy=False).view(np.uint8).reshape(-1, 8)
+    return np.unpackbits(octets, axis=1, count=bits, bitorder="little")
 
 
 def _wide_square(size: U64Array) -> tuple[U64Array, U64Array]:
