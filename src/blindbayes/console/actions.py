@@ -6,8 +6,6 @@ import asyncio
 from datetime import date
 from typing import Any
 
-import msgspec
-
 from blindbayes.console.calls import Desk
 from blindbayes.console.facts import find_study, lanes
 from blindbayes.console.invitations import keep_cards
@@ -21,95 +19,26 @@ from blindbayes.transport.identity import Card, speak
 _MOST_STUDIES = 200
 
 
-class Begin(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A run of an approved study; with a base one that adds to the result of that run."""
-
-    study: str
-    base: str | None = None
-
-
-class Predict(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A batch to classify with a model over columns; see `blindbayes study predict`."""
-
-    study: str
-    model: str
-    batch: str
-    rows: str | None = None
-    table: str | None = None
-    count: int | None = None
-    keep: tuple[str, ...] = ()
-    to: str | None = None
-    scope: str = "everybody"
-
-
-class Precompute(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Material for a batch of at most so many instances; see `blindbayes site precompute`."""
-
-    model: str
-    instances: int
-
-
-class Approve(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Yes, for so many runs, to the end of a day in UTC; with words or digits of the hash as another site read them out."""
-
-    compared: str
-    runs: int | None = None
-    until: date | None = None
-
-
-class Why(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A reason, for the log and for whoever is told."""
-
-    why: str
-
-
-class Stop(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A reason for the log; and who says so, which only counts with the folder's token."""
-
-    why: str
-    who: str | None = None
-
-
-class MaybeWhy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A reason, or none."""
-
-    why: str | None = None
-
-
-class Text(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A file's text."""
-
-    text: str
-
-
-class Pin(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A card, and the words that its site read out."""
-
-    card: str
-    words: str
-    replace: bool = False
-
-
-class Sure(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The first eight signs of what is to go, typed."""
-
-    typed: str
-
-
-class Of(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A study."""
-
-    study: str
-
-
-def begin(desk: Desk, study: str, base: str | None) -> dict[str, Any]:
-    """Begin a run of an approved study"""
+def begin(desk: Desk, study: str, base: str | None = None) -> dict[str, Any]:
+    """Begin a run of an approved study; with a base one that adds to the result of that run"""
     return lanes(desk.agent, desk.agent.begin(study, base))
 
 
-def predict(desk: Desk, study: str, **asked: Any) -> dict[str, Any]:
+def predict(
+    desk: Desk,
+    study: str,
+    model: str,
+    batch: str,
+    rows: str | None = None,
+    table: str | None = None,
+    count: int | None = None,
+    keep: tuple[str, ...] = (),
+    to: str | None = None,
+    scope: str = "everybody",
+) -> dict[str, Any]:
     """Ask to classify a batch with a model over columns; it begins when every site's people have asked"""
-    return lanes(desk.agent, desk.agent.predict(study, asked))
+    asked: dict[str, Any] = {"model": model, "batch": batch, "rows": rows, "table": table, "count": count}
+    return lanes(desk.agent, desk.agent.predict(study, asked | {"keep": keep, "to": to, "scope": scope}))
 
 
 def precompute(desk: Desk, model: str, instances: int) -> dict[str, Any]:
@@ -117,8 +46,8 @@ def precompute(desk: Desk, model: str, instances: int) -> dict[str, Any]:
     return lanes(desk.agent, desk.agent.precompute(model, instances))
 
 
-async def stop(desk: Desk, run: str, why: str, who: str | None) -> dict[str, Any]:
-    """Stop a run; every site is told"""
+async def stop(desk: Desk, run: str, why: str, who: str | None = None) -> dict[str, Any]:
+    """Stop a run, at every site; who says so only counts with the folder's token"""
     by = desk.agent.home.people.require("stop", desk.who or who)
     return lanes(desk.agent, await desk.agent.stop_run(run, require_reason(why), by))
 
@@ -138,8 +67,8 @@ def keep_study(desk: Desk, text: str) -> dict[str, Any]:
     return {"study": study.sha256, "title": study.title}
 
 
-def approve(desk: Desk, study: str, compared: str, runs: int | None, until: date | None) -> dict[str, Any]:
-    """Approve a study for so many more runs and so long, after its hash was compared with another site"""
+def approve(desk: Desk, study: str, compared: str, runs: int | None = None, until: date | None = None) -> dict[str, Any]:
+    """Approve a study for some runs, to the end of a day in UTC; `compared`: the start of its hash as another site read it"""
     file = find_study(desk.agent.home, study)
     _require_compared(file, compared)
     decided = desk.agent.home.decisions.approve(file, runs=runs, until=until, who=desk.who)
@@ -167,7 +96,7 @@ def refuse(desk: Desk, study: str, why: str) -> dict[str, Any]:
     return {"study": study}
 
 
-def revoke(desk: Desk, study: str, why: str | None) -> dict[str, Any]:
+def revoke(desk: Desk, study: str, why: str | None = None) -> dict[str, Any]:
     """Take an approval back"""
     desk.agent.home.decisions.revoke(study, why=why, who=desk.who)
     return {"study": study}
@@ -201,7 +130,7 @@ def invite(desk: Desk, text: str) -> dict[str, Any]:
     return {"sites": names}
 
 
-async def pin_card(desk: Desk, card: str, words: str, replace: bool) -> dict[str, Any]:
+async def pin_card(desk: Desk, card: str, words: str, replace: bool = False) -> dict[str, Any]:
     """Trust another site's card, after its words were compared by telephone"""
     home, shown = desk.agent.home, Card.from_toml(card)
     if shown.identity == desk.agent.identity.card.identity:

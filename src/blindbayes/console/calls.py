@@ -10,7 +10,9 @@ import logging
 import re
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import cache
+from inspect import signature
+from typing import Any, get_type_hints
 
 import msgspec
 from starlette.requests import Request
@@ -30,10 +32,6 @@ class Missing(Exception):
     """There is no such thing here."""
 
 
-class Nothing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """No field."""
-
-
 @dataclass(frozen=True, slots=True)
 class Desk:
     """Where a call is answered: which agent, and for whom."""
@@ -47,15 +45,38 @@ class Desk:
         return self.visitor.name or None
 
 
+@cache
+def taken_by(call: Callable[..., Any], path: str) -> type[msgspec.Struct]:
+    """What a call takes beside the desk and the parts of its path: a record made of its signature."""
+    hints, named = get_type_hints(call), {"desk", *re.findall(r"{(\w+)}", path)}
+    given = [each for name, each in signature(call).parameters.items() if name not in named]
+    fields = [(each.name, hints[each.name], *(() if each.default is each.empty else (each.default,))) for each in given]
+    about = {"__doc__": summary_of(call)}
+    return msgspec.defstruct(call.__name__.title(), fields, namespace=about, frozen=True, forbid_unknown_fields=True)
+
+
+def summary_of(call: Callable[..., Any]) -> str:
+    """The first line of its docstring."""
+    return (call.__doc__ or "").partition("\n")[0].rstrip(".")
+
+
 @dataclass(frozen=True, slots=True)
 class View:
     """What can be looked at."""
 
     path: str
     facts: Callable[..., Any]  # of a Desk, the parts of the path by name, and the query
-    summary: str
     page: str = ""  # its template; empty: for programs alone
-    query: type[msgspec.Struct] = Nothing
+
+    @property
+    def takes(self) -> type[msgspec.Struct]:
+        """The query."""
+        return taken_by(self.facts, self.path)
+
+    @property
+    def summary(self) -> str:
+        """What it shows, in a line."""
+        return summary_of(self.facts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,13 +85,21 @@ class Action:
 
     path: str
     do: Callable[..., Any]  # of a Desk, the parts of the path by name, and the body
-    summary: str
-    body: type[msgspec.Struct] = Nothing
     act: Act | None = None  # what people need a role for, where the site has people by name
     back: str = "/"  # the page whose form it is: shown again, with what was wrong
     then: str = "/"  # the page that follows; {name}: from the path or the answer
     told: str = ""  # what that page says; the answer's own `told` counts more
     page: str = ""  # a template for the answer itself, instead of a page that follows
+
+    @property
+    def takes(self) -> type[msgspec.Struct]:
+        """The body."""
+        return taken_by(self.do, self.path)
+
+    @property
+    def summary(self) -> str:
+        """What it does, in a line."""
+        return summary_of(self.do)
 
     @property
     def roles(self) -> tuple[str, ...]:
@@ -108,13 +137,13 @@ def api_route(agent: Agent, call: View | Action) -> Route:
         desk = Desk(agent, visitor)
         try:
             if isinstance(call, View):
-                asked = arguments(call.query, dict(request.query_params), strict=False)
+                asked = arguments(call.takes, dict(request.query_params), strict=False)
                 return JSONResponse(await settle(call.facts(desk, **request.path_params, **asked)))
             if problem := call.refusal(visitor):
                 return JSONResponse({"message": problem}, 403)
             body = await request.body()
             given = read_json_table(body, "the request") if body else {}
-            asked = arguments(call.body, given, strict=True)
+            asked = arguments(call.takes, given, strict=True)
             return JSONResponse(await settle(call.do(desk, **request.path_params, **asked)))
         except Missing as missing:
             return JSONResponse({"message": str(missing)}, 404)
@@ -143,8 +172,7 @@ _ID = {
 
 def describe(calls: Sequence[View | Action], version: str) -> dict[str, Any]:
     """The API in OpenAPI 3.1, made from the table."""
-    kinds = [call.query if isinstance(call, View) else call.body for call in calls]
-    schemas, parts = msgspec.json.schema_components(kinds, ref_template="#/components/schemas/{name}")
+    schemas, parts = msgspec.json.schema_components([call.takes for call in calls], ref_template="#/components/schemas/{name}")
     paths: dict[str, dict[str, Any]] = {}
     refusal = {"content": {"application/json": {"schema": {"$ref": "#/components/schemas/Refusal"}}}}
     answers = {
@@ -168,7 +196,7 @@ def describe(calls: Sequence[View | Action], version: str) -> dict[str, Any]:
             "responses": answers,
         }
         if isinstance(call, View):
-            fields = parts.get(call.query.__name__, {}).get("properties", {})
+            fields = parts.get(call.takes.__name__, {}).get("properties", {})
             told["parameters"] += [{"name": name, "in": "query", "schema": each} for name, each in fields.items()]
         else:
             told["description"] = f"For: {', '.join(call.roles)}."

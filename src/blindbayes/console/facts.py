@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from blindbayes.console.calls import Desk, Missing
 from blindbayes.errors import BlindbayesError, ConfigError, LedgerError
@@ -19,9 +20,11 @@ from blindbayes.site.folder import SiteFolder
 from blindbayes.study.file import StudyFile
 from blindbayes.transport.identity import speak
 
+T = TypeVar("T")
 PAGE = 50
 _NEWS_SECONDS = 20.0
 _MOST_FILES = 200
+_COUNTED = ("messages_in", "messages_out", "bytes_in", "bytes_out")
 _RECENT = timedelta(days=7)
 _read: dict[Path, tuple[int, StudyFile | str]] = {}
 
@@ -213,11 +216,15 @@ def _past_run(agent: Agent, joined: dict[str, Any]) -> dict[str, Any]:
 
 def runs(desk: Desk, page: int = 1) -> dict[str, Any]:
     """Every run of this site, the newest first."""
-    rows = _joined(desk.agent.home)
+    found, about = paged(_joined(desk.agent.home), page)
+    return {"runs": [_past_run(desk.agent, entry) for entry in found], "running": _running(desk.agent), **about}
+
+
+def paged(rows: Sequence[T], page: int) -> tuple[Sequence[T], dict[str, int]]:
+    """One page of a long list, and where it stands."""
     last = max(1, -(-len(rows) // PAGE))
     page = min(max(page, 1), last)
-    shown = [_past_run(desk.agent, entry) for entry in rows[(page - 1) * PAGE : page * PAGE]]
-    return {"runs": shown, "page": page, "last": last, "all": len(rows), "running": _running(desk.agent)}
+    return rows[(page - 1) * PAGE : page * PAGE], {"page": page, "last": last, "all": len(rows)}
 
 
 def _running(agent: Agent) -> list[dict[str, Any]]:
@@ -225,13 +232,13 @@ def _running(agent: Agent) -> list[dict[str, Any]]:
 
 
 async def run(desk: Desk, run: str, after: str | None = None) -> dict[str, Any]:
-    """One run: under way with its lanes, or as it ended."""
+    """One run: under way with its lanes, or as it ended; with `after`, a line of progress, it waits for another one."""
     found = desk.agent.runs.get(run)
     if found is None:
-        entry = next(iter(_joined_run(desk.agent.home, run)), None)
-        if entry is None:
+        joined = [entry for entry in desk.agent.home.audit.of("run", run) if entry["event"] == "joined"]
+        if not joined:
             raise Missing("no such run")
-        past = _past_run(desk.agent, entry)
+        past = _past_run(desk.agent, joined[-1])
         kept = (desk.agent.home.folder / "releases" / run).is_dir()
         text = past["state"] if not past["why"] else f"{past['state']}: {past['why']}"
         return {**past, "text": text, "lanes": [], "seats": {}, "turn": past["state"], "released": kept, "under_way": False}
@@ -242,10 +249,6 @@ async def run(desk: Desk, run: str, after: str | None = None) -> dict[str, Any]:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(found.done.wait(), 0.1)
     return lanes(desk.agent, found)
-
-
-def _joined_run(home: SiteFolder, run: str) -> list[dict[str, Any]]:
-    return [entry for entry in home.audit.of("run", run) if entry["event"] == "joined"][-1:]
 
 
 def lanes(agent: Agent, run: AgentRun) -> dict[str, Any]:
@@ -268,10 +271,7 @@ def lanes(agent: Agent, run: AgentRun) -> dict[str, Any]:
                 "waited_for": waited.get(name),
                 "state": run.state if run.done.is_set() else ", ".join(dict.fromkeys(each["state"] for each in seats)),
                 "steps": [each for each in seats if each["kind"] and not run.done.is_set()],
-                "messages_in": sum(each["messages_in"] for each in seats),
-                "messages_out": sum(each["messages_out"] for each in seats),
-                "bytes_in": sum(each["bytes_in"] for each in seats),
-                "bytes_out": sum(each["bytes_out"] for each in seats),
+                **{name: sum(each[name] for each in seats) for name in _COUNTED},
             }
         )
     ended = run.done.is_set()
@@ -344,9 +344,8 @@ def today(desk: Desk) -> dict[str, Any]:
         facts["waiting"] = waiting(agent)
         since = (datetime.now(UTC) - _RECENT).strftime("%Y-%m-%dT%H:%M:%SZ")
         past = [_past_run(agent, entry) for entry in _joined(home)[:30]]
-        facts["wrong"] = [each for each in past if each["state"] in ("failed", "burned", "stopped") and each["began"] >= since][
-            :5
-        ]
+        wrong = [each for each in past if each["state"] in ("failed", "burned", "stopped") and each["began"] >= since]
+        facts["wrong"] = wrong[:5]
         facts["done"] = [each for each in past if each["state"] == "done"][:5]
         for entry in home.audit.of("event", "older log")[-3:]:
             if entry["time"] >= since:

@@ -110,7 +110,7 @@ class Pages:
         told = given.pop("told", "")
         try:
             desk = Desk(self._agent, request.scope["visitor"])
-            asked = arguments(view.query, given, strict=False)
+            asked = arguments(view.takes, given, strict=False)
             facts = await settle(view.facts(desk, **(request.path_params if path is None else path), **asked))
         except Missing as missing:
             return self._render("problem.html", request, 404, title="Not here", problem=str(missing))
@@ -128,7 +128,7 @@ class Pages:
                 if problem := action.refusal(visitor):
                     raise BlindbayesError(problem)
                 fields.pop("csrf", None)
-                asked = arguments(action.body, fields, strict=False)
+                asked = arguments(action.takes, fields, strict=False)
                 found = await settle(action.do(Desk(self._agent, visitor), **request.path_params, **asked))
             except Missing as missing:
                 return self._render("problem.html", request, 404, title="Not here", problem=str(missing))

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from blindbayes.console.calls import Desk, Missing
-from blindbayes.console.facts import PAGE, budget, find_study, inbox
+from blindbayes.console.facts import budget, find_study, inbox, paged
 from blindbayes.console.invitations import invited
 from blindbayes.console.words import EVENTS, plain
 from blindbayes.errors import BlindbayesError, ConfigError
@@ -25,6 +25,7 @@ from blindbayes.site.runs import require_run_id
 from blindbayes.storage.folder import read_folder
 from blindbayes.study.file import StudyFile
 
+_VOUCHED = {"made_by": "makers", "signed": "signed", "missing": "missing", "strangers": "strangers", "open": "not_covered"}
 _FIELDS = ("site", "run", "study", "state", "who", "why")
 
 
@@ -38,11 +39,9 @@ def _release_folders(home: SiteFolder) -> list[str]:
 def releases(desk: Desk, page: int = 1) -> dict[str, Any]:
     """What runs ended in, the newest first."""
     home = desk.agent.home
-    names = _release_folders(home)
-    last = max(1, -(-len(names) // PAGE))
-    page = min(max(page, 1), last)
+    names, about = paged(_release_folders(home), page)
     rows = []
-    for name in names[(page - 1) * PAGE : page * PAGE]:
+    for name in names:
         joined = next((e for e in home.audit.of("run", name) if e["event"] == "joined"), {})
         end = home.history.end_of(name) or {}
         rows.append(
@@ -54,7 +53,7 @@ def releases(desk: Desk, page: int = 1) -> dict[str, Any]:
                 "time": end.get("time", ""),
             }
         )
-    return {"releases": rows, "page": page, "last": last, "all": len(names)}
+    return {"releases": rows, **about}
 
 
 async def release(desk: Desk, run: str) -> dict[str, Any]:
@@ -80,11 +79,7 @@ async def release(desk: Desk, run: str) -> dict[str, Any]:
         "study": str(known.get("study", "")),
         "files": [{"name": name, "size": len(data)} for name, data in sorted(files.items())],
         "problem": problem,
-        "made_by": [] if found is None else list(found.makers),
-        "signed": [] if found is None else list(found.signed),
-        "missing": [] if found is None else list(found.missing),
-        "strangers": [] if found is None else list(found.strangers),
-        "open": [] if found is None else list(found.not_covered),
+        **{name: [] if found is None else list(getattr(found, of)) for name, of in _VOUCHED.items()},
         "statement": files["statement.md"].decode() if "statement.md" in files and not problem else "",
         "pages": [name for name in ("index.html", "leakage.html", "explain.html") if name in files],
     }
@@ -147,9 +142,7 @@ def log(desk: Desk, page: int = 1, event: str | None = None, about: str | None =
         entries = [entry for entry in entries if event in (None, entry["event"])]
     else:
         entries = home.audit.of("event", event) if event else home.audit.entries()
-    last = max(1, -(-len(entries) // PAGE))
-    page = min(max(page, 1), last)
-    stop = len(entries) - (page - 1) * PAGE
+    found, where = paged(entries[::-1], page)
     rows = [
         {
             "number": entry["number"],
@@ -158,18 +151,10 @@ def log(desk: Desk, page: int = 1, event: str | None = None, about: str | None =
             "words": EVENTS.get(entry["event"], entry["event"]),
             **{name: entry.get(name) or "" for name in _FIELDS},
         }
-        for entry in reversed(entries[max(0, stop - PAGE) : stop])
+        for entry in found
     ]
-    return {
-        "entries": rows,
-        "page": page,
-        "last": last,
-        "all": len(entries),
-        "head": home.audit.head,
-        "event": event or "",
-        "about": about or "",
-        "events": EVENTS,
-    }
+    asked = {"event": event or "", "about": about or "", "events": EVENTS}
+    return {"entries": rows, "head": home.audit.head, **where, **asked}
 
 
 async def verify(desk: Desk) -> dict[str, Any]:
@@ -255,8 +240,8 @@ def data(desk: Desk) -> dict[str, Any]:
     home = desk.agent.home
     known = {study.sha256: study.title for study in home.approvals.all()}
     known |= {sha256: study.title for sha256, study in inbox(home)[0].items()}
-    return {"studies": [{"study": sha256, "title": title} for sha256, title in known.items()],
-            "has_rows": home.config.rows is not None, "report": None, "study": ""}  # fmt: skip
+    studies = [{"study": sha256, "title": title} for sha256, title in known.items()]
+    return {"studies": studies, "has_rows": home.config.rows is not None, "report": None, "study": ""}
 
 
 async def check_data(desk: Desk, study: str) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 Everything is computed from the run's transcript and the protocol's SPEC; no number is typed by hand. Pages are plain HTML
 without scripts, and hold names of parties and columns, labels and counts of messages, never a value. Nothing here touches a
-disk: every paper is text or bytes, and `runtime.folder` writes them.
+disk: every paper is text or bytes, and `storage.folder` writes them.
 """
 
 from blindbayes.report.card import model_card

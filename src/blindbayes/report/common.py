@@ -30,7 +30,7 @@ FORMAT, OLD_FORMAT = "blindbayes.common/2", "blindbayes.common/1"
 AGAIN = "ask for the release again"
 _CONTEXT = b"blindbayes common release v1\n"
 OWN = frozenset((INDEX, LEAKAGE, "leakage.html", "cost.json", RUN, "classes.csv"))  # a site's own view
-_SEALS = frozenset(("checksums", "signatures.json", COMMON, COMMON_SIGNATURES))
+SEALS = frozenset(("checksums", "signatures.json", COMMON, COMMON_SIGNATURES))
 _RUN_ID = re.compile("[0-9a-f]{16,64}")
 # Each site's study file carries the signatures that it had seen when the run began.
 _SIGNATURES = re.compile(
@@ -55,7 +55,7 @@ class Common:
         if RUN not in files:
             return None
         facts = read_json_table(files[RUN], RUN, error=DataError, hint=AGAIN)
-        left_out = OWN | _SEALS | ({STUDY} if form == OLD_FORMAT else set())
+        left_out = OWN | SEALS | ({STUDY} if form == OLD_FORMAT else set())
         shared = sorted(name for name in files if name not in left_out and not name.endswith((".share", ".spent")))
         contents = {name: digest_of(name, files[name]) for name in shared}
         digests = contents if form == OLD_FORMAT else {name: hashlib.sha256(files[name]).hexdigest() for name in shared}

@@ -84,7 +84,5 @@ def cover_template() -> str:
         "",
         "[officer]  # all may stay empty",
     ]
-    return (
-        "\n".join([*lines, *(f'{json.dumps(name) if " " in name else name} = ""  # {why}' for name, why in OFFICER.items())])
-        + "\n"
-    )
+    lines += [f'{json.dumps(name) if " " in name else name} = ""  # {why}' for name, why in OFFICER.items()]
+    return "\n".join(lines) + "\n"

@@ -216,20 +216,16 @@ def leak_report(
 ) -> LeakReport:
     """From what a driver recorded. A site, which sees its own end only, has `traffic` in place of entries."""
     noisy = any("noisy_sum" in labels for labels in opened.values())
-    views = []
-    for party, kinds in received.items():
-        items = tuple(
-            ReceivedKind(kind.__name__, _trust(kind, noisy), count, _describe_message(kind)) for kind, count in kinds.items()
-        )
-        views.append(PartyView(party, items, tuple(opened.get(party, ()))))
+
+    def items(kinds: Mapping[type[Message], int]) -> tuple[ReceivedKind, ...]:
+        return tuple(ReceivedKind(kind.__name__, _trust(kind, noisy), n, _describe_message(kind)) for kind, n in kinds.items())
+
+    views = [PartyView(party, items(kinds), tuple(opened.get(party, ()))) for party, kinds in received.items()]
     seats = {name for sender, to, _ in traffic or () for name in (sender, to)}
     if traffic and len(seats) == 2:  # of two, all that the other receives comes from here
         for other in sorted(seats - set(received)):
             sent = {kind: count for (_, to, kind), (count, _) in traffic.items() if to == other}
-            items = tuple(
-                ReceivedKind(kind.__name__, _trust(kind, noisy), count, _describe_message(kind)) for kind, count in sent.items()
-            )
-            views.append(PartyView(other, items, (), whole=False))
+            views.append(PartyView(other, items(sent), (), whole=False))
     flows = _flows(entries, noisy) or _traffic_flows(traffic or {}, noisy) or _arrivals(views)
     return LeakReport(
         tuple(protocols), contributors, tuple(views), flows, tuple(follows), about or About(), one_site=bool(traffic)

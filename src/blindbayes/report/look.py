@@ -32,6 +32,11 @@ def look(*rooms: str) -> Environment:
     )
 
 
+def render(name: str, **facts: Any) -> str:
+    """One of the reports' own templates."""
+    return look().get_template(name).render(**facts)
+
+
 def style() -> str:
     """The shared style sheet."""
-    return look().get_template("look.css").render()
+    return render("look.css")

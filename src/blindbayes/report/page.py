@@ -21,13 +21,14 @@ from blindbayes.model.parameters import FloatArray, Gaussian, Histogram, Paramet
 from blindbayes.report.cover import OFFICER, Cover
 from blindbayes.report.evidence import Weight, information, weights
 from blindbayes.report.leakage import OTHERS, TRUST_WORDS, Flow, LeakReport, PartyView
-from blindbayes.report.look import look
+from blindbayes.report.look import render
 from blindbayes.report.plots import bracket, plain
 from blindbayes.report.prose import to_html
 from blindbayes.statistics import Statistics
 from blindbayes.wire import Trust
 
 _MOST_ROWS = 48  # more steps than this are drawn by kind
+_MOST_VALUES = 12  # of a feature
 _MANY = 8  # more parties than this are drawn as one lifeline
 _PAGES = {
     "explain.html": "what the model says, value by value",
@@ -44,21 +45,18 @@ def index_page(cover: Cover, files: Mapping[str, bytes]) -> str:
     """The first page of a release folder: cover, statement, card, plots, the officer's fields, and what else is there."""
     pictures = sorted(name for name in files if name.startswith("plots/") and name.endswith(".svg"))
     papers = [name for name in ("statement.md", "model_card.md") if name in files]
-    return (
-        look()
-        .get_template("index.html")
-        .render(
-            title=cover.title,
-            cover=cover,
-            officer=OFFICER,
-            pages=[(name, what) for name, what in _PAGES.items() if name in files or name == "checksums"],
-            papers=[Markup(to_html(files[name].decode(), below=1)) for name in papers],  # noqa: S704 - it escapes every text
-            pictures=[Markup(files[name].decode()) for name in pictures],  # noqa: S704 - drawn here, and a page loads nothing
-        )
+    return render(
+        "index.html",
+        title=cover.title,
+        cover=cover,
+        officer=OFFICER,
+        pages=[(name, what) for name, what in _PAGES.items() if name in files or name == "checksums"],
+        papers=[Markup(to_html(files[name].decode(), below=1)) for name in papers],  # noqa: S704 - it escapes every text
+        pictures=[Markup(files[name].decode()) for name in pictures],  # noqa: S704 - drawn here, and a page loads nothing
     )
 
 
-def leak_page(report: LeakReport, title: str = "Who learned what") -> str:
+def leak_page(report: LeakReport) -> str:
     """The leak report: plain words per party, what follows, the diagram, then every kind of message."""
     parties = []
     for names, view in _alike(report):
@@ -78,19 +76,16 @@ def leak_page(report: LeakReport, title: str = "Who learned what") -> str:
         learns, threat = spec.paragraph("Who learns what"), spec.paragraph("Threat model")
         # worked out above, for this number of parties
         specs.append((spec.name, learns, "see What follows" if "collusion" in spec.table else threat))
-    return (
-        look()
-        .get_template("leakage.html")
-        .render(
-            title=title,
-            report=report,
-            about=[*report.about.lines, ("protocol", f"{report.protocol}, {report.contributors} contributors")],
-            parties=parties,
-            specs=specs,
-            one_site=report.one_site or any(sender == OTHERS for flow in report.flows for sender, _ in flow.pairs),
-            diagram=Markup(sequence_diagram(report.flows)) if report.flows else "",  # noqa: S704 - it escapes every text
-            trusts=[(trust.value, TRUST_WORDS[trust]) for trust in Trust],
-        )
+    return render(
+        "leakage.html",
+        title="Who learned what",
+        report=report,
+        about=[*report.about.lines, ("protocol", f"{report.protocol}, {report.contributors} contributors")],
+        parties=parties,
+        specs=specs,
+        one_site=report.one_site or any(sender == OTHERS for flow in report.flows for sender, _ in flow.pairs),
+        diagram=Markup(sequence_diagram(report.flows)) if report.flows else "",  # noqa: S704 - it escapes every text
+        trusts=[(trust.value, TRUST_WORDS[trust]) for trust in Trust],
     )
 
 
@@ -174,7 +169,6 @@ def model_page(
     parameters: Parameters,
     *,
     title: str = "What the model says",
-    shown: int = 12,
     noise_interval: NoiseInterval | None = None,
     statistics: Statistics | None = None,
     approved: str | None = None,
@@ -187,24 +181,19 @@ def model_page(
     codebook = parameters.codebook
     about = f"What is predicted: {codebook.target} ({', '.join(codebook.classes)}). Codebook {approved or codebook.sha256}"
     ends = None if noise_interval is None else between(np.exp(noise_interval.log_prior))
-    features = [
-        _feature(parameters, name, bits, shown, noise_interval, statistics) for name, bits in information(parameters).items()
-    ]
-    script = look().get_template("whatif.js").render()
-    return (
-        look()
-        .get_template("explain.html")
-        .render(
-            title=title,
-            about=about,
-            target=codebook.target,
-            classes=codebook.classes,
-            coverage="" if noise_interval is None else f"{COVERAGE:.0%}",
-            priors=[{"text": f"{np.exp(value):.3f}", "note": _note(ends, at)} for at, value in enumerate(parameters.log_prior)],
-            features=features,
-            model=_what_if(parameters, noise_interval, statistics),
-            digest=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
-        )
+    features = [_feature(parameters, name, bits, noise_interval, statistics) for name, bits in information(parameters).items()]
+    script = render("whatif.js")
+    return render(
+        "explain.html",
+        title=title,
+        about=about,
+        target=codebook.target,
+        classes=codebook.classes,
+        coverage="" if noise_interval is None else f"{COVERAGE:.0%}",
+        priors=[{"text": f"{np.exp(value):.3f}", "note": _note(ends, at)} for at, value in enumerate(parameters.log_prior)],
+        features=features,
+        model=_what_if(parameters, noise_interval, statistics),
+        digest=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
     )
 
 
@@ -212,7 +201,6 @@ def _feature(
     parameters: Parameters,
     name: str,
     bits: float,
-    shown: int,
     noise_interval: NoiseInterval | None,
     statistics: Statistics | None,
 ) -> dict[str, Any]:
@@ -228,7 +216,7 @@ def _feature(
     if not found:
         return told | {"notes": [f"None of its {len(every)} values stands out of the noise."]}
     words = isinstance(term, Words)
-    most = len(found) if words else shown  # of a text the words that speak most for each class, class by class
+    most = len(found) if words else _MOST_VALUES  # of a text the words that speak most for each class, class by class
     strongest = sorted(found, key=lambda weight: weight.strength, reverse=True)[:most]
     for weight in sorted(strongest, key=lambda weight: (int(np.argmax(weight.values)) if words else 0, weight.at)):
         cells = [_cell(float(value), weight.interval(at)) for at, value in enumerate(weight.values)]

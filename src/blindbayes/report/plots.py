@@ -11,6 +11,7 @@ from blindbayes.model.parameters import Gaussian, Parameters
 from blindbayes.report.evidence import Weight, information, weights
 from blindbayes.statistics import Statistics
 
+_MOST_VALUES = 30  # of all features
 _FONT = 'font-family="system-ui,sans-serif" font-size="13"'
 _BLUE, _RED = (31, 95, 168), (179, 38, 30)
 
@@ -32,8 +33,6 @@ def evidence_plot(
     parameters: Parameters,
     noise_interval: NoiseInterval | None = None,
     statistics: Statistics | None = None,
-    *,
-    shown: int = 30,
 ) -> str:
     """A heat map: the values that say most, one row each, and how far each speaks for or against each class.
 
@@ -42,7 +41,7 @@ def evidence_plot(
     that may be 0.
     """
     found = [weight for weight in weights(parameters, noise_interval=noise_interval, statistics=statistics) if weight.seen]
-    found = sorted(found, key=lambda weight: weight.strength, reverse=True)[:shown]
+    found = sorted(found, key=lambda weight: weight.strength, reverse=True)[:_MOST_VALUES]
     order = {name: at for at, name in enumerate(information(parameters))}
     found.sort(key=lambda weight: (order[weight.feature], weight.at))
     classes, names = parameters.codebook.classes, [_name(weight) for weight in found]

@@ -11,9 +11,7 @@ from dataclasses import dataclass
 
 from blindbayes.errors import ConfigError, DataError
 from blindbayes.report.checksums import Verified, verify_files
-from blindbayes.report.common import COMMON, COMMON_SIGNATURES, LEAKAGE, OLD_FORMAT, OWN, Common, common_of, signatures_of
-
-_SEALS = frozenset(("checksums", "signatures.json", COMMON, COMMON_SIGNATURES))
+from blindbayes.report.common import LEAKAGE, OLD_FORMAT, OWN, SEALS, Common, common_of, signatures_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +73,7 @@ def vouched(
     by_file = {
         name: tuple(dict.fromkeys((*makers, *(signed if name in common.digests else ()))))
         for name in sorted(files)
-        if name not in _SEALS
+        if name not in SEALS
     }
     return Vouched(
         verified,
