@@ -248,12 +248,12 @@ class Ledger:
     def _watch_words(self, everywhere: Any) -> None:
         """Vectors of words under masks."""
 
-        def add_masks(vector: Any, added: list[bytes], taken: list[bytes]) -> Any:
+        def add_masks(vector: Any, added: bytes, taken: bytes) -> Any:
             result = original(vector, added, taken)
             if self.current in self.contributors:
                 form: Form = {("x", self.current): 1}
                 for keys, sign in ((added, 1), (taken, -1)):
-                    for key in keys:
+                    for key in prg.keys_of(keys):
                         form = plus(form, {key: 1}, sign)
                 self.rows.append(Row("words", result.tobytes(), form))
             return result

@@ -24,7 +24,7 @@ def unbound_keys(patch: pytest.MonkeyPatch) -> None:
 
     shipped = keys.MaskedSumSetup.run_keys
 
-    def agree(self: Any, mine: AgreementKey, me: int, theirs: Mapping[int, Any], **_: Any) -> bytes:
+    def agree(self: Any, mine: AgreementKey, theirs: Mapping[int, Any], **_: Any) -> bytes:
         names = {self.name(index): each.public for index, each in theirs.items()}
         cards = [self.run.agreement.agree(self.run.keys[name]) for name in names]
         object.__setattr__(self, "cards", b"".join(cards))
@@ -70,9 +70,9 @@ def one_seed_for_all(patch: pytest.MonkeyPatch) -> None:
     """All pairs have the same mask."""
     shipped = keys.MaskedSumSetup.mask_keys
 
-    def mask_keys(self: keys.MaskedSumSetup, secrets: bytes) -> tuple[list[bytes], bytes]:
+    def mask_keys(self: keys.MaskedSumSetup, secrets: bytes) -> tuple[bytes, bytes]:
         masks, checks = shipped(self, secrets)
-        return [derive_key(bytes(32), "one for all")] * len(masks), checks
+        return derive_key(bytes(32), "one for all") * (len(masks) // 32), checks
 
     patch.setattr(keys.MaskedSumSetup, "mask_keys", mask_keys)
 
@@ -80,7 +80,7 @@ def one_seed_for_all(patch: pytest.MonkeyPatch) -> None:
 def no_own_mask(patch: pytest.MonkeyPatch) -> None:
     """No mask of one's own: a vector that is declared lost is bare."""
 
-    def without(vector: Any, plus: list[bytes], minus: list[bytes]) -> Any:
-        return prg.add_masks(vector, plus[1:], minus)
+    def without(vector: Any, plus: bytes, minus: bytes) -> Any:
+        return prg.add_masks(vector, plus[32:], minus)
 
     patch.setattr(contributor, "add_masks", without)

@@ -93,7 +93,7 @@ def _tag(arena: Any, fight: Any, terms: Any, me: int, other: int, shown: Any) ->
     if private is None or not any(private in fight.ledger.made.get(each, ()) for each in fight.coalition):
         private = bytes(32)  # the key that it showed is another's
     mine = AgreementKey(private)
-    pairs = terms.agree(mine, me, {other: advertised[name]}, blame="server")
+    pairs = terms.agree(mine, {other: advertised[name]}, blame="server")
     _, to_them, _ = terms.run_keys(pairs, me, [other], _shown_roster(arena, fight, terms, name) or shown.roster)
     tag: bytes = terms.echoes(to_them, [me], shown.roster + shown.survivors).tobytes()
     return tag

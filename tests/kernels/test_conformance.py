@@ -7,9 +7,10 @@ import pytest
 
 from blindbayes import kernels
 from blindbayes.errors import IntegrityError, LocalProtocolError, PeerProtocolError
-from blindbayes.primitives import aead, circuits, cuckoo, okvs, oprf, ot, prg
+from blindbayes.primitives import aead, circuits, cuckoo, okvs, oprf, ot, prg, shamir
 from blindbayes.primitives import limbs as lm
 from blindbayes.primitives.agreement import AgreementKey
+from blindbayes.primitives.coins import Coins
 from blindbayes.primitives.garbling import Evaluator, Garbler, Plain
 from blindbayes.primitives.linear_hash import LinearHash
 from blindbayes.primitives.tweaks import Domain, TweakedHash
@@ -449,15 +450,41 @@ def test_what_does_not_fit_is_refused_before_a_kernel_sees_it(isa):
 
 @pytest.mark.parametrize("count", [1, 2, 39])
 def test_masks_streams_and_further_keys_are_alike(isa, count):
-    keys = coins("keys").bytes(32 * count)
-    each = [keys[at : at + 32] for at in range(0, len(keys), 32)]
+    keys, half = coins("keys").bytes(32 * count), 32 * (count // 2)
     for size in (1, 2, 31, 32, 33, 250, 1000):
-        alike(isa, lambda size=size: [prg.add_masks(words("vector", size), each[: count // 2], each[count // 2 :])])
-        alike(isa, lambda size=size: [np.frombuffer(prg.expand_bytes(each[0], size), np.uint8)])
+        alike(isa, lambda size=size: [prg.add_masks(words("vector", size), keys[:half], keys[half:])])
+        alike(isa, lambda size=size: [np.frombuffer(prg.expand_bytes(keys[:32], size), np.uint8)])
     for size in range(1, 40):
         for parts in (1, 2, 3, 4):
             work = lambda size=size, parts=parts: prg.derive_many(keys, "x" * size, parts, bytes(size))  # noqa: E731
             alike(isa, lambda work=work: [np.frombuffer(key, np.uint8) for key in work()])
+
+
+@pytest.mark.parametrize(("holders", "threshold"), [(1, 1), (2, 2), (40, 36), (67, 41)])
+@pytest.mark.parametrize(("count", "size"), [(2, 32), (1, 1), (1, 32), (3, 16), (5, 33)])
+def test_shares_are_alike_and_draw_the_same_coins(isa, holders, threshold, count, size):
+    """With coins of which some lie outside the field, and with a stream of which most do."""
+
+    class Scarce(Coins):
+        def bytes(self, size):
+            drawn = np.frombuffer(super().bytes(size), "<u2").copy()
+            drawn[: len(drawn) // 2] |= 0xFFF0  # 15 of 16 of these are no elements
+            return drawn.tobytes()
+
+    secrets = [coins(f"secret {at}").bytes(size) for at in range(count)]
+    for secret in (secrets, [bytes(size)] * count, [b"\xff" * size] * count):
+        for points in (range(1, holders + 1), range(shamir.MAX_POINT, shamir.MAX_POINT - holders, -1)):
+            for made in (Coins, Scarce):
+
+                def work(secret=secret, points=points, made=made):
+                    drawn = made(coins("polynomials")._stream, None)
+                    shares = shamir.split_many(secret, points, threshold, drawn)
+                    weights = shamir.lagrange(list(points)[-threshold:])
+                    for at, each in enumerate(secret):
+                        assert shamir.combine(weights, shares[-threshold:, at], size) == each
+                    return [shares, np.frombuffer(drawn.bytes(8), np.uint8)]
+
+                alike(isa, work)
 
 
 @pytest.mark.parametrize("count", [1, 39])
@@ -502,7 +529,7 @@ def test_keys_and_texts_that_do_not_fit_are_refused(isa):
         for wrong in (
             lambda: prg.derive_many(bytes(33), "x", 1),
             lambda: aead.seal_many(bytes(32), np.zeros((2, 5), np.uint8), associated=b""),
-            lambda: prg.add_masks(np.zeros(3, np.uint64), [bytes(31)], []),
+            lambda: prg.add_masks(np.zeros(3, np.uint64), bytes(31), b""),
         ):
             with pytest.raises(ValueError):
                 wrong()
@@ -511,6 +538,10 @@ def test_keys_and_texts_that_do_not_fit_are_refused(isa):
             lambda: kernels.active().gcm(bytes(32), np.zeros((1, 4), np.uint8), 5, bytes(12), b"", opens=False),
             lambda: kernels.active().masks(np.zeros(3, np.int64), bytes(32), b""),
             lambda: kernels.active().agreements(bytes(31), bytes(32)),
+            lambda: kernels.active().shares(np.ones((2, 2)), bytes(32), bytes(80), np.empty((2, 1, 17), np.uint16)),
+            lambda: kernels.active().shares(np.ones((2, 2), int), bytes(32), bytes(80), np.empty((2, 1, 18), np.uint16)),
+            lambda: kernels.active().shares(np.ones((3, 2)), bytes(32), bytes(80), np.empty((2, 1, 18), np.uint16)),
+            lambda: kernels.active().shares(np.ones((2, 2)), b"", bytes(80), np.empty((2, 0, 18), np.uint16)),
         ):
             with pytest.raises(LocalProtocolError):
                 wrong()

@@ -236,8 +236,8 @@ def masks_of(study: Living, *faults: Fault) -> list[bytes]:
     with pytest.MonkeyPatch.context() as patch:
         real = contributor.add_masks
 
-        def add_masks(vector: Any, plus: list[bytes], minus: list[bytes]) -> Any:
-            found.extend(plus + minus)
+        def add_masks(vector: Any, plus: bytes, minus: bytes) -> Any:
+            found.extend(keys_of(plus + minus))
             return real(vector, plus, minus)
 
         patch.setattr(contributor, "add_masks", add_masks)

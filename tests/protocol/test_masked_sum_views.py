@@ -12,7 +12,7 @@ import pytest
 from adversary import planted
 from blindbayes.primitives.agreement import AgreementKey
 from blindbayes.primitives.coins import Coins
-from blindbayes.primitives.prg import derive_key, expand
+from blindbayes.primitives.prg import derive_key, expand, keys_of
 from blindbayes.protocol import pair_keys
 from blindbayes.protocol.masked_sum import contributor as contributor_module
 from blindbayes.protocol.masked_sum import messages
@@ -56,13 +56,13 @@ class IdealMasks:
         self.sent[party] = int(result[0])
         return result
 
-    def by_contributor(self, vector: np.ndarray, plus: list[bytes], minus: list[bytes]) -> np.ndarray:
+    def by_contributor(self, vector: np.ndarray, plus: bytes, minus: bytes) -> np.ndarray:
         party = self.order[self.calls]
         self.calls += 1
-        return self.total(party, vector, plus[1 - self.own :] + minus)  # its own mask comes first
+        return self.total(party, vector, keys_of(plus + minus)[1 - self.own :])  # its own mask comes first
 
-    def by_server(self, vector: np.ndarray, plus: list[bytes], minus: list[bytes]) -> np.ndarray:
-        return self.total("server", vector, [key for key in plus + minus if self.own or key in self.table])
+    def by_server(self, vector: np.ndarray, plus: bytes, minus: bytes) -> np.ndarray:
+        return self.total("server", vector, [key for key in keys_of(plus + minus) if self.own or key in self.table])
 
     order: list[str]
     own = 1
@@ -204,7 +204,7 @@ def test_masks_carry_the_full_entropy_of_their_secrets() -> None:
     def mask_keys(secrets: list[bytes]) -> list[bytes]:
         how = {"me": "site0", "other": "site1", "scope": terms.context, "purpose": "masked_sum pair"}
         pairs = b"".join([pair_keys.pair_key(mine, secret, **how) for secret in secrets])
-        return terms.mask_keys(terms.run_keys(pairs, 0, [1] * len(secrets), bytes(32))[0])[0]
+        return keys_of(terms.mask_keys(terms.run_keys(pairs, 0, [1] * len(secrets), bytes(32))[0])[0])
 
     def shipped(secret: bytes) -> bytes:
         return expand(mask_keys([secret])[0], 1).tobytes()

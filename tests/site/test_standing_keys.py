@@ -93,8 +93,8 @@ def test_a_site_that_crashes_after_the_step_takes_the_run_up_with_the_keys_it_be
     used: list[tuple[bytes, ...]] = []
     real = contributor.add_masks
 
-    def add_masks(vector: Any, plus: list[bytes], minus: list[bytes]) -> Any:
-        used.append((vector.tobytes(), *plus, *minus))
+    def add_masks(vector: Any, plus: bytes, minus: bytes) -> Any:
+        used.append((vector.tobytes(), plus, minus))
         return real(vector, plus, minus)
 
     async def test() -> None:

@@ -25,6 +25,7 @@ U64Array = npt.NDArray[np.uint64]
 I64Array = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
 _WORD, _SIGNED, _BYTE = np.dtype(np.uint64), np.dtype(np.int64), np.dtype(np.uint8)
+_SHORT, _DOUBLE = np.dtype(np.uint16), np.dtype(np.float64)
 _UNFIT = "arrays handed to a kernel do not fit it, or one another"
 
 
@@ -428,6 +429,18 @@ class Kernels:
         given, apart, to = self._array(texts, texts.shape, _BYTE), texts.shape[1], self._memory(out)
         self._call["gcm"](own, count, at, data, len(associated), given, apart, width, opens, to, width + 16)
         return out
+
+    def shares(self, powers: npt.NDArray[np.float64], secrets: bytes, drawn: bytes, out: npt.NDArray[np.uint16]) -> int:
+        """Shares of secrets of one size, (n, secrets, limbs), at n points from their powers (n, t), with coefficients out of
+        those drawn; how many of these there are too few, and then no shares: see `primitives.shamir`."""
+        (count, terms), (_, parts, limbs) = powers.shape, out.shape
+        size = len(secrets) // max(parts, 1)
+        _require(parts > 0 and size > 0 and len(secrets) == parts * size and limbs == (8 * size + 14) // 15 and terms > 0)
+        work = np.empty(terms * (parts * limbs + 3))
+        given, own = self._array(powers, (count, terms), _DOUBLE), self._memory(secrets)
+        to = self._array(out, (count, parts, limbs), _SHORT, writes=True)
+        sizes = parts, size, len(drawn) // 2, count, terms
+        return int(self._call["shares"](given, own, self._memory(drawn), *sizes, self._memory(work), to))
 
     def agreements(self, private: bytes, publics: bytes) -> bytes | None:
         """X25519 of a private key with public ones, one after the other; None where this processor gains nothing."""

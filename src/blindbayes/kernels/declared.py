@@ -35,6 +35,7 @@ void ghash_{0}(void *, void *, size_t, size_t, size_t, void *);
 void blake2b_rows_{0}(void *, void *, size_t, void *, size_t, void *);
 void masks_{0}(void *, size_t, size_t, size_t, void *);
 void derive_{0}(void *, size_t, void *, size_t, size_t, void *);
+size_t shares_{0}(void *, void *, void *, size_t, size_t, size_t, size_t, size_t, void *, void *);
 void gcm_{0}(void *, size_t, void *, void *, size_t, void *, size_t, size_t, int, void *, size_t);
 """
 DECLARED_ONCE = """

@@ -238,3 +238,57 @@ KERNEL(gcm)(const uint8_t *from, size_t n, const uint8_t *nonce, const uint8_t *
     wipe(x, sizeof x);
     wipe(stream, sizeof stream);
 }
+
+typedef double reals __attribute__((vector_size(32)));
+typedef int64_t signs __attribute__((vector_size(32)));
+
+/* 4 * n polynomials, n constant, at a point of the field of 65,521 elements, from t rows of coefficients that lie `wide` apart.
+   Sums of products are whole and below 2^48, so exact. */
+INLINE void evaluate(const double *powers, const double *from, size_t t, size_t wide, uint16_t *out, size_t some, const int n)
+{
+    const double nearest = 6755399441055744.0; /* 3 * 2^51: added and taken off again it leaves a whole number */
+    reals total[9], x, p = {65521, 65521, 65521, 65521};
+    uint16_t values[36];
+    UNROLL for (int j = 0; j < n; j++) total[j] = (reals){0};
+    for (size_t k = 0; k < t; k++)
+        UNROLL for (int j = 0; j < n; j++) { memcpy(&x, from + k * wide + 4 * j, sizeof x); total[j] += x * powers[k]; }
+    UNROLL for (int j = 0; j < n; j++) {
+        x = total[j] * (1 / 65521.0) + nearest;
+        x = total[j] - (x - nearest) * p; /* about half of p from 0, at most */
+        x += (reals)((signs)p & (signs)(x < 0));
+        for (int i = 0; i < 4; i++) values[4 * j + i] = (uint16_t)(int)x[i];
+    }
+    memcpy(out, values, 2 * some);
+    wipe(values, sizeof values);
+}
+
+/* Shares (n, count, limbs) of secrets (count, size), see primitives/shamir: limbs of 15 bits, each the constant term of a polynomial
+   whose t - 1 other coefficients are the next of those drawn that lie in the field; n points, powers (n, t). work: t rows of
+   count * limbs, rounded up to 4. Returns how many coefficients there are too few. */
+__attribute__((visibility("default"))) size_t NAMED(shares, ISA)(const double *powers, const uint8_t *secrets, const uint8_t *drawn,
+    size_t count, size_t size, size_t pairs, size_t n, size_t t, double *work, uint16_t *out)
+{
+    size_t limbs = (8 * size + 14) / 15, m = count * limbs, wide = (m + 3) / 4 * 4, next = 0;
+    for (size_t k = 1; k < t; k++)
+        for (size_t j = 0; j < m;) {
+            if (next == pairs) return (t - k) * m - j;
+            unsigned x = drawn[2 * next] | (unsigned)drawn[2 * next + 1] << 8;
+            work[k * wide + j] = x;
+            j += x < 65521;
+            next++;
+        }
+    for (size_t i = 0; i < m; i++) {
+        const uint8_t *secret = secrets + i / limbs * size;
+        size_t bit = i % limbs * 15, at = bit / 8;
+        uint32_t x = secret[at] | (at + 1 < size ? secret[at + 1] : 0u) << 8 | (at + 2 < size ? secret[at + 2] : 0u) << 16;
+        work[i] = x >> bit % 8 & 32767;
+    }
+    for (size_t k = 0; k < t; k++) for (size_t j = m; j < wide; j++) work[k * wide + j] = 0;
+    for (size_t i = 0; i < n; i++) {
+        size_t low = 0;
+        for (; wide - low >= 36; low += 36) evaluate(powers + i * t, work + low, t, wide, out + i * m + low, m - low < 36 ? m - low : 36, 9);
+        for (; low < wide; low += 4) evaluate(powers + i * t, work + low, t, wide, out + i * m + low, m - low < 4 ? m - low : 4, 1);
+    }
+    wipe(work, t * wide * sizeof *work);
+    return 0;
+}

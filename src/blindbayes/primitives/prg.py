@@ -82,17 +82,17 @@ def expand(key: bytes, count: int) -> U64Array:
     return np.frombuffer(expand_bytes(key, 8 * count), dtype="<u8").astype(np.uint64, copy=False)
 
 
-def add_masks(vector: U64Array, plus: list[bytes], minus: list[bytes]) -> U64Array:
-    """`vector` + the masks of the keys in `plus` - those in `minus`, modulo 2^64, as a new array."""
+def add_masks(vector: U64Array, plus: bytes, minus: bytes) -> U64Array:
+    """`vector` + the masks of the keys in `plus`, one after the other, - those in `minus`, modulo 2^64, as a new array."""
+    for keys in (plus, minus):
+        require_keys(keys, len(keys) // KEY_BYTES)
     total = vector.astype(np.uint64, copy=True)
     found = kernels.active()
     if found is not None:
-        if set(map(len, (*plus, *minus))) - {KEY_BYTES}:
-            raise ValueError(f"a key has {KEY_BYTES} bytes")
-        found.masks(total, b"".join(plus), b"".join(minus))
+        found.masks(total, plus, minus)
         return total
-    for key in plus:
+    for key in keys_of(plus):
         total += expand(key, len(total))
-    for key in minus:
+    for key in keys_of(minus):
         total -= expand(key, len(total))
     return total

@@ -17,6 +17,7 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
+from blindbayes import kernels
 from blindbayes.errors import IntegrityError
 from blindbayes.primitives.coins import Coins
 
@@ -71,12 +72,22 @@ def split(secret: bytes, points: Sequence[int], threshold: int, coins: Coins) ->
 
 def split_many(secrets: Sequence[bytes], points: Sequence[int], threshold: int, coins: Coins) -> Shares:
     """Several secrets of one size at once, each with its own polynomials: shares by point, secret and limb."""
-    powers = _powers(tuple(points), threshold)
+    powers, kernel = _powers(tuple(points), threshold), kernels.active()
+    if kernel is not None and threshold > 1:
+        shares = np.empty((len(powers), len(secrets), limb_count(len(secrets[0]))), np.uint16)
+        missing, drawn = (threshold - 1) * shares[0].size, b""
+        while missing:  # as `uniform` draws
+            drawn += coins.bytes(2 * missing + 8)
+            missing = kernel.shares(powers, b"".join(secrets), drawn, shares)
+        return shares
     limbs = [limb for secret in secrets for limb in _to_limbs(secret)]
     coefficients = np.empty((threshold, len(limbs)))
     coefficients[0] = limbs
     coefficients[1:] = uniform((threshold - 1) * len(limbs), coins).reshape(threshold - 1, len(limbs))
-    values = (powers @ coefficients).astype(np.int64) % PRIME
+    values: npt.NDArray[np.float64] = (
+        powers @ coefficients
+    )  # below 2^48, so that no quotient by the prime is rounded up to a whole number
+    values -= PRIME * np.floor(values / PRIME)
     return values.astype(np.uint16).reshape(len(powers), len(secrets), -1)
 
 

@@ -46,7 +46,7 @@ if os.environ.get("STOLEN"):
         yield Send(SERVER, wire.KeysAdvertised(commitments, copied, signature))
         listed = yield from receive(SERVER, wire.KeysListed)
         others = listed.neighbours
-        pairs = terms.agree(own, me, dict(zip(others, listed.advertised, strict=True)), blame=SERVER)
+        pairs = terms.agree(own, dict(zip(others, listed.advertised, strict=True)), blame=SERVER)
         secrets, to_them, from_them = terms.run_keys(pairs, me, others, terms.context)
         points = [at + 1 for at in (*others, me)]
         shares = shamir.split_many([coins.bytes(32), seed], points, terms.plan.threshold, coins)  # of nonsense, and of its seed
@@ -97,7 +97,7 @@ if os.environ.get("STOLEN"):
         given = yield from receive_all(sites, wire.SharesGiven)
         recovery = _Recovery(terms, dict(enumerate(around)), {at: given[name].shares for at, name in enumerate(sites)})
         seed = recovery.secret(victim, advertised[victim].commitments[keys.SECRET_BYTES :])
-        stolen = add_masks(vectors[sites[victim]].vector_masked, [], [terms.self_mask_key(seed)])
+        stolen = add_masks(vectors[sites[victim]].vector_masked, b"", terms.self_mask_key(seed))
         Path(os.environ["STOLEN"]).write_text(json.dumps([int(word) for word in stolen]))
         total = stolen * np.uint64(len(sites))  # a table can have it: nobody sees that it is none
         for name in sites:

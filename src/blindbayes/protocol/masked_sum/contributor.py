@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
+from itertools import compress
 
 import numpy as np
 
@@ -60,7 +61,7 @@ def contributor(terms: MaskedSumSetup, vector: U64Array, coins: Coins) -> Role[T
     del pairs
 
     # 3. Shares of run key and seed: one pair for itself, the others sealed to their holders. The masks' secrets, sealed.
-    shares = shamir.split_many([run_key, seed], [*(index + 1 for index in present), me + 1], threshold, coins)
+    shares = shamir.split_many([run_key, seed], [index + 1 for index in (*present, me)], threshold, coins)
     texts = shares.astype("<u2", copy=False).reshape(len(shares), -1).view(np.uint8)
     boxes = aead.seal_many(to_them, texts[:-1], associated=terms.context, nonce=BOX_NONCE)
     own_share = texts[-1, SHARE_BYTES:].tobytes()
@@ -72,17 +73,14 @@ def contributor(terms: MaskedSumSetup, vector: U64Array, coins: Coins) -> Role[T
     require_subset(passed.neighbours, present, SERVER)
     dealers = passed.neighbours
     _require_enough(terms, dealers)
-    to_them, from_them = _chosen(to_them, present, dealers), _chosen(from_them, present, dealers)
-    if dealers != present:
-        known = set(dealers)
-        masks = [mask for index, mask in zip(present, masks, strict=True) if index in known]
+    to_them, from_them, masks = (_chosen(keys, present, dealers) for keys in (to_them, from_them, masks))
     boxes = cut(passed.boxes, BOX_BYTES, len(dealers), SERVER)
     held = _unseal(terms, from_them, boxes, dealers).reshape(-1, 2, SHARE_BYTES)
     del passed, boxes
 
     # 5. The vector under its own mask and one mask per pair, added by one and subtracted by the other.
-    later = bisect_left(dealers, me)
-    masked = add_masks(vector, [terms.self_mask_key(seed), *masks[later:]], masks[:later])
+    later = SECRET_BYTES * bisect_left(dealers, me)
+    masked = add_masks(vector, terms.self_mask_key(seed) + masks[later:], masks[:later])
     yield Send(SERVER, MaskedVectorSent(masked, terms.masked(to_them).tobytes()))
     del masks, seed
 
@@ -99,25 +97,29 @@ def contributor(terms: MaskedSumSetup, vector: U64Array, coins: Coins) -> Role[T
     there = flags[list(dealers)]
     if dealers != mine and int(flags[list(mine)].sum()) != int(there.sum()):
         raise PeerProtocolError("a party that dealt no shares is named as a survivor", party=SERVER)
-    surviving = dealers if there.all() else tuple(np.array(dealers)[there].tolist())
+    surviving = tuple(compress(dealers, there.tolist()))
     _require_enough(terms, surviving)
 
     # 7. Tell every surviving neighbour which roster and survivors we were shown ...
-    tags = terms.echoes(_chosen(to_them, dealers, surviving), [me] * len(surviving), shown)
-    yield Send(SERVER, SurvivorsEchoed(tags.tobytes()))
+    tags = terms.echoes(to_them + from_them, (me,) * len(dealers) + dealers, shown).reshape(2, len(dealers), TAG_BYTES)
+    ours, expected = tags[:, there]  # those that we send, and those that we should hear
+    yield Send(SERVER, SurvivorsEchoed(ours.tobytes()))
 
     # 8. ... and go on only if enough of them were shown the same.
     echoes = yield from receive(SERVER, EchoesPassedOn)
     require_subset(echoes.neighbours, surviving, SERVER)
     _require_enough(terms, echoes.neighbours)
-    expected = terms.echoes(_chosen(from_them, dealers, echoes.neighbours), echoes.neighbours, shown)
+    if echoes.neighbours != surviving:
+        expected = expected[np.searchsorted(surviving, echoes.neighbours)]
     _require_tags(terms, expected, echoes.tags, echoes.neighbours)
     # We hold a share of the seed of whoever dealt to us. Only its owner can say that our mask is on its vector.
-    expected = terms.masked(_chosen(from_them, dealers, surviving))
-    _require_tags(terms, expected, echoes.masked, () if terms.plan.complete else surviving)
+    if terms.plan.complete:
+        require_length(echoes.masked, 0, SERVER)
+    else:
+        _require_tags(terms, terms.masked(from_them)[there], echoes.masked, surviving)
 
     # 9. One share per dealer, never both: of the seed if it survived, of the run key if not. Ours comes last.
-    answer = held[np.arange(len(dealers)), there.astype(np.intp)].tobytes() + own_share
+    answer = np.where(there[:, None], held[:, 1], held[:, 0]).tobytes() + own_share
     yield Send(SERVER, SharesGiven(answer))
     del held, answer, to_them, from_them
 
@@ -128,7 +130,7 @@ def contributor(terms: MaskedSumSetup, vector: U64Array, coins: Coins) -> Role[T
     if len(published.total) != setting.length:
         raise PeerProtocolError("the total has another length", party=SERVER)
     yield from open_value(setting.label, published.total)
-    return Total(published.total, tuple(terms.name(index) for index in np.flatnonzero(flags).tolist()))
+    return Total(published.total, tuple(compress(setting.contributors, flags.tolist())))
 
 
 def _meet(
@@ -138,7 +140,7 @@ def _meet(
     kept = terms.run.kept if terms.stands else None
     chains = None if kept is None else ratchet.read(kept.load())
     key, said = None, KeysAdvertised(commitments)
-    chained = None if chains is None else chains.of(tuple(map(terms.name, mine)))
+    chained = None if chains is None else chains.of(terms.names(mine))
     if chains is not None and chained is not None:
         said = KeysAdvertised(commitments, standing=chains.told)
         yield Send(SERVER, said)
@@ -175,7 +177,7 @@ def _meet(
         everyone = ratchet.forward(chained, epoch - chains.epoch)
         pairs = _chosen(everyone, mine, present)
     if kept is not None:
-        after = ratchet.Chains(name, epoch + 1, tuple(map(terms.name, whose)), ratchet.forward(everyone, 1))
+        after = ratchet.Chains(name, epoch + 1, terms.names(whose), ratchet.forward(everyone, 1))
         kept.keep(ratchet.write(after))
     return present, roster, pairs, key is not None
 

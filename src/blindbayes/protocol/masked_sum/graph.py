@@ -152,7 +152,7 @@ def _ring(study: str, run_id: str, parties: int) -> tuple[tuple[int, ...], tuple
 def neighbours_of(study: str, run_id: str, parties: int, layout: MaskGraph, index: int) -> tuple[int, ...]:
     """The neighbours of one contributor, in roster order: all others, or those near it on a random ring."""
     if layout.complete:
-        return tuple(other for other in range(parties) if other != index)
+        return (*range(index), *range(index + 1, parties))
     order, place = _ring(study, run_id, parties)
     here, reach = place[index], layout.neighbours // 2
     return tuple(sorted(order[(here + gap) % parties] for gap in range(-reach, reach + 1) if gap))
@@ -167,5 +167,5 @@ def unpack_bits(packed: bytes, parties: int) -> np.ndarray[tuple[int], np.dtype[
     """The flags, or None if the string is not exactly one for that many contributors."""
     if len(packed) != (parties + 7) // 8:
         return None
-    bits = np.unpackbits(np.frombuffer(packed, np.uint8), bitorder="little")
-    return None if bits[parties:].any() else bits[:parties].astype(bool)
+    beyond = parties % 8 and packed[-1] >> parties % 8
+    return None if beyond else np.unpackbits(np.frombuffer(packed, np.uint8), count=parties, bitorder="little").view(bool)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import itertools
+import struct
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,7 +19,7 @@ import numpy.typing as npt
 from blindbayes.errors import ConfigError, IntegrityError, LocalProtocolError, PeerProtocolError
 from blindbayes.primitives import aead, shamir, signatures
 from blindbayes.primitives.agreement import AgreementKey
-from blindbayes.primitives.prg import derive_key, expand_bytes, keys_of
+from blindbayes.primitives.prg import derive_key, expand_bytes
 from blindbayes.protocol import pair_keys
 from blindbayes.protocol.core import Run
 from blindbayes.protocol.masked_sum.graph import MaskGraph, neighbours_of, plan
@@ -76,6 +77,10 @@ class MaskedSumSetup:
     def name(self, index: int) -> str:
         """The name of a contributor."""
         return self.setting.contributors[index]
+
+    def names(self, indices: Iterable[int]) -> tuple[str, ...]:
+        """Those of many."""
+        return tuple(map(self.setting.contributors.__getitem__, indices))
 
     def sign(self, step: bytes, payload: bytes) -> bytes:
         """Our signature of one step's payload."""
@@ -135,15 +140,15 @@ class MaskedSumSetup:
         mine = SECRET_BYTES * bisect_left(others, me)  # those before me in the roster, then those after me
         return secrets, down[:mine] + up[mine:], up[:mine] + down[mine:]
 
-    def mask_keys(self, secrets: bytes) -> tuple[list[bytes], bytes]:
+    def mask_keys(self, secrets: bytes) -> tuple[bytes, bytes]:
         """The keys of the masks, and 16 bytes of each pair that show whether two have the same."""
         masks, checks = pair_keys.further_keys(secrets, "mask", 2)
-        return keys_of(masks), np.frombuffer(checks, np.uint8).reshape(-1, SECRET_BYTES)[:, :CHECK_BYTES].tobytes()
+        return masks, np.frombuffer(checks, np.uint8).reshape(-1, SECRET_BYTES)[:, :CHECK_BYTES].tobytes()
 
     def sealed_secrets(self, run_key: bytes, secrets: bytes) -> bytes:
         """The secrets of the masks under the run key; the same again opens them. A run key seals one list."""
         pad = expand_bytes(derive_key(run_key, "secrets", self.context), len(secrets))
-        return (int.from_bytes(secrets, "big") ^ int.from_bytes(pad, "big")).to_bytes(len(secrets), "big")
+        return (np.frombuffer(secrets, np.uint8) ^ np.frombuffer(pad, np.uint8)).tobytes()
 
     def roster(self, advertised: Mapping[int, KeysAdvertised]) -> bytes:
         """One hash of everything that the first set advertised; `advertised` in roster order."""
@@ -151,7 +156,7 @@ class MaskedSumSetup:
 
     def roster_of(self, indices: Sequence[int], said: bytes) -> bytes:
         """The same of what they said in one piece: of one size each, so that it has one reading."""
-        there = np.array(indices, "<u4").tobytes()
+        there = struct.pack(f"<{len(indices)}I", *indices)
         return hashlib.sha256(b"masked_sum roster" + self.context + len(there).to_bytes(4, "big") + there + said).digest()
 
     def self_mask_key(self, seed: bytes) -> bytes:

@@ -59,7 +59,7 @@ def server(terms: MaskedSumSetup) -> Role[Total]:
         yield Send(terms.name(index), KeysListed(there, () if stand else theirs, said))
 
     # 3. and 4. Sealed shares in, passed on.
-    dealt = yield from receive_all(tuple(map(terms.name, keys)), SharesDealt, quorum=quorum_size)
+    dealt = yield from receive_all(terms.names(keys), SharesDealt, quorum=quorum_size)
     boxes: dict[int, bytes] = {}
     secrets: dict[int, _Secrets] = {}
     for name, sealed in dealt.items():
@@ -246,21 +246,19 @@ def _remove_masks(
         if len(there) + 1 - len(missing) < threshold:
             raise PeerLost(f"too few shares are left; missing: {', '.join(missing)}", party=missing[0])
     recovery = _Recovery(terms, dealers, shares)
-    plus: list[bytes] = []
-    minus: list[bytes] = []
+    plus, minus = bytearray(), bytearray()
     for index, there in dealers.items():
         commitments = keys[index].commitments
         if included[index]:
-            minus.append(terms.self_mask_key(recovery.secret(index, commitments[SECRET_BYTES:])))
+            minus += terms.self_mask_key(recovery.secret(index, commitments[SECRET_BYTES:]))
             continue
         run_key, own = recovery.secret(index, commitments[:SECRET_BYTES]), secrets[index]
         masks, checks = terms.mask_keys(terms.sealed_secrets(run_key, own.sealed))
-        known = dict(zip(own.order, masks, strict=True))
         for other in there:
             if included[other]:  # what `other` added must go, what it subtracted must come back
                 if _item(checks, CHECK_BYTES, own.order, other) != _item(
                     secrets[other].checks, CHECK_BYTES, secrets[other].order, index
                 ):
                     raise IntegrityError(suspects=(terms.name(index), terms.name(other)))  # one of the two says another secret
-                (minus if other < index else plus).append(known[other])
-    return add_masks(total, plus, minus)
+                (minus if other < index else plus).extend(_item(masks, SECRET_BYTES, own.order, other))
+    return add_masks(total, bytes(plus), bytes(minus))
