@@ -175,7 +175,7 @@ def test_a_destroyed_share_does_not_come_back_with_a_run_that_goes_on(tmp_path: 
             assert not path.exists()
             assert not list(home.folder.glob("runs/*/*/key"))  # nor can a journal make it again
 
-    bounded(test)
+    bounded(test, wall=True)  # a thread waits for the run
 
 
 def test_a_destroyed_share_does_not_come_back_from_a_backup(tmp_path: Path) -> None:

@@ -7,16 +7,20 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from support.consoles import NAMES, Consoles
+
+expect.set_options(timeout=60_000)
 
 
 @pytest.fixture(scope="module")  # its loop stands in the way of other modules
 def browser(tool: Callable[[str], str]) -> Iterator[Browser]:
     path = tool("chromium")
     with sync_playwright() as playwright:
-        found = playwright.chromium.launch(executable_path=path, args=["--no-sandbox", "--disable-dev-shm-usage"])
+        found = playwright.chromium.launch(
+            executable_path=path, args=["--no-sandbox", "--disable-dev-shm-usage"], timeout=120_000
+        )
         yield found
         found.close()
 
@@ -34,7 +38,7 @@ class Person:
     def __init__(self, consoles: Consoles, browser: Browser, site: str, name: str, **look: Any) -> None:
         self.site, self.url = site, consoles.url(site)
         context = browser.new_context(viewport={"width": 1100, "height": 800}, **look)
-        context.set_default_timeout(15_000)
+        context.set_default_timeout(60_000)
         self.page: Page = context.new_page()
         self.errors: list[str] = []
         self.requests: list[str] = []

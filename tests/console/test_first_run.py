@@ -27,7 +27,7 @@ def test_a_newcomer_makes_a_site_from_an_invitation_and_pins_who_invited(tmp_pat
             url = process.stdout.readline().split()[-1]
             code = process.stdout.readline().split()[-1]
             page = browser.new_page()
-            page.set_default_timeout(15_000)
+            page.set_default_timeout(60_000)
             errors: list[str] = []
             page.on("console", lambda message: errors.append(message.text) if message.type == "error" else None)
             page.goto(url)

@@ -104,7 +104,7 @@ def test_a_study_ends_over_the_component_whatever_the_engine_does(
             assert len(models(office, runs["north"])) == 1
             assert network.most_under_way == 1  # one message to each site at a time
 
-    bounded(test)
+    bounded(test, wall=True)
 
 
 def test_a_site_that_does_not_answer_goes_down_and_comes_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -123,7 +123,7 @@ def test_a_site_that_does_not_answer_goes_down_and_comes_back(tmp_path: Path, mo
             carries["north"]._peers["engine-west"].queue.put(None)
             await all_up(office)
 
-    bounded(test)
+    bounded(test, wall=True)
 
 
 def test_an_agent_that_starts_again_is_found_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -137,7 +137,7 @@ def test_an_agent_that_starts_again_is_found_again(tmp_path: Path, monkeypatch: 
             await all_up(office)
             assert states(await office.run(study)) == DONE
 
-    bounded(test)
+    bounded(test, wall=True)
 
 
 def test_nothing_is_carried_where_job_logs_leave_the_site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

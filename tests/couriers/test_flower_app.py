@@ -82,7 +82,7 @@ def test_a_sum_ends_over_the_mailman(tmp_path: Path, monkeypatch: pytest.MonkeyP
                 stop.set()
                 await asyncio.to_thread(thread.join, 10)
 
-    bounded(test, 60)
+    bounded(test, 60, wall=True)
 
 
 @pytest.mark.parametrize("telemetry", ["0", "1"])

@@ -91,9 +91,9 @@ def test_a_refusal_reaches_the_proposer_with_its_reason_at_once(tmp_path: Path) 
             office.net.approve(study)
             south = office.net.sites["south"].home
             south.decisions.refuse(study, "the ethics board has not met", who="Ada")
-            begun = time.monotonic()
+            begun = asyncio.get_running_loop().time()
             runs = await office.run(study)
-            assert time.monotonic() - begun < 20
+            assert asyncio.get_running_loop().time() - begun < 20
             assert "south" not in runs
             for run in runs.values():
                 assert isinstance(run.error, PeerLost)
@@ -118,9 +118,9 @@ def test_a_refusals_reason_wins_though_another_site_hears_it_first(tmp_path: Pat
             if isinstance(envelope, Sealed) and south_says != "by its link":
                 return []
             if isinstance(envelope, Ended) or (isinstance(envelope, Sealed) and envelope.step == ABORT):
-                heard.append(time.monotonic())
+                heard.append(asyncio.get_running_loop().time())
         late = (sender, receiver) == (refuses, "north") and isinstance(envelope, Refused)
-        return [] if late and (not heard or time.monotonic() < heard[0] + 0.3) else [frame]
+        return [] if late and (not heard or asyncio.get_running_loop().time() < heard[0] + 0.3) else [frame]
 
     async def test() -> None:
         async with Office(tmp_path, NAMES, hub=MemoryHub(alter), timing=Timing(beat=0.1, retry=0.3)) as office:
@@ -174,9 +174,9 @@ def test_a_used_up_approval_is_answered_at_once_and_names_the_site(tmp_path: Pat
             office.net.approve(study)
             assert {run.state for run in (await office.run(study)).values()} == {"done"}
             office.net.sites["north"].home.approvals.approve(study)
-            begun = time.monotonic()
+            begun = asyncio.get_running_loop().time()
             runs = await office.run(study, by="north")
-            assert time.monotonic() - begun < 20
+            assert asyncio.get_running_loop().time() - begun < 20
             assert "does not take part: the approved number of runs of this study is used up at" in str(runs["north"].error)
             shown = office.agents["south"].show()["refused"]
             assert any("used up" in entry["why"] for entry in shown)
@@ -202,9 +202,9 @@ def test_an_approval_counts_to_the_end_of_its_last_day(tmp_path: Path, monkeypat
                 south.require_leave(study, time.time())
             with pytest.raises(PrivacyError, match="is over"):
                 office.agents["south"].predict(study.sha256, {})
-            begun = time.monotonic()
+            begun = asyncio.get_running_loop().time()
             runs = await office.run(study)
-            assert time.monotonic() - begun < 20
+            assert asyncio.get_running_loop().time() - begun < 20
             told = "does not take part: the day until which this study was approved is over at south"
             assert told in str(runs["north"].error)
             south.decisions.approve(study, runs=1)  # a new yes without a day has no end

@@ -112,7 +112,7 @@ def test_a_site_behind_an_http_proxy_dials_through_it_and_the_proxy_sees_tls(tmp
             await south.stop()
             proxy.close()
 
-    bounded(test)
+    bounded(test, wall=True)
 
 
 # -- keys ----------------------------------------------------------------------------------------------------------------------

@@ -96,7 +96,7 @@ def test_a_site_pinned_while_the_agent_runs_is_met_without_a_restart(tmp_path: P
             for courier in (north, west, south):
                 await courier.stop()
 
-    bounded(test)
+    bounded(test, wall=True)
 
 
 def test_what_a_study_costs_and_leaves_is_said_before_it_is_approved(tmp_path: Path) -> None:

@@ -151,4 +151,4 @@ def test_a_run_whose_table_is_still_read_is_stopped_for_the_others_at_once(
             with pytest.raises(PrivacyError):
                 south.begin("0" * 64)
 
-    bounded(test)
+    bounded(test, wall=True)  # a thread waits for the run

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import duckdb
 import numpy as np
@@ -19,6 +18,7 @@ from blindbayes.study.file import StudyFile
 from blindbayes.transport.courier import MemoryHub
 from blindbayes.transport.envelope import Sealed, unpack
 from blindbayes.transport.sessions import Timing
+from support.clock import bounded as bounded
 
 BOOK = Codebook(
     "class", ("ill", "well"), (Categorical("colour", ("red", "blue", "green")), Numeric("age", 0, 120)), max_rows=100_000
@@ -112,13 +112,3 @@ class Gate:
             if self.left < 0:
                 self.shut.set()
         return [] if self.shut.is_set() and sender == self.site else [frame]
-
-
-def bounded(test: Callable[[], Any], seconds: float = 40) -> None:
-    """Run an async test, never longer than this."""
-
-    async def inner() -> None:
-        async with asyncio.timeout(seconds):
-            await test()
-
-    asyncio.run(inner())

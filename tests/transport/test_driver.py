@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -18,6 +18,7 @@ from blindbayes.transport.memory import run_in_memory
 from blindbayes.transport.progress import Finished
 from blindbayes.transport.sessions import Timing
 from blindbayes.wire import Message, Trust
+from support.clock import bounded
 from support.mesh import STUDY, Mesh, Site
 
 NAMES = ("east", "north", "south")
@@ -59,14 +60,6 @@ def with_leader(run: Run, coins: Coins) -> Role[int]:
 
 def silent(run: Run, coins: Coins) -> Role[None]:
     yield from receive(run.others[0], Summed)
-
-
-def bounded(test: Callable[[], Awaitable[None]], seconds: float = 30) -> None:
-    async def inner() -> None:
-        async with asyncio.timeout(seconds):
-            await test()
-
-    asyncio.run(inner())
 
 
 def values(results: dict[str, Any]) -> list[Any]:

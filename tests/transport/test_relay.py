@@ -64,7 +64,7 @@ def run_through_relay(tmp_path: Path, *, lose_every: int = 0) -> Recording:
             await agent.stop()
         await relay.stop()
 
-    bounded(test, 90)
+    bounded(test, 90, wall=True)
     return seen[0]
 
 
@@ -104,4 +104,4 @@ def test_a_relay_serves_its_users_only() -> None:
         await courier.stop()
         await relay.stop()
 
-    bounded(test)
+    bounded(test, wall=True)

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
-import time
 from typing import Any
 
 from blindbayes.errors import BlindbayesError, LocalProtocolError
@@ -31,11 +30,11 @@ class Answers:
 
     def was_told(self, site: str, run_id: str, peer: str, me: str) -> bool:
         """It was told a moment ago, or is being told."""
-        return self._telling.get((site, run_id, peer, me), 0.0) > time.monotonic()
+        return self._telling.get((site, run_id, peer, me), 0.0) > asyncio.get_running_loop().time()
 
     def tell(self, site: str, pair: EnvelopePair, word: Ended | Refused) -> None:
         """Send it, if the site is not told too much already."""
-        key, now = (site, pair.run_id, pair.peer, pair.me), time.monotonic()
+        key, now = (site, pair.run_id, pair.peer, pair.me), asyncio.get_running_loop().time()
         self._telling = {each: until for each, until in self._telling.items() if until > now}
         if key in self._telling or sum(each[0] == site for each in self._telling) >= _KEEP_TOLD:
             return
@@ -46,7 +45,7 @@ class Answers:
                 with contextlib.suppress(BlindbayesError):
                     await self._board.way(site).send(pack(word))
             finally:
-                self._telling[key] = time.monotonic() + _TELL_SECONDS
+                self._telling[key] = asyncio.get_running_loop().time() + _TELL_SECONDS
 
         self._tasks.add(task := asyncio.get_running_loop().create_task(send()))
         task.add_done_callback(self._tasks.discard)
