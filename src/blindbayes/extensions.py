@@ -7,6 +7,10 @@
     [project.entry-points."blindbayes.commands"]
     my-command = "my_package.my_command"     # the module offers `command`, for the command line
 
+    [project.entry-points."blindbayes.couriers"]
+    my-courier = "my_package.my_courier"     # the module offers `courier(folder, identity, peers, **options)`, which makes a
+                                             # `transport.courier.Courier`; [courier] of a site.toml names it
+
 A module is loaded when it is asked for. A name of the core's own is the core's; a new site's policy allows no added protocol
 until its people say so.
 """
@@ -27,7 +31,7 @@ if TYPE_CHECKING:
 else:
     metadata = lazy("importlib.metadata")  # a fifth of the time that a command takes to start
 
-SCHEMES, COMMANDS = "blindbayes.schemes", "blindbayes.commands"
+SCHEMES, COMMANDS, COURIERS = "blindbayes.schemes", "blindbayes.commands", "blindbayes.couriers"
 
 _BY_EXTRA = dict.fromkeys(("scalar_product", "distorted_intersection", "set_intersection", "reproduce"), "papers")
 
@@ -41,8 +45,10 @@ def added(group: str) -> dict[str, str]:
 
 
 def load(group: str, name: str) -> ModuleType:
-    """The module that offers it."""
-    return import_module(added(group)[name])
+    """The module that offers it. Raises `ConfigError` if none does."""
+    if name not in (known := added(group)):
+        raise ConfigError(f"no installed package adds {name!r} to {group}; known: {', '.join(sorted(known)) or 'none'}")
+    return import_module(known[name])
 
 
 def refuse_missing(name: str) -> None:

@@ -19,6 +19,7 @@ STRUCTS: dict[str, type[msgspec.Struct]] = {
     "site.rows": config.Rows,
     "site.relay": config.RelayUse,
     "site.carrier": config.Carrier,
+    "site.courier": config.AddedCourier,
     "site.tls": config.Tls,
     "site.policy": Policy,
     "study": file.StudyFile,

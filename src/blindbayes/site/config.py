@@ -49,6 +49,13 @@ class Carrier(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     sites: dict[str, str] = {}
 
 
+class AddedCourier(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A courier that an installed package adds (`extensions`), and what it is told."""
+
+    name: str
+    options: dict[str, Any] = {}
+
+
 class Tls(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """PEM files: the authority's certificates, and the chain that it made for this site's key (`blindbayes site request`)."""
 
@@ -65,6 +72,7 @@ class SiteConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     rows: Rows | None = None
     relay: RelayUse | None = None
     carrier: Carrier | None = None
+    courier: AddedCourier | None = None
     tls: Tls | None = None
     policy: Policy = Policy()
     ledger: str = "ledger.jsonl"
@@ -86,8 +94,11 @@ class SiteConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             require_port(self.proxy.removeprefix("http://"), "proxy")
         if self.ahead_mb < 0 or any(each < 1 for each in self.ahead_batches):
             raise ConfigError("ahead_mb is 0 or more, and a batch of ahead_batches has at least one instance")
-        if self.carrier is not None and (self.listen, self.relay, self.tls, self.proxy) != (None,) * 4:
-            raise ConfigError("with [carrier] an engine carries all frames: leave out listen, proxy, [relay] and [tls]")
+        others = (self.listen, self.relay, self.tls, self.proxy, self.courier)
+        if self.carrier is not None and others != (None,) * 5:
+            raise ConfigError("with [carrier] an engine carries all frames: leave out listen, proxy, [relay], [tls], [courier]")
+        if self.courier is not None and others[:4] != (None,) * 4:
+            raise ConfigError("with [courier] a package carries all frames: leave out listen, proxy, [relay] and [tls]")
 
     @classmethod
     def read(cls, path: Path) -> SiteConfig:

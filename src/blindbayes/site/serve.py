@@ -10,6 +10,7 @@ import signal
 from collections.abc import Callable
 from typing import Protocol
 
+from blindbayes import extensions
 from blindbayes.errors import BlindbayesError
 from blindbayes.site.agent import Agent
 from blindbayes.site.folder import SiteFolder
@@ -17,7 +18,7 @@ from blindbayes.site.lock import sole_agent
 from blindbayes.site.people import account
 from blindbayes.transport.authority import Authority
 from blindbayes.transport.carrier import CarrierCourier
-from blindbayes.transport.courier import Latency
+from blindbayes.transport.courier import Courier, Latency
 from blindbayes.transport.grpc_courier import GrpcCourier
 from blindbayes.transport.identity import Identity
 from blindbayes.transport.sessions import Timing
@@ -47,8 +48,13 @@ async def _reload(agent: Agent) -> None:
         await agent.reload(account())
 
 
-def make_courier(home: SiteFolder, identity: Identity) -> GrpcCourier | CarrierCourier:
+def make_courier(home: SiteFolder, identity: Identity) -> Courier:
     """The courier that site.toml asks for."""
+    if (named := home.config.courier) is not None:
+        made: Courier = extensions.load(extensions.COURIERS, named.name).courier(
+            home.folder, identity, home.peers(), **named.options
+        )
+        return made
     carrier = home.config.carrier
     if carrier is not None:
         return CarrierCourier(home.folder / carrier.socket, home.peers(), Latency(carrier.latency), carrier.sites)
@@ -86,7 +92,7 @@ async def serve(
         try:
             await port.start()
             gc.freeze()  # what was loaded until now stays, and need not be looked through in every run
-            ready(port.address, courier.port)
+            ready(port.address, getattr(courier, "port", 0))
             await stop.wait()
         finally:
             await port.stop()
