@@ -247,10 +247,11 @@ def settings(section: str, below: str) -> dict[str, str]:
 @pytest.mark.parametrize(
     ("section", "below", "kind", "elsewhere"),
     [
-        ("site.toml", "x", "blindbayes.site.config:SiteConfig", {"rows", "relay", "carrier", "tls", "policy"}),
+        ("site.toml", "x", "blindbayes.site.config:SiteConfig", {"rows", "relay", "carrier", "courier", "tls", "policy"}),
         ("site.toml", "[rows]", "blindbayes.site.config:Rows", set()),
         ("site.toml", "[relay]", "blindbayes.site.config:RelayUse", set()),
         ("site.toml", "[carrier]", "blindbayes.site.config:Carrier", set()),
+        ("site.toml", "[courier]", "blindbayes.site.config:AddedCourier", set()),
         ("site.toml", "[tls]", "blindbayes.site.config:Tls", set()),
         ("site.toml", "[policy]", "blindbayes.site.policy:Policy", set()),
         ("study.toml", "x", "blindbayes.study.file:StudyFile", FILE_TABLES),
