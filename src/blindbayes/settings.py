@@ -77,6 +77,7 @@ SETTINGS = {
     ),
     "site.ledger": Setting("the site's own record of privacy spent"),
     "site.journal_quota_mb": Setting("how much a run may keep on disk"),
+    "site.bulk": Setting("a second host:port beside listen, for large messages: half the cost of carrying them, and as safe"),
     "site.proxy": Setting("host:port of an HTTP proxy through which other sites, or the relay, are dialled"),
     "site.ahead_mb": Setting(
         "how much disk material for classifications may take that is made before the instances come; 0: none is made"

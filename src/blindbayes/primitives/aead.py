@@ -23,13 +23,15 @@ _NONCE_BYTES = 12
 Bytes = npt.NDArray[np.uint8]
 
 
-def seal(key: bytes, plaintext: bytes | memoryview, *, associated: bytes, nonce: int = 0) -> bytes:
+def seal(key: bytes, plaintext: bytes | memoryview, *, associated: bytes | memoryview, nonce: int = 0) -> bytes:
     """Ciphertext and tag of `plaintext`, bound to `associated`."""
     require_key(key)
     return AESGCM(key).encrypt(nonce.to_bytes(_NONCE_BYTES, "big"), plaintext, associated)
 
 
-def unseal(key: bytes, sealed: bytes | memoryview, *, associated: bytes, nonce: int = 0, party: str | None = None) -> bytes:
+def unseal(
+    key: bytes, sealed: bytes | memoryview, *, associated: bytes | memoryview, nonce: int = 0, party: str | None = None
+) -> bytes:
     """The plaintext; raises `IntegrityError` naming `party` if anything was altered."""
     require_key(key)
     try:

@@ -63,10 +63,8 @@ def make_courier(home: SiteFolder, identity: Identity) -> Courier:
     tls, authority = home.config.tls, None
     if tls is not None:
         authority = Authority.load(identity, home.folder / tls.authority, home.folder / tls.certificate)
-    listen, proxy = home.config.listen, home.config.proxy
-    return GrpcCourier(
-        identity, home.peers(), listen=listen, relay=home.relay(), via_relay=via, authority=authority, proxy=proxy
-    )
+    ways = {name: getattr(home.config, name) for name in ("listen", "proxy", "bulk")}
+    return GrpcCourier(identity, home.peers(), relay=home.relay(), via_relay=via, authority=authority, **ways)
 
 
 async def serve(

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from blindbayes.errors import IntegrityError, PeerProtocolError, PrivacyError
+from blindbayes.errors import IntegrityError, LocalProtocolError, PeerProtocolError, PrivacyError
 from blindbayes.foreign import shown
 from blindbayes.primitives.aead import TAG_BYTES, seal, unseal
 from blindbayes.primitives.agreement import AgreementKey
@@ -32,6 +32,8 @@ _NOTHING = memoryview(b"")
 PART_BYTES = 1024**2
 MAX_PARTS = MAX_FRAME_BYTES // PART_BYTES + 1
 MAX_ENVELOPE_BYTES = PART_BYTES + TAG_BYTES + 1024
+CLEAR_AFTER = 4096
+"""What stands in a frame after so many bytes is sealed."""
 
 
 class Offer(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag=1):
@@ -93,19 +95,25 @@ _DECODER = msgspec.msgpack.Decoder(Frame)
 
 
 def pack(frame: Frame) -> bytes:
-    """The bytes that a courier carries."""
-    return bytes([ENVELOPE]) + msgspec.msgpack.encode(frame)
+    """The bytes that a courier carries, of a frame in which nothing is sealed."""
+    raw = bytes([ENVELOPE]) + msgspec.msgpack.encode(frame)
+    if len(raw) > CLEAR_AFTER:
+        raise LocalProtocolError("a frame that is not sealed is too long")
+    return raw
 
 
 def _pack_sealed(frame: Sealed, body: bytes) -> bytes:
     """As `pack` does it, with the body, which comes last, copied once."""
     size = len(body)
     width = 1 if size < 1 << 8 else 2 if size < 1 << 16 else 4
+    opening = msgspec.msgpack.encode(frame)[:-2]
+    if len(opening) > CLEAR_AFTER - 16:
+        raise LocalProtocolError("the names of a frame are too long")
     head = bytes([0xC3 + width - (width == 4)]) + size.to_bytes(width, "big")  # MessagePack's bin 8, 16 or 32
-    return b"".join((bytes([ENVELOPE]), msgspec.msgpack.encode(frame)[:-2], head, body))
+    return b"".join((bytes([ENVELOPE]), opening, head, body))
 
 
-def unpack(raw: bytes, *, sender: str | None = None) -> Frame:
+def unpack(raw: bytes | memoryview, *, sender: str | None = None) -> Frame:
     """The frame in bytes of a courier. Raises `PeerProtocolError`, nothing else, for anything else."""
     if len(raw) > MAX_ENVELOPE_BYTES:
         raise PeerProtocolError("an envelope is over the size limit", party=sender)

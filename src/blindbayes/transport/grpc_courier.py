@@ -8,7 +8,9 @@ only dials; two such sites meet at a relay, which sees envelopes and forwards th
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
+import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
@@ -23,9 +25,13 @@ from blindbayes.transport.courier import Connection, Latency, Listener
 from blindbayes.transport.envelope import MAX_ENVELOPE_BYTES
 from blindbayes.transport.events import log_event
 from blindbayes.transport.identity import Card, Identity
+from blindbayes.transport.lane import Lane, Lanes, join_lane
 
 METHOD = "/blindbayes.Courier/Frames"
 _ADDRESS_BYTES = 41
+_LANE = "lane-bin"
+_BY_LANE = b"lane"
+_NO_LANE_FOR = 600.0
 _BACKOFF = (0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0)
 MAX_CARRIED_BYTES = MAX_ENVELOPE_BYTES + _ADDRESS_BYTES
 
@@ -138,8 +144,12 @@ class GrpcCourier:
         via_relay: frozenset[str] = frozenset(),
         authority: Authority | None = None,
         proxy: str | None = None,
+        bulk: str | None = None,
     ) -> None:
         self._proxy = proxy
+        self._bulk = bulk  # where lanes begin
+        self._lanes = Lanes()
+        self._laneless: dict[str, float] = {}  # sites whose lane could not be had, and until when it is not waited for
         if not via_relay <= set(peers) or (via_relay and relay is None):
             raise ConfigError("a site reached through a relay is pinned, and the relay is named")
         self._identity = identity
@@ -164,6 +174,8 @@ class GrpcCourier:
         if self._listen is not None and self._names:
             direct = {name: self._peers[name] for name in self._names.values()}
             self._server, self.port = await open_port(self._identity, direct, self._listen, self._serve, self._authority)
+            if self._bulk is not None:
+                self._lanes.start(self._bulk)
         for name, card in self._peers.items():
             if name not in self._via_relay and card.address and self._dials(name):
                 self._tasks.append(asyncio.create_task(self._dial(name, card, self._authority)))
@@ -198,6 +210,7 @@ class GrpcCourier:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         if self._server is not None:
             await self._server.stop(0.2)
+        await self._lanes.stop()
         self._tasks, self._server = [], None
 
     # -- frames ------------------------------------------------------------------------------------------------------
@@ -259,10 +272,17 @@ class GrpcCourier:
         if name is None:
             await context.abort(grpc.StatusCode.UNAUTHENTICATED)
             return
-        await context.send_initial_metadata(())
+        asks = any(key == _LANE for key, _ in context.invocation_metadata())
+        with self._lanes.offered() if asks and self._lanes.port else contextlib.nullcontext() as offer:
+            await context.send_initial_metadata(() if offer is None else ((_LANE, offer.shown()),))
+            said = b"" if offer is None else await context.read()  # the other side has come by the lane, or goes without
+            await self._carry(name, context, None if offer is None or said != _BY_LANE else offer.lane)
+
+    async def _carry(self, name: str, call: Any, lane: Lane | None) -> None:
         stream = self._up(name)
+        read, write, ends = (call.read, call.write, None) if lane is None else (lane.read, lane.write, call.read)
         try:
-            await stream.serve(context.read, context.write, lambda frame: self._arrived(name, frame))
+            await stream.serve(read, write, lambda frame: self._arrived(name, frame), ends)
         finally:
             self._down(stream)
 
@@ -271,16 +291,23 @@ class GrpcCourier:
         while True:
             channel = open_channel(self._identity, card, authority, self._proxy)
             try:
-                call: Any = channel.stream_stream(METHOD)(wait_for_ready=False)
-                await call.initial_metadata()  # the other side has accepted us, unless the call is over already
+                asks = self._proxy is None and self._laneless.get(name, 0.0) <= time.monotonic()
+                call: Any = channel.stream_stream(METHOD)(metadata=((_LANE, b""),) if asks else (), wait_for_ready=False)
+                answer = await call.initial_metadata()  # the other side has accepted us, unless the call is over already
                 if call.done():
                     raise PeerLost("refused the connection", party=name)
                 tries = 0
-                stream = self._up(name)
+                shown, lane = dict(answer).get(_LANE), None
                 try:
-                    await stream.serve(call.read, call.write, lambda frame: self._arrived(name, frame))
+                    if shown is not None:
+                        lane = await join_lane(card.address.rpartition(":")[0].strip("[]"), bytes(shown))
+                        if lane is None:
+                            self._laneless[name] = time.monotonic() + _NO_LANE_FOR
+                        await call.write(_BY_LANE if lane is not None else b"")
+                    await self._carry(name, call, lane)
                 finally:
-                    self._down(stream)
+                    if lane is not None:
+                        lane.close()
                     call.cancel()
             except (grpc.RpcError, asyncio.InvalidStateError, OSError, aio.UsageError, PeerLost) as error:
                 log_event("dialling_failed", level=logging.DEBUG, site=name, error=error, tries=tries)
