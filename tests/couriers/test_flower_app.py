@@ -80,7 +80,7 @@ def test_a_sum_ends_over_the_mailman(tmp_path: Path, monkeypatch: pytest.MonkeyP
                 assert len(models(office, runs["north"])) == 1
             finally:
                 stop.set()
-                await asyncio.to_thread(thread.join, 10)
+                await asyncio.to_thread(thread.join, 60)
 
     bounded(test, 60, wall=True)
 

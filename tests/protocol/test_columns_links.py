@@ -20,6 +20,7 @@ from blindbayes.statistics import CodedRows
 from blindbayes.transport.courier import MemoryHub
 from blindbayes.transport.envelope import Sealed, unpack
 from blindbayes.transport.sessions import Timing
+from support.clock import bounded
 from support.columns import Case, book, draw_block
 from support.mesh import Mesh, Site
 from support.two_party import coins
@@ -66,14 +67,13 @@ def test_the_roles_run_unchanged_over_links_and_envelopes(tmp_path):
     block, queries = draw_block(BOOK, 120), draw_block(BOOK, 40, "queries")
 
     async def test():
-        async with asyncio.timeout(100):
-            results = await Mesh(tmp_path, NAMES, timing=SLOW).run(makes(block, queries))
+        results = await Mesh(tmp_path, NAMES, timing=SLOW).run(makes(block, queries))
         for result in results.values():
             if isinstance(result, BaseException):
                 raise result
         check(results, block, queries)
 
-    asyncio.run(test())
+    bounded(test, 100)
 
 
 async def crash_and_restart(tmp_path, made, victim, at):
@@ -92,14 +92,13 @@ async def crash_and_restart(tmp_path, made, victim, at):
     mesh = Mesh(tmp_path, NAMES, timing=SLOW, hub=MemoryHub(count))
     sites = {name: Site(mesh, name, made[name]) for name in NAMES}
     tasks = {name: asyncio.create_task(site.go()) for name, site in sites.items()}
-    async with asyncio.timeout(100):
-        await dead.wait()
-        await sites[victim].stop()
-        await asyncio.gather(tasks[victim], return_exceptions=True)
-        revived = True
-        sites[victim] = Site(mesh, victim, made[victim])
-        tasks[victim] = asyncio.create_task(sites[victim].go())
-        results = dict(zip(tasks, await asyncio.gather(*tasks.values()), strict=True))
+    await dead.wait()
+    await sites[victim].stop()
+    await asyncio.gather(tasks[victim], return_exceptions=True)
+    revived = True
+    sites[victim] = Site(mesh, victim, made[victim])
+    tasks[victim] = asyncio.create_task(sites[victim].go())
+    results = dict(zip(tasks, await asyncio.gather(*tasks.values()), strict=True))
     for site in sites.values():
         await site.stop()
     return results
@@ -110,7 +109,7 @@ async def crash_and_restart(tmp_path, made, victim, at):
 def test_a_party_that_crashes_and_restarts_comes_to_the_same_end(tmp_path, victim, at):
     """Nothing is drawn twice."""
     block, queries = draw_block(BOOK, 60), draw_block(BOOK, 10, "queries")
-    check(asyncio.run(crash_and_restart(tmp_path, makes(block, queries), victim, at)), block, queries)
+    check(bounded(lambda: crash_and_restart(tmp_path, makes(block, queries), victim, at), 100), block, queries)
 
 
 # -- from share files --------------------------------------------------------------------------------------------------
@@ -153,7 +152,7 @@ def test_a_party_restarted_in_the_middle_of_a_classification_finds_its_share_as_
     paths, model, asked = kept(tmp_path / "shares")
     before = {name: path.read_bytes() for name, path in paths.items()}
     made = asking(paths, model.columns, whole_block(open_columns(asked, BOOK)))
-    results = asyncio.run(crash_and_restart(tmp_path / "sites", made, victim, at))
+    results = bounded(lambda: crash_and_restart(tmp_path / "sites", made, victim, at), 100)
     expected = model.predict({"class": asked[[]], "attributes": asked}, coins=coins("expected"))
     for name in NAMES:
         assert model.classes_[results[name].value].tolist() == expected.tolist()
@@ -180,7 +179,7 @@ def test_a_party_that_never_comes_back_costs_the_other_no_share_and_opens_nothin
         results = await Mesh(tmp_path / "sites", NAMES, timing=quick, hub=MemoryHub(count)).run(made)
         assert isinstance(results[survivor], BlindbayesError)
 
-    asyncio.run(test())
+    bounded(test, 100)
     assert {name: path.read_bytes() for name, path in paths.items()} == before
     again = JointModel.load(paths)
     assert len(again.predict({"class": asked[[]], "attributes": asked}, coins=coins("again"))) == 12

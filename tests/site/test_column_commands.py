@@ -154,7 +154,7 @@ def serving(world: Path) -> Iterator[Path]:
         for process in processes:
             process.terminate()
         for process in processes:
-            assert process.wait(20) == 0
+            assert process.wait(60) == 0
             assert process.stdout is not None
             process.stdout.close()
 

@@ -311,7 +311,7 @@ def test_the_operators_port_asks_for_the_token_and_for_loopback(net: Loopback) -
     host, _, port = client.address.rpartition(":")
 
     def ask(headers: dict[str, str], path: str = "/api/status") -> int:
-        connection = http.client.HTTPConnection(host, int(port), timeout=10)
+        connection = http.client.HTTPConnection(host, int(port), timeout=60)
         connection.request("GET", path, headers=headers)
         status = connection.getresponse().status
         connection.close()

@@ -58,12 +58,12 @@ class LeapingLoop(asyncio.SelectorEventLoop):
             self.working -= 1
 
 
-def bounded(test: Callable[[], Awaitable[Any]], seconds: float = 40, *, wall: bool = False) -> None:
+def bounded(test: Callable[[], Awaitable[Any]], seconds: float = 40, *, wall: bool = False) -> Any:
     """Run an async test, never longer than this, by a clock that leaps; by the wall's where others than this loop send."""
 
-    async def inner() -> None:
-        async with asyncio.timeout(seconds):
-            await test()
+    async def inner() -> Any:
+        async with asyncio.timeout(seconds * (3 if wall else 1)):  # on the wall, load counts
+            return await test()
 
     with asyncio.Runner(loop_factory=None if wall else LeapingLoop) as runner:
-        runner.run(inner())
+        return runner.run(inner())

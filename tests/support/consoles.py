@@ -55,7 +55,7 @@ class Consoles:
         for name in list(self.ports):
             self.stop(name)
         self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(10)
+        self._thread.join(60)
         self._loop.close()
 
     def wait(self, work: Awaitable[T]) -> T:
@@ -94,7 +94,7 @@ class Consoles:
     ) -> Answer:
         """One request, as a program with the folder's token."""
         host, _, port = self.ports[name].address.rpartition(":")
-        connection = http.client.HTTPConnection(host, int(port), timeout=30)
+        connection = http.client.HTTPConnection(host, int(port), timeout=60)
         given = {"Authorization": f"Bearer {self.ports[name].door.token}"} if token else {}
         payload = body if isinstance(body, str | bytes | None) else json.dumps(body)
         try:

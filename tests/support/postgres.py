@@ -83,7 +83,7 @@ def postgres_server() -> Iterator[str]:
         if process is not None:
             process.send_signal(signal.SIGINT)  # fast shutdown
             try:
-                process.wait(20)
+                process.wait(60)
             except subprocess.TimeoutExpired:
                 process.kill()
         shutil.rmtree(folder, ignore_errors=True)

@@ -32,7 +32,7 @@ class Inbox:
         self.downs.append(peer)
 
 
-async def until(condition: Callable[[], bool], seconds: float = 5.0) -> None:
+async def until(condition: Callable[[], bool], seconds: float = 60.0) -> None:
     async with asyncio.timeout(seconds):
         while not condition():
             await asyncio.sleep(0.01)
@@ -40,7 +40,7 @@ async def until(condition: Callable[[], bool], seconds: float = 5.0) -> None:
 
 def run(test: Callable[[], Awaitable[None]]) -> None:
     async def bounded() -> None:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(120):
             await test()
 
     asyncio.run(bounded())

@@ -130,10 +130,10 @@ def test_hospitals_that_reach_nothing_but_the_relay_run_a_study(wards: str, tmp_
     net = Loopback(tmp_path / "sites", make_rows(tmp_path, NAMES), addresses=addresses)
     blindbayes = str(Path(sys.executable).parent / "blindbayes")
     relay = tmp_path / "relay"
-    subprocess.run([blindbayes, "relay", "init", str(relay), "--name", "relay", "--address", wards], check=True, timeout=30)
+    subprocess.run([blindbayes, "relay", "init", str(relay), "--name", "relay", "--address", wards], check=True, timeout=60)
     for site in net.sites.values():
         card, words = str(site.home.folder / "card.toml"), site.identity.card.words
-        subprocess.run([blindbayes, "relay", "pin", str(relay), card, "--words", words], check=True, timeout=30)
+        subprocess.run([blindbayes, "relay", "pin", str(relay), card, "--words", words], check=True, timeout=60)
         others = [name for name in NAMES if name != site.name]
         text = (site.home.folder / "site.toml").read_text()
         kept = "\n".join(line for line in text.splitlines() if not line.startswith("listen"))

@@ -47,7 +47,7 @@ class LoopbackSite:
         """The way in for the site's own people."""
         return OperatorClient(self.home.folder)
 
-    def start(self, *, timeout: float = 30.0, environment: Mapping[str, str] | None = None) -> None:
+    def start(self, *, timeout: float = 60.0, environment: Mapping[str, str] | None = None) -> None:
         """Start the agent and wait until it is ready."""
         self.launch(environment=environment)
         self.wait_ready(timeout)
