@@ -71,6 +71,10 @@ class IntegrityError(ProtocolError):
         self.evidence = evidence  # what the accused party signed, for others to look at; sites keep it
 
 
+class UntoldError(IntegrityError):
+    """A check failed whose outcome hangs on what this site alone may learn. It ends the run here, and no other site is told."""
+
+
 class PeerLost(ProtocolError):
     """A party closed, broke, or missed its deadline."""
 

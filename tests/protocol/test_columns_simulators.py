@@ -26,7 +26,7 @@ from blindbayes.protocol.class_sums import roles as sums_steps
 from blindbayes.protocol.class_sums.messages import ClassesChosen, RowsCounted, RowsMasked
 from blindbayes.protocol.core import Send, receive
 from blindbayes.protocol.shared_argmax import attribute_holder, class_holder, comparing
-from blindbayes.protocol.shared_argmax.compare_all import class_numbers
+from blindbayes.protocol.shared_argmax.compare_all import classes_of
 from blindbayes.protocol.shared_argmax.messages import (
     ArgmaxGarbled,
     EntriesChosen,
@@ -139,11 +139,11 @@ def test_shared_model_shows_the_evaluator_masked_outputs_and_nothing_else(monkey
     seen = []
 
     class Watched(Evaluator):
-        def read(self, wires, tags):
+        def try_read(self, wires, tags):
             flat = wires.reshape(-1, 2)
             first = self.hash_.reserve(Domain.OUTPUT, 0)
             seen.append(self.hash_.run(flat, Domain.OUTPUT, first)[:, 0])
-            return super().read(wires, tags)
+            return super().try_read(wires, tags)
 
     monkeypatch.setattr(garbled_twice, "Evaluator", Watched)
     let_proofs_hold(monkeypatch)
@@ -227,7 +227,7 @@ def argmax_setup():
 def positions(classes, count):
     """Output bits of the comparison: those of the class's position."""
     bits = np.stack([(classes >> at) & 1 for at in range(bits_for(count))])
-    assert np.array_equal(class_numbers(bits.astype(np.uint8)), classes)
+    assert np.array_equal(classes_of(bits.astype(np.uint8), count), classes)
     return bits.astype(np.uint64).reshape(-1)
 
 
@@ -240,10 +240,10 @@ def test_the_evaluator_sees_the_class_and_nothing_else(monkeypatch, given):
     seen = []
 
     class Watched(Evaluator):
-        def read(self, wires, tags):
+        def try_read(self, wires, tags):
             first = self.hash_.reserve(Domain.OUTPUT, 0)
             seen.append(self.hash_.run(wires.reshape(-1, 2), Domain.OUTPUT, first)[:, 0])
-            return super().read(wires, tags)
+            return super().try_read(wires, tags)
 
     monkeypatch.setattr(comparing, "Evaluator", Watched)
     plan = setup.plan

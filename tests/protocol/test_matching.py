@@ -13,7 +13,7 @@ from blindbayes.codebook import Categorical, Codebook
 from blindbayes.errors import ConfigError, DataError, PeerProtocolError
 from blindbayes.primitives.cuckoo import MIN_ITEMS
 from blindbayes.protocol import transfer
-from blindbayes.protocol.matching import MatchingSetup, asker, owner
+from blindbayes.protocol.matching import MatchingSetup, asker, owner, roles
 from blindbayes.protocol.matching.messages import MatchesTold, ValuesListed
 from blindbayes.protocol.matching.roles import find
 from blindbayes.transport.memory import Replace, local_runs, run_in_memory
@@ -65,6 +65,32 @@ def test_only_matches_change_what_is_sent_and_digests_are_not():
         whole = b"".join(entry.frame for entry in outcome.transcript.entries)
         assert not any(item[:1].tobytes() in whole for item in np.concatenate([mine, theirs])[:50])
     assert seen[0] == seen[1]
+
+
+@pytest.mark.parametrize("all_there", [True, False])
+def test_an_asker_cannot_claim_identifiers_that_it_did_not_ask_for(monkeypatch, all_there):
+    """Its store holds the first 500 of its items; it tells 200 others as matches. Before, the owner failed only where it lacked
+    one of them: what told a match was a hash of the item, which anybody can make."""
+    mine, theirs = sets(500, 123)
+    guessed = theirs[:200].copy()
+    if not all_there:
+        guessed[7, 0] ^= np.uint64(1)
+    padded, search = roles.padded, roles.find
+
+    def less(items, bound, coins):
+        return padded(items[:500] if len(items) == 700 else items, bound, coins)
+
+    def more(values, listed):
+        found = search(values, listed)
+        if len(values) == 700:
+            found[500:] = 0
+        return found
+
+    monkeypatch.setattr(roles, "padded", less)
+    monkeypatch.setattr(roles, "find", more)
+    outcome = run_in_memory(parts(MatchingSetup(4096, 4096), np.concatenate([mine, guessed]), theirs), check=False)
+    assert isinstance(outcome.error, PeerProtocolError)
+    assert (outcome.failed, outcome.error.party) == ("bob", "alice")
 
 
 def test_wrong_answers_are_refused():

@@ -348,6 +348,13 @@ class Evaluator(HalfGates):
 
     def read(self, wires: Wires, tags: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint8]:
         """The bits of output wires by the garbler's tags. A label that fits neither tag is an `IntegrityError`."""
+        bits, fits = self.try_read(wires, tags)
+        if not fits.all():
+            raise IntegrityError(party=self._party)
+        return bits
+
+    def try_read(self, wires: Wires, tags: npt.NDArray[np.uint64]) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.bool_]]:
+        """The bits, and which of them a tag says. Where a failure would tell the garbler a bit, nothing may fail here."""
         flat = wires.reshape(-1, 2)
         rows = flat.shape[0]
         if tags.shape != (2 * rows,):
@@ -355,9 +362,8 @@ class Evaluator(HalfGates):
         first = self.hash_.reserve(Domain.OUTPUT, rows)
         own = self.hash_.run(flat, Domain.OUTPUT, first)[:, 0]
         is_one: npt.NDArray[np.bool_] = own == tags[rows:]
-        if not bool(np.all(is_one ^ (own == tags[:rows]))):
-            raise IntegrityError(party=self._party)
-        return is_one.astype(np.uint8).reshape(wires.shape[:-1])
+        fits: npt.NDArray[np.bool_] = is_one ^ (own == tags[:rows])
+        return is_one.astype(np.uint8).reshape(wires.shape[:-1]), fits.reshape(wires.shape[:-1])
 
     def skip_read(self, wires: Wires) -> npt.NDArray[np.uint64]:
         """First words of output labels, for the garbler alone to read."""

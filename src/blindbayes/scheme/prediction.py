@@ -15,9 +15,10 @@ import msgspec
 import numpy as np
 
 from blindbayes.data.columns import ColumnSource
-from blindbayes.errors import ConfigError
+from blindbayes.errors import ConfigError, UntoldError
 from blindbayes.foreign import convert
 from blindbayes.model.shares import KeptShare
+from blindbayes.protocol.shared_argmax import UNREADABLE
 from blindbayes.report import About
 from blindbayes.scheme.classify import ColumnScoring, RowsAsked, RowScoring, asked_of, scoring
 from blindbayes.scheme.job import AnsweringSite, PartJob
@@ -145,7 +146,11 @@ class PredictionJob(PartJob[Scoring]):
         self.site.charge_queries(self.terms.about.study, self.request.model, self._run_id, self._part().count)
 
     def keep(self, outputs: Mapping[str, Any]) -> None:
-        """Nothing but the release."""
+        """Nothing but the release; and where a class cannot be read, not even that."""
+        own = outputs.get(self.site.name)
+        if own is not None and (np.asarray(own) == UNREADABLE).any():
+            others = [name for name in self.terms.about.parties if name != self.site.name]
+            raise UntoldError(party=others[0]) if len(others) == 1 else UntoldError(suspects=others)
 
     def tell_ahead(self, cost: Cost) -> None:
         """What this site's part used that was made before the run, apart from what the run cost."""

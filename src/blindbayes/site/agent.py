@@ -24,6 +24,7 @@ from blindbayes.errors import (
     PrivacyError,
     ProtocolError,
     RunStopped,
+    UntoldError,
 )
 from blindbayes.model.shares import ShareHead
 from blindbayes.primitives.coins import Coins
@@ -290,7 +291,7 @@ class Agent:
         run = self.runs.get(run_id)
         if run is None or not run.done.is_set() or run.error is None:
             return None
-        return {"state": "failed", "exit_code": run.error.code}
+        return {"state": "done" if isinstance(run.error, UntoldError) else "failed", "exit_code": run.error.code}
 
     def _keep_wish(self, run_id: str, site: str, study: str, model: str) -> None:
         """Another party asks to classify with a model. Nothing is answered before this site's own people ask for it too."""
@@ -346,6 +347,8 @@ class Agent:
             await self._compute(run)
         except Unwritten as unwritten:
             await self._keep(run, unwritten)
+        except UntoldError as error:
+            self._end_untold(run, error)
         except BlindbayesError as error:
             await self._fail(run, error)
         except OSError as error:
@@ -395,16 +398,38 @@ class Agent:
         except (OSError, LedgerError) as error:
             raise Unwritten(error) from error
         run.state = "done"
-        self.counters["runs_done"] += 1
+        self._remember_done(run)
+
+    def _remember_done(self, run: AgentRun) -> None:
+        """For the other sites the run has ended well."""
+        study = run.study
+        self.counters["runs_done" if run.error is None else "runs_failed"] += 1
         self.counters["run_milliseconds"] += round(run.protocol_seconds * 1000)
         shown = [seat.show() for seat in run.seats.values()]
         counted = ("messages_in", "messages_out", "bytes_in", "bytes_out", "resumed")
         traffic: dict[str, Any] = {name: sum(seat[name] for seat in shown) for name in counted}
-        log_event("run_done", run=run.run_id, study=study.sha256, milliseconds=round(run.protocol_seconds * 1000), **traffic)
+        log_event(
+            "run_done" if run.error is None else "run_failed",
+            level=logging.INFO if run.error is None else logging.WARNING,
+            run=run.run_id,
+            study=study.sha256,
+            error=run.error,
+            milliseconds=round(run.protocol_seconds * 1000),
+            **traffic,
+        )
         for seat in run.seats.values():
             seat.retire()
         self._let_go(run)
         self._remember_ended(run)
+
+    def _end_untold(self, run: AgentRun, error: UntoldError) -> None:
+        """The roles have ended well, and what came out is wrong: people here are told, nobody else."""
+        run.error, run.state = error, "failed"
+        known = {"error": type(error).__name__, "exit_code": error.code, "message": str(error)}
+        with contextlib.suppress(OSError, BlindbayesError):  # on a full disk the error itself still reaches the operator
+            self.home.runs.end(run.run_id, {"state": "failed", "told": "done", "study": run.study.sha256, **known})
+            self.home.audit.append("ended", run=run.run_id, study=run.study.sha256, state="burned", why=str(error))
+        self._remember_done(run)
 
     def _let_go(self, run: AgentRun) -> None:
         """Of what could replay a run that has ended, and of material that was promised to it."""

@@ -52,7 +52,7 @@ class Answers:
 
     def tell_ended(self, site: str, pair: EnvelopePair, outcome: dict[str, Any]) -> None:
         """A party of the study asks for a run that has ended here: it need not wait for its deadline."""
-        code = 0 if outcome["state"] == "done" else int(outcome.get("exit_code", LocalProtocolError.code))
+        code = 0 if outcome.get("told", outcome["state"]) == "done" else int(outcome.get("exit_code", LocalProtocolError.code))
         self.tell(site, pair, pair.ended(code | (int(outcome.get("about", -1)) + 1) << 8))
 
     def tell_all_ended(self, study: StudyFile, run_id: str, outcome: dict[str, Any]) -> None:

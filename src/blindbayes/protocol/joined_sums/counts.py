@@ -15,7 +15,7 @@ from typing import Generic, NamedTuple, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from blindbayes.errors import IntegrityError, LocalProtocolError, PrivacyError
+from blindbayes.errors import LocalProtocolError, PrivacyError
 from blindbayes.primitives import circuits as c
 from blindbayes.primitives import limbs as lm
 from blindbayes.primitives.circuits import Number
@@ -114,12 +114,11 @@ def _opened(
     evaluator.require_finished()
     first, second = (mine.session, theirs.session) if asks else (theirs.session, mine.session)
     session = hashlib.sha256(_name(first, kind) + _name(second, kind)).digest()
-    try:
-        read = evaluator.read(got, tags)
-        parts = [(out ^ garbler.own(read)).tobytes(), got.tobytes()]  # what the other must hold, what this party holds
-        secret = hashlib.sha256(b"".join(parts if asks else parts[::-1])).digest()
-    except IntegrityError:  # shows in the comparison, as any other difference does
-        read, secret = np.zeros(out.shape[:-1], dtype=np.uint8), coins.bytes(32)
+    read, fits = evaluator.try_read(got, tags)
+    parts = [(out ^ garbler.own(read)).tobytes(), got.tobytes()]  # what the other must hold, what this party holds
+    secret = hashlib.sha256(b"".join(parts if asks else parts[::-1])).digest()
+    if not fits.all():  # shows in the comparison, as any other difference does
+        secret = coins.bytes(32)
     yield from (ask_equality if asks else answer_equality)(other, session, secret, coins)
     return read
 

@@ -10,7 +10,6 @@ import numpy.typing as npt
 from blindbayes.errors import ConfigError, DataError, PeerProtocolError
 from blindbayes.primitives import cuckoo, okvs
 from blindbayes.primitives.coins import Coins
-from blindbayes.primitives.cuckoo import fixed_words
 from blindbayes.primitives.oprf import WIDTH, Asker, Owner, codewords, hashed
 from blindbayes.primitives.ot import chooser_pads, sender_pads
 from blindbayes.primitives.softspoken import OtReceiver, OtSender
@@ -25,7 +24,7 @@ from blindbayes.wire import U64Array
 LABEL = "matching"
 _ASK_CELLS = 1 << 17
 _PIECE_WORDS = 1 << 21
-_WORDS = 2  # of the function's value, and of an item's name
+_WORDS = 2  # of the value that is listed, and of the name that a match is told by: the two halves of the function
 _MAX_BOUND = 1 << 24
 _AT_ONCE = 1 << 16  # items whose values are made at once
 Positions = npt.NDArray[np.int64]
@@ -59,7 +58,7 @@ class MatchingSetup:
 
     def agreed(self) -> bytes:
         """Bytes of all of it."""
-        return b"matching v2" + repr((self.asker, self.owner)).encode() + self.facts
+        return b"matching v3" + repr((self.asker, self.owner)).encode() + self.facts
 
 
 def asker(run: Run, other: str, sizes: MatchingSetup, items: Block128, ot_sender: OtSender, coins: Coins) -> Role[Positions]:
@@ -80,11 +79,11 @@ def asker(run: Run, other: str, sizes: MatchingSetup, items: Block128, ot_sender
         planes, own = source.ask(store[part])
         yield Send(other, ItemsMasked(mark(session, ItemsMasked, index), planes))
         rows.append(own)
-    values = _values(session, np.concatenate(rows), items, places.part(slice(0, len(items))))
+    values, names = _halves(_values(session, np.concatenate(rows), items, places.part(slice(0, len(items)))))
     listed = yield from _receive_values(other, session, sizes.owner)
     matched = np.flatnonzero(find(values, listed) >= 0)  # step 6
-    names = _sorted(_names(session, items[matched])).reshape(-1)
-    yield Send(other, MatchesTold(mark(session, MatchesTold, len(names)), names))
+    told = _sorted(names[matched]).reshape(-1)
+    yield Send(other, MatchesTold(mark(session, MatchesTold, len(told)), told))
     return (yield from open_value(LABEL, matched))
 
 
@@ -109,11 +108,12 @@ def owner(
     every = padded(items, sizes.owner, coins)
     places = okvs.places(name, every, sizes.cells)
     whole = np.concatenate(rows)
-    values = np.empty((len(every), _WORDS), dtype=np.uint64)
+    both = np.empty((len(every), 2 * _WORDS), dtype=np.uint64)
     for low in range(0, len(every), _AT_ONCE):  # step 5
         part = slice(low, low + _AT_ONCE)
         own = okvs.decode(whole, places.part(part))
-        values[part] = source.evaluate(own, codewords(every[part]), every[part, 0].view(np.int64), _WORDS)
+        both[part] = source.evaluate(own, codewords(every[part]), every[part, 0].view(np.int64), 2 * _WORDS)
+    values, names = _halves(both)
     flat = _sorted(values).reshape(-1)
     for index, low in enumerate(range(0, len(flat), _PIECE_WORDS)):
         yield Send(other, ValuesListed(mark(session, ValuesListed, index), flat[low : low + _PIECE_WORDS]))
@@ -121,7 +121,7 @@ def owner(
     require_mark(told.mark, session, MatchesTold, len(told.names), other)
     if len(told.names) % _WORDS or len(told.names) > _WORDS * sizes.asker:
         raise PeerProtocolError("the told matches have the wrong length", party=other)
-    found = find(_names(session, items), _sorted(told.names.reshape(-1, _WORDS))) >= 0
+    found = find(names[: len(items)], _sorted(told.names.reshape(-1, _WORDS))) >= 0
     if int(found.sum()) * _WORDS != len(told.names):
         raise PeerProtocolError("the other party reported a match that does not exist", party=other)
     return (yield from open_value(LABEL, np.flatnonzero(found)))
@@ -129,16 +129,16 @@ def owner(
 
 def _values(session: bytes, rows: U64Array, items: Block128, places: okvs.Places) -> U64Array:
     """The function at the asker's own items, from its t of every cell."""
-    values = np.empty((len(items), _WORDS), dtype=np.uint64)
+    values = np.empty((len(items), 2 * _WORDS), dtype=np.uint64)
     for low in range(0, len(items), _AT_ONCE):
         part = slice(low, low + _AT_ONCE)
-        values[part] = hashed(session, okvs.decode(rows, places.part(part)), items[part, 0].view(np.int64), _WORDS)
+        values[part] = hashed(session, okvs.decode(rows, places.part(part)), items[part, 0].view(np.int64), 2 * _WORDS)
     return values
 
 
-def _names(session: bytes, items: Block128) -> U64Array:
-    """What an item is called when a match is told: a function of item and session alone."""
-    return fixed_words(TweakedHash(session + b" names"), items, _WORDS)
+def _halves(values: U64Array) -> tuple[U64Array, U64Array]:
+    """What is listed, and what a match is told by: nobody knows the one of an item for having seen the other."""
+    return values[:, :_WORDS], values[:, _WORDS:]
 
 
 def _require_size(count: int, bound: int) -> None:

@@ -1,7 +1,7 @@
 """`shared_argmax`: joint classification with a shared model; only the class is opened. See SPEC.md."""
 
 from blindbayes.protocol.shared_argmax.audit import Committed, Pledge, commit_tables, look_up_audited, serve_audited
-from blindbayes.protocol.shared_argmax.compare_all import Mesh, connect
+from blindbayes.protocol.shared_argmax.compare_all import UNREADABLE, Mesh, connect
 from blindbayes.protocol.shared_argmax.query import MOST_DUMMIES, SharedArgmaxSetup
 from blindbayes.protocol.shared_argmax.references import answer_references, ask_references
 from blindbayes.protocol.shared_argmax.roles import (
@@ -13,6 +13,7 @@ from blindbayes.protocol.shared_argmax.roles import (
 
 __all__ = [
     "MOST_DUMMIES",
+    "UNREADABLE",
     "Committed",
     "Mesh",
     "Pledge",

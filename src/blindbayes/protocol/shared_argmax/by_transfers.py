@@ -22,7 +22,8 @@ from blindbayes.primitives.tweaks import TweakedHash
 from blindbayes.protocol import digits
 from blindbayes.protocol.core import Role, Send, receive
 from blindbayes.protocol.digits import Bits
-from blindbayes.protocol.shared_argmax.comparing import Classes, classes_of, differences
+from blindbayes.protocol.shared_argmax.compare_all import classes_of
+from blindbayes.protocol.shared_argmax.comparing import Classes, differences
 from blindbayes.protocol.shared_argmax.levels import DIGIT_BITS, Level, levels
 from blindbayes.protocol.shared_argmax.messages import LevelCompared, OutputsShared
 from blindbayes.protocol.shared_argmax.query import SharedArgmaxSetup
@@ -158,7 +159,7 @@ def compare(
     require_mark(told.mark, session, OutputsShared, not leads, other)
     if told.bits.shape != (-(-own.size // 64),):
         raise PeerProtocolError("shares of the class have the wrong length", party=other)
-    return classes_of(own ^ digits.unpack(told.bits, own.size).reshape(own.shape), query, other)
+    return classes_of(own ^ digits.unpack(told.bits, own.size).reshape(own.shape), query.plan.classes)
 
 
 _NONE = np.zeros(0, dtype=np.uint64)

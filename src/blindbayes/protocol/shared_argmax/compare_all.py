@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from blindbayes.errors import IntegrityError, PeerProtocolError
+from blindbayes.errors import PeerProtocolError
 from blindbayes.primitives import circuits as c
 from blindbayes.primitives import limbs as lm
 from blindbayes.primitives.coins import Coins
@@ -32,6 +32,7 @@ from blindbayes.wire import Message, U64Array
 _TRIPLES_AT_ONCE = 1 << 21
 Bits = npt.NDArray[np.uint8]
 Classes = npt.NDArray[np.int64]
+UNREADABLE = -2  # in place of a class
 
 
 @dataclass(slots=True)
@@ -117,17 +118,17 @@ def compare(
         winners = yield from party.evaluate(trace, outputs, signs.reshape(len(pairs), len(part)), triples)
         opened = yield from party.open(winners, learners)  # step 6
         if opened is not None:
-            found.append(class_numbers(opened))
-            if found[-1].max() >= classes:  # no class: somebody's share was wrong
-                raise IntegrityError(suspects=run.others)
+            found.append(classes_of(opened, classes))
     return np.concatenate(found) if found else None
 
 
-def class_numbers(bits: Bits) -> Classes:
-    """Positions (bits, instances) as numbers."""
+def classes_of(bits: Bits, classes: int, fits: npt.NDArray[np.bool_] | None = None) -> Classes:
+    """Positions (bits, instances) as numbers; `fits`: which bits could be read. What is no class came of another circuit, or of
+    a wrong share, and is `UNREADABLE`: to fail here would tell its sender of the class, so the run goes on to its end."""
     weights = 1 << np.arange(len(bits), dtype=np.int64)
-    numbers: Classes = (bits.astype(np.int64) * weights[:, None]).sum(axis=0)
-    return numbers
+    numbers = (bits.astype(np.int64) * weights[:, None]).sum(axis=0)
+    right = numbers < classes if fits is None else (numbers < classes) & fits.all(axis=0)
+    return np.where(right, numbers, UNREADABLE)
 
 
 class _Triples:

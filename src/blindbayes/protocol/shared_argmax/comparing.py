@@ -15,7 +15,7 @@ from blindbayes.primitives.limbs import Limbs
 from blindbayes.primitives.softspoken import ChooserStream, SenderStream
 from blindbayes.primitives.tweaks import Block128, TweakedHash
 from blindbayes.protocol.core import Role, Send, receive
-from blindbayes.protocol.shared_argmax.compare_all import class_numbers
+from blindbayes.protocol.shared_argmax.compare_all import UNREADABLE, classes_of
 from blindbayes.protocol.shared_argmax.decoys import Placed, hear_decoys, widened
 from blindbayes.protocol.shared_argmax.messages import ArgmaxGarbled, DecoysTagged, LabelsReturned, ScoresChosen
 from blindbayes.protocol.shared_argmax.query import SharedArgmaxSetup
@@ -62,14 +62,6 @@ def and_gates(query: SharedArgmaxSetup) -> int:
     return plain.and_count
 
 
-def classes_of(bits: npt.NDArray[np.uint8], query: SharedArgmaxSetup, other: str) -> Classes:
-    """Positions (bits, instances) as numbers. One that is no class comes out of another circuit, and goes no further."""
-    found = class_numbers(bits)
-    if found.size and found.max() >= query.plan.classes:
-        raise IntegrityError(party=other)
-    return found
-
-
 def garble(
     query: SharedArgmaxSetup,
     shares: Limbs,
@@ -111,7 +103,7 @@ def garble(
     for index, out in enumerate(outputs):
         returned = yield from receive(other, LabelsReturned)
         require_mark(returned.mark, hash_.session, LabelsReturned, index, other)
-        classes.append(classes_of(garbler.read(out, returned.labels, other), query, other))
+        classes.append(classes_of(garbler.read(out, returned.labels, other), plan.classes))
     return np.concatenate(classes)
 
 
@@ -155,7 +147,8 @@ def evaluate(
             out = positions(evaluator, None, labels, query)
             evaluator.require_finished()
         if me in query.learners:
-            classes.append(classes_of(evaluator.read(out, garbled.tags), query, other))
+            bits, fits = evaluator.try_read(out, garbled.tags)
+            classes.append(classes_of(bits, plan.classes, fits))
         elif len(garbled.tags):
             raise PeerProtocolError("tags came for a class that this party is not to learn", party=other)
         outputs.append(out)
@@ -170,10 +163,12 @@ def evaluate(
             require_mark(tagged.mark, hash_.session, DecoysTagged, 0, other)
             evaluator.hash_ = hash_
             read = evaluator.read(np.ascontiguousarray(whole[:, placed.places]), tagged.tags)
-            placed.require(classes_of(read, query, other), other)
+            placed.require(classes_of(read, plan.classes), other)
         found = None if found is None else found[placed.instances]
         outputs = [np.ascontiguousarray(whole[:, placed.instances[part]]) for part in query.chunks()]
     if other in query.learners:
+        if found is not None and (found == UNREADABLE).any():  # it gets no labels, and is told no more than they would tell
+            raise IntegrityError(party=other)
         for at, output in enumerate(outputs):
             yield Send(other, LabelsReturned(mark(hash_.session, LabelsReturned, at), evaluator.skip_read(output)))
     return found

@@ -28,7 +28,7 @@ from blindbayes.protocol.shared_argmax.audit import (
     serve_audited,
 )
 from blindbayes.protocol.shared_argmax.by_transfers import compare as compare_by_transfers
-from blindbayes.protocol.shared_argmax.compare_all import Mesh, compare
+from blindbayes.protocol.shared_argmax.compare_all import UNREADABLE, Mesh, compare
 from blindbayes.protocol.shared_argmax.comparing import Classes, evaluate, garble
 from blindbayes.protocol.shared_argmax.decoys import Placed
 from blindbayes.protocol.shared_argmax.messages import ClassesTold, ScoresBlinded, ScoresHanded
@@ -80,8 +80,8 @@ def class_holder(
         classes = yield from garble(query, total, hashes[first], streams[first], run.me, checked_by)
     for name in query.holders[1:]:  # step 7
         if name in query.learners and classes is not None:
-            told = ClassesTold(mark(sessions[name], ClassesTold, 0), classes.astype(np.uint64))
-            yield Send(name, told)
+            known = np.where(classes == UNREADABLE, query.plan.classes, classes).astype(np.uint64)
+            yield Send(name, ClassesTold(mark(sessions[name], ClassesTold, 0), known))
     return (yield from open_value(LABEL, classes)) if run.me in query.learners else None
 
 
@@ -116,9 +116,10 @@ def attribute_holder(
             return None
         told = yield from receive(sender, ClassesTold)
         require_mark(told.mark, session, ClassesTold, 0, sender)
-        if told.classes.shape != (query.count,) or (told.classes >= np.uint64(query.plan.classes)).any():
+        if told.classes.shape != (query.count,) or (told.classes > np.uint64(query.plan.classes)).any():
             raise PeerProtocolError("the told classes do not fit the query", party=sender)
-        return (yield from open_value(LABEL, told.classes.astype(np.int64)))
+        known = told.classes.astype(np.int64)
+        return (yield from open_value(LABEL, np.where(known == query.plan.classes, UNREADABLE, known)))
     total, later = local, None
     if not query.decoys:
         asked = yield from ask(query, columns, run.me, hash_, stream)
