@@ -59,14 +59,14 @@ def parts(shape, rows, labels, *, other_shape=None, mine="r", theirs="l", counte
 
 
 def entries(count, words, overlap, labels, most=1, name="entries"):
-    """Row holder's and label holder's entries with `overlap` identifiers in common."""
+    """Row holder's and label holder's entries with `overlap` identifiers in common; with one row each, one class at most."""
     source = coins(name)
     ids = identifiers(2 * count, name + " ids")
     mine = Entries(ids[:count], source.words(count * words).reshape(count, words))
-    theirs = Entries(
-        ids[count - overlap : 2 * count - overlap], source.words(count * labels).reshape(count, labels) % np.uint64(most + 1)
-    )
-    return mine, theirs
+    brought = source.words(count * labels).reshape(count, labels) % np.uint64(most + 1)
+    if most == 1 and labels > 1:
+        brought = np.eye(labels + 1, labels, dtype=np.uint64)[source.words(count) % np.uint64(labels + 1)]
+    return mine, Entries(ids[count - overlap : 2 * count - overlap], brought)
 
 
 def expected(rows, labels):
@@ -644,3 +644,16 @@ def test_circuits_over_counts_refuse_wrong_lengths(kind, monkeypatch):
     run_by(monkeypatch, lambda roles: run_in_memory(roles, faults=[fault]))
     with pytest.raises(PeerProtocolError):
         study(min_overlap=1).simulate(TABLE_2)
+
+
+def test_a_label_holder_counts_nobody_in_two_classes():
+    """Before, one person could count in every class, and the row holder's noise is made for one."""
+    shape = JoinedSumsSetup(MIN_BOUND, MIN_BOUND, 2, 5, 1, counted=True, both_count=True)
+    ids = identifiers(100)
+    rows = Entries(ids[:60], np.stack([np.arange(60), np.ones(60)], axis=1).astype(np.uint64))
+    labels = np.eye(5, dtype=np.uint64)[np.arange(60) % 5]
+    honest, labels = labels.copy(), labels.copy()
+    labels[5], honest[5] = 1, np.eye(5, dtype=np.uint64)[0]  # identifier 45 of the row holder
+    outcome = run_in_memory(parts(shape, rows, Entries(ids[40:], labels)))
+    total = outcome.outputs["rows"] + outcome.outputs["labels"]
+    assert np.array_equal(total, expected(rows, Entries(ids[40:], honest)))

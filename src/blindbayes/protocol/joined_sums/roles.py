@@ -120,7 +120,7 @@ class JoinedSumsSetup:
     def agreed(self) -> bytes:
         """Bytes of all of it."""
         parts = (self.row_ids, self.label_ids, self.words, self.labels, self.max_label, self.counted, self.both_count)
-        return b"joined_sums v5" + repr(parts).encode() + self.facts
+        return b"joined_sums v6" + repr(parts).encode() + self.facts
 
 
 class JoinedShares(NamedTuple, Generic[S, T]):
@@ -176,7 +176,7 @@ def row_holder(
         hash_ = TweakedHash.of_block(session, index)
         garbler = Garbler(hash_, ot_sender.delta)
         equal = garbler.own(mine[part]) ^ theirs[0]
-        outcomes = _labelled(garbler, equal, garbler.own(_label_bits(learned[part], shape)) ^ theirs[1:])
+        outcomes = _labelled(garbler, equal, garbler.own(_label_bits(learned[part], shape)) ^ theirs[1:], shape)
         if shape.counted:
             found.add(garbler, equal)
         masked = _offer(hash_, ot_sender.delta, outcomes, words[table[part]], share)  # step 8
@@ -248,7 +248,7 @@ def label_holder(
         evaluator = Evaluator(hash_, other)
         evaluator.give_tables(compared.tables)
         held = t.reshape(-1, count, 2)
-        outcomes = _labelled(evaluator, held[0], held[1:])
+        outcomes = _labelled(evaluator, held[0], held[1:], shape)
         if shape.counted:
             found.add(evaluator, held[0])
         evaluator.require_finished()
@@ -368,9 +368,16 @@ def _label_bits(words: U64Array, shape: JoinedSumsSetup) -> npt.NDArray[np.uint8
     return np.array(found, dtype=np.uint8).reshape(shape.planes, len(words))
 
 
-def _labelled(g: Gates, equal: Wires, labels: Wires) -> Wires:
-    """Per bin each bit of the labels if the tags are equal, (planes, bins) wires; as many AND."""
-    return g.and_(np.broadcast_to(equal[None], labels.shape), labels)
+def _labelled(g: Gates, equal: Wires, labels: Wires, shape: JoinedSumsSetup) -> Wires:
+    """Per bin each bit of the labels if the tags are equal, (planes, bins) wires; as many AND. Where a label is 0 or 1 an entry
+    has one of them at most, whatever its holder enters: what one takes is left for none behind it."""
+    if shape.max_label > 1 or shape.labels < 2:
+        return g.and_(np.broadcast_to(equal[None], labels.shape), labels)
+    left, found = equal[None], []
+    for label in labels:
+        found.append(g.and_(left, label[None]))
+        left = left ^ found[-1]
+    return np.concatenate(found)
 
 
 def _offer(hash_: TweakedHash, delta: Block128, outcomes: Wires, rows: U64Array, share: U64Array) -> U64Array:
