@@ -47,3 +47,19 @@ def test_files_are_read_once_the_union_names_it() -> None:
     """The one line besides the class: `Feature`, which says what a file may hold."""
     with pytest.raises(ConfigError, match="Invalid value 'flag'"):
         Codebook.from_dict(BOOK.to_dict())
+
+
+class Rate(Numeric, frozen=True, forbid_unknown_fields=True, tag="rate", tag_field="kind"):
+    """A kind with statistics of its own: number and sum, without squares."""
+
+    @property
+    def columns(self) -> int:
+        return 2
+
+
+@pytest.mark.parametrize("aligned", [True, False])
+def test_what_does_not_know_the_statistics_of_a_kind_refuses_it_by_name(aligned: bool) -> None:
+    """As a number it would run there, and end in another model than its own."""
+    book = Codebook("ill", ("n", "y"), (Rate("visits", 0, 50), Flag("smokes")), variance_floor=0.01)
+    with pytest.raises(ConfigError, match="feature 'visits': a study over columns .* does not know statistics of its kind"):
+        Study(book, partition="columns", aligned=aligned, key=None if aligned else "id")

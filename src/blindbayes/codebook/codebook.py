@@ -129,11 +129,16 @@ class Codebook(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=Tru
         return tuple(feature for feature in self.features if isinstance(feature, Text))
 
     def require_one_value(self, what: str) -> None:
-        """Refuse text where a row must have one value of each feature."""
+        """Refuse text where a row must have one value of each feature, and a kind whose statistics are neither counts nor
+        number, sum and squares."""
         for feature in self.texts:
             raise ConfigError(
                 f"feature {feature.name!r} is text: {what} takes features that have one value in a row, and a document has "
                 "many words; leave it out, or make categories of it"
+            )
+        for other in (each for each in self.features if not each.counted and each.columns != 3):
+            raise ConfigError(
+                f"feature {other.name!r}: {what} does not know statistics of its kind; leave it out, or cut it into bins"
             )
 
     def markers(self, feature: Feature) -> tuple[str, ...]:

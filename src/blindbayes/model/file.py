@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -82,19 +82,19 @@ def _record(document: dict[str, Any]) -> ModelRecord:
         raise ConfigError("the model file's prior does not fit its codebook")
     terms: dict[str, Term] = {}
     for feature in codebook.features:
-        fields = section["terms"][feature.name]
+        stated = section["terms"][feature.name]
         if feature.counted or isinstance(feature, Text):
-            table = np.array([_numbers(row) for row in fields["log_prob"]])
-            if set(fields) != {"log_prob"} or table.shape != (classes, feature.size):
+            table = np.array([_numbers(row) for row in stated["log_prob"]])
+            if set(stated) != {"log_prob"} or table.shape != (classes, feature.size):
                 raise ConfigError(f"feature {feature.name!r}: the model file's table has the wrong shape")
             if isinstance(feature, Text) and feature.once and (table >= 0).any():
                 raise ConfigError(f"feature {feature.name!r}: the model file holds a probability that is not below one")
             terms[feature.name] = Words(table, feature.once) if isinstance(feature, Text) else Histogram(table)
         elif isinstance(feature, Numeric):
-            mean = _numbers(fields["mean"])
-            variance = _numbers(fields["variance"], null=math.inf)
+            mean = _numbers(stated["mean"])
+            variance = _numbers(stated["variance"], null=math.inf)
             if (
-                set(fields) != {"mean", "variance"}
+                set(stated) != {"mean", "variance"}
                 or mean.shape != (classes,)
                 or variance.shape != (classes,)
                 or (variance <= 0).any()
@@ -126,11 +126,7 @@ def _require_same(stated: Parameters, made: Parameters) -> None:
     """A model without noise is a function of its statistics; a last bit may differ between machines' logarithms."""
     pairs = [(stated.log_prior, made.log_prior)]
     for name, term in stated.terms.items():
-        other = made.terms[name]
-        if isinstance(term, Histogram | Words) and isinstance(other, Histogram | Words):
-            pairs.append((term.log_prob, other.log_prob))
-        elif isinstance(term, Gaussian) and isinstance(other, Gaussian):
-            pairs += [(term.mean, other.mean), (term.variance, other.variance)]
+        pairs += [(getattr(term, each.name), getattr(made.terms[name], each.name)) for each in fields(term)]
     if not all(np.allclose(left, right, rtol=1e-12, atol=1e-300) for left, right in pairs):
         raise ConfigError("the model file's parameters are not those of its statistics")
 
@@ -153,7 +149,7 @@ def _numbers(values: Any, *, null: float | None = None) -> npt.NDArray[np.float6
 def _dump_term(term: Term) -> dict[str, Any]:
     if isinstance(term, Histogram | Words):
         return {"log_prob": term.log_prob.tolist()}
-    return {"mean": term.mean.tolist(), "variance": [_finite(value) for value in term.variance]}
+    return {each.name: [_finite(value) for value in getattr(term, each.name)] for each in fields(term)}
 
 
 def _finite(value: Any) -> float | None:

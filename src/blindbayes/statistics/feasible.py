@@ -49,12 +49,15 @@ def _require_moments(statistics: Statistics, feature: Numeric, class_counts: lis
     where = f"feature {feature.name!r}"
     low, high = feature.code_low, feature.code_high
     reach = max(abs(low), abs(high))
-    columns = (statistics.n[feature.name], statistics.sums[feature.name], statistics.squares[feature.name])
-    for rows, *cells in zip(class_counts, *columns, strict=True):
-        present, total, square = (int(cell) for cell in cells)
+    squares = statistics.squares.get(feature.name)  # a kind may keep none
+    for at, rows in enumerate(class_counts):
+        present, total = int(statistics.n[feature.name][at]), int(statistics.sums[feature.name][at])
         if not 0 <= present <= rows or (present < rows and not feature.optional):
             raise DataError(f"{where}: the number of values of a class does not fit its rows")
         if not present * low <= total <= present * high:
             raise DataError(f"{where}: a sum lies outside the bounds")
-        if not 0 <= square <= present * reach**2 or total**2 > present * square or (total - square) % 2:
+        square = None if squares is None else int(squares[at])
+        if square is not None and (
+            not 0 <= square <= present * reach**2 or total**2 > present * square or (total - square) % 2
+        ):
             raise DataError(f"{where}: a sum of squares does not fit its sum")
