@@ -56,8 +56,8 @@ def _require_moments(statistics: Statistics, feature: Numeric, class_counts: lis
             raise DataError(f"{where}: the number of values of a class does not fit its rows")
         if not present * low <= total <= present * high:
             raise DataError(f"{where}: a sum lies outside the bounds")
-        square = None if squares is None else int(squares[at])
-        if square is not None and (
-            not 0 <= square <= present * reach**2 or total**2 > present * square or (total - square) % 2
-        ):
+        if squares is None:
+            continue
+        square = int(squares[at])
+        if not 0 <= square <= present * reach**2 or total**2 > present * square or (total - square) % 2:
             raise DataError(f"{where}: a sum of squares does not fit its sum")
