@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 
+from blindbayes.cli import main
 from blindbayes.errors import ConfigError, PrivacyError, RunStopped
 from blindbayes.site.agent import Agent
+from blindbayes.site.lock import sole_agent
 from blindbayes.study.file import Deadlines, Privacy, StudyFile
 from blindbayes.transport.courier import MemoryHub
 from support.sites import BOOK, Office, bounded
@@ -114,6 +116,32 @@ def test_what_was_stopped_stays_stopped_after_a_crash(tmp_path: Path) -> None:
             south = await office.start("south")
             assert south.home.runs.outcome(run.run_id)["state"] == "stopped"  # type: ignore[index]
             assert run.run_id not in south.runs
+            north = (await office.ended(run.run_id))["north"]
+            assert isinstance(north.error, RunStopped)
+            assert "stopped by its people at south" in str(north.error)
+
+    bounded(test)
+
+
+def test_a_burned_site_takes_up_no_run_from_an_older_state(tmp_path: Path) -> None:
+    """Its disk was set back: a run taken up would send other messages under the secrets of those that left."""
+
+    async def test() -> None:
+        async with Office(tmp_path, NAMES) as office:
+            study = noisy_study(office)
+            await office.stop("west")
+            run = office.agents["south"].begin(study.sha256)
+            while not run.seats or run.run_id not in office.agents["north"].runs:
+                await asyncio.sleep(0.01)
+            await office.stop("south")
+            home = office.net.sites["south"].home
+            with sole_agent(home.folder), pytest.raises(SystemExit):  # as while the agent runs
+                main(["site", "burn", "--config", str(home.folder)])
+            assert home.runs.outcome(run.run_id) is None
+            main(["site", "burn", "--config", str(home.folder)])
+            south = await office.start("south")
+            assert run.run_id not in south.runs
+            assert not list(south.home.runs.folder(run.run_id).glob("*/journal"))
             north = (await office.ended(run.run_id))["north"]
             assert isinstance(north.error, RunStopped)
             assert "stopped by its people at south" in str(north.error)

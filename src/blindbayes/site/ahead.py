@@ -120,7 +120,7 @@ class FolderShelf:
         if used + most_bytes > self._most:
             raise ConfigError(
                 f"material for that many instances takes {most_bytes / 1e6:.0f} MB; of {self._most // 1024**2} MB (ahead_mb) "
-                f"{used / 1e6:.0f} are taken: ask for fewer, burn some (`blindbayes site precompute --burn`), or raise ahead_mb"
+                f"{used / 1e6:.0f} are taken: ask for fewer, burn some (`blindbayes site burn MODEL`), or raise ahead_mb"
             )
         self._home.drafts[f"{run_id}.{other}"] = most_bytes
         return FolderDraft(self._home, f"{run_id}.{other}", facts, self._key, most_bytes)
