@@ -132,13 +132,11 @@ class Ledger:
         """Record what the primitives do."""
         undo: list[tuple[Any, str, Any]] = []
 
+        wanted: dict[int, tuple[Any, Any]] = {}
+
         def everywhere(original: Any, wrapped: Any) -> None:
-            for name, module in list(sys.modules.items()):
-                if module is not None and name.startswith("blindbayes"):
-                    for attribute, value in list(vars(module).items()):
-                        if value is original:
-                            undo.append((module, attribute, original))
-                            setattr(module, attribute, wrapped)
+            assert id(original) not in wanted
+            wanted[id(original)] = (original, wrapped)
 
         def method(kind: type, name: str, wrap: Callable[[Any], Any]) -> None:
             original = kind.__dict__[name]
@@ -150,6 +148,12 @@ class Ledger:
         for scheme in (RistrettoSum, JoyeLibert):
             self._watch_scheme(scheme, method)
         self._watch_chain(everywhere, method)
+        for name, module in list(sys.modules.items()):
+            if module is not None and name.startswith("blindbayes"):
+                for attribute, value in list(vars(module).items()):
+                    if found := wanted.get(id(value)):
+                        undo.append((module, attribute, found[0]))
+                        setattr(module, attribute, found[1])
         try:
             yield
         finally:
