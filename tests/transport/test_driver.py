@@ -156,17 +156,22 @@ def test_cut_connections_are_resumed(tmp_path: Path) -> None:
     async def test() -> None:
         mesh = Mesh(tmp_path, NAMES)
 
+        cuts = 0
+
         async def cutting() -> None:
+            nonlocal cuts
             while True:
-                await asyncio.sleep(0.02)
+                await asyncio.sleep(0.002)
                 mesh.hub.cut("north", "south")
-                await asyncio.sleep(0.01)
+                await asyncio.sleep(0.001)
                 mesh.hub.mend("north", "south")
+                cuts += 1
 
         saw = asyncio.create_task(cutting())
         sums = values(await mesh.run(dict.fromkeys(NAMES, lambda run, coins: rounds(run, coins, count=40))))
         saw.cancel()
         assert sums[0] == sums[1] == sums[2]
+        assert cuts >= 10
 
     bounded(test)
 
