@@ -103,6 +103,7 @@ def zcdp_delta(rho: float, epsilon: float) -> float:
     return min(1.0, math.exp(min(0.0, log_delta((low + high) / 2))))
 
 
+@lru_cache(maxsize=1024)
 def variance_for(epsilon: Fraction, delta: float, blocks: int, shift: int, *, cells: bool = True) -> Fraction:
     """The smallest variance, on a grid of 1/4096 of its size, that costs at most (epsilon, delta).
 

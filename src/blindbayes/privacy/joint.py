@@ -39,6 +39,8 @@ more classes less, since there is less to lose: the largest of many classes is s
 FEWEST = 2
 MANY_CELLS = 4
 """A feature with this many times as many cells as most is the first to be left out where noise would bury all."""
+WORTH_DELTA = 1.1
+"""How many times as much noise a pure mechanism may have and is still taken: a delta is spent where it buys a tenth."""
 MOST_EQUAL_POINTS = 2**52 // FINE
 """Grid points beyond which engines cannot divide them into fine cells of equal width."""
 _CELLS = ((2.0, 2), (5.0, 3), (12.0, 4), (40.0, 6), (100.0, 12), (300.0, 16), (600.0, 24), (math.inf, 48))  # by signal
@@ -68,12 +70,14 @@ def plan_release(
     rows: int | None = None,
     rows_per_unit: int = 1,
     seen: Seen | None = None,
+    staged: bool = False,
 ) -> ReleasePlan:
     """The best joint release for this codebook and budget, from public facts.
 
     `rows` is the declared size of the table (by default the codebook's `expected_rows`): a public figure or a guess, never
     `len(X)`; it decides how fine the cells are and steadies the estimates. `rows_per_unit` is how many rows one person may
-    have (1: the unit of privacy is a record). `seen` is what earlier stages of the same release found, with noise.
+    have (1: the unit of privacy is a record). `seen` is what earlier stages of the same release found, with noise; `staged`
+    says that there will be some, so that features may be left out.
     """
     exact = budget_floor(epsilon)
     if codebook.provenance == "inferred":
@@ -128,8 +132,15 @@ def plan_release(
     plans = {name: draft(name, cut(signal), signal, ()) for name, signal in signals.items()}
     # Mechanisms are compared on the same cells: those of the one that can afford the fewest.
     fewest = min(plans.values(), key=lambda plan: plan.signal).cuts
-    noises = {name: 1 / _signal(draft(name, fewest, 0.0, ()), size) for name in names}
-    chosen = min(names, key=lambda name: noises[name])
+
+    def compare(cuts: tuple[Cut, ...]) -> tuple[str, dict[str, float]]:
+        noises = {name: 1 / _signal(draft(name, cuts, 0.0, ()), size, average_cell=True) for name in names}
+        return min(names, key=lambda name: noises[name] * (WORTH_DELTA if name in WITH_DELTA else 1)), noises
+
+    chosen, noises = compare(fewest)
+    if staged and len(names) > 1:  # on the few features that it would leave in another may have less noise
+        signal = signals[chosen]
+        chosen, noises = compare(_fewer(draft(chosen, _cuts(codebook, shapes, signal, True), signal, ()), size))
     plan = plans[chosen]
     reasons = [_why_mechanism(chosen, noises, mechanism)]
     declared = "declared rows" if rows is not None else f"rows not declared, planned for {size}"
@@ -209,7 +220,8 @@ def _why_mechanism(chosen: str, noises: Mapping[str, float], asked: str) -> str:
         return f"{chosen}: asked for"
     least = noises[chosen]
     others = [f"{name} has {noises[name] / least:.2f} times as much" for name in noises if name != chosen and least > 0]
-    return f"{chosen}: the least noise" + (f" ({', '.join(others)})" if others else "")
+    why = "the least noise" if least == min(noises.values()) else "without a delta, and hardly more noise"
+    return f"{chosen}: {why}" + (f" ({', '.join(others)})" if others else "")
 
 
 def _signal(plan: ReleasePlan, rows: int, *, average_cell: bool = False) -> float:

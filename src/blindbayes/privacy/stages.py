@@ -375,7 +375,9 @@ def plan_stages(
     `chooses`: `StagedPlan.fit` will be called with the rows, so that a part may be kept for a last choice.
     """
     exact = budget_floor(epsilon)
-    expected = plan_release(codebook, epsilon=exact, delta=delta, mechanism=mechanism, rows=rows, rows_per_unit=rows_per_unit)
+    expected = plan_release(
+        codebook, epsilon=exact, delta=delta, mechanism=mechanism, rows=rows, rows_per_unit=rows_per_unit, staged=True
+    )
     plan = StagedPlan(expected, fine_codebook(codebook), exact, expected.rows, (), chooses and not codebook.texts)
     look = None if plan.rows is None else plan.look(plan.rows)
     share = float(plan.class_epsilon / exact)
