@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import json
 import math
 from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.csv
 import pytest
+from click.testing import CliRunner
 
-from blindbayes import Categorical, Codebook, NaiveBayes
+from blindbayes import Categorical, Codebook, NaiveBayes, estimators
+from blindbayes.cli.plan import command
 from blindbayes.errors import ConfigError
 from blindbayes.primitives.coins import Coins
 from blindbayes.privacy.audit_release import audit_choices, spent_by
 from blindbayes.privacy.choosing import SCALES, LastChoice, Screen, permute_and_flip, tempered
+from blindbayes.privacy.fitting import plan_fit
+from blindbayes.privacy.forecast import forecast, private_forecast
 from blindbayes.privacy.stages import plan_stages
 from blindbayes.statistics import Layout, Statistics, count_block
 
@@ -130,6 +136,60 @@ def test_there_is_no_last_choice_for_a_large_file_few_rows_or_weights(tmp_path: 
     layout = Layout(plan.codebook)
     with pytest.raises(ConfigError, match="needs the rows"):
         plan.fit(Statistics(layout, np.zeros(layout.size, dtype=object)), None, COINS)
+
+
+def test_rows_of_a_file_that_nobody_declared_are_read_again_where_the_noisy_count_says_so(
+    tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table, book = repeated(6000, 12), many(12)
+    pyarrow.csv.write_csv(table, tmp_path / "t.csv")
+    rows, labels = table.drop_columns(["y"]), np.array(table["y"])
+    model = NaiveBayes(book, epsilon=1.0).fit(tmp_path / "t.csv")
+    assert model.privacy_["stages"]["last choice"] == pytest.approx(0.05)
+    assert (model.predict(rows) == labels).mean() > (labels == "a").mean() - 0.01
+    assert sum(model.privacy_["stages"].values()) < 1  # the rest is the release's
+    monkeypatch.setattr(estimators, "MOST_READ", 1000)
+    monkeypatch.setattr(estimators, "read_block", lambda *_, **__: pytest.fail("a large file is not read again"))
+    large = NaiveBayes(book, epsilon=1.0).fit(tmp_path / "t.csv")
+    assert "last choice" not in large.privacy_["stages"]
+    assert any("too many to read again" in reason for reason in large.privacy_["reasons"])
+
+
+@pytest.mark.parametrize("declared", [6000, None])
+def test_forecasts_are_of_the_release_that_a_fit_makes(declared: int | None, tmp_path: Any) -> None:
+    """Twelve times the same evidence: a model below the largest class, unless its last choice is made."""
+    table, book = repeated(6000, 12), many(12)
+    model = NaiveBayes(book).fit(table)
+    block = model._private_block(table, None, book)
+    largest = float((np.array(table["y"]) == "a").mean())
+    found = forecast(book, block, epsilons=(1.0,), rows=declared, repetitions=3, coins=COINS)
+    assert found.not_private is not None
+    assert found.not_private < largest - 0.1
+    assert found.lines[0].mean > largest - 0.02
+    assert found.rows == (declared or 4200)
+    planned = private_forecast(book, epsilons=(1.0,), rows=declared)
+    assert planned.run(block, COINS).lines[0].mean > largest - 0.05
+    assert planned.price.epsilon == 1
+    fitted = plan_fit(book, epsilon=1, delta=0.0, mechanism="auto", rows=declared, rows_per_person=1, chooses=True).plan
+    if declared is None:
+        assert planned.plans == (fitted,)
+    else:  # the part that it trains on
+        assert planned.plans[0].choice(4200) == fitted.choice(4200)  # type: ignore[union-attr]
+    pyarrow.csv.write_csv(table, tmp_path / "t.csv")
+    book.to_toml(tmp_path / "b.toml")
+    size = [] if declared is None else ["--expected-rows", str(declared)]
+    files = ["--codebook", str(tmp_path / "b.toml"), "--proxy", str(tmp_path / "t.csv")]
+    asked = [*files, "--epsilon", "1", "--repetitions", "2", "--json", *size]
+    shown = CliRunner().invoke(command, asked, catch_exceptions=False)
+    assert json.loads(shown.stdout)["lines"][0]["mean"] > largest - 0.02
+
+
+def test_a_forecast_plans_for_the_rows_that_the_codebook_declares() -> None:
+    book = msgspec.structs.replace(many(12), expected_rows=3000)
+    planned = private_forecast(book, epsilons=(1.0,))
+    assert planned.plans[0].rows == 2100
+    block = NaiveBayes(many(12)).fit(repeated(400, 12))._private_block(repeated(400, 12), None, many(12))
+    assert forecast(book, block, epsilons=(1.0,), repetitions=1, coins=COINS).rows == 3000
 
 
 def test_less_evidence_is_a_model_like_any_other_and_none_is_the_largest_class() -> None:

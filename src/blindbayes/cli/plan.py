@@ -21,6 +21,7 @@ from blindbayes.errors import ConfigError, PrivacyError
 from blindbayes.primitives.coins import Coins
 from blindbayes.privacy.forecast import EPSILONS, Forecast, Quality, forecast, private_forecast, synthetic_proxy
 from blindbayes.privacy.joint import JOINT_MECHANISMS
+from blindbayes.privacy.stages import MOST_READ
 from blindbayes.statistics import CodedRows
 
 
@@ -75,6 +76,7 @@ def command(
         "mechanism": mechanism,
         "rows": expected_rows,
         "rows_per_unit": rows_per_person or 1,
+        "most_read": MOST_READ,  # as `blindbayes train` reads a table
     }
     cost = None
     if private_path is not None:

@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
@@ -44,6 +45,7 @@ from blindbayes.model.parameters import Parameters, estimate
 from blindbayes.primitives.coins import Coins
 from blindbayes.privacy.cells import fine_codebook, is_cut
 from blindbayes.privacy.fitting import plan_fit
+from blindbayes.privacy.stages import MOST_READ
 from blindbayes.privacy.statement import PrivacyStatement
 from blindbayes.statistics import CodedRows, Layout, Statistics, count_block
 
@@ -51,7 +53,6 @@ __all__ = ["NaiveBayes", "load"]
 
 _TARGET = "class"
 _MAX_WEIGHT = 2**31
-_MOST_READ = 200_000  # declared rows of a source up to which a private fit reads them, for its last choice
 _ROWS_AT_ONCE = 1 << 14
 _EXACT_SCORE = (
     "an exact score is a function of private rows: under a ledger set score_epsilon, leave scoring and sample_weight out, or "
@@ -402,22 +403,24 @@ class NaiveBayes(FittedModel, ClassifierMixin, BaseEstimator):  # type: ignore[m
             gamma=self.gamma,
             # A large source is counted where it lies, and its rows are not seen again; with weights or priors right answers
             # do not say which model is meant.
-            chooses=(not is_source(X) or 0 < (self.expected_rows or codebook.expected_rows or 0) <= _MOST_READ)
-            and self.class_weight is None
-            and self.priors is None,
+            chooses=self.class_weight is None and self.priors is None,
+            most_read=MOST_READ if is_source(X) else None,
         )
         rows = None
+        read = partial(
+            read_block,
+            X,
+            release.codebook,
+            total=True,
+            extra_columns=self.extra_columns,
+            persons=self._persons(release.codebook) if is_source(X) else None,
+        )
+        declared = self.expected_rows or codebook.expected_rows
         if not is_source(X):
             rows = self._private_block(X, y, release.codebook)
-        elif release.wants_rows or release.chooses:
+        elif release.wants_rows or (release.chooses and declared):  # else noise decides whether they are read again
             self._require_alone(y, None)
-            rows = read_block(
-                X,
-                release.codebook,
-                total=True,
-                extra_columns=self.extra_columns,
-                persons=self._persons(release.codebook),
-            )
+            rows = read()
             self._adopt_source(release.codebook)
         exact: Statistics | CodedRows
         if rows is None:
@@ -429,7 +432,8 @@ class NaiveBayes(FittedModel, ClassifierMixin, BaseEstimator):  # type: ignore[m
             ledger = Ledger(self.ledger)
             ledger.charge(release, purpose="NaiveBayes.fit", codebook=codebook.sha256)
             spent = str(ledger.balance())
-        parameters, noisy, record = release.release(exact, self.alpha, Coins.system(), rows)
+        later = read if release.chooses and rows is None else rows
+        parameters, noisy, record = release.release(exact, self.alpha, Coins.system(), later)
         arrow = isinstance(X, pa.Table | pa.RecordBatch)
         names = None if is_source(X) else list(X.schema.names if arrow else getattr(X, "columns", ()))
         bounded = None if self.rows_per_person is None else self._is_bounded(names)

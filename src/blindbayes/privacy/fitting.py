@@ -8,6 +8,7 @@ parameters, noisy, record = release.release(statistics, alpha, coins)  # the cal
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
@@ -24,6 +25,7 @@ from blindbayes.privacy.stages import StagedPlan, plan_stages
 from blindbayes.privacy.statement import SIDE_CHANNELS, PrivacyStatement
 from blindbayes.statistics import CodedRows, Statistics
 
+Rows: TypeAlias = CodedRows | Callable[[], CodedRows] | None
 Fitted: TypeAlias = tuple[Parameters, Statistics | None, dict[str, Any] | None]
 ALONE = "No ledger was kept: the promise is about this release alone, and adds up with any other from the same table."
 SMOOTH_SIDE_CHANNELS = (
@@ -74,9 +76,9 @@ class PrivateFit(ABC):
         return False
 
     @abstractmethod
-    def release(self, exact: Statistics | CodedRows, alpha: float, coins: Coins, rows: CodedRows | None = None) -> Fitted:
+    def release(self, exact: Statistics | CodedRows, alpha: float, coins: Coins, rows: Rows = None) -> Fitted:
         """The noise, once, and the model that follows from it, with the noisy statistics where they are released, and what
-        was released verbatim, for intervals. `rows`, those of the statistics, are for a last choice."""
+        was released verbatim, for intervals. `rows`, those of the statistics or what reads them, are for a last choice."""
 
     @abstractmethod
     def statement(
@@ -97,9 +99,10 @@ def plan_fit(
     allocation: tuple[int, int] | None = None,
     gamma: Number | None = None,
     chooses: bool = False,
+    most_read: int | None = None,
 ) -> PrivateFit:
     """The release that `mechanism` names, planned from public facts. `allocation` and `gamma` are for smooth and global;
-    `chooses` says that rows will be handed over for a last choice (`privacy.stages`)."""
+    `chooses` says that rows will be handed over for a last choice (`privacy.stages`), if there are at most `most_read`."""
     require_small_delta(codebook, delta, rows)
     if mechanism in ("smooth", "global"):
         if delta:
@@ -131,6 +134,7 @@ def plan_fit(
             rows=rows,
             rows_per_unit=rows_per_person,
             chooses=chooses,
+            most_read=most_read,
         )
     )
 
@@ -151,7 +155,7 @@ class JointFit(PrivateFit):
         """Where rows are enough, or their number is not known yet."""
         return self.plan.chooses and (self.plan.rows is None or self.plan.choice(self.plan.rows) is not None)
 
-    def release(self, exact: Statistics | CodedRows, alpha: float, coins: Coins, rows: CodedRows | None = None) -> Fitted:
+    def release(self, exact: Statistics | CodedRows, alpha: float, coins: Coins, rows: Rows = None) -> Fitted:
         """The noise, once, and the model that follows from it."""
         if not isinstance(exact, Statistics):
             raise ConfigError("a joint release is made from statistics")
@@ -193,7 +197,7 @@ class ParameterFit(PrivateFit):
         """The sensitivity hangs on the numbers of each class."""
         return True
 
-    def release(self, exact: Statistics | CodedRows, alpha: float, coins: Coins, rows: CodedRows | None = None) -> Fitted:
+    def release(self, exact: Statistics | CodedRows, alpha: float, coins: Coins, rows: Rows = None) -> Fitted:
         """Every parameter with its own noise; no statistics are released."""
         if not isinstance(exact, CodedRows):
             raise ConfigError("a release parameter by parameter is made from coded rows")

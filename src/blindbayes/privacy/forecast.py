@@ -22,7 +22,6 @@ from blindbayes.model.parameters import Parameters, estimate
 from blindbayes.primitives.coins import Coins
 from blindbayes.privacy import samplers
 from blindbayes.privacy.exact_events import Number, as_decimal, below, budget_floor, cost_ceiling
-from blindbayes.privacy.joint import fit_parameters
 from blindbayes.privacy.mechanisms import Price
 from blindbayes.privacy.released import require_small_delta
 from blindbayes.privacy.stages import StagedPlan, plan_stages
@@ -133,6 +132,11 @@ def in_cells(block: CodedRows, declared: Codebook, counted: Codebook) -> CodedRo
     return CodedRows(block.labels, columns, block.rows, block.bags)
 
 
+def _fitted(plan: StagedPlan, rows: CodedRows, coins: Coins) -> Parameters:
+    """The model that a fit would release of these rows, coded for the plan."""
+    return plan.fit(count_block(Layout(plan.codebook), rows), rows, coins)[0]
+
+
 def _tested(parameters: Parameters, block: CodedRows) -> tuple[float, Quality]:
     scores, labels = parameters.joint_log_likelihood(block), block.known_labels
     return float((scores.argmax(axis=1) == labels).mean()), Quality.of(scores, labels)
@@ -147,21 +151,34 @@ def forecast(
     mechanism: str = "auto",
     rows: int | None = None,
     rows_per_unit: int = 1,
+    most_read: int | None = None,
     repetitions: int = 20,
     coins: Coins,
     proxy: str = "public table",
     progress: Callable[[int, int, str], None] | None = None,
 ) -> Forecast:
-    """Simulate releases on a **public** proxy, given as codes of `codebook`. `rows`: the size of the private table.
+    """Simulate the releases of `NaiveBayes.fit` on a **public** proxy, given as codes of `codebook`. `rows`: the declared size
+    of the private table, by default the codebook's; where none is, that of the proxy's part, and the fit has to estimate it.
+    `most_read`: rows beyond which those of the private table are not read again for a last choice.
 
     Training parts are drawn with replacement to that size, so that a small public sample stands for a large private table.
     """
     if block.labels is None or block.rows < 10:
         raise ConfigError("a proxy needs at least ten rows with their class")
-    size = rows if rows is not None else round((1 - TEST_SHARE) * block.rows)
+    declared = codebook.expected_rows if rows is None else rows
+    size = declared if declared is not None else round((1 - TEST_SHARE) * block.rows)
     layout = Layout(codebook)
     plans = [
-        plan_stages(codebook, epsilon=epsilon, delta=delta, mechanism=mechanism, rows=size, rows_per_unit=rows_per_unit)
+        plan_stages(
+            codebook,
+            epsilon=epsilon,
+            delta=delta,
+            mechanism=mechanism,
+            rows=declared,
+            rows_per_unit=rows_per_unit,
+            chooses=True,
+            most_read=most_read,
+        )
         for epsilon in epsilons
     ]
     scores: list[list[tuple[float, Quality]]] = [[] for _ in plans]
@@ -178,8 +195,7 @@ def forecast(
         flat.append(float((block.labels[test] == int(np.argmax(exact.class_counts))).mean()))
         for at, plan in enumerate(plans):
             cells = in_cells(block, plan.declared, plan.codebook)
-            noisy = plan.release(count_block(Layout(plan.codebook), cells.take(train)), coins)
-            scores[at].append(_tested(fit_parameters(noisy), cells.take(test)))
+            scores[at].append(_tested(_fitted(plan, cells.take(train), coins), cells.take(test)))
     lines = tuple(
         Line(
             float(epsilon),
@@ -256,7 +272,7 @@ class PrivateForecast:
         lines = []
         for plan in self.plans:
             cells = in_cells(block, plan.declared, plan.codebook)
-            parameters = fit_parameters(plan.release(count_block(Layout(plan.codebook), cells.take(train)), coins))
+            parameters = _fitted(plan, cells.take(train), coins)
             there = cells.take(test)
             right = int((parameters.joint_log_likelihood(there).argmax(axis=1) == there.labels).sum())
             accuracy, spread = _noisy_share(right, len(test), plan.epsilon, self.rows_per_unit, coins)
@@ -293,12 +309,23 @@ def private_forecast(
     mechanism: str = "auto",
     rows: int | None = None,
     rows_per_unit: int = 1,
+    most_read: int | None = None,
 ) -> PrivateForecast:
-    """Plan a forecast on the private table, for its price."""
+    """Plan a forecast on the private table, for its price: of the releases that `NaiveBayes.fit` would make."""
     require_small_delta(codebook, delta, rows)
-    train = None if rows is None else max(1, round((1 - TEST_SHARE) * rows))
+    known = codebook.expected_rows if rows is None else rows
+    train = None if known is None else max(1, round((1 - TEST_SHARE) * known))
     plans = tuple(
-        plan_stages(codebook, epsilon=epsilon, delta=delta, mechanism=mechanism, rows=train, rows_per_unit=rows_per_unit)
+        plan_stages(
+            codebook,
+            epsilon=epsilon,
+            delta=delta,
+            mechanism=mechanism,
+            rows=train,
+            rows_per_unit=rows_per_unit,
+            chooses=True,
+            most_read=most_read,
+        )
         for epsilon in epsilons
     )
     return PrivateForecast(plans, rows_per_unit)

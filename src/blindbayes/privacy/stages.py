@@ -15,7 +15,7 @@ help; what it would have cost goes to the release. The stages' epsilons add up t
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
@@ -62,6 +62,8 @@ SCREEN_FROM = 12
 """Features from which on it is worth to choose some: noise in fewer is small where rows are enough to choose."""
 SCREEN_CLASSES = 3
 """Classes up to which a rule on one feature says what the feature is worth: of many classes it can only name a few."""
+MOST_READ = 200_000
+"""Rows of a source up to which they are read, or read again, for a last choice; a larger one is counted where it lies."""
 CHOICE_SHARE = Fraction(5, 100)
 CHOICE_ROWS = (40, 400)
 """Rows times the epsilon of the last choice: below the first it could not tell a good model from a bad one, above the second
@@ -146,6 +148,7 @@ class StagedPlan:
     rows: int | None
     reasons: tuple[str, ...]
     chooses: bool = False  # rows are at hand for a last choice
+    most_read: int | None = None  # noisy rows beyond which they are not: those of a source are read again for it
 
     @property
     def declared(self) -> Codebook:
@@ -240,23 +243,25 @@ class StagedPlan:
         """The last choice from a table of about this many rows, if it helps."""
         least, most = (Fraction(each * self.rows_per_unit, rows) for each in CHOICE_ROWS)
         epsilon = min(CHOICE_SHARE * self.epsilon, most)
-        return LastChoice(epsilon, self.rows_per_unit) if self.chooses and epsilon >= least else None
+        there = self.chooses and (self.most_read is None or rows <= self.most_read)
+        return LastChoice(epsilon, self.rows_per_unit) if there and epsilon >= least else None
 
     def look(self, rows: int, kept: frozenset[str] | None = None) -> Look | None:
         """The first look at a table of about this many rows, if it helps."""
         return _look(self.declared, LOOK_SHARE * self.epsilon, self.rows_per_unit, rows, kept)
 
     def fit(
-        self, statistics: Statistics, rows: CodedRows | None, coins: Coins, alpha: float = 1.0
+        self, statistics: Statistics, rows: CodedRows | Callable[[], CodedRows] | None, coins: Coins, alpha: float = 1.0
     ) -> tuple[Parameters, NoisyStatistics]:
-        """All stages and the model. `rows` are those of the statistics, for a last choice; None where there is none."""
+        """All stages and the model. `rows` are those of the statistics, or what reads them, for a last choice; None where there
+        is none."""
         noisy = self.release(statistics, coins)
         parameters = fit_parameters(noisy, alpha=alpha)
         choice, spent, told = self.choice(noisy.plan.planned_rows), noisy.plan.stages, self._unchosen
         if choice is not None:
             if rows is None:
                 raise ConfigError("the last choice needs the rows; plan without it")
-            parameters, scale = choice.choose(parameters, rows, coins)
+            parameters, scale = choice.choose(parameters, rows() if callable(rows) else rows, coins)
             spent = (*spent, ("last choice", choice.epsilon))
             told = f"{scale:.0%} of the evidence, by how many rows are right then, for epsilon {float(choice.epsilon):.3g}"
         last = replace(noisy.plan, reasons=(*noisy.plan.reasons, told), stages=spent)
@@ -265,7 +270,9 @@ class StagedPlan:
     @property
     def _unchosen(self) -> str:
         """Why there is no last choice."""
-        why = "too few rows for it" if self.chooses else "that needs rows in memory, classes of one weight, and no text"
+        why = (
+            "too few rows for it, or too many to read again" if self.chooses else "that needs rows at hand, one weight, no text"
+        )
         return f"no last choice of how far the model is believed: {why}"
 
     def release(self, statistics: Statistics, coins: Coins) -> NoisyStatistics:
@@ -369,16 +376,20 @@ def plan_stages(
     rows: int | None = None,
     rows_per_unit: int = 1,
     chooses: bool = False,
+    most_read: int | None = None,
 ) -> StagedPlan:
     """The release for this codebook and budget, in as many stages as public facts ask for.
 
-    `chooses`: `StagedPlan.fit` will be called with the rows, so that a part may be kept for a last choice.
+    `chooses`: `StagedPlan.fit` will be called with the rows, so that a part may be kept for a last choice; if there are no more
+    than `most_read` of them, by what was declared or by the noisy class counts.
     """
     exact = budget_floor(epsilon)
     expected = plan_release(
         codebook, epsilon=exact, delta=delta, mechanism=mechanism, rows=rows, rows_per_unit=rows_per_unit, staged=True
     )
-    plan = StagedPlan(expected, fine_codebook(codebook), exact, expected.rows, (), chooses and not codebook.texts)
+    plan = StagedPlan(expected, fine_codebook(codebook), exact, expected.rows, (), chooses and not codebook.texts, most_read)
+    if plan.rows is not None and most_read is not None:
+        plan = replace(plan, chooses=plan.chooses and plan.rows <= most_read, most_read=None)
     look = None if plan.rows is None else plan.look(plan.rows)
     share = float(plan.class_epsilon / exact)
     reasons = [f"class counts first, for {share:.0%} of epsilon: what hides the largest class costs most"]
