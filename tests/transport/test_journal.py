@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
 from blindbayes.errors import ConfigError, IntegrityError, LocalProtocolError
 from blindbayes.transport import journal as module
@@ -223,3 +224,30 @@ def test_two_histories_have_two_digests() -> None:
     histories = [told(one, two), told(two, one), told(one), told(one, one), told(("Keys", b"Sentone"), two)]
     histories += [told(one, two, run="run-2"), told(one, two, sender="west")]
     assert len(set(histories)) == len(histories)
+
+
+def _product(one: int, other: int) -> int:
+    """In the field of AES-GCM, with its order of bits."""
+    total = 0
+    for at in range(127, -1, -1):
+        total ^= other * (one >> at & 1)
+        other = other >> 1 ^ (0xE1 << 120) * (other & 1)
+    return total
+
+
+def test_a_sender_that_makes_two_messages_of_one_digest_is_found_when_it_sends_the_second(tmp_path: Path) -> None:
+    journal = fresh(tmp_path)
+    stream = journal.stream("south")
+    block = Cipher(algorithms.AES(stream._key), modes.ECB()).encryptor().update(bytes(16))
+    step = 1 << 77
+    other = step.to_bytes(16, "big") + _product(step, int.from_bytes(block, "big")).to_bytes(16, "big")
+    digests = []
+    for payload in (bytes(32), other):
+        sent = module.SentDigest(BEGUN.study, BEGUN.run_id, "south", BEGUN.me)
+        sent.add("KeysSent", payload)
+        digests.append(sent.digest)
+    assert digests[0] == digests[1]  # the key is known: the digest finds accidents, not liars
+    journal.receive("south", "KeysSent", bytes(32))
+    assert stream.digest == digests[0]
+    assert journal.is_held("south", 0, "KeysSent", bytes(32))
+    assert not journal.is_held("south", 0, "KeysSent", other)
