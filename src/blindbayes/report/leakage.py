@@ -25,6 +25,8 @@ LABEL_WORDS = {
     "sum": "the exact sum of the parties' statistics, as pooled training would have it",
     "noisy_sum": "the sum of the parties' statistics with differential privacy noise",
     "class": "the class of each instance that was asked for",
+    "audited_classes": "the classes of instances that it made up, against which later answers are checked",
+    "audited_cells": "the cells of the model, with differential privacy noise, that its dummies touched",
     "noisy_histograms": "value by class counts with differential privacy noise",
     "vectors": "every contributor's own statistics, in clear",
     "maximum": "the largest of the parties' values",

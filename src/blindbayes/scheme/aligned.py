@@ -26,7 +26,14 @@ from blindbayes.protocol.core import Role, Run
 from blindbayes.protocol.shared_argmax.costs import DeclaredLink
 from blindbayes.protocol.shared_model import NO_GUARD, Guard
 from blindbayes.scheme import link_bytes
-from blindbayes.scheme.audits import ScoringParams, declared_link, describe_audits, describe_link, kept_commitments
+from blindbayes.scheme.audits import (
+    ScoringParams,
+    asks_references,
+    declared_link,
+    describe_audits,
+    describe_link,
+    kept_commitments,
+)
 from blindbayes.scheme.columns import describe_coalitions, describe_queries, line_up, require_learner
 from blindbayes.scheme.guards import counted, describe_guard, guard_local, guarded, noise_of
 from blindbayes.scheme.part import CheckedTable, Training
@@ -187,14 +194,13 @@ def training_statement(study: Study, columns: ColumnsSetup, sha256: str) -> str:
     """What training promises, in words; `sha256` is the hash that the parties agreed on."""
     plan, queries, compare_all = columns.plan, study.options.get("queries"), study.options.get("compare_all", False)
     shared = [name for name in columns.holders if columns.shared(name)]
-    asked = columns.audit_rate > 0 and not columns.guard.noise_bits and bool(shared)
     plain = "plain classification by the guarded counts" if columns.guard.acts else "pooled classification"
     lines = [
         f"Study {sha256}",
         f"Codebook {study.codebook.sha256}",
         f"Protocols class_sums, shared_model, shared_argmax. Class holder: {columns.class_holder}. "
         f"Shared with it: {', '.join(shared) or 'nobody (all parties know the class)'}.",
-        ("Training opened audited_classes, see below." if asked else "Training opened nothing.")
+        ("Training opened audited_classes, see below." if asks_references(columns) else "Training opened nothing.")
         + " The model exists only as shares, one per party; a share alone is uniform.",
         f"A classification opens the class, to {study.reveal_to}. " + describe_queries(queries),
         *describe_guard(study, columns),

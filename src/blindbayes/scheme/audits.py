@@ -73,6 +73,11 @@ def _committed(own: Mapping[str, bytes]) -> Committed:
     return Committed(*(own[name] for name in _FIELDS))
 
 
+def asks_references(columns: ColumnsSetup) -> bool:
+    """Whether training opens classes of instances that attribute holders made up (audited_classes)."""
+    return columns.audit_rate > 0 and not columns.guard.noise_bits and any(map(columns.shared, columns.holders))
+
+
 def describe_link(columns: ColumnsSetup, *, compare_all: bool = False) -> list[str]:
     """How two parties compare, where the study says anything of it."""
     link = columns.link

@@ -443,14 +443,14 @@ class JoinedScheme(ShareScheme):
         plain = super().exposure(agreement)
         return replace(plain, overlap=params.min_overlap, overlap_epsilon=params.overlap_epsilon or 0.0)
 
-    def opened(self, agreement: Agreement) -> list[str]:
+    def opens(self, agreement: Agreement) -> list[str]:
         """A bit, an estimate, or nothing."""
         params, found = params_of(agreement.study), []
         if params.min_overlap:
             found.append(f"one bit per pair of parties: whether at least {params.min_overlap} identifiers match")
         if params.overlap_epsilon is not None:
             found.append(f"the number of matching identifiers with noise, epsilon {params.overlap_epsilon:g}")
-        return found or ["nothing"]
+        return found
 
     def sizes(self, agreement: Agreement) -> dict[str, Any]:
         """What identifiers are padded to."""

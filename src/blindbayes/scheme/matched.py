@@ -139,7 +139,7 @@ class MatchedScheme(ShareScheme):
         """Classifications, and whom the parties share."""
         return replace(super().exposure(agreement), matches=True)
 
-    def opened(self, agreement: Agreement) -> list[str]:
+    def opens(self, agreement: Agreement) -> list[str]:
         """Whom the parties share."""
         return ["which identifiers the parties share, to both"]
 

@@ -12,7 +12,8 @@ import msgspec
 from blindbayes.data.columns import ColumnSource
 from blindbayes.privacy.accounting import Spend
 from blindbayes.protocol.columns import ColumnsSetup
-from blindbayes.scheme.audits import require_audit
+from blindbayes.protocol.shared_argmax.references import COUNT
+from blindbayes.scheme.audits import asks_references, require_audit
 from blindbayes.scheme.columns import dry_run_columns, require_record, tell_holdings
 from blindbayes.scheme.guards import UNIT, noise_of
 from blindbayes.scheme.job import Charge, PartJob, Site
@@ -121,7 +122,8 @@ class ShareScheme(Scheme, ABC):
         """The reports; the model too where all shares are in one place."""
         overlaps = next((found for found in map(overlaps_of, self._holder_first(agreement, outcome)) if found), {})
         parties, about = len(agreement.names), about_run(agreement, run)
-        report = column_report(self.protocols, outcome, parties, about, self.follows(agreement))
+        asking = ("shared_argmax",) if asks_references(self.columns(agreement)) else ()
+        report = column_report((*self.protocols, *asking), outcome, parties, about, self.follows(agreement))
         report = replace(report, follows=(*self.first_follows(agreement), *report.follows))
         leakage, statement = leakage_of(outcome), self.statement(agreement, overlaps)
         if model is None:
@@ -145,9 +147,14 @@ class ShareScheme(Scheme, ABC):
             audit_rate=float(study.options.get("audit_rate", 0.0)),
         )
 
+    def opens(self, agreement: Agreement) -> list[str]:
+        """What the protocols of training open, in words."""
+        return []
+
     def opened(self, agreement: Agreement) -> list[str]:
-        """What training opens, in words."""
-        return ["nothing"]
+        """The same with what audits open."""
+        audits = f"the classes of {COUNT} instances of its own making, to each party whose look-ups are audited"
+        return [*self.opens(agreement), *([audits] if asks_references(self.columns(agreement)) else [])] or ["nothing"]
 
     def shown(self, agreement: Agreement) -> dict[str, Any]:
         """For `study check`."""
