@@ -9,7 +9,7 @@ import pytest
 
 from blindbayes.protocol.masked_sum import contributor, ratchet
 from blindbayes.site.backup import backup, restore
-from blindbayes.site.chains import KeptInFolder
+from blindbayes.site.kept_state import KeptInFolder
 from blindbayes.study.file import Deadlines, StudyFile
 from blindbayes.transport.courier import MemoryHub
 from blindbayes.transport.journal import Begun, Journal

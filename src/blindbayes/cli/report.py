@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from rich.markup import escape
 from rich.table import Table
 
 from blindbayes.cli import print_json
@@ -312,7 +313,7 @@ def _show_vouched(facts: Mapping[str, Any], screen: Screen) -> None:
         line(f"signed, but you brought no card, so it does not count: {', '.join(facts['no card of'])}")
     table = Table("file", "who vouches for it")
     for name, who in facts["vouched for by"].items():
-        table.add_row(_plain(name), _plain(", ".join(who)))
+        table.add_row(escape(name), escape(", ".join(who)))
     screen.print(table)
     for sentence in facts["not covered by all"]:
         line(sentence)
@@ -393,13 +394,7 @@ def _show(facts: Mapping[str, Any], console: Screen) -> None:
         console.print(f"{key}: {shown}", highlight=False, markup=False, soft_wrap=True)
     table = Table("party", "learned, in plain words", title="Who learned what", title_justify="left", show_lines=True)
     for name, entry in facts["parties"].items():
-        table.add_row(_plain(name), _plain("\n".join(entry.get("in plain words", []))))
+        table.add_row(escape(name), escape("\n".join(entry.get("in plain words", []))))
     console.print(table)
     for line in facts["follows"]:
         console.print(f"- {line}", highlight=False, markup=False)
-
-
-def _plain(text: str) -> str:
-    from rich.markup import escape
-
-    return escape(text)

@@ -19,6 +19,7 @@ _RISK = """\
 
 
 def _names(home: SiteFolder) -> dict[str, str]:
+    """This site and those that it has pinned: identity key, in hexadecimal -> name."""
     own = read_card(home.folder / "card.toml")
     return {card.identity.hex(): name for name, card in {**home.peers(), own.name: own}.items()}
 

@@ -65,7 +65,8 @@ async def release(desk: Desk, run: str) -> dict[str, Any]:
     files = await asyncio.to_thread(read_folder, folder)
     problem, found = "", None
     try:
-        file = StudyFile.from_text(files["study.toml"].decode()) if "study.toml" in files else find_study(home, run)
+        known_as = (home.history.run(run) or {}).get("study", "")
+        file = StudyFile.from_text(files["study.toml"].decode()) if "study.toml" in files else find_study(home, known_as)
         cards = {desk.agent.name: desk.agent.identity.card, **home.peers()}
         keys = {name: card.identity for name, card in cards.items()}
         named = {party.name: bytes.fromhex(party.identity) for party in file.members}

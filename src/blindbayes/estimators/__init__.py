@@ -323,7 +323,7 @@ class NaiveBayes(FittedModel, ClassifierMixin, BaseEstimator):  # type: ignore[m
         if len(labels) == 0:
             raise DataError("0 sample(s): the table is empty; a model needs at least one row")
         if codebook is None:
-            codebook = infer(columns, labels, classes, label_kind)
+            codebook = infer(columns, labels, classes)
         elif classes is not None and {plain_text(item) for item in plain_labels(classes)[0].to_pylist()} != {*codebook.classes}:
             raise ConfigError("classes differ from the codebook's, which fixes them")
         columns = self._adopt_columns(names, columns, codebook, label_kind)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import warnings
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -21,9 +21,6 @@ from blindbayes.data.table import object_rows
 from blindbayes.data.values import Untyped, plain_text, untyped
 from blindbayes.data.words import read_matrix
 from blindbayes.errors import DataError
-
-if TYPE_CHECKING:
-    pass
 
 _TARGET = "class"
 _MAX_WEIGHT = 2**31
@@ -95,6 +92,7 @@ def private_labels(y: Any, codebook: Codebook) -> tuple[Any, str]:
 
 
 def listed_kind(codebook: Codebook) -> str:
+    """What the codebook's labels read as, for `classes_`."""
     if set(codebook.classes) <= {"true", "false"}:
         return "boolean"
     return "integer" if all(_WHOLE.fullmatch(label) for label in codebook.classes) else "text"
@@ -121,7 +119,7 @@ def matrix_columns(X: Any, codebook: Codebook | None, *, total: bool = False) ->
     sparse, feature = hasattr(X, "tocsr"), None
     if codebook is not None and len(codebook.features) == 1:
         feature = codebook.features[0]
-    if isinstance(feature, Text) and (sparse or _counts_like(X, feature)):
+    if isinstance(feature, Text) and (sparse or _is_word_matrix(X, feature)):
         return {feature.name: read_matrix(X, feature, total=total)}
     if sparse:
         raise TypeError(
@@ -131,12 +129,13 @@ def matrix_columns(X: Any, codebook: Codebook | None, *, total: bool = False) ->
     return None
 
 
-def _counts_like(X: Any, feature: Text) -> bool:
+def _is_word_matrix(X: Any, feature: Text) -> bool:
     """Whether this is an array with a column per word."""
     return isinstance(X, np.ndarray) and X.ndim == 2 and X.dtype.kind in "biuf" and X.shape[1] == feature.size
 
 
 def array_columns(X: Any, codebook: Codebook | None) -> dict[str, Any]:
+    """The columns of an array or a list of rows, by the codebook's names where it has as many."""
     array = np.asarray(X) if not isinstance(X, np.ndarray) else X
     if array.dtype.kind == "U":
         array = array.astype(object)
@@ -146,9 +145,8 @@ def array_columns(X: Any, codebook: Codebook | None) -> dict[str, Any]:
         array = check_array(X, dtype="numeric", ensure_all_finite="allow-nan", ensure_min_samples=0)
     elif array.ndim != 2:
         raise ValueError(f"Expected 2D array, got {array.ndim}D array instead. Reshape your data.")
-    count_ = array.shape[1]
-    names: Sequence[str] = [f"x{at}" for at in range(count_)]
-    if codebook is not None and len(codebook.names) == count_:
+    names: Sequence[str] = [f"x{at}" for at in range(array.shape[1])]
+    if codebook is not None and len(codebook.names) == array.shape[1]:
         names = codebook.names
     return {name: array[:, at] for at, name in enumerate(names)}
 
@@ -223,13 +221,11 @@ def native_labels(classes: tuple[str, ...], kind: str) -> npt.NDArray[Any]:
     return np.array(classes, dtype=str)
 
 
-def infer(columns: Mapping[str, Any], labels: pa.Array, classes: Any, label_kind: str) -> Codebook:
+def infer(columns: Mapping[str, Any], labels: pa.Array, classes: Any) -> Codebook:
     """An inferred codebook with room around the numbers seen, for later batches and queries."""
     listed = labels if classes is None else plain_labels(np.unique(np.asarray(classes)))[0]
     features = tuple(infer_feature(str(name), column, room=True) for name, column in columns.items())
-    for column, feature in zip(
-        columns.values(), features, strict=True
-    ):  # a number leaves no list of its values in the model, a text does
+    for column, feature in zip(columns.values(), features, strict=True):
         # A number leaves no list of its values in the model; a text does.
         if isinstance(feature, Categorical) and (why := looks_personal(column, feature.name)):
             text = f"column {feature.name!r}: {why}; all of them will stand in the model: drop the column, or pass a codebook"

@@ -26,7 +26,8 @@ Floats = npt.NDArray[np.float64]
 FINE = 240
 """Fine cells of a number, at most about: divisible by every number of released cells."""
 LOOK_CELLS = 8
-_LINEAR = 120
+"""Cells of a first look at a number, which decides where those of the release lie."""
+_LINEAR = 120  # fine cells of equal width; the others are logarithmic
 _PROBIT = 2.5
 """Deviations at which the normal coordinate of a number ends."""
 

@@ -196,7 +196,7 @@ def train_class_holder(
                 noise,
             )
             if columns.audit_rate:
-                trained.committed[name] = yield from commit_tables(run, name, trained.tables[name], columns.plan, coins)
+                trained.committed[name] = yield from commit_tables(run, name, trained.tables[name], coins)
                 if not columns.guard.noise_bits:
                     features, ot_sender = columns.shared(name), trained.ot_senders[name]
                     yield from answer_references(run, name, columns.plan, trained.tables[name], features, ot_sender, coins)
@@ -224,7 +224,7 @@ def train_attribute_holder(
     sums = {} if columns.guard.acts else {other: share}  # exact sums, put together, would be what the guard keeps back
     committed = {}
     if columns.audit_rate:
-        committed[other] = yield from commit_tables(run, other, tables, columns.plan, coins)
+        committed[other] = yield from commit_tables(run, other, tables, coins)
         if not columns.guard.noise_bits:
             kept = yield from ask_references(run, other, columns.plan, tables, columns.shared(run.me), ot_receiver, coins)
             committed[other] = replace(committed[other], references=kept)

@@ -407,7 +407,7 @@ def _commit(run: Run, join: JoinSetup, other: str, tables: Mapping[str, Limbs], 
     own = join.owners[holder] if join.inner else ()  # the class holder's features, if the other has shares of their tables
     answered, asked = (attributes, own) if run.me == holder else (own, attributes)
     kept = {name: tables[name] for name in answered or attributes}
-    committed = yield from commit_tables(run, other, kept, plan, coins)
+    committed = yield from commit_tables(run, other, kept, coins)
     if join.guard.noise_bits:
         return committed
     for asks in (run.me != holder, run.me == holder):  # the attribute holder first

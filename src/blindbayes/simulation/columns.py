@@ -39,8 +39,8 @@ else:
 class JointModel:
     """A model that exists only as shares, one per party."""
 
-    job: type[PredictionJob] = PredictionJob
-    share_kind: type[Any] = ModelShare
+    job: type[PredictionJob] = PredictionJob  # what classifies; a model of another scheme may bring its own
+    share_kind: type[Any] = ModelShare  # what its share files are read as
 
     def __init__(
         self,

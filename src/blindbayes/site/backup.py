@@ -27,7 +27,7 @@ from cryptography.hazmat.primitives.kdf.scrypt import Scrypt
 from blindbayes.errors import ConfigError, IntegrityError
 from blindbayes.primitives.aead import TAG_BYTES, seal, unseal
 from blindbayes.primitives.coins import Coins
-from blindbayes.site import chains
+from blindbayes.site import kept_state
 from blindbayes.site.folder import SiteFolder
 from blindbayes.storage.files import make_private_folder, sync_folder
 
@@ -82,7 +82,7 @@ def _belongs(path: Path, folder: Path) -> bool:
     inner = path.relative_to(folder)
     if path.is_symlink() or not path.is_file() or inner.name.startswith(".") or str(inner) in _LEFT_OUT:
         return False
-    return inner.parts[0] not in ("runs", "ahead", chains.FOLDER) or inner.name in ("outcome.json", "evidence")
+    return inner.parts[0] not in ("runs", "ahead", kept_state.FOLDER) or inner.name in ("outcome.json", "evidence")
 
 
 def backup(home: SiteFolder, out: Path, passphrase: str, *, who: str | None = None) -> int:

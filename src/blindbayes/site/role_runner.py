@@ -14,9 +14,9 @@ from blindbayes.primitives.coins import Coins
 from blindbayes.protocol import registry
 from blindbayes.protocol.core import Run
 from blindbayes.report.formula import value_of
-from blindbayes.site.chains import KeptInFolder
 from blindbayes.site.folder import SiteFolder
 from blindbayes.site.gate import Gate
+from blindbayes.site.kept_state import KeptInFolder
 from blindbayes.site.moments import MomentLog
 from blindbayes.site.work import Work
 from blindbayes.storage.chain import rehearsal

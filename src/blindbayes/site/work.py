@@ -138,10 +138,8 @@ class FolderSite:
                         "this site came back from a backup, and which exact sums were opened since it was made is not known: "
                         "another one may tell the difference. Give the study an epsilon"
                     )
-                own, names = (
-                    self.identity.card.identity.hex(),
-                    {card.identity.hex(): name for name, card in home.peers().items()},
-                )
+                own = self.identity.card.identity.hex()
+                names = {card.identity.hex(): name for name, card in home.peers().items()}
                 if base_of(run_id) is None:
                     require_independent(policy, study, own, state, home.history.past_sums(), names=names)
                 else:
@@ -201,7 +199,8 @@ class FolderSite:
         return share
 
     def instances(self, request: Request, columns: ColumnsSetup) -> ColumnSource | int:
-        """The table that its people named. Everything in it but own columns, and identifiers that count, is left unread."""
+        """The table that its people named. Of its columns those that the study gives this site are read, and the identifier's
+        where people are matched by it; all others are left unread."""
         held = columns.owners[self.name]
         if request.count is not None:
             if held:

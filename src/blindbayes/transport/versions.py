@@ -24,7 +24,7 @@ VERSIONS: Mapping[str, str] = {
     "wire": str(WIRE),
 }
 _WORD = re.compile(r"[A-Za-z0-9.+_-]{1,24}")
-_OWN = {"blindbayes", "journal"}  # told, and nobody else's business
+_OWN = {"blindbayes", "journal"}  # told for people to read; sites need not have the same
 
 
 def difference(mine: Mapping[str, str], theirs: Mapping[str, str]) -> str | None:

@@ -11,6 +11,8 @@ from blindbayes.protocol.oblivious_sum.terms import DEALER, MINER, ObliviousSumS
 from blindbayes.protocol.registry import Smallest, SumSetup, Total, require_vector
 from blindbayes.wire import U64Array
 
+_NO_RUN = Run("", "", ("*",), "*")  # for what follows from the setting alone
+
 
 class ObliviousSum:
     """Joye-Libert aggregation: only the miner learns the sum."""
@@ -22,12 +24,11 @@ class ObliviousSum:
 
     def check(self, setting: SumSetup) -> None:
         """Refuse a setting that no run can have."""
-        ObliviousSumSetup(Run("", "", ("*",), "*"), setting)
+        ObliviousSumSetup(_NO_RUN, setting)
 
     def roster(self, setting: SumSetup) -> tuple[str, ...]:
         """The contributors, the miner, and the dealer if something is dealt."""
-        run = Run("", "", ("*",), "*")
-        others = (MINER, DEALER) if ObliviousSumSetup(run, setting).has_dealer else (MINER,)
+        others = (MINER, DEALER) if ObliviousSumSetup(_NO_RUN, setting).has_dealer else (MINER,)
         return (*setting.contributors, *others)
 
     def learners(self, setting: SumSetup) -> tuple[str, ...]:
@@ -40,7 +41,7 @@ class ObliviousSum:
 
     def smallest(self, setting: SumSetup, corrupt: int, *, malicious: bool) -> Smallest:
         """See SPEC.md, Threat model: one roster or survivor set, whose honest members the key graph keeps together."""
-        terms = ObliviousSumSetup(Run("", "", ("*",), "*"), setting)
+        terms = ObliviousSumSetup(_NO_RUN, setting)
         groups, size, quorum_size = terms.groups(setting.contributors), len(setting.contributors), setting.quorum_size
         if groups.is_complete:
             most = size if not terms.tolerant else 2 * quorum_size - size - 1 if malicious else quorum_size - 1

@@ -78,10 +78,10 @@ class Pledge:
         return cls(committed.theirs, References.of(kept, plan, tables, names) if kept else None)
 
 
-def commit_tables(run: Run, other: str, tables: Tables, plan: ScoreLayout, coins: Coins) -> Role[Committed]:
+def commit_tables(run: Run, other: str, tables: Tables, coins: Coins) -> Role[Committed]:
     """The last step of training: each tells the other the root over its share of the tables, signed if it has a key."""
     secret = coins.bytes(_SEED)
-    root = _tree(tables, plan, secret).root
+    root = _tree(tables, secret).root
     signature = b"" if run.signer is None else run.signer.sign(_payload(run, run.me, other, root))
     yield Send(other, TablesCommitted(root, signature))
     told = yield from receive(other, TablesCommitted)
@@ -98,7 +98,7 @@ def _payload(run: Run, signer: str, other: str, root: bytes) -> bytes:
     return run.context("share tables", signer, other) + root
 
 
-def _places(names: Sequence[str], plan: ScoreLayout) -> tuple[dict[str, int], int]:
+def _entry_starts(names: Sequence[str], plan: ScoreLayout) -> tuple[dict[str, int], int]:
     """Where each feature's entries begin in the list that is committed to, and how long that is; entry 0 is always 0."""
     starts, at = {}, 0
     for name in sorted(names):
@@ -107,7 +107,7 @@ def _places(names: Sequence[str], plan: ScoreLayout) -> tuple[dict[str, int], in
     return starts, at
 
 
-def _items(tables: Tables, plan: ScoreLayout) -> list[bytes]:
+def _items(tables: Tables) -> list[bytes]:
     found = []
     for name in sorted(tables):
         for selector, entries in enumerate(tables[name]):
@@ -119,8 +119,8 @@ def _item(name: str, selector: int, value: int, entry: U64Array) -> bytes:
     return repr((name, selector, value)).encode() + entry.astype("<u8").tobytes()
 
 
-def _tree(tables: Tables, plan: ScoreLayout, secret: bytes) -> merkle.Tree:
-    return merkle.Tree(_items(tables, plan), secret)
+def _tree(tables: Tables, secret: bytes) -> merkle.Tree:
+    return merkle.Tree(_items(tables), secret)
 
 
 class Evidence(msgspec.Struct, frozen=True, tag=True):
@@ -144,7 +144,7 @@ class Evidence(msgspec.Struct, frozen=True, tag=True):
     shares: U64Array  # the accuser's, of the dummies' sums
 
 
-def _plain(value: Any) -> Any:
+def _words_as_bytes(value: Any) -> Any:
     if isinstance(value, np.ndarray):
         return value.astype("<u8").tobytes()
     raise TypeError("evidence holds plain values and words")
@@ -198,7 +198,7 @@ def _hashed(seed: bytes, session: bytes) -> bytes:
     return hashlib.sha256(b"blindbayes dummies" + session + seed).digest()
 
 
-def _hidden(session: bytes, seeds: Block128, places: Codes, shares: U64Array) -> U64Array:
+def _share_commitments(session: bytes, seeds: Block128, places: Codes, shares: U64Array) -> U64Array:
     """Commitments to shares (n, width), of the instances at these places: 256 bits that bind to a seed each, and the share
     under what else comes out of it."""
     step = -(-shares.shape[1] // 2) + 2
@@ -267,9 +267,8 @@ class _Heard:
 def _opened_payload(run: Run, holder: str, other: str, session: bytes, opened: DummiesOpened) -> bytes:
     """What the class holder signs with what it opens."""
     digest = hashlib.sha256()
-    for part in (opened.shares.astype("<u8").tobytes(), opened.salts, opened.entries.astype("<u8").tobytes()):
-        digest.update(len(part).to_bytes(8, "big") + part)
-    for part in (opened.entry_salts, opened.paths, opened.answered):
+    words = (opened.shares.astype("<u8").tobytes(), opened.salts, opened.entries.astype("<u8").tobytes())
+    for part in (*words, opened.entry_salts, opened.paths, opened.answered):
         digest.update(len(part).to_bytes(8, "big") + part)
     return run.context("audited cells", holder, other) + session + digest.digest()
 
@@ -309,7 +308,7 @@ def serve_audited(
     heard = _Heard(run, _widened(query), holder)
     shares = yield from heard.over(serve(_widened(query), holder, tables, hash_, stream))
     seeds = coins.words(2 * len(shares)).reshape(-1, 2)
-    digests = _hidden(session, seeds, np.arange(len(shares)), shares.reshape(len(shares), -1)).reshape(-1)
+    digests = _share_commitments(session, seeds, np.arange(len(shares)), shares.reshape(len(shares), -1)).reshape(-1)
     signature = _sign(run, heard.digest(run, run.me, holder, session, digests))
     yield Send(holder, SharesCommitted(mark(session, SharesCommitted, 0), digests, signature))
     told = yield from receive(holder, DummiesRevealed)
@@ -317,8 +316,8 @@ def serve_audited(
     if len(told.seed) != _SEED or _hashed(told.seed, session) != promised.digest:
         raise IntegrityError(party=holder)  # it would choose its dummies, and with them the cells that are opened
     drawn = Dummies.draw(query, holder, session, told.seed, mine)
-    touched, tree, (starts, _) = drawn.touched(plan), _tree(tables, plan, committed.secret), _places(tuple(tables), plan)
-    openings = [tree.open(_place(starts, plan, *each)) for each in touched]
+    touched, tree, (starts, _) = drawn.touched(plan), _tree(tables, committed.secret), _entry_starts(tuple(tables), plan)
+    openings = [tree.open(_entry_index(starts, plan, *each)) for each in touched]
     entries = [tables[name][selector, value].reshape(-1) for name, selector, value in touched]
     opened = DummiesOpened(
         mark(session, DummiesOpened, 0),
@@ -395,7 +394,7 @@ def look_up_audited(
             heard.answers(drawn.places),
             shares[drawn.places].reshape(-1),
         )
-        raise IntegrityError(party=sender, evidence=msgspec.msgpack.encode(facts, enc_hook=_plain)) from error
+        raise IntegrityError(party=sender, evidence=msgspec.msgpack.encode(facts, enc_hook=_words_as_bytes)) from error
     yield from open_value(LABEL, cells)
     return np.ascontiguousarray(shares[drawn.others])
 
@@ -458,7 +457,7 @@ def _check(
 ) -> dict[str, Limbs]:
     """The class holder's entries that the dummies touched; an error that names it if anything is not as committed to."""
     plan, sender, count = query.plan, query.class_holder, len(drawn.places)
-    touched, (starts, size) = drawn.touched(plan), _places(query.shared[me], plan)
+    touched, (starts, size) = drawn.touched(plan), _entry_starts(query.shared[me], plan)
     width = (plan.classes - 1) * plan.limbs
     paths, read = opened.paths, 0
     lengths = (opened.shares.size, len(opened.salts), opened.entries.size, len(opened.entry_salts))
@@ -467,7 +466,7 @@ def _check(
         raise PeerProtocolError("what was opened has the wrong length", party=sender)
     theirs = opened.shares.reshape(mine.shape)
     seeds = np.frombuffer(opened.salts, dtype="<u8").astype(np.uint64).reshape(-1, 2)
-    found = _hidden(session, seeds, drawn.places, opened.shares.reshape(count, width))
+    found = _share_commitments(session, seeds, drawn.places, opened.shares.reshape(count, width))
     if not np.array_equal(found, promised.digests.reshape(-1, 4 + width)[drawn.places]):
         raise IntegrityError(party=sender)
     tables = {
@@ -477,7 +476,7 @@ def _check(
     }
     for at, (name, selector, value) in enumerate(touched):
         entry = opened.entries[width * at : width * (at + 1)]
-        place = _place(starts, plan, name, selector, value)
+        place = _entry_index(starts, plan, name, selector, value)
         length = merkle.path_bytes(size, place)
         salt = opened.entry_salts[merkle.SALT_BYTES * at : merkle.SALT_BYTES * (at + 1)]
         opening = merkle.Opening(salt, paths[read : read + length])
@@ -494,5 +493,5 @@ def _check(
     return tables
 
 
-def _place(starts: Mapping[str, int], plan: ScoreLayout, name: str, selector: int, value: int) -> int:
+def _entry_index(starts: Mapping[str, int], plan: ScoreLayout, name: str, selector: int, value: int) -> int:
     return starts[name] + selector * (plan.features[name].entries - 1) + value - 1

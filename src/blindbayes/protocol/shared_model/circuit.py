@@ -43,7 +43,7 @@ class Side(Protocol):
         """Both parties' noise; nothing where the plan has none."""
 
 
-def histogram_lanes(layout: RowLayout, plan: ScoreLayout) -> list[tuple[str, int]]:
+def histogram_lanes(layout: RowLayout) -> list[tuple[str, int]]:
     """(feature, value) of each group of K lanes that `build` takes the logarithm of; value -1 is the denominator."""
     lanes: list[tuple[str, int]] = []
     for fields in layout.fields:
@@ -125,7 +125,7 @@ def _cells(side: Side, layout: RowLayout, plan: ScoreLayout) -> Number | None:
             for value, number in enumerate(own):
                 lane = number[:, at * classes : (at + 1) * classes]
                 cells[fields.feature.name, value if value < len(fields.counts) else -1] = lane
-    lanes, sizes = histogram_lanes(layout, plan), {fields.feature.name: len(fields.counts) for fields in found}
+    lanes, sizes = histogram_lanes(layout), {fields.feature.name: len(fields.counts) for fields in found}
     added = [plan.alpha * (sizes[name] if value < 0 else 1) for name, value in lanes]
     width = cell_bits(layout, plan)
     joined = c.widen(c.shift_up(c.join_lanes([cells[lane] for lane in lanes]), plan.alpha_shift), width)
@@ -248,10 +248,8 @@ class _Widths:
 
 
 def _widths(fields: GaussianFields, layout: RowLayout, plan: ScoreLayout) -> _Widths:
-    own = plan.features[fields.feature.name]
-    if not isinstance(own, GaussianLayout):
-        raise TypeError("a Gaussian feature has a Gaussian plan")
-    rows, size = layout.rows, fields.magnitude
+    """Bits of D', and of the largest of A, B and C that its floor allows."""
+    own, rows, size = _gaussian_plan(plan, fields), layout.rows, fields.magnitude
     divisor = max((rows * rows * size * size << own.floor_shift).bit_length(), (rows * rows * own.floor).bit_length())
     scale = 1 << (plan.fraction + own.floor_shift)
     largest = max(
@@ -263,9 +261,8 @@ def _widths(fields: GaussianFields, layout: RowLayout, plan: ScoreLayout) -> _Wi
 
 
 def _cost(fields: GaussianFields, plan: ScoreLayout) -> int:
-    own = plan.features[fields.feature.name]
-    if not isinstance(own, GaussianLayout):
-        raise TypeError("a Gaussian feature has a Gaussian plan")
+    """About how many gates the division of a feature takes: features of like cost share one."""
+    own = _gaussian_plan(plan, fields)
     divisor = 2 * plan.rows.bit_length() + own.square_bits + own.floor_shift
     return divisor * max(1, plan.fraction + own.square_bits + own.floor_shift - own.floor.bit_length())
 
@@ -273,6 +270,7 @@ def _cost(fields: GaussianFields, plan: ScoreLayout) -> int:
 def _coefficients(
     side: Side, layout: RowLayout, plan: ScoreLayout, group: Sequence[Sequence[GaussianFields]]
 ) -> Iterator[Wires]:
+    """A, B and C of the features of one group by one division and two logarithms, then their selectors under masks."""
     g = side.gates
     widths = [_widths(alike[0], layout, plan) for alike in group]
     divisor_bits = max(item.divisor for item in widths)

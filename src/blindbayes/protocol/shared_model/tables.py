@@ -25,7 +25,7 @@ Bits = npt.NDArray[np.uint8]
 
 def output_lanes(layout: RowLayout, plan: ScoreLayout) -> list[int]:
     """Lanes of each stack of outputs that the circuit yields, in order."""
-    cells = len(histogram_lanes(layout, plan)) * plan.classes
+    cells = len(histogram_lanes(layout)) * plan.classes
     lanes = [min(LN_LANES, cells - low) for low in range(0, cells, LN_LANES)]
     for group in gaussian_groups(layout, plan):
         lanes += [len(alike) * plan.features[alike[0].feature.name].selectors * plan.classes for alike in group]
@@ -39,7 +39,7 @@ def from_outputs(outputs: Sequence[Bits], layout: RowLayout, plan: ScoreLayout, 
     values = [_limbs(stack, plan) for stack in outputs]
     if negative:
         values = [lm.subtract(np.zeros_like(part), part) for part in values]
-    lanes = histogram_lanes(layout, plan)
+    lanes = histogram_lanes(layout)
     cells = -(-len(lanes) * plan.classes // LN_LANES)
     tables: dict[str, Limbs] = {}
     if lanes:
