@@ -302,7 +302,7 @@ def open_falsely(monkeypatch, forged):
 def open_genuine(monkeypatch, genuine):
     """A class holder that answers out of its edited tables, and opens the genuine ones."""
     first = audit._tree
-    monkeypatch.setattr(audit, "_tree", lambda tables, plan, secret: first(genuine, plan, secret))
+    monkeypatch.setattr(audit, "_tree", lambda tables, secret: first(genuine, secret))
 
     def forged(message, edited):
         words = {table[at].tobytes(): genuine[name][at] for name, table in edited.items() for at in np.ndindex(table.shape[:2])}

@@ -258,7 +258,6 @@ class ModelShare(KeptShare):
         )
 
     def body(self) -> bytes:
-        """The file's content, without its frame."""
         tables = {other: {name: _Array.of(item) for name, item in own.items()} for other, own in self.tables.items()}
         sums = {other: _Array.of(item) for other, item in self.sums.items()}
         local = None if self.local is None else dict(self.local)
@@ -270,7 +269,6 @@ class ModelShare(KeptShare):
         )
 
     def wipe(self) -> None:
-        """Overwrite and forget what is secret, in memory."""
         for own in (*self.tables.values(), self.sums):
             for item in own.values():
                 item.setflags(write=True)

@@ -107,7 +107,6 @@ class Plain(CarryChain):
         self.and_count = 0
 
     def and_(self, left: Wires, right: Wires) -> Wires:
-        """AND, elementwise."""
         result: Wires = np.bitwise_and(*np.broadcast_arrays(left, right))
         self.and_count += result.size
         return result

@@ -42,7 +42,6 @@ class RecordedCircuit(CarryChain):
         return wires
 
     def and_(self, left: Wires, right: Wires) -> Wires:
-        """AND, elementwise."""
         left, right = np.broadcast_arrays(left, right)
         out = np.empty(left.shape, dtype=object)
         for index in np.ndindex(left.shape):

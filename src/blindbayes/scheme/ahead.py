@@ -217,7 +217,6 @@ class AheadJob:
         return 2 * max(self.plan.most_bytes(other, self.size) for other in self.plan.others) + (1 << 20)
 
     def role(self, seat: str, run: Run, coins: Coins) -> Role[Any]:
-        """This party's."""
         return self.plan.make(run, self.size, self._drafts, coins)
 
     def authorise_and_charge(self, seat: str) -> None:
@@ -225,7 +224,6 @@ class AheadJob:
         self.site.share_of(self._model)
 
     def keep(self, outputs: Mapping[str, Any]) -> None:
-        """The packs."""
         for other, name in outputs[self.site.name].items():
             self._drafts[other].keep(name)
 

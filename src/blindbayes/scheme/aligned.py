@@ -74,11 +74,9 @@ class ColumnTraining:
 
     @property
     def rows(self) -> int:
-        """Rows of this party."""
         return self._table.rows
 
     def digest(self, key: bytes) -> bytes:
-        """Keyed digest of the coded rows."""
         return self._table.digest(key)
 
     def most_bytes(self) -> int:
@@ -86,7 +84,6 @@ class ColumnTraining:
         return link_bytes.training(self.columns)
 
     def role(self, run: Run, coins: Coins) -> Role[Trained]:
-        """The class holder's role, or an attribute holder's."""
         drawn = None if self._noise is None else self._noise.draw(self.party, coins.derive("noise in the shares"))
         tables = None if drawn is None else drawn.tables
         if self.party in self.columns.labelled:
@@ -99,7 +96,6 @@ class ColumnTraining:
         return (yield from roles.train_class_holder(run, self.columns, counts, self._table.labels, coins, tables))
 
     def share(self, trained: Trained, study: str) -> ModelShare:
-        """What this party keeps."""
         public = replace(self.columns, training=trained.training).to_dict()
         return ModelShare(
             study, self.party, public, trained.tables, trained.sums, self._local, self._queries, kept_commitments(trained)
@@ -253,21 +249,17 @@ class AlignedScheme(ShareScheme):
         return agreed
 
     def meet(self, study: Study, sites: Mapping[str, Any]) -> Agreement:
-        """Tables that line up."""
         held = line_up({name: site.table(study) for name, site in sites.items()})
         return Agreement(study, study.sha256, tuple(sites), tuple(sites), held=held)
 
     def columns(self, agreement: Agreement) -> ColumnsSetup:
-        """The public facts themselves."""
         found: ColumnsSetup = agreement.public
         return found
 
     def training(self, agreement: Agreement, party: str, source: ColumnSource) -> Training:
-        """See `training`."""
         return training(agreement.study, self.columns(agreement), party, source)
 
     def statement(self, agreement: Agreement, overlaps: Mapping[str, int]) -> str:
-        """See `training_statement`."""
         return training_statement(agreement.study, self.columns(agreement), agreement.sha256)
 
 

@@ -57,7 +57,6 @@ class LinedUpScoring(ABC):
             raise DataError("a batch has at least one instance")
 
     def digest(self, key: bytes) -> bytes:
-        """Keyed digest of the coded instances."""
         return bytes(32) if self._table is None else self._table.digest(key)
 
     def role(self, run: Run, coins: Coins) -> Role[Classes | None]:

@@ -258,7 +258,6 @@ class HistogramScheme(Scheme):
     )
 
     def check(self, study: Study) -> None:
-        """Epsilon."""
         require_settings(study)
         require_record(study)
         if study.reveal_to != "all":
@@ -269,7 +268,6 @@ class HistogramScheme(Scheme):
         return (*agreement.public.names, MINER)
 
     def learners(self, agreement: Agreement) -> tuple[str, ...]:
-        """The miner."""
         return (MINER,)
 
     def agree(self, agreement: Agreement) -> NoisyColumns:
@@ -284,12 +282,10 @@ class HistogramScheme(Scheme):
         return NoisyColumns(agreement.study, agreement.owners)
 
     def meet(self, study: Study, sites: Mapping[str, Any]) -> Agreement:
-        """Tables that line up."""
         held = line_up({name: site.table(study) for name, site in sites.items()}, known=False)
         return Agreement(study, study.sha256, tuple(sites), tuple(sites), held=held)
 
     def job(self, agreement: Agreement, site: Site, run_id: str) -> HistogramJob:
-        """This site releases noisy counts, or builds the model."""
         return HistogramJob(agreement, site, run_id)
 
     def result(self, agreement: Agreement, outcome: Outcome, *, run: str = "", **_: Any) -> Result | Learned:
@@ -306,7 +302,6 @@ class HistogramScheme(Scheme):
         return Exposure(epsilon=agreement.study.epsilon or 0.0, delta=agreement.study.delta)
 
     def shown(self, agreement: Agreement) -> dict[str, Any]:
-        """For `study check`."""
         held, noisy = agreement.holdings, agreement.public
         return {
             "partition": "columns, all parties know the class",
@@ -319,7 +314,6 @@ class HistogramScheme(Scheme):
         }
 
     def told(self, agreement: Agreement) -> list[str]:
-        """For the wizard."""
         epsilon, to = agreement.study.epsilon or 0.0, agreement.host(MINER)
         return [
             *tell_holdings(agreement),
@@ -327,7 +321,6 @@ class HistogramScheme(Scheme):
         ]
 
     def dry_run(self, agreement: Agreement, site: Site) -> tuple[dict[str, Any], list[str]]:
-        """What the site would read, and that its counts fit."""
         return dry_run_columns(agreement, site, [f"Opened: {OPENED}, to {agreement.host(MINER)}."])
 
     def price(self, public: NoisyColumns, name: str) -> Charge:

@@ -406,12 +406,10 @@ class JoinedScheme(ShareScheme):
         return matched
 
     def columns(self, agreement: Agreement) -> ColumnsSetup:
-        """Of the join."""
         found: ColumnsSetup = agreement.public.columns
         return found
 
     def training(self, agreement: Agreement, party: str, source: ColumnSource) -> JoinedTraining:
-        """See `training`."""
         return training(agreement.study, agreement.public, party, source)
 
     def price(self, agreement: Agreement, party: str) -> Charge | None:
@@ -430,11 +428,9 @@ class JoinedScheme(ShareScheme):
         return tuple(join.holders) if party == join.class_holder else (join.class_holder,)
 
     def statement(self, agreement: Agreement, overlaps: Mapping[str, int]) -> str:
-        """See `training_statement`."""
         return training_statement(agreement.study, agreement.public, agreement.sha256, overlaps)
 
     def follows(self, agreement: Agreement) -> tuple[str, ...]:
-        """What each way of scoring will tell."""
         return ways_of_scoring(agreement.study.reveal_to)
 
     def exposure(self, agreement: Agreement) -> Exposure:
@@ -453,7 +449,6 @@ class JoinedScheme(ShareScheme):
         return found
 
     def sizes(self, agreement: Agreement) -> dict[str, Any]:
-        """What identifiers are padded to."""
         return {"identifiers_padded_to": [f"{name}: {bound}" for name, bound in agreement.public.bounds.items()]}
 
 

@@ -67,7 +67,6 @@ class MatchedTraining:
         return (yield from self._training.role(run, coins.derive("training")))
 
     def share(self, trained: Trained, study: str) -> ModelShare:
-        """What this party keeps."""
         if self._training is None:
             raise LocalProtocolError("the parties were not matched")
         return self._training.share(trained, study)
@@ -111,7 +110,6 @@ class MatchedScheme(ShareScheme):
         return agreed
 
     def meet(self, study: Study, sites: Mapping[str, Any]) -> Agreement:
-        """Tables with identifiers."""
         return joined.SCHEME.meet(study, sites)
 
     def columns(self, agreement: Agreement) -> ColumnsSetup:
@@ -120,11 +118,9 @@ class MatchedScheme(ShareScheme):
         return found
 
     def training(self, agreement: Agreement, party: str, source: ColumnSource) -> MatchedTraining:
-        """See `MatchedTraining`."""
         return MatchedTraining(agreement.study, self.columns(agreement), party, source)
 
     def statement(self, agreement: Agreement, overlaps: Mapping[str, int]) -> str:
-        """Both parts."""
         return (
             "Before training, both parties learned which identifiers they share (matching): who is a customer of both is known "
             "to both. What follows is the training on those rows.\n\n"
@@ -144,7 +140,6 @@ class MatchedScheme(ShareScheme):
         return ["which identifiers the parties share, to both"]
 
     def sizes(self, agreement: Agreement) -> dict[str, Any]:
-        """What identifiers are padded to."""
         bounds = joined.params_of(agreement.study).bounds
         return {"identifiers_padded_to": [f"{name}: {bound}" for name, bound in bounds.items()]}
 

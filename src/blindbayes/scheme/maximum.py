@@ -53,7 +53,6 @@ class MaximumResult(Learned):
     maximum: int = field(default=0)
 
     def files(self, deployment: Deployment | None = None) -> dict[str, bytes]:
-        """Every file of the release but the checksums."""
         return {"maximum.json": (json.dumps({"party_rows": self.maximum}) + "\n").encode(), **super().files(deployment)}
 
 
@@ -81,7 +80,6 @@ class MaximumScheme(Scheme):
         return (*agreement.contributors, MINER)
 
     def learners(self, agreement: Agreement) -> tuple[str, ...]:
-        """Everybody."""
         return self.seats(agreement)
 
     def agree(self, agreement: Agreement) -> Maximum:
@@ -93,7 +91,6 @@ class MaximumScheme(Scheme):
         return Maximum(names, bits)
 
     def job(self, agreement: Agreement, site: Site, run_id: str) -> MaximumJob:
-        """This site's number of rows goes into the maximum."""
         return MaximumJob(agreement, site, run_id)
 
     def price(self, public: Maximum) -> Charge | None:
@@ -119,7 +116,6 @@ class MaximumScheme(Scheme):
         return Exposure(exact=True, quorum_size=len(agreement.contributors))
 
     def shown(self, agreement: Agreement) -> dict[str, Any]:
-        """For `study check`."""
         return {
             "contributors": list(agreement.contributors),
             "hosts": dict(agreement.hosts),
@@ -128,11 +124,9 @@ class MaximumScheme(Scheme):
         }
 
     def told(self, agreement: Agreement) -> list[str]:
-        """For the wizard."""
         return [f"{agreement.title}: the size of the largest table of {', '.join(agreement.contributors)}, to all of them."]
 
     def dry_run(self, agreement: Agreement, site: Site) -> tuple[dict[str, Any], list[str]]:
-        """What would leave."""
         problems = refused_reading(self.job(agreement, site, "0" * 32))
         facts = {"leaves_as": self.facts.leaves[0], "opened": private_maximum.LABEL, "opened_to": list(agreement.names)}
         return {**facts, "refused_because": problems}, [self.facts.leaves[0], "Nothing has left."]
@@ -144,12 +138,10 @@ class MaximumJob(CountingJob):
     kind = "maximum"
 
     def read(self) -> None:
-        """Count this site's rows."""
         if self.site.name in self.agreement.contributors:
             self.bring(self.count(self.agreement.study.codebook))
 
     def role(self, seat: str, run: Run, coins: Coins) -> Role[int]:
-        """A contributor's, or the miner's."""
         public: Maximum = self.agreement.public
         if seat == MINER:
             return private_maximum.miner(run, public.names, public.bits, coins)

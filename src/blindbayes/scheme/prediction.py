@@ -104,7 +104,6 @@ class PredictionJob(PartJob[Scoring]):
 
     @property
     def required(self) -> int:
-        """Everybody."""
         return len(self.terms.about.parties)
 
     def read(self) -> None:

@@ -209,7 +209,6 @@ class RatioScheme(Scheme):
         return Ratio(study, names, ratios, noise, None)
 
     def job(self, agreement: Agreement, site: Site, run_id: str) -> RatioJob:
-        """This site's counts go into the ratios."""
         return RatioJob(agreement, site, run_id)
 
     def price(self, public: Ratio) -> Charge | None:
@@ -255,7 +254,6 @@ class RatioScheme(Scheme):
         return Exposure(exact=exact, quorum_size=everybody, epsilon=study.epsilon or 0.0, delta=study.delta)
 
     def shown(self, agreement: Agreement) -> dict[str, Any]:
-        """For `study check`."""
         public: Ratio = agreement.public
         said: dict[str, Any] = {"contributors": list(agreement.contributors), "compute": list(public.computing)}
         if public.ratios is None:
@@ -271,7 +269,6 @@ class RatioScheme(Scheme):
         return {**said, "opened": labels, "learners": list(agreement.contributors), "epsilon": agreement.study.epsilon}
 
     def told(self, agreement: Agreement) -> list[str]:
-        """For the wizard."""
         first, second = agreement.public.computing
         return [
             f"{agreement.title}: rows of {', '.join(agreement.contributors)}, by {self.name}.",
@@ -280,7 +277,6 @@ class RatioScheme(Scheme):
         ]
 
     def dry_run(self, agreement: Agreement, site: Site) -> tuple[dict[str, Any], list[str]]:
-        """The shares that would leave."""
         said, problems = self.shown(agreement), refused_reading(self.job(agreement, site, "0" * 32))
         facts = {"leaves_as": self.facts.leaves[0], "opened": said["opened"], "opened_to": said["learners"]}
         follows = _follows(agreement.public)
@@ -304,7 +300,6 @@ class RatioJob(CountingJob):
             self.bring(own)
 
     def role(self, seat: str, run: Run, coins: Coins) -> Role[Any]:
-        """Of one of the two that compute, or of a contributor."""
         public: Ratio = self.agreement.public
         if self.statistics is None:
             raise LocalProtocolError("a party has counted its rows", party=seat)

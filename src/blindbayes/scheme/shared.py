@@ -42,7 +42,6 @@ class TrainingJob(PartJob[Training]):
 
     @property
     def required(self) -> int:
-        """Everybody."""
         return len(self.agreement.seats)
 
     def read(self) -> None:
@@ -60,13 +59,11 @@ class TrainingJob(PartJob[Training]):
         self.site.authorise_and_charge(self.agreement, self.run_id, charge, overlap_with=partners)
 
     def keep(self, outputs: Mapping[str, Any]) -> None:
-        """The share."""
         share = self._part().share(outputs[self.site.name], self.agreement.sha256)
         share.public = {**share.public, "run": self.run_id}
         self.site.keep_share(self.run_id, share)
 
     def result(self, outcome: Any) -> Any:
-        """The report of training."""
         return self.scheme.result(self.agreement, outcome, run=self.run_id)
 
 
@@ -84,7 +81,6 @@ class ShareScheme(Scheme, ABC):
         require_audit(study)
 
     def job(self, agreement: Agreement, site: Site, run_id: str) -> TrainingJob:
-        """Training."""
         return TrainingJob(agreement, site, run_id)
 
     @abstractmethod
@@ -157,7 +153,6 @@ class ShareScheme(Scheme, ABC):
         return [*self.opens(agreement), *([audits] if asks_references(self.columns(agreement)) else [])] or ["nothing"]
 
     def shown(self, agreement: Agreement) -> dict[str, Any]:
-        """For `study check`."""
         held, study = agreement.holdings, agreement.study
         return {
             "partition": "columns, " + ("rows line up" if self.facts.aligned else "rows are matched by an identifier"),
@@ -186,7 +181,6 @@ class ShareScheme(Scheme, ABC):
         return {"rows": agreement.holdings.n_rows}
 
     def told(self, agreement: Agreement) -> list[str]:
-        """For the wizard."""
         study = agreement.study
         to = "every site" if study.reveal_to == "all" else study.reveal_to
         return [
@@ -196,7 +190,6 @@ class ShareScheme(Scheme, ABC):
         ]
 
     def dry_run(self, agreement: Agreement, site: Site) -> tuple[dict[str, Any], list[str]]:
-        """What the site would read, and that its rows fit."""
         said = self.shown(agreement)
         lines = [
             f"Opened in training: {'; '.join(said['opened'])}. The model {said['model']}.",

@@ -106,7 +106,6 @@ class SumScheme(Scheme):
         return max(share_of(parties, self._quorum[parties > 64]), min(FEWEST_EXACT, parties))
 
     def apart(self) -> tuple[tuple[str, ...], ...]:
-        """As the protocol says."""
         found: tuple[tuple[str, ...], ...] = getattr(self.protocol, "apart", ())
         return found
 
@@ -115,7 +114,6 @@ class SumScheme(Scheme):
         return self.protocol.roster(agreement.public.setting)
 
     def learners(self, agreement: Agreement) -> tuple[str, ...]:
-        """Who learns the total."""
         found: tuple[str, ...] = agreement.public.learners
         return found
 
@@ -132,7 +130,6 @@ class SumScheme(Scheme):
     # -- what runs -----------------------------------------------------------------------------------------------------
 
     def job(self, agreement: Agreement, site: Site, run_id: str) -> SumJob:
-        """This site's vector goes into the sum."""
         return SumJob(agreement, site, run_id)
 
     def price(self, public: Sum) -> Charge | None:
@@ -260,7 +257,6 @@ class SumScheme(Scheme):
         return list(dict.fromkeys(agreement.host(seat) for seat in agreement.public.learners))
 
     def shown(self, agreement: Agreement) -> dict[str, Any]:
-        """For `study check`."""
         setting = agreement.public.setting
         return {
             "contributors": list(agreement.contributors),
@@ -273,7 +269,6 @@ class SumScheme(Scheme):
         }
 
     def told(self, agreement: Agreement) -> list[str]:
-        """For the wizard."""
         study, setting = agreement.study, agreement.public.setting
         promise = "exact" if study.epsilon is None else f"with noise, epsilon {study.epsilon:g}"
         learners = ", ".join(sorted(self._learners(agreement)))
@@ -287,7 +282,6 @@ class SumScheme(Scheme):
         return lines
 
     def dry_run(self, agreement: Agreement, site: Site) -> tuple[dict[str, Any], list[str]]:
-        """The cells that would leave, by kind."""
         public: Sum = agreement.public
         setting, problems = public.setting, []
         statistics = self.job(agreement, site, "0" * 32).count(public.counting)
@@ -335,7 +329,6 @@ class SumJob(CountingJob):
         return public.setting.quorum_size + len(self.agreement.seats) - len(self.agreement.contributors)
 
     def read(self) -> None:
-        """Count this site's rows, if it brings any."""
         public: Sum = self.agreement.public
         if self.site.name in self.agreement.contributors:
             self.bring(self.count(public.counting))
@@ -344,7 +337,6 @@ class SumJob(CountingJob):
             raise ConfigError("the run goes on from one whose total this site, which opens the sum, does not hold")
 
     def role(self, seat: str, run: Run, coins: Coins) -> Role[Total | None]:
-        """A contributor's role, or one that the site hosts."""
         public: Sum = self.agreement.public
         vector = None
         if seat == self.site.name and self.statistics is not None:
@@ -365,7 +357,6 @@ class SumJob(CountingJob):
         )
 
     def keep(self, outputs: Mapping[str, Any]) -> None:
-        """Write down whose vectors were opened together."""
         totals = [total for total in outputs.values() if total is not None]
         if totals:
             self.site.opened(self.agreement, self.run_id, totals[0].included)

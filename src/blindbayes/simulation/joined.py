@@ -64,7 +64,6 @@ class JoinedModel(HiddenScores):
     def load(
         cls, files: Mapping[str, str | os.PathLike[str]], reveal_to: str = "all", *, compare_all: bool = False
     ) -> JoinedModel:
-        """From the parties' share files, in one process: for simulation."""
         if compare_all:
             raise ConfigError("a model over an inner join has two parties, who compare together anyway")
         plain = JointModel.load(files, reveal_to)

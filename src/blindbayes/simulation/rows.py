@@ -35,13 +35,11 @@ class RowModel(JointModel):
 
     @classmethod
     def load(cls, files: Mapping[str, str | os.PathLike[str]], reveal_to: str = "all", *, compare_all: bool = False) -> Self:
-        """From the parties' share files, in one process: for simulation."""
         shares = cls.read_shares(files)
         return cls(SharedRowsSetup.from_dict(next(iter(shares.values())).public), shares)
 
     @property
     def tie_bound(self) -> float:
-        """The class equals that of pooled classification wherever its two best scores differ by more than this."""
         return self.rows.plan.tie_bound
 
     def predict(self, frames: Any, *, to: str | None = None, coins: Coins | None = None) -> npt.NDArray[Any]:
@@ -50,7 +48,6 @@ class RowModel(JointModel):
         return self.classes_[:0] if labels is None else labels.astype(str)
 
     def classify(self, frames: Any, *, to: str | None = None, coins: Coins | None = None) -> Prediction:
-        """`predict`, with the leak report and the cost of the run."""
         asker = self.rows.parties[0] if to is None else to
         table = open_columns(frames, self.rows.codebook)
         if not table.rows:

@@ -44,7 +44,6 @@ class MemoryDraft(list[bytes]):
         self.run_id, self.other, self.facts, self.name, self.spent = run_id, other, facts, b"", Spent()
 
     def write(self, record: bytes) -> None:
-        """One more."""
         self.append(record)
 
     def read(self, index: int) -> bytes:
@@ -52,7 +51,6 @@ class MemoryDraft(list[bytes]):
         return self[index]
 
     def keep(self, name: bytes) -> None:
-        """It is whole."""
         self.name = name
 
 
@@ -68,7 +66,6 @@ class MemoryShelf:
         return self.packs[-1]
 
     def note(self, run_id: str, spent: Spent) -> None:
-        """Beside the packs."""
         for pack in self.packs:
             pack.spent = spent if pack.run_id == run_id else pack.spent
 
@@ -105,11 +102,9 @@ class MemorySite:
         return bytes(32)
 
     def count(self, codebook: Codebook, *, total: bool, persons: Persons | None) -> Statistics:
-        """The exact statistics of its rows."""
         return count_table(self.source, codebook, total=total, persons=persons)
 
     def removed(self, codebook: Codebook, *, total: bool) -> Statistics | None:
-        """Rows that it takes back."""
         return None if self.taken_back is None else count_table(self.taken_back, codebook, total=total)
 
     def earlier(self, codebook: Codebook) -> tuple[Any, bool]:
@@ -126,22 +121,18 @@ class MemorySite:
         return self._table
 
     def columns(self, agreement: Agreement) -> ColumnSource:
-        """Its columns of a study."""
         found = self.table(agreement.study)
         labels = (agreement.book.target,) if found.labelled else ()
         require_own(agreement, self.name, (*(feature.name for feature in found.features), *labels, *keys_of(agreement.study)))
         return found
 
     def require_rows(self, agreement: Agreement, rows: int) -> None:
-        """As many as the study asks for, and its policy."""
         require_rows(self.policy, agreement, rows)
 
     def require_price(self, charge: Charge | None) -> None:
-        """Not more than its policy lets one run cost."""
         require_cost(self.policy, charge)
 
     def state(self, statistics: Statistics) -> State:
-        """A digest of the statistics."""
         return State(hashlib.sha256(statistics.words.tobytes()).hexdigest())
 
     def authorise_and_charge(
@@ -162,11 +153,9 @@ class MemorySite:
         self.log.append({"event": "computing", "run": run_id, "study": agreement.sha256, "exact": exact})
 
     def opened(self, agreement: Agreement, run_id: str, included: Sequence[str]) -> None:
-        """Whose vectors were opened together."""
         self.log.append({"event": "opened", "run": run_id, "study": agreement.sha256, "included": list(included)})
 
     def keep_share(self, run_id: str, share: KeptShare) -> None:
-        """Its share of the model."""
         self.share = share
 
     def share_of(self, model: str) -> KeptShare:

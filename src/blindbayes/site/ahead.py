@@ -126,7 +126,6 @@ class FolderShelf:
         return FolderDraft(self._home, f"{run_id}.{other}", facts, self._key, most_bytes)
 
     def note(self, run_id: str, spent: Spent) -> None:
-        """Beside the packs."""
         for path in self._home.folder.glob(f"{run_id}.*"):
             write_whole(path / "spent", msgspec.msgpack.encode(spent))
 
@@ -213,7 +212,6 @@ class FolderRecords:
         self._path, self._head = path, head
 
     def read(self, index: int) -> bytes:
-        """One record."""
         if not 0 <= index < len(self._head.ends):
             raise IntegrityError()
         first, last = self._head.ends[index - 1] if index else 0, self._head.ends[index]

@@ -87,22 +87,18 @@ class FolderSite:
         return found, base is not None and found is None
 
     def keep_total(self, found: Any) -> None:
-        """For runs that add to it."""
         self.home.bases.keep_total(self.key, self.run_id, found)
 
     def columns(self, agreement: Agreement) -> ColumnSource:
-        """This site's columns of the study."""
         self.close()
         self._source, found = self.home.tables.open_columns(self.study, self.name)
         return found
 
     def require_rows(self, agreement: Agreement, rows: int) -> None:
-        """Enough rows of this site."""
         if not self.home.history.has_withdrawn(self.study.sha256):
             require_rows(self.home.config.policy, self.study, rows)
 
     def require_price(self, charge: Charge | None) -> None:
-        """Not more than the policy lets one run cost."""
         require_cost(self.home.config.policy, charge)
 
     def state(self, statistics: Statistics) -> Data:
@@ -178,7 +174,6 @@ class FolderSite:
         return moved > self.home.payments.count(self.study.sha256)
 
     def opened(self, agreement: Agreement, run_id: str, included: Sequence[str]) -> None:
-        """Write down whose vectors were opened together."""
         identities = [self.study.party(name).identity for name in included]
         self.home.audit.append("opened", run=run_id, study=self.study.sha256, included=identities)
         log_event("run_opened", run=run_id, study=self.study.sha256, sites=len(identities))
@@ -258,7 +253,6 @@ class FolderSite:
         return self.home.ahead.shelf(self.key, self.home.config.ahead_mb)
 
     def close(self) -> None:
-        """Let go of the source."""
         if self._source is not None:
             with suppress(Exception):
                 self._source.close()

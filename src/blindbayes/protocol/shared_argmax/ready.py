@@ -163,7 +163,6 @@ class ReadySender(OtSender):
         self.material = material
 
     def session(self, name: bytes) -> SenderStream:
-        """Streams that draw on the material."""
         return ReadySenderStream(super().session(name), self.material)
 
 
@@ -252,7 +251,6 @@ class ReadyReceiver(OtReceiver):
         self.material = material
 
     def session(self, name: bytes) -> ChooserStream:
-        """Streams that draw on the material."""
         return ReadyChooserStream(super().session(name), self.material)
 
 
