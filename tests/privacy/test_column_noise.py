@@ -9,6 +9,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from msgspec.structs import replace as replaced
 
 from blindbayes.codebook import Categorical, Codebook, Numeric
 from blindbayes.errors import PrivacyError
@@ -84,6 +85,18 @@ def test_sums_with_noise_are_what_the_release_would_restore() -> None:
     assert np.abs((drawn[:, 2] - restored.squares["big"]).astype(float)).max() <= 2 + abs(feature_middle(plan.codebook, "big"))
 
 
+def test_a_number_whose_noisy_sums_would_pass_a_word_is_counted_in_cells() -> None:
+    owners = {"bank": ("u",), "shop": ("big",)}
+    for high, kind in ((90_000, "moments"), (10**9, "cells")):
+        book = Codebook("y", ("a", "b"), (Numeric("big", 0, high), Categorical("u", ("p", "q"))), max_rows=10**6)
+        noise = ColumnNoise.make(book, owners, "bank", epsilon=1.0, rows=400_000)
+        assert [cut.kind for cut in noise.tables.cuts] == [kind, "cells"]
+        assert noise.declared == book
+        optional = Codebook("y", ("a", "b"), tuple(replaced(f, optional=True) for f in noise.counted.features))
+        layout = RowLayout(optional.features, 400_000, noise_bits=noise.noise_bits)
+        assert all(field.shift + field.width <= 64 for field, _ in layout.placed())
+
+
 def feature_middle(book: Codebook, name: str) -> int:
     feature = book.feature(name)
     assert isinstance(feature, Numeric)
@@ -135,10 +148,10 @@ def test_noise_that_would_drown_everything_is_refused_with_the_way_out() -> None
 
 def test_the_width_holds_all_but_impossible_draws() -> None:
     noise = ColumnNoise.make(BOOK, HOLDS, "bank", epsilon=1.0, rows=3000)
-    half = 1 << (noise.noise_bits(3000) - 1)
-    assert half > 3000 + 900 * max(noise.tables.deviations)
+    room = 1 << noise.noise_bits  # for the noise of both
+    assert room > 2 * 200 * max(noise.tables.deviations)
     for at in range(20):
-        assert max(abs(int(v)) for t in noise.draw("bank", coins(f"w{at}")).tables.values() for v in t.ravel()) < half / 4
+        assert max(abs(int(v)) for t in noise.draw("bank", coins(f"w{at}")).tables.values() for v in t.ravel()) < room / 16
 
 
 # -- audit -----------------------------------------------------------------------------------------------------------------
@@ -190,7 +203,6 @@ def test_what_one_answer_tells_of_a_person_is_bounded_as_epsilon_says(nulls: boo
     book = Codebook("hiv", ("neg", "pos"), tuple(Categorical(f"x{i}", ("0", "1"), optional=nulls) for i in range(features)))
     noise = ColumnNoise.make(book, {"clinic": (), "gym": book.names}, "clinic", epsilon=epsilon, rows=rows)
     counted = noise.counted.with_features(Categorical(f"x{i}", ("0", "1"), optional=True) for i in range(features))
-    layout = RowLayout(counted.features, rows)
     others = np.repeat([0, 1], [200, 99])
 
     def answers(person: int, drawn: Drawn | None) -> tuple[int, ...]:
@@ -198,9 +210,10 @@ def test_what_one_answer_tells_of_a_person_is_bounded_as_epsilon_says(nulls: boo
         labels = np.append(others, person)
         column = np.full(rows, -1 if nulls else 0)
         column[-1] = 1
+        guard = Guard() if drawn is None else Guard(noise_bits=noise.noise_bits)
+        layout = RowLayout(counted.features, rows, noise_bits=guard.noise_bits)
         block = CodedRows(labels, dict.fromkeys(counted.names, column), rows)
         words = np.stack([layout.encode(block)[labels == c].sum(axis=0, dtype=np.uint64) for c in (0, 1)])
-        guard = Guard() if drawn is None else Guard(noise_bits=noise.noise_bits(rows))
         plan = ScoreLayout(counted, rows, 1.0, guard)
         parts = [] if drawn is None else [drawn.tables]
         tables = to_floats(plain_tables(words, np.array([rows, 0]), layout, plan, parts)[0], plan)

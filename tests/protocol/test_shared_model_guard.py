@@ -12,6 +12,7 @@ from blindbayes.primitives import limbs as lm
 from blindbayes.protocol import shared_model
 from blindbayes.protocol.class_sums import RowLayout
 from blindbayes.protocol.shared_model import Guard, ScoreLayout, plain_tables
+from blindbayes.protocol.shared_model.noise import with_noise
 from blindbayes.protocol.shared_model.tables import to_floats
 from blindbayes.statistics import Layout, count_block
 from blindbayes.transport.memory import local_runs, run_in_memory
@@ -33,7 +34,8 @@ class Guarded:
 
     def __init__(self, guard, rows=300, codebook=ALL, labels=None):
         self.codebook, self.block = codebook, draw_block(codebook, rows, labels=labels)
-        self.plan, self.layout = ScoreLayout(codebook, rows, 1.0, guard), RowLayout(codebook.features, rows)
+        self.plan = ScoreLayout(codebook, rows, 1.0, guard)
+        self.layout = RowLayout(codebook.features, rows, noise_bits=guard.noise_bits)
         self.statistics = count_block(Layout(codebook), self.block)
         encoded = self.layout.encode(self.block)
         self.words = np.stack([encoded[self.block.labels == k].sum(axis=0, dtype=np.uint64) for k in range(3)])
@@ -122,15 +124,30 @@ def test_noise_and_a_least_cell_go_together():
     case.check([case.noise("a", 9), case.noise("b", 9)])
 
 
-def test_a_draw_beyond_the_width_wraps_and_is_not_cut_off():
-    """Modulo 2^w is a function of the noisy counter; cutting the noise off before would not be."""
-    case = Guarded(Guard(noise_bits=16), codebook=book([Categorical("v", ("0", "1"), optional=True)]), rows=60)
-    small = {"v": np.array([[1, 2], [3, -4], [0, 7]])}
-    wrapped = {"v": small["v"] + np.array([[1 << 16, 0], [0, -(1 << 16)], [5 << 16, 0]])}
-    zero = {"v": np.zeros((3, 2), dtype=int)}
-    assert np.array_equal(
-        *(plain_tables(case.words, case.any, case.layout, case.plan, [n, zero])[0]["v"] for n in (small, wrapped))
-    )
+def test_noise_is_added_to_words_before_anything_is_cut_and_no_draw_is_cut_off():
+    """A word is linear in counters and noise: modulo 2^64 it is a function of the noisy counters, however large a draw is."""
+    case = Guarded(Guard(noise_bits=16), rows=60)
+    rng = np.random.default_rng(3)
+    draws = [
+        {
+            name: np.array([[int(v) << int(s) for v, s in zip(*pair, strict=True)] for pair in zip(*table, strict=True)])
+            for name, table in {
+                f.name: (rng.integers(-99, 99, (3, n)), rng.integers(0, 80, (3, n)))
+                for f, n in zip(case.codebook.features, (3, 3, 3, 5), strict=True)
+            }.items()
+        }
+        for _ in range(2)
+    ]
+    both = {name: draws[0][name] + draws[1][name] for name in draws[0]}
+    first = with_noise(case.words, draws[0], case.layout)
+    assert np.array_equal(with_noise(first, draws[1], case.layout), with_noise(case.words, both, case.layout))
+    other = with_noise(np.zeros_like(case.words), draws[0], case.layout)
+    assert np.array_equal(first, case.words + other)  # of whatever share it is added to
+    with pytest.raises(LocalProtocolError, match="does not fit"):
+        with_noise(case.words, {**draws[0], "colour": np.zeros((3, 2), dtype=int)}, case.layout)
+    little = RowLayout(case.codebook.features, 60)
+    with pytest.raises(LocalProtocolError, match="room for the noise"):
+        plain_tables(np.zeros((3, little.sums), dtype=np.uint64), case.any, little, case.plan)
 
 
 @pytest.mark.parametrize("guard", [Guard(noise_bits=20), Guard(min_cell=20)], ids=["noise", "least cell"])

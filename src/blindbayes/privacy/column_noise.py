@@ -43,8 +43,9 @@ from blindbayes.privacy.statement import NOT_PROTECTED, PrivacyStatement
 
 Integers = npt.NDArray[Any]  # of Python integers
 Join = Literal["aligned", "left", "inner"]
-WHOLE = 1000
-"""Deviations of noise that a counter in the circuit holds: beyond them it wraps, which spoils it and tells nothing."""
+WHOLE = 200
+"""Deviations of a party's noise that a counter has room for: more (chance below 2^-100) spoils its neighbour, tells nothing."""
+_WIDE_BINS = 48  # of a number whose sums with noise would pass a word
 _FLOOR = 2.0  # deviations of a noisy mean square that a variance is held above
 _COARSER = 0.7  # cells are read as they are: no normal law is fitted inside a circuit, so fewer of them tell more
 _UNIT = "one record"
@@ -81,8 +82,9 @@ class ColumnNoise:
         delta: float = 0.0,
         rows: int,
         join: Join = "aligned",
+        max_rows: int | None = None,
     ) -> ColumnNoise:
-        """Plan for a public number of rows. The cells suit the noise that both parties of a table add to it."""
+        """Plan for a public number of rows, of at most `max_rows`. Cells suit the noise that both parties of a table add."""
         held = {party: tuple(names) for party, names in owners.items()}
         exact = plan_release(codebook, epsilon=epsilon, delta=delta, rows=rows).epsilon
 
@@ -98,7 +100,23 @@ class ColumnNoise:
                 )
             return cls(_counted_plan(plan, exact, join, held[class_holder]), held, class_holder, join, codebook, rows)
 
-        return draft(draft(Fraction(1))._share())  # how fine the cells are hangs on the noise, and the noise on the cells
+        made = draft(draft(Fraction(1))._share())  # how fine the cells are hangs on the noise, and the noise on the cells
+        if not (wide := made._too_wide(max_rows or rows)):
+            return made
+        features = [msgspec.structs.replace(item, bins=_WIDE_BINS) if item.name in wide else item for item in codebook.features]
+        book, facts = codebook.with_features(features), (held, class_holder)
+        made = cls.make(book, *facts, epsilon=epsilon, delta=delta, rows=rows, join=join, max_rows=max_rows)
+        return dataclasses.replace(made, declared=codebook)
+
+    def _too_wide(self, rows: int) -> set[str]:
+        """Features whose sums of squares would not fit into a word together with their noise (`class_sums`)."""
+        return {
+            feature.name
+            for feature, cut in zip(self.counted.features, self.tables.cuts, strict=True)
+            if cut.kind == "moments"
+            and isinstance(feature, Numeric)
+            and (rows + (16 << self.noise_bits)) * max(-feature.code_low, feature.code_high) ** 2 >= 1 << 63
+        }
 
     def _share(self) -> Fraction:
         """The epsilon of a central release with as much noise as the tables get here, over the epsilon of this one."""
@@ -150,10 +168,11 @@ class ColumnNoise:
         ]
         return math.sqrt(sum(squares))
 
-    def noise_bits(self, rows: int) -> int:
-        """Width of noise in the circuit, for counters of at most so many rows."""
+    @property
+    def noise_bits(self) -> int:
+        """The noise of two parties on a counter is less than 2 to this."""
         widest = max((deviation for party in self.owners for _, deviation in self._deviations(party)), default=1.0)
-        return (rows + math.ceil(WHOLE * (widest + 1))).bit_length() + 1
+        return math.ceil(2 * WHOLE * (widest + 1)).bit_length()
 
     @cached_property
     def floors(self) -> tuple[tuple[str, float], ...]:

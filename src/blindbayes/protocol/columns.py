@@ -102,13 +102,14 @@ class ColumnsSetup:
 
     def layout(self, party: str) -> RowLayout:
         """Words of a party's rows, wherever they lie."""
-        return RowLayout(self.features(party), self.rows)
+        return RowLayout(self.features(party), self.rows, noise_bits=self.guard.noise_bits)
 
     @cached_property
     def aligned(self) -> dict[str, RowLayout]:
         """Words of the rows that go through class_sums, row beside row, by party."""
         shared, classes = (party for party in self.holders if self.shared(party)), len(self.codebook.classes)
-        return {party: RowLayout.thrifty(self.features(party), self.rows, classes) for party in shared}
+        noise = self.guard.noise_bits
+        return {party: RowLayout.thrifty(self.features(party), self.rows, classes, noise) for party in shared}
 
     def shape(self, party: str) -> ClassSumsSetup:
         """The shape of class_sums with a party."""

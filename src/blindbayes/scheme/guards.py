@@ -49,11 +49,11 @@ def noise_of(study: Study, agreed: ColumnsSetup | JoinSetup) -> ColumnNoise | No
 def _plan(study: Study, owners: Mapping[str, Iterable[str]], holder: str, rows: int, way: Way) -> ColumnNoise:
     held = {party: tuple(names) for party, names in owners.items()}
     expected = min(study.expected_rows or study.codebook.expected_rows or rows, rows)
-    facts = (study.codebook.sha256, tuple(held.items()), holder, study.epsilon, study.delta, expected, way)
+    facts = (study.codebook.sha256, tuple(held.items()), holder, study.epsilon, study.delta, expected, way, rows)
     found = _plans.get(facts)
     if found is None:
         book, epsilon = study.codebook, study.epsilon or 0.0
-        found = ColumnNoise.make(book, held, holder, epsilon=epsilon, delta=study.delta, rows=expected, join=way)
+        found = ColumnNoise.make(book, held, holder, epsilon=epsilon, delta=study.delta, rows=expected, join=way, max_rows=rows)
         if len(_plans) > 15:
             _plans.clear()
         _plans[facts] = found
@@ -70,7 +70,7 @@ def guarded(study: Study, agreed: ColumnsSetup) -> ColumnsSetup:
     noise = noise_of(study, agreed)
     book = agreed.codebook if noise is None else noise.counted
     optional = book.with_features(msgspec.structs.replace(feature, optional=True) for feature in book.features)
-    return replace(agreed, codebook=optional, guard=_guard(study, noise, agreed.rows))
+    return replace(agreed, codebook=optional, guard=_guard(study, noise))
 
 
 def guarded_join(study: Study, agreed: JoinSetup) -> JoinSetup:
@@ -79,13 +79,13 @@ def guarded_join(study: Study, agreed: JoinSetup) -> JoinSetup:
         return agreed
     noise = noise_of(study, agreed)
     book = agreed.codebook if noise is None else noise.counted
-    return replace(agreed, codebook=book, guard=_guard(study, noise, agreed.rows))
+    return replace(agreed, codebook=book, guard=_guard(study, noise))
 
 
-def _guard(study: Study, noise: ColumnNoise | None, rows: int) -> Guard:
+def _guard(study: Study, noise: ColumnNoise | None) -> Guard:
     if noise is None:
         return Guard(min_cell=study.min_cell) if study.min_cell else NO_GUARD
-    return Guard(study.min_cell, noise.noise_bits(rows), noise.floors)
+    return Guard(study.min_cell, noise.noise_bits, noise.floors)
 
 
 def counted(study: Study, agreed: ColumnsSetup | JoinSetup, source: ColumnSource) -> ColumnSource:

@@ -35,12 +35,7 @@ def _chosen(transferred: int) -> int:
 def _model(columns: ColumnsSetup, layout: RowLayout) -> int:
     """shared_model: both parties garble."""
     plan, words = columns.plan, np.zeros((columns.plan.classes, layout.sums), dtype=np.uint64)
-    none = {
-        name: np.zeros((plan.classes, 3 if hasattr(own, "code_bits") else own.entries - 1), dtype=object)
-        for name, own in plan.features.items()
-    }
-    noise = [none, none] if plan.guard.noise_bits else []
-    gates = plain_tables(words, any_counts(columns), layout, plan, noise)[1]
+    gates = plain_tables(words, any_counts(columns), layout, plan)[1]
     return 32 * gates + _chosen(sum(transfers(layout, plan))) + 32 * plan.bits * plan.classes * layout.sums
 
 

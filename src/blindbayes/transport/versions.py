@@ -14,7 +14,7 @@ from blindbayes.wire import VERSION as WIRE
 ENVELOPE = 1
 LINK = 4  # sites compare what they hold by tags
 JOURNAL = 3  # contents of messages are sealed apart
-PROTOCOLS = 5  # messages and roles of any protocol
+PROTOCOLS = 6  # messages and roles of any protocol
 VERSIONS: Mapping[str, str] = {
     "blindbayes": __version__,
     "envelope": str(ENVELOPE),

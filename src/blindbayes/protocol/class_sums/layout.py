@@ -7,6 +7,9 @@ feature that may be missing has a counter for every value; one that may not leav
 count minus the others. A Gaussian feature has a field for its code (signed: at the top of a word, where a borrow falls off),
 one for its square or, where the sum could pass 64 bits, for each 32-bit limb of it, and if it may be missing a counter of
 present values.
+
+With noise every field has room for that of both parties, and is raised so that none falls below 0. All rows are one stretch,
+and no square has limbs: each party adds its noise to its share of the words, so that a sum without noise is never cut.
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Self
+from typing import Self, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -33,14 +36,18 @@ _MOST_SUMS = 1 << 16  # words of all stretches and classes: 64 wires each, on bo
 _CIRCUIT_BYTES = 64 * (2 * 32 + 2 * 4)  # per word and class of a stretch: both garble an addition and choose their bits
 
 
+_Size: TypeAlias = tuple[int, int, int]  # of a field: width, whole, raised
+
+
 @dataclass(frozen=True, slots=True)
 class Field:
-    """Bits [shift, shift + width) of a word; its sum over all stretches has `whole` bits."""
+    """Bits [shift, shift + width) of a word; its sum over all stretches has `whole` bits. Noise: raised by 2^raised."""
 
     word: int
     shift: int
     width: int
     whole: int
+    raised: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,22 +73,30 @@ FeatureFields = HistogramFields | GaussianFields
 
 
 class RowLayout:
-    """Words per row for some features and a public number of rows; `stretch`: rows whose sums no field may pass."""
+    """Words per row for some features and a public number of rows; `stretch`: rows whose sums no field may pass; `noise_bits`:
+    what a counter gets of noise is below 2^noise_bits (0: there is none)."""
 
-    def __init__(self, features: Sequence[Feature], rows: int, stretch: int | None = None) -> None:
+    def __init__(self, features: Sequence[Feature], rows: int, stretch: int | None = None, noise_bits: int = 0) -> None:
         if not features:
             raise ConfigError("an attribute holder needs at least one feature")
         if not 1 <= rows < 2**31:
             raise ConfigError("columns studies take 1 to 2^31 - 1 rows")
-        self.rows, self.stretch = rows, min(rows, stretch or rows)
+        self.rows, self.stretch, self.noise_bits = rows, min(rows, stretch or rows), noise_bits
         self.stretches = -(-rows // self.stretch)
         self.count_bits = rows.bit_length()
         self.fields: list[FeatureFields] = []
-        wanted: dict[tuple[int, int], tuple[int, int]] = {}  # (feature position, value or one of the below) -> width, whole
+        wanted: dict[tuple[int, int], _Size] = {}  # (feature position, value or one of the below) -> width, whole, raised
+        if noise_bits and self.stretches > 1:
+            raise LocalProtocolError("noise is added to the sums over all rows")
 
-        def bits(most: int, sign: int = 0) -> tuple[int, int]:
-            """Of a sum over a stretch and over all rows, each of which adds so much."""
-            return max(1, (self.stretch * most).bit_length()) + sign, max(1, (rows * most).bit_length()) + sign
+        def bits(most: int, sign: int = 0, noise: int = 1) -> _Size:
+            """Of a sum over a stretch and over all rows, each of which adds so much; `noise`: in units of a counter's."""
+            if not noise_bits:
+                return max(1, (self.stretch * most).bit_length()) + sign, max(1, (rows * most).bit_length()) + sign, 0
+            reach = rows * most + (noise << noise_bits)
+            raised = ((reach if sign else noise << noise_bits) - 1).bit_length()
+            width = ((1 << raised) + reach - 1).bit_length()
+            return width, width, raised
 
         for position, feature in enumerate(features):
             if isinstance(feature, Numeric) and not feature.counted:
@@ -91,10 +106,13 @@ class RowLayout:
                     raise ConfigError(f"feature {feature.name!r}: sums pass 64 bits; coarsen its precision")
                 if feature.optional:
                     wanted[position, _PRESENT] = bits(1)
-                wanted[position, _TOTAL] = bits(magnitude, 1)
-                limbs = 1 if self.stretch * bound < 2**64 else -(-bound.bit_length() // _LIMB_BITS)
+                wanted[position, _TOTAL] = bits(magnitude, 1, 2 * max(1, magnitude))
+                whole = bits(bound, 0, 8 * max(1, bound))
+                limbs = 1 if noise_bits or self.stretch * bound < 2**64 else -(-bound.bit_length() // _LIMB_BITS)
+                if noise_bits and max(whole[0], wanted[position, _TOTAL][0]) > 64:
+                    raise ConfigError(f"feature {feature.name!r}: sums with noise pass 64 bits; coarsen its precision")
                 for limb in range(limbs):
-                    wanted[position, _SQUARES - limb] = bits(bound) if limbs == 1 else bits((1 << _LIMB_BITS) - 1)
+                    wanted[position, _SQUARES - limb] = whole if limbs == 1 else bits((1 << _LIMB_BITS) - 1)
             else:
                 wanted.update({(position, value): bits(1) for value in range(not feature.optional, feature.size)})
         placed, self.words = _pack(wanted)
@@ -110,8 +128,10 @@ class RowLayout:
                 self.fields.append(HistogramFields(feature, counts))
 
     @classmethod
-    def thrifty(cls, features: Sequence[Feature], rows: int, classes: int) -> Self:
+    def thrifty(cls, features: Sequence[Feature], rows: int, classes: int, noise_bits: int = 0) -> Self:
         """The stretches for which rows, and what the circuit of the model takes for each stretch, are the fewest bytes."""
+        if noise_bits:
+            return cls(features, rows, noise_bits=noise_bits)
         found = [cls(features, rows), *(cls(features, rows, (1 << bits) - 1) for bits in _COUNT_BITS if rows >> bits)]
         found = [made for made in found if made.stretches == 1 or made.sums * classes <= _MOST_SUMS]
         return min(found, key=lambda made: made.words * (8 * rows + made.stretches * classes * _CIRCUIT_BYTES))
@@ -220,21 +240,21 @@ class RowLayout:
         return found
 
 
-def _pack(wanted: Mapping[tuple[int, int], tuple[int, int]]) -> tuple[dict[tuple[int, int], Field], int]:
+def _pack(wanted: Mapping[tuple[int, int], _Size]) -> tuple[dict[tuple[int, int], Field], int]:
     """A place for each field, the widest first, each in the first word that has room; and the number of words. A word has one
     signed field at most, which ends at its top."""
     placed: dict[tuple[int, int], Field] = {}
     words: list[list[int]] = []  # bits taken from below, and from above
-    least = min((width for width, _ in wanted.values()), default=0)
+    least = min((size[0] for size in wanted.values()), default=0)
     open_words: list[int] = []  # that may still have room
-    for key, (width, whole) in sorted(wanted.items(), key=lambda item: -item[1][0]):
+    for key, (width, whole, raised) in sorted(wanted.items(), key=lambda item: -item[1][0]):
         signed = key[1] == _TOTAL
         free = (at for at in open_words if sum(words[at]) + width <= 64 and not (signed and words[at][1]))
         word = next(free, len(words))
         if word == len(words):
             words.append([0, 0])
             open_words.append(word)
-        placed[key] = Field(word, 64 - width if signed else words[word][0], width, whole)
+        placed[key] = Field(word, 64 - width if signed else words[word][0], width, whole, raised)
         words[word][signed] += width
         if sum(words[word]) + least > 64:
             open_words.remove(word)

@@ -164,10 +164,9 @@ def noisy(both: Executions, noise: int, bits: int, asks: bool, coins: Coins) -> 
 # -- step 13: priors in shares ---------------------------------------------------------------------------------------------
 
 
-def _logs(g: Gates, mine: Number, theirs: Number, plan: ScoreLayout, noise: Sequence[Number]) -> Number:
+def _logs(g: Gates, mine: Number, theirs: Number, plan: ScoreLayout) -> Number:
     """ln of each class count (lanes); a class without rows lies below everything."""
-    total = c.add(g, mine, theirs, bits=len(mine))
-    total = guarded(g, total, noise, plan.guard, plan.rows)
+    total = guarded(g, c.add(g, mine, theirs, bits=len(mine)), plan.guard, plan.rows)
     empty = c.is_zero(g, total)
     at_least_one = np.concatenate([total[:1] ^ empty[None], total[1:]])
     logs = c.widen(ln(g, at_least_one, plan.fraction), plan.bits)
@@ -176,18 +175,16 @@ def _logs(g: Gates, mine: Number, theirs: Number, plan: ScoreLayout, noise: Sequ
 
 
 def _prior_bits(plan: ScoreLayout) -> tuple[int, int]:
-    """Bits of the class holder and of the attribute holder: share and noise, and the class holder's mask."""
-    both = (plan.rows.bit_length() + plan.guard.noise_bits) * plan.classes
+    """Bits of the class holder and of the attribute holder: of a share, and the class holder's mask."""
+    both = plan.guard.count_bits(plan.rows) * plan.classes
     return both + plan.bits * plan.classes, both
 
 
 def _prior_circuit(plan: ScoreLayout) -> Circuit:
     def outputs(g: Gates, first: Wires, second: Wires) -> Iterator[Wires]:
-        bits, drawn = plan.rows.bit_length(), plan.guard.noise_bits
         mine, theirs = (wires.reshape(-1, plan.classes, *wires.shape[1:]) for wires in (first, second))
-        noises = [part[bits : bits + drawn] for part in (mine, theirs)] if drawn else []
-        logs = _logs(g, mine[:bits], theirs[:bits], plan, noises)
-        yield c.add(g, logs, mine[bits + drawn :], bits=plan.bits)
+        bits = len(theirs)
+        yield c.add(g, _logs(g, mine[:bits], theirs, plan), mine[bits:], bits=plan.bits)
 
     return outputs
 
@@ -205,7 +202,7 @@ def prior_class_holder(
     session = yield from agree(run, other, "joined_sums prior", plan.facts(), coins)
     raw = np.frombuffer(coins.bytes(-(-plan.bits * plan.classes // 8)), dtype=np.uint8)
     mask = np.unpackbits(raw)[: plan.bits * plan.classes].reshape(plan.bits, plan.classes)
-    own = np.concatenate([_share_bits(share, noise, plan), mask]).reshape(-1)
+    own = np.concatenate([_share_bits(share, noise, plan, raised=True), mask]).reshape(-1)
     bits, kinds = (own, _prior_bits(plan)[1]), (CountsChosen, CountsGarbled)
     yield from dual_first(other, session, _prior_circuit(plan), 1, bits, transfers_with, kinds, coins)
     values = _limbs(mask, plan)
@@ -228,17 +225,14 @@ def prior_attribute_holder(
     return _table(_limbs(opened[0], plan), plan)
 
 
-def _share_bits(share: U64Array, noise: Sequence[int] | None, plan: ScoreLayout) -> npt.NDArray[np.uint8]:
-    return np.concatenate([c.to_bits(share, plan.rows.bit_length()), _noise_bits(noise, plan)])
-
-
-def _noise_bits(noise: Sequence[int] | None, plan: ScoreLayout) -> npt.NDArray[np.uint8]:
-    """A party's noise on the class counts, as bits; none where the plan has no noise."""
+def _share_bits(
+    share: U64Array, noise: Sequence[int] | None, plan: ScoreLayout, *, raised: bool = False
+) -> npt.NDArray[np.uint8]:
+    """A party's share of the class counts with its noise, where the plan has any; one party raises them."""
     if (noise is None) != (plan.guard.noise_bits == 0):
         raise LocalProtocolError("a model with noise needs each party's own, and one without takes none")
-    if noise is None:
-        return np.zeros((0, plan.classes), dtype=np.uint8)
-    return c.to_bits([int(value) for value in noise], plan.guard.noise_bits)
+    added = [0] * plan.classes if noise is None else [int(value) + (raised << plan.guard.noise_bits) for value in noise]
+    return c.to_bits([int(own) + more for own, more in zip(share, added, strict=True)], plan.guard.count_bits(plan.rows))
 
 
 def _limbs(bits: npt.NDArray[np.uint8], plan: ScoreLayout) -> Limbs:

@@ -17,7 +17,6 @@ from blindbayes.primitives.circuits import Number
 from blindbayes.primitives.garbling import Gates, Wires
 from blindbayes.primitives.logarithm import ln
 from blindbayes.protocol.class_sums.layout import Field, GaussianFields, HistogramFields, RowLayout
-from blindbayes.protocol.shared_model.noise import Key, gaussian_bits
 from blindbayes.protocol.shared_model.score_layout import GaussianLayout, Guard, ScoreLayout
 
 LN_LANES = 512
@@ -38,9 +37,6 @@ class Side(Protocol):
 
     def mask(self, lanes: int) -> Number:
         """A fresh uniform mask of the plan's bits, known to the garbler alone."""
-
-    def noise(self, key: Key) -> list[Number]:
-        """Both parties' noise; nothing where the plan has none."""
 
 
 def histogram_lanes(layout: RowLayout) -> list[tuple[str, int]]:
@@ -114,7 +110,8 @@ def _cells(side: Side, layout: RowLayout, plan: ScoreLayout) -> Number | None:
         alike = [fields for fields in found if (len(fields.counts), fields.feature.optional) == like]
         own = [side.sums(column) for column in zip(*(_placed(fields) for fields in alike), strict=True)]
         if plan.guard.acts:
-            own = _guarded_cells(side, layout, plan, [fields.feature.name for fields in alike], own)
+            kept = guarded(g, c.join_lanes(own), plan.guard, layout.rows)
+            own = [kept[:, low : low + len(alike) * classes] for low in range(0, c.lanes_of(kept), len(alike) * classes)]
         total = _total(g, own, layout, plan) if own else None
         if like[1]:
             own = [*own, *([] if total is None else [total])]  # the denominator
@@ -149,34 +146,26 @@ def _total(g: Gates, cells: list[Number], layout: RowLayout, plan: ScoreLayout) 
 # -- guards: noise, and small cells -----------------------------------------------------------------------------------------
 
 
-def _guarded_cells(
-    side: Side, layout: RowLayout, plan: ScoreLayout, names: Sequence[str], own: Sequence[Number]
-) -> list[Number]:
-    """Counters, per value the lanes of all features, with noise, held to 0 and to the rows, and small ones set to 0."""
-    lanes = len(names) * plan.classes
-    noise = [
-        c.join_lanes(
-            [part[:, low : low + plan.classes] for low in range(0, len(own) * plan.classes, plan.classes) for part in both]
-        )
-        for both in zip(*(side.noise((name, 0)) for name in names), strict=True)
-    ]
-    kept = guarded(side.gates, c.join_lanes(list(own)), noise, plan.guard, layout.rows)
-    return [kept[:, at * lanes : (at + 1) * lanes] for at in range(len(own))]
-
-
-def guarded(g: Gates, counts: Number, noise: Sequence[Number], guard: Guard, rows: int) -> Number:
-    """Counters with noise, held to 0 and to the rows; those below the least cell set to 0. As wide as they came."""
-    bits = len(counts)
-    if noise:
-        width = len(noise[0])
-        whole = c.add_many(g, [(0, counts), *((0, number) for number in noise)], width)
-        counts = _at_most(g, _not_negative(g, whole), rows)
-        counts = c.widen(counts, bits)
+def guarded(g: Gates, counts: Number, guard: Guard, rows: int) -> Number:
+    """Counters (with noise: raised), held to 0 and to the rows; those below the least cell set to 0. As wide as the rows."""
+    bits = rows.bit_length()
+    if guard.noise_bits:
+        counts = _at_most(g, _not_negative(g, _lowered(g, counts, guard.noise_bits)), rows)[:bits]
     if guard.min_cell:
         wide = max(bits, guard.min_cell.bit_length())
         least = c.public(g, guard.min_cell, wide, c.lanes_of(counts))
         counts = _keep(g, g.not_(c.is_less(g, c.widen(counts, wide), least)), counts)
     return counts
+
+
+def _lowered(g: Gates, number: Number, raised: int) -> Number:
+    """A number minus 2^raised, in two's complement. As many AND as it has bits above, if more than one."""
+    low, high = number[:raised], number[raised:]
+    if len(high) > 1:
+        high = c.subtract(g, high, c.public(g, 1, 1, c.lanes_of(high)), bits=len(high) + 1)
+    else:
+        high = g.not_(high)
+    return np.concatenate([low, high])
 
 
 def _keep(g: Gates, condition: Wires, number: Number) -> Number:
@@ -208,28 +197,19 @@ def _guarded_moments(
     side: Side, layout: RowLayout, plan: ScoreLayout, alike: Sequence[GaussianFields], n: Number, total: Number, squares: Number
 ) -> tuple[Number, Number, Number]:
     """n, sum and sum of squares with noise, held to what n values within the bounds can have; nothing of too few values."""
-    g, size = side.gates, alike[0].magnitude
-    sum_bits, square_bits = len(total), len(squares)
-
-    def noise(part: int) -> list[Number]:
-        both = [side.noise((fields.feature.name, part)) for fields in alike]
-        return [c.join_lanes(list(own)) for own in zip(*both, strict=True)]
-
-    n = guarded(g, n, noise(0), plan.guard, layout.rows)
+    g, size, rows = side.gates, alike[0].magnitude, layout.rows
+    n = guarded(g, n, plan.guard, rows)
     if plan.guard.noise_bits:
-        _, wide, wider = gaussian_bits(alike[0], plan)
-        wide, wider = max(wide, sum_bits + 1), max(wider, square_bits + 2)
-        drawn = [_extended(number, wide) for number in noise(1)]
-        whole = c.add_many(g, [(0, _extended(total, wide)), *((0, number) for number in drawn)], wide)
-        sign = whole[-1]
+        whole = _lowered(g, total, alike[0].total.raised)
+        sign, sum_bits = whole[-1], max(1, (rows * size).bit_length()) + 1
         limit = c.times(g, n, max(1, size), len(n) + max(1, size).bit_length())
         held = c.widen(_at_most_number(g, c.negate_if(g, sign, whole)[:-1], limit), sum_bits - 1)
         total = c.negate_if(g, sign, c.widen(held, sum_bits))
-        drawn = [_extended(number, wider) for number in noise(2)]
-        whole = c.add_many(g, [(0, c.widen(squares, wider)), *((0, number) for number in drawn)], wider)
+        whole = _lowered(g, squares, alike[0].squares[0].raised)
         square = max(1, size * size)
         limit = c.times(g, n, square, len(n) + square.bit_length())
-        squares = c.widen(_at_most_number(g, _not_negative(g, whole), limit), square_bits)
+        held = _at_most_number(g, _not_negative(g, whole), limit)
+        squares = c.widen(held, max(1, (rows * size * size).bit_length()))
         return n, total, squares
     there = g.not_(c.is_zero(g, n))
     return n, _keep(g, there, total), _keep(g, there, squares)

@@ -29,8 +29,13 @@ def entered(share: U64Array, layout: RowLayout, *, raised: bool) -> list[Bits]:
     """What a party enters of its share (classes, sums): the words, and the sums in each field's place if there are stretches.
 
     One party raises fields that may be negative, of every stretch, to where they cannot be, and takes that off their sums.
+    Fields with noise, which is in the share already, are all raised; the circuit takes that off.
     """
     if layout.stretches == 1:
+        if raised and layout.noise_bits:
+            share = share.copy()
+            for field, _ in layout.placed():
+                share[:, field.word] += np.uint64(1) << np.uint64(field.shift + field.raised)
         return [c.to_bits(_by_word(share), _WORD_BITS)]
     split = share.reshape(len(share), layout.stretches, layout.words).copy()
     fields = layout.placed()
@@ -57,7 +62,7 @@ class FieldSums:
         self._gates, self._both, self._layout, self._classes = g, tuple(both), layout, classes
 
     def take(self, fields: Iterable[Field]) -> Number:
-        """Fields of one width side by side."""
+        """Fields of one width side by side; with noise still raised."""
         return c.join_lanes([self._found[field] for field in fields])
 
     @functools.cached_property

@@ -20,7 +20,7 @@ from blindbayes.protocol.garbled import Circuit, dual_first, dual_second
 from blindbayes.protocol.shared_model.circuit import build
 from blindbayes.protocol.shared_model.field_sums import FieldSums, entered, widths
 from blindbayes.protocol.shared_model.messages import ModelGarbled, SumsChosen
-from blindbayes.protocol.shared_model.noise import Key, Noise, noise_bits, noise_fields
+from blindbayes.protocol.shared_model.noise import Noise, with_noise
 from blindbayes.protocol.shared_model.score_layout import ScoreLayout
 from blindbayes.protocol.shared_model.tables import add_denominators, from_outputs, output_lanes
 from blindbayes.protocol.transfer import agree
@@ -30,8 +30,8 @@ Bits = npt.NDArray[np.uint8]
 
 
 class WireSide:
-    """Both parties' bits on wires, of a garbler or an evaluator: the class holder's (its share of the sums, its noise, its
-    class counts, its masks) and the attribute holder's (its share, its noise)."""
+    """Both parties' bits on wires, of a garbler or an evaluator: the class holder's (its share of the sums, its class counts,
+    its masks) and the attribute holder's (its share)."""
 
     def __init__(self, gates: Gates, of_class: Wires, of_attributes: Wires, layout: RowLayout, plan: ScoreLayout) -> None:
         self.gates = gates
@@ -39,8 +39,6 @@ class WireSide:
         first, second = _Wires(of_class), _Wires(of_attributes)
         both = [[part.take(*size) for size in widths(layout, plan.classes)] for part in (first, second)]
         self._sums = FieldSums(gates, both, layout, plan.classes)
-        fields = noise_fields(layout, plan)
-        self._noise = [{field.key: part.take(field.bits, field.lanes) for field in fields} for part in (first, second)]
         self._counts = first.take(layout.count_bits, plan.classes)
         self._masks = first
 
@@ -55,10 +53,6 @@ class WireSide:
     def mask(self, lanes: int) -> Number:
         """The class holder's next uniform bits."""
         return self._masks.take(self._plan.bits, lanes)
-
-    def noise(self, key: Key) -> list[Number]:
-        """Both parties'."""
-        return [part[key] for part in self._noise if part]
 
 
 class _Wires:
@@ -85,7 +79,9 @@ class PlainSide:
         noise: Sequence[Noise] = (),
     ) -> None:
         self.gates: Gates = Plain()
-        self._noise = [noise_bits(part, layout, plan) for part in noise]
+        _require_share(words, layout, plan)
+        for part in noise:
+            words = with_noise(words, part, layout)
         parts = entered(words, layout, raised=True)
         self._sums = FieldSums(self.gates, (parts, [np.zeros_like(part) for part in parts]), layout, plan.classes)
         self._counts = c.to_bits([int(value) for value in class_counts], layout.count_bits)
@@ -103,16 +99,10 @@ class PlainSide:
         """None."""
         return np.zeros((self._bits, lanes), dtype=np.uint8)
 
-    def noise(self, key: Key) -> list[Number]:
-        """All parties'."""
-        return [part[key] for part in self._noise]
 
-
-def attribute_bits(share: U64Array, noise: Noise | None, layout: RowLayout, plan: ScoreLayout, *, raised: bool = False) -> Bits:
-    """The bits that the attribute holder brings: of its share, then of its noise."""
-    own = noise_bits(noise, layout, plan)
-    parts = [*entered(share, layout, raised=raised), *(own[field.key] for field in noise_fields(layout, plan))]
-    return np.concatenate([part.reshape(-1) for part in parts])
+def attribute_bits(share: U64Array, noise: Noise | None, layout: RowLayout, *, raised: bool = False) -> Bits:
+    """The bits that the attribute holder brings: of its share, in which its noise is."""
+    return np.concatenate([part.reshape(-1) for part in entered(with_noise(share, noise, layout), layout, raised=raised)])
 
 
 def class_bits(
@@ -121,18 +111,16 @@ def class_bits(
     class_counts: npt.NDArray[np.int64],
     masks: Sequence[Bits],
     layout: RowLayout,
-    plan: ScoreLayout,
 ) -> Bits:
     """The bits that the class holder brings: the same, then class counts and masks."""
     counts = c.to_bits([int(value) for value in class_counts], layout.count_bits)
-    own = attribute_bits(share, noise, layout, plan, raised=True)
+    own = attribute_bits(share, noise, layout, raised=True)
     return np.concatenate([own, *(part.reshape(-1) for part in (counts, *masks))])
 
 
 def transfers(layout: RowLayout, plan: ScoreLayout) -> tuple[int, int]:
     """How many bits the class holder and the attribute holder bring."""
-    noise = sum(field.bits * field.lanes for field in noise_fields(layout, plan))
-    both = sum(bits * lanes for bits, lanes in widths(layout, plan.classes)) + noise
+    both = sum(bits * lanes for bits, lanes in widths(layout, plan.classes))
     return both + layout.count_bits * plan.classes + plan.bits * sum(output_lanes(layout, plan)), both
 
 
@@ -171,7 +159,7 @@ def class_holder(
     session = yield from agree(run, attribute_holder_name, "shared_model", facts, coins)  # step 1
     lanes = output_lanes(layout, plan)
     masks = [_draw(plan.bits, count, coins) for count in lanes]
-    bits = class_bits(share, noise, class_counts, masks, layout, plan), transfers(layout, plan)[1]
+    bits = class_bits(share, noise, class_counts, masks, layout), transfers(layout, plan)[1]
     kinds = SumsChosen, ModelGarbled
     yield from dual_first(  # steps 2 to 7
         attribute_holder_name, session, _circuit(layout, plan), len(lanes), bits, transfers_with, kinds, coins
@@ -194,7 +182,7 @@ def attribute_holder(
     facts = plan.facts() + layout.facts()
     session = yield from agree(run, class_holder_name, "shared_model", facts, coins)  # step 1
     steps = len(output_lanes(layout, plan))
-    bits = attribute_bits(share, noise, layout, plan), transfers(layout, plan)[0]
+    bits = attribute_bits(share, noise, layout), transfers(layout, plan)[0]
     kinds = SumsChosen, ModelGarbled
     opened = yield from dual_second(  # steps 2 to 7
         class_holder_name, session, _circuit(layout, plan), steps, bits, transfers_with, kinds, coins
@@ -211,3 +199,5 @@ def _draw(bits: int, lanes: int, coins: Coins) -> Bits:
 def _require_share(share: U64Array, layout: RowLayout, plan: ScoreLayout) -> None:
     if share.shape != (plan.classes, layout.sums) or share.dtype != np.uint64:
         raise LocalProtocolError("the share of the sums does not fit the layout")
+    if layout.noise_bits != plan.guard.noise_bits:
+        raise LocalProtocolError("a layout has room for the noise of its plan, and for no other")

@@ -114,7 +114,7 @@ class Guard:
     """
 
     min_cell: int = 0  # counters below it are set to 0 inside the circuit, after noise
-    noise_bits: int = 0  # each party's noise on a counter, as a two's complement number of so many bits; 0: no noise
+    noise_bits: int = 0  # the noise of both parties on a counter is less than 2 to this; 0: no noise
     floors: tuple[tuple[str, float], ...] = ()  # least variances of Gaussian features, in their own unit squared
 
     def __post_init__(self) -> None:
@@ -125,6 +125,10 @@ class Guard:
     def acts(self) -> bool:
         """Whether there is anything to do."""
         return self.min_cell > 0 or self.noise_bits > 0
+
+    def count_bits(self, rows: int) -> int:
+        """Bits of a counter of at most so many rows, raised where it has noise."""
+        return (rows + (2 << self.noise_bits) - 1 if self.noise_bits else rows).bit_length()
 
     def to_dict(self) -> dict[str, Any]:
         """Plain builtins, for a share file."""
