@@ -29,6 +29,7 @@ from blindbayes.protocol.joined_sums.inputs import Entries
 from blindbayes.protocol.shared_argmax import Mesh, Pledge
 from blindbayes.protocol.shared_argmax.audit import Committed
 from blindbayes.protocol.shared_argmax.compare_all import compare
+from blindbayes.protocol.shared_model import NO_GUARD, Guard
 from blindbayes.protocol.transfer import agree_all
 from blindbayes.transport.memory import local_runs, run_in_memory
 from support.argmax import Setup, with_classes
@@ -168,16 +169,18 @@ def sums(classes: int) -> ColumnArena:
     return ColumnArena.of(f"class_sums, {classes} classes", ("class", "attributes"), players)
 
 
-def model(classes: int, *, first: str = "class", numeric: bool = False) -> ColumnArena:
+def model(classes: int, *, first: str = "class", numeric: bool = False, guard: Guard = NO_GUARD) -> ColumnArena:
     """shared_model, on transfers from before."""
-    features = [Categorical("v", ("0", "1")), *([Numeric("x", 0, 8)] if numeric else [])]
+    may = guard.acts
+    features = [Categorical("v", ("0", "1"), optional=may), *([Numeric("x", 0, 8, optional=may)] if numeric else [])]
     small = book(features, classes=tuple("abcdefg"[:classes]))
+    noise = {"v": np.full((classes, 2), 2), "x": np.full((classes, 3), -3)} if guard.noise_bits else None
 
     def players(runs: Mapping[str, Run], coins: Coins, data: Data) -> dict[str, Role[Any]]:
-        case = Case(small, draw_block(small, 20))
+        case = Case(small, draw_block(small, 20), guard=guard)
         base, rest = case.shares()
         moved = {
-            seat: Case(small, draw_block(small, 20, str(data(seat).bits(32)))).words - case.words
+            seat: Case(small, draw_block(small, 20, str(data(seat).bits(32))), guard=guard).words - case.words
             for seat in ("class", "attributes")
         }
         usual = Coins.seeded(bytes(32))
@@ -193,39 +196,45 @@ def model(classes: int, *, first: str = "class", numeric: bool = False) -> Colum
             "attributes": (shares["attributes"], layout, plan, (back, theirs)),
         }
         return {
-            "class": shared_model.class_holder(runs["class"], "attributes", *given["class"], coins.derive("g")),
-            "attributes": shared_model.attribute_holder(runs["attributes"], "class", *given["attributes"], coins.derive("e")),
+            "class": shared_model.class_holder(runs["class"], "attributes", *given["class"], coins.derive("g"), noise),
+            "attributes": shared_model.attribute_holder(
+                runs["attributes"], "class", *given["attributes"], coins.derive("e"), noise
+            ),
         }
 
     seats = ("class", "attributes") if first == "class" else ("attributes", "class")
-    return ColumnArena.of(f"shared_model, {classes} classes, {first} first{', numbers' * numeric}", seats, players)
+    title = f"shared_model, {classes} classes, {first} first{', numbers' * numeric}{', noise' * may}"
+    return ColumnArena.of(title, seats, players)
 
 
-def priors() -> ColumnArena:
+def priors(guard: Guard = NO_GUARD) -> ColumnArena:
     """Priors of an inner join."""
-    small = book([Categorical("v", ("0", "1"))], classes=("a", "b"))
+    small = book([Categorical("v", ("0", "1"), optional=guard.acts)], classes=("a", "b"))
+    noise = [2, -1] if guard.noise_bits else None
 
     def players(runs: Mapping[str, Run], coins: Coins, data: Data) -> dict[str, Role[Any]]:
-        plan = Case(small, draw_block(small, 20)).plan
+        plan = Case(small, draw_block(small, 20), guard=guard).plan
         words = {seat: data(seat).words(2) % np.uint64(9) for seat in ("class", "attributes")}
 
         def first() -> Role[Any]:
             both = yield from connect(runs["class"], "attributes", coins.derive("k"))
             return (
-                yield from counts.prior_class_holder(runs["class"], "attributes", words["class"], plan, both, coins.derive("c"))
+                yield from counts.prior_class_holder(
+                    runs["class"], "attributes", words["class"], plan, both, coins.derive("c"), noise
+                )
             )
 
         def second() -> Role[Any]:
             both = yield from connect(runs["attributes"], "class", coins.derive("p"))
             return (
                 yield from counts.prior_attribute_holder(
-                    runs["attributes"], "class", words["attributes"], plan, both, coins.derive("a")
+                    runs["attributes"], "class", words["attributes"], plan, both, coins.derive("a"), noise
                 )
             )
 
         return {"class": first(), "attributes": second()}
 
-    return ColumnArena.of("priors", ("class", "attributes"), players)
+    return ColumnArena.of("priors" + ", noise" * guard.acts, ("class", "attributes"), players)
 
 
 def argmax(
@@ -382,12 +391,14 @@ def histograms() -> ColumnArena:
 
 
 PAIR = ("first", "second")
+NOISE = Guard(noise_bits=6)
 ARENAS: dict[str, tuple[ColumnArena, int]] = {  # and how many deviations the short form leaves out for each that it tries
     arena.name: (arena, every)
     for arena, every in (
         (sums(3), 5),
         (sums(4), 7),
         (model(2), 11),
+        (model(2, guard=NOISE), 13),
         (priors(), 29),
         (argmax(2), 7),
         (argmax(7), 11),
@@ -406,6 +417,8 @@ LARGE: dict[str, tuple[ColumnArena, int]] = {
     for arena in (
         *(sums(classes) for classes in (2, 5, 7, 12)),
         model(3, first="attributes", numeric=True),
+        model(3, numeric=True, guard=NOISE),
+        priors(NOISE),
         argmax(5, PAIR, rate=0.3),
         argmax(4, learners=("attributes",), rate=0.5),
         argmax(4, ("attributes",), learners=("attributes",)),

@@ -7,7 +7,7 @@ from blindbayes.model.parameters import estimate
 from blindbayes.primitives import limbs as lm
 from blindbayes.protocol import joined, shared_model, transfer
 from blindbayes.protocol.class_sums import RowLayout
-from blindbayes.protocol.shared_model import ScoreLayout, plain_tables
+from blindbayes.protocol.shared_model import NO_GUARD, ScoreLayout, plain_tables
 from blindbayes.statistics import MISSING, CodedRows, Layout, count_block
 from blindbayes.transport.memory import local_runs, run_in_memory
 from support.two_party import coins
@@ -50,9 +50,10 @@ def draw_block(codebook, rows, name="block", labels=None):
 class Case:
     """A block with its plan, layout, sums and plain model."""
 
-    def __init__(self, codebook, block, alpha=1.0, stretch=None):
+    def __init__(self, codebook, block, alpha=1.0, stretch=None, guard=NO_GUARD):
         self.codebook, self.block = codebook, block
-        self.plan, self.layout = ScoreLayout(codebook, block.rows, alpha), RowLayout(codebook.features, block.rows, stretch)
+        self.plan = ScoreLayout(codebook, block.rows, alpha, guard)
+        self.layout = RowLayout(codebook.features, block.rows, stretch, guard.noise_bits)
         self.statistics = count_block(Layout(codebook), block)
         self.parameters = estimate(self.statistics, alpha=alpha)
         self.counts = self.statistics.class_counts.astype(np.int64)
