@@ -2,10 +2,10 @@
 
     plan = ColumnNoise.make(codebook, owners, class_holder, epsilon=1.0, rows=30_000)     # public facts only
     plan.counted                                    # the codebook to read tables with: numbers in cells, or as sums
-    drawn = plan.draw("bank", coins)                # one party's noise, whole numbers; it enters the circuit of shared_model
+    drawn = plan.draw("bank", coins)                # one party's noise, whole numbers; it goes into its share of the counts
 
-A model in shares opens nothing, yet every answer is a function of the counts behind it. So noise goes into the counts, inside
-the circuit, and all answers ever given are post-processing of noisy counts. Whoever takes part knows its own noise and can
+A model in shares opens nothing, yet every answer is a function of the counts behind it. So noise goes into the shares of the
+counts, and all answers ever given are post-processing of noisy counts. Whoever takes part knows its own noise and can
 think it away; so each party alone draws as much as *its own* records need, by the mechanism of a central release:
 
 - the class holder: one release of every table of the study and of the class counts;
@@ -188,7 +188,7 @@ class ColumnNoise:
     # -- drawing ---------------------------------------------------------------------------------------------------------
 
     def draw(self, party: str, coins: Coins) -> Drawn:
-        """One party's noise, afresh: for one training. Data never enter: the circuit adds it to the counts."""
+        """One party's noise, afresh: for one training. Data never enter: it is added to a share of the counts."""
         return draw(self.plan_of(party), coins)
 
     # -- what it promises ------------------------------------------------------------------------------------------------
@@ -258,20 +258,26 @@ TRUST: Mapping[Join, str] = {
 }
 _JOINED = (
     "A record is an identifier with all its rows. Not covered: the padded numbers of identifiers, whether min_overlap was "
-    "reached, the instances that are classified."
+    "reached, the instances that are classified, and one bit: whether a party that deviated was caught."
 )
+_CHANGED = (
+    "Nor is a class holder's record covered against an attribute holder whose changed software enters, for a row, words that "
+    "no row has; the other way round it is, whatever the class holder's software enters."
+)
+_EITHER = "Nor is a record covered against another party whose changed software enters, for a row, words that no row has."
 OUTSIDE: Mapping[Join, str] = {
-    "aligned": "Not covered: the number of rows, whose rows line up, the instances that are classified later.",
-    "left": _JOINED,
-    "inner": _JOINED,
+    "aligned": f"Not covered: the number of rows, whose rows line up, the instances that are classified later. {_CHANGED}",
+    "left": f"{_JOINED} {_CHANGED}",
+    "inner": f"{_JOINED} {_EITHER}",
 }
 POST_PROCESSING = (
     "Noisy counts are held to 0 and to the number of rows, sums to what so many values within the declared bounds can have, "
     "smoothed and turned into shares of logarithms, all inside the circuit: nothing noisy is opened either."
 )
 SIDE_CHANNELS = (
-    "No floating point before noise: counts are exact integers in shares, noise is integer noise. A counter that noise drives "
-    "beyond its width wraps, which is a function of the noisy count. The time of reading a table is not hidden."
+    "No floating point before noise: counts are exact integers in shares, noise is integer noise. Noise is in a "
+    "party's share before any count is cut out of it, so whatever another enters, what is cut has noise. "
+    "The time of reading a table is not hidden."
 )
 
 

@@ -1,8 +1,8 @@
 """Noise and least cells of a study over columns: what both mean for its public facts, its tables and its ledgers.
 
-With `epsilon` each party's noise goes into the shares (`privacy.column_noise`); with `min_cell` small counters are set to 0.
-Both happen inside the circuit of shared_model. A study with either counts every value of every feature (`ColumnsSetup.guard`),
-and with epsilon numbers are read in the cells that the plan chose.
+With `epsilon` each party's noise goes into its shares (`privacy.column_noise`); with `min_cell` small counters are set to 0,
+inside the circuit of shared_model. A study with either counts every value of every feature (`ColumnsSetup.guard`), and with
+epsilon numbers are read in the cells that the plan chose.
 """
 
 from __future__ import annotations
