@@ -51,6 +51,7 @@ from blindbayes.protocol.shared_argmax import Mesh
 from blindbayes.protocol.shared_argmax.costs import DeclaredLink, costs
 from blindbayes.protocol.steps import Done, step
 from blindbayes.statistics import CodedRows
+from blindbayes.transport.memory import run_in_memory
 from blindbayes.wire import decode, encode
 
 PARTIES = ("class", "attributes")
@@ -270,6 +271,16 @@ def train(rows: int, book: Codebook, whole: bool) -> dict[str, dict[str, Any]]:
         flush=True,
     )
     return found
+
+
+def warm(book: Codebook) -> None:
+    """What a process does once, in the one that others are forked from: libraries, and tables of the logarithm."""
+    rows, owners = 64, {"class": (), "attributes": book.names}
+    columns, own = ColumnsSetup(book, rows, owners, ("class",)), labels(rows, 1)
+    counts, coins = np.bincount(own, minlength=len(CLASSES)), Coins.system()
+    first = roles.train_class_holder(run_for("class", "warm"), columns, counts, lambda: iter([own]), coins)
+    second = roles.train_attribute_holder(run_for("attributes", "warm"), columns, iter([synthetic(book, rows, 1)]), coins)
+    run_in_memory({"class": first, "attributes": second})
 
 
 def growth(sizes: list[int], book: Codebook) -> None:

@@ -298,10 +298,12 @@ def spu_sides(python: Path, task: dict[str, int]) -> tuple[Once, Once]:
     book = spu_columns.ours.codebook(nominal, 4, gaussian, spu_columns.CODE_BITS if gaussian else 2)
     wide = spu_columns.ours.codebook(45, 2, 5, spu_columns.CODE_BITS)
 
+    spu_columns.ours.warm(wide if rows is not None else book)
+
     def mine() -> dict[str, Any]:
         if rows is not None:
             return {"cpu": sum(side["cpu"] for side in spu_columns.ours.train(rows, wide, True).values())}
-        return {"cpu": spu_columns.ours.classify([batch], book, f"kind {kind}", 3)[batch]["cpu"]}
+        return {"cpu": spu_columns.ours.classify([batch], book, f"kind {kind}", 10)[batch]["cpu"]}
 
     def theirs() -> dict[str, Any]:
         if rows is not None:

@@ -155,7 +155,7 @@ def ask(party: Party, task: dict[str, Any], batch: int, nominal: int, gaussian: 
 
 def median(party: Party, program: Any, task: dict[str, Any], batch: int) -> dict[str, float]:
     """The middle one of some runs, by wall time."""
-    runs = [party.measured(program) for _ in range(task["repeat"] if batch < 1000 else 3)]
+    runs = [party.measured(program) for _ in range(task["repeat"] if batch < 1000 else 5)]
     return sorted(runs, key=lambda one: one["wall"])[len(runs) // 2]
 
 

@@ -124,7 +124,8 @@ def _ln_tables(fraction: int, index: int, rest: int) -> tuple[tuple[int, ...], t
 
 def _cut(value: int, rows: int) -> decimal.Decimal:
     """What lies below the unit, in all, of value / 2, value / 4, ..."""
-    return sum((decimal.Decimal(value % 2**row) / 2**row for row in range(1, rows + 1)), decimal.Decimal(0))
+    total = sum(value % (1 << row) << rows - row for row in range(1, rows + 1))
+    return decimal.Decimal(total) / (1 << rows)
 
 
 @functools.cache

@@ -12,6 +12,7 @@ chooser can compute exactly one of them (Naor and Pinkas for n > 2: the pad of a
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -119,16 +120,43 @@ def sender_pads(hash_: TweakedHash, q: Block128, delta: Block128, entries: int, 
     if hash_.kernel is not None:
         own = np.ascontiguousarray(q)
         return hash_.kernel.sender_pads(hash_.schedule, own, delta, entries, width, first, Domain.TRANSFER)
-    offsets = _combined(np.where(choice_bits(np.arange(entries, dtype=np.uint64), entries)[..., None], delta, np.uint64(0)))
     pads = np.empty((entries, rows, width), dtype=np.uint64)
+    for value, part, own in _hashed_keys(hash_, q, delta, entries, width, first):
+        pads[value, part] = own
+    return pads
+
+
+def sender_bytes(hash_: TweakedHash, q: Block128, delta: Block128, entries: int) -> Bits:
+    """The lowest bytes of all pads, (entries, rows), without kernels."""
+    rows = q.shape[0]
+    first = hash_.reserve(Domain.TRANSFER, rows * entries)
+    pads = np.empty((entries, rows), dtype=np.uint8)
+    for value, part, own in _hashed_keys(hash_, q, delta, entries, 2, first):
+        pads[value, part] = own[:, 0]  # numbers are cut to a byte
+    return pads
+
+
+def _hashed_keys(
+    hash_: TweakedHash, q: Block128, delta: Block128, entries: int, width: int, first: int
+) -> Iterator[tuple[int, slice, U64Array]]:
+    """(entry, rows, their pads), some rows at a time; what it gives is gone at the next step.
+
+    From one entry to the next one bit of its number changes (Gray), so that a step adds one multiple of the offset.
+    """
+    rows, blocks, bits = q.shape[0], -(-width // 2), q.shape[1]
+    units = _combined(np.eye(bits, dtype=np.uint64)[..., None] * delta)
     for low in range(0, rows, _ROWS_AT_ONCE):
         part = slice(low, min(rows, low + _ROWS_AT_ONCE))
-        keys = _combined(q[part])
-        for value, offset in enumerate(offsets):
-            own = keys ^ np.tile(offset, (len(keys), 1)) if value else keys
-            at = first + (value * rows + low) * blocks
-            pads[value, part] = hash_.expand(own, Domain.TRANSFER, at, width, keep=False)
-    return pads
+        keys = _combined(q[part]).copy()
+        steps, value = [np.tile(unit, (len(keys), 1)) for unit in units], 0
+        for number in range(1 << bits):
+            if number:
+                bit = (number & -number).bit_length() - 1
+                keys ^= steps[bit]
+                value ^= 1 << bit
+            if value < entries:
+                at = first + (value * rows + low) * blocks
+                yield value, part, hash_.expand(keys, Domain.TRANSFER, at, width, keep=False)
 
 
 def chooser_pads(hash_: TweakedHash, t: Block128, choices: U64Array, entries: int, width: int) -> U64Array:

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from blindbayes.errors import PeerProtocolError
-from blindbayes.primitives.ot import bits_for, choice_bits, chooser_pads, sender_pads
+from blindbayes.primitives.ot import bits_for, choice_bits, chooser_pads, sender_bytes
 from blindbayes.primitives.softspoken import ChooserStream, SenderStream
 from blindbayes.primitives.tweaks import Block128, Domain, TweakedHash
 from blindbayes.wire import U64Array
@@ -41,8 +41,9 @@ def offer(
                 hash_.schedule, q[part], stream.delta, own[part], table, width, first, Domain.TRANSFER, *some
             )
             continue
-        made = sender_pads(hash_, q[part], stream.delta, entries, 1)[..., 0].astype(np.uint8) & mask
-        made ^= columns[:, own[part]]
+        made = sender_bytes(hash_, q[part], stream.delta, entries)
+        made &= mask
+        made ^= columns.take(own[part], axis=1)
         share[part] = made[0]
         np.bitwise_xor(made[1:], made[0], out=sent[:, part])
     return share, pack(sent, width)
