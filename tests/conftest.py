@@ -17,11 +17,15 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from support import programs
 from support.papers import offer_papers
 
 MEMORY = Path("/dev/shm")
+
+settings.register_profile("loaded", deadline=None, suppress_health_check=[HealthCheck.too_slow])  # a busy machine is no fault
+settings.load_profile("loaded")
 
 
 def pytest_configure(config: pytest.Config) -> None:
