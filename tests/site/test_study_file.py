@@ -11,6 +11,7 @@ import pytest
 
 from blindbayes.codebook import Categorical, Codebook, Numeric
 from blindbayes.errors import ConfigError, PrivacyError
+from blindbayes.study.fields import Model
 from blindbayes.study.file import Deadlines, Party, Privacy, StudyFile, Thresholds
 from blindbayes.transport.identity import Identity
 
@@ -153,6 +154,18 @@ def test_options_that_the_protocol_cannot_work_with_are_refused_before_approval(
     else:
         with pytest.raises(ConfigError, match=r"option|cycles|key_bits|neighbours"):
             make(**change)
+
+
+def test_a_file_names_no_setting_that_earlier_releases_cannot_read_unless_it_is_used(tmp_path: Path) -> None:
+    plain, weighed = make(), make(model=Model(class_weight={BOOK.classes[0]: 2.0}))
+
+    def read(study: StudyFile) -> StudyFile:
+        (tmp_path / "study.toml").write_text(study.to_toml())
+        return StudyFile.from_toml(tmp_path / "study.toml")
+
+    assert "class_weight" not in plain.to_toml()
+    assert "class_weight" in weighed.to_toml()
+    assert [read(each).sha256 for each in (plain, weighed)] == [plain.sha256, weighed.sha256]
 
 
 def test_a_study_of_many_parties_is_checked_and_searched_in_linear_time() -> None:
