@@ -44,7 +44,7 @@ from blindbayes.privacy.statement import NOT_PROTECTED, PrivacyStatement
 Integers = npt.NDArray[Any]  # of Python integers
 Join = Literal["aligned", "left", "inner"]
 WHOLE = 200
-"""Deviations of a party's noise that a counter has room for: more (chance below 2^-100) spoils its neighbour, tells nothing."""
+"""Deviations of a party's noise that a counter has room for: more (chance below 2^-60) spoils its neighbour, tells nothing."""
 _WIDE_BINS = 48  # of a number whose sums with noise would pass a word
 _FLOOR = 2.0  # deviations of a noisy mean square that a variance is held above
 _COARSER = 0.7  # cells are read as they are: no normal law is fitted inside a circuit, so fewer of them tell more
