@@ -117,18 +117,9 @@ def verify(path: str, head: str | None, as_json: bool) -> None:
 
 
 def _facts(balance: Balance) -> dict[str, Any]:
-    return {
-        "unit": balance.unit,
-        "adjacency": balance.adjacency,
-        "composition": balance.composition,
-        "epsilon": float(balance.epsilon),
-        "delta": float(balance.delta),
-        "spent_epsilon": balance.spent_epsilon,
-        "spent_delta": balance.spent_delta,
-        "left_epsilon": balance.left,
-        "charges": balance.charges,
-        "torn": balance.torn,
-    }
+    plain = ("unit", "adjacency", "composition", "spent_epsilon", "spent_delta", "charges", "torn")
+    numbers = {"epsilon": float(balance.epsilon), "delta": float(balance.delta), "left_epsilon": balance.left}
+    return {name: getattr(balance, name) for name in plain} | numbers
 
 
 def _row(entry: LedgerEntry) -> dict[str, Any]:

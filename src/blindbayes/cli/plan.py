@@ -24,6 +24,8 @@ from blindbayes.privacy.joint import JOINT_MECHANISMS
 from blindbayes.privacy.stages import MOST_READ
 from blindbayes.statistics import CodedRows
 
+_OF_LINE = ("epsilon", "mean", "low", "high", "mechanism")
+
 
 @click.command()
 @click.option("--codebook", "codebook_path", required=True, type=click.Path(dir_okay=False), help="The codebook file.")
@@ -146,17 +148,7 @@ def _facts(found: Forecast, codebook: Codebook) -> dict[str, Any]:
         "not_private_measures": _measures(found.quality, codebook),
         "smallest_epsilon_within_one_point": found.smallest,
         "below_majority": [line.epsilon for line in found.lines if found.is_below_majority(line)],
-        "lines": [
-            {
-                "epsilon": line.epsilon,
-                "mean": line.mean,
-                "low": line.low,
-                "high": line.high,
-                "mechanism": line.mechanism,
-                **_measures(line.quality, codebook),
-            }
-            for line in found.lines
-        ],
+        "lines": [{name: getattr(line, name) for name in _OF_LINE} | _measures(line.quality, codebook) for line in found.lines],
     }
 
 

@@ -29,6 +29,7 @@ _FIELDS = (
     "name, kind, values, low, high, precision, bins, edges, scale, other, buckets, most_words, model, optional, missing, unit, "
     "description, normalise, region"
 )
+_NUMBERS: dict[str, type[float]] = {"low": float, "high": float, "precision": float, "buckets": int, "most_words": int}
 _KINDS = [kind.__struct_config__.tag for kind in get_args(Feature)]
 
 
@@ -167,12 +168,9 @@ def codebook_from_dictionary(
         feature: dict[str, Any] = {"kind": kind, "name": name}
         if listed_values:
             feature["words" if kind == "text" else "values"] = [str(value).strip() for value in listed_values]
-        for key in ("buckets", "most_words"):
+        for key, number in _NUMBERS.items():
             if key in fields:
-                feature[key] = _parsed(fields[key], int, name, key)
-        for key in ("low", "high", "precision"):
-            if key in fields:
-                feature[key] = _parsed(fields[key], float, name, key)
+                feature[key] = _parsed(fields[key], number, name, key)
         bins = fields.get("bins")
         if isinstance(bins, str) and "|" in bins:  # cut points where a number of bins may stand
             fields.setdefault("edges", bins)

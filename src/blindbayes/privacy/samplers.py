@@ -45,11 +45,6 @@ def bernoulli(coins: Coins, p: Number, size: int) -> Bools:
     return happens(coins, [rational(fraction(p, "p"))], size).reshape(size)
 
 
-def bernoulli_exp(coins: Coins, x: Number, size: int) -> Bools:
-    """`size` events of probability e**-x, x >= 0."""
-    return happens(coins, [exponential(fraction(x, "x"))], size).reshape(size)
-
-
 def geometric(coins: Coins, rate: Number, size: int) -> Integers:
     """P(k) proportional to e**-(rate k), k = 0, 1, ...  [geometric]
 

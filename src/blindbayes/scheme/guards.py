@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 import numpy as np
@@ -23,8 +23,10 @@ from blindbayes.privacy.column_noise import Join as Way
 from blindbayes.privacy.statement import tuning_words
 from blindbayes.protocol.columns import ColumnsSetup
 from blindbayes.protocol.joined import JoinSetup
-from blindbayes.protocol.shared_model import NO_GUARD, Guard
+from blindbayes.protocol.shared_model import Guard
 from blindbayes.study.study import Study
+
+S = TypeVar("S", ColumnsSetup, JoinSetup)
 
 
 def noise_of(study: Study, agreed: ColumnsSetup | JoinSetup) -> ColumnNoise | None:
@@ -63,29 +65,16 @@ def _plan(study: Study, owners: Mapping[str, Iterable[str]], holder: str, rows: 
 _plans: dict[Any, ColumnNoise] = {}  # made from public facts, and asked for several times in a run
 
 
-def guarded(study: Study, agreed: ColumnsSetup) -> ColumnsSetup:
-    """The public facts of a study whose rows line up, with its guard; as they came without one."""
+def guarded(study: Study, agreed: S) -> S:
+    """The public facts of a study with its guard; as they came without one."""
     if study.epsilon is None and not study.min_cell:
         return agreed
     noise = noise_of(study, agreed)
     book = agreed.codebook if noise is None else noise.counted
-    optional = book.with_features(msgspec.structs.replace(feature, optional=True) for feature in book.features)
-    return replace(agreed, codebook=optional, guard=_guard(study, noise))
-
-
-def guarded_join(study: Study, agreed: JoinSetup) -> JoinSetup:
-    """The same for a join."""
-    if study.epsilon is None and not study.min_cell:
-        return agreed
-    noise = noise_of(study, agreed)
-    book = agreed.codebook if noise is None else noise.counted
-    return replace(agreed, codebook=book, guard=_guard(study, noise))
-
-
-def _guard(study: Study, noise: ColumnNoise | None) -> Guard:
-    if noise is None:
-        return Guard(min_cell=study.min_cell) if study.min_cell else NO_GUARD
-    return Guard(study.min_cell, noise.noise_bits, noise.floors)
+    if isinstance(agreed, ColumnsSetup):
+        book = book.with_features(msgspec.structs.replace(feature, optional=True) for feature in book.features)
+    bits, floors = (0, ()) if noise is None else (noise.noise_bits, noise.floors)
+    return replace(agreed, codebook=book, guard=Guard(study.min_cell, bits, floors))
 
 
 def counted(study: Study, agreed: ColumnsSetup | JoinSetup, source: ColumnSource) -> ColumnSource:

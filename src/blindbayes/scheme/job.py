@@ -21,6 +21,8 @@ from blindbayes.ledger import Ledger, LedgerEntry
 from blindbayes.model.shares import KeptShare, ModelShare
 from blindbayes.primitives.coins import Coins
 from blindbayes.privacy.accounting import Spend
+from blindbayes.privacy.exact_events import as_decimal
+from blindbayes.privacy.mechanisms import Price
 from blindbayes.protocol.columns import ColumnsSetup
 from blindbayes.protocol.core import Role, Run
 from blindbayes.scheme.part import Scoring, Training
@@ -42,6 +44,11 @@ class Charge:
     unit: str  # whom it protects
     also: tuple[str, ...] = ()  # other units that it protects as well, by how they begin
     mechanism: str | None = None
+
+    @classmethod
+    def of(cls, price: Price) -> Charge:
+        """What a release costs."""
+        return cls(Spend(as_decimal(price.epsilon), as_decimal(price.delta)), price.unit)
 
     def pay(self, ledger: Ledger, purpose: str, **facts: Any) -> LedgerEntry:
         """Pay, before anything is sent. Raises `PrivacyError`, and writes nothing, if unit or budget do not fit."""

@@ -34,7 +34,7 @@ from blindbayes.scheme import link_bytes
 from blindbayes.scheme.aligned import count_local, require_held
 from blindbayes.scheme.audits import ScoringParams, describe_audits, describe_link, kept_commitments
 from blindbayes.scheme.columns import describe_coalitions, describe_queries, holdings_of, require_learner
-from blindbayes.scheme.guards import UNIT, counted, describe_guard, guard_local, guarded_join, noise_of
+from blindbayes.scheme.guards import UNIT, counted, describe_guard, guard_local, guarded, noise_of
 from blindbayes.scheme.job import Charge
 from blindbayes.scheme.shared import ShareScheme
 from blindbayes.study.agreement import Agreement
@@ -101,7 +101,7 @@ def join_of(study: Study, owners: Mapping[str, tuple[str, ...]], class_holder: s
         key_of(study),
         None if params.overlap_epsilon is None else float(params.overlap_epsilon),
     )
-    return guarded_join(study, replace(agreed, audit_rate=params.audit_rate, weights=study.weights, link=params.link))
+    return guarded(study, replace(agreed, audit_rate=params.audit_rate, weights=study.weights, link=params.link))
 
 
 def require_bounds(bounds: Mapping[str, int], parties: Iterable[str]) -> None:

@@ -22,9 +22,8 @@ from blindbayes.model.file import ModelRecord
 from blindbayes.model.parameters import Gaussian, Histogram, Parameters, Term
 from blindbayes.model.shares import ModelShare
 from blindbayes.primitives.coins import Coins
-from blindbayes.privacy.accounting import Spend
 from blindbayes.privacy.distributed import DistributedNoise, honest_survivors
-from blindbayes.privacy.exact_events import as_decimal, budget_floor
+from blindbayes.privacy.exact_events import budget_floor
 from blindbayes.privacy.fitting import data_domain
 from blindbayes.privacy.mechanisms import Price
 from blindbayes.privacy.noisy_sum import SEVERAL_RECORDS, SEVERAL_SITES
@@ -213,10 +212,7 @@ class RatioScheme(Scheme):
 
     def price(self, public: Ratio) -> Charge | None:
         """What a party pays for a noisy opening."""
-        if public.noise is None:
-            return None
-        price = public.noise.price
-        return Charge(Spend(as_decimal(price.epsilon), as_decimal(price.delta)), price.unit)
+        return None if public.noise is None else Charge.of(public.noise.price)
 
     def result(
         self, agreement: Agreement, outcome: Outcome, *, run: str = "", model: Any = None, **_: Any

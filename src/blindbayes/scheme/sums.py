@@ -17,9 +17,7 @@ from blindbayes.errors import BlindbayesError, ConfigError, DataError, PeerProto
 from blindbayes.lazy import lazy
 from blindbayes.model.file import ModelRecord
 from blindbayes.primitives.coins import Coins
-from blindbayes.privacy.accounting import Spend
 from blindbayes.privacy.distributed import dishonest
-from blindbayes.privacy.exact_events import as_decimal
 from blindbayes.privacy.noisy_sum import NoisySum
 from blindbayes.privacy.pollution import require_possible
 from blindbayes.protocol import registry
@@ -134,10 +132,7 @@ class SumScheme(Scheme):
 
     def price(self, public: Sum) -> Charge | None:
         """What a contributor pays: nothing that a ledger can express for an exact sum."""
-        if public.plan is None:
-            return None
-        price = public.plan.price
-        return Charge(Spend(as_decimal(price.epsilon), as_decimal(price.delta)), price.unit)
+        return None if public.plan is None else Charge.of(public.plan.price)
 
     # -- what came out -------------------------------------------------------------------------------------------------
 
