@@ -22,7 +22,10 @@ def story_teller(setting: SumSetup, told: Mapping[str, Collection[str]]) -> Call
         advertised = yield from receive_all(sites, messages.KeysAdvertised)
         roster = terms.roster({index: advertised[name] for index, name in enumerate(sites)})
         for index, name in enumerate(sites):
-            yield Send(name, messages.KeysListed(around[index], tuple(advertised[sites[other]] for other in around[index])))
+            theirs = tuple(advertised[sites[other]] for other in around[index])
+            stand = all(getattr(said, "standing", b"") for said in advertised.values())
+            packed = (b"".join(each.said for each in theirs),) if stand else ()
+            yield Send(name, messages.KeysListed(around[index], () if stand else theirs, *packed))
         dealt = yield from receive_all(sites, messages.SharesDealt)
         for index, name in enumerate(sites):
             boxes = [_item(dealt[sites[other]].boxes, keys.BOX_BYTES, around[other].index(index)) for other in around[index]]
