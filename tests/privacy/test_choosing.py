@@ -120,7 +120,7 @@ def test_a_model_below_the_largest_class_is_not_believed() -> None:
     assert (model.predict(rows) == labels).mean() > largest - 0.01
     assert model.privacy_["stages"]["last choice"] == pytest.approx(0.05)
     assert "how far the model is believed" in str(model.privacy_["statement"])
-    assert any("of the evidence" in reason for reason in model.privacy_["reasons"])
+    assert any("by how many rows are right then" in reason for reason in model.privacy_["reasons"])
 
 
 def test_there_is_no_last_choice_for_a_large_file_few_rows_or_weights(tmp_path: Any) -> None:

@@ -19,6 +19,7 @@ from blindbayes.privacy.audit_release import (
     audit_plan_loss,
     audit_plan_sensitivity,
     audit_stages,
+    audit_weights,
 )
 from blindbayes.privacy.classwise import Centred
 from blindbayes.privacy.exact_events import Number, budget_floor
@@ -68,6 +69,7 @@ def audit(
     if "knorm" in mechanisms:
         report.checks += audit_stages(coins, claimed, min(draws, DRAWS))
         report.checks += audit_choices(coins, claimed, min(draws, DRAWS))
+        report.checks += audit_weights(coins, claimed, min(draws, DRAWS))
         report.checks += audit_columns(coins, epsilon=claimed, count=min(draws, DRAWS))
     report.checks += [each for book in (TEXT_BOOK, codebook) if book is not None for each in audit_sensitivity(Query(book))]
     return report

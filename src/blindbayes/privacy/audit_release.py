@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from blindbayes.codebook import Categorical, Codebook, Numeric, Text
+from blindbayes.model.parameters import estimate
 from blindbayes.primitives.coins import Coins
 from blindbayes.privacy.audit import LESS_NOISE, Check, Claim, Record, looked_twice, records, statistics_of, told
 from blindbayes.privacy.choosing import Screen, permute_and_flip
@@ -28,7 +29,8 @@ from blindbayes.privacy.joint import ReleasePlan
 from blindbayes.privacy.quotient import CentredGaussian
 from blindbayes.privacy.released import WITH_DELTA
 from blindbayes.privacy.stages import Look, StagedPlan, plan_stages
-from blindbayes.statistics import Statistics
+from blindbayes.privacy.weighing import Gradient
+from blindbayes.statistics import CodedRows, Statistics
 from blindbayes.statistics.layout import Layout
 
 Floats = npt.NDArray[np.float64]
@@ -252,15 +254,59 @@ def audit_choices(coins: Coins, epsilon: Number, draws: int = DRAWS, screen: typ
     yield Check("loss", name, bound.epsilon > claim.epsilon, told(bound, claim), bound.epsilon, claim.epsilon, control=True)
 
 
+WEIGHED_BOOK = Codebook(
+    "y", ("a", "b", "c"), (Categorical("u", ("p", "q"), optional=True), Categorical("v", ("p", "q", "r"))), max_rows=10**6
+)
+
+
+def audit_weights(coins: Coins, epsilon: Number, draws: int = DRAWS, gradient: type[Gradient] = Gradient) -> Iterator[Check]:
+    """The gradient that features are weighed by: the most that a record adds to each number, and the loss of a release."""
+    layout, claimed = Layout(WEIGHED_BOOK), budget_floor(epsilon)
+    space = records(WEIGHED_BOOK)
+    sure: list[Record] = [(label, (min(label, 1), label)) for label in range(3)]  # a model that others contradict
+    parameters = estimate(Statistics(layout, statistics_of(WEIGHED_BOOK, 30 * sure)))
+    ask = gradient(parameters, claimed, 1)
+    bounds = np.array(ask.bounds, dtype=np.float64)
+    moved = np.array([ask.sums(coded(WEIGHED_BOOK, [record])) for record in space]) / bounds
+    worst = float(np.abs(moved).max())
+    found = f"largest change {worst:.4g} of its bound, {len(space)} records"
+    yield Check("sensitivity", "weights: numbers of a gradient", worst <= 1, found, worst, 1)
+    claim = Claim(float(claimed), 0.0)
+    tight = np.array(ask.bounds)  # a record that moved every number by its bound
+
+    def attack(ask: Gradient) -> Bound:
+        exact = [[0] * len(tight), tight.tolist()]
+        drawn = [ask.releases(sums, coins, draws) for sums in exact]
+        gain = [np.abs(each - 1).max(axis=1) - np.abs(each).max(axis=1) for each in drawn]
+        pair = [np.round(np.column_stack([each, more]), 9) for each, more in zip(drawn, gain, strict=True)]
+        names = [*(f"number {at}" for at in range(len(tight))), "planned likelihood ratio"]
+        return epsilon_lower(*pair, names=names, learn=False)
+
+    bound = looked_twice(lambda: attack(ask), claim)
+    passed = bound.epsilon <= claim.epsilon
+    yield Check("loss", "weights: a record that moves every number", passed, told(bound, claim), bound.epsilon, claim.epsilon)
+    bound = attack(gradient(parameters, claimed * LESS_NOISE, 1))
+    name = "weights: control with a fifth less noise is refuted"
+    yield Check("loss", name, bound.epsilon > claim.epsilon, told(bound, claim), bound.epsilon, claim.epsilon, control=True)
+
+
+def coded(codebook: Codebook, table: Sequence[Record]) -> CodedRows:
+    """Rows of some records of a codebook of categories."""
+    columns = zip(*(record[1] for record in table), strict=True)
+    pairs = zip(codebook.names, columns, strict=True)
+    labels = np.array([record[0] for record in table], dtype=np.int64)
+    found = {name: np.array([-1 if code is None else code for code in codes], dtype=np.int64) for name, codes in pairs}
+    return CodedRows(labels, found, len(table))
+
+
 def spent_by(plan: StagedPlan, coins: Coins) -> Fraction:
     """What the stages of one release of an empty table spend, each by the noise that it drew."""
     layout = Layout(plan.codebook)
     noisy = plan.release(Statistics(layout, np.zeros(layout.size, dtype=object)), coins)
     last = noisy.plan
     own = 0 if last.sized is None else plan.rows_per_unit / last.sized.scale
-    choice = plan.choice(last.planned_rows)
     others = sum((epsilon for name, epsilon in last.stages if name != "class counts"), Fraction(0))
-    return own + others + (choice.epsilon if choice is not None else 0) + last.epsilon
+    return own + others + plan.kept_back(last.planned_rows) + last.epsilon
 
 
 def attack_look(look: Look, claim: Claim, coins: Coins, draws: int) -> Bound:

@@ -18,16 +18,18 @@ choice costs rate, R rate for R rows; several, each among those that are left, c
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
 
 from blindbayes.codebook import Codebook, Numeric
-from blindbayes.model.parameters import Histogram, Parameters, Term
+from blindbayes.model.parameters import Parameters
 from blindbayes.primitives.coins import Coins
 from blindbayes.privacy.classwise import _permutations
 from blindbayes.privacy.exact_events import Integers, survives
+from blindbayes.privacy.weighing import told as features_told
+from blindbayes.privacy.weighing import weighed
 from blindbayes.statistics import CodedRows, Statistics
 
 CELLS = 8
@@ -83,20 +85,6 @@ class Screen:
         return self.epsilon / (self.keep * self.rows_per_unit)
 
 
-def tempered(parameters: Parameters, scale: float) -> Parameters:
-    """The model with this part of its evidence: classes differ so much less in every cell. At 0 the largest class is left."""
-    prior = np.exp(parameters.log_prior)[:, None]
-
-    def less(term: Term) -> Term:
-        if not isinstance(term, Histogram):
-            return term
-        base = (prior * term.log_prob).sum(axis=0)
-        log = base + scale * (term.log_prob - base)
-        return Histogram(log - np.log(np.exp(log).sum(axis=1, keepdims=True)))
-
-    return replace(parameters, terms={name: less(term) for name, term in parameters.terms.items()})
-
-
 @dataclass(frozen=True)
 class LastChoice:
     """How far a released model is believed (`SCALES`), by how many rows of the table it then gets right; for epsilon."""
@@ -108,8 +96,16 @@ class LastChoice:
         """Rows that each model gets right; one whose class is not known is none of them."""
         return [int((model.joint_log_likelihood(rows).argmax(axis=1) == rows.labels).sum()) for model in models]
 
-    def choose(self, parameters: Parameters, rows: CodedRows, coins: Coins) -> tuple[Parameters, float]:
-        """The model chosen, and the part of its evidence that is left."""
-        models = [parameters, *(tempered(parameters, scale) for scale in SCALES[1:])]
+    def choose(
+        self, parameters: Parameters, rows: CodedRows, coins: Coins, others: Sequence[Parameters] = ()
+    ) -> tuple[Parameters, str]:
+        """The model chosen, and which it is in words: with a part of its evidence, or one of `others`."""
+        told = [f"{scale:.0%} of the evidence" for scale in SCALES] + ["features with weights of their own"] * len(others)
+        models = [parameters, *(tempered(parameters, scale) for scale in SCALES[1:]), *others]
         at = int(permute_and_flip(coins, self.scores(models, rows), self.epsilon / self.rows_per_unit)[0])
-        return models[at], SCALES[at]
+        return models[at], told[at]
+
+
+def tempered(parameters: Parameters, scale: float) -> Parameters:
+    """The model with this part of its evidence: classes differ so much less in every cell."""
+    return weighed(parameters, [scale] * len(features_told(parameters)))

@@ -36,6 +36,10 @@ LEAST_SIGNAL = 0.2
 SUBSET_SIGNAL = 4.0
 """Rows of a table of two classes in an average cell over its noise below which only some of the features are released; with
 more classes less, since there is less to lose: the largest of many classes is seldom right."""
+MANY_CLASSES = 10
+CLASS_ROWS = 4
+"""Rows of a class times epsilon below which a table of more than `MANY_CLASSES` is released by its class counts alone: which of
+so many is the largest is then all that can be told."""
 FEWEST = 2
 MANY_CELLS = 4
 """A feature with this many times as many cells as most is the first to be left out where noise would bury all."""
@@ -156,7 +160,9 @@ def plan_release(
         which = "those chosen" if seen is not None and seen.chosen else "evenly over the codebook"
         reasons.append(f"{some} of {len(few)} features, {which}: noise would bury all of them")
     plan = draft(chosen, few, plan.signal, ())
-    if _signal(plan, size, average_cell=True) < LEAST_SIGNAL:
+    classes = len(codebook.classes)
+    lost = classes > MANY_CLASSES and size * exact < CLASS_ROWS * classes * rows_per_unit
+    if lost or _signal(plan, size, average_cell=True) < LEAST_SIGNAL:
         reasons.append("noise would drown every feature: only the class counts are released, and the model predicts by them")
         cuts = tuple(Cut(feature.name, "nothing", reason="noise would drown it") for feature in codebook.features)
         return draft(chosen, cuts, plan.signal, tuple(reasons))

@@ -37,6 +37,7 @@ from blindbayes.privacy.joint import FEWEST, Seen, plan_release
 from blindbayes.privacy.mechanisms import Price
 from blindbayes.privacy.parameters import fit_parameters
 from blindbayes.privacy.released import CENTRED, Cut, NoisyStatistics, ReleasePlan, Sized
+from blindbayes.privacy.weighing import Weighing
 from blindbayes.statistics import CodedRows, Statistics
 
 Floats = npt.NDArray[np.float64]
@@ -68,6 +69,10 @@ CHOICE_SHARE = Fraction(5, 100)
 CHOICE_ROWS = (40, 400)
 """Rows times the epsilon of the last choice: below the first it could not tell a good model from a bad one, above the second
 it would tell apart what makes no difference."""
+WEIGH_SHARE = Fraction(15, 100)
+WEIGH_ROWS = (16, 160)
+"""Rows times the epsilon of weights, for each feature and class: below the first noise hides them, above the second they are
+known well enough."""
 BELIEF = 0.1
 """Weight of what was believed before the look."""
 
@@ -183,8 +188,13 @@ class StagedPlan:
     def describe(self) -> dict[str, Any]:
         """Public facts for statements and reports."""
         stages: dict[str, Any] = {"class counts": float(self.class_epsilon)} if self.class_epsilon else {}
-        for name, stage in (("choice of features", self.screen), ("first look", self.look), ("last choice", self.choice)):
-            if self.rows is None and (name != "last choice" or self.chooses):
+        for name, stage in (
+            ("choice of features", self.screen),
+            ("first look", self.look),
+            ("weights of features", self.weighing),
+            ("last choice", self.choice),
+        ):
+            if self.rows is None and (name in ("choice of features", "first look") or self.chooses):
                 stages[name] = "if the noisy class counts say that it helps"
             elif self.rows is not None and (found := stage(self.rows)) is not None:
                 stages[name] = float(found.epsilon)
@@ -246,6 +256,21 @@ class StagedPlan:
         there = self.chooses and (self.most_read is None or rows <= self.most_read)
         return LastChoice(epsilon, self.rows_per_unit) if there and epsilon >= least else None
 
+    def weighing(self, rows: int) -> Weighing | None:
+        """Weights of features, as candidates of the last choice, if rows are enough to tell them."""
+        if self.choice(rows) is None:
+            return None
+        screen = self.screen(rows)
+        features = sum(cut.kind != "nothing" for cut in self.expected.cuts) if screen is None else screen.keep
+        numbers = (features + len(self.declared.classes)) * self.rows_per_unit
+        least, most = (Fraction(each * numbers, rows) for each in WEIGH_ROWS)
+        epsilon = min(WEIGH_SHARE * self.epsilon, most)
+        return Weighing(epsilon, self.rows_per_unit, rows) if epsilon >= least else None
+
+    def kept_back(self, rows: int) -> Fraction:
+        """What a release leaves for the stages after it, from a table of about this many rows."""
+        return sum((each.epsilon for each in (self.weighing(rows), self.choice(rows)) if each is not None), Fraction(0))
+
     def look(self, rows: int, kept: frozenset[str] | None = None) -> Look | None:
         """The first look at a table of about this many rows, if it helps."""
         return _look(self.declared, LOOK_SHARE * self.epsilon, self.rows_per_unit, rows, kept)
@@ -261,9 +286,15 @@ class StagedPlan:
         if choice is not None:
             if rows is None:
                 raise ConfigError("the last choice needs the rows; plan without it")
-            parameters, scale = choice.choose(parameters, rows() if callable(rows) else rows, coins)
+            there = rows() if callable(rows) else rows
+            weighing = self.weighing(noisy.plan.planned_rows)
+            others: Sequence[Parameters] = ()
+            if weighing is not None:
+                others = weighing.models(parameters, there, coins)
+                spent = (*spent, ("weights of features", weighing.epsilon))
+            parameters, which = choice.choose(parameters, there, coins, others)
             spent = (*spent, ("last choice", choice.epsilon))
-            told = f"{scale:.0%} of the evidence, by how many rows are right then, for epsilon {float(choice.epsilon):.3g}"
+            told = f"{which}, by how many rows are right then, for epsilon {float(choice.epsilon):.3g}"
         last = replace(noisy.plan, reasons=(*noisy.plan.reasons, told), stages=spent)
         return parameters, replace(noisy, plan=last)
 
@@ -289,8 +320,8 @@ class StagedPlan:
             told.append(f"class counts for epsilon {float(self.class_epsilon):.3g}, noise {sized.deviation:.3g} in each")
         found = self.declared.max_rows if sized is None else min(sized.rows, self.declared.max_rows)
         rows = found if self.rows is None else self.rows
-        choice, screen = self.choice(rows), self.screen(rows)
-        left = self.epsilon - self.class_epsilon - (choice.epsilon if choice is not None else 0)
+        screen = self.screen(rows)
+        left = self.epsilon - self.class_epsilon - self.kept_back(rows)
         shapes: Mapping[str, CellShape] = even_shapes(self.declared)
         if screen is not None:
             stages["choice of features"] = screen.epsilon
@@ -403,6 +434,8 @@ def plan_stages(
         reasons.append(f"the {screen.keep} of {len(screen.features)} features that tell most, for {float(SCREEN_SHARE):.0%}")
     if plan.rows is not None and (choice := plan.choice(plan.rows)) is not None:
         part = float(choice.epsilon / exact)
+        if (weighing := plan.weighing(plan.rows)) is not None:
+            reasons.append(f"how much features are worth beside each other: for {float(weighing.epsilon / exact):.1%}")
         reasons.append(f"last, how far the model is believed, by how many rows it gets right: for {part:.1%}")
     elif plan.rows is not None or not plan.chooses:
         reasons.append(plan._unchosen)
