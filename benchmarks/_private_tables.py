@@ -113,6 +113,12 @@ class Table:
     block: Any  # CodedRows (Block in older trees)
 
 
+def is_usual(table: Table) -> bool:
+    """Whether a table is of the kind that figures are asked of: 178 to 33,000 rows, 5 to 64 features, 2 to 10 classes."""
+    rows, features, classes = table.block.rows, len(table.codebook.features), len(table.codebook.classes)
+    return 178 <= rows <= 33_000 and 5 <= features <= 64 and 2 <= classes <= 10
+
+
 def from_frame(name: str, frame: pd.DataFrame, target: str) -> Table:
     """The frame's own bounds and categories, taken as public."""
     frame = frame.dropna(subset=[target])

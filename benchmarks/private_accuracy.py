@@ -30,7 +30,7 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # small matrices: threads co
 
 import msgspec
 import numpy as np
-from _private_tables import Table, from_frame, part_of, sources
+from _private_tables import Table, from_frame, is_usual, part_of, sources
 
 from blindbayes import statistics
 from blindbayes.codebook import Categorical, Codebook, Numeric
@@ -238,7 +238,7 @@ def main() -> None:
         return
     methods = [*options.methods.split(","), *(each.split("=")[0] for each in options.tree)]
     others = [other_tree(*each.split("=", 1), options) for each in options.tree]
-    shares: dict[Any, list[tuple[float, float]]] = {}
+    shares: dict[Any, list[tuple[float, float, bool]]] = {}
     lines, below = [], []
     head = f"{'table':<16}{'rows':>7}{'feat':>5}{'cls':>4}{'major':>7}{'best':>7}  "
     print(f"{head}{'method':<17}" + "".join(f"{each:>13g}" for each in epsilons))
@@ -270,7 +270,7 @@ def main() -> None:
                 share, spread = (float(value) / gap for value in (gain.mean(), error))
                 cells.append(f"{share:>6.2f} ±{spread:.2f}{'!' if low else ' '}")
                 if large:
-                    shares.setdefault((method, epsilon), []).append((share, spread))
+                    shares.setdefault((method, epsilon), []).append((share, spread, is_usual(table)))
                 if low:
                     below.append((method, epsilon, table.name, round(float(gain.mean()), 4), round(error, 4)))
                 accuracy = float(found[method, epsilon].mean())
@@ -278,17 +278,18 @@ def main() -> None:
             if cells:
                 print(f"{'':<46}  {method:<17}" + "".join(f"{cell:>13}" for cell in cells), flush=True)
         print(f"{'':<48}{time.process_time() - started:.1f} CPU s", file=sys.stderr)
-    for label in ("mean", "median"):
+    for label, usual in (("mean", False), ("median", False), ("mean", True), ("median", True)):
         for method in methods:
-            cells = []
+            cells, size = [], 0
             for epsilon in epsilons:
-                values = np.array(shares.get((method, epsilon), [(math.nan, math.nan)]))
+                found_ = [each[:2] for each in shares.get((method, epsilon), []) if each[2] or not usual]
+                size, values = len(found_), np.array(found_ or [(math.nan, math.nan)])
                 spread = float(np.sqrt((values[:, 1] ** 2).sum())) / len(values)
                 cells.append(
                     f"{np.mean(values[:, 0]):.3f} ±{spread:.3f}" if label == "mean" else f"{np.median(values[:, 0]):.3f}"
                 )
-            size = len(shares.get((method, epsilons[0]), ()))
-            print(f"{label:<8}{size:>4} tables{'':<31}{method:<17}" + "".join(f"{cell:>13}" for cell in cells))
+            kind = "tables of the usual kind" if usual else "tables"
+            print(f"{label:<8}{size:>4} {kind:<37}{method:<17}" + "".join(f"{cell:>13}" for cell in cells))
     print("below the majority class beyond two standard errors (method, epsilon, table, accuracy, standard error):")
     for entry in below or ["none"]:
         print("   ", entry)
