@@ -238,6 +238,7 @@ def test_two_sites_speak_by_the_lane_or_without_it(way: str, monkeypatch: pytest
         await north.until(lambda: len(north.frames) == 5)
         assert south.frames == north.frames == FRAMES[:5]
         assert [lane is not None for lane in taken] == {"lane": [True], "none": [], "blocked": [False]}[way]
+        assert not listens._lanes._offers  # taken, or withdrawn
         if way == "lane":
             taken[0]._conn.shutdown(socket.SHUT_RDWR)  # type: ignore[union-attr]  # the lane is cut: both see it, and find each other again
             await north.until(lambda: not north.up)

@@ -276,6 +276,8 @@ class GrpcCourier:
         with self._lanes.offered() if asks and self._lanes.port else contextlib.nullcontext() as offer:
             await context.send_initial_metadata(() if offer is None else ((_LANE, offer.shown()),))
             said = b"" if offer is None else await context.read()  # the other side has come by the lane, or goes without
+            if offer is not None:
+                self._lanes.withdraw(offer)
             await self._carry(name, context, None if offer is None or said != _BY_LANE else offer.lane)
 
     async def _carry(self, name: str, call: Any, lane: Lane | None) -> None:

@@ -126,9 +126,13 @@ class Lanes:
         try:
             yield offer
         finally:
-            self._offers.pop(offer.token, None)
+            self.withdraw(offer)
             if offer.lane is not None:
                 offer.lane.close()
+
+    def withdraw(self, offer: Offered) -> None:
+        """Nobody comes by it any more."""
+        self._offers.pop(offer.token, None)
 
     async def _accept(self, port: socket.socket) -> None:
         while True:
