@@ -27,6 +27,7 @@ from hypothesis import strategies as st
 from blindbayes import Categorical, Codebook, NaiveBayes, Numeric, Text
 from blindbayes.data import count_table
 from blindbayes.data.columns import open_columns
+from blindbayes.errors import DataError
 from blindbayes.statistics import Layout, Statistics, count_block
 from support.databases import Engines as Held
 
@@ -129,6 +130,37 @@ def test_a_record_adds_what_it_adds_alone(reader: str, rows: list[Row], record: 
 def test_every_reader_of_objects_counts_alike(rows: list[Row]) -> None:
     found = {name: read(rows) for name, read in UNTYPED.items() if name != "categories of pandas"}
     assert all(each == found["list of lists"] for each in found.values())
+
+
+def added(rows: list[Row]) -> Statistics:
+    """What batches add."""
+    found = NaiveBayes(BOOK).partial_fit([list(row[:-1]) for row in rows], [row[-1] for row in rows]).statistics_
+    assert found is not None
+    return found
+
+
+STRICT: dict[str, Callable[[list[Row]], Statistics]] = {
+    "list of lists, partial_fit": added,
+    "frame of objects, studies and ratios without noise": lambda rows: count_table(frame(rows), BOOK),
+}
+
+
+@pytest.mark.parametrize("reader", STRICT)
+@settings(max_examples=25, deadline=None)
+@given(rows=st.one_of(st.lists(PLAIN, max_size=4), st.lists(ROW, max_size=4)), record=st.one_of(PLAIN, ROW))
+def test_without_noise_too_a_record_is_counted_or_refused_by_itself(reader: str, rows: list[Row], record: Row) -> None:
+    def read(rows: list[Row]) -> Statistics | None:
+        try:
+            return STRICT[reader](rows)
+        except (DataError, ValueError):  # labels that scikit-learn refuses
+            return None
+
+    alone = [read([row]) for row in (*rows, record)]
+    whole = read([*rows, record])
+    if None in alone:
+        assert whole is None
+    else:
+        assert whole == sum(alone[1:], alone[0])  # type: ignore[arg-type, type-var]
 
 
 # -- tables of one type per column, in every engine --------------------------------------------------------------------------
