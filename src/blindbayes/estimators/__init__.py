@@ -54,6 +54,7 @@ __all__ = ["NaiveBayes", "load"]
 _TARGET = "class"
 _MAX_WEIGHT = 2**31
 _ROWS_AT_ONCE = 1 << 14
+_SMALL = 1 << 24  # bytes
 _EXACT_SCORE = (
     "an exact score is a function of private rows: under a ledger set score_epsilon, leave scoring and sample_weight out, or "
     "choose settings by `private_forecast` (Python) or `blindbayes plan` (command line)"
@@ -415,10 +416,10 @@ class NaiveBayes(FittedModel, ClassifierMixin, BaseEstimator):  # type: ignore[m
             extra_columns=self.extra_columns,
             persons=self._persons(release.codebook) if is_source(X) else None,
         )
-        declared = self.expected_rows or codebook.expected_rows
+        once = self.expected_rows or codebook.expected_rows or _is_small(X)
         if not is_source(X):
             rows = self._private_block(X, y, release.codebook)
-        elif release.wants_rows or (release.chooses and declared):  # else noise decides whether they are read again
+        elif release.wants_rows or (release.chooses and once):  # else noise decides whether they are read again
             self._require_alone(y, None)
             rows = read()
             self._adopt_source(release.codebook)
@@ -448,6 +449,14 @@ class NaiveBayes(FittedModel, ClassifierMixin, BaseEstimator):  # type: ignore[m
         """The promise of a private fit, for the privacy officer."""
         check_is_fitted(self, "privacy_")
         return PrivacyStatement(**self.privacy_["statement"])
+
+
+def _is_small(source: Any) -> bool:
+    """Whether this is a file that is sooner read once as a whole than counted and read again."""
+    try:
+        return isinstance(source, str | os.PathLike) and Path(source).is_file() and Path(source).stat().st_size <= _SMALL
+    except (OSError, ValueError):
+        return False
 
 
 def load(path: str | os.PathLike[str]) -> NaiveBayes:

@@ -142,7 +142,7 @@ def plan_release(
         return min(names, key=lambda name: noises[name] * (WORTH_DELTA if name in WITH_DELTA else 1)), noises
 
     chosen, noises = compare(fewest)
-    if staged and len(names) > 1:  # on the few features that it would leave in another may have less noise
+    if staged and delta and len(names) > 1:  # on the few features that it would leave in another may have less noise
         signal = signals[chosen]
         chosen, noises = compare(_fewer(draft(chosen, _cuts(codebook, shapes, signal, True), signal, ()), size))
     plan = plans[chosen]
