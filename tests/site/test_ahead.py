@@ -23,7 +23,7 @@ from blindbayes.site import backup, idle
 from blindbayes.site.ahead import AheadFolder
 from blindbayes.site.audit_log import AuditLog
 from blindbayes.site.runs import RunFolders
-from support.column_sites import Split, classes, errors, office_of, pair, predict, small, train
+from support.column_sites import Split, classes, errors, pair, predict, small, trained
 from support.sites import Office, bounded
 
 THREE = Split(small(), "class", {"hospital": ("age",), "insurer": ("weight", "smokes"), "lab": ("colour",)}, ("hospital",))
@@ -52,9 +52,7 @@ def cost(office: Office, run_id: str, name: str) -> dict[str, Any]:
 )
 def test_a_batch_uses_what_was_made_and_nothing_is_left_of_it(tmp_path: Path, split: Split, options: dict[str, Any]) -> None:
     async def test() -> None:
-        async with office_of(tmp_path, split) as office:
-            study = split.study(office.net, options={"queries": 1000, **options})
-            model = await train(office, study)
+        async with trained(tmp_path, split, options={"queries": 1000, **options}) as (office, study, model):
             made = await prepare(office, model, 30)
             pairs = len(split.holds) - 1
             assert ready(office) == {name: pairs if name == "hospital" else 1 for name in split.holds}
@@ -88,9 +86,7 @@ def test_a_run_that_was_interrupted_goes_on_with_its_own_material(tmp_path: Path
     split = pair()
 
     async def test() -> None:
-        async with office_of(tmp_path, split) as office:
-            study = split.study(office.net)
-            model = await train(office, study)
+        async with trained(tmp_path, split) as (office, study, model):
             await prepare(office, model, 300)
             asked = split.ask(tmp_path, small(300, seed=3))
             begun = {
@@ -117,9 +113,7 @@ def test_what_one_side_lacks_neither_uses_and_a_pack_that_comes_back_is_not_offe
     split = pair()
 
     async def test() -> None:
-        async with office_of(tmp_path, split) as office:
-            study = split.study(office.net)
-            model = await train(office, study)
+        async with trained(tmp_path, split) as (office, study, model):
             await prepare(office, model, 30)
             for name in office.agents:
                 folder = office.net.sites[name].home.folder
@@ -146,9 +140,8 @@ def test_a_pack_serves_its_own_model_and_its_own_pair(tmp_path: Path) -> None:
     split = pair()
 
     async def test() -> None:
-        async with office_of(tmp_path, split) as office:
-            study = split.study(office.net)
-            model, other = await train(office, study, runs=2), (await office.run(study))["hospital"].run_id
+        async with trained(tmp_path, split, runs=2) as (office, study, model):
+            other = (await office.run(study))["hospital"].run_id
             await prepare(office, model, 30)
             asked = split.ask(tmp_path, small(25, seed=3))
             await predict(office, study, other, asked, "first")
@@ -173,9 +166,7 @@ def test_a_tampered_record_ends_the_run_and_the_pack_is_gone(tmp_path: Path) -> 
     split = pair()
 
     async def test() -> None:
-        async with office_of(tmp_path, split) as office:
-            study = split.study(office.net)
-            model = await train(office, study)
+        async with trained(tmp_path, split) as (office, study, model):
             await prepare(office, model, 30)
             (pack,) = office.net.sites["insurer"].home.ahead.packs()
             raw = bytearray((pack / "records").read_bytes())
@@ -193,9 +184,7 @@ def test_there_is_a_bound_on_disk_and_none_of_it_is_readable(tmp_path: Path) -> 
     split = pair()
 
     async def test() -> None:
-        async with office_of(tmp_path, split) as office:
-            study = split.study(office.net)
-            model = await train(office, study)
+        async with trained(tmp_path, split) as (office, _, model):
             home = office.net.sites["hospital"].home
             home.config = msgspec.structs.replace(home.config, ahead_mb=1)
             run = office.agents["hospital"].precompute(model, 100_000)
@@ -239,9 +228,7 @@ def test_an_idle_agent_keeps_material_ready_and_rests_where_the_other_deviates(
     split = pair()
 
     async def test() -> None:
-        async with office_of(tmp_path, split) as office:
-            study = split.study(office.net)
-            model = await train(office, study)
+        async with trained(tmp_path, split) as (office, study, model):
             for name in office.agents:
                 home = office.net.sites[name].home
                 home.config = msgspec.structs.replace(home.config, ahead_batches=(1, 1, 20))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import contextlib
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -128,6 +129,14 @@ async def train(office: Office, study: StudyFile, runs: int = 1) -> str:
     ended = await office.run(study)
     assert {name: run.text() for name, run in ended.items()} == dict.fromkeys(study.names, "done")
     return next(iter(ended.values())).run_id
+
+
+@contextlib.asynccontextmanager
+async def trained(folder: Path, split: Split, runs: int = 1, **fields: Any) -> AsyncIterator[tuple[Office, StudyFile, str]]:
+    """Agents of all sites of a split table, their study and the model that they trained."""
+    async with office_of(folder, split) as office:
+        study = split.study(office.net, **fields)
+        yield office, study, await train(office, study, runs)
 
 
 def ask(office: Office, name: str, study: StudyFile, model: str, batch: str, **fields: Any) -> AgentRun:
