@@ -18,13 +18,13 @@ choice costs rate, R rate for R rows; several, each among those that are left, c
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 import numpy as np
 
 from blindbayes.codebook import Codebook, Numeric
-from blindbayes.model.parameters import Parameters
+from blindbayes.model.parameters import Histogram, Parameters
 from blindbayes.primitives.coins import Coins
 from blindbayes.privacy.classwise import _permutations
 from blindbayes.privacy.exact_events import Integers, survives
@@ -94,7 +94,13 @@ class LastChoice:
 
     def scores(self, models: Sequence[Parameters], rows: CodedRows) -> list[int]:
         """Rows that each model gets right; one whose class is not known is none of them."""
-        return [int((model.joint_log_likelihood(rows).argmax(axis=1) == rows.labels).sum()) for model in models]
+        out = []
+        for model in models:
+            speaks = features_told(model)  # features in which classes do not differ change no answer
+            terms = {name: term for name, term in model.terms.items() if name in speaks or not isinstance(term, Histogram)}
+            answers = replace(model, terms=terms).joint_log_likelihood(rows).argmax(axis=1)
+            out.append(int((answers == rows.labels).sum()))
+        return out
 
     def choose(
         self, parameters: Parameters, rows: CodedRows, coins: Coins, others: Sequence[Parameters] = ()
