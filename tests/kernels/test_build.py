@@ -72,7 +72,7 @@ def build_wheel(clone, out, **environment):
         cwd=clone,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=600,
         check=False,
         env={**os.environ, **environment},
     )
