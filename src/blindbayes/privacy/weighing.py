@@ -22,7 +22,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from functools import cached_property
+from functools import cached_property, reduce
 from typing import Any
 
 import numpy as np
@@ -122,7 +122,8 @@ class Gradient:
     def residuals(self, rows: CodedRows) -> Floats:
         """Whole numbers q, (rows, classes), 0 where the class is not known."""
         scores = self.start.joint_log_likelihood(rows)
-        behind = np.minimum((scores.max(axis=1, keepdims=True) - scores) * 64, len(_FALL) - 1)
+        best = reduce(np.maximum, scores.T)  # a third of the time of max(axis=1), for few classes
+        behind = np.minimum((best[:, None] - scores) * 64, len(_FALL) - 1)
         chance = _FALL.take(np.rint(behind).astype(np.int64))
         total = chance[:, 0].copy()
         for at in range(1, chance.shape[1]):
