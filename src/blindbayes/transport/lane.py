@@ -58,10 +58,11 @@ class Lane:
         if rest:
             await self._loop.sock_sendall(self._conn, rest)
 
-    async def read(self) -> memoryview:
-        """The next frame. Raises `PeerLost` at the end, and `BlindbayesError` for what the other end did not write."""
+    async def read(self, most: int = MAX_ENVELOPE_BYTES) -> memoryview:
+        """The next frame, of `most` bytes or fewer. Raises `PeerLost` at the end, and `BlindbayesError` for what the other end
+        did not write."""
         size = int.from_bytes(await _exactly(self._conn, 4), "big")
-        if size > MAX_ENVELOPE_BYTES:
+        if size > most:
             raise PeerProtocolError("a frame is over the size limit")
         record = await _exactly(self._conn, TAG_BYTES + size)
         cut = min(size, CLEAR_AFTER) + TAG_BYTES
@@ -158,7 +159,7 @@ class Lanes:
                 if offer is None:
                     raise PeerLost("shows no offer")
                 lane = Lane(conn, offer.key, dials=False)
-                if bytes(await lane.read()) != _HELLO or self._offers.pop(token, None) is not offer:
+                if bytes(await lane.read(len(_HELLO))) != _HELLO or self._offers.pop(token, None) is not offer:
                     raise PeerLost("shows no offer")
                 offer.lane = lane
                 await lane.write(_HELLO)
@@ -184,7 +185,7 @@ async def join_lane(host: str, shown: bytes) -> Lane | None:
             await loop.sock_sendall(conn, token)
             lane = Lane(conn, key, dials=True)
             await lane.write(_HELLO)
-            if bytes(await lane.read()) != _HELLO:
+            if bytes(await lane.read(len(_HELLO))) != _HELLO:
                 raise PeerLost("is another")
             return lane
     except (TimeoutError, OSError, BlindbayesError):
