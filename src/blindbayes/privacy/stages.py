@@ -151,7 +151,6 @@ class StagedPlan:
     codebook: Codebook
     epsilon: Fraction
     rows: int | None
-    reasons: tuple[str, ...]
     chooses: bool = False  # rows are at hand for a last choice
     most_read: int | None = None  # noisy rows beyond which they are not: those of a source are read again for it
 
@@ -210,7 +209,30 @@ class StagedPlan:
     def __str__(self) -> str:
         return "\n".join((f"{self.mechanism}, {self.price}", *self.reasons))
 
-    @property
+    @cached_property
+    def reasons(self) -> tuple[str, ...]:
+        """Why it has these stages, and why its last one is as it is."""
+        whole, rows = self.epsilon, self.rows
+        share = float(self.class_epsilon / whole)
+        told = [f"class counts first, for {share:.0%} of epsilon: what hides the largest class costs most"]
+        if not share:
+            told = ["class counts with the features, as one more number per class: cheaper than a stage of their own"]
+        if rows is None:
+            told.append("rows not declared: they are estimated from the noisy class counts, and the rest is planned for them")
+        elif (look := self.look(rows)) is not None:
+            told.append(f"a first look at {len(look.features)} numbers, for {float(LOOK_SHARE):.0%}: then equally full cells")
+        if rows is not None and (screen := self.screen(rows)) is not None:
+            told.append(f"the {screen.keep} of {len(screen.features)} features that tell most, for {float(SCREEN_SHARE):.0%}")
+        if rows is not None and (choice := self.choice(rows)) is not None:
+            if (weighing := self.weighing(rows)) is not None:
+                told.append(f"how much features are worth beside each other: for {float(weighing.epsilon / whole):.1%}")
+            part = float(choice.epsilon / whole)
+            told.append(f"last, how far the model is believed, by how many rows it gets right: for {part:.1%}")
+        elif rows is not None or not self.chooses:
+            told.append(self._unchosen)
+        return (*told, *self.expected.reasons)
+
+    @cached_property
     def class_epsilon(self) -> Fraction:
         """What a stage of their own costs the class counts; 0 where they are released with the features."""
         if self.rows is None:
@@ -418,25 +440,7 @@ def plan_stages(
     expected = plan_release(
         codebook, epsilon=exact, delta=delta, mechanism=mechanism, rows=rows, rows_per_unit=rows_per_unit, staged=True
     )
-    plan = StagedPlan(expected, fine_codebook(codebook), exact, expected.rows, (), chooses and not codebook.texts, most_read)
+    plan = StagedPlan(expected, fine_codebook(codebook), exact, expected.rows, chooses and not codebook.texts, most_read)
     if plan.rows is not None and most_read is not None:
         plan = replace(plan, chooses=plan.chooses and plan.rows <= most_read, most_read=None)
-    look = None if plan.rows is None else plan.look(plan.rows)
-    share = float(plan.class_epsilon / exact)
-    reasons = [f"class counts first, for {share:.0%} of epsilon: what hides the largest class costs most"]
-    if not share:
-        reasons = ["class counts with the features, as one more number per class: cheaper than a stage of their own"]
-    if plan.rows is None:
-        reasons.append("rows not declared: they are estimated from the noisy class counts, and the rest is planned for them")
-    elif look is not None:
-        reasons.append(f"a first look at {len(look.features)} numbers, for {float(LOOK_SHARE):.0%}: then equally full cells")
-    if plan.rows is not None and (screen := plan.screen(plan.rows)) is not None:
-        reasons.append(f"the {screen.keep} of {len(screen.features)} features that tell most, for {float(SCREEN_SHARE):.0%}")
-    if plan.rows is not None and (choice := plan.choice(plan.rows)) is not None:
-        part = float(choice.epsilon / exact)
-        if (weighing := plan.weighing(plan.rows)) is not None:
-            reasons.append(f"how much features are worth beside each other: for {float(weighing.epsilon / exact):.1%}")
-        reasons.append(f"last, how far the model is believed, by how many rows it gets right: for {part:.1%}")
-    elif plan.rows is not None or not plan.chooses:
-        reasons.append(plan._unchosen)
-    return replace(plan, reasons=(*reasons, *expected.reasons))
+    return plan
