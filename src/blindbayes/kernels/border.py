@@ -491,10 +491,9 @@ class Kernels:
         """What a store gives, (n, width); without `sparse` the dense part alone."""
         (size, width), count = table.shape, len(dense)
         _require(size >= 64)
-        at = self._null
         if sparse is not None:
             _require(not count or bool(sparse.min() >= 0 and sparse.max() < size))
-            at = self._array(sparse, (count, 3), _SIGNED)
+        at = self._null if sparse is None else self._array(sparse, (count, 3), _SIGNED)
         out, sums = np.empty((count, width), dtype=np.uint64), np.empty((2048, width), dtype=np.uint64)
         own, masks = self._array(table, (size, width)), self._array(dense, (count,))
         self._decode(own, at, masks, count, width, self._memory(out), self._memory(sums))

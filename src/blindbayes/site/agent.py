@@ -22,7 +22,6 @@ from blindbayes.errors import (
     LedgerError,
     LocalProtocolError,
     PrivacyError,
-    ProtocolError,
     RunStopped,
     UntoldError,
 )
@@ -327,12 +326,8 @@ class Agent:
     def _launch(self, run_id: str, work: Work, proposed_by: str) -> AgentRun:
         study = work.study
         self.logbook.require_ledger()
-        facts = {
-            "proposed_by": proposed_by,
-            "kind": work.job.kind,
-            "title": study.title[:80],
-            "ledger": str(self.home.ledger.head),
-        }
+        about, head = study.title[:80], str(self.home.ledger.head)
+        facts = {"proposed_by": proposed_by, "kind": work.job.kind, "title": about, "ledger": head}
         self.home.audit.append("joined", run=run_id, study=study.sha256, roster=study.roster.sha256, **facts)
         log_event("run_joined", run=run_id, site=None if proposed_by == "resumed" else proposed_by, study=study.sha256)
         self.pending_predictions.pop(run_id, None)
@@ -402,21 +397,13 @@ class Agent:
 
     def _remember_done(self, run: AgentRun) -> None:
         """For the other sites the run has ended well."""
-        study = run.study
+        spent: dict[str, Any] = {"milliseconds": round(run.protocol_seconds * 1000), **run.traffic()}
         self.counters["runs_done" if run.error is None else "runs_failed"] += 1
-        self.counters["run_milliseconds"] += round(run.protocol_seconds * 1000)
-        shown = [seat.show() for seat in run.seats.values()]
-        counted = ("messages_in", "messages_out", "bytes_in", "bytes_out", "resumed")
-        traffic: dict[str, Any] = {name: sum(seat[name] for seat in shown) for name in counted}
-        log_event(
-            "run_done" if run.error is None else "run_failed",
-            level=logging.INFO if run.error is None else logging.WARNING,
-            run=run.run_id,
-            study=study.sha256,
-            error=run.error,
-            milliseconds=round(run.protocol_seconds * 1000),
-            **traffic,
-        )
+        self.counters["run_milliseconds"] += spent["milliseconds"]
+        if run.error is None:
+            log_event("run_done", run=run.run_id, study=run.study.sha256, **spent)
+        else:
+            log_event("run_failed", level=logging.WARNING, run=run.run_id, study=run.study.sha256, error=run.error, **spent)
         for seat in run.seats.values():
             seat.retire()
         self._let_go(run)
@@ -424,10 +411,9 @@ class Agent:
 
     def _end_untold(self, run: AgentRun, error: UntoldError) -> None:
         """The roles have ended well, and what came out is wrong: people here are told, nobody else."""
-        run.error, run.state = error, "failed"
-        known = {"error": type(error).__name__, "exit_code": error.code, "message": str(error)}
+        outcome = run.fail(error)
         with contextlib.suppress(OSError, BlindbayesError):  # on a full disk the error itself still reaches the operator
-            self.home.runs.end(run.run_id, {"state": "failed", "told": "done", "study": run.study.sha256, **known})
+            self.home.runs.end(run.run_id, outcome | {"message": str(error)})
             self.home.audit.append("ended", run=run.run_id, study=run.study.sha256, state="burned", why=str(error))
         self._remember_done(run)
 
@@ -467,30 +453,22 @@ class Agent:
         return run
 
     async def _fail(self, run: AgentRun, error: BlindbayesError) -> None:
-        run.error, run.state = error, "failed"
+        outcome = run.fail(error)
         self.counters["runs_failed"] += 1
-        party = error.party if isinstance(error, ProtocolError) else None
-        log_event("run_failed", level=logging.WARNING, run=run.run_id, site=party, study=run.study.sha256, error=error)
+        party, study = getattr(error, "party", None), run.study.sha256
+        log_event("run_failed", level=logging.WARNING, run=run.run_id, site=party, study=study, error=error)
         for seat in run.seats.values():
             seat.abort(error)
         for _ in range(20):
             if all(seat.abort_sent for seat in run.seats.values()):
                 break
             await asyncio.sleep(0.05)
-        is_stop, seats = isinstance(error, RunStopped), run.study.seats
-        outcome = {
-            "state": "stopped" if is_stop else "failed",
-            "study": run.study.sha256,
-            "error": type(error).__name__,
-            "exit_code": error.code,
-            "about": seats.index(party) if party in seats else -1,
-        }
         with contextlib.suppress(OSError, BlindbayesError):  # on a full disk the error itself still reaches the operator
             kind = "burned" if isinstance(error, LocalProtocolError | IntegrityError) else outcome["state"]
             # A batch that could not even be read, so that no journal was begun, may be asked for again.
             if run.work.job.kind != "prediction" or self.home.runs.has_begun(run.run_id):
                 self.home.runs.end(run.run_id, outcome | {"message": str(error)})
-            self.home.audit.append("ended", run=run.run_id, study=run.study.sha256, state=kind, why=str(error))
+            self.home.audit.append("ended", run=run.run_id, study=study, state=kind, why=str(error))
             if isinstance(error, IntegrityError) and error.evidence is not None:
                 self.home.runs.keep_evidence(run.run_id, error.evidence)
         for seat in run.seats.values():

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from blindbayes.errors import BlindbayesError, LedgerError, PrivacyError, ProtocolError
+from blindbayes.errors import BlindbayesError, LedgerError, PrivacyError, ProtocolError, RunStopped, UntoldError
 from blindbayes.site.gate import Gate
 from blindbayes.site.role_runner import RoleRunner
 from blindbayes.site.work import Work
@@ -59,6 +59,25 @@ class AgentRun:
         """It is over, and its clock stands still."""
         self.ended = time.monotonic()
         self.done.set()
+
+    def fail(self, error: BlindbayesError) -> dict[str, Any]:
+        """It has failed here; how, as it is kept. What others are not told of has ended well for them."""
+        self.error, self.state = error, "failed"
+        party, seats = error.party if isinstance(error, ProtocolError) else None, self.study.seats
+        return {
+            "state": "stopped" if isinstance(error, RunStopped) else "failed",
+            "study": self.study.sha256,
+            "error": type(error).__name__,
+            "exit_code": error.code,
+            "about": seats.index(party) if party in seats else -1,
+            **({"told": "done"} if isinstance(error, UntoldError) else {}),
+        }
+
+    def traffic(self) -> dict[str, int]:
+        """What all seats sent and received."""
+        counted = ("messages_in", "messages_out", "bytes_in", "bytes_out", "resumed")
+        shown = [seat.show() for seat in self.seats.values()]
+        return {name: sum(seat[name] for seat in shown) for name in counted}
 
     def show(self) -> dict[str, Any]:
         """For people and for the console: states, names, times; never a value."""
