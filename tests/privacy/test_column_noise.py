@@ -12,11 +12,12 @@ import pytest
 from msgspec.structs import replace as replaced
 
 from blindbayes.codebook import Categorical, Codebook, Numeric
-from blindbayes.errors import PrivacyError
+from blindbayes.errors import LocalProtocolError, PrivacyError
 from blindbayes.primitives.coins import Coins
 from blindbayes.privacy.audit import Claim
 from blindbayes.privacy.audit_columns import OWNERS, attack_columns, audit_columns, plan_columns
-from blindbayes.privacy.column_noise import ColumnNoise, Drawn, _raw, draw
+from blindbayes.privacy.column_noise import ColumnNoise, Drawn, _raw, draw, draws
+from blindbayes.privacy.joint import plan_release
 from blindbayes.privacy.sensitivity import Query
 from blindbayes.protocol.class_sums import RowLayout
 from blindbayes.protocol.shared_model import Guard, ScoreLayout, plain_tables
@@ -238,3 +239,33 @@ def test_what_one_answer_tells_of_a_person_is_bounded_as_epsilon_says(nulls: boo
         slack = 3.5 * math.sqrt(often + limit**2 * max(seldom, 1))
         assert often <= limit * seldom + slack, answer
     assert min(len(seen) for seen in found) >= 2  # both kinds of person get several answers
+
+
+@pytest.mark.parametrize("join", ["aligned", "left", "inner"])
+def test_no_counter_is_without_the_noise_of_each_who_adds_to_it(join) -> None:  # type: ignore[no-untyped-def]
+    """Columns that tell nothing: before, their counters held the exact class counts, and one bit of a circuit gave a class."""
+    features = (
+        Categorical("plan", ("s", "m")),
+        Categorical("one", ("x",)),
+        Numeric("same", 5, 5),
+        Categorical("maybe", ("x",), optional=True),
+        Numeric("rarely", 5, 5, optional=True),
+    )
+    book, held = Codebook("y", ("a", "b"), features), {"bank": ("plan",), "clinic": ("one", "same", "maybe", "rarely")}
+    noise = ColumnNoise.make(book, held, "bank", epsilon=0.1, rows=3000, join=join)
+    for party in held:
+        plan = noise.plan_of(party)
+        counts, tables = draws(plan, coins("each"), 200)
+        for name in (name for name in tables if party in noise.adders(name)):
+            assert tables[name].astype(float).std(axis=0).min() > 1, (party, name)
+        for name, cut in zip(plan.codebook.names, plan.cuts, strict=True):
+            if cut.cells == 1:
+                assert np.array_equal(tables[name][..., 0], counts)
+
+
+def test_a_counter_without_noise_is_refused() -> None:
+    book = Codebook("y", ("a", "b"), (Categorical("plan", ("s", "m")), Categorical("job", ("u", "v"))))
+    plan = plan_release(book, epsilon=1.0, rows=1000)
+    left_out = replace(plan, cuts=(plan.cuts[0], replace(plan.cuts[1], kind="nothing")))
+    with pytest.raises(LocalProtocolError, match="without noise"):
+        draw(left_out, coins("none"))

@@ -256,3 +256,33 @@ def test_two_sites_speak_by_the_lane_or_without_it(way: str, monkeypatch: pytest
 def test_the_second_port_is_for_sites_that_listen() -> None:
     with pytest.raises(ConfigError, match="bulk"):
         SiteConfig(bulk="127.0.0.1:7443")
+
+
+def test_a_site_that_asks_for_lanes_and_says_nothing_keeps_nobody_out() -> None:
+    """Before, each of its streams kept its place for ever, and others were refused for want of one."""
+    west = Identity.generate("west")
+
+    async def main() -> None:
+        listens = GrpcCourier(NORTH, {"south": SOUTH.card, "west": west.card}, listen="127.0.0.1:0", bulk="127.0.0.1:0")
+        heard = Heard()
+        await listens.start(heard)
+        card = NORTH.with_address(f"127.0.0.1:{listens.port}").card
+        channels, calls = [grpc_courier.open_channel(SOUTH, card) for _ in range(8)], []
+        for channel in channels:
+            for _ in range(4):
+                calls.append(channel.stream_stream(grpc_courier.METHOD)(metadata=((grpc_courier._LANE, b""),)))
+                await asyncio.wait_for(calls[-1].initial_metadata(), 10)
+        async with asyncio.timeout(10):
+            while sum(not call.done() for call in calls) > 1:
+                await asyncio.sleep(0.02)
+        dials = GrpcCourier(west, {"north": card})
+        await dials.start(Heard())
+        await heard.until(lambda: listens.is_up("west"))
+        for call in calls:
+            call.cancel()
+        for channel in channels:
+            await channel.close()
+        await dials.stop()
+        await listens.stop()
+
+    asyncio.run(main())

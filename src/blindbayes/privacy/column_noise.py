@@ -30,7 +30,7 @@ import numpy as np
 import numpy.typing as npt
 
 from blindbayes.codebook import Codebook, Feature, Numeric
-from blindbayes.errors import ConfigError, PrivacyError
+from blindbayes.errors import ConfigError, LocalProtocolError, PrivacyError
 from blindbayes.primitives.coins import Coins
 from blindbayes.privacy import samplers
 from blindbayes.privacy.classwise import Centred
@@ -262,9 +262,13 @@ _JOINED = (
 )
 _CHANGED = (
     "Nor is a class holder's record covered against an attribute holder whose changed software enters, for a row, words that "
-    "no row has; the other way round it is, whatever the class holder's software enters."
+    "no row has, or asks for one identifier in several bins of a join; the other way round it is, whatever the class holder's "
+    "software enters."
 )
-_EITHER = "Nor is a record covered against another party whose changed software enters, for a row, words that no row has."
+_EITHER = (
+    "Nor is a record covered against another party whose changed software enters, for a row, words that no row has, or other "
+    "identifiers for its own columns than for its classes, or asks for one identifier in several bins."
+)
 OUTSIDE: Mapping[Join, str] = {
     "aligned": f"Not covered: the number of rows, whose rows line up, the instances that are classified later. {_CHANGED}",
     "left": f"{_JOINED} {_CHANGED}",
@@ -302,8 +306,7 @@ def _counted_plan(plan: ReleasePlan, epsilon: Fraction, join: Join, local: Seque
         if isinstance(feature, Numeric) and feature.bins is None:
             counted = msgspec.structs.replace(feature, bins=len(cut.edges) - 1 if cut.kind == "cells" else 1)
         features.append(counted)
-        kind: Literal["cells", "nothing"] = "nothing" if cut.kind == "nothing" else "cells"
-        cuts.append(Cut(feature.name, kind, tuple(range(counted.size + 1)), missing, cut.reason))
+        cuts.append(Cut(feature.name, "cells", tuple(range(counted.size + 1)), missing, cut.reason))
     book = plan.declared.with_features(features)
     return dataclasses.replace(plan, declared=book, codebook=book, cuts=tuple(cuts), epsilon=epsilon)
 
@@ -320,7 +323,6 @@ def draws(plan: ReleasePlan, coins: Coins, count: int) -> tuple[Integers, dict[s
     A centred histogram is known up to a constant, which the noisy class count gives; both are linear in the counts, so what
     they do to a count is a number that can be drawn without it. Rounding goes to whole counts, in exact arithmetic.
     """
-    classes = len(plan.codebook.classes)
     raw, steps = _raw(plan, coins, count)
     by_kind: dict[tuple[str, str], int] = {(item.name, item.kind): at for at, item in enumerate(plan.items)}
     level, below = _class_noise(plan, raw, steps)
@@ -337,8 +339,10 @@ def draws(plan: ReleasePlan, coins: Coins, count: int) -> tuple[Integers, dict[s
             tables[feature.name] = _rounded(table, step)[..., : len(cut.edges) - 1]
         elif cut.kind == "moments" and isinstance(feature, Numeric):
             tables[feature.name] = _moment_noise(raw, by_kind, feature, counts)
+        elif cut.kind == "cells" and cut.cells == 1:  # it counts the rows of each class, which are released
+            tables[feature.name] = counts[..., None]
         else:
-            tables[feature.name] = np.zeros((count, classes, feature.size), dtype=np.int64)
+            raise LocalProtocolError(f"feature {feature.name!r} would be counted without noise")
     return counts, tables
 
 

@@ -23,7 +23,6 @@ from blindbayes.errors import (
     LocalProtocolError,
     PrivacyError,
     RunStopped,
-    UntoldError,
 )
 from blindbayes.model.shares import ShareHead
 from blindbayes.primitives.coins import Coins
@@ -290,7 +289,7 @@ class Agent:
         run = self.runs.get(run_id)
         if run is None or not run.done.is_set() or run.error is None:
             return None
-        return {"state": "done" if isinstance(run.error, UntoldError) else "failed", "exit_code": run.error.code}
+        return {"state": "done" if run.rests else "failed", "exit_code": run.error.code}
 
     def _keep_wish(self, run_id: str, site: str, study: str, model: str) -> None:
         """Another party asks to classify with a model. Nothing is answered before this site's own people ask for it too."""
@@ -342,8 +341,6 @@ class Agent:
             await self._compute(run)
         except Unwritten as unwritten:
             await self._keep(run, unwritten)
-        except UntoldError as error:
-            self._end_untold(run, error)
         except BlindbayesError as error:
             await self._fail(run, error)
         except OSError as error:
@@ -385,6 +382,7 @@ class Agent:
             await asyncio.gather(*tasks.values(), return_exceptions=True)
         run.protocol_seconds = time.monotonic() - begun
         run.gate.leave()
+        run.rest()
         try:
             run.release = release = await asyncio.to_thread(work.finish, finished)
             self.home.audit.append("ended", run=run.run_id, study=study.sha256, state="done")
@@ -409,11 +407,12 @@ class Agent:
         self._let_go(run)
         self._remember_ended(run)
 
-    def _end_untold(self, run: AgentRun, error: UntoldError) -> None:
-        """The roles have ended well, and what came out is wrong: people here are told, nobody else."""
+    def _end_untold(self, run: AgentRun, error: BlindbayesError) -> None:
+        """The roles have ended well, and what came out is wrong or cannot be kept: people here are told, nobody else."""
         outcome = run.fail(error)
         with contextlib.suppress(OSError, BlindbayesError):  # on a full disk the error itself still reaches the operator
             self.home.runs.end(run.run_id, outcome | {"message": str(error)})
+        with contextlib.suppress(OSError, BlindbayesError):  # its length is shown to others: one line more, in any case
             self.home.audit.append("ended", run=run.run_id, study=run.study.sha256, state="burned", why=str(error))
         self._remember_done(run)
 
@@ -453,6 +452,9 @@ class Agent:
         return run
 
     async def _fail(self, run: AgentRun, error: BlindbayesError) -> None:
+        if run.rests:
+            self._end_untold(run, error)
+            return
         outcome = run.fail(error)
         self.counters["runs_failed"] += 1
         party, study = getattr(error, "party", None), run.study.sha256

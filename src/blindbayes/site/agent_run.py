@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from blindbayes.errors import BlindbayesError, LedgerError, PrivacyError, ProtocolError, RunStopped, UntoldError
+from blindbayes.errors import BlindbayesError, LedgerError, PrivacyError, ProtocolError, RunStopped
 from blindbayes.site.gate import Gate
 from blindbayes.site.role_runner import RoleRunner
 from blindbayes.site.work import Work
@@ -48,6 +48,7 @@ class AgentRun:
     ended: float | None = None
     protocol_seconds: float = 0.0
     gate: Gate = field(default_factory=Gate)
+    rests: bool = False  # its roles have ended well
     stopping: bool = False  # people said so, and it has not come to its end
 
     @property
@@ -60,8 +61,14 @@ class AgentRun:
         self.ended = time.monotonic()
         self.done.set()
 
+    def rest(self) -> None:
+        """Its roles have ended well: from here on nothing that other sites see hangs on what is made of it."""
+        self.rests = True
+        for seat in self.seats.values():
+            seat.rest()
+
     def fail(self, error: BlindbayesError) -> dict[str, Any]:
-        """It has failed here; how, as it is kept. What others are not told of has ended well for them."""
+        """It has failed here; how, as it is kept. Once its roles have ended well, it has ended well for others."""
         self.error, self.state = error, "failed"
         party, seats = error.party if isinstance(error, ProtocolError) else None, self.study.seats
         return {
@@ -70,7 +77,7 @@ class AgentRun:
             "error": type(error).__name__,
             "exit_code": error.code,
             "about": seats.index(party) if party in seats else -1,
-            **({"told": "done"} if isinstance(error, UntoldError) else {}),
+            **({"told": "done"} if self.rests else {}),
         }
 
     def traffic(self) -> dict[str, int]:

@@ -198,10 +198,13 @@ class RoleRunner:
         """The others know."""
         return all(link.abort_sent for link in self.links.values())
 
-    def retire(self) -> None:
-        """The run has ended well: destroy the journal, but keep answering those who ask how far we came."""
+    def rest(self) -> None:
+        """The role has ended well: answer those who ask how far we came, and say nothing else."""
         for link in self.links.values():
             link.passive = True
+
+    def retire(self) -> None:
+        """What came out is written: destroy the journal."""
         self.journal.erase()
 
     async def close(self) -> None:

@@ -25,7 +25,7 @@ from blindbayes.transport.courier import Connection, Latency, Listener
 from blindbayes.transport.envelope import MAX_ENVELOPE_BYTES
 from blindbayes.transport.events import log_event
 from blindbayes.transport.identity import Card, Identity
-from blindbayes.transport.lane import Lane, Lanes, join_lane
+from blindbayes.transport.lane import PATIENCE, Lane, Lanes, join_lane
 
 METHOD = "/blindbayes.Courier/Frames"
 _ADDRESS_BYTES = 41
@@ -149,6 +149,7 @@ class GrpcCourier:
         self._proxy = proxy
         self._bulk = bulk  # where lanes begin
         self._lanes = Lanes()
+        self._asking: dict[str, asyncio.Event] = {}  # who was shown a lane and has not said yet; set: it asks anew
         self._laneless: dict[str, float] = {}  # sites whose lane could not be had, and until when it is not waited for
         if not via_relay <= set(peers) or (via_relay and relay is None):
             raise ConfigError("a site reached through a relay is pinned, and the relay is named")
@@ -275,10 +276,29 @@ class GrpcCourier:
         asks = any(key == _LANE for key, _ in context.invocation_metadata())
         with self._lanes.offered() if asks and self._lanes.port else contextlib.nullcontext() as offer:
             await context.send_initial_metadata(() if offer is None else ((_LANE, offer.shown()),))
-            said = b"" if offer is None else await context.read()  # the other side has come by the lane, or goes without
+            said = b"" if offer is None else await self._said(name, context)
             if offer is not None:
                 self._lanes.withdraw(offer)
+            if said is None:
+                await context.abort(grpc.StatusCode.DEADLINE_EXCEEDED)
+                return
             await self._carry(name, context, None if offer is None or said != _BY_LANE else offer.lane)
+
+    async def _said(self, name: str, context: Any) -> bytes | None:
+        """By lane, or without; None from who says neither in time, or asks anew: one site holds one place, not all of them."""
+        if (older := self._asking.get(name)) is not None:
+            older.set()
+        anew = self._asking[name] = asyncio.Event()
+        waits = {asyncio.ensure_future(each) for each in (context.read(), anew.wait())}
+        try:
+            done, _ = await asyncio.wait(waits, timeout=PATIENCE * 2, return_when=asyncio.FIRST_COMPLETED)
+            found = [each.result() for each in done]
+            return found[0] if found and not anew.is_set() and isinstance(found[0], bytes) else None
+        finally:
+            for each in waits:
+                each.cancel()
+            if self._asking.get(name) is anew:
+                del self._asking[name]
 
     async def _carry(self, name: str, call: Any, lane: Lane | None) -> None:
         stream = self._up(name)

@@ -1,10 +1,11 @@
 """A lane: a second connection of two sites for frames as they are, since most of the cost of gRPC is that of moving bytes.
 
-The site that listens draws a token and a key and shows them to the other over their mutual TLS connection, which stays open;
-its end is the lane's. Every record of a lane is a frame under AES-256-GCM, with its place as nonce and a key per direction:
-whoever stands on the way can cut the lane, and cannot read, change, move, repeat or leave out a record. The first `CLEAR_AFTER`
-bytes of a frame are encrypted, which is all that an envelope does not seal; the rest, which it did seal, is authenticated as it
-stands. Where no lane can be had (a firewall, a proxy, a relay, an older release), frames go by gRPC as before.
+The site that listens draws a key, of which a token is made, and shows it to the other over their mutual TLS connection, which
+stays open; its end is the lane's. Every record of a lane is a frame under AES-256-GCM, with its place as nonce and a key per
+direction: whoever stands on the way can cut the lane, and cannot read, change, move, repeat or leave out a record. The first
+`CLEAR_AFTER` bytes of a frame are encrypted, which is all that an envelope does not seal; the rest, which it did seal, is
+authenticated as it stands. Where no lane can be had (a firewall, a proxy, a relay, an older release), frames go by gRPC as
+before.
 """
 
 from __future__ import annotations
@@ -22,11 +23,16 @@ from blindbayes.primitives.prg import derive_key
 from blindbayes.transport.envelope import CLEAR_AFTER, MAX_ENVELOPE_BYTES
 
 _TOKEN_BYTES = 16
-_OFFER_BYTES = 2 + _TOKEN_BYTES + 32
-_PATIENCE = 3.0  # seconds to find each other; then there is no lane
+_OFFER_BYTES = 2 + 32
+PATIENCE = 3.0  # seconds to find each other; then there is no lane
 _MOST_STRANGERS = 64
 _HELLO = b"blindbayes lane v1"
 _KEEPALIVE = (("TCP_KEEPIDLE", 10), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 3))
+
+
+def _token(key: bytes) -> bytes:
+    """By which an offer is found: of the key, so that who offers cannot choose what the other sends to whom it names."""
+    return derive_key(key, "lane", b"token")[:_TOKEN_BYTES]
 
 
 class Lane:
@@ -83,7 +89,7 @@ class Offered:
 
     def shown(self) -> bytes:
         """What the other site needs to come."""
-        return self.port.to_bytes(2, "big") + self.token + self.key
+        return self.port.to_bytes(2, "big") + self.key
 
 
 class Lanes:
@@ -122,7 +128,8 @@ class Lanes:
     @contextlib.contextmanager
     def offered(self) -> Iterator[Offered]:
         """An offer, which stands as long as the connection on which it is shown; its lane ends with it."""
-        offer = Offered(Coins.system().bytes(_TOKEN_BYTES), Coins.system().bytes(32), self.port)
+        key = Coins.system().bytes(32)
+        offer = Offered(_token(key), key, self.port)
         self._offers[offer.token] = offer
         try:
             yield offer
@@ -153,7 +160,7 @@ class Lanes:
         """Who comes has the key, or is closed out; an offer is taken once, and not used up by strangers."""
         conn.setblocking(False)
         try:
-            async with asyncio.timeout(_PATIENCE):
+            async with asyncio.timeout(PATIENCE):
                 token = bytes(await _exactly(conn, _TOKEN_BYTES))
                 offer = self._offers.get(token)
                 if offer is None:
@@ -174,15 +181,15 @@ async def join_lane(host: str, shown: bytes) -> Lane | None:
     """The lane that a site offers; None if it cannot be had."""
     if len(shown) != _OFFER_BYTES:
         return None
-    port, token, key = int.from_bytes(shown[:2], "big"), shown[2 : 2 + _TOKEN_BYTES], shown[2 + _TOKEN_BYTES :]
+    port, key = int.from_bytes(shown[:2], "big"), shown[2:]
     loop, conn = asyncio.get_running_loop(), None
     try:
-        async with asyncio.timeout(_PATIENCE):
+        async with asyncio.timeout(PATIENCE):
             family, kind, proto, _, place = (await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM))[0]
             conn = socket.socket(family, kind, proto)
             conn.setblocking(False)
             await loop.sock_connect(conn, place)
-            await loop.sock_sendall(conn, token)
+            await loop.sock_sendall(conn, _token(key))
             lane = Lane(conn, key, dials=True)
             await lane.write(_HELLO)
             if bytes(await lane.read(len(_HELLO))) != _HELLO:
