@@ -162,6 +162,13 @@ def test_a_courier_that_nobody_adds_is_refused_with_those_that_are_known(
     assert "no installed package adds 'pigeons' to blindbayes.couriers; known: drop-box" in capsys.readouterr().err
 
 
+@pytest.mark.usefixtures("stranger")
+def test_an_option_that_it_does_not_take_is_refused_with_those_that_it_takes(tmp_path: Path) -> None:
+    office = make_office(tmp_path, plaze="elsewhere")
+    with pytest.raises(ConfigError, match="'plaze': the courier 'drop-box' takes place"):
+        make_courier(SiteFolder.open(office.net.sites["north"].home.folder), office.net.sites["north"].identity)
+
+
 def test_one_way_for_frames_is_enough() -> None:
     with pytest.raises(ConfigError, match=r"with \[courier\] a package carries all frames"):
         SiteConfig(listen="127.0.0.1:1", courier=AddedCourier("drop-box"))

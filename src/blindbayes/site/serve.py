@@ -6,12 +6,13 @@ import asyncio
 import contextlib
 import ctypes
 import gc
+import inspect
 import signal
 from collections.abc import Callable
 from typing import Protocol
 
 from blindbayes import extensions
-from blindbayes.errors import BlindbayesError
+from blindbayes.errors import BlindbayesError, ConfigError
 from blindbayes.site.agent import Agent
 from blindbayes.site.folder import SiteFolder
 from blindbayes.site.lock import sole_agent
@@ -51,9 +52,11 @@ async def _reload(agent: Agent) -> None:
 def make_courier(home: SiteFolder, identity: Identity) -> Courier:
     """The courier that site.toml asks for."""
     if (named := home.config.courier) is not None:
-        made: Courier = extensions.load(extensions.COURIERS, named.name).courier(
-            home.folder, identity, home.peers(), **named.options
-        )
+        make = extensions.load(extensions.COURIERS, named.name).courier
+        known = list(inspect.signature(make).parameters)[3:]
+        if wrong := ", ".join(map(repr, sorted(set(named.options) - set(known)))):
+            raise ConfigError(f"[courier] options: {wrong}: the courier {named.name!r} takes {', '.join(known) or 'none'}")
+        made: Courier = make(home.folder, identity, home.peers(), **named.options)
         return made
     carrier = home.config.carrier
     if carrier is not None:
