@@ -65,14 +65,20 @@ class IntegrityError(ProtocolError):
     """A cryptographic check failed. One message for all causes, so that it is no oracle."""
 
     code = 7
+    text = "an integrity check failed"
 
     def __init__(self, *, party: str | None = None, suspects: Sequence[str] = (), evidence: bytes | None = None) -> None:
-        super().__init__("an integrity check failed", party=party, suspects=suspects)
+        super().__init__(self.text, party=party, suspects=suspects)
         self.evidence = evidence  # what the accused party signed, for others to look at; sites keep it
 
 
 class UntoldError(IntegrityError):
     """A check failed whose outcome hangs on what this site alone may learn. It ends the run here, and no other site is told."""
+
+    text = (
+        "a class cannot be read: another site sent what it should not have. No site is told; to tell one, or to ask for the "
+        "same batch again, would tell it something about a class"
+    )
 
 
 class PeerLost(ProtocolError):

@@ -137,3 +137,4 @@ def test_in_one_process_the_learner_fails_likewise(monkeypatch):
     with pytest.raises(UntoldError) as caught:
         result.model.predict({name: split.frame[list(held)].head(20) for name, held in split.holds.items()})
     assert caught.value.party == "hospital"
+    assert "No site is told" in str(caught.value)
