@@ -18,7 +18,7 @@ import numpy.typing as npt
 from blindbayes.codebook import Categorical, Codebook, Numeric
 from blindbayes.errors import ConfigError
 from blindbayes.primitives.coins import Coins
-from blindbayes.privacy.audit import Check, Claim, looked_twice, told
+from blindbayes.privacy.audit import Check, Claim, control_check, loss_check
 from blindbayes.privacy.audit_release import DRAWS, exponent
 from blindbayes.privacy.classwise import Centred
 from blindbayes.privacy.column_noise import ColumnNoise, draws
@@ -110,11 +110,9 @@ def audit_columns(
     claim = Claim(float(noise.tables.epsilon), noise.price.delta)
     for party in OWNERS:
         plan, label = noise.plan_of(party), f"noise in shares ({noise.tables.mechanism}, {way}): {party}'s record"
-        bound = looked_twice(partial(attack_columns, plan, claim, coins, count), claim)
-        yield Check("loss", label, bound.epsilon <= claim.epsilon, told(bound, claim), bound.epsilon, claim.epsilon)
-        bound = attack_columns(replace(plan, epsilon=plan.epsilon * LESS_NOISE), claim, coins, count)
-        name = f"{label}, control with half of the noise is refuted"
-        yield Check("loss", name, bound.epsilon > claim.epsilon, told(bound, claim), bound.epsilon, claim.epsilon, control=True)
+        yield loss_check(label, claim, partial(attack_columns, plan, claim, coins, count))
+        weak = partial(attack_columns, replace(plan, epsilon=plan.epsilon * LESS_NOISE), claim, coins, count)
+        yield control_check(f"{label}, control with half of the noise is refuted", claim, weak)
 
 
 def _flat(counters: Counters) -> npt.NDArray[np.int64]:

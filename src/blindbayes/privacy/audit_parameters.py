@@ -17,7 +17,7 @@ import numpy as np
 
 from blindbayes.codebook import Categorical, Codebook, Numeric
 from blindbayes.primitives.coins import Coins
-from blindbayes.privacy.audit import Check, Claim, audit_mechanism, audit_sensitivity, looked_twice, told
+from blindbayes.privacy.audit import Check, Claim, audit_mechanism, audit_sensitivity, control_check, loss_check
 from blindbayes.privacy.evidence import Bound, epsilon_lower
 from blindbayes.privacy.mechanisms import make
 from blindbayes.privacy.smooth import ParameterPlan, plan_parameters
@@ -48,12 +48,10 @@ def audit_parameters(plan: ParameterPlan, coins: Coins, draws: int) -> Iterator[
     for which, moment in enumerate(("mean", "variance")):
         for name, lists in LISTS.items():
             look = partial(attack_moment, own, lists, which, claim, coins, draws)
-            bound = looked_twice(look, claim)
-            passed = bound.epsilon <= claim.epsilon
-            yield Check("loss", f"{label}: {moment}, {name}", passed, told(bound, claim), bound.epsilon, claim.epsilon)
-        bound = attack_moment(own, LISTS["second number"], which, claim, coins, draws, LESS_NOISE[moment])
-        name = f"{label}: {moment}, control with 1/{LESS_NOISE[moment]} of the noise is refuted"
-        yield Check("loss", name, bound.epsilon > claim.epsilon, told(bound, claim), bound.epsilon, claim.epsilon, control=True)
+            yield loss_check(f"{label}: {moment}, {name}", claim, look)
+        less = LESS_NOISE[moment]
+        weak = partial(attack_moment, own, LISTS["second number"], which, claim, coins, draws, less)
+        yield control_check(f"{label}: {moment}, control with 1/{less} of the noise is refuted", claim, weak)
 
 
 def attack_moment(

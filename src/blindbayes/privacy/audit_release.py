@@ -19,7 +19,7 @@ import numpy.typing as npt
 from blindbayes.codebook import Categorical, Codebook, Numeric, Text
 from blindbayes.model.parameters import estimate
 from blindbayes.primitives.coins import Coins
-from blindbayes.privacy.audit import LESS_NOISE, Check, Claim, Record, looked_twice, records, statistics_of, told
+from blindbayes.privacy.audit import LESS_NOISE, Check, Claim, Record, control_check, loss_check, records, statistics_of
 from blindbayes.privacy.choosing import Screen, permute_and_flip
 from blindbayes.privacy.classwise import Centred, Classwise
 from blindbayes.privacy.evidence import Bound, epsilon_lower
@@ -124,12 +124,9 @@ def audit_plan_loss(plan: ReleasePlan, coins: Coins, draws: int = DRAWS, where: 
     record = _largest(plan)
     label = f"{plan.mechanism} plan{', ' + where if where else ''}"
     for claim in promised:
-        bound = looked_twice(partial(attack_plan, plan, [record], [], claim, coins, draws), claim)
-        passed = bound.epsilon <= claim.epsilon
-        yield Check("loss", f"{label}: last record", passed, told(bound, claim), bound.epsilon, claim.epsilon)
-    bound = attack_plan(replace(plan, epsilon=plan.epsilon * LESS_NOISE), [record], [], claim, coins, draws)
-    name = f"{label}: control with a fifth less noise is refuted"
-    yield Check("loss", name, bound.epsilon > claim.epsilon, told(bound, claim), bound.epsilon, claim.epsilon, control=True)
+        yield loss_check(f"{label}: last record", claim, partial(attack_plan, plan, [record], [], claim, coins, draws))
+    weak = partial(attack_plan, replace(plan, epsilon=plan.epsilon * LESS_NOISE), [record], [], claim, coins, draws)
+    yield control_check(f"{label}: control with a fifth less noise is refuted", claim, weak)
 
 
 def _largest(plan: ReleasePlan) -> Record:
@@ -217,12 +214,9 @@ def audit_stages(coins: Coins, epsilon: Number, draws: int = DRAWS, look: type[L
         yield Check("sensitivity", name, spent <= allowed, found, float(spent), float(allowed))
     claim = Claim(float(budget_floor(epsilon)), 0.0)
     alone = look((next(each for each in LOOKED_BOOK.features if isinstance(each, Numeric)),), budget_floor(epsilon), 1)
-    bound = looked_twice(lambda: attack_look(alone, claim, coins, draws), claim)
-    passed = bound.epsilon <= claim.epsilon
-    yield Check("loss", "first look: last record", passed, told(bound, claim), bound.epsilon, claim.epsilon)
-    bound = attack_look(replace(alone, epsilon=alone.epsilon * LESS_NOISE), claim, coins, draws)
-    name = "first look: control with a fifth less noise is refuted"
-    yield Check("loss", name, bound.epsilon > claim.epsilon, told(bound, claim), bound.epsilon, claim.epsilon, control=True)
+    yield loss_check("first look: last record", claim, partial(attack_look, alone, claim, coins, draws))
+    weak = partial(attack_look, replace(alone, epsilon=alone.epsilon * LESS_NOISE), claim, coins, draws)
+    yield control_check("first look: control with a fifth less noise is refuted", claim, weak)
 
 
 def audit_choices(coins: Coins, epsilon: Number, draws: int = DRAWS, screen: type[Screen] = Screen) -> Iterator[Check]:
@@ -246,12 +240,8 @@ def audit_choices(coins: Coins, epsilon: Number, draws: int = DRAWS, screen: typ
         pair = [permute_and_flip(coins, scores, rate, draws) for scores in ([7, 7, 3], [8, 7, 3])]
         return epsilon_lower(pair[0][:, None], pair[1][:, None], names=["place"], learn=False)
 
-    bound = looked_twice(lambda: attack(ask.rate), claim)
-    passed = bound.epsilon <= claim.epsilon
-    yield Check("loss", "choices: a tie that a record breaks", passed, told(bound, claim), bound.epsilon, claim.epsilon)
-    bound = attack(ask.rate * LESS_NOISE)
-    name = "choices: control with a fifth less noise is refuted"
-    yield Check("loss", name, bound.epsilon > claim.epsilon, told(bound, claim), bound.epsilon, claim.epsilon, control=True)
+    yield loss_check("choices: a tie that a record breaks", claim, partial(attack, ask.rate))
+    yield control_check("choices: control with a fifth less noise is refuted", claim, partial(attack, ask.rate * LESS_NOISE))
 
 
 WEIGHED_BOOK = Codebook(
@@ -282,12 +272,9 @@ def audit_weights(coins: Coins, epsilon: Number, draws: int = DRAWS, gradient: t
         names = [*(f"number {at}" for at in range(len(tight))), "planned likelihood ratio"]
         return epsilon_lower(*pair, names=names, learn=False)
 
-    bound = looked_twice(lambda: attack(ask), claim)
-    passed = bound.epsilon <= claim.epsilon
-    yield Check("loss", "weights: a record that moves every number", passed, told(bound, claim), bound.epsilon, claim.epsilon)
-    bound = attack(gradient(parameters, claimed * LESS_NOISE, 1))
-    name = "weights: control with a fifth less noise is refuted"
-    yield Check("loss", name, bound.epsilon > claim.epsilon, told(bound, claim), bound.epsilon, claim.epsilon, control=True)
+    yield loss_check("weights: a record that moves every number", claim, partial(attack, ask))
+    weak = partial(attack, gradient(parameters, claimed * LESS_NOISE, 1))
+    yield control_check("weights: control with a fifth less noise is refuted", claim, weak)
 
 
 def coded(codebook: Codebook, table: Sequence[Record]) -> CodedRows:
